@@ -1,0 +1,50 @@
+# The one door. `make` alone says what there is.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+
+# Kill moments tried for each guest, runs of each server, and guests run at a time. The defaults keep
+# `make test` well under forty minutes on two cores; `make test SEEDS=20 RUNS=20` is a night's work.
+SEEDS ?= 3
+RUNS ?= 5
+JOBS ?= 2
+
+# Where cargo builds; the documents and the kit expect target/.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+export CARGO SEEDS RUNS JOBS TARGET
+
+.PHONY: help setup build test check fix bench demo docs clean
+
+help: ## what there is
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+setup: ## install the Debian packages that the build and the tests use, if missing (as root)
+	@scripts/setup.sh
+
+build: ## target/release/understudy, and libunderstudy.so beside it
+	$(CARGO) build --release --workspace
+
+test: setup build ## everything: crates, models, guests and servers, natively, protected and killed
+	@scripts/test.sh
+
+check: ## formatting, lints, tidiness, documents; never writes
+	@scripts/check.sh
+
+fix: ## what check asks for and a tool can do
+	$(CARGO) fmt --all
+	$(CARGO) clippy --workspace --exclude us-runtime --all-targets --fix --allow-dirty --allow-staged
+	$(CARGO) clippy -p us-runtime --fix --allow-dirty --allow-staged
+	@scripts/docs.sh
+
+docs: ## regenerate the documents that are derived from code
+	@scripts/docs.sh
+
+bench: build ## what Understudy costs; needs python3 and an idle machine with two cores
+	@bench/run
+
+demo: setup build ## kill redis under a counting client, and see the count go on
+	@scripts/demo.sh
+
+clean: ## everything that was built
+	$(CARGO) clean

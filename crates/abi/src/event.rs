@@ -1,0 +1,139 @@
+//! The entries of a ring.
+//!
+//! Every event is a 16-byte [`Header`] and `len` payload bytes, padded to [`EVENT_ALIGN`]. A thread
+//! writes its own ring only; an event becomes visible when the ring's tail moves past it.
+//!
+//! A recorded system call is two events: [`EventKind::Enter`] before it and [`EventKind::Return`] after
+//! it. A ring that ends with an `Enter` holds a call *in doubt*: the primary died inside it.
+
+use crate::limits::EVENT_ALIGN;
+
+/// Ticket of an event that takes none.
+pub const NO_TICKET: u64 = u64::MAX;
+
+/// What an event says.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A mutex operation ended: `flags` is its errno, `ticket` the value of the mutex's own clock when it
+    /// was acquired, [`NO_TICKET`] when it was not.
+    Mutex = 1,
+    /// An operation on an object of a hashed clock: `call` is `op << 12 | clock`, `flags` its errno.
+    Ordered = 2,
+    /// A clock was read: `ticket` is the value in nanoseconds, `call` the reading function.
+    Time = 3,
+    /// A system call begins: `call` is its number, the payload [`CallArgs`], `ticket` that of a releasing call.
+    Enter = 4,
+    /// The call begun by the last `Enter` has returned: [`ReturnHead`], then what the kernel wrote.
+    Return = 5,
+    /// A whole system call that nobody else can observe: [`ReturnHead`], then what the kernel wrote.
+    Call = 6,
+    /// A signal is delivered here: the payload is a kernel `siginfo`.
+    Signal = 7,
+    /// A barrier let this thread go: `flags` is 1 for the serial thread.
+    Barrier = 8,
+    /// This thread runs an initialiser (`pthread_once`, a function static): `call` is `op << 12 | clock`.
+    OnceRun = 9,
+    /// First event of a thread: payload [`ThreadStart`].
+    ThreadStart = 10,
+    /// Last event of a thread.
+    ThreadExit = 11,
+    /// Nothing: the ring goes on at its beginning, so many bytes further.
+    Skip = 12,
+}
+
+impl EventKind {
+    /// The kind whose number is `value`, if there is one.
+    pub const fn from_u8(value: u8) -> Option<EventKind> {
+        use EventKind::*;
+        const KINDS: [EventKind; 12] = [
+            Mutex,
+            Ordered,
+            Time,
+            Enter,
+            Return,
+            Call,
+            Signal,
+            Barrier,
+            OnceRun,
+            ThreadStart,
+            ThreadExit,
+            Skip,
+        ];
+        if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
+    }
+}
+
+/// First 16 bytes of every event.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// An [`EventKind`].
+    pub kind: u8,
+    /// Meaning depends on the kind; mostly an errno, which fits for every value Linux has.
+    pub flags: u8,
+    /// System call number, or `op << 12 | clock`.
+    pub call: u16,
+    /// Payload bytes behind the header, without padding.
+    pub len: u32,
+    /// Ticket, or the value of a [`EventKind::Time`].
+    pub ticket: u64,
+}
+
+impl Header {
+    /// The first eight bytes as one word, so that a short event is two stores.
+    pub const fn word(kind: EventKind, flags: u8, call: u16, len: u32) -> u64 {
+        kind as u64 | (flags as u64) << 8 | (call as u64) << 16 | (len as u64) << 32
+    }
+
+    /// Bytes that an event with this payload takes in the ring.
+    pub const fn size(len: u32) -> usize {
+        size_of::<Header>() + (len as usize).next_multiple_of(EVENT_ALIGN)
+    }
+}
+
+/// Payload of [`EventKind::Enter`]: enough to compare the copies and to settle a call in doubt.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallArgs {
+    /// The descriptor the call works on, -1 for none.
+    pub fd: i32,
+    /// CRC32C over the scalar arguments and every input byte; no address enters it.
+    pub digest: u32,
+    /// Bytes the call asks to move.
+    pub len: u64,
+}
+
+/// Flag of an [`EventKind::Return`]: the standby has to wait for further `Return` events of this call.
+pub const RETURN_MORE: u8 = 1;
+/// Flag of an [`EventKind::Return`] written at promotion: `result` bytes are done, the rest is to be continued live.
+pub const RETURN_PARTIAL: u8 = 2;
+
+/// Head of the payload of [`EventKind::Return`] and [`EventKind::Call`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReturnHead {
+    /// What the kernel returned: a value, or a negated errno.
+    pub result: i64,
+    /// Identity of a descriptor that the call created: socket cookie, or device and inode folded.
+    pub identity: u64,
+}
+
+/// Payload of [`EventKind::ThreadStart`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadStart {
+    /// Thread id that the guest sees in every copy.
+    pub tid: u32,
+    /// How often this slot had been used before.
+    pub generation: u32,
+    /// Padding, zero.
+    pub zero: u64,
+}
+
+const _: () = {
+    assert!(size_of::<Header>() == 16 && align_of::<Header>() == EVENT_ALIGN);
+    assert!(size_of::<CallArgs>() == 16);
+    assert!(size_of::<ReturnHead>() == 16);
+    assert!(size_of::<ThreadStart>() == 16);
+};

@@ -1,0 +1,42 @@
+//! The words shared between the guest process and the supervisor.
+//!
+//! Two programs meet only here: `libunderstudy.so` inside the guest, and `understudy` outside it. The
+//! crate holds `repr(C)` types, numbers and const assertions, nothing that runs. A change of any layout
+//! bumps [`VERSION`]; both sides refuse a segment of another version.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod event;
+pub mod limits;
+pub mod segment;
+
+pub use event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
+pub use limits::*;
+pub use segment::*;
+
+/// First eight bytes of a segment: `UNDERSTU` read as a little-endian number.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"UNDERSTU");
+
+/// Version of every layout in this crate. Bumped by any change to it.
+pub const VERSION: u32 = 1;
+
+/// Environment variable by which the supervisor tells the runtime the path of its segment. The runtime
+/// removes it (and itself from `LD_PRELOAD`) before the guest's code can see its environment.
+pub const ENV_SEGMENT: &str = "UNDERSTUDY_SEGMENT";
+
+/// Environment variable holding what `LD_PRELOAD` was before the supervisor added the runtime.
+pub const ENV_PRELOAD: &str = "UNDERSTUDY_PRELOAD";
+
+/// Exit codes of `understudy` itself (the guest's own code is passed through otherwise).
+pub mod exit {
+    /// The command was understood and could not be done: no such group, a check that failed.
+    pub const FAILED: i32 = 1;
+    /// Wrong usage of the command line.
+    pub const USAGE: i32 = 2;
+    /// Could not protect, or an internal error; nothing was run.
+    pub const CANNOT_PROTECT: i32 = 125;
+    /// The program exists but cannot be executed.
+    pub const NOT_EXECUTABLE: i32 = 126;
+    /// The program was not found.
+    pub const NOT_FOUND: i32 = 127;
+}

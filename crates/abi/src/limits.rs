@@ -1,0 +1,75 @@
+//! Every limit in one place, with the relations between them asserted.
+
+/// Bytes of one thread's ring. A power of two: positions wrap by masking. That is how far a standby may be
+/// behind; what a ring costs is the part that has been used, and a ring whose standby keeps up goes back to
+/// its beginning after every [`RING_STEP`].
+pub const RING_BYTES: usize = 8 << 20;
+
+/// Bytes after which the producer looks whether it can go back to the ring's beginning. Small enough to stay
+/// in the second-level cache, large enough for an event of any size.
+pub const RING_STEP: usize = 512 << 10;
+
+/// A standby that is at most so far behind keeps up, bytes.
+pub const RING_NEAR: usize = RING_STEP / 2;
+
+/// Largest payload of one event, bytes. A longer result spans several events, so that a reader with a
+/// buffer larger than the ring never sees a short read that it would not see natively.
+pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
+
+/// Smallest `--lag-limit`, bytes: one event of the largest size must fit, and another beside it.
+pub const LAG_LIMIT_MIN: u64 = 2 * PAYLOAD_BYTES_MAX as u64 + 4096;
+
+/// Thread slots of one group. A slot is reused once its thread is gone.
+pub const THREADS_MAX: usize = 1024;
+
+/// Hashed clocks for objects that cannot carry their own.
+pub const CLOCKS: usize = 4096;
+
+/// Events are aligned to this many bytes, so a header never straddles a cache line.
+pub const EVENT_ALIGN: usize = 16;
+
+/// Bytes of the segment before the thread table.
+pub const HEADER_BYTES: usize = 64 << 10;
+
+/// Bytes of one entry of the thread table.
+pub const THREAD_ENTRY_BYTES: usize = 512;
+
+/// Offset of the thread table in the segment.
+pub const THREADS_OFFSET: usize = HEADER_BYTES;
+
+/// Offset of the first ring.
+pub const RINGS_OFFSET: usize = 1 << 20;
+
+/// Bytes of a whole segment. Sparse: a ring costs memory once its thread exists.
+pub const SEGMENT_BYTES: usize = RINGS_OFFSET + THREADS_MAX * RING_BYTES;
+
+/// System call numbers counted in [`SegmentHeader::refused`](crate::segment::SegmentHeader::refused).
+pub const CALLS_MAX: usize = 512;
+
+/// Address at which every copy maps the segment. Outside the ranges used by the kernel's default
+/// layouts and by the sanitizers' shadows.
+pub const SEGMENT_ADDRESS: usize = 0x2a00_0000_0000;
+
+/// Address of the doubled ring mappings: slot `n` has its ring twice in a row from
+/// `RINGS_ADDRESS + n * 2 * RING_BYTES`, so that no event ever wraps.
+pub const RINGS_ADDRESS: usize = 0x2a80_0000_0000;
+
+/// Address of the first thread stack; one [`STACK_STRIDE`] per slot.
+pub const STACKS_ADDRESS: usize = 0x2b00_0000_0000;
+
+/// Address space set aside for the stack of one slot, bytes.
+pub const STACK_STRIDE: usize = 1 << 30;
+
+/// Address at which mappings asked for by guest code are placed when it names no address.
+pub const GUEST_MAPS_ADDRESS: usize = 0x2d00_0000_0000;
+
+const _: () = {
+    assert!(RING_BYTES.is_power_of_two());
+    assert!(PAYLOAD_BYTES_MAX + 4096 < RING_STEP);
+    assert!(RING_BYTES.is_multiple_of(RING_STEP) && RING_BYTES >= 4 * RING_STEP);
+    assert!(CLOCKS.is_power_of_two() && CLOCKS <= 1 << 12);
+    assert!(THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES <= RINGS_OFFSET);
+    assert!(SEGMENT_ADDRESS + SEGMENT_BYTES <= RINGS_ADDRESS);
+    assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= STACKS_ADDRESS);
+    assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= GUEST_MAPS_ADDRESS);
+};

@@ -1,0 +1,287 @@
+//! The shared segment: who writes each field, and when it may be read.
+//!
+//! A segment is a file of [`SEGMENT_BYTES`](crate::limits::SEGMENT_BYTES), mode 0600, made by the
+//! supervisor. The guest process maps it at a fixed address; a fork therefore sees it at the same place.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+use crate::limits::{CALLS_MAX, HEADER_BYTES, THREAD_ENTRY_BYTES};
+
+/// State of a group: the value of [`SegmentHeader::state`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupState {
+    /// The program has been started; the runtime has not yet made a standby.
+    Starting = 0,
+    /// A standby follows.
+    Protected = 1,
+    /// No standby; [`SegmentHeader::why`] says for which reason.
+    Unprotected = 2,
+    /// The primary is gone and the standby drains, settles and goes live.
+    Promoting = 3,
+    /// The program ends (exit, or a signal whose default action ends it).
+    Ended = 4,
+}
+
+impl GroupState {
+    /// The state whose number is `value`; an unknown number reads as `Unprotected`.
+    pub const fn from_u32(value: u32) -> GroupState {
+        match value {
+            0 => GroupState::Starting,
+            1 => GroupState::Protected,
+            3 => GroupState::Promoting,
+            4 => GroupState::Ended,
+            _ => GroupState::Unprotected,
+        }
+    }
+}
+
+/// Why a group has no standby: the code in front of the text in [`SegmentHeader::why`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing has happened.
+    None = 0,
+    /// The group was started with `--standbys 0`.
+    NotAsked = 1,
+    /// The standby did something else than the log says.
+    Diverged = 2,
+    /// A ring was full for longer than the lag timeout.
+    Behind = 3,
+    /// The standby's process is gone.
+    StandbyLost = 4,
+    /// A system call that cannot be replayed was made.
+    RefusedCall = 5,
+    /// The standby was promoted and there is no other.
+    Promoted = 6,
+    /// The standby could not be made.
+    CannotClone = 7,
+    /// A thread, a mapping or a signal of a kind that the log does not carry.
+    CannotReplay = 8,
+    /// The supervisor is gone.
+    SupervisorLost = 9,
+    /// The program replaced itself by exec.
+    Exec = 10,
+}
+
+/// A short text written once by a process that may be dying; readable when `len` is not zero.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Text {
+    /// A [`Cause`], or a line number for last words. Stored before `len`.
+    pub code: AtomicU32,
+    /// Bytes of `bytes` that count. Stored last, with release; zero while the text is being written.
+    pub len: AtomicU32,
+    /// UTF-8, not terminated; eight bytes a word so that two processes may touch it without a race.
+    pub words: [AtomicU64; 31],
+}
+
+/// What the supervisor decides before the program starts. Constant afterwards.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Config {
+    /// `--lag-timeout`, milliseconds.
+    pub lag_timeout_ms: u32,
+    /// `--standbys`: 0 or 1.
+    pub standbys: u32,
+    /// `--lag-limit`, bytes that one thread's standby may be behind; at least [`LAG_LIMIT_MIN`](crate::LAG_LIMIT_MIN).
+    pub lag_limit: u64,
+    /// `--verify`: 0 off, 1 fast, 2 full.
+    pub verify: u32,
+    /// Bit 0: [`Config::primary_cpus`] and `standby_cpus` are set.
+    pub flags: u32,
+    /// Affinity mask of the primary's threads.
+    pub primary_cpus: [u64; 16],
+    /// Affinity mask of the standby's threads.
+    pub standby_cpus: [u64; 16],
+}
+
+/// [`Config::flags`]: pin the copies.
+pub const CONFIG_PINNED: u32 = 1;
+
+/// Values of [`SegmentHeader::command`].
+pub mod command {
+    /// Follow the primary.
+    pub const FOLLOW: u32 = 0;
+    /// The primary is dead and fenced: drain, settle, go live.
+    pub const PROMOTE: u32 = 1;
+    /// The standby is no longer wanted and ends itself.
+    pub const END: u32 = 2;
+}
+
+/// Values of [`SegmentHeader::leaving`].
+pub mod leaving {
+    /// The program runs.
+    pub const NO: u32 = 0;
+    /// It exits.
+    pub const EXIT: u32 = 1;
+    /// It ends by a signal's default action; no failover.
+    pub const SIGNAL: u32 = 2;
+    /// It replaces itself by exec.
+    pub const EXEC: u32 = 3;
+    /// It dies of a fault of its own; the standby is to be promoted although the core is still being written.
+    pub const DYING: u32 = 4;
+}
+
+/// One cache line of its own, so that a word polled by one process does not slow a neighbour.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Line<T>(pub T);
+
+/// Start of the segment.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct SegmentHeader {
+    /// [`MAGIC`](crate::MAGIC). Supervisor, before the start.
+    pub magic: u64,
+    /// [`VERSION`](crate::VERSION). Supervisor, before the start.
+    pub version: u32,
+    /// Zero.
+    pub zero: u32,
+    /// Supervisor, before the start.
+    pub config: Config,
+    /// Pid of the supervisor. Supervisor, before the start.
+    pub supervisor_pid: AtomicU32,
+    /// Pid of the process it started: only this process is the group's first primary. Supervisor, before exec.
+    pub root_pid: AtomicU32,
+    /// Pid the guest sees as its own, in every copy, for ever. Runtime, at the start.
+    pub guest_pid: AtomicU32,
+    /// Kernel's pid of the current primary. Runtime at the start, standby at its promotion.
+    pub primary_pid: AtomicU32,
+    /// Kernel's pid of the standby, 0 for none. Runtime, when the standby has been made.
+    pub standby_pid: AtomicU32,
+    /// Promotions so far. Standby, at its promotion.
+    pub epoch: AtomicU32,
+    /// A [`GroupState`]. Runtime; supervisor when the processes that would write it are dead.
+    pub state: Line<AtomicU32>,
+    /// Futex: counts changes that the supervisor should look at. Any guest process, with a wake.
+    pub attention: Line<AtomicU32>,
+    /// Futex: a value of [`command`]. Supervisor, with a wake.
+    pub command: Line<AtomicU32>,
+    /// A value of [`leaving`]. Primary, before it ends by its own will.
+    pub leaving: Line<AtomicU32>,
+    /// Not zero once the standby has been dropped and the primary no longer logs. Whoever finds the cause first.
+    pub dropped: Line<AtomicU32>,
+    /// Why there is no standby.
+    pub why: Line<Text>,
+    /// What a dying runtime had to say: `code` is the line of the panic.
+    pub last_words: Line<Text>,
+    /// CLOCK_MONOTONIC of the moment the supervisor noticed the primary's death, ns.
+    pub death_ns: Line<AtomicU64>,
+    /// The same clock when all rings were drained.
+    pub drained_ns: AtomicU64,
+    /// The same clock when the first guest thread was live.
+    pub live_ns: AtomicU64,
+    /// Calls begun and not done when the primary died.
+    pub in_doubt: AtomicU32,
+    /// Calls in doubt of which the kernel could not tell whether they were done.
+    pub unsettled: AtomicU32,
+    /// Highest thread slot in use plus one. Primary.
+    pub slots: AtomicU32,
+    /// Divergences found, 0 or 1 for one standby.
+    pub divergences: AtomicU32,
+    /// Slot of the thread that diverged.
+    pub diverged_slot: AtomicU32,
+    /// Ring position at which it diverged, bytes since the start.
+    pub diverged_at: AtomicU64,
+    /// Calls of the class refused-to-replay made by the guest, by number. Primary.
+    pub refused: [AtomicU32; CALLS_MAX],
+    /// `syscall` sites of the C library and the loader that were found, and how many were patched. Runtime.
+    pub sites_found: AtomicU32,
+    /// See `sites_found`.
+    pub sites_patched: AtomicU32,
+    /// System calls that arrived by a trap, from code that is not patched. Any copy.
+    pub trapped: AtomicU64,
+}
+
+/// States of a thread slot: values of [`ThreadEntry::state`].
+pub mod slot {
+    /// No thread.
+    pub const FREE: u32 = 0;
+    /// Taken by a thread that is being created.
+    pub const CREATING: u32 = 1;
+    /// Its thread runs.
+    pub const RUNNING: u32 = 2;
+    /// Its thread has published its last event: its death is no longer a sign of the primary's.
+    pub const LEAVING: u32 = 3;
+}
+
+/// Event classes counted by a standby, in the order of `events_by_class` of `status --json`.
+pub const CLASSES: usize = 10;
+
+/// Names of the classes.
+pub const CLASS_NAMES: [&str; CLASSES] =
+    ["lock", "cond", "read", "write", "poll", "time", "memory", "thread", "signal", "other"];
+
+/// The death notice of one primary thread: a node of its robust list.
+///
+/// The kernel finds the futex word 32 bytes before the node, as glibc's robust mutexes have it, and sets
+/// `FUTEX_OWNER_DIED` in it when the thread dies, before the address space is torn down.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct DeathNotice {
+    /// Thread id of the owner; `FUTEX_OWNER_DIED` (0x4000_0000) when it is dead.
+    pub word: AtomicU32,
+    /// Zero.
+    pub zero: [u32; 7],
+    /// The robust list's link: an address in the owner's memory.
+    pub next: AtomicU64,
+    /// Zero.
+    pub pad: [u64; 3],
+}
+
+/// `FUTEX_OWNER_DIED` of the kernel.
+pub const OWNER_DIED: u32 = 0x4000_0000;
+/// `FUTEX_WAITERS` of the kernel.
+pub const WAITERS: u32 = 0x8000_0000;
+/// `FUTEX_TID_MASK` of the kernel.
+pub const TID_MASK: u32 = 0x3fff_ffff;
+
+/// One thread slot.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ThreadEntry {
+    /// Bytes ever published to the ring. Producer: stored with release after the event's bytes.
+    pub tail: Line<AtomicU64>,
+    /// Bytes ever applied. Consumer: stored with release after the event has been applied, clock first.
+    pub head: Line<AtomicU64>,
+    /// See [`DeathNotice`]. Written by the primary's thread, and by the kernel at its death.
+    pub notice: DeathNotice,
+    /// A value of [`slot`].
+    pub state: AtomicU32,
+    /// How often the slot has been taken.
+    pub generation: AtomicU32,
+    /// Kernel's id of the thread in the primary.
+    pub primary_tid: AtomicU32,
+    /// Kernel's id of the thread in the standby, 0 before it exists there.
+    pub standby_tid: AtomicU32,
+    /// Thread id that the guest sees in every copy.
+    pub guest_tid: AtomicU32,
+    /// A signal waits for this thread's next door: its number, 0 for none.
+    pub pending_signal: AtomicI32,
+    /// CLOCK_MONOTONIC when it began to wait, ns.
+    pub pending_since_ns: AtomicU64,
+    /// Bytes of `tail` that hold no events, because the ring went back to its beginning. Producer.
+    pub skipped: AtomicU64,
+    /// Zero.
+    pub pad: [u64; 3],
+    /// Events applied, by class. Consumer.
+    pub events: [AtomicU64; CLASSES],
+    /// Zero.
+    pub pad2: [u64; 22],
+}
+
+impl ThreadEntry {
+    /// Whether the kernel has said that the primary's thread of this slot is dead.
+    pub fn died(&self) -> bool {
+        self.notice.word.load(core::sync::atomic::Ordering::Acquire) & OWNER_DIED != 0
+    }
+}
+
+const _: () = {
+    assert!(size_of::<SegmentHeader>() <= HEADER_BYTES);
+    assert!(size_of::<ThreadEntry>() == THREAD_ENTRY_BYTES);
+    assert!(core::mem::offset_of!(DeathNotice, next) - core::mem::offset_of!(DeathNotice, word) == 32);
+    assert!(core::mem::offset_of!(ThreadEntry, head) == 64);
+    assert!(core::mem::offset_of!(ThreadEntry, notice) == 128);
+};

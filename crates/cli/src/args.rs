@@ -1,0 +1,219 @@
+//! The flags: one definition for the parser, `--help`, the man page and the shell completions.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use us_supervisor::options::{check_name, parse_cpus};
+use us_supervisor::{CpuPair, signals};
+
+/// Keeps a live copy of a running program, ready to take over when it dies.
+#[derive(Debug, Parser)]
+#[command(name = "understudy", version, max_term_width = 100, subcommand_required = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run PROGRAM under protection, in the foreground
+    Run(Box<Run>),
+    /// Groups on this machine: their copies, lag and guarantees
+    Status {
+        /// Only this group
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: Option<String>,
+        /// Machine-readable
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a group: signal its primary, wait, then kill what is left
+    Stop {
+        /// The group
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: String,
+        /// The signal sent first
+        #[arg(long, value_name = "SIG", default_value = "TERM", value_parser = signals::parse)]
+        signal: i32,
+        /// Seconds to wait before SIGKILL
+        #[arg(long, value_name = "S", default_value = "10", allow_negative_numbers = true, value_parser = seconds)]
+        timeout: f64,
+    },
+    /// Signal the primary, whichever process that is now
+    Signal {
+        /// The group
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: String,
+        /// The signal, as TERM, SIGTERM or 15
+        #[arg(value_name = "SIG", value_parser = signals::parse)]
+        signal: i32,
+    },
+    /// What works on this machine; with PROGRAM, whether it can be protected and why not
+    Doctor {
+        /// Machine-readable
+        #[arg(long)]
+        json: bool,
+        /// The program to look at
+        #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
+        program: Vec<OsString>,
+    },
+    /// Write the completions of a shell to stdout
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Write the manual page to stdout
+    Man,
+    /// The same as status, live
+    #[command(hide = true)]
+    Top(Later),
+    /// Planned switch to the standby
+    #[command(hide = true)]
+    Failover(Later),
+    /// Write a recording
+    #[command(hide = true)]
+    Record(Later),
+    /// Replay a recording
+    #[command(hide = true)]
+    Replay(Later),
+    /// What a recording holds
+    #[command(hide = true)]
+    Inspect(Later),
+}
+
+/// The arguments of a command that a later version has: taken as they are, so that the refusal names the
+/// command and not one of its flags.
+#[derive(Debug, ClapArgs)]
+pub struct Later {
+    /// Whatever was typed
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub rest: Vec<OsString>,
+}
+
+/// The options of `run`.
+#[derive(Debug, ClapArgs)]
+pub struct Run {
+    /// The group's name, unique on the machine [default: the program's file name, then -2, -3, …]
+    #[arg(long, value_name = "NAME", value_parser = group_name)]
+    pub name: Option<String>,
+    /// Live standbys: 0 or 1
+    #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = standbys)]
+    pub standbys: u32,
+    /// How the order of threads is replicated
+    #[arg(long, value_enum, value_name = "ORDER", default_value = "schedule", hide_possible_values = true)]
+    pub order: Order,
+    /// How far a thread's standby may fall behind, as in 512MiB; never more than its ring, 8 MiB
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = lag_limit)]
+    pub lag_limit: u64,
+    /// How long the primary waits, in milliseconds, for a standby that is a full ring behind
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    pub lag_timeout: u32,
+    /// What the standby compares
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "fast")]
+    pub verify: Verify,
+    /// CPU lists to pin each copy's threads to, as in 0-3:4-7
+    #[arg(long, value_name = "PRIMARY:STANDBY", value_parser = parse_cpus)]
+    pub cpus: Option<CpuPair>,
+    /// Do not make a new standby after a failover or a divergence
+    #[arg(long)]
+    pub no_reprotect: bool,
+    /// Append lifecycle events, one JSON object a line, to FILE (- is stderr)
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    /// Say only what stops a run
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say every lifecycle event
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    pub later: LaterOptions,
+    /// The program and its arguments
+    #[arg(required = true, value_names = ["PROGRAM", "ARG"], num_args = 1.., trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Options of `run` that a later version has: known, so that they can be refused by name.
+#[derive(Debug, ClapArgs)]
+pub struct LaterOptions {
+    /// Also write a recording
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub record: Option<OsString>,
+    /// A command that exits 0 while the primary is well
+    #[arg(long, hide = true, value_name = "COMMAND")]
+    pub probe: Option<OsString>,
+    /// Milliseconds between two probes
+    #[arg(long, hide = true, value_name = "MS")]
+    pub probe_interval: Option<OsString>,
+    /// Prometheus text
+    #[arg(long, hide = true, value_name = "ADDR:PORT")]
+    pub metrics: Option<OsString>,
+}
+
+/// `--order`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// Locks are replayed in the primary's order, in parallel
+    Schedule,
+    /// The order is computed
+    #[value(hide = true)]
+    Deterministic,
+    /// One thread at a time
+    #[value(hide = true)]
+    Serial,
+}
+
+/// `--verify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    /// Nothing
+    Off,
+    /// Calls and every output byte
+    Fast,
+    /// Inputs too, and memory at intervals
+    Full,
+}
+
+fn group_name(text: &str) -> Result<String, String> {
+    check_name(text).map(|()| text.to_owned())
+}
+
+fn standbys(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(count @ (0 | 1)) => Ok(count),
+        _ => Err("0 or 1 (more is not supported yet)".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    // A day is more than anybody waits, and far from what overflows.
+    let legal = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    legal.ok_or_else(|| "a number of seconds, 0 to 86400".into())
+}
+
+/// A size in bytes: a number with an optional unit.
+fn lag_limit(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        _ => return Err(format!("{unit:?} is not a unit: KiB, MiB or GiB")),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    match bytes {
+        Some(bytes) if bytes >= us_abi::LAG_LIMIT_MIN => Ok(bytes),
+        Some(_) => Err(format!(
+            "a lag limit is at least {} bytes: the largest event must fit",
+            us_abi::LAG_LIMIT_MIN
+        )),
+        None => Err("a size is a number with a unit, as in 64MiB".into()),
+    }
+}

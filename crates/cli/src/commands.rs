@@ -1,0 +1,119 @@
+//! What each subcommand does.
+
+use std::io::Write;
+use std::time::Duration;
+
+use us_abi::exit;
+use us_supervisor::run::explain;
+use us_supervisor::{Error, Options, Verbosity, control, doctor, folder, run, status};
+
+use crate::args::{Command, Order, Run, Verify};
+use crate::report;
+
+/// Carries out `command`; the exit code.
+pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
+    let result = match command {
+        Command::Run(options) => run_program(&options),
+        Command::Status { name, json } => show_status(name.as_deref(), json),
+        Command::Stop { name, signal, timeout } => folder::find(&name)
+            .and_then(|group| control::stop(&group, signal, Duration::from_secs_f64(timeout)))
+            .map(|()| 0),
+        Command::Signal { name, signal } => {
+            folder::find(&name).and_then(|group| control::signal(&group, signal)).map(|()| 0)
+        }
+        Command::Doctor { json, program } => Ok(show_doctor(json, program.first())),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, definition, "understudy", &mut script);
+            Ok(print(&script))
+        }
+        Command::Man => Ok(manual(definition)),
+        Command::Top(_) => Err(later("top")),
+        Command::Failover(_) => Err(later("failover")),
+        Command::Record(_) => Err(later("record")),
+        Command::Replay(_) => Err(later("replay")),
+        Command::Inspect(_) => Err(later("inspect")),
+    };
+    result.unwrap_or_else(|error| {
+        let _ = writeln!(std::io::stderr(), "understudy: {}", explain(&error));
+        error.exit_code()
+    })
+}
+
+fn later(what: &str) -> Error {
+    Error::Usage(format!("{what} is not available in this version"))
+}
+
+fn run_program(run: &Run) -> Result<i32, Error> {
+    let options = options(run)?;
+    run::run(&options).map(|end| end.exit_code())
+}
+
+fn options(run: &Run) -> Result<Options, Error> {
+    let asked = [
+        ("--record", run.later.record.is_some()),
+        ("--probe", run.later.probe.is_some()),
+        ("--probe-interval", run.later.probe_interval.is_some()),
+        ("--metrics", run.later.metrics.is_some()),
+        ("--order deterministic", run.order == Order::Deterministic),
+        ("--order serial", run.order == Order::Serial),
+    ];
+    if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
+        return Err(later(option));
+    }
+    Ok(Options {
+        name: run.name.clone(),
+        standbys: run.standbys,
+        order: "schedule".into(),
+        lag_timeout_ms: run.lag_timeout,
+        lag_limit: run.lag_limit,
+        verify: match run.verify {
+            Verify::Off => 0,
+            Verify::Fast => 1,
+            Verify::Full => 2,
+        },
+        cpus: run.cpus.clone(),
+        events: run.events.clone(),
+        verbosity: match (run.quiet, run.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        },
+        command: run.command.clone(),
+    })
+}
+
+fn show_status(name: Option<&str>, json: bool) -> Result<i32, Error> {
+    let status = status::read(name)?;
+    let text = if json { report::json(&status) } else { report::status(&status) };
+    Ok(print(text.as_bytes()))
+}
+
+fn show_doctor(json: bool, program: Option<&std::ffi::OsString>) -> i32 {
+    let findings = doctor::examine(program);
+    let text = if json { report::json(&findings) } else { report::doctor(&findings) };
+    match print(text.as_bytes()) {
+        0 if !findings.ok => exit::FAILED,
+        code => code,
+    }
+}
+
+fn manual(definition: &clap::Command) -> i32 {
+    let mut page = Vec::new();
+    match clap_mangen::Man::new(definition.clone()).render(&mut page) {
+        Ok(()) => print(&page),
+        Err(_) => exit::FAILED,
+    }
+}
+
+/// Writes to stdout. A reader that has seen enough (`| head`) is no failure.
+fn print(bytes: &[u8]) -> i32 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "understudy: cannot write to stdout: {cause}");
+            exit::FAILED
+        }
+        _ => 0,
+    }
+}

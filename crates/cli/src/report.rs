@@ -1,0 +1,148 @@
+//! What people read: tables, and JSON for their scripts.
+
+use us_supervisor::doctor::{Findings, ProgramCheck};
+use us_supervisor::status::{Group, Status};
+
+/// A value as indented JSON with a final newline.
+pub fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).map_or_else(|_| String::new(), |text| text + "\n")
+}
+
+/// The table of groups, and below it what does not fit a table.
+pub fn status(status: &Status) -> String {
+    if status.groups.is_empty() {
+        return "no groups\n".into();
+    }
+    let head = ["NAME", "STATE", "PRIMARY", "STANDBY", "LAG", "CPU s", "MEMORY", "EPOCH", "PROTECTED"];
+    let mut rows = vec![head.map(String::from)];
+    rows.extend(status.groups.iter().map(row));
+    let notes = status.groups.iter().flat_map(notes);
+    table(&rows) + &notes.collect::<String>()
+}
+
+fn row(group: &Group) -> [String; 9] {
+    let process = group.processes.first();
+    let primary = process.and_then(|process| process.primary.as_ref());
+    let standby = process.and_then(|process| process.standbys.first());
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    [
+        group.name.clone(),
+        standby
+            .map_or(group.state, |standby| match standby.state {
+                "following" => group.state,
+                other => other,
+            })
+            .to_string(),
+        or_dash(primary.map(|copy| copy.pid.to_string())),
+        or_dash(standby.map(|copy| copy.pid.to_string())),
+        or_dash(standby.map(|copy| format!("{} events, {}", copy.lag_events, size(copy.lag_bytes)))),
+        or_dash(primary.map(|copy| match standby {
+            Some(standby) => format!("{:.1} + {:.1}", copy.cpu_s, standby.cpu_s),
+            None => format!("{:.1}", copy.cpu_s),
+        })),
+        or_dash(primary.map(|copy| size(copy.rss_bytes))),
+        group.epoch.to_string(),
+        format!("{:.2} %", group.protected_share * 100.0),
+    ]
+}
+
+fn notes(group: &Group) -> Vec<String> {
+    let name = &group.name;
+    let mut lines = vec![format!("{name}: guarantee: {}\n", group.guarantee)];
+    lines.extend(group.failovers.iter().map(|failover| {
+        format!(
+            "{name}: failover {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}\n",
+            failover.at,
+            failover.reason,
+            failover.blackout_us as f64 / 1000.0,
+            failover.in_doubt,
+            failover.unsettled
+        )
+    }));
+    lines.extend(
+        group.divergences.iter().map(|found| format!("{name}: divergence {}: {}\n", found.at, found.reason)),
+    );
+    if !group.refused_calls.is_empty() {
+        let calls: Vec<String> =
+            group.refused_calls.iter().map(|(call, count)| format!("{call} ({count})")).collect();
+        lines.push(format!("{name}: calls that cannot be replayed: {}\n", calls.join(", ")));
+    }
+    lines
+}
+
+/// Bytes in the largest unit that leaves a number of at least one.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        cells.join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+/// The findings of `doctor`.
+pub fn doctor(findings: &Findings) -> String {
+    let rows: Vec<[String; 3]> = findings
+        .checks
+        .iter()
+        .map(|check| {
+            let verdict = match (check.ok, check.required) {
+                (true, _) => "ok",
+                (false, true) => "FAILED",
+                (false, false) => "note",
+            };
+            [verdict.into(), check.name.into(), check.found.clone()]
+        })
+        .collect();
+    let program = findings.program.as_ref().map(|program| match &program.why {
+        None => format!("\n{} can be protected{}\n", program.program, own_calls(program)),
+        Some(why) => format!("\n{why}\n"),
+    });
+    table(&rows) + &program.unwrap_or_default()
+}
+
+/// A hint for programs that call the kernel from their own code.
+fn own_calls(program: &ProgramCheck) -> String {
+    match program.sites {
+        Some(sites) if sites.found > 0 => {
+            format!(
+                "; system calls in its own code: {}, of which {} can be patched",
+                sites.found, sites.patchable
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!((size(0), size(1023), size(1024)), ("0 B".into(), "1023 B".into(), "1.0 KiB".into()));
+        assert_eq!((size(1 << 20), size(3 << 40)), ("1.0 MiB".into(), "3.0 TiB".into()));
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["a", "bbb"], ["cc", "d"]].map(|row| row.map(String::from));
+        assert_eq!(table(&rows), "a   bbb\ncc  d\n");
+    }
+}

@@ -1,0 +1,247 @@
+//! A sandbox for one test: its own state folder, a stand-in for the runtime, and everything ended at the end.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::io::Read;
+use std::mem::offset_of;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use us_abi::{DeathNotice, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
+
+/// Longest wait for something that is sure to come; only a failing test waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Programs compiled once for all tests of a binary.
+pub struct Built {
+    pub stand_in: PathBuf,
+    pub guest: PathBuf,
+    pub static_guest: PathBuf,
+}
+
+pub fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let flags: Vec<String> = offsets().iter().map(|(name, at)| format!("-D{name}={at}")).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(["-shared", "-fPIC"]).collect();
+        Built {
+            stand_in: compile("stand_in.c", "stand_in.so", &flags),
+            guest: compile("guest.c", "guest", &[]),
+            static_guest: compile("guest.c", "guest-static", &["-static"]),
+        }
+    })
+}
+
+/// Compiles into the build's own folder, under another name first: tests of another binary may be using it.
+fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("us-cli");
+    std::fs::create_dir_all(&folder).unwrap();
+    let new = folder.join(format!("{name}.{}", std::process::id()));
+    let done = Command::new("cc").arg("-o").arg(&new).arg(source).args(flags).output().expect("cc is needed");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let path = folder.join(name);
+    std::fs::rename(new, &path).unwrap();
+    path
+}
+
+fn offsets() -> Vec<(&'static str, usize)> {
+    let why = offset_of!(SegmentHeader, why);
+    vec![
+        ("SEGMENT", SEGMENT_BYTES),
+        ("SUPERVISOR_PID", offset_of!(SegmentHeader, supervisor_pid)),
+        ("ROOT_PID", offset_of!(SegmentHeader, root_pid)),
+        ("GUEST_PID", offset_of!(SegmentHeader, guest_pid)),
+        ("PRIMARY_PID", offset_of!(SegmentHeader, primary_pid)),
+        ("STANDBY_PID", offset_of!(SegmentHeader, standby_pid)),
+        ("EPOCH", offset_of!(SegmentHeader, epoch)),
+        ("STATE", offset_of!(SegmentHeader, state)),
+        ("ATTENTION", offset_of!(SegmentHeader, attention)),
+        ("COMMAND", offset_of!(SegmentHeader, command)),
+        ("LEAVING", offset_of!(SegmentHeader, leaving)),
+        ("DROPPED", offset_of!(SegmentHeader, dropped)),
+        ("LIVE_NS", offset_of!(SegmentHeader, live_ns)),
+        ("IN_DOUBT", offset_of!(SegmentHeader, in_doubt)),
+        ("SLOTS", offset_of!(SegmentHeader, slots)),
+        ("WHY_CODE", why + offset_of!(Text, code)),
+        ("WHY_LEN", why + offset_of!(Text, len)),
+        ("WHY_WORDS", why + offset_of!(Text, words)),
+        ("THREADS", THREADS_OFFSET),
+        ("THREAD_STATE", offset_of!(ThreadEntry, state)),
+        ("NOTICE_WORD", offset_of!(ThreadEntry, notice) + offset_of!(DeathNotice, word)),
+        ("NOTICE_NEXT", offset_of!(ThreadEntry, notice) + offset_of!(DeathNotice, next)),
+    ]
+}
+
+/// A state folder and what runs in it.
+pub struct Sandbox {
+    pub folder: tempfile::TempDir,
+    library: PathBuf,
+    stand_in: &'static str,
+}
+
+impl Sandbox {
+    /// With a runtime that answers as `stand_in` says: `follow`, `silent` (never), `mute` (without death
+    /// notices), `die`, `diverge`, `refuse`, `deaf` (the standby outlives its supervisor).
+    pub fn new(stand_in: &'static str) -> Sandbox {
+        Sandbox::with_library(&built().stand_in, stand_in)
+    }
+
+    pub fn with_library(library: &Path, stand_in: &'static str) -> Sandbox {
+        Sandbox { folder: tempfile::tempdir().unwrap(), library: library.into(), stand_in }
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub fn events_path(&self) -> PathBuf {
+        self.folder.path().join("events")
+    }
+
+    pub fn understudy(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_understudy"));
+        command
+            .args(arguments)
+            .env("UNDERSTUDY_DIR", self.state())
+            .env("UNDERSTUDY_LIB", &self.library)
+            .env("STAND_IN", self.stand_in)
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub fn output(&self, arguments: &[&str]) -> Output {
+        self.understudy(arguments).output().unwrap()
+    }
+
+    /// Starts `run` on the guest with events in the sandbox, and waits for the guest's "ready".
+    pub fn start(&self, name: &str, guest: &[&str]) -> Running<'_> {
+        let events = self.events_path();
+        let mut command =
+            self.understudy(&["run", "--name", name, "--events", events.to_str().unwrap(), "--"]);
+        command.arg(&built().guest).args(guest).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = Running { child: command.spawn().unwrap(), sandbox: self, out: String::new() };
+        running.wait_for_output("ready\n");
+        running
+    }
+
+    pub fn events(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.events_path()).unwrap_or_default();
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub fn event(&self, name: &str) -> Option<Value> {
+        self.events().into_iter().find(|event| event["event"] == name)
+    }
+
+    pub fn wait_for_event(&self, name: &str) -> Value {
+        wait_for(|| self.event(name), &format!("event {name}"))
+    }
+
+    /// `status --json`, and the one group in it.
+    pub fn group(&self) -> Value {
+        let out = self.output(&["status", "--json"]);
+        assert!(out.status.success());
+        let status: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(status["groups"].as_array().unwrap().len(), 1, "{status}");
+        status["groups"][0].clone()
+    }
+
+    /// Nothing is left: no group's folder, no process that knows this sandbox.
+    pub fn assert_clean(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.state()).into_iter().flatten().flatten().collect();
+        assert!(left.is_empty(), "{left:?}");
+        wait_for(|| self.processes().is_empty().then_some(()), "every process of the group to end");
+    }
+
+    /// Living processes whose environment names this sandbox.
+    pub fn processes(&self) -> Vec<u32> {
+        let needle = self.state().to_string_lossy().into_owned();
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| is_alive(*pid))
+            .filter(|pid: &u32| {
+                let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                String::from_utf8_lossy(&environment).contains(&needle)
+            })
+            .collect()
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // After a failed assertion: end what the test left, by pid.
+        for pid in self.processes() {
+            kill(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// A group being run.
+pub struct Running<'a> {
+    pub child: Child,
+    sandbox: &'a Sandbox,
+    out: String,
+}
+
+impl Running<'_> {
+    /// Reads the guest's output until it ends with `text`.
+    pub fn wait_for_output(&mut self, text: &str) {
+        let out = self.child.stdout.as_mut().unwrap();
+        let from = self.out.len();
+        while !self.out[from..].ends_with(text) {
+            let mut byte = [0];
+            assert_eq!(out.read(&mut byte).unwrap(), 1, "the output ended: {:?}", self.out);
+            self.out.push(byte[0] as char);
+        }
+    }
+
+    /// Waits for the end; exit code and stderr.
+    pub fn finish(mut self) -> (Option<i32>, String) {
+        let status = wait_for(|| self.child.try_wait().unwrap(), "run to end");
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (status.code(), said)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>, what: &str) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn kill(pid: u32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
+}
+
+pub fn pid(value: &Value) -> u32 {
+    value.as_u64().unwrap() as u32
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

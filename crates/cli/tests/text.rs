@@ -1,0 +1,144 @@
+//! What people and scripts read: help, man page, completions, `status --json`, `doctor`.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Sandbox, text};
+use serde_json::Value;
+
+/// Compares with `golden/<name>`; `UPDATE_GOLDEN=1` writes it.
+fn golden(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(expected == found, "{name} differs; UPDATE_GOLDEN=1 writes it. Found:\n{found}");
+}
+
+#[test]
+fn help() {
+    let sandbox = Sandbox::new("silent");
+    for (name, arguments) in [
+        ("help.txt", &["--help"][..]),
+        ("help-run.txt", &["run", "--help"]),
+        ("help-status.txt", &["status", "--help"]),
+        ("help-stop.txt", &["stop", "--help"]),
+        ("help-signal.txt", &["signal", "--help"]),
+        ("help-doctor.txt", &["doctor", "--help"]),
+    ] {
+        let out = sandbox.output(arguments);
+        assert!(out.status.success());
+        golden(name, &text(&out.stdout));
+    }
+}
+
+#[test]
+fn help_names_nothing_that_is_not_there() {
+    let sandbox = Sandbox::new("silent");
+    let help = text(&sandbox.output(&["--help"]).stdout) + &text(&sandbox.output(&["run", "--help"]).stdout);
+    for absent in
+        ["record", "replay", "inspect", "  failover", "  top", "--probe", "--metrics", "deterministic"]
+    {
+        assert!(!help.contains(absent), "{absent} is in the help");
+    }
+}
+
+#[test]
+fn manual_and_completions() {
+    let sandbox = Sandbox::new("silent");
+    let manual = text(&sandbox.output(&["man"]).stdout);
+    assert!(manual.contains(".TH understudy") && manual.contains("understudy\\-run"), "{manual}");
+    for shell in ["bash", "zsh", "fish"] {
+        let out = sandbox.output(&["completions", shell]);
+        assert!(out.status.success() && text(&out.stdout).contains("understudy"), "{shell}");
+    }
+}
+
+/// Asserts that `value` has exactly these keys.
+fn keys(value: &Value, expected: &[&str]) {
+    let mut found: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut expected = expected.to_vec();
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn status_has_the_fields_of_the_contract() {
+    let sandbox = Sandbox::new("follow");
+    let _running = sandbox.start("g", &["stubborn"]);
+    sandbox.wait_for_event("protected");
+    let group = sandbox.group();
+    keys(
+        &group,
+        &[
+            "name",
+            "order",
+            "epoch",
+            "state",
+            "protected_share",
+            "since",
+            "program",
+            "processes",
+            "events_total",
+            "bytes_total",
+            "events_by_class",
+            "failovers",
+            "reclones",
+            "divergences",
+            "refused_calls",
+            "guarantee",
+            "supervisor_pid",
+            "signals_late",
+        ],
+    );
+    keys(
+        &group["events_by_class"],
+        &["lock", "cond", "read", "write", "poll", "time", "memory", "thread", "signal", "other"],
+    );
+    let process = &group["processes"][0];
+    keys(process, &["guest_pid", "primary", "standbys"]);
+    keys(&process["primary"], &["pid", "threads", "cpu_s", "rss_bytes"]);
+    keys(&process["standbys"][0], &["pid", "state", "lag_events", "lag_bytes", "cpu_s", "rss_bytes"]);
+    assert_eq!((&group["name"], &group["order"]), (&"g".into(), &"schedule".into()));
+    assert_eq!(
+        (&group["state"], &process["standbys"][0]["state"]),
+        (&"protected".into(), &"following".into())
+    );
+    assert_eq!(group["guarantee"], "exactly once; survives process death on this machine");
+    let share = group["protected_share"].as_f64().unwrap();
+    assert!(share > 0.0 && share <= 1.0, "{share}");
+    let out = sandbox.output(&["stop", "g", "--signal", "KILL"]);
+    assert!(out.status.success());
+}
+
+#[test]
+fn events_have_the_fields_of_the_contract() {
+    let sandbox = Sandbox::new("follow");
+    let running = sandbox.start("g", &["wait"]);
+    sandbox.wait_for_event("protected");
+    assert!(sandbox.output(&["stop", "g"]).status.success());
+    running.finish();
+    let events = sandbox.events();
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(names, ["started", "protected", "ended"]);
+    assert!(events.iter().all(|event| event["group"] == "g" && event["t"].as_str().unwrap().ends_with('Z')));
+    let raw = std::fs::read_to_string(sandbox.events_path()).unwrap();
+    assert!(raw.lines().all(|line| line.starts_with(r#"{"t":""#)), "{raw}");
+}
+
+#[test]
+fn doctor_gives_the_reason_that_run_gives() {
+    let sandbox = Sandbox::new("silent");
+    let refused = common::built().static_guest.to_str().unwrap();
+    let out = sandbox.output(&["doctor", "--json", "--", refused]);
+    assert_eq!(out.status.code(), Some(1));
+    let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(found["program"]["ok"], false);
+    let said = text(&sandbox.output(&["run", "--", refused]).stderr);
+    assert_eq!(said, format!("understudy: {}\n", found["program"]["why"].as_str().unwrap()));
+    assert!(text(&sandbox.output(&["doctor", "--", "sleep"]).stdout).contains("sleep can be protected"));
+    assert!(!sandbox.state().exists());
+}

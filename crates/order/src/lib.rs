@@ -1,0 +1,39 @@
+#![no_std]
+#![forbid(unsafe_code)]
+//! The rules by which a standby follows, and takes over from, a primary.
+//!
+//! Nothing here touches memory that others write, asks the kernel, or keeps a clock: every function
+//! takes what its caller has read and says what follows from it. That is why the same code can serve the
+//! runtime inside a guest, the supervisor, and the model checker that explores every kill between two
+//! steps.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`ticket`] | may this event be applied now? |
+//! | [`gap`] | which tickets died with the primary? |
+//! | [`live`] | may standby threads stop replaying and act? |
+//! | [`create`] | does the thread that this call creates exist? |
+//! | [`once`] | does this thread run the initialiser, wait for it, or pass? |
+//! | [`barrier`] | which thread of a round is the serial one? |
+//! | [`settle`] | was a call that has begun, but whose return was never logged, done? |
+//! | [`adopt`] | whose is a descriptor that the table has and the log has not? |
+//! | [`detect`] | the primary is gone: promote, or end? |
+//!
+//! Duties of the caller, in this order, when a standby is promoted:
+//!
+//! 1. Fence: no thread of the primary can run or is inside a system call. From here on rings are final.
+//! 2. Let every thread drain its ring. For each clock, scan *all* unconsumed events of *all* rings, then
+//!    read the clock, then store what [`gap::skip_to`] says; repeat until [`live::may_go_live`].
+//!    A create whose child has left its `START` is carried out during the drain ([`create::child_exists`]).
+//! 3. Settle all in-doubt calls together, while no thread acts ([`settle`], [`adopt`]).
+//! 4. Open the gate: only now threads go live, all of them.
+
+pub mod adopt;
+pub mod barrier;
+pub mod create;
+pub mod detect;
+pub mod gap;
+pub mod live;
+pub mod once;
+pub mod settle;
+pub mod ticket;

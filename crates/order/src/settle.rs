@@ -1,0 +1,350 @@
+//! In-doubt calls: begun, and killed before their return was logged.
+//!
+//! Two numbers decide about a stream: what the kernel has moved in total, and what the log accounts for (the
+//! sum of all returns that this standby has applied for the same open object). The difference belongs to
+//! the calls in doubt. All functions expect figures read after the primary was fenced and while no thread is
+//! live, twice with the same result (acknowledgements may still arrive).
+
+/// What to do with an in-doubt call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It was done: append a return with this count of bytes.
+    Done(u64),
+    /// A blocking write was under way: carry on behind this many bytes, then return the full length.
+    Continue(u64),
+    /// It had no effect: issue it again, live.
+    Reissue,
+    /// The kernel's figures contradict the log or allow two readings. The failover must say so.
+    Unknown,
+}
+
+/// Figures of `TCP_INFO` and `SIOCOUTQ` of a socket, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpSent {
+    /// `tcpi_bytes_acked`.
+    pub acked: u64,
+    /// `SIOCOUTQ`: everything not acknowledged, unsent bytes included.
+    pub outq: u64,
+    /// The socket was connected by the guest, not accepted: its SYN is part of `acked`.
+    pub syn_counted: bool,
+    /// An own FIN was queued (shutdown for writing, or close): it counts as one byte, in `outq` until it is
+    /// acknowledged and in `acked` from then on. States FIN_WAIT1, FIN_WAIT2, CLOSING, LAST_ACK, TIME_WAIT.
+    pub fin_queued: bool,
+}
+
+/// Bytes that the guest has written to a TCP socket so far; `None` if the figures are impossible.
+#[must_use]
+pub fn tcp_written(sent: TcpSent) -> Option<u64> {
+    let extra = u64::from(sent.syn_counted) + u64::from(sent.fin_queued);
+    sent.acked.checked_add(sent.outq)?.checked_sub(extra)
+}
+
+/// Bytes that the guest has read from a TCP socket so far; `None` if the figures are impossible.
+///
+/// `bytes_received` is `tcpi_bytes_received`, `inq` is `SIOCINQ`; `fin_received` is true in CLOSE_WAIT,
+/// LAST_ACK, CLOSING and TIME_WAIT, where the peer's FIN counts as a received byte.
+#[must_use]
+pub fn tcp_read(bytes_received: u64, inq: u64, fin_received: bool) -> Option<u64> {
+    bytes_received.checked_sub(inq)?.checked_sub(u64::from(fin_received))
+}
+
+/// Bytes moved by an in-doubt call on a file whose offset is shared: the offset now, less the offset that the
+/// log accounts for. `None` if it went backwards (another process seeks), which nothing can settle.
+///
+/// Not for O_APPEND writes of several writers, and not for pread and pwrite, which move no offset (they may
+/// be issued again as they are: the same bytes at the same place).
+#[must_use]
+pub fn file_moved(offset_now: u64, offset_logged: u64) -> Option<u64> {
+    offset_now.checked_sub(offset_logged)
+}
+
+/// Settles the only in-doubt write of a stream: `moved` bytes are beyond what the log accounts for.
+#[must_use]
+pub fn write(len: u64, moved: u64, nonblocking: bool) -> Settled {
+    match moved {
+        0 => Settled::Reissue,
+        n if n == len => Settled::Done(n),
+        n if n > len => Settled::Unknown,
+        n if nonblocking => Settled::Done(n),
+        n => Settled::Continue(n),
+    }
+}
+
+/// Settles the only in-doubt read of a stream; its bytes lie in the ring's unpublished slot.
+#[must_use]
+pub fn read(len: u64, moved: u64) -> Settled {
+    match moved {
+        0 => Settled::Reissue,
+        n if n <= len => Settled::Done(n),
+        _ => Settled::Unknown,
+    }
+}
+
+/// Settles one of several in-doubt writes of one stream. `own` is this call's length, `all` the sum of the lengths
+/// of all in-doubt writes of that stream, `moved` as in [`write()`].
+///
+/// Totals tell only whether none or all were done. In between the figures do not say whose bytes left:
+/// repeating one would lose the other.
+#[must_use]
+pub fn shared_write(own: u64, all: u64, moved: u64, nonblocking: bool) -> Settled {
+    match moved {
+        _ if own == all => write(own, moved, nonblocking),
+        0 => Settled::Reissue,
+        n if n == all => Settled::Done(own),
+        _ => Settled::Unknown,
+    }
+}
+
+/// Settles one of `readers` in-doubt reads of one stream. Reads may be short, so with more than one reader only
+/// "nobody got anything" can be told from totals.
+#[must_use]
+pub fn shared_read(len: u64, readers: usize, moved: u64) -> Settled {
+    match moved {
+        _ if readers == 1 => read(len, moved),
+        0 => Settled::Reissue,
+        _ => Settled::Unknown,
+    }
+}
+
+/// A pipe (or eventfd used as one) inside the group, with at most one write and one read in doubt. All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pipe {
+    /// What the pipe holds now (`FIONREAD`).
+    pub queued: u64,
+    /// What it would hold by the log: logged writes less logged reads.
+    pub logged: u64,
+    /// Length of the write in doubt, 0 if there is none.
+    pub write_len: u64,
+    /// Length of the read in doubt, 0 if there is none.
+    pub read_len: u64,
+    /// The reader's ring slot no longer holds the pattern that the runtime puts there before a read, so the read has
+    /// got something. Totals alone cannot tell "both done" from "neither": with a byte already in the pipe,
+    /// issuing both again would lose it and deliver another one twice.
+    pub slot_touched: bool,
+}
+
+/// What the write and the read in doubt have moved, `None` if the figures allow more than one answer or none.
+///
+/// Wake-up pipes are settled exactly if the reader takes one byte at a time. A reader with a larger buffer may stay
+/// ambiguous while a write is in doubt too; then the logged contents of the pipe, compared with the slot, decide.
+#[must_use]
+pub fn pipe(view: Pipe) -> Option<(u64, u64)> {
+    let reads = if view.slot_touched { 1..=view.read_len } else { 0..=0 };
+    let mut answers = reads.filter_map(|read| {
+        let written = (view.queued + read).checked_sub(view.logged)?;
+        (written <= view.write_len).then_some((written, read))
+    });
+    let only = answers.next()?;
+    answers.next().is_none().then_some(only)
+}
+
+/// Which open object a descriptor number stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What the kernel says: socket cookie, or device and inode folded into one word by the caller.
+    pub object: u64,
+    /// How often the *log* has given this number to a new object. The kernel's answer alone is not enough:
+    /// a duplicate of the same socket may have taken the number again.
+    pub generation: u32,
+}
+
+/// Settles an in-doubt close.
+///
+/// `then` is the identity when the standby applied the `ENTER`, in ticket order. `object_now` is the kernel's
+/// answer for the number (`None`: not open), `generation_now` the shadow table's after the drain.
+///
+/// "Not open, so it was done" holds; "open, so it was not done" does not: another thread's accept may own the
+/// number by now, and closing it would cut off a client.
+#[must_use]
+pub fn close(then: Identity, object_now: Option<u64>, generation_now: u32) -> Settled {
+    match object_now {
+        Some(object) if object == then.object && generation_now == then.generation => Settled::Reissue,
+        _ => Settled::Done(0),
+    }
+}
+
+/// A call on names or addresses whose second attempt finds the effect of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// unlink, rmdir: the name is gone.
+    Removal,
+    /// mkdir, link, symlink, mknod: the name is there.
+    Making,
+    /// rename: the old name is gone, the new one is the object.
+    Renaming,
+    /// connect: the socket has, or is about to have, a peer.
+    Connecting,
+    /// bind: the socket has its address.
+    Binding,
+}
+
+/// What was seen around a call that is made a second time. Objects are 0 where there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The object just before the first attempt: behind the name, or 1 for a socket that had a peer or an address.
+    pub before: u64,
+    /// The object after the second attempt: behind the new name of a rename, or 1 for a socket that has the
+    /// address that was asked for.
+    pub now: u64,
+}
+
+/// The result to give for a second attempt that ended with the positive errno `error`, `None` if the error is
+/// genuine: the first attempt would have met it too.
+#[must_use]
+pub fn repeated(kind: Repeat, error: i32, seen: Seen) -> Option<i64> {
+    const ENOENT: i32 = 2;
+    const EEXIST: i32 = 17;
+    const EINVAL: i32 = 22;
+    const EADDRINUSE: i32 = 98;
+    const EISCONN: i32 = 106;
+    const EALREADY: i32 = 114;
+    const EINPROGRESS: i64 = 115;
+    match (kind, error) {
+        (Repeat::Removal, ENOENT) if seen.before != 0 => Some(0),
+        (Repeat::Making, EEXIST) if seen.before == 0 => Some(0),
+        (Repeat::Renaming, ENOENT) if seen.before != 0 && seen.now == seen.before => Some(0),
+        (Repeat::Connecting, EISCONN) if seen.before == 0 => Some(0),
+        (Repeat::Connecting, EALREADY) if seen.before == 0 => Some(-EINPROGRESS),
+        (Repeat::Binding, EINVAL | EADDRINUSE) if seen.before == 0 && seen.now != 0 => Some(0),
+        _ => None,
+    }
+}
+
+/// What a pattern says that was put into a buffer before a read: the bytes up to the last one that differs were
+/// written. Input that happens to end like the pattern looks shorter, so a count from elsewhere is to be
+/// preferred where there is one. `None`: the whole pattern is gone, and there may be more behind it.
+#[must_use]
+pub fn touched(buffer: &[u8], pattern: impl Fn(usize) -> u8) -> Option<usize> {
+    let last = (0..buffer.len()).rev().find(|&at| buffer[at] != pattern(at));
+    match last {
+        None => Some(0),
+        Some(at) if at + 1 == buffer.len() => None,
+        Some(at) => Some(at + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_close_is_repeated_only_on_the_same_object_and_generation() {
+        let then = Identity { object: 9, generation: 2 };
+        assert_eq!(close(then, None, 2), Settled::Done(0));
+        assert_eq!(close(then, Some(9), 2), Settled::Reissue);
+        assert_eq!(close(then, Some(10), 2), Settled::Done(0));
+        assert_eq!(close(then, Some(9), 3), Settled::Done(0));
+    }
+
+    /// Every state that a one-byte write and a one-byte read can leave is told apart.
+    #[test]
+    fn one_byte_pipes_are_settled_exactly() {
+        for logged in 0..3 {
+            for (written, read) in [(0u64, 0u64), (0, 1), (1, 0), (1, 1)] {
+                let Some(queued) = (logged + written).checked_sub(read) else { continue };
+                let view = Pipe { queued, logged, write_len: 1, read_len: 1, slot_touched: read == 1 };
+                assert_eq!(pipe(view), Some((written, read)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_drained_pipe_with_a_write_in_doubt_may_be_ambiguous() {
+        let view = Pipe { queued: 0, logged: 1, write_len: 1, read_len: 64, slot_touched: true };
+        assert_eq!(pipe(view), None);
+        assert_eq!(pipe(Pipe { write_len: 0, ..view }), Some((0, 1)));
+        assert_eq!(pipe(Pipe { queued: 9, ..view }), None);
+    }
+
+    #[test]
+    fn impossible_figures_settle_nothing() {
+        let sent = TcpSent { acked: 0, outq: 0, syn_counted: true, fin_queued: false };
+        assert_eq!(tcp_written(sent), None);
+        assert_eq!(tcp_read(3, 4, false), None);
+        assert_eq!(file_moved(3, 4), None);
+        assert_eq!(write(4, 5, false), Settled::Unknown);
+        assert_eq!(read(4, 5), Settled::Unknown);
+    }
+
+    #[test]
+    fn several_writers_are_told_apart_only_at_the_ends() {
+        assert_eq!(shared_write(4, 7, 0, false), Settled::Reissue);
+        assert_eq!(shared_write(4, 7, 7, false), Settled::Done(4));
+        assert_eq!(shared_write(4, 7, 4, false), Settled::Unknown);
+        assert_eq!(shared_read(4, 2, 1), Settled::Unknown);
+    }
+
+    #[test]
+    fn a_second_attempt_that_finds_the_first_succeeds() {
+        let seen = |before, now| Seen { before, now };
+        assert_eq!(repeated(Repeat::Removal, 2, seen(7, 0)), Some(0));
+        assert_eq!(repeated(Repeat::Making, 17, seen(0, 0)), Some(0));
+        assert_eq!(repeated(Repeat::Renaming, 2, seen(7, 7)), Some(0));
+        assert_eq!(repeated(Repeat::Connecting, 106, seen(0, 0)), Some(0));
+        assert_eq!(repeated(Repeat::Connecting, 114, seen(0, 0)), Some(-115));
+        assert_eq!(repeated(Repeat::Binding, 22, seen(0, 1)), Some(0));
+    }
+
+    #[test]
+    fn a_genuine_error_stays_one() {
+        let seen = |before, now| Seen { before, now };
+        assert_eq!(repeated(Repeat::Removal, 2, seen(0, 0)), None);
+        assert_eq!(repeated(Repeat::Removal, 13, seen(7, 0)), None);
+        assert_eq!(repeated(Repeat::Making, 17, seen(7, 0)), None);
+        assert_eq!(repeated(Repeat::Renaming, 2, seen(7, 8)), None);
+        assert_eq!(repeated(Repeat::Renaming, 2, seen(0, 0)), None);
+        assert_eq!(repeated(Repeat::Connecting, 106, seen(1, 0)), None);
+        assert_eq!(repeated(Repeat::Connecting, 111, seen(0, 0)), None);
+        assert_eq!(repeated(Repeat::Binding, 98, seen(0, 0)), None);
+    }
+
+    #[test]
+    fn a_pattern_shows_how_far_a_read_came() {
+        let pattern = |at: usize| at as u8 ^ 0x5a;
+        let mut buffer = [0u8; 16];
+        for (at, byte) in buffer.iter_mut().enumerate() {
+            *byte = pattern(at);
+        }
+        assert_eq!(touched(&buffer, pattern), Some(0));
+        buffer[3] ^= 1;
+        assert_eq!(touched(&buffer, pattern), Some(4));
+        buffer[15] ^= 1;
+        assert_eq!(touched(&buffer, pattern), None);
+        assert_eq!(touched(&[], pattern), Some(0));
+    }
+
+    proptest! {
+        /// A socket simulated byte by byte: whatever is acknowledged, the sum is what was written.
+        #[test]
+        fn tcp_sums_are_exact(
+            written in 0u64..1 << 40, acked_part in 0u64..=100, syn in any::<bool>(), fin in any::<bool>(),
+        ) {
+            let in_flight = written + u64::from(fin);
+            let acked = in_flight * acked_part / 100;
+            let sent = TcpSent {
+                acked: acked + u64::from(syn), outq: in_flight - acked, syn_counted: syn, fin_queued: fin,
+            };
+            prop_assert_eq!(tcp_written(sent), Some(written));
+        }
+
+        #[test]
+        fn tcp_reads_are_exact(read_bytes in 0u64..1 << 40, unread in 0u64..1 << 20, fin in any::<bool>()) {
+            let received = read_bytes + unread + u64::from(fin);
+            prop_assert_eq!(tcp_read(received, unread, fin), Some(read_bytes));
+        }
+
+        /// After settlement exactly `len` bytes have left, however many had before.
+        #[test]
+        fn a_blocking_write_ends_up_whole(len in 1u64..1 << 20, done in 0u64..1 << 20) {
+            let moved = done.min(len);
+            let more = match write(len, moved, false) {
+                Settled::Done(n) => { prop_assert_eq!(n, len); 0 }
+                Settled::Continue(n) => len - n,
+                Settled::Reissue => len,
+                Settled::Unknown => unreachable!("moved is within the length"),
+            };
+            prop_assert_eq!(moved + more, len);
+        }
+    }
+}

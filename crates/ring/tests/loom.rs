@@ -1,0 +1,255 @@
+//! The ring in every interleaving, and under every reordering, that the memory model allows.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p us-ring --test loom`
+//!
+//! The code under test is the code that ships: only the position and the bytes are loom's. Loom reports a
+//! word that is written while it is read, or read without being ordered behind its writing; the tests add
+//! what must be seen. `careless_*` repeat a test with an ordering left out and must fail, so that a test
+//! that has stopped looking is noticed.
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use us_abi::RING_BYTES;
+use us_ring::{Consumer, Memory, Position, Producer};
+
+const RING: u64 = RING_BYTES as u64;
+
+/// A position with the orderings that [`Position`] asks for, or without them.
+struct Shared {
+    value: AtomicU64,
+    store: Ordering,
+    load: Ordering,
+}
+
+impl Position for Shared {
+    fn acquire(&self) -> u64 {
+        self.value.load(self.load)
+    }
+    fn release(&self, value: u64) {
+        self.value.store(value, self.store);
+    }
+}
+
+/// The words of the ring that a test touches: those at its start and those around its middle.
+struct Words {
+    cells: [UnsafeCell<u64>; 8],
+}
+
+impl Words {
+    fn cell(&self, at: u64) -> &UnsafeCell<u64> {
+        let within = at % RING;
+        let (half, offset) = (within / (RING / 2), within % (RING / 2));
+        // The last word of a half is the fourth that is kept of it.
+        let index = if offset == RING / 2 - 8 { 3 } else { offset / 8 };
+        assert!(index < 4, "position {at} is not kept in this model");
+        &self.cells[(half * 4 + index) as usize]
+    }
+}
+
+/// One side's view of the words.
+struct View(Arc<Ring>);
+
+impl Memory for View {
+    fn put(&mut self, at: u64, value: u64) {
+        // SAFETY: whether this write may happen now is what loom checks.
+        self.0.words.cell(at).with_mut(|word| unsafe { *word = value });
+    }
+    fn get(&self, at: u64) -> u64 {
+        // SAFETY: whether this read may happen now is what loom checks.
+        self.0.words.cell(at).with(|word| unsafe { *word })
+    }
+}
+
+struct Ring {
+    tail: Shared,
+    head: Shared,
+    words: Words,
+}
+
+fn ring_with(store: Ordering, load: Ordering) -> Arc<Ring> {
+    let shared = || Shared { value: AtomicU64::new(0), store, load };
+    let words = Words { cells: std::array::from_fn(|_| UnsafeCell::new(0)) };
+    Arc::new(Ring { tail: shared(), head: shared(), words })
+}
+
+fn ring() -> Arc<Ring> {
+    ring_with(Ordering::Release, Ordering::Acquire)
+}
+
+/// Word and ticket of event `n`: never zero, and of different values, so that a half shows.
+fn event(n: u64) -> (u64, u64) {
+    (n + 1, 100 + n)
+}
+
+/// Consumes what is there now; returns how many events it was. Each must be whole and the next in order.
+fn drain(consumer: &mut Consumer, ring: &Arc<Ring>, next: &mut u64) -> u64 {
+    let view = View(ring.clone());
+    let before = *next;
+    if consumer.ready_after_refresh(&ring.tail) {
+        while consumer.ready() {
+            assert_eq!((view.get(consumer.at), view.get(consumer.at + 8)), event(*next));
+            consumer.release(16, &ring.head);
+            *next += 1;
+        }
+    }
+    *next - before
+}
+
+fn whole_events(ring: &Arc<Ring>) {
+    let theirs = ring.clone();
+    let writer = thread::spawn(move || {
+        let (mut producer, mut view) = (Producer::new(0, 0), View(theirs.clone()));
+        for n in 0..2 {
+            let (word, ticket) = event(n);
+            producer.push(word, ticket, &mut view, &theirs.tail);
+        }
+    });
+    let (mut consumer, mut next) = (Consumer::new(0), 0);
+    drain(&mut consumer, ring, &mut next);
+    drain(&mut consumer, ring, &mut next);
+    writer.join().unwrap();
+    drain(&mut consumer, ring, &mut next);
+    assert_eq!(next, 2);
+}
+
+#[test]
+fn a_reader_sees_whole_events_in_order() {
+    loom::model(|| whole_events(&ring()));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn careless_publication_is_caught() {
+    loom::model(|| whole_events(&ring_with(Ordering::Relaxed, Ordering::Acquire)));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn careless_look_at_the_tail_is_caught() {
+    loom::model(|| whole_events(&ring_with(Ordering::Release, Ordering::Relaxed)));
+}
+
+/// SIGKILL between any two steps of the second event: the reader gets the events that were published, and
+/// nothing of the one that was not.
+#[test]
+fn a_writer_that_dies_mid_event_leaves_whole_events() {
+    for steps in 0..=3 {
+        loom::model(move || {
+            let ring = ring();
+            let theirs = ring.clone();
+            let writer = thread::spawn(move || {
+                let (mut producer, mut view) = (Producer::new(0, 0), View(theirs.clone()));
+                let (word, ticket) = event(0);
+                producer.push(word, ticket, &mut view, &theirs.tail);
+                let (word, ticket) = event(1);
+                let at = producer.at;
+                if steps > 0 {
+                    view.put(at, word);
+                }
+                if steps > 1 {
+                    view.put(at + 8, ticket);
+                }
+                if steps > 2 {
+                    producer.publish(16, &theirs.tail);
+                }
+            });
+            let (mut consumer, mut next) = (Consumer::new(0), 0);
+            drain(&mut consumer, &ring, &mut next);
+            writer.join().unwrap();
+            drain(&mut consumer, &ring, &mut next);
+            assert_eq!(next, if steps > 2 { 2 } else { 1 });
+            assert_eq!(drain(&mut consumer, &ring, &mut next), 0);
+        });
+    }
+}
+
+/// Two events fill the ring; the third takes the place of the first and must wait until that is released.
+fn full_ring(ring: &Arc<Ring>) {
+    const HALF: u64 = RING / 2;
+    let theirs = ring.clone();
+    let writer = thread::spawn(move || {
+        let (mut producer, mut view) = (Producer::new(0, 0), View(theirs.clone()));
+        for n in 0..3 {
+            while !producer.fits(HALF as usize) && !producer.fits_after_refresh(HALF as usize, &theirs.head) {
+                thread::yield_now();
+            }
+            let (first, last) = event(n);
+            view.put(producer.at, first);
+            view.put(producer.at + HALF - 8, last);
+            producer.publish(HALF as usize, &theirs.tail);
+        }
+    });
+    let (mut consumer, view) = (Consumer::new(0), View(ring.clone()));
+    for n in 0..3 {
+        while !consumer.ready() && !consumer.ready_after_refresh(&ring.tail) {
+            thread::yield_now();
+        }
+        assert_eq!((view.get(consumer.at), view.get(consumer.at + HALF - 8)), event(n));
+        consumer.release(HALF as usize, &ring.head);
+    }
+    assert!(!consumer.ready_after_refresh(&ring.tail));
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_full_ring_is_not_overwritten_before_its_release() {
+    loom::model(|| full_ring(&ring()));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn careless_release_of_a_full_ring_is_caught() {
+    loom::model(|| full_ring(&ring_with(Ordering::Relaxed, Ordering::Relaxed)));
+}
+
+/// A reader that sleeps is woken by the writer, or by nobody in particular; it must look again each time.
+#[test]
+fn a_spurious_wake_shows_nothing_that_is_not_there() {
+    loom::model(|| {
+        let ring = ring();
+        let ours = ring.clone();
+        let reader = thread::spawn(move || {
+            let (mut consumer, mut next) = (Consumer::new(0), 0);
+            while drain(&mut consumer, &ours, &mut next) == 0 {
+                thread::park();
+            }
+            next
+        });
+        let sleeper = reader.thread().clone();
+        let stranger = thread::spawn(move || sleeper.unpark());
+        let (mut producer, mut view) = (Producer::new(0, 0), View(ring.clone()));
+        let (word, ticket) = event(0);
+        producer.push(word, ticket, &mut view, &ring.tail);
+        reader.thread().unpark();
+        stranger.join().unwrap();
+        assert_eq!(reader.join().unwrap(), 1);
+    });
+}
+
+/// Whoever sees the head past an event sees what its application did: a promotion that finds all rings
+/// drained may believe the memory it goes live with.
+#[test]
+fn a_drained_ring_means_applied_events() {
+    loom::model(|| {
+        let ring = ring();
+        let effect = Arc::new(UnsafeCell::new(0));
+        let (word, ticket) = event(0);
+        Producer::new(0, 0).push(word, ticket, &mut View(ring.clone()), &ring.tail);
+        let (theirs, applied) = (ring.clone(), effect.clone());
+        let replayer = thread::spawn(move || {
+            let mut consumer = Consumer::new(0);
+            assert!(consumer.ready_after_refresh(&theirs.tail));
+            // SAFETY: ordered before the release of the head; loom checks it.
+            applied.with_mut(|place| unsafe { *place = 7 });
+            consumer.release(16, &theirs.head);
+        });
+        if ring.head.acquire() == 16 {
+            // SAFETY: the head says that the writer of this place is done with it; loom checks it.
+            assert_eq!(effect.with(|place| unsafe { *place }), 7);
+        }
+        replayer.join().unwrap();
+    });
+}

@@ -1,0 +1,156 @@
+//! Barriers. Every copy's threads meet locally; the log says only who was the serial thread.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use us_abi::event::EventKind;
+use us_order::barrier::is_serial;
+
+use super::block::Deadline;
+use super::sync::{self, ALL, Caller, errno};
+use crate::log::Next;
+
+/// In the bytes of glibc's `pthread_barrier_t`.
+#[repr(C)]
+pub struct Barrier {
+    arrived: AtomicU32,
+    /// Complete rounds: what the waiters sleep on.
+    rounds: AtomicU32,
+    count: AtomicU32,
+    shared: AtomicU32,
+    /// One more than the last round whose serial thread is known.
+    serial: AtomicU32,
+    /// Threads between their arrival and their last touch of the object, and [`DESTROYING`].
+    inside: AtomicU32,
+}
+
+/// Somebody waits in destroy for the last thread to leave.
+const DESTROYING: u32 = 1 << 31;
+/// `PTHREAD_BARRIER_SERIAL_THREAD`.
+const SERIAL_THREAD: c_int = -1;
+
+impl Barrier {
+    fn shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed) != 0
+    }
+
+    /// Makes the caller the round's serial thread; false if it has one.
+    fn claim(&self, round: u32) -> bool {
+        let next = round.wrapping_add(1);
+        let claim = |serial: u32| (next.wrapping_sub(serial) as i32 > 0).then_some(next);
+        self.serial.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim).is_ok()
+    }
+
+    /// Counts the caller in. Tells the round; the last one completes it.
+    fn arrive(&self) -> Arrival {
+        self.inside.fetch_add(1, Ordering::Relaxed);
+        // Stable: the round cannot end without the caller.
+        let round = self.rounds.load(Ordering::Acquire);
+        let last = self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count.load(Ordering::Relaxed);
+        Arrival { round, last }
+    }
+
+    fn complete(&self, round: u32) {
+        self.arrived.store(0, Ordering::Relaxed);
+        self.rounds.store(round.wrapping_add(1), Ordering::Release);
+        sync::wake(self.rounds.as_ptr(), ALL, self.shared());
+    }
+
+    fn await_round(&self, caller: Caller, round: u32) {
+        while self.rounds.load(Ordering::Acquire) == round {
+            caller.sleep(&self.rounds, round, Deadline::None, self.shared());
+        }
+    }
+
+    fn leave(&self) {
+        let (word, shared) = (self.inside.as_ptr(), self.shared());
+        if self.inside.fetch_sub(1, Ordering::AcqRel) == DESTROYING | 1 {
+            sync::wake(word, ALL, shared);
+        }
+    }
+
+    /// Whether the log makes the caller the serial thread; `None` when it says nothing more.
+    fn logged(&self, caller: Caller, round: u32) -> Option<bool> {
+        let thread = caller.replaying()?;
+        let Next::Event(event) = thread.expect(EventKind::Barrier, 0) else { return None };
+        let serial = event.header.flags != 0;
+        if serial {
+            // Before the event is closed: whoever leaves live has seen every ring drained, and this with it.
+            self.claim(round);
+        }
+        thread.close();
+        thread.count(sync::LOCK_CLASS);
+        Some(serial)
+    }
+
+    fn wait(&self) -> bool {
+        let caller = Caller::get();
+        let Arrival { round, last } = self.arrive();
+        // A primary's last arriver is serial. A standby's need not be: the log tells.
+        let replays = caller.replaying().is_some();
+        let first_claim = last && !replays && self.claim(round);
+        if last {
+            self.complete(round);
+        }
+        let logged = self.logged(caller, round);
+        self.await_round(caller, round);
+        let serial = match (logged, replays) {
+            (None, false) => first_claim,
+            (None, true) => is_serial(None, !self.claim(round)),
+            (logged, _) => is_serial(logged, false),
+        };
+        if let Some(thread) = caller.recording() {
+            thread.push(EventKind::Barrier, u8::from(serial), 0, 0);
+        }
+        self.leave();
+        serial
+    }
+}
+
+struct Arrival {
+    round: u32,
+    last: bool,
+}
+
+/// `pthread_barrier_init`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_barrier_init(
+    barrier: *mut Barrier,
+    attribute: *const u32,
+    count: u32,
+) -> c_int {
+    if count == 0 || count > i32::MAX as u32 {
+        return errno::EINVAL;
+    }
+    // SAFETY: null or the guest's attribute: whether processes share it.
+    let shared = unsafe { attribute.as_ref() }.copied().unwrap_or(0);
+    // SAFETY: the guest's bytes, of which nobody else knows yet.
+    let this = unsafe {
+        barrier.write_bytes(0, 1);
+        &*barrier
+    };
+    this.shared.store(shared, Ordering::Relaxed);
+    this.count.store(count, Ordering::Release);
+    0
+}
+
+/// `pthread_barrier_destroy`: the serial thread may call it while the others have not yet left.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_barrier_destroy(barrier: *const Barrier) -> c_int {
+    // SAFETY: the guest's barrier.
+    let barrier = unsafe { &*barrier };
+    let caller = Caller::get();
+    let mut inside = barrier.inside.fetch_or(DESTROYING, Ordering::AcqRel) | DESTROYING;
+    while inside != DESTROYING {
+        caller.sleep(&barrier.inside, inside, Deadline::None, barrier.shared());
+        inside = barrier.inside.load(Ordering::Acquire);
+    }
+    0
+}
+
+/// `pthread_barrier_wait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_barrier_wait(barrier: *const Barrier) -> c_int {
+    // SAFETY: the guest's barrier.
+    if unsafe { &*barrier }.wait() { SERIAL_THREAD } else { 0 }
+}

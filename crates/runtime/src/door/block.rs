@@ -1,0 +1,59 @@
+//! The runtime's own restartable wait, under every blocking door of pthreads.
+//!
+//! No thread may be left inside a wait of glibc's: a copy that is promoted or re-cloned would keep ghost
+//! waiters there. Here a thread sleeps on a futex word in the object's own bytes, comes back for signals,
+//! and can always start over.
+
+use core::sync::atomic::AtomicU32;
+
+use crate::raw::{self, Timespec};
+use crate::signal;
+use crate::thread::Thread;
+
+/// When a wait ends without having been woken.
+#[derive(Clone, Copy, Debug)]
+pub enum Deadline {
+    /// Never.
+    None,
+    /// At this time of CLOCK_REALTIME.
+    Realtime(Timespec),
+    /// At this time of CLOCK_MONOTONIC.
+    Monotonic(Timespec),
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The word changed, somebody woke us, or a signal handler has run: look at the object again.
+    Again,
+    /// The deadline has passed.
+    TimedOut,
+}
+
+const FUTEX_WAIT_BITSET: u64 = 9;
+const FUTEX_PRIVATE: u64 = 128;
+const FUTEX_CLOCK_REALTIME: u64 = 256;
+
+/// Sleeps while `word` holds `value`. Guest signals that arrive meanwhile are delivered here, before the
+/// return: a thread that blocks in a door is at a door. `shared` is for process-shared objects.
+#[inline]
+pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
+    let mut op = FUTEX_WAIT_BITSET | if shared { 0 } else { FUTEX_PRIVATE };
+    let time = match &deadline {
+        Deadline::None => core::ptr::null(),
+        Deadline::Monotonic(time) => &raw const *time,
+        Deadline::Realtime(time) => {
+            op |= FUTEX_CLOCK_REALTIME;
+            &raw const *time
+        }
+    };
+    let args = [word.as_ptr() as u64, op, value as u64, time as u64, 0, u64::from(u32::MAX)];
+    // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
+    let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
+    if result == raw::err::EINTR {
+        // The door's own outcome says it, not an event of the signal's.
+        super::cancel::leave_if_due(thread);
+        signal::deliver(thread);
+    }
+    if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
+}

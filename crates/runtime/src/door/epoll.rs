@@ -1,0 +1,353 @@
+//! epoll: the kernel is given tokens of ours.
+//!
+//! A guest's data word is often a pointer, and heap addresses may differ between the copies. So the kernel
+//! gets the index of a registration instead, and each copy translates it back to its own guest's word. The
+//! index is chosen by the primary and travels in the log. A registration that has been removed keeps its
+//! data until its place is needed again, which is as late as possible: an event that was already on its
+//! way carries the old token.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use us_abi::event::{CallArgs, EventKind, ReturnHead};
+use us_calls::Row;
+
+use crate::fdtable;
+use crate::raw::{self, failed};
+use crate::signal::{self, Plan};
+use crate::sys::gate::Call;
+use crate::sys::guest::{self, Digest};
+use crate::sys::recorded::{begin, end, execute, return_ticket, take_begin, take_begin_with, take_end};
+use crate::thread::{Mode, Thread};
+
+const CTL_ADD: u64 = 1;
+const CTL_DEL: u64 = 2;
+const CTL_MOD: u64 = 3;
+const EPOLLONESHOT: u32 = 1 << 30;
+const EVENT_BYTES: usize = 12;
+/// Registrations that can exist at one time.
+const REGISTRATIONS: usize = 1 << 17;
+/// Events of one wait; more are left for the next, as epoll may.
+const EVENTS_MAX: usize = 16384;
+
+struct Registration {
+    epoll: AtomicI32,
+    fd: AtomicI32,
+    data: AtomicU64,
+    events: AtomicU32,
+    /// Next registration of the same descriptor plus one.
+    next: AtomicU32,
+    used: AtomicBool,
+}
+
+static POOL: [Registration; REGISTRATIONS] = [const {
+    Registration {
+        epoll: AtomicI32::new(0),
+        fd: AtomicI32::new(0),
+        data: AtomicU64::new(0),
+        events: AtomicU32::new(0),
+        next: AtomicU32::new(0),
+        used: AtomicBool::new(false),
+    }
+}; REGISTRATIONS];
+
+/// Where the next free place is looked for: behind the last one, so that a place rests as long as possible.
+static HAND: AtomicU32 = AtomicU32::new(0);
+/// One past the highest place that has ever been filled in this copy.
+static HIGH: AtomicU32 = AtomicU32::new(0);
+static LOCK: AtomicBool = AtomicBool::new(false);
+
+/// Guards the lists. Held for a few instructions and never across a system call or guest code.
+fn locked<R>(f: impl FnOnce() -> R) -> R {
+    while LOCK.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        core::hint::spin_loop();
+    }
+    let result = f();
+    LOCK.store(false, Ordering::Release);
+    result
+}
+
+/// A child process starts with nobody holding the lock.
+pub fn reset_lock() {
+    LOCK.store(false, Ordering::Release);
+}
+
+fn find(epoll: i32, fd: i32) -> Option<u32> {
+    let mut at = fdtable::get(fd)?.registration.load(Ordering::Relaxed);
+    while at != 0 {
+        let registration = &POOL[at as usize - 1];
+        if registration.epoll.load(Ordering::Relaxed) == epoll {
+            return Some(at - 1);
+        }
+        at = registration.next.load(Ordering::Relaxed);
+    }
+    None
+}
+
+fn free_place() -> Option<u32> {
+    let start = HAND.load(Ordering::Relaxed);
+    let place = (0..REGISTRATIONS as u32)
+        .map(|step| (start + step) % REGISTRATIONS as u32)
+        .find(|place| !POOL[*place as usize].used.load(Ordering::Relaxed))?;
+    HAND.store((place + 1) % REGISTRATIONS as u32, Ordering::Relaxed);
+    Some(place)
+}
+
+fn fill(place: u32, epoll: i32, fd: i32, events: u32, data: u64) {
+    let registration = &POOL[place as usize];
+    registration.epoll.store(epoll, Ordering::Relaxed);
+    registration.fd.store(fd, Ordering::Relaxed);
+    registration.events.store(events, Ordering::Relaxed);
+    registration.used.store(true, Ordering::Relaxed);
+    registration.data.store(data, Ordering::Release);
+    HIGH.fetch_max(place + 1, Ordering::Relaxed);
+}
+
+fn link(place: u32, fd: i32) {
+    if let Some(shadow) = fdtable::get(fd) {
+        POOL[place as usize].next.store(shadow.registration.load(Ordering::Relaxed), Ordering::Relaxed);
+        shadow.registration.store(place + 1, Ordering::Relaxed);
+    }
+}
+
+fn unlink(place: u32, fd: i32) {
+    let Some(shadow) = fdtable::get(fd) else { return };
+    let after = POOL[place as usize].next.load(Ordering::Relaxed);
+    let mut link = &shadow.registration;
+    while link.load(Ordering::Relaxed) != 0 {
+        let at = link.load(Ordering::Relaxed) - 1;
+        if at == place {
+            link.store(after, Ordering::Relaxed);
+            break;
+        }
+        link = &POOL[at as usize].next;
+    }
+    POOL[place as usize].used.store(false, Ordering::Relaxed);
+}
+
+/// A descriptor is gone: its registrations are free to be used again.
+pub fn forget(fd: i32) {
+    let Some(shadow) = fdtable::get(fd) else { return };
+    if shadow.registration.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    locked(|| {
+        let mut at = shadow.registration.swap(0, Ordering::Relaxed);
+        while at != 0 {
+            let registration = &POOL[at as usize - 1];
+            registration.used.store(false, Ordering::Relaxed);
+            at = registration.next.load(Ordering::Relaxed);
+        }
+    });
+}
+
+/// epoll_ctl. The token travels in the `Enter`: an event for it may be replayed before this call's `Return`.
+pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let [epoll, op, fd, event, ..] = call.args;
+    let (epoll, fd) = (epoll as i32, fd as i32);
+    let mut kernel_event = [0u8; EVENT_BYTES];
+    if op != CTL_DEL && !guest::read(kernel_event.as_mut_ptr(), event, EVENT_BYTES) {
+        return -14;
+    }
+    let events = u32::from_le_bytes([kernel_event[0], kernel_event[1], kernel_event[2], kernel_event[3]]);
+    let data = guest::load::<u64>(event + 4).unwrap_or(0);
+    let mut digest = Digest::new();
+    digest.number(op);
+    digest.number(fd as u64);
+    digest.number(u64::from(events));
+    let digest = digest.finish();
+    let mut in_doubt = false;
+    loop {
+        if thread.calls() == Mode::Replay {
+            let Some(token) = take_begin_with(thread, row, epoll, digest, |token| {
+                if token != 0 {
+                    fill(token as u32 - 1, epoll, fd, events, data);
+                }
+            }) else {
+                continue;
+            };
+            let Some(result) = take_end(thread, row, |_, head, _, _| {
+                conclude(head.result, op, epoll, fd, token, events, data);
+                head.result
+            }) else {
+                in_doubt = true;
+                continue;
+            };
+            return result;
+        }
+        // A place is taken before the call, because the first event may come before the call has returned. A MOD
+        // gets a new one: events on their way carry the old word.
+        let place = if op == CTL_DEL { None } else { locked(free_place) };
+        let token = place.map_or(0, |place| u64::from(place) + 1);
+        if let Some(place) = place {
+            kernel_event[4..].copy_from_slice(&u64::from(place).to_le_bytes());
+            fill(place, epoll, fd, events, data);
+        }
+        let mut args = call.args;
+        args[3] = &raw const kernel_event as u64;
+        let recording = thread.calls() == Mode::Record;
+        if recording {
+            begin(thread, row, CallArgs { fd: epoll, digest, len: token });
+        }
+        let result = settled(execute(thread, row, call.nr, &args), &args, in_doubt);
+        conclude(result, op, epoll, fd, token, events, data);
+        if recording {
+            end(thread, row, 0, ReturnHead { result, identity: 0 });
+        }
+        return result;
+    }
+}
+
+/// A call in doubt that is made again may find that it had been done.
+fn settled(result: i64, args: &[u64; 6], in_doubt: bool) -> i64 {
+    const ENOENT: i64 = -2;
+    const EEXIST: i64 = -17;
+    match (in_doubt, args[1], result) {
+        // SAFETY: the kernel reads the event.
+        (true, CTL_ADD, EEXIST) => unsafe {
+            raw::call4(raw::nr::EPOLL_CTL, args[0], CTL_MOD, args[2], args[3])
+        },
+        (true, CTL_DEL, ENOENT) => 0,
+        _ => result,
+    }
+}
+
+fn conclude(result: i64, op: u64, epoll: i32, fd: i32, token: u64, events: u32, data: u64) {
+    if failed(result) {
+        if token != 0 {
+            POOL[token as usize - 1].used.store(false, Ordering::Relaxed);
+        }
+    } else {
+        registered(op, epoll, fd, token, events, data);
+    }
+}
+
+/// Applies a successful epoll_ctl to the lists, in every copy. `token` is the place plus one.
+fn registered(op: u64, epoll: i32, fd: i32, token: u64, events: u32, data: u64) {
+    locked(|| {
+        if (op == CTL_DEL || op == CTL_MOD)
+            && let Some(old) = find(epoll, fd)
+        {
+            unlink(old, fd);
+        }
+        if (op == CTL_ADD || op == CTL_MOD) && token != 0 {
+            fill(token as u32 - 1, epoll, fd, events, data);
+            link(token as u32 - 1, fd);
+        }
+    });
+}
+
+/// Copies events to the guest with its own data words instead of our tokens.
+fn translate(to: u64, events: *const u8, count: usize) -> bool {
+    for index in 0..count {
+        // SAFETY: `count` events lie there.
+        let (mask, token) = unsafe {
+            let event = events.add(index * EVENT_BYTES);
+            (event.cast::<u32>().read_unaligned(), event.add(4).cast::<u64>().read_unaligned())
+        };
+        let data = POOL.get(token as usize).map_or(token, |place| {
+            if place.events.load(Ordering::Relaxed) & EPOLLONESHOT != 0 {
+                // Fired: disabled until the guest arms it. Re-arming it at a promotion would hand the same
+                // descriptor to a second thread.
+                place.events.store(EPOLLONESHOT, Ordering::Relaxed);
+            }
+            place.data.load(Ordering::Acquire)
+        });
+        let at = to + (index * EVENT_BYTES) as u64;
+        if !guest::store(at, &mask) || !guest::store(at + 4, &data) {
+            return false;
+        }
+    }
+    true
+}
+
+/// epoll_wait, epoll_pwait, epoll_pwait2.
+pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let mask = signal::begin_waiting(thread, row, call);
+    let result = wait_masked(thread, row, call);
+    signal::end_waiting(thread, mask);
+    result
+}
+
+fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let mut args = call.args;
+    let capacity = (args[2] as i32).clamp(0, EVENTS_MAX as i32) as usize;
+    if args[2] as i32 > EVENTS_MAX as i32 {
+        args[2] = EVENTS_MAX as u64;
+    }
+    let arguments =
+        CallArgs { fd: args[0] as i32, digest: Digest::new().finish(), len: args[2] & 0xffff_ffff };
+    loop {
+        match thread.calls() {
+            Mode::Solo => {
+                let (result, shown) = solo_wait(thread, row, call, &args);
+                if signal::solo_restart(thread, row, result) {
+                    continue;
+                }
+                return if shown { result } else { -14 };
+            }
+            Mode::Record => {
+                begin(thread, row, arguments);
+                let Some(place) = thread.reserve(size_of::<ReturnHead>() + capacity * EVENT_BYTES) else {
+                    continue;
+                };
+                // SAFETY: the events lie behind the head, both reserved.
+                let events = unsafe { place.add(size_of::<ReturnHead>()) };
+                args[1] = events as u64;
+                let result = execute(thread, row, call.nr, &args);
+                let count = result.max(0) as usize;
+                let shown = translate(call.args[1], events, count);
+                let plan = signal::plan(thread, row, result);
+                let ticket = return_ticket(row);
+                // SAFETY: reserved.
+                unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
+                let bytes = size_of::<ReturnHead>() + count * EVENT_BYTES;
+                thread.publish(EventKind::Return, plan.flags(), row.nr, ticket, bytes);
+                if plan.carry_out(thread) {
+                    continue;
+                }
+                return if shown { result } else { -14 };
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row, &arguments) {
+                    continue;
+                }
+                let taken = take_end(thread, row, |_, head, bytes, flags| {
+                    let count = head.result.max(0) as usize;
+                    (head.result, translate(call.args[1], bytes.as_ptr(), count), flags)
+                });
+                let Some((result, shown, flags)) = taken else { continue };
+                if Plan::replay(thread, flags) {
+                    continue;
+                }
+                return if shown { result } else { -14 };
+            }
+        }
+    }
+}
+
+/// Without a log the kernel writes into the guest's own array, and the words are put right in place.
+fn solo_wait(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6]) -> (i64, bool) {
+    let result = execute(thread, row, call.nr, args);
+    let count = result.max(0) as usize;
+    (result, count == 0 || translate(call.args[1], call.args[1] as *const u8, count))
+}
+
+/// Arms every registration anew: an edge that the dead primary consumed and did not log would never come
+/// again. By the promoted copy, before its threads go live.
+pub fn rearm() {
+    const EPOLLET: u32 = 1 << 31;
+    for (place, registration) in POOL.iter().enumerate().take(HIGH.load(Ordering::Relaxed) as usize) {
+        let events = registration.events.load(Ordering::Relaxed);
+        if !registration.used.load(Ordering::Relaxed) || events & (EPOLLET | EPOLLONESHOT) == 0 {
+            // What is reported by level is reported again anyway.
+            continue;
+        }
+        let mut event = [0u8; EVENT_BYTES];
+        event[..4].copy_from_slice(&events.to_le_bytes());
+        event[4..].copy_from_slice(&(place as u64).to_le_bytes());
+        let (epoll, fd) =
+            (registration.epoll.load(Ordering::Relaxed), registration.fd.load(Ordering::Relaxed));
+        // SAFETY: the kernel reads the event.
+        unsafe { raw::call4(raw::nr::EPOLL_CTL, epoll as u64, CTL_MOD, fd as u64, &raw const event as u64) };
+    }
+}

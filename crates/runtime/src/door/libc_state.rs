@@ -1,0 +1,235 @@
+//! glibc's other locks: families of functions with state in common, each a domain of its own.
+//!
+//! Without a domain several threads race for a lazy first call (the time zone's file, a name service module)
+//! or for the order of results (`rand`, key numbers, exit handlers), and the copies differ.
+//!
+//! The locks are leaves: no function of a domain enters another domain while it holds its own, but for name
+//! services, whose modules read the environment; the environment calls nobody. None of them runs code of the guest
+//! that could wait for another thread. For that reason these have no door: `dlopen` and `dlclose` (run
+//! constructors), `qsort`, `bsearch`, `scandir`, `ftw` (callbacks), `exit` (runs handlers; registering one has
+//! a door). Hosts, users and services may block on the network; they are domains apart, so that
+//! a resolver inside the program can at most wait for its own kind.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::block::Deadline;
+use super::forward::Domain;
+use super::sync::{self, Caller, Outcome, op};
+use crate::{clock, forward_doors};
+
+/// One family's lock. Recursive: a handler that interrupts one of these functions may call another.
+struct Family {
+    /// 0 free, 1 held, 2 held with sleepers.
+    lock: AtomicU32,
+    owner: AtomicU32,
+    depth: AtomicU32,
+}
+
+impl Family {
+    const fn new() -> Family {
+        Family { lock: AtomicU32::new(0), owner: AtomicU32::new(0), depth: AtomicU32::new(0) }
+    }
+
+    fn take(&self, caller: Caller) {
+        if self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.lock.swap(2, Ordering::Acquire) != 0 {
+                caller.sleep(&self.lock, 2, Deadline::None, false);
+            }
+        }
+        self.owner.store(caller.tid(), Ordering::Relaxed);
+    }
+
+    /// Enters on the clock of `object`: the family's own address, or that of one of many objects.
+    fn enter_for(&self, caller: Caller, object: usize) {
+        if self.owner.load(Ordering::Relaxed) == caller.tid() {
+            self.depth.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let attempt = |caller| {
+            self.take(caller);
+            Outcome::OK
+        };
+        sync::acquire(op::LIBC, object, attempt, |caller| self.take(caller));
+    }
+
+    fn leave(&self) {
+        if self.depth.load(Ordering::Relaxed) != 0 {
+            self.depth.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        self.owner.store(0, Ordering::Relaxed);
+        if self.lock.swap(0, Ordering::Release) == 2 {
+            sync::wake(self.lock.as_ptr(), 1, false);
+        }
+    }
+}
+
+impl Domain for &Family {
+    fn enter(&self, caller: Caller) {
+        self.enter_for(caller, &raw const **self as usize);
+    }
+    fn leave(&self) {
+        Family::leave(self);
+    }
+}
+
+/// The generators of `rand`, `random` and `drand48`.
+static RANDOM: Family = Family::new();
+/// The environment.
+static ENVIRONMENT: Family = Family::new();
+/// The time zone and the buffers of `localtime`.
+static TIME_ZONE: Family = Family::new();
+/// Host names.
+static HOSTS: Family = Family::new();
+/// Services, protocols and networks.
+static SERVICES: Family = Family::new();
+/// Users and groups.
+static USERS: Family = Family::new();
+/// The connection to the system log.
+static SYSLOG: Family = Family::new();
+/// The locale and message catalogues.
+static LOCALE: Family = Family::new();
+/// The modules of `iconv`.
+static CONVERSION: Family = Family::new();
+/// The list of exit handlers.
+static EXIT_HANDLERS: Family = Family::new();
+/// The numbers of thread-specific keys.
+static KEYS: Family = Family::new();
+
+const DIRECTORIES: usize = 64;
+/// Directory streams, by address.
+static DIRECTORY: [Family; DIRECTORIES] = [const { Family::new() }; DIRECTORIES];
+
+/// One directory stream.
+struct Directory(u64);
+
+impl Directory {
+    fn family(&self) -> &'static Family {
+        &DIRECTORY[clock::number(self.0 as usize) as usize % DIRECTORIES]
+    }
+}
+
+impl Domain for Directory {
+    fn enter(&self, caller: Caller) {
+        self.family().enter_for(caller, self.0 as usize);
+    }
+    fn leave(&self) {
+        self.family().leave();
+    }
+}
+
+forward_doors! { u64,
+    rand = RAND, |_| &RANDOM;
+    srand = SRAND, |_| &RANDOM;
+    random = RANDOM, |_| &RANDOM;
+    srandom = SRANDOM, |_| &RANDOM;
+    initstate = INITSTATE, |_| &RANDOM;
+    setstate = SETSTATE, |_| &RANDOM;
+    lrand48 = LRAND48, |_| &RANDOM;
+    nrand48 = NRAND48, |_| &RANDOM;
+    mrand48 = MRAND48, |_| &RANDOM;
+    jrand48 = JRAND48, |_| &RANDOM;
+    srand48 = SRAND48, |_| &RANDOM;
+    seed48 = SEED48, |_| &RANDOM;
+    lcong48 = LCONG48, |_| &RANDOM;
+    getenv = GETENV, |_| &ENVIRONMENT;
+    secure_getenv = SECURE_GETENV, |_| &ENVIRONMENT;
+    setenv = SETENV, |_| &ENVIRONMENT;
+    unsetenv = UNSETENV, |_| &ENVIRONMENT;
+    putenv = PUTENV, |_| &ENVIRONMENT;
+    clearenv = CLEARENV, |_| &ENVIRONMENT;
+    localtime = LOCALTIME, |_| &TIME_ZONE;
+    localtime_r = LOCALTIME_R, |_| &TIME_ZONE;
+    gmtime = GMTIME, |_| &TIME_ZONE;
+    gmtime_r = GMTIME_R, |_| &TIME_ZONE;
+    mktime = MKTIME, |_| &TIME_ZONE;
+    timelocal = TIMELOCAL, |_| &TIME_ZONE;
+    timegm = TIMEGM, |_| &TIME_ZONE;
+    strftime = STRFTIME, |_| &TIME_ZONE;
+    strftime_l = STRFTIME_L, |_| &TIME_ZONE;
+    wcsftime = WCSFTIME, |_| &TIME_ZONE;
+    wcsftime_l = WCSFTIME_L, |_| &TIME_ZONE;
+    tzset = TZSET, |_| &TIME_ZONE;
+    ctime = CTIME, |_| &TIME_ZONE;
+    ctime_r = CTIME_R, |_| &TIME_ZONE;
+    strptime = STRPTIME, |_| &TIME_ZONE;
+    getaddrinfo = GETADDRINFO, |_| &HOSTS;
+    getnameinfo = GETNAMEINFO, |_| &HOSTS;
+    gethostbyname = GETHOSTBYNAME, |_| &HOSTS;
+    gethostbyname_r = GETHOSTBYNAME_R, |_| &HOSTS;
+    gethostbyname2 = GETHOSTBYNAME2, |_| &HOSTS;
+    gethostbyname2_r = GETHOSTBYNAME2_R, |_| &HOSTS;
+    gethostbyaddr = GETHOSTBYADDR, |_| &HOSTS;
+    gethostbyaddr_r = GETHOSTBYADDR_R, |_| &HOSTS;
+    getservbyname = GETSERVBYNAME, |_| &SERVICES;
+    getservbyname_r = GETSERVBYNAME_R, |_| &SERVICES;
+    getservbyport = GETSERVBYPORT, |_| &SERVICES;
+    getservbyport_r = GETSERVBYPORT_R, |_| &SERVICES;
+    getprotobyname = GETPROTOBYNAME, |_| &SERVICES;
+    getprotobyname_r = GETPROTOBYNAME_R, |_| &SERVICES;
+    getprotobynumber = GETPROTOBYNUMBER, |_| &SERVICES;
+    getprotobynumber_r = GETPROTOBYNUMBER_R, |_| &SERVICES;
+    getnetbyname = GETNETBYNAME, |_| &SERVICES;
+    getnetbyname_r = GETNETBYNAME_R, |_| &SERVICES;
+    getnetbyaddr = GETNETBYADDR, |_| &SERVICES;
+    getpwnam = GETPWNAM, |_| &USERS;
+    getpwnam_r = GETPWNAM_R, |_| &USERS;
+    getpwuid = GETPWUID, |_| &USERS;
+    getpwuid_r = GETPWUID_R, |_| &USERS;
+    getpwent = GETPWENT, |_| &USERS;
+    getpwent_r = GETPWENT_R, |_| &USERS;
+    setpwent = SETPWENT, |_| &USERS;
+    endpwent = ENDPWENT, |_| &USERS;
+    getgrnam = GETGRNAM, |_| &USERS;
+    getgrnam_r = GETGRNAM_R, |_| &USERS;
+    getgrgid = GETGRGID, |_| &USERS;
+    getgrgid_r = GETGRGID_R, |_| &USERS;
+    getgrent = GETGRENT, |_| &USERS;
+    getgrent_r = GETGRENT_R, |_| &USERS;
+    setgrent = SETGRENT, |_| &USERS;
+    endgrent = ENDGRENT, |_| &USERS;
+    getgrouplist = GETGROUPLIST, |_| &USERS;
+    initgroups = INITGROUPS, |_| &USERS;
+    getspnam = GETSPNAM, |_| &USERS;
+    getspnam_r = GETSPNAM_R, |_| &USERS;
+    openlog = OPENLOG, |_| &SYSLOG;
+    vsyslog = VSYSLOG, |_| &SYSLOG;
+    __vsyslog_chk = X_VSYSLOG_CHK, |_| &SYSLOG;
+    closelog = CLOSELOG, |_| &SYSLOG;
+    setlogmask = SETLOGMASK, |_| &SYSLOG;
+    setlocale = SETLOCALE, |_| &LOCALE;
+    newlocale = NEWLOCALE, |_| &LOCALE;
+    freelocale = FREELOCALE, |_| &LOCALE;
+    duplocale = DUPLOCALE, |_| &LOCALE;
+    localeconv = LOCALECONV, |_| &LOCALE;
+    bindtextdomain = BINDTEXTDOMAIN, |_| &LOCALE;
+    bind_textdomain_codeset = BIND_TEXTDOMAIN_CODESET, |_| &LOCALE;
+    textdomain = TEXTDOMAIN, |_| &LOCALE;
+    gettext = GETTEXT, |_| &LOCALE;
+    dgettext = DGETTEXT, |_| &LOCALE;
+    dcgettext = DCGETTEXT, |_| &LOCALE;
+    ngettext = NGETTEXT, |_| &LOCALE;
+    dngettext = DNGETTEXT, |_| &LOCALE;
+    dcngettext = DCNGETTEXT, |_| &LOCALE;
+    iconv_open = ICONV_OPEN, |_| &CONVERSION;
+    iconv_close = ICONV_CLOSE, |_| &CONVERSION;
+    __cxa_atexit = X_CXA_ATEXIT, |_| &EXIT_HANDLERS;
+    on_exit = ON_EXIT, |_| &EXIT_HANDLERS;
+    __cxa_at_quick_exit = X_CXA_AT_QUICK_EXIT, |_| &EXIT_HANDLERS;
+    pthread_key_create = PTHREAD_KEY_CREATE, |_| &KEYS;
+    pthread_key_delete = PTHREAD_KEY_DELETE, |_| &KEYS;
+    tss_create = TSS_CREATE, |_| &KEYS;
+    tss_delete = TSS_DELETE, |_| &KEYS;
+    readdir = READDIR, |a| Directory(a[0]);
+    readdir64 = READDIR64, |a| Directory(a[0]);
+    readdir_r = READDIR_R, |a| Directory(a[0]);
+    readdir64_r = READDIR64_R, |a| Directory(a[0]);
+    rewinddir = REWINDDIR, |a| Directory(a[0]);
+    seekdir = SEEKDIR, |a| Directory(a[0]);
+    telldir = TELLDIR, |a| Directory(a[0]);
+}
+
+forward_doors! { f64,
+    drand48 = DRAND48, |_| &RANDOM;
+    erand48 = ERAND48, |_| &RANDOM;
+}

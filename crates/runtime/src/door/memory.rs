@@ -1,0 +1,367 @@
+//! The address space.
+//!
+//! Memory is local: both copies map, unmap and protect their own. Three things need care: where the
+//! guest's own mappings lie (equal in both copies, because a guest may show an address), what a mapping
+//! of a file holds (a standby has no file of its own to map: the bytes travel in the log), and memory
+//! that the kernel would share between the copies (a standby gets a private one).
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
+use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
+use us_calls::Row;
+
+use crate::door::mutex;
+use crate::raw::{self, failed};
+use crate::sys::gate::Call;
+use crate::sys::recorded::{begin, end, take_begin, take_end};
+use crate::thread::{Mode, Thread};
+use crate::{drop_standby, real, tls};
+
+const MAP_SHARED: u64 = 1;
+const MAP_PRIVATE: u64 = 2;
+const MAP_TYPE: u64 = 0xf;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+const PROT_WRITE: u64 = 2;
+const PAGE: u64 = 4096;
+/// Largest file mapping whose bytes are carried by the log.
+const CARRIED_MAX: u64 = 64 << 20;
+
+/// Next address offered to a mapping of the guest's that names none.
+static NEXT: AtomicU64 = AtomicU64::new(GUEST_MAPS_ADDRESS as u64);
+
+/// A call that both copies execute on their own memory.
+pub fn local(call: &Call) -> i64 {
+    // SAFETY: the guest's own call on its own memory.
+    unsafe { raw::call6(call.nr, call.args) }
+}
+
+/// mlock and its kin: advice to the kernel; a standby that cannot follow must not fail.
+pub fn advisory(call: &Call) -> i64 {
+    let result = local(call);
+    if crate::state::is_standby() { 0.max(result) } else { result }
+}
+
+/// mmap by system call: the C library's own (allocator, loader, stacks). Anonymous memory is local; a file's
+/// bytes are carried, its place is not imposed.
+pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
+    let flags = call.args[3];
+    if flags & MAP_ANONYMOUS != 0 {
+        return anonymous(call);
+    }
+    file(thread, call, false)
+}
+
+/// mremap by system call: the C library's own, for its allocator.
+pub fn remap(call: &Call) -> i64 {
+    local(call)
+}
+
+/// Anonymous memory. Shared anonymous memory would be one memory for both copies, with the primary's future
+/// in it: a standby's is private.
+fn anonymous(call: &Call) -> i64 {
+    let mut call = *call;
+    if crate::state::is_standby() && call.args[3] & MAP_TYPE != MAP_PRIVATE {
+        call.args[3] = call.args[3] & !MAP_TYPE | MAP_PRIVATE;
+    }
+    local(&call)
+}
+
+fn row() -> &'static Row {
+    match us_calls::row(raw::nr::MMAP) {
+        Some(row) => row,
+        None => crate::last_words(&[b"no row for mmap"]),
+    }
+}
+
+/// A mapping of a file.
+fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
+    let [_, bytes, _, _, fd, offset] = call.args;
+    let arguments = CallArgs { fd: fd as i32, digest: (offset / PAGE) as u32, len: bytes };
+    loop {
+        match thread.calls() {
+            Mode::Solo => return local(call),
+            Mode::Record => {
+                if is_shared(call.args[3]) && call.args[2] & PROT_WRITE != 0 {
+                    // Its stores reach a file that others read, and a standby's stand-in does not see theirs.
+                    drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);
+                    continue;
+                }
+                if bytes > CARRIED_MAX {
+                    drop_standby(Cause::CannotReplay, &[b"a mapping of a file larger than 64 MiB"]);
+                    continue;
+                }
+                begin(thread, row(), arguments);
+                let result = local(call);
+                log_content(thread, call, result);
+                return result;
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row(), &arguments) {
+                    continue;
+                }
+                match take_content(thread, call, impose) {
+                    Some(result) => return result,
+                    None => continue,
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a mapping that the file really has: what lies behind its last page must not be touched.
+fn content_bytes(call: &Call) -> u64 {
+    let [_, bytes, _, _, fd, offset] = call.args;
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel writes one struct stat; the size is at byte 48.
+    let known = unsafe { raw::call2(raw::nr::FSTAT, fd, stat.as_mut_ptr() as u64) } == 0;
+    if known { bytes.min(stat[6].saturating_sub(offset)) } else { 0 }
+}
+
+/// Logs where a file has been mapped, and its bytes.
+fn log_content(thread: &mut Thread, call: &Call, result: i64) {
+    let mut left = if failed(result) { 0 } else { content_bytes(call) };
+    let mut offset = call.args[5];
+    let piece_max = PAYLOAD_BYTES_MAX - size_of::<ReturnHead>();
+    loop {
+        let piece = left.min(piece_max as u64) as usize;
+        let Some(place) = thread.reserve(size_of::<ReturnHead>() + piece) else { return };
+        // The bytes are read from the file and not from the mapping, which may not be readable.
+        // SAFETY: the kernel writes into the reserved payload.
+        let got = unsafe {
+            place.cast::<ReturnHead>().write(ReturnHead { result, identity: left });
+            let to = place.add(size_of::<ReturnHead>());
+            if piece == 0 { 0 } else { raw::call4(17, call.args[4], to as u64, piece as u64, offset) }
+        };
+        let got = got.max(0) as usize;
+        left -= got as u64;
+        offset += got as u64;
+        let more = left > 0 && got > 0;
+        let flags = if more { RETURN_MORE } else { 0 };
+        thread.publish(
+            EventKind::Return,
+            flags,
+            raw::nr::MMAP as u16,
+            NO_TICKET,
+            size_of::<ReturnHead>() + got,
+        );
+        if !more {
+            return;
+        }
+    }
+}
+
+/// Builds a standby's stand-in for a file mapping: anonymous memory with the same bytes.
+fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
+    let mut base = 0i64;
+    let mut at = 0u64;
+    loop {
+        let more = take_end(thread, row(), |_, head, content, flags| {
+            if at == 0 {
+                base = if failed(head.result) { head.result } else { stand_in(call, head.result, impose) };
+            }
+            if !failed(base) {
+                crate::sys::guest::write(base as u64 + at, content.as_ptr(), content.len());
+            }
+            at += content.len() as u64;
+            flags & RETURN_MORE != 0
+        })?;
+        if !more {
+            break;
+        }
+    }
+    if !failed(base) && call.args[2] & PROT_WRITE == 0 {
+        // SAFETY: the stand-in gets the protection that was asked for, now that it is filled.
+        unsafe { raw::call3(raw::nr::MPROTECT, base as u64, call.args[1], call.args[2]) };
+    }
+    Some(base)
+}
+
+fn stand_in(call: &Call, logged: i64, impose: bool) -> i64 {
+    let [address, bytes, prot, flags, ..] = call.args;
+    let fixed = if flags & MAP_FIXED != 0 {
+        MAP_FIXED
+    } else if impose {
+        MAP_FIXED_NOREPLACE
+    } else {
+        0
+    };
+    let address = if flags & MAP_FIXED != 0 { address } else { logged as u64 };
+    let args = [address, bytes, prot | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed, u64::MAX, 0];
+    // SAFETY: new memory in place of the mapping that the guest asked for.
+    unsafe { raw::call6(raw::nr::MMAP, args) }
+}
+
+/// mmap(3), called by guest code.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn mmap64(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    core::arch::naked_asm!("mov rax, [rsp]", "push rax", "call {inner}", "add rsp, 8", "ret", inner = sym exported_mmap)
+}
+
+/// mmap(3), called by guest code.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(export_name = "mmap")]
+pub unsafe extern "C" fn mmap_exported(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    core::arch::naked_asm!("mov rax, [rsp]", "push rax", "call {inner}", "add rsp, 8", "ret", inner = sym exported_mmap)
+}
+
+/// The seventh argument is the caller's address, on the stack.
+unsafe extern "C" fn exported_mmap(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, caller: u64) -> u64 {
+    let call = Call { nr: raw::nr::MMAP, args: [a, b, c, d, e & 0xffff_ffff, f], caller };
+    let thread = tls::current();
+    let result = if thread.is_null() {
+        local(&call)
+    } else {
+        // SAFETY: the calling thread's own block.
+        guest_mmap(unsafe { &mut *thread }, call)
+    };
+    errno_or(result)
+}
+
+fn errno_or(result: i64) -> u64 {
+    if failed(result) {
+        // SAFETY: the calling thread's errno.
+        unsafe { *real::__errno_location() = -result as i32 };
+        return u64::MAX;
+    }
+    result as u64
+}
+
+/// A mapping asked for by guest code: an allocator's are its own business; anything else lies at the same
+/// address in every copy.
+fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
+    if thread.borrowed.load(Ordering::Relaxed) != 0 || mutex::opaque(call.caller as usize) {
+        return if call.args[3] & MAP_ANONYMOUS != 0 { anonymous(&call) } else { mmap(thread, &call) };
+    }
+    let placed = call.args[0] == 0 && call.args[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0;
+    if placed && thread.calls() != Mode::Replay {
+        call.args[0] = offer(call.args[1]);
+    }
+    if call.args[3] & MAP_ANONYMOUS == 0 {
+        return file(thread, &call, placed);
+    }
+    let arguments = CallArgs { fd: -1, digest: 0, len: call.args[1] };
+    loop {
+        match thread.calls() {
+            Mode::Solo => return anonymous(&call),
+            Mode::Record => {
+                begin(thread, row(), arguments);
+                let result = anonymous(&call);
+                let head = ReturnHead { result, identity: 0 };
+                thread.append(EventKind::Return, 0, raw::nr::MMAP as u16, NO_TICKET, &head);
+                return result;
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row(), &arguments) {
+                    continue;
+                }
+                let Some(result) = take_end(thread, row(), |_, head, _, _| head.result) else { continue };
+                if failed(result) {
+                    return result;
+                }
+                if call.args[3] & MAP_FIXED == 0 {
+                    call.args[0] = result as u64;
+                    call.args[3] |= MAP_FIXED_NOREPLACE;
+                }
+                let ours = anonymous(&call);
+                if ours != result {
+                    crate::report_divergence(thread, &[b"a mapping's address was taken in the standby"]);
+                }
+                return ours;
+            }
+        }
+    }
+}
+
+/// mremap(3), called by guest code.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn mremap(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    core::arch::naked_asm!("mov r9, [rsp]", "jmp {inner}", inner = sym exported_mremap)
+}
+
+/// The sixth argument is the caller's address.
+unsafe extern "C" fn exported_mremap(a: u64, b: u64, c: u64, d: u64, e: u64, caller: u64) -> u64 {
+    let call = Call { nr: raw::nr::MREMAP, args: [a, b, c, d & 0xffff_ffff, e, 0], caller };
+    // SAFETY: the calling thread's own block.
+    let result = match unsafe { tls::current().as_mut() } {
+        Some(thread) if !mutex::opaque(caller as usize) => guest_mremap(thread, call),
+        _ => local(&call),
+    };
+    errno_or(result)
+}
+
+/// A guest's mremap that may move always moves when it grows: growing in place would depend on what other
+/// threads have mapped and unmapped so far, which differs between the copies.
+fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
+    const MAYMOVE: u64 = 1;
+    const FIXED: u64 = 2;
+    let [_, old, new, flags, ..] = call.args;
+    if thread.borrowed.load(Ordering::Relaxed) != 0 || flags != MAYMOVE || new <= old {
+        return local(&call);
+    }
+    let Some(row) = us_calls::row(raw::nr::MREMAP) else { return local(&call) };
+    let arguments = CallArgs { fd: -1, digest: 0, len: new };
+    call.args[3] |= FIXED;
+    loop {
+        let replay = thread.calls() == Mode::Replay;
+        let (result, record) = if replay {
+            if !take_begin(thread, row, &arguments) {
+                continue;
+            }
+            let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
+            if failed(result) {
+                return result;
+            }
+            call.args[4] = result as u64;
+            (local(&call), false)
+        } else {
+            let record = thread.calls() == Mode::Record;
+            if record {
+                begin(thread, row, arguments);
+            }
+            call.args[4] = offer(new);
+            (local(&call), record)
+        };
+        if record {
+            end(thread, row, 0, ReturnHead { result, identity: 0 });
+        }
+        if replay && result as u64 != call.args[4] {
+            crate::report_divergence(thread, &[b"a mapping could not be moved in the standby"]);
+        }
+        return result;
+    }
+}
+
+/// An address for a mapping of `bytes` bytes: a hint to the kernel, which moves it if it is taken.
+fn offer(bytes: u64) -> u64 {
+    const HUGE: u64 = 2 << 20;
+    let grain = if bytes >= HUGE { HUGE } else { PAGE };
+    let mut next = NEXT.load(Ordering::Relaxed);
+    loop {
+        let start = next.next_multiple_of(grain);
+        // A guard page between neighbours keeps the kernel from merging them, as its own placing would not.
+        let end = start.saturating_add(bytes.next_multiple_of(PAGE)).saturating_add(PAGE);
+        match NEXT.compare_exchange_weak(next, end, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return start,
+            Err(now) => next = now,
+        }
+    }
+}
+
+/// Whether a mapping is shared with others than this process.
+pub const fn is_shared(flags: u64) -> bool {
+    flags & MAP_TYPE != MAP_PRIVATE && flags & MAP_TYPE >= MAP_SHARED
+}

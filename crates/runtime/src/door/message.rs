@@ -1,0 +1,60 @@
+//! sendmsg and recvmsg.
+
+use us_abi::event::CallArgs;
+use us_calls::Row;
+
+use crate::door::io::{Source, gathered, output};
+use crate::door::table;
+use crate::raw::failed;
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::sys::spans::{self, MessageHeader};
+use crate::sys::witness::Shape;
+use crate::thread::Thread;
+
+/// recvmsg: payload, address, control data and flags in one event. Descriptors that arrive enter the shadow.
+pub fn receive(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    gathered(thread, row, call, Shape::Message(call.args[1]), call.args[2])
+}
+
+/// After any gathered input, in every copy.
+pub fn received(thread: &mut Thread, row: &Row, call: &Call, result: i64) {
+    const RECVMSG: u16 = 47;
+    if row.nr == RECVMSG && !failed(result) {
+        received_descriptors(thread, call.args[1]);
+    }
+}
+
+/// sendmsg: begun before, done after, like any output.
+pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let arguments = |thread: &Thread| {
+        let header = guest::load::<MessageHeader>(call.args[1]).unwrap_or_default();
+        CallArgs {
+            fd: call.args[0] as i32,
+            digest: if thread.verify { spans::digest(row, &call.args) } else { 0 },
+            len: spans::vector_bytes(header.vectors, header.vector_count),
+        }
+    };
+    output(thread, row, call, arguments, Source::Message(call.args[1]))
+}
+
+/// Notes the descriptors in the control data of a received message.
+fn received_descriptors(thread: &mut Thread, message: u64) {
+    const SOL_SOCKET_RIGHTS: u64 = 1 | 1 << 32;
+    let header = guest::load::<MessageHeader>(message).unwrap_or_default();
+    let (mut at, end) = (header.control, header.control + header.control_len);
+    while header.control != 0 && at + 16 <= end {
+        let len = guest::load::<u64>(at).unwrap_or(0);
+        if len < 16 || at + len > end {
+            return;
+        }
+        if guest::load::<u64>(at + 8) == Some(SOL_SOCKET_RIGHTS) {
+            for index in 0..(len - 16) / 4 {
+                if let Some(fd) = guest::load::<i32>(at + 16 + index * 4) {
+                    table::opened(thread, fd, 0);
+                }
+            }
+        }
+        at += len.next_multiple_of(8);
+    }
+}

@@ -1,0 +1,45 @@
+//! The doors: what the primary does and what the standby does, side by side, one man-page family a file.
+
+/// Other names under which old programs and libraries know a function: jumps to it.
+macro_rules! old_names {
+    ($($old:ident = $new:ident;)*) => { $(
+        /// An old name of a function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $old() {
+            core::arch::naked_asm!("jmp {}", sym $new)
+        }
+    )* };
+}
+
+pub mod again;
+pub mod barrier;
+pub mod block;
+pub mod c11;
+pub mod cancel;
+pub mod cond;
+pub mod epoll;
+pub mod exec;
+pub mod forward;
+pub mod io;
+pub mod libc_state;
+pub mod memory;
+pub mod message;
+pub mod mutex;
+pub mod once;
+pub mod pending;
+pub mod process;
+pub mod robust;
+pub mod rwlock;
+pub mod sem;
+pub mod spin;
+pub mod stdio;
+pub mod sync;
+pub mod table;
+pub mod thread;
+pub mod thread_c11;
+pub mod time;
+pub mod timer;
+pub mod unwind;
+
+pub use mutex::{OPAQUE_END, OPAQUE_START, opaque};

@@ -1,0 +1,574 @@
+//! Mutexes of every kind but robust ones (see [`super::robust`]).
+//!
+//! The object has glibc's layout and initialisers, the algorithm is the runtime's: 0 free, 1 held, 2 held
+//! and somebody may sleep. The clock lies in the mutex itself, in the eight bytes that glibc uses for
+//! robust mutexes only: no line but the mutex's own is touched.
+//!
+//! Priority inheritance and protection are accepted and have no effect on scheduling.
+
+use core::arch::naked_asm;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+use us_abi::event::{EventKind, NO_TICKET};
+
+use super::block::{Deadline, Wait};
+use super::robust;
+use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno};
+use crate::log::Next;
+use crate::raw::Timespec;
+use crate::thread::{Mode, Thread};
+use crate::{clock, tls};
+
+/// glibc's `pthread_mutex_t`.
+#[repr(C)]
+pub struct Mutex {
+    /// 0 free, 1 held, 2 held with sleepers; of a robust mutex the owner's kernel id.
+    pub lock: AtomicU32,
+    /// How often its owner has locked a recursive one.
+    pub count: AtomicU32,
+    /// Guest id of its owner.
+    pub owner: AtomicU32,
+    users: AtomicU32,
+    /// Type, protocol and sharing; see [`kind`].
+    pub kind: AtomicU32,
+    /// glibc counts spins here; we keep a priority ceiling, which glibc keeps in the lock word.
+    ceiling: AtomicI16,
+    elision: AtomicI16,
+    /// Ticket of the next acquisition; of a robust mutex the list's back link.
+    pub clock: AtomicU64,
+    /// The robust list's link.
+    pub next: AtomicU64,
+}
+
+const _: () = {
+    assert!(size_of::<Mutex>() == 40);
+    assert!(core::mem::offset_of!(Mutex, kind) == 16);
+    assert!(core::mem::offset_of!(Mutex, clock) == 24);
+    assert!(core::mem::offset_of!(Mutex, next) == 32);
+};
+
+/// Bits of [`Mutex::kind`], as glibc's initialisers have them.
+pub mod kind {
+    /// The type: the low two bits.
+    pub const TYPE: u32 = 3;
+    /// Counts re-entries.
+    pub const RECURSIVE: u32 = 1;
+    /// Reports re-entries.
+    pub const ERRORCHECK: u32 = 2;
+    /// Spins a little before it sleeps.
+    pub const ADAPTIVE: u32 = 3;
+    /// Survives its owner.
+    pub const ROBUST: u32 = 16;
+    /// Priority inheritance.
+    pub const INHERIT: u32 = 32;
+    /// Priority protection.
+    pub const PROTECT: u32 = 64;
+    /// Shared between processes.
+    pub const SHARED: u32 = 128;
+    /// What destroy leaves.
+    pub const DESTROYED: u32 = u32::MAX;
+}
+
+/// First address of the allocator's library, 0 for none.
+pub static OPAQUE_START: AtomicUsize = AtomicUsize::new(0);
+/// One past its last address.
+pub static OPAQUE_END: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the code at `caller` belongs to an allocator. Allocators take mutexes in an order that depends
+/// on addresses; logged, redis with jemalloc diverged after 15 000 events.
+#[inline(always)]
+pub fn opaque(caller: usize) -> bool {
+    let start = OPAQUE_START.load(Ordering::Relaxed);
+    caller.wrapping_sub(start) < OPAQUE_END.load(Ordering::Relaxed).wrapping_sub(start)
+}
+
+/// How long an acquisition may take.
+#[derive(Clone, Copy)]
+pub enum Patience {
+    /// Not at all.
+    Try,
+    /// As long as it takes.
+    Block,
+    /// Until this time of this clock; checked only when the mutex is taken, as in glibc.
+    Until(c_int, *const Timespec),
+}
+
+impl Patience {
+    /// The deadline, or why there can be none.
+    pub fn deadline(self) -> Result<Deadline, c_int> {
+        match self {
+            Patience::Try => Err(errno::EBUSY),
+            Patience::Block => Ok(Deadline::None),
+            // SAFETY: the guest's promise that its time is readable.
+            Patience::Until(clock, time) => unsafe { sync::deadline(clock, time) },
+        }
+    }
+}
+
+impl Mutex {
+    /// Whether processes share it.
+    pub fn shared(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & kind::SHARED != 0
+    }
+    /// Whether it is a robust one.
+    pub fn robust(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) & kind::ROBUST != 0
+    }
+    fn kind_is(&self, wanted: u32) -> bool {
+        self.kind.load(Ordering::Relaxed) & kind::TYPE == wanted
+    }
+    #[inline(always)]
+    fn try_word(&self) -> bool {
+        self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn lock_solo(&self, caller: Caller) -> bool {
+        if sync::single_threaded() {
+            if self.lock.load(Ordering::Relaxed) != 0 {
+                return false;
+            }
+            self.lock.store(1, Ordering::Relaxed);
+        } else if !self.try_word() {
+            return false;
+        }
+        self.owner.store(caller.tid(), Ordering::Relaxed);
+        true
+    }
+
+    /// Logs the acquisition, as a primary. Nobody else has the mutex: its clock needs no atomic add.
+    #[inline(always)]
+    fn push_ticket(&self, thread: &mut Thread, errno: c_int) {
+        let ticket = self.clock.load(Ordering::Relaxed);
+        self.clock.store(ticket + 1, Ordering::Relaxed);
+        thread.push(EventKind::Mutex, errno as u8, 0, ticket);
+    }
+
+    /// Takes the lock word, waiting if need be and allowed.
+    fn acquire(&self, caller: Caller, patience: Patience) -> Outcome {
+        if self.try_word() {
+            return Outcome::OK;
+        }
+        let deadline = match patience.deadline() {
+            Ok(deadline) => deadline,
+            Err(error) => return Outcome::failed(error),
+        };
+        if self.kind_is(kind::ADAPTIVE) && self.spin() {
+            return Outcome::OK;
+        }
+        let shared = self.shared();
+        // Whoever has slept takes the word as 2: it cannot know whether it was the last sleeper.
+        while self.lock.swap(2, Ordering::Acquire) != 0 {
+            if caller.sleep(&self.lock, 2, deadline, shared) == Wait::TimedOut {
+                return Outcome::failed(errno::ETIMEDOUT);
+            }
+        }
+        Outcome::OK
+    }
+
+    fn spin(&self) -> bool {
+        for _ in 0..100 {
+            if self.lock.load(Ordering::Relaxed) == 0 && self.try_word() {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Applies the thread's next mutex event, as a standby. `None`: live, act for real.
+    fn replay(&self, caller: Caller, class: usize) -> Option<Outcome> {
+        let thread = caller.replaying()?;
+        let Next::Event(event) = thread.expect(EventKind::Mutex, 0) else { return None };
+        let header = event.header;
+        let acquired = header.ticket != NO_TICKET;
+        if acquired {
+            clock::wait(thread, &self.clock, header.ticket);
+            // Its last holder's ticket has been applied, its unlock perhaps not yet. This may sleep and borrows
+            // the block for that: ours ends here.
+            self.acquire(caller, Patience::Block);
+            self.clock.store(header.ticket + 1, Ordering::Release);
+        }
+        // Closed only now: once a ring is empty its thread counts as caught up.
+        if let Some(thread) = caller.thread() {
+            thread.close();
+            thread.count(class);
+        }
+        Some(Outcome { acquired, errno: c_int::from(header.flags) })
+    }
+
+    fn held(&self, caller: Caller, depth: u32) {
+        self.owner.store(caller.tid(), Ordering::Relaxed);
+        self.count.store(depth, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn release(&self) {
+        self.owner.store(0, Ordering::Relaxed);
+        // Read before the release: the next owner may free the mutex.
+        let shared = self.shared();
+        if !shared && sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
+            return self.lock.store(0, Ordering::Release);
+        }
+        let word = self.lock.as_ptr();
+        let thread = tls::current();
+        // SAFETY: null or this thread's own block.
+        if !thread.is_null() && unsafe { (*thread).locks() } == Mode::Replay {
+            self.announce();
+        }
+        if self.lock.swap(0, Ordering::Release) == 2 {
+            sync::wake(word, 1, shared);
+        }
+    }
+
+    /// Tells those who wait for the next ticket. Before the release, and so with a fence of its own, because
+    /// afterwards the clock may be in memory that is gone; who is woken needs longer than the release.
+    #[cold]
+    fn announce(&self) {
+        fence(Ordering::SeqCst);
+        clock::announce(&self.clock);
+    }
+
+    /// What a lock by its own owner comes to, if it is one.
+    fn reentered(&self, caller: Caller, patience: Patience) -> Option<c_int> {
+        let kind = self.kind.load(Ordering::Relaxed) & kind::TYPE;
+        let checks = kind == kind::RECURSIVE || kind == kind::ERRORCHECK;
+        if !checks || self.owner.load(Ordering::Relaxed) != caller.tid() {
+            return None;
+        }
+        match (kind, patience) {
+            (kind::RECURSIVE, _) => Some(self.deepen()),
+            // Falls through to the word, which is taken: EBUSY like for anybody else.
+            (_, Patience::Try) => None,
+            _ => Some(errno::EDEADLK),
+        }
+    }
+
+    /// One more lock by the owner of a recursive mutex.
+    pub fn deepen(&self) -> c_int {
+        let count = self.count.load(Ordering::Relaxed);
+        if count == u32::MAX {
+            return errno::EAGAIN;
+        }
+        self.count.store(count + 1, Ordering::Relaxed);
+        0
+    }
+
+    fn unlock(&self, caller: Caller) -> c_int {
+        let kind = self.kind.load(Ordering::Relaxed);
+        if kind == kind::DESTROYED {
+            return errno::EINVAL;
+        }
+        if kind & kind::ROBUST != 0 {
+            return robust::unlock(self);
+        }
+        if !self.may_release(caller) {
+            return errno::EPERM;
+        }
+        if kind & kind::TYPE == kind::RECURSIVE {
+            let count = self.count.load(Ordering::Relaxed) - 1;
+            self.count.store(count, Ordering::Relaxed);
+            if count != 0 {
+                return 0;
+            }
+        }
+        self.release();
+        0
+    }
+
+    fn may_release(&self, caller: Caller) -> bool {
+        let kind = self.kind.load(Ordering::Relaxed) & kind::TYPE;
+        let checks = kind == kind::RECURSIVE || kind == kind::ERRORCHECK;
+        !checks || self.owner.load(Ordering::Relaxed) == caller.tid()
+    }
+}
+
+/// Locks in any mode.
+#[inline(never)]
+fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
+    let caller = Caller::get();
+    let kind = mutex.kind.load(Ordering::Relaxed);
+    if kind == kind::DESTROYED {
+        return errno::EINVAL;
+    }
+    if kind & kind::ROBUST != 0 {
+        return robust::lock(mutex, patience);
+    }
+    if let Some(result) = mutex.reentered(caller, patience) {
+        return result;
+    }
+    if opaque {
+        let outcome = mutex.acquire(caller, patience);
+        if outcome.acquired {
+            mutex.held(caller, 1);
+        }
+        return outcome.errno;
+    }
+    take(mutex, caller, patience, 0, 1, sync::LOCK_CLASS)
+}
+
+/// Acquires a mutex that is not the caller's, logged or by the log. `say` is what the guest is told when it
+/// is acquired: a wait that has timed out still re-acquires.
+fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u32, class: usize) -> c_int {
+    if let Some(outcome) = mutex.replay(caller, class) {
+        if outcome.acquired {
+            mutex.held(caller, depth);
+        }
+        return outcome.errno;
+    }
+    let outcome = mutex.acquire(caller, patience);
+    if outcome.acquired {
+        mutex.held(caller, depth);
+    }
+    if let Some(thread) = caller.recording() {
+        match outcome.acquired {
+            true => mutex.push_ticket(thread, say),
+            false => thread.push(EventKind::Mutex, outcome.errno as u8, 0, NO_TICKET),
+        }
+    }
+    if outcome.acquired { say } else { outcome.errno }
+}
+
+/// Releases the mutex for a wait on a condition variable: all of a recursive one. `Err`: not the caller's.
+pub fn release_for_wait(mutex: &Mutex, caller: Caller) -> Result<u32, c_int> {
+    if mutex.kind.load(Ordering::Relaxed) == kind::DESTROYED {
+        return Err(errno::EINVAL);
+    }
+    let depth = mutex.count.load(Ordering::Relaxed);
+    if mutex.robust() {
+        return robust::release_for_wait(mutex).map(|()| depth);
+    }
+    if !mutex.may_release(caller) {
+        return Err(errno::EPERM);
+    }
+    mutex.release();
+    Ok(depth)
+}
+
+/// Re-acquires after a wait that ended with `say`, logged or by the log (then the log says what to say).
+pub fn reacquire_after_wait(mutex: &Mutex, caller: Caller, depth: u32, say: c_int) -> c_int {
+    if mutex.robust() {
+        return robust::reacquire_after_wait(mutex, depth, say);
+    }
+    take(mutex, caller, Patience::Block, say, depth, sync::COND_CLASS)
+}
+
+/// The short way: an ordinary free mutex of this process, not in a standby. False: the long way.
+#[inline(always)]
+fn lock_short(mutex: &Mutex, opaque: bool) -> bool {
+    const SPECIAL: u32 = kind::TYPE | kind::ROBUST | kind::INHERIT | kind::PROTECT | kind::SHARED;
+    if mutex.kind.load(Ordering::Relaxed) & SPECIAL != 0 {
+        return false;
+    }
+    let caller = Caller::get();
+    match caller.mode() {
+        Mode::Record => {}
+        Mode::Solo => return mutex.lock_solo(caller),
+        Mode::Replay => return false,
+    }
+    let Some(thread) = caller.thread() else { return false };
+    if !mutex.try_word() {
+        return false;
+    }
+    mutex.owner.store(thread.guest_tid, Ordering::Relaxed);
+    if !opaque {
+        mutex.push_ticket(thread, 0);
+    }
+    true
+}
+
+unsafe extern "C" fn mutex_lock(mutex: *const Mutex, caller: usize) -> c_int {
+    // SAFETY: the guest's mutex.
+    let mutex = unsafe { &*mutex };
+    let opaque = opaque(caller);
+    if lock_short(mutex, opaque) {
+        return 0;
+    }
+    lock(mutex, opaque, Patience::Block)
+}
+
+unsafe extern "C" fn mutex_trylock(mutex: *const Mutex, caller: usize) -> c_int {
+    // SAFETY: the guest's mutex.
+    let mutex = unsafe { &*mutex };
+    let opaque = opaque(caller);
+    if lock_short(mutex, opaque) {
+        return 0;
+    }
+    lock(mutex, opaque, Patience::Try)
+}
+
+unsafe extern "C" fn mutex_timedlock(mutex: *const Mutex, time: *const Timespec, caller: usize) -> c_int {
+    // SAFETY: the guest's mutex.
+    lock(unsafe { &*mutex }, opaque(caller), Patience::Until(CLOCK_REALTIME, time))
+}
+
+unsafe extern "C" fn mutex_clocklock(
+    mutex: *const Mutex,
+    clock: c_int,
+    time: *const Timespec,
+    caller: usize,
+) -> c_int {
+    if !(0..=1).contains(&clock) {
+        return errno::EINVAL;
+    }
+    // SAFETY: the guest's mutex.
+    lock(unsafe { &*mutex }, opaque(caller), Patience::Until(clock, time))
+}
+
+/// `pthread_mutex_lock`: passes the caller's address on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_lock(_mutex: *const Mutex) -> c_int {
+    naked_asm!("mov rsi, [rsp]", "jmp {}", sym mutex_lock)
+}
+
+/// `pthread_mutex_trylock`: passes the caller's address on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_trylock(_mutex: *const Mutex) -> c_int {
+    naked_asm!("mov rsi, [rsp]", "jmp {}", sym mutex_trylock)
+}
+
+/// `pthread_mutex_timedlock`: passes the caller's address on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_timedlock(_mutex: *const Mutex, _time: *const Timespec) -> c_int {
+    naked_asm!("mov rdx, [rsp]", "jmp {}", sym mutex_timedlock)
+}
+
+/// `pthread_mutex_clocklock`: passes the caller's address on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_clocklock(
+    _mutex: *const Mutex,
+    _clock: c_int,
+    _time: *const Timespec,
+) -> c_int {
+    naked_asm!("mov rcx, [rsp]", "jmp {}", sym mutex_clocklock)
+}
+
+/// `pthread_mutex_unlock`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_unlock(mutex: *const Mutex) -> c_int {
+    // SAFETY: the guest's mutex.
+    let mutex = unsafe { &*mutex };
+    if mutex.kind.load(Ordering::Relaxed) & (kind::TYPE | kind::ROBUST) == 0 {
+        mutex.release();
+        return 0;
+    }
+    mutex.unlock(Caller::get())
+}
+
+/// Bits of glibc's `pthread_mutexattr_t`.
+mod attribute {
+    pub const FLAGS: u32 = 0xf0ff_f000;
+    pub const PROTOCOL_SHIFT: u32 = 28;
+    pub const PROTOCOL: u32 = 3;
+    pub const ROBUST: u32 = 0x4000_0000;
+    pub const SHARED: u32 = 0x8000_0000;
+    pub const CEILING_SHIFT: u32 = 12;
+    pub const CEILING: u32 = 0xfff;
+}
+
+/// `pthread_mutex_init`, from glibc's attribute object.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_init(mutex: *mut Mutex, attribute: *const u32) -> c_int {
+    // SAFETY: null or the guest's attribute.
+    let attribute = unsafe { attribute.as_ref() }.copied().unwrap_or(0);
+    let protocol = attribute >> attribute::PROTOCOL_SHIFT & attribute::PROTOCOL;
+    let robust = attribute & attribute::ROBUST != 0;
+    let mut kind = attribute & !attribute::FLAGS;
+    match protocol {
+        0 => {}
+        1 => kind |= kind::INHERIT,
+        _ if robust => return errno::ENOTSUP,
+        _ => kind |= kind::PROTECT,
+    }
+    if robust {
+        kind |= kind::ROBUST;
+    }
+    if attribute & (attribute::ROBUST | attribute::SHARED) != 0 {
+        kind |= kind::SHARED;
+    }
+    // SAFETY: the guest's bytes, of which nobody else knows yet.
+    let mutex = unsafe {
+        mutex.write_bytes(0, 1);
+        &*mutex
+    };
+    let ceiling = attribute >> attribute::CEILING_SHIFT & attribute::CEILING;
+    mutex.ceiling.store(ceiling as i16, Ordering::Relaxed);
+    mutex.kind.store(kind, Ordering::Release);
+    0
+}
+
+/// `pthread_mutex_destroy`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_destroy(mutex: *const Mutex) -> c_int {
+    // SAFETY: the guest's mutex.
+    let mutex = unsafe { &*mutex };
+    // A robust mutex whose owner is dead may be destroyed held, as in glibc.
+    if !mutex.robust() && mutex.lock.load(Ordering::Acquire) != 0 {
+        return errno::EBUSY;
+    }
+    mutex.kind.store(kind::DESTROYED, Ordering::Relaxed);
+    0
+}
+
+/// `pthread_mutex_getprioceiling`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_getprioceiling(mutex: *const Mutex, ceiling: *mut c_int) -> c_int {
+    // SAFETY: the guest's mutex and result.
+    let (mutex, ceiling) = unsafe { (&*mutex, &mut *ceiling) };
+    if mutex.kind.load(Ordering::Relaxed) & kind::PROTECT == 0 {
+        return errno::EINVAL;
+    }
+    *ceiling = c_int::from(mutex.ceiling.load(Ordering::Relaxed));
+    0
+}
+
+/// `pthread_mutex_setprioceiling`: the ceiling is kept and reported.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_setprioceiling(
+    mutex: *const Mutex,
+    ceiling: c_int,
+    old: *mut c_int,
+) -> c_int {
+    // SAFETY: the guest's mutex.
+    let this = unsafe { &*mutex };
+    if this.kind.load(Ordering::Relaxed) & kind::PROTECT == 0 || !(0..1024).contains(&ceiling) {
+        return errno::EINVAL;
+    }
+    let locked = lock(this, false, Patience::Block);
+    if locked != 0 && locked != errno::EDEADLK {
+        return locked;
+    }
+    let before = this.ceiling.swap(ceiling as i16, Ordering::Relaxed);
+    // SAFETY: null or the guest's result.
+    if let Some(old) = unsafe { old.as_mut() } {
+        *old = c_int::from(before);
+    }
+    if locked == 0 { this.unlock(Caller::get()) } else { 0 }
+}
+
+/// `pthread_mutex_consistent`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_consistent(mutex: *const Mutex) -> c_int {
+    // SAFETY: the guest's mutex.
+    robust::consistent(unsafe { &*mutex })
+}
+
+/// The old name of [`pthread_mutex_consistent`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_mutex_consistent_np(mutex: *const Mutex) -> c_int {
+    // SAFETY: the guest's mutex.
+    robust::consistent(unsafe { &*mutex })
+}
+
+old_names! {
+    __pthread_mutex_lock = pthread_mutex_lock;
+    __pthread_mutex_trylock = pthread_mutex_trylock;
+    __pthread_mutex_unlock = pthread_mutex_unlock;
+    __pthread_mutex_init = pthread_mutex_init;
+    __pthread_mutex_destroy = pthread_mutex_destroy;
+}

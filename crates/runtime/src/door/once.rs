@@ -1,0 +1,262 @@
+//! Initialisers that run once: `pthread_once`, `call_once`, guarded function statics.
+//!
+//! Compilers inline the check whether one is done, so passing cannot be logged: only the runner logs. A
+//! standby's thread at such an object does not know whether the run at its ring's head is for this object or
+//! a later one; `us_order::once` decides. Completion logs nothing: it follows from the runner's own replay.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use us_abi::event::{EventKind, Header};
+use us_order::once::{Local, Once, OnceView, decide};
+
+use super::sync::{self, ALL, Caller, call_of, clock_of, op};
+use super::unwind;
+use crate::standby::promote;
+use crate::thread::Thread;
+use crate::{clock, raw, real, state};
+
+/// The states of one kind of object.
+struct Kind {
+    op: u16,
+    /// Nobody has run it.
+    idle: u32,
+    running: u32,
+    /// Running, and somebody sleeps for the end.
+    awaited: u32,
+    done: u32,
+}
+
+/// `pthread_once_t`, with glibc's values; 3 is ours.
+const ONCE: Kind = Kind { op: op::ONCE, idle: 0, running: 1, awaited: 3, done: 2 };
+
+/// A guard of the C++ ABI: the first byte says done, and compiled code reads it; the rest is the library's.
+const GUARD: Kind = Kind { op: op::GUARD, idle: 0, running: 0x100, awaited: 0x1_0100, done: 1 };
+
+impl Kind {
+    fn local(&self, word: u32) -> Local {
+        match word {
+            word if word == self.running || word == self.awaited => Local::Running,
+            word if word == self.idle => Local::Idle,
+            _ => Local::Done,
+        }
+    }
+
+    /// Whether the caller is to run the initialiser; if not, it is done.
+    fn begin(&self, word: &AtomicU32) -> bool {
+        if self.local(word.load(Ordering::Acquire)) == Local::Done {
+            return false;
+        }
+        let caller = Caller::get();
+        if let Some(thread) = caller.replaying()
+            && let Some(run) = self.begin_by_log(thread, word)
+        {
+            return run;
+        }
+        if !self.begin_for_real(word) {
+            return false;
+        }
+        if let Some(thread) = caller.recording() {
+            let call = call_of(self.op, word.as_ptr() as usize);
+            let ticket = clock_of(call).fetch_add(1, Ordering::AcqRel);
+            thread.push(EventKind::OnceRun, 0, call, ticket);
+        }
+        true
+    }
+
+    fn begin_for_real(&self, word: &AtomicU32) -> bool {
+        loop {
+            let now = word.load(Ordering::Acquire);
+            let next = match self.local(now) {
+                Local::Done => return false,
+                Local::Idle => self.running,
+                Local::Running => self.awaited,
+            };
+            if now != next && word.compare_exchange(now, next, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                continue;
+            }
+            if next == self.running {
+                return true;
+            }
+            // Not through `Caller::sleep`: a signal delivered here would stand in the log before a run that
+            // may be another thread's, and the standby looks at its ring without waiting.
+            raw::futex_wait(word, self.awaited, 0);
+        }
+    }
+
+    /// As a standby. `None`: this copy is live and nobody has begun.
+    fn begin_by_log(&self, thread: &mut Thread, word: &AtomicU32) -> Option<bool> {
+        let mut pause_ns = 20_000;
+        loop {
+            let bell = thread.bell.load(Ordering::Acquire);
+            thread.parked.store(true, Ordering::SeqCst);
+            // Read before the ring: when the copy is live the ring can only have been drained.
+            let live = state::LIVE.load(Ordering::Acquire);
+            let head = thread.peek().filter(|head| self.is_run(head));
+            let decision = decide(self.view(word, head, live));
+            if matches!(decision, Once::Wait) {
+                // What is awaited (object, clock, ring, promotion) has no common wake: short naps. It happens
+                // once per initialiser.
+                await_turn(thread, head);
+                raw::futex_wait(&thread.bell, bell, pause_ns);
+                pause_ns = (pause_ns * 2).min(1_000_000);
+                continue;
+            }
+            thread.parked.store(false, Ordering::Relaxed);
+            await_turn(thread, None);
+            match (decision, head) {
+                (Once::Run, Some(head)) => self.apply(thread, word, head),
+                (Once::RunLive, _) => {
+                    promote::go_live(thread);
+                    return None;
+                }
+                _ => return Some(false),
+            }
+            return Some(true);
+        }
+    }
+
+    fn is_run(&self, head: &Header) -> bool {
+        head.kind == EventKind::OnceRun as u8 && head.call >> 12 == self.op
+    }
+
+    fn view(&self, word: &AtomicU32, head: Option<Header>, live: bool) -> OnceView {
+        let number = clock::number(word.as_ptr() as usize);
+        OnceView {
+            local: self.local(word.load(Ordering::Acquire)),
+            object_clock: u32::from(number),
+            clock_value: clock::hashed(number).load(Ordering::Acquire),
+            run_at_head: head.map(|head| (u32::from(head.call & 0xfff), head.ticket)),
+            live,
+        }
+    }
+
+    /// Takes the run at the ring's head.
+    fn apply(&self, thread: &mut Thread, word: &AtomicU32, head: Header) {
+        word.store(self.running, Ordering::Release);
+        let _ = thread.expect(EventKind::OnceRun, head.call);
+        clock::advance(clock_of(head.call), head.ticket + 1);
+        thread.close();
+        thread.count(sync::LOCK_CLASS);
+    }
+
+    fn end(&self, word: &AtomicU32, state: u32) {
+        let address = word.as_ptr();
+        if word.swap(state, Ordering::AcqRel) == self.awaited {
+            sync::wake(address, ALL, false);
+        }
+    }
+}
+
+/// Says for which ticket this thread naps, if for one: a promotion looks there for tickets that died with
+/// the primary.
+fn await_turn(thread: &Thread, run: Option<Header>) {
+    let clock = run.map_or(core::ptr::null_mut(), |run| clock_of(run.call).as_ptr().cast());
+    thread.awaited_ticket.store(run.map_or(0, |run| run.ticket), Ordering::Relaxed);
+    thread.awaited.store(clock, Ordering::Release);
+}
+
+struct Run<'a> {
+    word: &'a AtomicU32,
+    initialiser: unsafe extern "C" fn(),
+}
+
+unsafe extern "C" fn run(run: *mut c_void) {
+    // SAFETY: `pthread_once` passes its own.
+    let run = unsafe { &*run.cast::<Run>() };
+    // SAFETY: the guest's initialiser.
+    unsafe { (run.initialiser)() };
+}
+
+/// The initialiser has thrown or its thread was cancelled: somebody else may try.
+unsafe extern "C" fn abandoned(run: *mut c_void) {
+    // SAFETY: `pthread_once` passes its own.
+    let run = unsafe { &*run.cast::<Run>() };
+    ONCE.end(run.word, ONCE.idle);
+}
+
+unsafe extern "C" fn once(
+    control: *const AtomicU32,
+    initialiser: unsafe extern "C" fn(),
+    caller: *const c_void,
+) -> c_int {
+    // SAFETY: the guest's control word.
+    let word = unsafe { &*control };
+    if ONCE.local(word.load(Ordering::Acquire)) == Local::Done {
+        return 0;
+    }
+    let run = if unwinder(caller) { ONCE.begin_for_real(word) } else { ONCE.begin(word) };
+    if run {
+        let mut this = Run { word, initialiser };
+        // SAFETY: `this` outlives the call.
+        unsafe { unwind::guarded(self::run, abandoned, (&raw mut this).cast()) };
+        ONCE.end(word, ONCE.done);
+    }
+    0
+}
+
+/// Whether the code at `caller` belongs to libgcc's unwinder. Its initialiser fills a private table, and a
+/// cancelled thread comes to it earlier in a primary, on its way out of a wait, than in a standby, which
+/// learns of the cancellation from the end of that wait: logged, it would stand in the wrong place.
+#[cold]
+fn unwinder(caller: *const c_void) -> bool {
+    type Function = unsafe extern "C" fn(*const c_void, *mut [*const c_char; 4]) -> c_int;
+    let function = real::DLADDR.get();
+    if function.is_null() {
+        return false;
+    }
+    // The first of the four words is the library's path.
+    let mut about = [core::ptr::null(); 4];
+    // SAFETY: libc's function of that name has this type; a path ends with NUL.
+    unsafe {
+        let found = core::mem::transmute::<*mut c_void, Function>(function)(caller, &raw mut about);
+        found != 0
+            && !about[0].is_null()
+            && CStr::from_ptr(about[0]).to_bytes().windows(10).any(|part| part == b"/libgcc_s.")
+    }
+}
+
+/// `pthread_once`: passes the caller's address on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_once(
+    _control: *const AtomicU32,
+    _initialiser: unsafe extern "C" fn(),
+) -> c_int {
+    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {}", sym once)
+}
+
+/// The name under which old libraries know [`pthread_once`].
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pthread_once() {
+    core::arch::naked_asm!("jmp {}", sym pthread_once)
+}
+
+/// C11's `call_once`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn call_once() {
+    core::arch::naked_asm!("jmp {}", sym pthread_once)
+}
+
+/// `__cxa_guard_acquire`: 1 if the caller is to run the initialiser and then to release or abort.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cxa_guard_acquire(guard: *const AtomicU32) -> c_int {
+    // SAFETY: the guest's guard, eight bytes.
+    c_int::from(GUARD.begin(unsafe { &*guard }))
+}
+
+/// `__cxa_guard_release`: the initialiser has run.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cxa_guard_release(guard: *const AtomicU32) {
+    // SAFETY: the guest's guard.
+    GUARD.end(unsafe { &*guard }, GUARD.done);
+}
+
+/// `__cxa_guard_abort`: the initialiser has thrown.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cxa_guard_abort(guard: *const AtomicU32) {
+    // SAFETY: the guest's guard.
+    GUARD.end(unsafe { &*guard }, GUARD.idle);
+}

@@ -1,0 +1,272 @@
+//! Signals that the guest has sent to itself and that nobody has taken yet.
+//!
+//! They wait in the primary's kernel, or in its runtime's queue, and die with it. So a standby keeps a shadow:
+//! a send adds to it at its turn, whoever takes a signal (a handler, `sigwait`, a signalfd) removes it, and a
+//! promotion raises what is left. A send in doubt needs no more than that: it is in the shadow if it has not
+//! been taken, and if it has, it was made.
+//!
+//! Every entry carries the ticket of its send, so that it does not matter when the copy's threads come by: a
+//! signal that was taken at ticket `t` was not sent after `t`.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use us_calls::Row;
+
+use crate::clock::KERNEL;
+use crate::fdtable;
+use crate::raw::{self, failed, nr};
+use crate::signal::{self, Info, Plan};
+use crate::state;
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::sys::recorded::{recorded, take_begin_with, take_end};
+use crate::sys::spans;
+use crate::thread::{self, Mode, Thread};
+
+/// Target of a signal that is sent to the process.
+const PROCESS: u32 = u32::MAX;
+/// Signals that can be remembered; more are sent again by nobody.
+const WAITING_MAX: usize = 256;
+const SI_TKILL: i32 = -6;
+
+#[derive(Clone, Copy)]
+struct Sent {
+    info: Info,
+    /// Slot of the thread that it was sent to, or [`PROCESS`].
+    target: u32,
+    /// Ticket of the send.
+    at: u64,
+}
+
+struct Shadow {
+    lock: AtomicBool,
+    sent: UnsafeCell<([Sent; WAITING_MAX], usize)>,
+}
+// SAFETY: touched under the lock only.
+unsafe impl Sync for Shadow {}
+
+static SHADOW: Shadow = Shadow {
+    lock: AtomicBool::new(false),
+    sent: UnsafeCell::new(([Sent { info: Info([0; 16]), target: 0, at: 0 }; WAITING_MAX], 0)),
+};
+
+impl Shadow {
+    fn with<R>(&self, f: impl FnOnce(&mut [Sent; WAITING_MAX], &mut usize) -> R) -> R {
+        while self.lock.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            core::hint::spin_loop();
+        }
+        // SAFETY: the lock is held; a standby's threads run no handler while they hold it.
+        let (sent, count) = unsafe { &mut *self.sent.get() };
+        let result = f(sent, count);
+        self.lock.store(false, Ordering::Release);
+        result
+    }
+}
+
+fn remove(sent: &mut [Sent; WAITING_MAX], count: &mut usize, at: usize) {
+    sent.copy_within(at + 1..*count, at);
+    *count -= 1;
+}
+
+/// What a call sends to the guest itself; `None` for any other target, and for the signal that only asks.
+fn sent_by(call: &Call) -> Option<Sent> {
+    const GETUID: u64 = 102;
+    const TKILL: u64 = 200;
+    const RT_SIGQUEUEINFO: u64 = 129;
+    const RT_TGSIGQUEUEINFO: u64 = 297;
+    let [a, b, c, d, ..] = call.args;
+    let own = state::GUEST_PID.load(Ordering::Relaxed);
+    let (process, tid, signal, info) = match call.nr {
+        nr::KILL => (a as u32, None, b, 0),
+        nr::TGKILL => (a as u32, Some(b as u32), c, 0),
+        TKILL => (own, Some(a as u32), b, 0),
+        RT_SIGQUEUEINFO => (a as u32, None, b, c),
+        RT_TGSIGQUEUEINFO => (a as u32, Some(b as u32), c, d),
+        _ => return None,
+    };
+    if process != own || !signal::waits(signal as i32) {
+        return None;
+    }
+    let target = match tid {
+        None => PROCESS,
+        Some(tid) => slot_of(tid)?,
+    };
+    let mut full = Info([0; 16]);
+    if info != 0 {
+        full = guest::load::<Info>(info)?;
+    } else {
+        let code = if tid.is_some() { SI_TKILL } else { 0 };
+        full.0[1] = u64::from(code as u32);
+        // SAFETY: asks for a number.
+        full.0[2] = u64::from(own) | (unsafe { raw::call1(GETUID, 0) } as u64) << 32;
+    }
+    full.0[0] = signal & 0xffff_ffff;
+    Some(Sent { info: full, target, at: 0 })
+}
+
+fn slot_of(tid: u32) -> Option<u32> {
+    let mut found = None;
+    thread::for_each(|thread| {
+        if thread.guest_tid == tid && !thread.ring.0.is_null() {
+            found = Some(thread.slot);
+        }
+    });
+    found
+}
+
+/// kill, tgkill, sigqueue and their kin.
+pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if thread.calls() != Mode::Replay {
+        return recorded(thread, row, call);
+    }
+    let Some(sent) = sent_by(call) else { return recorded(thread, row, call) };
+    let arguments = spans::arguments(row, call, thread.verify);
+    let mut at = 0;
+    let apply = |_| {
+        // At the send's turn the clock shows its ticket.
+        at = KERNEL.0.load(Ordering::Relaxed);
+        add(Sent { at, ..sent });
+    };
+    if take_begin_with(thread, row, arguments.fd, arguments.digest, apply).is_none() {
+        return recorded(thread, row, call);
+    }
+    match take_end(thread, row, |_, head, _, flags| (head.result, flags)) {
+        Some((result, flags)) => {
+            if failed(result) {
+                retract(at);
+            }
+            Plan::replay(thread, flags);
+            result
+        }
+        None => {
+            // In doubt. It was taken, or the promotion has raised it: either way it has been sent once.
+            thread.in_doubt = u64::MAX;
+            signal::deliver(thread);
+            0
+        }
+    }
+}
+
+fn add(new: Sent) {
+    SHADOW.with(|sent, count| {
+        let waiting = sent[..*count].iter_mut().find(|sent| {
+            new.info.signal() < 32 && sent.info.signal() == new.info.signal() && sent.target == new.target
+        });
+        if let Some(waiting) = waiting {
+            // One standard signal waits at most once. Kept with the later ticket: a taker between the two tickets
+            // has taken the first, and the second still waits.
+            waiting.at = waiting.at.max(new.at);
+        } else if *count < WAITING_MAX {
+            sent[*count] = new;
+            *count += 1;
+        }
+    });
+}
+
+/// The send of this ticket has failed.
+fn retract(at: u64) {
+    SHADOW.with(|sent, count| {
+        if let Some(found) = sent[..*count].iter().position(|sent| sent.at == at) {
+            remove(sent, count, found);
+        }
+    });
+}
+
+/// A thread has taken a signal at `ticket`. `exact` if the whole siginfo is known, and not the number alone.
+pub fn taken(slot: u32, info: &Info, exact: bool, ticket: u64) {
+    SHADOW.with(|sent, count| {
+        let fits = |sent: &Sent| {
+            let direct = sent.target == slot;
+            sent.info.signal() == info.signal()
+                && sent.at < ticket
+                && (direct || sent.target == PROCESS)
+                && (!exact || sent.info.code() == info.code())
+                && (!exact || info.signal() < 32 || sent.info.0[3] == info.0[3])
+        };
+        // The kernel prefers a thread's own signals, and the older of two.
+        let found = (0..*count)
+            .filter(|index| fits(&sent[*index]))
+            .min_by_key(|index| (sent[*index].target == PROCESS, sent[*index].at));
+        if let Some(found) = found {
+            remove(sent, count, found);
+        }
+    });
+}
+
+/// A signal is ignored from now on: the kernel forgets what waits of it.
+pub fn forget(signal: i32) {
+    SHADOW.with(|sent, count| {
+        while let Some(found) = sent[..*count].iter().position(|sent| sent.info.signal() == signal) {
+            remove(sent, count, found);
+        }
+    });
+}
+
+/// At a promotion, before any thread is live: sends for real what still waits.
+pub fn raise_all() {
+    const RT_SIGQUEUEINFO: u64 = 129;
+    const RT_TGSIGQUEUEINFO: u64 = 297;
+    let process = u64::from(state::REAL_PID.load(Ordering::Relaxed));
+    SHADOW.with(|sent, count| {
+        sent[..*count].sort_unstable_by_key(|sent| sent.at);
+        for sent in &sent[..*count] {
+            let info = &raw const sent.info as u64;
+            let signal = sent.info.signal() as u64;
+            let direct = sent.target != PROCESS;
+            let tid = if direct { state::entry(sent.target).standby_tid.load(Ordering::Relaxed) } else { 0 };
+            let tid = u64::from(tid);
+            // SAFETY: to our own process, whose threads block everything until they are live. A siginfo that says
+            // "by kill" can only be made by kill, unless the main thread asks; the numbers are put right on arrival.
+            unsafe {
+                match (sent.info.code(), direct) {
+                    (0, false) => raw::call2(nr::KILL, process, signal),
+                    (SI_TKILL, true) => raw::call3(nr::TGKILL, process, tid, signal),
+                    (_, false) => raw::call3(RT_SIGQUEUEINFO, process, signal, info),
+                    (_, true) => raw::call4(RT_TGSIGQUEUEINFO, process, tid, signal, info),
+                };
+            }
+        }
+        *count = 0;
+    });
+}
+
+static SIGNALFDS: [AtomicU64; fdtable::SHADOWED / 64] = [const { AtomicU64::new(0) }; fdtable::SHADOWED / 64];
+
+/// A descriptor number is a signalfd now.
+pub fn is_signalfd(fd: i32) {
+    if let Some(word) = SIGNALFDS.get(fd as u32 as usize / 64) {
+        word.fetch_or(1 << (fd as u32 % 64), Ordering::Relaxed);
+    }
+}
+
+/// After a read, in every copy: if it was from a signalfd, the signals in it are taken, and their sender is the
+/// group. The number may have become another file's meanwhile; what is then found here matches no signal.
+#[inline(always)]
+pub fn after_read(thread: &Thread, fd: i32, buffer: u64, result: i64) {
+    let known = SIGNALFDS.get(fd as u32 as usize / 64).map_or(0, |word| word.load(Ordering::Relaxed));
+    if known & 1 << (fd as u32 % 64) != 0 && result >= RECORD as i64 {
+        signals_read(thread, buffer, result);
+    }
+}
+
+/// Bytes of a `signalfd_siginfo`.
+const RECORD: u64 = 128;
+
+#[cold]
+fn signals_read(thread: &Thread, buffer: u64, result: i64) {
+    const PID: u64 = 12;
+    for at in (0..result as u64 / RECORD).map(|index| buffer + index * RECORD) {
+        let word = |offset: u64| guest::load::<u32>(at + offset).unwrap_or(0);
+        let mut info = Info([0; 16]);
+        info.0[0] = u64::from(word(0));
+        info.0[1] = u64::from(word(8));
+        info.0[2] = u64::from(word(PID));
+        info.0[3] = guest::load::<u64>(at + 48).unwrap_or(0);
+        if state::is_standby() {
+            signal::consumed(thread, &info, true, thread.ticket);
+        } else if info.adopt() {
+            guest::store(at + PID, &(info.0[2] as u32));
+        }
+    }
+}

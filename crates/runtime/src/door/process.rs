@@ -1,0 +1,484 @@
+//! Processes and threads as the kernel sees them: creation, exit, identity, and state that is not shared.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
+use us_abi::{Cause, leaving, slot};
+use us_calls::{Prctl, Row, Sharing};
+
+use crate::log::Next;
+use crate::raw::{self, call6, failed};
+use crate::state::{self, Role};
+use crate::sys::dispatch::refused;
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
+use crate::thread::{self, Mode, Thread};
+use crate::{drop_standby, tls};
+
+const GETPID: u64 = raw::nr::GETPID;
+const GETTID: u64 = raw::nr::GETTID;
+const CLONE3: u64 = 435;
+const VFORK: u64 = 58;
+const FORK: u64 = 57;
+const CLONE_VM: u64 = 0x100;
+const CLONE_THREAD: u64 = 0x1_0000;
+
+/// Flags of a clone in any of its forms.
+fn clone_flags(call: &Call) -> u64 {
+    match call.nr {
+        FORK => 17,
+        VFORK => CLONE_VM | 0x4000 | 17,
+        CLONE3 => guest::load::<u64>(call.args[0]).unwrap_or(0),
+        _ => call.args[0],
+    }
+}
+
+/// clone, fork: a child with its own memory. (Threads and vfork have sites of their own, see `before_clone`.)
+pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let flags = clone_flags(call);
+    if flags & CLONE_VM != 0 {
+        return refused(thread, call, "clone with shared memory");
+    }
+    crate::fdtable::HAS_CHILDREN.store(true, Ordering::Relaxed);
+    let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
+    loop {
+        match thread.calls() {
+            Mode::Solo => {
+                let result = make_child(call);
+                return result;
+            }
+            Mode::Record => {
+                begin(thread, row, arguments);
+                let result = make_child(call);
+                if state::role() == Role::Child {
+                    return result;
+                }
+                end(thread, row, 0, ReturnHead { result, identity: 0 });
+                return result;
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row, &arguments) {
+                    continue;
+                }
+                // The number is the group's; no child is made here. What the kernel would have stored for it is
+                // not: glibc's fork stores the child's number in the child only.
+                let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
+                return result;
+            }
+        }
+    }
+}
+
+/// Forks for real. In the child nothing of ours goes on but the doors themselves.
+fn make_child(call: &Call) -> i64 {
+    // SAFETY: the guest's own fork: no shared memory, so the child returns here on its own copy of the stack.
+    let result = unsafe { call6(call.nr, call.args) };
+    if result == 0 {
+        become_child();
+    }
+    result
+}
+
+fn become_child() {
+    state::set_role(Role::Child);
+    state::set_header(core::ptr::null_mut());
+    crate::stop_logging();
+    crate::door::epoll::reset_lock();
+    crate::door::thread::reset_lock();
+    // SAFETY: asks for numbers.
+    let pid = unsafe { raw::call1(GETPID, 0) } as u32;
+    state::GUEST_PID.store(pid, Ordering::Relaxed);
+    state::REAL_PID.store(pid, Ordering::Relaxed);
+    // SAFETY: the only thread of this process, and its block.
+    if let Some(thread) = unsafe { tls::current().as_mut() } {
+        thread.guest_tid = pid;
+    }
+}
+
+/// Before the system call of a clone-like site. Returns 1, with the result in `call.nr`, when the call is not to
+/// be made.
+///
+/// # Safety
+/// `call` is the frame that the site's entry has built.
+pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
+    // SAFETY: the entry's own frame.
+    let call = unsafe { &mut *call };
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return 0 };
+    let flags = clone_flags(call);
+    if flags & CLONE_THREAD != 0 || thread.borrowed.load(Ordering::Relaxed) != 0 {
+        return 0;
+    }
+    let Some(row) = us_calls::row(call.nr) else { return 0 };
+    crate::fdtable::HAS_CHILDREN.store(true, Ordering::Relaxed);
+    let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
+    loop {
+        match thread.calls() {
+            Mode::Solo => break,
+            Mode::Record => {
+                begin(thread, row, arguments);
+                break;
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row, &arguments) {
+                    continue;
+                }
+                let Some(result) = take_end(thread, row, |_, head, words, _| {
+                    apply_child_words(child_argument(call), words);
+                    head.result
+                }) else {
+                    continue;
+                };
+                call.nr = result as u64;
+                return 1;
+            }
+        }
+    }
+    if us_calls::clone_sharing(flags) == Sharing::Foreign {
+        drop_standby(Cause::CannotReplay, &[b"a process with shared memory was made"]);
+    }
+    thread.vfork_call = row.nr;
+    thread.child_argument = child_argument(call);
+    guest::read(thread.child_words.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
+    if flags & CLONE_VM != 0 {
+        // The child runs in our memory, on our block, until it execs or exits; the parent sleeps meanwhile.
+        thread.borrowed.store(1, Ordering::Relaxed);
+    } else {
+        thread.borrowed.store(2, Ordering::Relaxed);
+    }
+    0
+}
+
+/// After it, in the parent.
+pub extern "C" fn after_clone(result: i64) {
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    if thread.borrowed.swap(0, Ordering::Relaxed) != 0 && thread.calls() == Mode::Record {
+        log_child_words(thread, result);
+    }
+}
+
+/// The first words of what a child that borrows our memory was given: glibc's `posix_spawn` has its child put
+/// the error there.
+pub type ChildWords = [u64; 32];
+
+/// Where the argument of such a child lies. glibc's `__clone` has put it on the child's stack, behind the
+/// function; its `__clone3` keeps it in a register.
+fn child_argument(call: &Call) -> u64 {
+    match call.nr {
+        raw::nr::CLONE if call.args[1] != 0 => guest::load::<u64>(call.args[1] + 8).unwrap_or(0),
+        CLONE3 => call.args[4],
+        _ => 0,
+    }
+}
+
+/// Publishes the result, and the words that the child has changed: a standby has no child that could.
+fn log_child_words(thread: &mut Thread, result: i64) {
+    let mut now: ChildWords = [0; 32];
+    let readable = thread.child_argument != 0
+        && guest::read(now.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
+    let Some(place) = thread.reserve(size_of::<ReturnHead>() + 2 * size_of::<ChildWords>()) else { return };
+    let mut bytes = size_of::<ReturnHead>();
+    // SAFETY: reserved; each changed word is an index and a value behind the head.
+    unsafe {
+        place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
+        for (index, (before, after)) in thread.child_words.iter().zip(&now).enumerate() {
+            if readable && before != after {
+                place.add(bytes).cast::<[u64; 2]>().write([index as u64, *after]);
+                bytes += 16;
+            }
+        }
+    }
+    let number = thread.vfork_call;
+    thread.publish(EventKind::Return, 0, number, NO_TICKET, bytes);
+}
+
+/// Does to this copy's memory what the primary's child did.
+fn apply_child_words(argument: u64, words: &[u8]) {
+    for pair in words.chunks_exact(16) {
+        let word = |at: usize| pair[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if argument != 0 && word(0) < 32 {
+            guest::store(argument + word(0) * 8, &word(8));
+        }
+    }
+}
+
+/// exit: the end of one thread. Its last event is published before the kernel hears of it.
+pub fn exit_thread(thread: &mut Thread) -> i64 {
+    loop {
+        match thread.calls() {
+            Mode::Solo => break,
+            Mode::Record => {
+                thread.entry().state.store(slot::LEAVING, Ordering::Release);
+                thread.push(EventKind::ThreadExit, 0, 0, NO_TICKET);
+                break;
+            }
+            Mode::Replay => match thread.expect(EventKind::ThreadExit, 0) {
+                Next::Live => continue,
+                Next::Event(_) => {
+                    thread.close();
+                    thread.entry().standby_tid.store(0, Ordering::Relaxed);
+                    break;
+                }
+            },
+        }
+    }
+    if state::header().is_some() && !state::is_standby() {
+        thread.entry().state.store(slot::LEAVING, Ordering::Release);
+    }
+    tls::set_current(core::ptr::null_mut());
+    if thread.slot == 0 {
+        // The kernel clears this word at the end of a thread; for a standby's first thread, which was made by a plain
+        // clone, nobody has told it. Whoever joins that thread would wait for ever.
+        const SET_TID_ADDRESS: u64 = 218;
+        let word = tls::thread_pointer() + crate::door::thread::TID_OFFSET.load(Ordering::Relaxed);
+        // SAFETY: the word of this thread's control block, as glibc itself has set it in the primary.
+        unsafe { raw::call1(SET_TID_ADDRESS, word) };
+    }
+    // SAFETY: the guest's own thread ends itself.
+    unsafe { raw::call1(raw::nr::EXIT, 0) }
+}
+
+/// exit_group: the standby is gone before the program is, or ports and pipes would stay open a moment longer.
+pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
+    while thread.calls() == Mode::Replay {
+        if let Next::Event(event) = thread.next() {
+            crate::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
+        }
+    }
+    leave(leaving::EXIT);
+    // SAFETY: the guest's own end.
+    unsafe { call6(call.nr, call.args) }
+}
+
+/// Announces that the program ends by its own will, and ends its standby first.
+pub fn leave(how: u32) {
+    if state::role() != Role::Primary {
+        return;
+    }
+    let Some(header) = state::header() else { return };
+    if header.config.verify == VERIFY_FULL {
+        await_standby(header);
+    }
+    header.leaving.0.store(how, Ordering::SeqCst);
+    end_standby();
+}
+
+/// `--verify full`: also the end of the program is compared.
+const VERIFY_FULL: u32 = 2;
+
+/// Waits, for at most some seconds, until the standby has applied everything or has been dropped.
+fn await_standby(header: &us_abi::SegmentHeader) {
+    use us_ring::Position;
+    for _ in 0..5000 {
+        let slots = header.slots.load(Ordering::Acquire);
+        let behind =
+            (0..slots).map(state::entry).any(|entry| entry.tail.0.acquire() != entry.head.0.acquire());
+        if !behind || header.dropped.0.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        let pause = raw::Timespec::from_ns(1_000_000);
+        // SAFETY: a short sleep.
+        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+    }
+    drop_standby(Cause::Behind, &[b"the standby had not applied everything at the program's end"]);
+}
+
+/// Ends the standby and waits until its process is gone.
+pub fn end_standby() {
+    let Some(header) = state::header() else { return };
+    let pid = header.standby_pid.load(Ordering::Acquire);
+    if pid == 0 || pid == state::REAL_PID.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: our own standby. A pidfd becomes readable when the whole process is gone: only then are its
+    // references to the shared table released. The number is free again before the guest sees the table.
+    unsafe {
+        let pidfd = raw::call2(raw::nr::PIDFD_OPEN, u64::from(pid), 0);
+        raw::call2(raw::nr::KILL, u64::from(pid), 9);
+        if !failed(pidfd) {
+            let mut poll = pidfd as u64 & 0xffff_ffff | 1 << 32;
+            raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 2000);
+            raw::call1(raw::nr::CLOSE, pidfd as u64);
+        }
+    }
+    header.standby_pid.store(0, Ordering::Release);
+}
+
+/// getpid, gettid, set_tid_address ...: the group's numbers, in every copy, also after a promotion.
+pub fn identity(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    match call.nr {
+        GETPID => i64::from(state::GUEST_PID.load(Ordering::Relaxed)),
+        GETTID => i64::from(thread.guest_tid),
+        218 => i64::from(thread.guest_tid),
+        _ => recorded(thread, row, call),
+    }
+}
+
+/// The kernel's number for a number of the group's.
+fn to_kernel(number: u64) -> u64 {
+    let value = number as u32 as i32;
+    let guest = state::GUEST_PID.load(Ordering::Relaxed) as i32;
+    let real = state::REAL_PID.load(Ordering::Relaxed) as i32;
+    if value == guest {
+        return real as u64;
+    }
+    if value == -guest && guest > 1 {
+        return number;
+    }
+    let mut found = number;
+    thread::for_each(|other| {
+        // Only a promoted copy has threads whose numbers differ.
+        let tid = other.real_tid.load(Ordering::Relaxed);
+        if tid != 0 && other.guest_tid as i32 == value {
+            found = u64::from(tid);
+        }
+    });
+    found
+}
+
+/// Calls that name a process or a thread: kill, tgkill, sched_*, prlimit ... The guest uses the group's
+/// numbers; [`translate`] gives the kernel its own when the call is really made.
+pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    recorded(thread, row, call)
+}
+
+/// Whether this copy's numbers differ from those that the guest knows: after a promotion.
+#[inline(always)]
+pub fn is_renumbered() -> bool {
+    state::GUEST_PID.load(Ordering::Relaxed) != state::REAL_PID.load(Ordering::Relaxed)
+}
+
+/// The arguments of a call with the kernel's numbers in place of the group's.
+#[cold]
+pub fn translate(row: &Row, args: &[u64; 6]) -> [u64; 6] {
+    use us_calls::{Door, Policy, SignalDoor};
+    let mut args = *args;
+    if matches!(row.policy, Policy::Special(Door::Pid | Door::Thread | Door::Signal(SignalDoor::Send))) {
+        args[0] = to_kernel(args[0]);
+        if matches!(u64::from(row.nr), raw::nr::TGKILL | 297) {
+            args[1] = to_kernel(args[1]);
+        }
+    }
+    if matches!(row.policy, Policy::Special(Door::Timer)) {
+        args[0] = crate::door::timer::to_kernel(row, args[0]);
+    }
+    args
+}
+
+/// chdir, fchdir, chroot. The standby's own folder follows by the absolute name that the primary ended up in.
+pub fn chdir(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    const PATH_MAX: usize = 4096;
+    loop {
+        match thread.calls() {
+            // SAFETY: the guest's own call.
+            Mode::Solo => return unsafe { call6(call.nr, call.args) },
+            Mode::Record => {
+                begin(thread, row, CallArgs { fd: -1, digest: 0, len: 0 });
+                // SAFETY: the guest's own call.
+                let result = unsafe { call6(call.nr, call.args) };
+                let Some(place) = thread.reserve(size_of::<ReturnHead>() + PATH_MAX) else { return result };
+                // SAFETY: reserved; the kernel writes a path of at most PATH_MAX bytes.
+                let bytes = unsafe {
+                    place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
+                    raw::call2(raw::nr::GETCWD, place.add(size_of::<ReturnHead>()) as u64, PATH_MAX as u64)
+                };
+                let bytes = size_of::<ReturnHead>() + bytes.max(0) as usize;
+                let ticket = crate::sys::recorded::return_ticket(row);
+                thread.publish(EventKind::Return, 0, row.nr, ticket, bytes);
+                return result;
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row, &CallArgs { fd: -1, digest: 0, len: 0 }) {
+                    continue;
+                }
+                let taken = take_end(thread, row, |_, head, path, _| {
+                    if head.result == 0 && !path.is_empty() {
+                        // SAFETY: a NUL-terminated path; the current folder is this copy's own.
+                        unsafe { raw::call1(raw::nr::CHDIR, path.as_ptr() as u64) };
+                    }
+                    head.result
+                });
+                let Some(result) = taken else { continue };
+                return result;
+            }
+        }
+    }
+}
+
+/// Credentials, limits, umask: state of the process that must be true in both copies, so both execute.
+pub fn mirror(call: &Call) -> i64 {
+    // SAFETY: the guest's own call, on this copy's own process.
+    unsafe { call6(call.nr, call.args) }
+}
+
+/// Affinity and priority of the calling thread: the primary's are real; a standby has its own place.
+pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    const SCHED_GETAFFINITY: u64 = 204;
+    let own = call.args[0] as u32 == 0 || call.args[0] as u32 == thread.guest_tid;
+    if own && call.nr == SCHED_GETAFFINITY {
+        return own_affinity(thread, call);
+    }
+    let result = named(thread, row, call);
+    if own && call.nr == raw::nr::SCHED_SETAFFINITY && result == 0 {
+        let bytes = (call.args[1] as usize).min(size_of_val(&thread.affinity));
+        thread.affinity = [0; 16];
+        guest::read(thread.affinity.as_mut_ptr().cast(), call.args[2], bytes);
+    }
+    result
+}
+
+/// The calling thread's affinity as the guest has it, without a word in the log: an allocator asks for it at
+/// moments of its own (how many arenas?), and a standby's real one says where the standby is to run.
+fn own_affinity(thread: &Thread, call: &Call) -> i64 {
+    let bytes = state::AFFINITY_BYTES.load(Ordering::Relaxed) as usize;
+    if (call.args[1] as usize) < bytes || call.args[1] & 7 != 0 {
+        return raw::err::EINVAL;
+    }
+    if guest::write(call.args[2], thread.affinity.as_ptr().cast(), bytes) { bytes as i64 } else { -14 }
+}
+
+/// prctl and arch_prctl.
+pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if call.nr != raw::nr::PRCTL {
+        return mirror(call);
+    }
+    match us_calls::prctl_shape(call.args[0] & 0xffff_ffff) {
+        Prctl::Local | Prctl::Mirror => mirror(call),
+        Prctl::Shadow => shadowed(thread, call),
+        Prctl::Recorded { .. } => recorded(thread, row, call),
+        Prctl::Refused => refused(thread, call, "prctl"),
+        Prctl::Denied(errno) => -i64::from(errno),
+    }
+}
+
+/// Attributes that a standby only remembers: in `ps` its threads say what they are, and it must not outlive
+/// the supervisor, until it is promoted.
+fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
+    const PR_SET_NAME: u64 = 15;
+    const PR_GET_NAME: u64 = 16;
+    match call.args[0] & 0xffff_ffff {
+        PR_SET_NAME => {
+            let mut name = [0u8; 16];
+            let len = guest::string_len(call.args[1]).min(15);
+            guest::read(name.as_mut_ptr(), call.args[1], len);
+            thread.name = name;
+            if state::is_standby() { 0 } else { mirror(call) }
+        }
+        PR_GET_NAME if state::is_standby() => {
+            if guest::store(call.args[1], &thread.name) {
+                0
+            } else {
+                -14
+            }
+        }
+        _ if state::is_standby() => 0,
+        _ => mirror(call),
+    }
+}
+
+/// set_robust_list, rseq: of this copy's thread.
+pub fn thread_area(_thread: &mut Thread, call: &Call) -> i64 {
+    mirror(call)
+}

@@ -1,0 +1,74 @@
+//! Spin locks, with glibc's encoding: 1 is free.
+//!
+//! Like the read-write locks: a ticket at acquisition, none at release.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use super::sync::{self, Caller, Outcome, errno, op};
+use crate::raw;
+
+const FREE: i32 = 1;
+const HELD: i32 = 0;
+
+fn try_take(lock: &AtomicI32) -> bool {
+    lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+fn take(lock: &AtomicI32) {
+    let mut turns = 0u32;
+    while !try_take(lock) {
+        core::hint::spin_loop();
+        turns += 1;
+        // The holder may be waiting for this very processor: a standby's threads often share one.
+        if turns.is_multiple_of(1000) {
+            // SAFETY: gives the processor away, nothing else.
+            unsafe { raw::call1(raw::nr::SCHED_YIELD, 0) };
+        }
+    }
+}
+
+fn acquire(lock: &AtomicI32, attempt: impl FnOnce(Caller) -> Outcome) -> c_int {
+    sync::acquire(op::SPIN, lock.as_ptr() as usize, attempt, |_| take(lock))
+}
+
+/// `pthread_spin_init`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_spin_init(lock: *const AtomicI32, _shared: c_int) -> c_int {
+    // SAFETY: the guest's lock.
+    unsafe { &*lock }.store(FREE, Ordering::Release);
+    0
+}
+
+/// `pthread_spin_destroy`: nothing to free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_spin_destroy(_lock: *const AtomicI32) -> c_int {
+    0
+}
+
+/// `pthread_spin_lock`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_spin_lock(lock: *const AtomicI32) -> c_int {
+    // SAFETY: the guest's lock.
+    let lock = unsafe { &*lock };
+    acquire(lock, |_| {
+        take(lock);
+        Outcome::OK
+    })
+}
+
+/// `pthread_spin_trylock`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_spin_trylock(lock: *const AtomicI32) -> c_int {
+    // SAFETY: the guest's lock.
+    let lock = unsafe { &*lock };
+    acquire(lock, |_| if try_take(lock) { Outcome::OK } else { Outcome::failed(errno::EBUSY) })
+}
+
+/// `pthread_spin_unlock`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_spin_unlock(lock: *const AtomicI32) -> c_int {
+    // SAFETY: the guest's lock.
+    unsafe { &*lock }.store(FREE, Ordering::Release);
+    0
+}

@@ -1,0 +1,325 @@
+//! What the synchronisation doors share: who calls, how to sleep and wake, and the order of hashed clocks.
+//!
+//! # Safety
+//! The objects are the guest's own bytes: a door gets a pointer that the guest promises to be valid, and
+//! works on its words with atomics only.
+
+use core::ffi::{c_int, c_long};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use us_abi::event::{EventKind, NO_TICKET};
+
+use crate::door::block::{self, Deadline, Wait};
+use crate::log::Next;
+use crate::raw::{self, Timespec};
+use crate::thread::{Mode, Thread};
+use crate::{clock, tls};
+
+/// Operations on hashed clocks: the upper four bits of an event's `call`. A standby whose thread is at
+/// another kind of object than its primary's was is caught by them.
+pub mod op {
+    /// A robust mutex has been acquired.
+    pub const ROBUST: u16 = 0;
+    /// A read-write lock has been acquired for reading.
+    pub const READ: u16 = 1;
+    /// A read-write lock has been acquired for writing.
+    pub const WRITE: u16 = 2;
+    /// A semaphore has been taken.
+    pub const SEM_WAIT: u16 = 3;
+    /// A semaphore is about to be posted.
+    pub const SEM_POST: u16 = 4;
+    /// A semaphore's value has been read: payload [`super::Value`].
+    pub const SEM_VALUE: u16 = 5;
+    /// A spin lock has been acquired.
+    pub const SPIN: u16 = 6;
+    /// A stream has been locked.
+    pub const STREAM: u16 = 7;
+    /// A family of libc functions with common state has been entered.
+    pub const LIBC: u16 = 8;
+    /// `pthread_once`, `call_once`.
+    pub const ONCE: u16 = 9;
+    /// A guarded function static.
+    pub const GUARD: u16 = 10;
+}
+
+/// Payload of an event that carries a value; events with payload are multiples of 16 bytes anyway.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Value {
+    /// The value.
+    pub value: u64,
+    /// Zero.
+    pub zero: u64,
+}
+
+/// errno values that the doors return.
+pub mod errno {
+    #![allow(missing_docs)]
+    use core::ffi::c_int;
+    pub const EPERM: c_int = 1;
+    pub const EAGAIN: c_int = 11;
+    pub const EBUSY: c_int = 16;
+    pub const EINVAL: c_int = 22;
+    pub const EDEADLK: c_int = 35;
+    pub const EOVERFLOW: c_int = 75;
+    pub const ENOTSUP: c_int = 95;
+    pub const ETIMEDOUT: c_int = 110;
+    /// In the log only: the operation was left by cancellation.
+    pub const ECANCELED: c_int = 125;
+    pub const EOWNERDEAD: c_int = 130;
+    pub const ENOTRECOVERABLE: c_int = 131;
+}
+
+/// The thread that came to a door; null for one that the runtime has not met or that is outside a group.
+#[derive(Clone, Copy)]
+pub struct Caller(*mut Thread);
+
+impl Caller {
+    /// The calling thread.
+    #[inline(always)]
+    pub fn get() -> Caller {
+        Caller(tls::current())
+    }
+
+    /// Its block, if it has one.
+    #[inline(always)]
+    pub fn thread(self) -> Option<&'static mut Thread> {
+        // SAFETY: the slot is null or holds this thread's own block, which is never freed. No two references
+        // of one door live at once: each is dropped before the next is asked for.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// What its doors do with the log.
+    #[inline(always)]
+    pub fn mode(self) -> Mode {
+        self.thread().map_or(Mode::Solo, |thread| thread.locks())
+    }
+
+    /// The block of a thread that records.
+    #[inline(always)]
+    pub fn recording(self) -> Option<&'static mut Thread> {
+        self.thread().filter(|thread| thread.locks() == Mode::Record)
+    }
+
+    /// The block of a thread that replays.
+    #[inline(always)]
+    pub fn replaying(self) -> Option<&'static mut Thread> {
+        self.thread().filter(|thread| thread.locks() == Mode::Replay)
+    }
+
+    /// The thread id that the guest knows.
+    #[inline]
+    pub fn tid(self) -> u32 {
+        match self.thread() {
+            Some(thread) => thread.guest_tid,
+            None => outside_tid(),
+        }
+    }
+
+    /// Sleeps while `word` holds `value`; see [`block::sleep`].
+    pub fn sleep(self, word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
+        // The kernel calls a negative time invalid, for us it has passed.
+        if let Deadline::Realtime(time) | Deadline::Monotonic(time) = deadline
+            && time.sec < 0
+        {
+            return Wait::TimedOut;
+        }
+        match self.thread() {
+            Some(thread) => block::sleep(thread, word, value, deadline, shared),
+            None => sleep_outside(word, value, deadline, shared),
+        }
+    }
+}
+
+/// The thread id of a thread without a block.
+///
+/// A system call would make every lock of an unprotected program ten times dearer. glibc keeps the id at
+/// one place of its control block in all versions we support; that is checked once against the kernel.
+#[inline]
+fn outside_tid() -> u32 {
+    static PLACE: AtomicU32 = AtomicU32::new(0);
+    const GOOD: u32 = 1;
+    const BAD: u32 = 2;
+    match PLACE.load(Ordering::Relaxed) {
+        GOOD => tid_of_control_block(),
+        BAD => raw::gettid(),
+        _ => {
+            let tid = raw::gettid();
+            let good = tid_of_control_block() == tid;
+            PLACE.store(if good { GOOD } else { BAD }, Ordering::Relaxed);
+            tid
+        }
+    }
+}
+
+#[inline(always)]
+fn tid_of_control_block() -> u32 {
+    let tid: u32;
+    // SAFETY: glibc's control block is longer than this in every version; the value is checked before use.
+    unsafe {
+        core::arch::asm!("mov {0:e}, dword ptr fs:[0x2d0]", out(reg) tid, options(pure, readonly, nostack, preserves_flags));
+    }
+    tid
+}
+
+fn sleep_outside(word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
+    const FUTEX_WAIT_BITSET: u64 = 9;
+    const FUTEX_CLOCK_REALTIME: u64 = 256;
+    let (time, clock) = match &deadline {
+        Deadline::None => (core::ptr::null(), 0),
+        Deadline::Monotonic(time) => (&raw const *time, 0),
+        Deadline::Realtime(time) => (&raw const *time, FUTEX_CLOCK_REALTIME),
+    };
+    let op = FUTEX_WAIT_BITSET | clock | if shared { 0 } else { FUTEX_PRIVATE };
+    let args = [word.as_ptr() as u64, op, u64::from(value), time as u64, 0, u64::from(u32::MAX)];
+    // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
+    let result = unsafe { raw::call6(raw::nr::FUTEX, args) };
+    if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
+}
+
+unsafe extern "C" {
+    static __libc_single_threaded: core::sync::atomic::AtomicU8;
+}
+
+/// glibc has never made a second thread in this process: an atomic instruction, three times the price of a
+/// plain one, is not needed for a lock of this process alone.
+#[inline(always)]
+pub fn single_threaded() -> bool {
+    // SAFETY: a variable of libc since 2.32; written before a second thread exists.
+    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
+}
+
+const FUTEX_WAKE: u64 = 1;
+const FUTEX_PRIVATE: u64 = 128;
+
+/// Wakes up to `count` sleepers of the word at `address`. An address, not a reference: once a lock is
+/// released its next owner may free it, and a wake of an address that is gone is harmless.
+#[cold]
+pub fn wake(address: *const u32, count: u32, shared: bool) {
+    let op = FUTEX_WAKE | if shared { 0 } else { FUTEX_PRIVATE };
+    // SAFETY: a wake touches no memory.
+    unsafe { raw::call3(raw::nr::FUTEX, address as u64, op, u64::from(count)) };
+}
+
+/// Every sleeper, as a count for [`wake`].
+pub const ALL: u32 = i32::MAX as u32;
+
+/// Reads the deadline that a timed function was given. `Err` is the errno for a clock or a time that is
+/// not one.
+///
+/// # Safety
+/// `time` must be readable.
+pub unsafe fn deadline(clock: c_int, time: *const Timespec) -> Result<Deadline, c_int> {
+    // SAFETY: the caller's promise.
+    let time = unsafe { time.read() };
+    if !(0..1_000_000_000).contains(&(time.nsec as c_long)) {
+        return Err(errno::EINVAL);
+    }
+    match clock {
+        CLOCK_REALTIME => Ok(Deadline::Realtime(time)),
+        CLOCK_MONOTONIC => Ok(Deadline::Monotonic(time)),
+        _ => Err(errno::EINVAL),
+    }
+}
+
+/// Number of the clock of that name.
+pub const CLOCK_REALTIME: c_int = 0;
+/// Number of the clock of that name.
+pub const CLOCK_MONOTONIC: c_int = 1;
+
+/// How an attempt at a blocking operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the object was acquired.
+    pub acquired: bool,
+    /// What the guest is told. Not always zero when acquired: a robust mutex says `EOWNERDEAD`.
+    pub errno: c_int,
+}
+
+impl Outcome {
+    /// Acquired, nothing to say.
+    pub const OK: Outcome = Outcome { acquired: true, errno: 0 };
+    /// Not acquired, for this reason.
+    pub const fn failed(errno: c_int) -> Outcome {
+        Outcome { acquired: false, errno }
+    }
+}
+
+/// The `call` of an operation on the object at `address`, as a primary.
+#[inline(always)]
+pub fn call_of(op: u16, address: usize) -> u16 {
+    op << 12 | clock::number(address)
+}
+
+/// The clock that an event's `call` names. Always the logged number, never one computed here: the object
+/// may lie at another address in this copy.
+#[inline(always)]
+pub fn clock_of(call: u16) -> &'static AtomicU64 {
+    clock::hashed(call & 0xfff)
+}
+
+/// Logs the outcome of an acquisition, as a primary, while the object is still held.
+pub fn record(thread: &mut Thread, op: u16, address: usize, outcome: Outcome) {
+    let call = call_of(op, address);
+    let ticket = if outcome.acquired { clock_of(call).fetch_add(1, Ordering::AcqRel) } else { NO_TICKET };
+    thread.push(EventKind::Ordered, outcome.errno as u8, call, ticket);
+}
+
+/// Applies the next event, as a standby: waits for its ticket, lets `act` do the operation on the local
+/// object, moves the clock on. `None` when there are no more events and the caller acts for real.
+pub fn replay(caller: Caller, op: u16, act: impl FnOnce()) -> Option<Outcome> {
+    let thread = caller.replaying()?;
+    let Next::Event(event) = thread.next() else { return None };
+    let header = event.header;
+    if header.kind != EventKind::Ordered as u8 || header.call >> 12 != op {
+        crate::diverge(thread, EventKind::Ordered, op << 12, &event);
+    }
+    let acquired = header.ticket != NO_TICKET;
+    if acquired {
+        let clock = clock_of(header.call);
+        clock::wait(thread, clock, header.ticket);
+        // `act` may sleep, and borrows the block for that: ours ends here.
+        act();
+        clock::advance(clock, header.ticket + 1);
+    }
+    if let Some(thread) = caller.thread() {
+        thread.close();
+        thread.count(LOCK_CLASS);
+    }
+    Some(Outcome { acquired, errno: c_int::from(header.flags) })
+}
+
+/// Index of lock events in the segment's counters.
+pub const LOCK_CLASS: usize = 0;
+/// Index of condition variable events in the segment's counters.
+pub const COND_CLASS: usize = 1;
+
+/// An acquisition on a hashed clock in whatever mode the caller is in. `attempt` may fail (busy, timed
+/// out); `force` blocks until it has the object: the last holder's ticket does not say that its release
+/// has happened in this copy.
+pub fn acquire(
+    op: u16,
+    address: usize,
+    attempt: impl FnOnce(Caller) -> Outcome,
+    force: impl FnOnce(Caller),
+) -> c_int {
+    let caller = Caller::get();
+    if let Some(outcome) = replay(caller, op, || force(caller)) {
+        return outcome.errno;
+    }
+    let outcome = attempt(caller);
+    if let Some(thread) = caller.recording() {
+        record(thread, op, address, outcome);
+    }
+    outcome.errno
+}
+
+/// Sets the guest's errno and returns -1, as the semaphore functions do; 0 stays 0.
+pub fn as_errno(error: c_int) -> c_int {
+    if error == 0 {
+        return 0;
+    }
+    // SAFETY: libc's errno of this thread is always there.
+    unsafe { crate::real::__errno_location().write(error) };
+    -1
+}

@@ -1,0 +1,230 @@
+//! Calls that change the descriptor table.
+//!
+//! Only the primary changes it. What a new number stands for (its identity) travels in the log, because a
+//! standby that asked the kernel would be told about the future.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use us_abi::event::ReturnHead;
+use us_calls::{FdUse, Row};
+
+use crate::door::epoll;
+use crate::fdtable::{self, Kind};
+use crate::signal::{self, Plan};
+use crate::sys::dispatch::refused;
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::sys::recorded::{begin, end, execute, recorded, recorded_with, take_begin_with, take_end};
+use crate::sys::spans;
+use crate::thread::{Mode, Thread};
+
+/// Kind in the two lowest bits above the identity's top: travels with it.
+fn pack(identity: u64, kind: Kind) -> u64 {
+    identity & !(7 << 61) | (kind as u64) << 61
+}
+
+/// What travels for a descriptor that turned up at a promotion.
+pub fn identity_of(fd: i32, accepted: bool) -> u64 {
+    let (identity, kind) = fdtable::identify(fd);
+    pack(identity, if accepted && kind == Kind::Tcp { Kind::TcpAccepted } else { kind })
+}
+
+fn unpack(packed: u64) -> (u64, Kind) {
+    (packed & !(7 << 61), Kind::from_number((packed >> 61) as u8))
+}
+
+/// The part of a kernel's identity that is kept: the kind takes the highest three bits.
+pub fn kept(identity: u64) -> u64 {
+    identity & !(7 << 61)
+}
+
+/// A new descriptor, in every copy. `packed` is what the primary found out, 0 if it did not ask.
+pub fn opened(_thread: &mut Thread, fd: i32, packed: u64) {
+    if let Some(shadow) = fdtable::get(fd) {
+        let (identity, kind) = unpack(packed);
+        shadow.open(if kind == Kind::None { Kind::Other } else { kind }, identity);
+    }
+}
+
+/// A descriptor is gone, in every copy.
+pub fn closed(fd: i32) {
+    if let Some(shadow) = fdtable::get(fd) {
+        shadow.close();
+        epoll::forget(fd);
+    }
+}
+
+/// Any call that makes, closes or duplicates descriptors.
+pub fn changing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if row.nr as u64 == crate::raw::nr::FCNTL {
+        return fcntl(thread, row, call);
+    }
+    let args = call.args;
+    let fd_use = row.fd;
+    if matches!(fd_use, FdUse::Closes(_) | FdUse::ClosesRange { .. }) {
+        return closing(thread, row, call);
+    }
+    recorded_with(
+        thread,
+        row,
+        call,
+        move |_, call, result| identify(fd_use, call, result),
+        move |thread, result, identity| apply(thread, fd_use, &args, result, identity),
+    )
+}
+
+/// close, close_range. The shadow forgets the number at the call's beginning, which has the ticket: at its end
+/// another thread may have been given the number, in this copy or in the primary.
+fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let args = call.args;
+    let mut forgotten = false;
+    loop {
+        let ours = spans::arguments(row, call, thread.verify);
+        match thread.calls() {
+            Mode::Solo => {
+                if !forgotten {
+                    forget(row.fd, &args);
+                }
+                let result = execute(thread, row, call.nr, &args);
+                signal::solo_restart(thread, row, result);
+                return result;
+            }
+            Mode::Record => {
+                begin(thread, row, ours);
+                forget(row.fd, &args);
+                let result = execute(thread, row, call.nr, &args);
+                let plan = signal::plan(thread, row, result);
+                end(thread, row, plan.flags(), ReturnHead { result, identity: 0 });
+                plan.carry_out(thread);
+                return result;
+            }
+            Mode::Replay => {
+                let generation = fdtable::get(ours.fd).map_or(0, |shadow| shadow.generation.load(Relaxed));
+                let begun = take_begin_with(thread, row, ours.fd, ours.digest, |_| forget(row.fd, &args));
+                if begun.is_none() {
+                    continue;
+                }
+                forgotten = true;
+                thread.pieces = u64::from(generation);
+                let Some((result, flags)) = take_end(thread, row, |_, head, _, flags| (head.result, flags))
+                else {
+                    continue;
+                };
+                thread.pieces = 0;
+                Plan::replay(thread, flags);
+                return result;
+            }
+        }
+    }
+}
+
+/// Takes the numbers that a call closes out of the shadow.
+fn forget(fd_use: FdUse, args: &[u64; 6]) {
+    match fd_use {
+        FdUse::Closes(arg) => closed(args[arg as usize] as i32),
+        FdUse::ClosesRange { first, last } => {
+            const CLOSE_RANGE_CLOEXEC: u64 = 4;
+            if args[2] & CLOSE_RANGE_CLOEXEC == 0 {
+                let last = (args[last as usize] & 0xffff_ffff).min(fdtable::SHADOWED as u64 - 1);
+                for fd in args[first as usize] & 0xffff_ffff..=last {
+                    if fdtable::get(fd as i32).is_some_and(|shadow| shadow.kind() != Kind::None) {
+                        closed(fd as i32);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+const SOCKET: u64 = 41;
+const ACCEPT: u64 = 43;
+const ACCEPT4: u64 = 288;
+
+/// What the primary finds out about a new descriptor.
+fn identify(fd_use: FdUse, call: &Call, result: i64) -> u64 {
+    match fd_use {
+        FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) => {}
+        _ => return 0,
+    }
+    let fd = result as i32;
+    match call.nr {
+        ACCEPT | ACCEPT4 => {
+            let listener = fdtable::get(call.args[0] as i32).map_or(Kind::Other, fdtable::Shadow::kind);
+            let kind = if listener == Kind::Tcp { Kind::TcpAccepted } else { Kind::Socket };
+            pack(fdtable::cookie(fd), kind)
+        }
+        SOCKET => {
+            let tcp = matches!(call.args[0], 2 | 10) && call.args[1] & 0xf == 1;
+            pack(fdtable::cookie(fd), if tcp { Kind::Tcp } else { Kind::Socket })
+        }
+        _ => {
+            let (identity, kind) = fdtable::identify(fd);
+            pack(identity, kind)
+        }
+    }
+}
+
+fn apply(thread: &mut Thread, fd_use: FdUse, args: &[u64; 6], result: i64, identity: u64) {
+    match fd_use {
+        FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {
+            opened(thread, result as i32, identity);
+        }
+        FdUse::CreatesPair { arg } => {
+            let ends = [0, 4].map(|offset| guest::load::<i32>(args[arg as usize] + offset).unwrap_or(-1));
+            let kind = if is_socketpair(arg) { Kind::Socket } else { Kind::Pipe };
+            opened(thread, ends[0], pack(0, kind));
+            match (kind, fdtable::get(ends[0]), fdtable::get(ends[1])) {
+                // What is in a pipe is what went in at one end and did not come out at the other.
+                (Kind::Pipe, Some(read_end), Some(write_end)) => {
+                    read_end.set_private();
+                    write_end.share(read_end);
+                }
+                _ => opened(thread, ends[1], pack(0, kind)),
+            }
+        }
+        FdUse::Dups { from, .. } => duplicated(args[from as usize] as i32, result as i32),
+        _ => {}
+    }
+}
+
+/// socketpair has its array behind three numbers, pipe has it first.
+fn is_socketpair(arg: u8) -> bool {
+    arg == 3
+}
+
+/// `new` is the same open file as `old`.
+fn duplicated(old: i32, new: i32) {
+    if old == new {
+        return;
+    }
+    let (Some(from), Some(to)) = (fdtable::get(old), fdtable::get(new)) else { return };
+    epoll::forget(new);
+    to.share(from);
+}
+
+fn fcntl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    match us_calls::fcntl_shape(call.args[1] & 0xffff_ffff) {
+        None => refused(thread, call, "fcntl"),
+        Some(shape) if shape.creates => {
+            let from = call.args[0] as i32;
+            recorded_with(thread, row, call, |_, _, _| 0, move |_, result, _| duplicated(from, result as i32))
+        }
+        Some(_) => recorded(thread, row, call),
+    }
+}
+
+/// ioctl, by request.
+pub fn ioctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    match us_calls::ioctl_out(call.args[1] & 0xffff_ffff) {
+        us_calls::IoctlOut::Unknown => refused(thread, call, "ioctl"),
+        us_calls::IoctlOut::Creates => recorded_with(
+            thread,
+            row,
+            call,
+            |_, _, _| 0,
+            |thread, result, _| opened(thread, result as i32, 0),
+        ),
+        _ => recorded(thread, row, call),
+    }
+}

@@ -1,0 +1,270 @@
+//! Clocks, by every way that leads to them: exported functions, the vDSO's, the system calls.
+//!
+//! The primary reads, logs the value in one 16-byte event and goes on; a standby takes the value. No
+//! ticket: a clock orders nothing that a race-free program may rely on.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::EventKind;
+use us_calls::Row;
+
+use crate::log::Next;
+use crate::raw::{Timespec, failed};
+use crate::sys::gate::Call;
+use crate::sys::{guest, recorded, vdso};
+use crate::thread::{Mode, Thread};
+use crate::{real, tls};
+
+/// `Header::call` of a clock read.
+const READ: u16 = 0;
+const REALTIME: i32 = 0;
+
+/// Value of a clock in nanoseconds, or a negated errno, the same in every copy.
+#[inline(always)]
+fn read(clock: i32) -> Result<u64, i64> {
+    let thread = tls::current();
+    if thread.is_null() {
+        return plain(clock);
+    }
+    // SAFETY: the calling thread's own block.
+    let thread = unsafe { &mut *thread };
+    match thread.calls() {
+        Mode::Record => {
+            let value = plain(clock)?;
+            if thread.borrowed.load(Ordering::Relaxed) == 0 {
+                thread.push(EventKind::Time, 0, READ, value);
+            }
+            Ok(value)
+        }
+        Mode::Solo => plain(clock),
+        Mode::Replay => replay(thread, clock),
+    }
+}
+
+#[inline(always)]
+fn plain(clock: i32) -> Result<u64, i64> {
+    let mut time = Timespec::default();
+    match vdso::clock_gettime(clock, &mut time) {
+        0 if is_cpu_clock(clock) => Ok(cpu::goes_on(clock, time.ns())),
+        0 => Ok(time.ns()),
+        error => Err(error),
+    }
+}
+
+/// CPU time of the process (2) or the thread (3).
+#[inline(always)]
+fn is_cpu_clock(clock: i32) -> bool {
+    clock == 2 || clock == 3
+}
+
+/// CPU time goes on where the dead primary's stopped: a promoted copy is another process, which has used less.
+mod cpu {
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    use us_abi::THREADS_MAX;
+
+    use crate::{state, tls};
+
+    const PROCESS: usize = THREADS_MAX;
+    static LAST: [AtomicU64; THREADS_MAX + 1] = [const { AtomicU64::new(0) }; THREADS_MAX + 1];
+    static AHEAD: [AtomicU64; THREADS_MAX + 1] = [const { AtomicU64::new(0) }; THREADS_MAX + 1];
+
+    fn place(clock: i32) -> usize {
+        if clock == 2 {
+            return PROCESS;
+        }
+        // SAFETY: the calling thread's own block.
+        let thread = unsafe { tls::current().as_ref() };
+        thread.map_or(0, |thread| thread.slot as usize)
+    }
+
+    /// Remembers what the log said, as a standby.
+    pub fn note(clock: i32, ns: u64) {
+        LAST[place(clock)].store(ns, Ordering::Relaxed);
+    }
+
+    /// This copy's own reading, moved up by what the last primary was ahead.
+    pub fn goes_on(clock: i32, own: u64) -> u64 {
+        if !crate::door::process::is_renumbered() || state::is_standby() {
+            return own;
+        }
+        let place = place(clock);
+        let last = LAST[place].swap(0, Ordering::Relaxed);
+        if last > own {
+            AHEAD[place].fetch_max(last - own, Ordering::Relaxed);
+        }
+        own + AHEAD[place].load(Ordering::Relaxed)
+    }
+}
+
+#[inline(never)]
+fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
+    // A clock that does not exist is an error in every copy, and no event in any.
+    plain(clock)?;
+    match thread.expect(EventKind::Time, READ) {
+        Next::Live => plain(clock),
+        Next::Event(event) => {
+            let value = event.header.ticket;
+            if is_cpu_clock(clock) {
+                cpu::note(clock, value);
+            }
+            thread.close();
+            thread.count(recorded::class_index(us_calls::Class::Time));
+            Ok(value)
+        }
+    }
+}
+
+fn fill(clock: i32, to: *mut Timespec) -> i64 {
+    match read(clock) {
+        Ok(ns) => {
+            if guest::store(to as u64, &Timespec::from_ns(ns)) {
+                0
+            } else {
+                -14
+            }
+        }
+        Err(error) => error,
+    }
+}
+
+/// The vDSO's `clock_gettime`: 0 or a negated errno.
+pub extern "C" fn vdso_clock_gettime(clock: i32, to: *mut Timespec) -> i32 {
+    fill(clock, to) as i32
+}
+
+/// The vDSO's `gettimeofday`.
+pub extern "C" fn vdso_gettimeofday(to: *mut [i64; 2], zone: *mut [i32; 2]) -> i32 {
+    match read(REALTIME) {
+        Ok(ns) => {
+            if !to.is_null() {
+                let value = [(ns / 1_000_000_000) as i64, (ns / 1000 % 1_000_000) as i64];
+                if !guest::store(to as u64, &value) {
+                    return -14;
+                }
+            }
+            if !zone.is_null() && !guest::store(zone as u64, &[0i32; 2]) {
+                return -14;
+            }
+            0
+        }
+        Err(error) => error as i32,
+    }
+}
+
+/// The vDSO's `time`.
+pub extern "C" fn vdso_time(to: *mut i64) -> i64 {
+    let seconds = read(REALTIME).unwrap_or(0) as i64 / 1_000_000_000;
+    if !to.is_null() {
+        guest::store(to as u64, &seconds);
+    }
+    seconds
+}
+
+/// The vDSO's `clock_getres`: the same in both copies, so not logged.
+pub extern "C" fn vdso_clock_getres(clock: i32, to: *mut Timespec) -> i32 {
+    // SAFETY: the kernel writes one timespec, or nothing.
+    unsafe { crate::raw::call2(229, clock as u64, to as u64) as i32 }
+}
+
+/// The vDSO's `getcpu`. Which processor a thread is on is nothing that a copy can repeat: always the first.
+pub extern "C" fn vdso_getcpu(cpu: *mut u32, node: *mut u32, _cache: *mut u8) -> i32 {
+    for place in [cpu, node] {
+        if !place.is_null() && !guest::store(place as u64, &0u32) {
+            return -14;
+        }
+    }
+    0
+}
+
+/// The vDSO's `getrandom`: not offered, the C library falls back to the system call, which is recorded.
+pub extern "C" fn vdso_getrandom(
+    _to: *mut u8,
+    _len: usize,
+    _flags: u32,
+    _state: *mut u8,
+    _size: usize,
+) -> isize {
+    -38
+}
+
+fn with_errno(result: i64) -> i32 {
+    if failed(result) {
+        // SAFETY: the calling thread's errno.
+        unsafe { *real::__errno_location() = -result as i32 };
+        return -1;
+    }
+    result as i32
+}
+
+/// Value of a clock for a caller at `caller`: an allocator's clock is its own business. When it looks depends
+/// on where memory lies, which differs between the copies.
+#[inline(always)]
+fn read_for(clock: i32, caller: usize) -> Result<u64, i64> {
+    if crate::door::opaque(caller) { plain(clock) } else { read(clock) }
+}
+
+/// `clock_gettime(3)`.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn clock_gettime(_clock: i32, _to: *mut Timespec) -> i32 {
+    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {inner}", inner = sym clock_gettime_for)
+}
+
+unsafe extern "C" fn clock_gettime_for(clock: i32, to: *mut Timespec, caller: usize) -> i32 {
+    match read_for(clock, caller) {
+        Ok(ns) => {
+            // SAFETY: the caller's timespec, as for the C function.
+            unsafe { *to = Timespec::from_ns(ns) };
+            0
+        }
+        Err(error) => with_errno(error),
+    }
+}
+
+/// `gettimeofday(3)`.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn gettimeofday(_to: *mut [i64; 2], _zone: *mut [i32; 2]) -> i32 {
+    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {inner}", inner = sym gettimeofday_for)
+}
+
+unsafe extern "C" fn gettimeofday_for(to: *mut [i64; 2], zone: *mut [i32; 2], caller: usize) -> i32 {
+    if !zone.is_null() || to.is_null() {
+        return with_errno(i64::from(vdso_gettimeofday(to, zone)));
+    }
+    match read_for(REALTIME, caller) {
+        Ok(ns) => {
+            // SAFETY: the caller's timeval, as for the C function.
+            unsafe { *to = [(ns / 1_000_000_000) as i64, (ns / 1000 % 1_000_000) as i64] };
+            0
+        }
+        Err(error) => with_errno(error),
+    }
+}
+
+/// `time(3)`.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn time(to: *mut i64) -> i64 {
+    vdso_time(to)
+}
+
+/// A clock read by system call.
+pub fn by_call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    const CLOCK_GETTIME: u64 = crate::raw::nr::CLOCK_GETTIME;
+    match call.nr {
+        CLOCK_GETTIME => fill(call.args[0] as i32, call.args[1] as *mut Timespec),
+        96 => i64::from(vdso_gettimeofday(call.args[0] as *mut _, call.args[1] as *mut _)),
+        201 => vdso_time(call.args[0] as *mut i64),
+        _ => recorded::recorded(thread, row, call),
+    }
+}

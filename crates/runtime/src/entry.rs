@@ -1,0 +1,352 @@
+//! The constructor: joins the group, takes the doors, makes the standby.
+//!
+//! It runs before the constructors of every other library (`-z initfirst`), and before any thread exists.
+//! What it cannot do costs protection, never the program: it returns, and the guest runs as without us.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::{
+    CONFIG_PINNED, Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEGMENT_ADDRESS, SEGMENT_BYTES,
+    SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, leaving, slot,
+};
+
+use crate::door::{exec, mutex, thread as threads};
+use crate::raw::{self, failed, nr};
+use crate::standby::{notice, poll};
+use crate::state::{self, Role};
+use crate::sys::{guest, patch, trap, vdso};
+use crate::thread::{self, Mode, Thread};
+use crate::{fdtable, real, signal, tls};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(i32, *mut *mut u8, *mut *mut u8) = constructor;
+
+extern "C" fn constructor(_count: i32, _arguments: *mut *mut u8, environment: *mut *mut u8) {
+    real::find_all();
+    let Some(path) = take_environment(environment) else { return };
+    let Some(header) = join(path) else { return };
+    state::set_header(header);
+    // SAFETY: mapped for ever; atomics and constants.
+    let header = unsafe { &*header };
+    prepare(header);
+    if header.config.standbys == 0 {
+        state::set_role(Role::Primary);
+        go_unprotected(header, Cause::NotAsked, b"started with --standbys 0");
+        become_member(header, Mode::Solo);
+        return;
+    }
+    make_standby(header);
+}
+
+/// Finds our variable, and takes it and the preload out of the environment that the guest will see.
+fn take_environment(environment: *mut *mut u8) -> Option<*const u8> {
+    let mut path = None;
+    let mut preload = None;
+    // SAFETY: the process's environment: a NULL-terminated array of NUL-terminated strings.
+    unsafe {
+        let mut from = environment;
+        let mut to = environment;
+        while !(*from).is_null() {
+            let entry = *from;
+            if let Some(value) = value_of(entry, ENV_SEGMENT.as_bytes()) {
+                path = Some(value);
+            } else if let Some(value) = value_of(entry, ENV_PRELOAD.as_bytes()) {
+                preload = Some(value);
+            } else {
+                *to = entry;
+                to = to.add(1);
+            }
+            from = from.add(1);
+        }
+        *to = core::ptr::null_mut();
+        if let Some(path) = path {
+            let library = (0..)
+                .map_while(|at| environment.add(at).read().as_ref())
+                .find_map(|entry| value_of(&raw const *entry, b"LD_PRELOAD"));
+            if let Some(library) = library {
+                exec::remember(library, path);
+            }
+            restore_preload(environment, preload);
+        }
+    }
+    path
+}
+
+/// Puts LD_PRELOAD back to what the user had set, or takes it out.
+///
+/// # Safety
+/// As for the environment.
+unsafe fn restore_preload(environment: *mut *mut u8, preload: Option<*const u8>) {
+    // SAFETY: the array, and the strings in it, are the process's own and writable.
+    unsafe {
+        let mut from = environment;
+        let mut to = environment;
+        while !(*from).is_null() {
+            let entry = *from;
+            if let Some(value) = value_of(entry, b"LD_PRELOAD") {
+                if let Some(before) = preload {
+                    // Shorter than what stands there: it was a part of it.
+                    let mut at = 0;
+                    loop {
+                        let byte = *before.add(at);
+                        *value.cast_mut().add(at) = byte;
+                        if byte == 0 {
+                            break;
+                        }
+                        at += 1;
+                    }
+                    *to = entry;
+                    to = to.add(1);
+                }
+            } else {
+                *to = entry;
+                to = to.add(1);
+            }
+            from = from.add(1);
+        }
+        *to = core::ptr::null_mut();
+    }
+}
+
+/// The value of an environment entry with this name.
+///
+/// # Safety
+/// `entry` ends with NUL.
+unsafe fn value_of(entry: *const u8, name: &[u8]) -> Option<*const u8> {
+    for (index, byte) in name.iter().enumerate() {
+        // SAFETY: stops at the first difference, at the NUL at the latest.
+        if unsafe { *entry.add(index) } != *byte {
+            return None;
+        }
+    }
+    // SAFETY: the name matched, so there is at least one byte behind it.
+    unsafe { (*entry.add(name.len()) == b'=').then(|| entry.add(name.len() + 1)) }
+}
+
+/// Maps the segment, if it is meant for this very process.
+fn join(path: *const u8) -> Option<*mut SegmentHeader> {
+    const READ_WRITE: u64 = 3;
+    const SHARED_NOREPLACE: u64 = 0x10_0001;
+    // SAFETY: opens and maps a file that the supervisor names; the descriptor does not stay in the guest's table.
+    unsafe {
+        let file = raw::call3(nr::OPEN, path as u64, 0o2000002, 0);
+        if failed(file) {
+            return None;
+        }
+        let args =
+            [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, READ_WRITE, SHARED_NOREPLACE, file as u64, 0];
+        let mapped = raw::call6(nr::MMAP, args);
+        raw::call1(nr::CLOSE, file as u64);
+        if mapped != SEGMENT_ADDRESS as i64 {
+            return None;
+        }
+        let header = SEGMENT_ADDRESS as *mut SegmentHeader;
+        let pid = raw::call1(nr::GETPID, 0) as u32;
+        let meant = (*header).magic == MAGIC
+            && (*header).version == VERSION
+            && (*header).root_pid.load(Ordering::Acquire) == pid
+            && ((*header).guest_pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).is_ok()
+                || comes_back(&*header, pid));
+        if !meant {
+            raw::call2(nr::MUNMAP, SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64);
+            return None;
+        }
+        Some(header)
+    }
+}
+
+/// Whether this is the same process after an exec. The rings are then empty and every slot is free: the old
+/// image's threads are gone, and so is its standby.
+fn comes_back(header: &SegmentHeader, pid: u32) -> bool {
+    if header.leaving.0.load(Ordering::Acquire) != leaving::EXEC
+        || header.guest_pid.load(Ordering::Relaxed) != pid
+    {
+        return false;
+    }
+    for slot in 0..header.slots.load(Ordering::Acquire) {
+        // SAFETY: the segment has been mapped at its place; all fields are atomics.
+        let entry =
+            unsafe { &*((SEGMENT_ADDRESS + THREADS_OFFSET) as *const ThreadEntry).add(slot as usize) };
+        entry.state.store(slot::FREE, Ordering::Release);
+        entry.notice.word.store(0, Ordering::Release);
+        entry.head.0.store(entry.tail.0.load(Ordering::Acquire), Ordering::Release);
+        entry.pending_signal.store(0, Ordering::Relaxed);
+    }
+    true
+}
+
+/// Everything that both copies share, done once before there are two.
+fn prepare(header: &SegmentHeader) {
+    let pid = header.guest_pid.load(Ordering::Relaxed);
+    state::GUEST_PID.store(pid, Ordering::Relaxed);
+    state::REAL_PID.store(pid, Ordering::Relaxed);
+    state::VERIFY.store(header.config.verify != 0, Ordering::Relaxed);
+    state::LAG_TIMEOUT_NS.store(u64::from(header.config.lag_timeout_ms) * 1_000_000, Ordering::Relaxed);
+    state::LAG_LIMIT.store(header.config.lag_limit, Ordering::Relaxed);
+    guest::HAS_CRC.store(core::arch::x86_64::__cpuid(1).ecx & (1 << 20) != 0, Ordering::Relaxed);
+    find_tid_offset(pid);
+    crate::door::cancel::find_word();
+    // The allocator's own first call must not come later, in one copy earlier than in the other.
+    // SAFETY: libc's malloc and its result's free.
+    unsafe {
+        let malloc: extern "C" fn(usize) -> *mut u8 = core::mem::transmute(real::malloc());
+        malloc(1);
+    }
+    let (loader, program) = entry_points();
+    let maps =
+        patch::Maps::read(real::__errno_location as *const () as u64, loader, real::malloc() as u64, program);
+    mutex::OPAQUE_START.store(maps.allocator.0 as usize, Ordering::Relaxed);
+    mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
+    patch::patch_all(&maps);
+    vdso::take_over(&maps);
+    fdtable::take_stock();
+    let thread = main_block();
+    signal::set_stack(thread);
+    let mut mask = 0u64;
+    // SAFETY: asks for the mask and the name of the calling thread.
+    unsafe {
+        raw::call4(nr::RT_SIGPROCMASK, 0, 0, &raw mut mask as u64, 8);
+        raw::call2(nr::PRCTL, 16, thread.name.as_mut_ptr() as u64);
+        let bytes = raw::call3(204, 0, 128, thread.affinity.as_mut_ptr() as u64);
+        state::AFFINITY_BYTES.store(bytes.clamp(8, 128) as u32, Ordering::Relaxed);
+    }
+    thread.mask = mask;
+    signal::take_over();
+}
+
+/// An address inside the loader's text and one inside the program's: their entry points, by the auxiliary vector.
+fn entry_points() -> (u64, u64) {
+    const AT_BASE: u64 = 7;
+    const AT_ENTRY: u64 = 9;
+    let path = c"/proc/self/auxv";
+    let mut vector = [0u64; 128];
+    // SAFETY: opens, reads, closes.
+    unsafe {
+        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
+        if !failed(file) {
+            raw::call3(nr::READ, file as u64, vector.as_mut_ptr() as u64, 1024);
+            raw::call1(nr::CLOSE, file as u64);
+        }
+    }
+    let value = |kind| vector.chunks_exact(2).find(|pair| pair[0] == kind).map_or(0, |pair| pair[1]);
+    let base = value(AT_BASE);
+    // SAFETY: the loader's ELF header: the entry point's offset is at byte 24.
+    let loader = if base == 0 { 0 } else { base + unsafe { (base as *const u64).add(3).read() } };
+    (loader, value(AT_ENTRY))
+}
+
+/// Finds where glibc keeps the kernel's thread id in its control block.
+fn find_tid_offset(tid: u32) {
+    let block = tls::thread_pointer();
+    for offset in (0..2304).step_by(4) {
+        // SAFETY: glibc's control block is larger than this.
+        if unsafe { ((block + offset) as *const u32).read() } == tid {
+            threads::TID_OFFSET.store(offset, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+fn main_block() -> &'static mut Thread {
+    // SAFETY: the first slot belongs to the main thread, and this is it.
+    unsafe { &mut *thread::block(0) }
+}
+
+/// Says that there is no standby, and why.
+fn go_unprotected(header: &SegmentHeader, cause: Cause, why: &[u8]) {
+    header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
+    state::write_text(&header.why.0, cause as u32, &[why]);
+    header.dropped.0.store(cause as u32, Ordering::Release);
+    header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+    state::attention();
+}
+
+/// Forks: from here on there are two.
+fn make_standby(header: &SegmentHeader) {
+    const CLONE_FILES: u64 = 0x400;
+    const CLONE_PARENT: u64 = 0x8000;
+    const CLONE_SYSVSEM: u64 = 0x4_0000;
+    const SIGCHLD: u64 = 17;
+    if !threads::map_ring(0) {
+        state::set_role(Role::Primary);
+        go_unprotected(header, Cause::CannotClone, b"the rings could not be mapped");
+        become_member(header, Mode::Solo);
+        return;
+    }
+    let primary = state::REAL_PID.load(Ordering::Relaxed);
+    header.primary_pid.store(primary, Ordering::Release);
+    // The standby's kernel parent is the supervisor: a guest's own wait must not see it.
+    let flags = CLONE_FILES | CLONE_SYSVSEM | CLONE_PARENT | SIGCHLD;
+    // SAFETY: a fork on the same stack, in its own memory; no other thread exists.
+    let result = unsafe { raw::call6(nr::CLONE, [flags, 0, 0, 0, 0, 0]) };
+    match result {
+        0 => be_standby(header),
+        pid if !failed(pid) => {
+            state::set_role(Role::Primary);
+            header.standby_pid.store(pid as u32, Ordering::Release);
+            become_member(header, Mode::Record);
+            header.leaving.0.store(leaving::NO, Ordering::SeqCst);
+            header.state.0.store(GroupState::Protected as u32, Ordering::Release);
+            state::attention();
+        }
+        _ => {
+            state::set_role(Role::Primary);
+            go_unprotected(header, Cause::CannotClone, b"the kernel refused to fork");
+            become_member(header, Mode::Solo);
+        }
+    }
+}
+
+/// The main thread takes its place.
+fn become_member(_header: &SegmentHeader, mode: Mode) {
+    let thread = main_block();
+    thread.slot = 0;
+    thread.generation = 1;
+    thread.in_doubt = u64::MAX;
+    thread.alt_stack = [0, 2, 0];
+    thread.verify = state::VERIFY.load(Ordering::Relaxed);
+    thread.guest_tid = state::GUEST_PID.load(Ordering::Relaxed);
+    thread.handle.store(tls::thread_pointer(), Ordering::Release);
+    thread.attach_ring();
+    // Locks are not ordered before there is a second thread.
+    thread.call_mode.store(mode as u8, Ordering::Release);
+    tls::set_current(thread);
+    if mode != Mode::Replay {
+        notice::register(thread, raw::gettid());
+    }
+    trap::arm(thread);
+}
+
+/// The standby's first steps.
+fn be_standby(header: &SegmentHeader) {
+    const PR_SET_PDEATHSIG: u64 = 1;
+    const PR_SET_NAME: u64 = 15;
+    state::set_role(Role::Standby);
+    // SAFETY: attributes of our own new process.
+    unsafe {
+        let pid = raw::call1(nr::GETPID, 0) as u32;
+        state::REAL_PID.store(pid, Ordering::Relaxed);
+        raw::call2(nr::PRCTL, PR_SET_PDEATHSIG, 9);
+        if raw::call1(nr::GETPPID, 0) as u32 != header.supervisor_pid.load(Ordering::Relaxed) {
+            raw::call1(nr::EXIT_GROUP, 0);
+        }
+        raw::call2(nr::PRCTL, PR_SET_NAME, c"understudy".as_ptr() as u64);
+        if header.config.flags & CONFIG_PINNED != 0 {
+            let mask = &header.config.standby_cpus;
+            raw::call3(nr::SCHED_SETAFFINITY, 0, 128, mask.as_ptr() as u64);
+        }
+        state::entry(0).standby_tid.store(pid, Ordering::Relaxed);
+    }
+    signal::apply_mask(0);
+    become_member(header, Mode::Replay);
+    if !poll::start() {
+        state::write_text(
+            &header.why.0,
+            Cause::CannotClone as u32,
+            &[b"the standby's poller could not be started"],
+        );
+        // SAFETY: ends the standby; the primary notices that it is gone.
+        unsafe { raw::call1(nr::EXIT_GROUP, 0) };
+    }
+}

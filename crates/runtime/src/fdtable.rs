@@ -1,0 +1,358 @@
+//! Shadow of the descriptor table: what each number was, as far as this copy has come.
+//!
+//! The kernel's table is shared and, seen from a standby, in the future. What has to be known about a
+//! descriptor *now* is kept here, in private memory: its kind, its identity (a number may have been closed
+//! and given to another file meanwhile), and how many bytes the log says have moved.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::raw;
+
+/// Descriptors above this number are not shadowed; calls in doubt on them are reported as unsettled.
+pub const SHADOWED: usize = 1 << 17;
+
+/// What a descriptor is, as far as settling a call in doubt needs it.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Closed, or unknown.
+    None = 0,
+    /// A TCP socket whose connection came from outside.
+    TcpAccepted = 1,
+    /// A TCP socket that connects by itself, or does not yet.
+    Tcp = 2,
+    /// A regular file.
+    File = 3,
+    /// A regular file opened with O_APPEND.
+    Append = 4,
+    /// Anything else.
+    Other = 5,
+    /// A socket that is not TCP's.
+    Socket = 6,
+    /// A pipe, either end.
+    Pipe = 7,
+}
+
+impl Kind {
+    /// From its number; what is none reads as [`Kind::None`].
+    pub const fn from_number(number: u8) -> Kind {
+        match number {
+            1 => Kind::TcpAccepted,
+            2 => Kind::Tcp,
+            3 => Kind::File,
+            4 => Kind::Append,
+            5 => Kind::Other,
+            6 => Kind::Socket,
+            7 => Kind::Pipe,
+            _ => Kind::None,
+        }
+    }
+    /// Whether it is a socket.
+    pub const fn is_socket(self) -> bool {
+        matches!(self, Kind::TcpAccepted | Kind::Tcp | Kind::Socket)
+    }
+}
+
+/// One descriptor.
+pub struct Shadow {
+    kind: AtomicU8,
+    /// First epoll registration of this descriptor plus one; 0 for none.
+    pub registration: AtomicU32,
+    /// How often the log has given this number to a file.
+    pub generation: AtomicU32,
+    /// The open file behind it, plus one: duplicates share it. 0 for none.
+    stream: AtomicU32,
+    /// Socket cookie, or device and inode folded; 0 if unknown.
+    pub identity: AtomicU64,
+}
+
+/// What the log says of an open file, under however many numbers it is known; of a pipe, both ends.
+struct Stream {
+    users: AtomicU32,
+    /// A pipe that the group has made: both its ends are known.
+    private: AtomicBool,
+    /// Bytes read, as logged.
+    read: AtomicU64,
+    /// Bytes written, or the position, as logged.
+    written: AtomicU64,
+}
+
+static TABLE: [Shadow; SHADOWED] = [const {
+    Shadow {
+        kind: AtomicU8::new(0),
+        registration: AtomicU32::new(0),
+        generation: AtomicU32::new(0),
+        stream: AtomicU32::new(0),
+        identity: AtomicU64::new(0),
+    }
+}; SHADOWED];
+
+static STREAMS: [Stream; SHADOWED] = [const {
+    Stream {
+        users: AtomicU32::new(0),
+        private: AtomicBool::new(false),
+        read: AtomicU64::new(0),
+        written: AtomicU64::new(0),
+    }
+}; SHADOWED];
+
+/// A child process has been made, which may have any of our descriptors: what the log says of a pipe is no longer
+/// all there is.
+pub static HAS_CHILDREN: AtomicBool = AtomicBool::new(false);
+
+/// The shadow of a descriptor, `None` for a number that is none or too large.
+#[inline(always)]
+pub fn get(fd: i32) -> Option<&'static Shadow> {
+    TABLE.get(fd as u32 as usize)
+}
+
+/// A free stream with one user, plus one; 0 if there is none. Looked for from `near` on.
+fn take_stream(near: usize) -> u32 {
+    for step in 0..SHADOWED {
+        let at = (near + step) % SHADOWED;
+        let stream = &STREAMS[at];
+        if stream.users.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            stream.private.store(false, Ordering::Relaxed);
+            stream.read.store(0, Ordering::Relaxed);
+            stream.written.store(0, Ordering::Relaxed);
+            return at as u32 + 1;
+        }
+    }
+    0
+}
+
+impl Shadow {
+    /// What it is.
+    #[inline(always)]
+    pub fn kind(&self) -> Kind {
+        Kind::from_number(self.kind.load(Ordering::Relaxed))
+    }
+    fn stream(&self) -> Option<&'static Stream> {
+        STREAMS.get((self.stream.load(Ordering::Relaxed) as usize).wrapping_sub(1))
+    }
+    fn leave_stream(&self) {
+        if let Some(stream) = STREAMS.get((self.stream.swap(0, Ordering::AcqRel) as usize).wrapping_sub(1)) {
+            // In a primary two threads may cross here; never below nothing.
+            let _ =
+                stream.users.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| users.checked_sub(1));
+        }
+    }
+    /// A new file behind this number.
+    pub fn open(&'static self, kind: Kind, identity: u64) {
+        self.leave_stream();
+        // SAFETY: both lie in the same table.
+        let number = unsafe { (&raw const *self).offset_from(TABLE.as_ptr()) } as usize;
+        self.stream.store(take_stream(number), Ordering::Relaxed);
+        self.begin(kind, identity);
+    }
+    fn begin(&self, kind: Kind, identity: u64) {
+        self.identity.store(identity, Ordering::Relaxed);
+        self.registration.store(0, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.kind.store(kind as u8, Ordering::Release);
+    }
+    /// The same open file as `other`, or the other end of the same pipe.
+    pub fn share(&self, other: &Shadow) {
+        self.leave_stream();
+        let stream = other.stream.load(Ordering::Relaxed);
+        if let Some(stream) = STREAMS.get((stream as usize).wrapping_sub(1)) {
+            stream.users.fetch_add(1, Ordering::AcqRel);
+        }
+        self.stream.store(stream, Ordering::Relaxed);
+        self.begin(other.kind(), other.identity.load(Ordering::Relaxed));
+    }
+    /// Changes what it is.
+    pub fn set_kind(&self, kind: Kind) {
+        self.kind.store(kind as u8, Ordering::Release);
+    }
+    /// The number is free again.
+    pub fn close(&self) {
+        self.kind.store(Kind::None as u8, Ordering::Release);
+        self.leave_stream();
+    }
+    /// Whether two numbers are known to stand for the same open file or pipe.
+    pub fn same_stream(&self, other: &Shadow) -> bool {
+        let stream = self.stream.load(Ordering::Relaxed);
+        stream != 0 && stream == other.stream.load(Ordering::Relaxed)
+    }
+    /// Notes that both ends of this pipe were made by the group.
+    pub fn set_private(&self) {
+        if let Some(stream) = self.stream() {
+            stream.private.store(true, Ordering::Relaxed);
+        }
+    }
+    /// Whether nobody outside this process can have moved bytes here.
+    pub fn is_private(&self) -> bool {
+        !HAS_CHILDREN.load(Ordering::Relaxed)
+            && self.stream().is_some_and(|stream| stream.private.load(Ordering::Relaxed))
+    }
+    /// Bytes read so far, as logged.
+    pub fn bytes_read(&self) -> u64 {
+        self.stream().map_or(0, |stream| stream.read.load(Ordering::Relaxed))
+    }
+    /// Bytes written so far, or the position, as logged.
+    pub fn bytes_written(&self) -> u64 {
+        self.stream().map_or(0, |stream| stream.written.load(Ordering::Relaxed))
+    }
+    /// The position of a file or folder, as logged.
+    pub fn position(&self) -> Option<u64> {
+        matches!(self.kind(), Kind::File | Kind::Append | Kind::Other).then(|| self.bytes_written())
+    }
+    /// Bytes have come in; by a standby, at the call's turn.
+    pub fn count_read(&self, bytes: u64) {
+        let Some(stream) = self.stream() else { return };
+        match self.kind() {
+            Kind::File | Kind::Append => stream.written.fetch_add(bytes, Ordering::Relaxed),
+            _ => stream.read.fetch_add(bytes, Ordering::Relaxed),
+        };
+    }
+    /// Bytes have gone out; by a standby, at the call's turn.
+    pub fn count_written(&self, bytes: u64, position: u64) {
+        let Some(stream) = self.stream() else { return };
+        if self.kind() == Kind::Append {
+            stream.written.store(position, Ordering::Relaxed);
+        } else {
+            stream.written.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+    /// The position has been set.
+    pub fn seek(&self, position: u64) {
+        if let Some(stream) = self.stream()
+            && self.position().is_some()
+        {
+            stream.written.store(position, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The kernel's `struct stat`, as far as it is looked at.
+#[repr(C)]
+#[derive(Default)]
+struct Stat {
+    dev: u64,
+    ino: u64,
+    nlink: u64,
+    mode: u32,
+    rest: [u32; 29],
+}
+
+const S_IFMT: u32 = 0o170000;
+const S_IFIFO: u32 = 0o010000;
+const S_IFREG: u32 = 0o100000;
+const S_IFSOCK: u32 = 0o140000;
+
+/// Identity and kind of an open file, asked from the kernel by the copy whose effects are real.
+pub fn identify(fd: i32) -> (u64, Kind) {
+    let mut stat = Stat::default();
+    // SAFETY: the kernel writes one struct stat of 144 bytes.
+    if unsafe { raw::call2(raw::nr::FSTAT, fd as u64, &raw mut stat as u64) } != 0 {
+        return (0, Kind::None);
+    }
+    match stat.mode & S_IFMT {
+        S_IFSOCK => (cookie(fd), if is_tcp(fd) { Kind::Tcp } else { Kind::Socket }),
+        S_IFIFO => (fold(&stat), Kind::Pipe),
+        S_IFREG => (fold(&stat), if is_append(fd) { Kind::Append } else { Kind::File }),
+        _ => (fold(&stat), Kind::Other),
+    }
+}
+
+fn fold(stat: &Stat) -> u64 {
+    (stat.dev.rotate_left(40) ^ stat.ino).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+fn is_append(fd: i32) -> bool {
+    const F_GETFL: u64 = 3;
+    const O_APPEND: i64 = 0o2000;
+    // SAFETY: asks for flags.
+    let flags = unsafe { raw::call2(raw::nr::FCNTL, fd as u64, F_GETFL) };
+    flags > 0 && flags & O_APPEND != 0
+}
+
+/// A number that no other socket of this machine has had since it started; 0 if the kernel does not say.
+pub fn cookie(fd: i32) -> u64 {
+    socket_option(fd, 1, 57).unwrap_or(0)
+}
+
+fn is_tcp(fd: i32) -> bool {
+    const SOL_SOCKET: u64 = 1;
+    const SO_PROTOCOL: u64 = 38;
+    const IPPROTO_TCP: u64 = 6;
+    socket_option(fd, SOL_SOCKET, SO_PROTOCOL).is_some_and(|protocol| protocol & 0xffff_ffff == IPPROTO_TCP)
+}
+
+fn socket_option(fd: i32, level: u64, name: u64) -> Option<u64> {
+    let mut value = 0u64;
+    let mut len = 8u32;
+    let args = [fd as u64, level, name, &raw mut value as u64, &raw mut len as u64, 0];
+    // SAFETY: the kernel writes at most eight bytes and the length.
+    (unsafe { raw::call6(raw::nr::GETSOCKOPT, args) } == 0).then_some(value)
+}
+
+/// The file position of a descriptor, as the kernel has it.
+pub fn position(fd: i32) -> Option<u64> {
+    const SEEK_CUR: u64 = 1;
+    // SAFETY: asks for the position.
+    let position = unsafe { raw::call3(raw::nr::LSEEK, fd as u64, 0, SEEK_CUR) };
+    u64::try_from(position).ok()
+}
+
+/// Calls `f` with every open descriptor, by `/proc/self/fd`.
+pub fn for_open(mut f: impl FnMut(i32)) {
+    let path = c"/proc/self/fd";
+    // SAFETY: opens a directory, reads entries into our buffer, closes it.
+    unsafe {
+        let dir = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2200000, 0);
+        if raw::failed(dir) {
+            return;
+        }
+        let mut buffer = [0u64; 256];
+        loop {
+            let bytes = buffer.len() * 8;
+            let got = raw::call3(raw::nr::GETDENTS64, dir as u64, buffer.as_mut_ptr() as u64, bytes as u64);
+            if got <= 0 {
+                break;
+            }
+            let mut at = 0usize;
+            while at < got as usize {
+                // struct dirent64: ino, off, u16 length, u8 type, name.
+                let entry = buffer.as_ptr().cast::<u8>().add(at);
+                let len = entry.add(16).cast::<u16>().read_unaligned() as usize;
+                let name = core::slice::from_raw_parts(entry.add(19), len - 19);
+                let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
+                let (fd, any) = digits.fold((0i64, false), |(n, _), d| (n * 10 + i64::from(d - b'0'), true));
+                if any && fd != dir {
+                    f(fd as i32);
+                }
+                at += len;
+            }
+        }
+        raw::call1(raw::nr::CLOSE, dir as u64);
+    }
+}
+
+/// Looks at what the program has inherited: before the standby is made, so that both copies know.
+pub fn take_stock() {
+    for_open(|fd| {
+        let (identity, kind) = identify(fd);
+        let Some(shadow) = get(fd) else { return };
+        // A shell gives the same open file as standard output and standard error.
+        match (0..fd.min(64)).find(|other| is_same_file(*other, fd)).and_then(get) {
+            Some(other) if other.kind() == kind => shadow.share(other),
+            _ => {
+                shadow.open(kind, identity);
+                shadow.seek(position(fd).unwrap_or(0));
+            }
+        }
+    });
+}
+
+/// Whether two numbers stand for the same open file.
+fn is_same_file(a: i32, b: i32) -> bool {
+    const KCMP: u64 = 312;
+    const KCMP_FILE: u64 = 0;
+    // SAFETY: asks about two numbers of our own table.
+    unsafe {
+        let pid = raw::call1(raw::nr::GETPID, 0) as u64;
+        raw::call6(KCMP, [pid, pid, KCMP_FILE, a as u64, b as u64, 0]) == 0
+    }
+}

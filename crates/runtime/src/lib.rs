@@ -1,0 +1,150 @@
+//! `libunderstudy.so`: the part of Understudy that lives inside the guest process.
+//!
+//! Preloaded, it runs before the guest's code, makes the standby, and from then on stands at three doors:
+//! exported functions ([`exports`](door)), patched and trapped system calls ([`sys`]), and the vDSO. At each
+//! door a primary acts and logs, a standby waits for the log and applies it.
+//!
+//! House rules: no allocation and no lock on the hot path; no call into libc but from the doors that
+//! forward to it by design; no vector register is assumed free at a patched site (see `sys::gate`).
+#![no_std]
+// The exports are C functions whose contract is their manual page.
+#![allow(clippy::missing_safety_doc)]
+// A cdylib has no users of its Rust items: "public" means "used by another file", and the pointers that go from
+// one to the other are the guest's addresses and the ring's.
+#![allow(clippy::not_unsafe_ptr_arg_deref, clippy::new_without_default, clippy::should_implement_trait)]
+
+pub mod clock;
+pub mod door;
+pub mod entry;
+pub mod fdtable;
+pub mod log;
+pub mod mem;
+pub mod raw;
+pub mod real;
+pub mod signal;
+pub mod standby;
+pub mod state;
+pub mod sys;
+pub mod thread;
+pub mod tls;
+
+use core::sync::atomic::Ordering;
+
+use us_abi::{Cause, EventKind, GroupState};
+
+use crate::log::Event;
+use crate::state::{Decimal, Role};
+use crate::thread::{Mode, Thread};
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    let line = info.location().map_or(0, |place| place.line());
+    let file = info.location().map_or("?", |place| place.file());
+    let message = info.message().as_str().unwrap_or("");
+    last_words(&[file.as_bytes(), b":", Decimal::new(line as u64).bytes(), b" ", message.as_bytes()])
+}
+
+/// Leaves a message where the supervisor finds it and ends this copy.
+///
+/// A standby that dies so costs protection only. A primary has no choice either: what it would do next is
+/// undefined, and its standby, whose state is whole, is promoted.
+pub fn last_words(parts: &[&[u8]]) -> ! {
+    if let Some(header) = state::header() {
+        state::write_text(&header.last_words.0, 1, parts);
+        state::attention();
+    }
+    raw::stderr(b"understudy: internal error: ");
+    for part in parts {
+        raw::stderr(part);
+    }
+    raw::stderr(b"\n");
+    // SAFETY: ends this process, by the one signal that no guest handler sees.
+    unsafe {
+        let pid = raw::call1(raw::nr::GETPID, 0) as u64;
+        raw::call2(raw::nr::KILL, pid, 9);
+        raw::call1(raw::nr::EXIT_GROUP, 134);
+    }
+    loop {
+        core::hint::spin_loop();
+    }
+}
+
+/// The standby's process is still there. Asked only when a ring is full.
+pub fn standby_exists() -> bool {
+    let Some(header) = state::header() else { return false };
+    let pid = header.standby_pid.load(Ordering::Relaxed);
+    // SAFETY: signal 0 only asks.
+    pid != 0 && unsafe { raw::call2(raw::nr::KILL, pid as u64, 0) } == 0
+}
+
+/// Stops logging, as a primary: from here on there is no standby. The first cause is the one reported.
+#[cold]
+#[inline(never)]
+pub fn drop_standby(cause: Cause, why: &[&[u8]]) {
+    let Some(header) = state::header() else { return };
+    if state::role() != Role::Primary {
+        return;
+    }
+    state::write_text(&header.why.0, cause as u32, why);
+    header.dropped.0.store(cause as u32, Ordering::Release);
+    stop_logging();
+    header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+    state::attention();
+}
+
+/// Puts every thread of this copy into solo mode.
+pub fn stop_logging() {
+    thread::for_each(|thread| {
+        thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+        thread.call_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    });
+}
+
+/// The standby did something else than the log says: it reports what and ends itself.
+#[cold]
+#[inline(never)]
+pub fn diverge(thread: &Thread, kind: EventKind, call: u16, event: &Event) -> ! {
+    let got = event.header;
+    report_divergence(
+        thread,
+        &[
+            b"the standby was at event kind ",
+            Decimal::new(kind as u64).bytes(),
+            b" call ",
+            Decimal::new(call as u64).bytes(),
+            b", the log says kind ",
+            Decimal::new(got.kind as u64).bytes(),
+            b" call ",
+            Decimal::new(got.call as u64).bytes(),
+        ],
+    )
+}
+
+/// Reports a divergence in words and ends the standby.
+#[cold]
+#[inline(never)]
+pub fn report_divergence(thread: &Thread, what: &[&[u8]]) -> ! {
+    if let Some(header) = state::header() {
+        header.diverged_slot.store(thread.slot, Ordering::Relaxed);
+        header.diverged_at.store(thread.consumer.at, Ordering::Relaxed);
+        header.divergences.fetch_add(1, Ordering::AcqRel);
+        let (slot, at) = (Decimal::new(thread.slot as u64), Decimal::new(thread.consumer.at));
+        let mut parts: [&[u8]; 16] = [b""; 16];
+        parts[..4].copy_from_slice(&[b"thread ", slot.bytes(), b" at ", at.bytes()]);
+        parts[4] = b": ";
+        for (place, part) in parts[5..].iter_mut().zip(what) {
+            *place = part;
+        }
+        state::write_text(&header.why.0, Cause::Diverged as u32, &parts);
+        header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
+        header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+        state::attention();
+    }
+    // SAFETY: the standby ends; it has no effects of its own to finish.
+    unsafe {
+        raw::call1(raw::nr::EXIT_GROUP, 0);
+    }
+    loop {
+        core::hint::spin_loop();
+    }
+}

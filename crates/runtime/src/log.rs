@@ -1,0 +1,304 @@
+//! Appending to this thread's ring, and reading from it.
+//!
+//! # Safety
+//! Everything here works on the calling thread's own block and ring. The primary writes above the tail,
+//! where no consumer reads; the standby reads below it, where no producer writes until the head has moved.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
+use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, RING_NEAR, RING_STEP};
+use us_ring::{Memory, Position};
+
+use crate::thread::{Mode, Thread};
+use crate::{drop_standby, raw, signal, state};
+
+/// What the log says to a standby's thread.
+pub enum Next {
+    /// The next event. It stays open until [`Thread::close`].
+    Event(Event),
+    /// There are no more: this copy has been promoted, act for real.
+    Live,
+}
+
+/// A view of the open event.
+#[derive(Clone, Copy)]
+pub struct Event {
+    /// Its header.
+    pub header: Header,
+    payload: *const u8,
+}
+
+impl Event {
+    /// Its payload.
+    pub fn payload(&self) -> &[u8] {
+        // SAFETY: the bytes lie below the acquired tail and above the head until the event is closed.
+        unsafe { core::slice::from_raw_parts(self.payload, self.header.len as usize) }
+    }
+    /// The head of a `Return` or `Call`, and the bytes behind it.
+    pub fn returned(&self) -> (ReturnHead, &[u8]) {
+        // SAFETY: such events always carry a head; 16-byte aligned like every event.
+        let head = unsafe { self.payload.cast::<ReturnHead>().read() };
+        (head, self.payload().get(size_of::<ReturnHead>()..).unwrap_or(&[]))
+    }
+    /// The arguments of an `Enter`.
+    pub fn arguments(&self) -> CallArgs {
+        // SAFETY: an `Enter` always carries them.
+        unsafe { self.payload.cast::<CallArgs>().read() }
+    }
+}
+
+impl Thread {
+    /// Appends an event without payload.
+    #[inline(always)]
+    pub fn push(&mut self, kind: EventKind, flags: u8, call: u16, ticket: u64) {
+        if !self.producer.fits(2 * EVENT_ALIGN) && !self.make_room(2 * EVENT_ALIGN) {
+            return;
+        }
+        let tail = &self.entry().tail.0;
+        self.producer.push(Header::word(kind, flags, call, 0), ticket, &mut self.ring, tail);
+    }
+
+    /// Makes sure that an event with `payload` bytes fits, and tells where its payload will lie. `None` when
+    /// the standby has been dropped meanwhile: the caller goes on without a log.
+    #[inline(always)]
+    pub fn reserve(&mut self, payload: usize) -> Option<*mut u8> {
+        let bytes = Header::size(payload as u32) + EVENT_ALIGN;
+        if !self.producer.fits(bytes) && !self.make_room(bytes) {
+            return None;
+        }
+        // SAFETY: the doubled mapping makes header and payload contiguous.
+        Some(unsafe { self.ring.at(self.producer.at).add(size_of::<Header>()) })
+    }
+
+    /// Publishes the event whose payload has been written at the place that [`Thread::reserve`] gave.
+    #[inline(always)]
+    pub fn publish(&mut self, kind: EventKind, flags: u8, call: u16, ticket: u64, payload: usize) {
+        let header = Header { kind: kind as u8, flags, call, len: payload as u32, ticket };
+        // SAFETY: reserved; above the tail.
+        unsafe { self.ring.at(self.producer.at).cast::<Header>().write(header) };
+        let tail = &self.entry().tail.0;
+        self.producer.publish(Header::size(payload as u32), tail);
+    }
+
+    /// Appends an event with a payload given as a value.
+    #[inline(always)]
+    pub fn append<T: Copy>(&mut self, kind: EventKind, flags: u8, call: u16, ticket: u64, payload: &T) {
+        if let Some(place) = self.reserve(size_of::<T>()) {
+            // SAFETY: reserved; 16-byte aligned.
+            unsafe { place.cast::<T>().write(*payload) };
+            self.publish(kind, flags, call, ticket, size_of::<T>());
+        }
+    }
+
+    /// Waits for the standby to free room, at most the lag timeout; then the standby is dropped.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, bytes: usize) -> bool {
+        if self.calls() != Mode::Record {
+            return false;
+        }
+        if self.extend(bytes) {
+            return true;
+        }
+        let start = raw::now_ns();
+        let mut pause_ns = 20_000;
+        loop {
+            if self.calls() != Mode::Record {
+                return false;
+            }
+            if self.extend(bytes) {
+                return true;
+            }
+            let waited = raw::now_ns() - start;
+            if waited > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed) {
+                drop_standby(
+                    Cause::Behind,
+                    &[b"the standby did not free room in a ring within the lag timeout"],
+                );
+                return false;
+            }
+            if waited > 2_000_000 && !crate::standby_exists() {
+                drop_standby(Cause::StandbyLost, &[b"the standby's process is gone"]);
+                return false;
+            }
+            let pause = raw::Timespec::from_ns(pause_ns);
+            // SAFETY: the kernel reads one timespec.
+            unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+            pause_ns = (pause_ns * 2).min(1_000_000);
+        }
+    }
+
+    /// Moves the limit up, as far as the consumer and the next boundary allow. At a boundary the ring goes back to
+    /// its beginning if its standby keeps up: the memory in use then stays small and warm in the cache, while
+    /// the whole ring is there for a standby that falls behind.
+    fn extend(&mut self, bytes: usize) -> bool {
+        let head = self.entry().head.0.acquire();
+        let (bytes, step) = (bytes as u64, RING_STEP as u64);
+        let mut boundary = (self.producer.at / step + 1) * step;
+        if self.producer.at + bytes > boundary {
+            let lap = (self.producer.at / RING_BYTES as u64 + 1) * RING_BYTES as u64;
+            if self.producer.at - head <= RING_NEAR as u64 && lap - self.producer.at >= 2 * EVENT_ALIGN as u64
+            {
+                let distance = (lap - self.producer.at) as usize;
+                let word = Header::word(EventKind::Skip, 0, 0, (distance - EVENT_ALIGN) as u32);
+                self.ring.put(self.producer.at, word);
+                self.ring.put(self.producer.at + 8, NO_TICKET);
+                self.producer.publish(distance, &self.entry().tail.0);
+                let skipped = &self.entry().skipped;
+                skipped.store(skipped.load(Ordering::Relaxed) + distance as u64, Ordering::Relaxed);
+                boundary = self.producer.at + step;
+            } else {
+                boundary += step;
+            }
+        }
+        self.producer.limit = boundary.min(head + self.producer.window);
+        self.producer.fits(bytes as usize) && self.populate(bytes as usize)
+    }
+
+    /// Makes sure that the ring's memory is there before it is written: a file system that is full would kill
+    /// the guest at its first event otherwise.
+    fn populate(&mut self, bytes: usize) -> bool {
+        const PIECE: usize = 64 << 10;
+        const MADV_POPULATE_WRITE: u64 = 23;
+        const EFAULT: i64 = -14;
+        let start = self.producer.at as usize & (RING_BYTES - 1);
+        let end = (start + bytes).next_multiple_of(PIECE).min(RING_BYTES);
+        if end > self.populated {
+            let from = self.populated;
+            let base = self.ring.0 as u64;
+            // SAFETY: populates pages of our own shared mapping, or reports that it cannot.
+            let result = unsafe {
+                raw::call3(raw::nr::MADVISE, base + from as u64, (end - from) as u64, MADV_POPULATE_WRITE)
+            };
+            if result == EFAULT || result == raw::err::ENOMEM {
+                drop_standby(Cause::CannotReplay, &[b"no memory for a ring in the segment"]);
+                return false;
+            }
+            self.populated = end;
+        }
+        let known = self.producer.at + (self.populated - start.min(self.populated)) as u64;
+        if self.populated < RING_BYTES {
+            self.producer.limit = self.producer.limit.min(known);
+        }
+        self.producer.fits(bytes)
+    }
+
+    /// The next event, as a standby. Signals on the way are delivered to the guest here: the primary
+    /// delivered them at this very door.
+    #[inline]
+    pub fn next(&mut self) -> Next {
+        loop {
+            if !self.consumer.ready() && !self.wait_for_event() {
+                return Next::Live;
+            }
+            let place = self.ring.at(self.consumer.at);
+            // SAFETY: below the acquired tail, aligned.
+            let header = unsafe { place.cast::<Header>().read() };
+            self.open = Header::size(header.len);
+            self.last = self.consumer.at;
+            // SAFETY: the payload follows the header in the doubled mapping.
+            let event = Event { header, payload: unsafe { place.add(size_of::<Header>()) } };
+            if header.kind == EventKind::Signal as u8 {
+                signal::replay(self, event);
+            } else if header.kind == EventKind::Skip as u8 {
+                self.close();
+            } else {
+                return Next::Event(event);
+            }
+        }
+    }
+
+    /// Looks at the next event without waiting and without opening it.
+    pub fn peek(&mut self) -> Option<Header> {
+        loop {
+            if !self.consumer.ready() {
+                let tail = &self.entry().tail.0;
+                if !self.consumer.ready_after_refresh(tail) {
+                    return None;
+                }
+            }
+            // SAFETY: below the acquired tail, aligned.
+            let header = unsafe { self.ring.at(self.consumer.at).cast::<Header>().read() };
+            if header.kind != EventKind::Skip as u8 {
+                return Some(header);
+            }
+            self.open = Header::size(header.len);
+            self.close();
+        }
+    }
+
+    /// Takes the signal that is the next event, as a standby.
+    pub fn take_signal(&mut self) {
+        let place = self.ring.at(self.consumer.at);
+        // SAFETY: `peek` has seen it: below the acquired tail, aligned, the payload behind the header.
+        let event = unsafe {
+            Event { header: place.cast::<Header>().read(), payload: place.add(size_of::<Header>()) }
+        };
+        self.open = Header::size(event.header.len);
+        signal::replay(self, event);
+    }
+
+    /// Sleeps until there may be another event, or this copy is live.
+    pub fn wait_more(&mut self) {
+        self.wait_for_event();
+    }
+
+    /// Gives the open event back: it has been applied, and its clock advanced.
+    #[inline(always)]
+    pub fn close(&mut self) {
+        let bytes = core::mem::take(&mut self.open);
+        let head = &self.entry().head.0;
+        self.consumer.release(bytes, head);
+    }
+
+    /// Waits until an event is there (true) or this copy is live (false).
+    #[cold]
+    #[inline(never)]
+    fn wait_for_event(&mut self) -> bool {
+        // No spin: a standby that has caught up has no hurry, and looking pulls the line that the primary writes at
+        // every event. The poller rings when there is a batch.
+        let tail = &self.entry().tail.0;
+        loop {
+            let bell = self.bell.load(Ordering::Acquire);
+            self.parked.store(true, Ordering::SeqCst);
+            if self.consumer.ready_after_refresh(tail) {
+                self.parked.store(false, Ordering::Relaxed);
+                return true;
+            }
+            if state::LIVE.load(Ordering::Acquire) {
+                self.parked.store(false, Ordering::Relaxed);
+                crate::standby::promote::go_live(self);
+                return false;
+            }
+            raw::futex_wait(&self.bell, bell, 0);
+            self.parked.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The next event, which must be of this kind and call; anything else is a divergence.
+    #[inline]
+    pub fn expect(&mut self, kind: EventKind, call: u16) -> Next {
+        let next = self.next();
+        if let Next::Event(event) = &next
+            && (event.header.kind != kind as u8 || event.header.call != call)
+        {
+            crate::diverge(self, kind, call, event);
+        }
+        next
+    }
+
+    /// Counts an applied event for `status`.
+    #[inline(always)]
+    pub fn count(&self, class: usize) {
+        let counter = &self.entry().events[class];
+        // One writer: a plain add is enough.
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a ticket is one.
+#[inline(always)]
+pub const fn has_ticket(ticket: u64) -> bool {
+    ticket != NO_TICKET
+}

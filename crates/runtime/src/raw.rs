@@ -1,0 +1,257 @@
+//! System calls made by the runtime itself.
+//!
+//! # Safety
+//! They come from the runtime's own text, the one range that syscall user dispatch lets pass, so nothing
+//! here is ever logged or refused. Whoever calls [`call6`] signs for what the kernel will do.
+
+use core::arch::{asm, naked_asm};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Numbers and constants of the kernel's interface that the runtime uses itself.
+pub mod nr {
+    #![allow(missing_docs)]
+    pub const READ: u64 = 0;
+    pub const WRITE: u64 = 1;
+    pub const OPEN: u64 = 2;
+    pub const CLOSE: u64 = 3;
+    pub const FSTAT: u64 = 5;
+    pub const POLL: u64 = 7;
+    pub const LSEEK: u64 = 8;
+    pub const MMAP: u64 = 9;
+    pub const MPROTECT: u64 = 10;
+    pub const MUNMAP: u64 = 11;
+    pub const RT_SIGACTION: u64 = 13;
+    pub const RT_SIGPROCMASK: u64 = 14;
+    pub const RT_SIGRETURN: u64 = 15;
+    pub const IOCTL: u64 = 16;
+    pub const SCHED_YIELD: u64 = 24;
+    pub const MREMAP: u64 = 25;
+    pub const MADVISE: u64 = 28;
+    pub const NANOSLEEP: u64 = 35;
+    pub const GETPID: u64 = 39;
+    pub const SENDTO: u64 = 44;
+    pub const RECVFROM: u64 = 45;
+    pub const GETSOCKOPT: u64 = 55;
+    pub const CLONE: u64 = 56;
+    pub const EXIT: u64 = 60;
+    pub const KILL: u64 = 62;
+    pub const FCNTL: u64 = 72;
+    pub const GETCWD: u64 = 79;
+    pub const CHDIR: u64 = 80;
+    pub const GETPPID: u64 = 110;
+    pub const SIGALTSTACK: u64 = 131;
+    pub const PRCTL: u64 = 157;
+    pub const GETTID: u64 = 186;
+    pub const FUTEX: u64 = 202;
+    pub const SCHED_SETAFFINITY: u64 = 203;
+    pub const GETDENTS64: u64 = 217;
+    pub const CLOCK_GETTIME: u64 = 228;
+    pub const EXIT_GROUP: u64 = 231;
+    pub const EPOLL_CTL: u64 = 233;
+    pub const TGKILL: u64 = 234;
+    pub const FACCESSAT: u64 = 269;
+    pub const GET_ROBUST_LIST: u64 = 274;
+    pub const FALLOCATE: u64 = 285;
+    pub const PIDFD_OPEN: u64 = 434;
+}
+
+/// Negated errno values as the kernel returns them.
+pub mod err {
+    #![allow(missing_docs)]
+    pub const EPERM: i64 = -1;
+    pub const ENOENT: i64 = -2;
+    pub const ESRCH: i64 = -3;
+    pub const EINTR: i64 = -4;
+    pub const EAGAIN: i64 = -11;
+    pub const ENOMEM: i64 = -12;
+    pub const EBUSY: i64 = -16;
+    pub const EINVAL: i64 = -22;
+    pub const ENOSYS: i64 = -38;
+    pub const ETIMEDOUT: i64 = -110;
+}
+
+/// Whether a kernel result is an error.
+#[inline(always)]
+pub const fn failed(result: i64) -> bool {
+    result < 0 && result > -4096
+}
+
+/// One system call with six arguments.
+///
+/// # Safety
+/// The caller vouches for the arguments and for what the call does to this process.
+#[inline(always)]
+pub unsafe fn call6(nr: u64, a: [u64; 6]) -> i64 {
+    let result: i64;
+    // SAFETY: the syscall instruction clobbers rcx and r11 and nothing else; the rest is the caller's promise.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr as i64 => result, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+macro_rules! short_calls {
+    ($($name:ident($($arg:ident),*);)*) => { $(
+        /// A system call with fewer arguments; see [`call6`].
+        ///
+        /// # Safety
+        /// As for [`call6`].
+        #[inline(always)]
+        pub unsafe fn $name(nr: u64, $($arg: u64),*) -> i64 {
+            let mut all = [0u64; 6];
+            let given = [$($arg),*];
+            let mut i = 0;
+            while i < given.len() { all[i] = given[i]; i += 1; }
+            // SAFETY: the caller's promise is passed on.
+            unsafe { call6(nr, all) }
+        }
+    )* };
+}
+short_calls! { call1(a); call2(a, b); call3(a, b, c); call4(a, b, c, d); }
+
+/// A system call that may block, not entered when a signal has been queued for this thread.
+///
+/// Between a look for queued signals and the system call lies an instruction at which a signal would be
+/// slept through. The signal handler knows the window by its two labels and moves the thread to the exit.
+/// The kernel's own restart lands on the `syscall` instruction, inside the window, so a restarted call
+/// comes back as EINTR as well, and the door decides what the guest sees.
+///
+/// # Safety
+/// As for [`call6`]; `pending` must be readable.
+#[unsafe(naked)]
+pub unsafe extern "C" fn blocking(_nr: u64, _args: *const [u64; 6], _pending: *const AtomicU32) -> i64 {
+    naked_asm!(
+        // A cancellation unwinds from inside the system call: without these the unwinder stops here.
+        ".cfi_startproc",
+        "mov rax, rdi",
+        "mov rcx, rsi",
+        "mov r11, rdx",
+        "mov rdi, [rcx]",
+        "mov rsi, [rcx + 8]",
+        "mov rdx, [rcx + 16]",
+        "mov r10, [rcx + 24]",
+        "mov r8, [rcx + 32]",
+        "mov r9, [rcx + 40]",
+        ".globl us_window_start",
+        ".hidden us_window_start",
+        "us_window_start:",
+        "cmp dword ptr [r11], 0",
+        "jne us_window_exit",
+        "syscall",
+        ".globl us_window_end",
+        ".hidden us_window_end",
+        "us_window_end:",
+        // Not `ret`: coming out of the kernel the processor has lost track of its returns, and each costs a
+        // misprediction. rcx is free, the system call has destroyed it.
+        "pop rcx",
+        ".cfi_def_cfa_offset 0",
+        ".cfi_register rip, rcx",
+        "jmp rcx",
+        ".cfi_def_cfa_offset 8",
+        ".cfi_offset rip, -8",
+        ".globl us_window_exit",
+        ".hidden us_window_exit",
+        "us_window_exit:",
+        "mov rax, -4",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+unsafe extern "C" {
+    static us_window_start: u8;
+    static us_window_end: u8;
+    static us_window_exit: u8;
+}
+
+/// If `ip` lies where a queued signal would be slept through: the address to go on at instead.
+pub fn rewind(ip: u64) -> Option<u64> {
+    let (start, end, exit) =
+        (&raw const us_window_start, &raw const us_window_end, &raw const us_window_exit);
+    (ip >= start as u64 && ip < end as u64).then_some(exit as u64)
+}
+
+const FUTEX_WAIT: u64 = 0;
+const FUTEX_WAKE: u64 = 1;
+const FUTEX_PRIVATE: u64 = 128;
+
+/// A relative time for the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timespec {
+    /// Seconds.
+    pub sec: i64,
+    /// Nanoseconds, below a thousand million.
+    pub nsec: i64,
+}
+
+impl Timespec {
+    /// From nanoseconds.
+    pub const fn from_ns(ns: u64) -> Timespec {
+        Timespec { sec: (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as i64 }
+    }
+    /// To nanoseconds; what lies before the epoch reads as zero.
+    pub const fn ns(&self) -> u64 {
+        if self.sec < 0 {
+            0
+        } else {
+            (self.sec as u64).wrapping_mul(1_000_000_000).wrapping_add(self.nsec as u64)
+        }
+    }
+}
+
+/// Sleeps while `word` holds `value`, at most `timeout_ns` (0 = for ever). A word of this process only.
+pub fn futex_wait(word: &AtomicU32, value: u32, timeout_ns: u64) -> i64 {
+    wait(word, value, timeout_ns, FUTEX_PRIVATE)
+}
+
+/// As [`futex_wait`], on a word in the shared segment.
+pub fn futex_wait_shared(word: &AtomicU32, value: u32, timeout_ns: u64) -> i64 {
+    wait(word, value, timeout_ns, 0)
+}
+
+fn wait(word: &AtomicU32, value: u32, timeout_ns: u64, flags: u64) -> i64 {
+    let time = Timespec::from_ns(timeout_ns);
+    let time = if timeout_ns == 0 { core::ptr::null() } else { &raw const time };
+    // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
+    unsafe { call4(nr::FUTEX, word.as_ptr() as u64, FUTEX_WAIT | flags, value as u64, time as u64) }
+}
+
+/// Wakes up to `count` waiters of a word of this process.
+pub fn futex_wake(word: &AtomicU32, count: u32) {
+    // SAFETY: a wake touches no memory.
+    unsafe { call3(nr::FUTEX, word.as_ptr() as u64, FUTEX_WAKE | FUTEX_PRIVATE, count as u64) };
+}
+
+/// Wakes every waiter of a word in the shared segment.
+pub fn futex_wake_shared(word: &AtomicU32) {
+    // SAFETY: a wake touches no memory.
+    unsafe { call3(nr::FUTEX, word.as_ptr() as u64, FUTEX_WAKE, i32::MAX as u64) };
+}
+
+/// CLOCK_MONOTONIC, ns, by system call: for rare moments.
+pub fn now_ns() -> u64 {
+    let mut time = Timespec::default();
+    // SAFETY: the kernel writes one timespec.
+    unsafe { call2(nr::CLOCK_GETTIME, 1, &raw mut time as u64) };
+    time.ns()
+}
+
+/// This thread's kernel id.
+pub fn gettid() -> u32 {
+    // SAFETY: no arguments, no effect.
+    unsafe { call1(nr::GETTID, 0) as u32 }
+}
+
+/// Writes a message to standard error, for last words only.
+pub fn stderr(text: &[u8]) {
+    // SAFETY: the kernel reads `text`.
+    unsafe { call3(nr::WRITE, 2, text.as_ptr() as u64, text.len() as u64) };
+}
+
+/// Stores and wakes in one: for words that somebody sleeps on.
+pub fn set_and_wake(word: &AtomicU32, value: u32) {
+    word.store(value, Ordering::Release);
+    futex_wake(word, u32::MAX >> 1);
+}

@@ -1,0 +1,227 @@
+//! Signals as the kernel delivers them: into a queue, or, faults and the last resort, in place.
+//!
+//! # Safety
+//! Handlers run on the runtime's own stack, with every signal blocked; they touch the calling thread's block and
+//! atomics only.
+
+use super::doors::{kernel_mask, set_mask};
+use super::*;
+
+/// Ends the program by a signal's default action: the standby first, then this process by that signal.
+pub(super) fn end_by(signal: i32) -> ! {
+    process::leave(leaving::SIGNAL);
+    let default = Action::default();
+    let all = 0u64;
+    // SAFETY: back to the default action, unblocked, and sent to ourselves: the status is the one a parent expects.
+    unsafe {
+        call4(raw::nr::RT_SIGACTION, signal as u64, &raw const default as u64, 0, 8);
+        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const all as u64, 0, 8);
+        let pid = raw::call1(raw::nr::GETPID, 0) as u64;
+        raw::call3(raw::nr::TGKILL, pid, u64::from(raw::gettid()), signal as u64);
+        raw::call1(raw::nr::EXIT_GROUP, 128 + signal as u64);
+    }
+    crate::last_words(&[b"a fatal signal did not end the program"])
+}
+
+/// The runtime's handler for asynchronous signals.
+///
+/// # Safety
+/// Called by the kernel.
+pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, context: *mut Context) {
+    // SAFETY: the kernel's siginfo and context; the calling thread's own block, whose queue only this handler,
+    // which blocks every signal, writes to.
+    unsafe {
+        let Some(thread) = tls::current().as_mut() else {
+            if signal != SIGCANCEL {
+                orphan(signal);
+            }
+            return;
+        };
+        let context = &mut *context;
+        if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
+            let mut info = *info;
+            info.adopt();
+            thread.queue.push(&info);
+        }
+        thread.pending.store(1, Ordering::SeqCst);
+        if state::header().is_some() && state::role() == Role::Primary {
+            let entry = thread.entry();
+            entry.pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
+            entry.pending_signal.store(signal, Ordering::Release);
+        }
+        if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
+            context.regs[reg::RIP] = exit;
+            return;
+        }
+        if signal != SIGCANCEL
+            && disposition(signal).handler == SIG_DFL
+            && ENDING & bit(signal) != 0
+            && state::role() != Role::Standby
+        {
+            // Nobody's handler runs, so no door is needed: the program ends here and now.
+            end_by(signal);
+        }
+        if thread.calls() == Mode::Solo && thread.borrowed.load(Ordering::Relaxed) == 0 {
+            // No log, so no need for a door.
+            deliver_in_place(thread, context);
+        } else if !trap::is_runtime(context.regs[reg::RIP]) {
+            // The guest's own code: the supervisor is to see to it that this does not take long.
+            state::attention();
+        }
+    }
+}
+
+/// The supervisor has seen that a signal waits too long: its thread computes. No copy can find this instruction
+/// again, so the standby is given up and the signal delivered where it is due.
+///
+/// # Safety
+/// In the SIGSYS handler, with the kernel's own frame.
+pub unsafe fn nudged(context: &mut Context) {
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    if state::role() != Role::Primary || thread.borrowed.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    if thread.calls() == Mode::Replay {
+        // Promoted while it computes. With nothing left to apply it goes live here as well as at a door.
+        let computes = !trap::is_runtime(context.regs[reg::RIP]);
+        if !computes || !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
+            return;
+        }
+        crate::standby::promote::go_live(thread);
+        context.mask = kernel_mask(thread.mask);
+    }
+    thread.pending.store(1, Ordering::SeqCst);
+    if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
+        context.regs[reg::RIP] = exit;
+        return;
+    }
+    // SAFETY: the caller's frame.
+    unsafe { deliver_in_place(thread, context) };
+}
+
+/// Delivers what waits on top of the interrupted guest code. Inside the runtime it does nothing: a door is near.
+///
+/// # Safety
+/// In a signal handler, with the kernel's own frame.
+unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
+    if trap::is_runtime(context.regs[reg::RIP]) {
+        return;
+    }
+    let cancelled = cancel::is_due(thread);
+    if !cancelled && thread.queue.deliverable(thread.mask) == 0 {
+        if state::header().is_some() {
+            thread.entry().pending_signal.store(0, Ordering::Relaxed);
+        }
+        return;
+    }
+    if thread.calls() == Mode::Record {
+        let signal = thread.queue.waiting() & !thread.mask;
+        let number = if cancelled { SIGCANCEL as u32 } else { signal.trailing_zeros() + 1 };
+        let number = state::Decimal::new(u64::from(number));
+        let why: &[&[u8]] =
+            &[b"signal ", number.bytes(), b" was due in a thread that computes: it is delivered at once"];
+        crate::drop_standby(Cause::CannotReplay, why);
+    }
+    if state::header().is_some() {
+        thread.entry().pending_signal.store(0, Ordering::Relaxed);
+    }
+    if cancelled {
+        apply_mask(thread.mask);
+        cancel::end_thread();
+    }
+    thread.pending.store(0, Ordering::SeqCst);
+    while let Some(info) = thread.queue.take(thread.mask) {
+        let action = disposition(info.signal());
+        if action.handler <= SIG_IGN {
+            handle(thread, &info);
+            continue;
+        }
+        if action.flags & SA_RESETHAND != 0 {
+            DISPOSITIONS[info.signal() as usize].handler.store(SIG_DFL, Ordering::Release);
+        }
+        // SAFETY: the caller's frame.
+        unsafe { fault_in_place(thread, &action, info.signal(), &info, context) };
+    }
+}
+
+/// A signal that hit a thread before it had a block: ending ones end, the rest is sent on to the process.
+fn orphan(signal: i32) {
+    if disposition(signal).handler == SIG_DFL && ENDING & bit(signal) != 0 {
+        end_by(signal);
+    }
+    // SAFETY: to our own process; another thread will take it.
+    unsafe {
+        let pid = raw::call1(raw::nr::GETPID, 0) as u64;
+        raw::call2(raw::nr::KILL, pid, signal as u64);
+    }
+}
+
+/// The runtime's handler for faults: those of its own probing of guest memory, and the guest's.
+///
+/// # Safety
+/// Called by the kernel.
+pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context: *mut Context) {
+    // SAFETY: the kernel's siginfo and context of this thread.
+    unsafe {
+        let place = &mut *context;
+        if let Some(exit) = guest::fault_exit(place.regs[reg::RIP]) {
+            place.regs[reg::RIP] = exit;
+            return;
+        }
+        let code = (*info).0[1] as u32 as i32;
+        if code <= 0 {
+            // Sent by somebody: an ordinary signal.
+            if disposition(signal).handler > SIG_IGN {
+                on_signal(signal, info, context);
+                return;
+            }
+        }
+        let action = disposition(signal);
+        if action.handler > SIG_IGN
+            && let Some(thread) = tls::current().as_mut()
+        {
+            fault_in_place(thread, &action, signal, &*info, place);
+            return;
+        }
+        die_of_fault(signal);
+    }
+}
+
+/// A fault with a handler of the guest's: it repeats in every copy, so it is no event.
+///
+/// # Safety
+/// Called in the signal handler, with the kernel's own frame.
+unsafe fn fault_in_place(
+    thread: &mut Thread,
+    action: &Action,
+    signal: i32,
+    info: &Info,
+    context: &mut Context,
+) {
+    let before = thread.mask;
+    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
+    set_mask(thread, before | action.mask | own);
+    context.mask = before;
+    // SAFETY: the guest's handler with the kernel's own context, so that what it changes there takes effect.
+    unsafe { invoke(thread, action, signal, info, (&raw mut *context).cast()) };
+    set_mask(thread, context.mask);
+    context.mask = kernel_mask(thread.mask);
+}
+
+fn die_of_fault(signal: i32) {
+    if state::role() == Role::Primary
+        && let Some(header) = state::header()
+    {
+        // The core may take long to be written; the standby need not wait for that.
+        header.leaving.0.store(leaving::DYING, Ordering::SeqCst);
+        state::attention();
+    }
+    let default = Action::default();
+    // SAFETY: the instruction faults again, now with the default action. A sent signal is sent again.
+    unsafe {
+        call4(raw::nr::RT_SIGACTION, signal as u64, &raw const default as u64, 0, 8);
+        let pid = raw::call1(raw::nr::GETPID, 0) as u64;
+        raw::call3(raw::nr::TGKILL, pid, u64::from(raw::gettid()), signal as u64);
+    }
+}

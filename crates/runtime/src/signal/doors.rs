@@ -1,0 +1,318 @@
+//! The system calls about signals: masks, dispositions, stacks, and the calls that wait for one.
+
+use super::arrive::{on_fault, on_signal};
+use super::*;
+
+/// The mask that the kernel gets for a guest's mask: SIGSYS, faults and the two that cannot be blocked are
+/// left out. A standby's kernel mask blocks every asynchronous signal: it lives by the log.
+pub fn kernel_mask(guest: u64) -> u64 {
+    let open = bit(SIGSYS) | bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP);
+    if state::is_standby() { !open } else { guest & !open }
+}
+
+/// Sets the guest's mask of the calling thread, in shadow and, in a copy that acts, in the kernel.
+pub fn set_mask(thread: &mut Thread, mask: u64) {
+    let mask = mask & !(bit(SIGKILL) | bit(SIGSTOP));
+    thread.mask = mask;
+    apply_mask(mask);
+    if thread.queue.deliverable(mask) > 0 {
+        thread.pending.store(1, Ordering::SeqCst);
+    }
+}
+
+/// Puts a guest's mask into the kernel.
+pub fn apply_mask(mask: u64) {
+    let kernel = kernel_mask(mask);
+    // SAFETY: the mask of the calling thread.
+    unsafe { call4(raw::nr::RT_SIGPROCMASK, 2, &raw const kernel as u64, 0, 8) };
+}
+
+/// rt_sigprocmask: the guest's mask is the shadow; both copies compute it. Where something is unblocked, what
+/// waited is delivered before the return, and the log says how many that were.
+pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
+    let [how, set, old, size, ..] = call.args;
+    if size != 8 {
+        return err::EINVAL;
+    }
+    let before = thread.mask;
+    let mut after = before;
+    if set != 0 {
+        let Some(given) = guest::load::<u64>(set) else { return -14 };
+        after = match how as u32 {
+            0 => before | given,
+            1 => before & !given,
+            2 => given,
+            _ => return err::EINVAL,
+        };
+    }
+    if old != 0 && !guest::store(old, &before) {
+        return -14;
+    }
+    if after != before {
+        set_mask(thread, after);
+    }
+    if before & !thread.mask != 0 {
+        unblocked(thread);
+    }
+    0
+}
+
+/// Delivers what a changed mask has set free.
+fn unblocked(thread: &mut Thread) {
+    if thread.making {
+        // glibc blocks everything around a thread's creation. The primary makes the thread between two events
+        // and the standby behind both: what waited is delivered at the next door instead.
+        return;
+    }
+    let nothing = ReturnHead::default();
+    let call = raw::nr::RT_SIGPROCMASK as u16;
+    loop {
+        match thread.calls() {
+            Mode::Solo => {
+                if thread.pending.load(Ordering::Relaxed) != 0 {
+                    deliver(thread);
+                }
+                return;
+            }
+            Mode::Record => {
+                let signals = thread.queue.deliverable(thread.mask).min(15) as u8;
+                let plan = Plan { signals, restart: false };
+                thread.append(EventKind::Call, plan.flags(), call, NO_TICKET, &nothing);
+                plan.carry_out(thread);
+                return;
+            }
+            Mode::Replay => match thread.expect(EventKind::Call, call) {
+                Next::Live => continue,
+                Next::Event(event) => {
+                    thread.close();
+                    Plan::replay(thread, event.header.flags);
+                    return;
+                }
+            },
+        }
+    }
+}
+
+/// rt_sigaction: the guest's disposition is kept here; the kernel gets the runtime's handler.
+pub fn action(_thread: &mut Thread, call: &Call) -> i64 {
+    let [signal, new, old, size, ..] = call.args;
+    let signal = signal as u32 as i32;
+    if size != 8 || signal < 1 || signal as usize >= SIGNALS {
+        return err::EINVAL;
+    }
+    let mut before = disposition(signal);
+    if new != 0 {
+        if signal == SIGKILL || signal == SIGSTOP {
+            return err::EINVAL;
+        }
+        let mut given = [0u64; 4];
+        if !guest::read(given.as_mut_ptr().cast(), new, 32) {
+            return -14;
+        }
+        let [handler, flags, restorer, mask] = given;
+        let place = &DISPOSITIONS[signal as usize];
+        place.flags.store(flags, Ordering::Relaxed);
+        place.mask.store(mask, Ordering::Relaxed);
+        place.handler.store(handler, Ordering::Release);
+        if handler == SIG_IGN && state::is_standby() {
+            pending::forget(signal);
+        }
+        install(signal, Action { handler, flags, restorer, mask });
+    }
+    before.restorer = 0;
+    let shown = [before.handler, before.flags, before.restorer, before.mask];
+    if old != 0 && !guest::store(old, &shown) { -14 } else { 0 }
+}
+
+/// Puts what belongs into the kernel for a guest's disposition.
+fn install(signal: i32, action: Action) {
+    const SA_NOCLDSTOP: u64 = 1;
+    const SA_NOCLDWAIT: u64 = 2;
+    let ours = |handler: u64, extra: u64| Action {
+        handler,
+        flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | extra,
+        restorer: gate::restorer as *const () as u64,
+        mask: !0,
+    };
+    let child = action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT);
+    let kernel = match signal {
+        SIGSYS => return,
+        // Always ours: it says that a thread is to look whether it has been cancelled.
+        SIGCANCEL => ours(on_signal as *const () as u64, 0),
+        SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGTRAP => {
+            // The handler itself may fault while it probes guest memory, so it does not defer its own signal.
+            Action { mask: 0, ..ours(on_fault as *const () as u64, SA_NODEFER) }
+        }
+        _ if action.handler == SIG_IGN => Action { handler: SIG_IGN, flags: child, ..Action::default() },
+        _ if action.handler == SIG_DFL && ENDING & bit(signal) == 0 => {
+            Action { handler: SIG_DFL, flags: child, ..Action::default() }
+        }
+        _ => ours(on_signal as *const () as u64, child),
+    };
+    // SAFETY: the runtime's handlers and restorer.
+    unsafe { call4(raw::nr::RT_SIGACTION, signal as u64, &raw const kernel as u64, 0, 8) };
+}
+
+/// Takes the signals over. In the constructor, before the standby is made.
+pub fn take_over() {
+    for signal in 1..SIGNALS as i32 {
+        let mut kernel = [0u64; 4];
+        // SAFETY: asks for the disposition that the program was started with.
+        unsafe { call4(raw::nr::RT_SIGACTION, signal as u64, 0, kernel.as_mut_ptr() as u64, 8) };
+        if kernel[0] == SIG_IGN {
+            DISPOSITIONS[signal as usize].handler.store(SIG_IGN, Ordering::Relaxed);
+        }
+        let given = disposition(signal);
+        let fault = matches!(signal, SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGTRAP);
+        if fault || signal == SIGCANCEL || (given.handler == SIG_DFL && ENDING & bit(signal) != 0) {
+            install(signal, given);
+        }
+    }
+    let trap = Action {
+        handler: on_sigsys as *const () as u64,
+        flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
+        restorer: gate::restorer as *const () as u64,
+        mask: 0,
+    };
+    // SAFETY: the runtime's handler and restorer.
+    unsafe { call4(raw::nr::RT_SIGACTION, SIGSYS as u64, &raw const trap as u64, 0, 8) };
+}
+
+/// sigaltstack: the kernel keeps the runtime's; the guest's is a shadow, used when a handler asks for it.
+pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
+    const SS_ONSTACK: u64 = 1;
+    const SS_DISABLE: u64 = 2;
+    let [new, old, ..] = call.args;
+    let mut shown = thread.alt_stack;
+    if thread.on_alt_stack {
+        shown[1] = SS_ONSTACK;
+    }
+    if new != 0 {
+        let mut given = [0u64; 3];
+        if !guest::read(given.as_mut_ptr().cast(), new, 24) {
+            return -14;
+        }
+        if thread.on_alt_stack {
+            return err::EPERM;
+        }
+        given[1] &= 0xffff_ffff;
+        thread.alt_stack =
+            if given[1] & SS_DISABLE != 0 { [0, SS_DISABLE, 0] } else { [given[0], 0, given[2]] };
+    }
+    if old != 0 && !guest::store(old, &shown) { -14 } else { 0 }
+}
+
+/// Bytes of the runtime's own signal stack of a thread: the kernel's frame with the widest vector registers,
+/// twice, the handlers above, and the guest's where they are run in place. Memory is used when it is touched.
+const STACK_BYTES: u64 = 256 << 10;
+static STACKS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
+
+/// Gives the calling thread a signal stack of the runtime's own: coroutine stacks are tiny, and a stack
+/// that has overflowed has no room for a frame.
+pub fn set_stack(thread: &Thread) {
+    let place = &STACKS[thread.slot as usize];
+    if place.load(Ordering::Relaxed) == 0 {
+        // SAFETY: new memory.
+        let memory = unsafe { raw::call6(raw::nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]) };
+        if raw::failed(memory) {
+            return;
+        }
+        place.store(memory as u64, Ordering::Relaxed);
+    }
+    let stack = [place.load(Ordering::Relaxed), 0, STACK_BYTES];
+    // SAFETY: memory that lives as long as the process.
+    unsafe { raw::call2(raw::nr::SIGALTSTACK, &raw const stack as u64, 0) };
+}
+
+/// pause, rt_sigsuspend: waits until a handler has run.
+pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    const SIGSUSPEND: u64 = 130;
+    let before = thread.mask;
+    let during =
+        if call.nr == SIGSUSPEND { guest::load::<u64>(call.args[0]).unwrap_or(before) } else { before };
+    if call.nr == SIGSUSPEND {
+        set_mask(thread, during);
+    }
+    // With the mask set, the wait is a pause: the window between the two is closed by the queue.
+    let pause = Call { nr: 34, args: [0; 6], caller: call.caller };
+    let result = recorded::recorded(thread, row, &pause);
+    set_mask(thread, before);
+    if thread.pending.load(Ordering::Relaxed) != 0 {
+        deliver(thread);
+    }
+    result
+}
+
+/// rt_sigpending: what the kernel holds, and what the runtime has queued.
+pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let add = |thread: &mut Thread, call: &Call, _: i64| {
+        if let Some(set) = guest::load::<u64>(call.args[0]) {
+            guest::store(call.args[0], &(set | thread.queue.waiting() & thread.mask));
+        }
+        0
+    };
+    recorded::recorded_with(thread, row, call, add, |_, _, _| ())
+}
+
+/// rt_sigtimedwait: takes a waiting signal. What the runtime has queued comes first.
+pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let place = call.args[1];
+    loop {
+        let before = Before::new(row, &call.args);
+        match thread.calls() {
+            Mode::Solo => {
+                let result = take_or_wait(thread, row, call);
+                if !solo_restart(thread, row, result) {
+                    return result;
+                }
+            }
+            Mode::Record => {
+                recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
+                let result = take_or_wait(thread, row, call);
+                let plan = plan(thread, row, result);
+                let head = ReturnHead { result, identity: 0 };
+                recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
+                if !plan.carry_out(thread) {
+                    return result;
+                }
+            }
+            Mode::Replay => {
+                if !recorded::take_begin(thread, row, &spans::arguments(row, call, thread.verify)) {
+                    continue;
+                }
+                let Some((head, flags)) = recorded::take_outputs(thread, row, call, &before, |_, _| ())
+                else {
+                    continue;
+                };
+                if head.result > 0 {
+                    let known = if place == 0 { None } else { guest::load::<Info>(place) };
+                    let mut info = known.unwrap_or_default();
+                    info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;
+                    let ticket = thread.ticket;
+                    consumed(thread, &info, known.is_some(), ticket);
+                }
+                if !Plan::replay(thread, flags) {
+                    return head.result;
+                }
+            }
+        }
+    }
+}
+
+fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> i64 {
+    let place = call.args[1];
+    if let Some(set) = guest::load::<u64>(call.args[0])
+        && let Some(info) = thread.queue.take(!set)
+    {
+        return if place == 0 || guest::store(place, &info) { i64::from(info.signal()) } else { -14 };
+    }
+    let result = recorded::execute(thread, row, call.nr, &call.args);
+    if result > 0
+        && place != 0
+        && let Some(mut info) = guest::load::<Info>(place)
+        && info.adopt()
+    {
+        guest::store(place, &info);
+    }
+    result
+}

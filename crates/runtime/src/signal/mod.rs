@@ -1,0 +1,540 @@
+//! Guest signals: queued when they arrive, delivered at the thread's next door, as an event.
+//!
+//! A handler may read and change anything, so it must run at a point that every copy can find again. The
+//! runtime's own handler stands in the kernel for every signal that the guest handles or that would end
+//! it; asynchronous ones are put into the thread's queue, and a door delivers them. Faults of the guest's
+//! own making are delivered in place: they repeat.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
+use us_abi::{Cause, THREADS_MAX, leaving};
+use us_calls::{Class, Row};
+
+use crate::clock::{self, KERNEL};
+use crate::door::{cancel, pending, process, timer};
+use crate::log::{Event, Next, has_ticket};
+use crate::raw::{self, call4, err};
+use crate::state::{self, Role};
+use crate::sys::gate::{self, Call};
+use crate::sys::spans::{self, Before};
+use crate::sys::trap::{self, Context, on_sigsys, reg};
+use crate::sys::{guest, recorded};
+use crate::thread::{Mode, Thread};
+use crate::tls;
+
+mod arrive;
+mod doors;
+
+use arrive::end_by;
+pub use arrive::nudged;
+pub use doors::*;
+
+const SIGNALS: usize = 65;
+const SIGILL: i32 = 4;
+const SIGTRAP: i32 = 5;
+const SIGBUS: i32 = 7;
+const SIGFPE: i32 = 8;
+const SIGKILL: i32 = 9;
+const SIGSEGV: i32 = 11;
+const SIGSTOP: i32 = 19;
+const SIGSYS: i32 = 31;
+/// What the C library cancels threads with.
+const SIGCANCEL: i32 = 32;
+
+const SIG_DFL: u64 = 0;
+const SIG_IGN: u64 = 1;
+const SA_SIGINFO: u64 = 4;
+const SA_RESTORER: u64 = 0x0400_0000;
+const SA_ONSTACK: u64 = 0x0800_0000;
+const SA_RESTART: u64 = 0x1000_0000;
+const SA_NODEFER: u64 = 0x4000_0000;
+const SA_RESETHAND: u64 = 0x8000_0000;
+
+/// Signals whose default action ends a process and that somebody outside sends: caught, so that a plain
+/// `kill` ends the program instead of promoting its standby.
+const ENDING: u64 = bit(1)
+    | bit(2)
+    | bit(3)
+    | bit(10)
+    | bit(12)
+    | bit(13)
+    | bit(14)
+    | bit(15)
+    | bit(16)
+    | bit(24)
+    | bit(25)
+    | bit(26)
+    | bit(27)
+    | bit(29)
+    | bit(30);
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Action {
+    handler: u64,
+    flags: u64,
+    restorer: u64,
+    mask: u64,
+}
+
+/// The guest's dispositions. Written under the kernel's own ordering: by the door, at the call's turn.
+struct Disposition {
+    handler: AtomicU64,
+    flags: AtomicU64,
+    mask: AtomicU64,
+}
+
+static DISPOSITIONS: [Disposition; SIGNALS] =
+    [const { Disposition { handler: AtomicU64::new(0), flags: AtomicU64::new(0), mask: AtomicU64::new(0) } };
+        SIGNALS];
+
+fn disposition(signal: i32) -> Action {
+    let place = &DISPOSITIONS[signal as usize % SIGNALS];
+    Action {
+        handler: place.handler.load(Ordering::Acquire),
+        flags: place.flags.load(Ordering::Relaxed),
+        restorer: 0,
+        mask: place.mask.load(Ordering::Relaxed),
+    }
+}
+
+/// The kernel's siginfo.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Info(pub [u64; 16]);
+
+impl Info {
+    /// The signal's number.
+    pub fn signal(&self) -> i32 {
+        self.0[0] as u32 as i32
+    }
+
+    /// `si_code`: who sent it.
+    pub fn code(&self) -> i32 {
+        self.0[1] as u32 as i32
+    }
+
+    /// Puts the group's numbers in place of this process's own. True if there were any.
+    pub fn adopt(&mut self) -> bool {
+        const SI_USER: i32 = 0;
+        const SI_QUEUE: i32 = -1;
+        const SI_TIMER: i32 = -2;
+        const SI_TKILL: i32 = -6;
+        let number = self.0[2] as u32;
+        let ours = match self.code() {
+            SI_TIMER => timer::to_guest(number),
+            SI_USER | SI_QUEUE | SI_TKILL if number == state::REAL_PID.load(Ordering::Relaxed) => {
+                state::GUEST_PID.load(Ordering::Relaxed)
+            }
+            _ => number,
+        };
+        self.0[2] = self.0[2] >> 32 << 32 | u64::from(ours);
+        ours != number
+    }
+}
+
+const QUEUED_MAX: usize = 32;
+
+/// Signals that wait for their thread's next door: a ring written by the handler, which runs with every
+/// signal blocked, and read by the thread itself.
+pub struct Queue {
+    infos: [Info; QUEUED_MAX],
+    head: AtomicU32,
+    tail: AtomicU32,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub const fn new() -> Queue {
+        Queue { infos: [Info([0; 16]); QUEUED_MAX], head: AtomicU32::new(0), tail: AtomicU32::new(0) }
+    }
+
+    /// Adds a signal. A standard signal that waits already is one signal, as in the kernel.
+    fn push(&mut self, info: &Info) {
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
+        let waiting = (head..tail).any(|at| self.infos[at as usize % QUEUED_MAX].signal() == info.signal());
+        if (waiting && info.signal() < 32) || tail.wrapping_sub(head) as usize == QUEUED_MAX {
+            return;
+        }
+        self.infos[tail as usize % QUEUED_MAX] = *info;
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Takes the first signal that `mask` does not block.
+    fn take(&mut self, mask: u64) -> Option<Info> {
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
+        for at in head..tail {
+            let info = self.infos[at as usize % QUEUED_MAX];
+            if mask & bit(info.signal()) != 0 {
+                continue;
+            }
+            // Close the gap: those before it move up by one.
+            for back in (head..at).rev() {
+                self.infos[(back as usize + 1) % QUEUED_MAX] = self.infos[back as usize % QUEUED_MAX];
+            }
+            self.head.store(head.wrapping_add(1), Ordering::Release);
+            return Some(info);
+        }
+        None
+    }
+
+    /// The signals that wait, as a set.
+    fn waiting(&self) -> u64 {
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
+        (head..tail).fold(0, |set, at| set | bit(self.infos[at as usize % QUEUED_MAX].signal()))
+    }
+
+    fn deliverable(&self, mask: u64) -> u32 {
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
+        (head..tail).filter(|at| mask & bit(self.infos[*at as usize % QUEUED_MAX].signal()) == 0).count()
+            as u32
+    }
+
+    fn restarts(&self, mask: u64) -> bool {
+        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
+        (head..tail)
+            .map(|at| self.infos[at as usize % QUEUED_MAX].signal())
+            .filter(|signal| mask & bit(*signal) == 0)
+            .all(|signal| disposition(signal).flags & SA_RESTART != 0)
+    }
+}
+
+/// What follows an interrupted call: how many signals are delivered at this door, and whether the call is
+/// made again. Decided by the primary before it publishes the `Return`, and carried in its flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    signals: u8,
+    restart: bool,
+}
+
+const FLAG_RESTART: u8 = 4;
+
+impl Plan {
+    const NOTHING: Plan = Plan { signals: 0, restart: false };
+
+    /// For the flags of the `Return`.
+    pub const fn flags(self) -> u8 {
+        self.signals << 4 | if self.restart { FLAG_RESTART } else { 0 }
+    }
+
+    /// Delivers the signals, as a primary. True if the call is to be made again.
+    pub fn carry_out(self, thread: &mut Thread) -> bool {
+        for _ in 0..self.signals {
+            deliver_cancellation(thread);
+            deliver_one(thread);
+        }
+        self.restart
+    }
+
+    /// Takes the signals that follow a `Return`, as a standby. True if the call is to be made again.
+    #[inline]
+    pub fn replay(thread: &mut Thread, flags: u8) -> bool {
+        for _ in 0..flags >> 4 {
+            replay_next(thread);
+        }
+        flags & FLAG_RESTART != 0
+    }
+}
+
+/// Whether the kernel would make this call again after a handler with SA_RESTART.
+fn restartable(row: &Row) -> bool {
+    !matches!(row.class, Class::Poll | Class::Signal | Class::Time)
+}
+
+/// Decides what follows a call. The kernel would deliver on the way out of any call, whatever its result: a
+/// `raise` returns after its handler has run.
+#[inline(always)]
+pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
+    if thread.pending.load(Ordering::Relaxed) == 0 {
+        return Plan::NOTHING;
+    }
+    interrupted(thread, row, result)
+}
+
+#[cold]
+fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
+    let broken = result == err::EINTR;
+    // A call that has taken something is not cancelled: what it took would be lost.
+    let cancelled = broken && cancel::is_due(thread);
+    let signals = (thread.queue.deliverable(thread.mask) + u32::from(cancelled)).min(15) as u8;
+    if signals == 0 {
+        // Everything that waits is blocked by the guest's mask: nobody must notice the interruption.
+        thread.pending.store(0, Ordering::Release);
+        return Plan { signals: 0, restart: broken };
+    }
+    Plan { signals, restart: broken && restartable(row) && thread.queue.restarts(thread.mask) }
+}
+
+/// The mask that a call puts in force while it waits (ppoll, pselect, epoll_pwait), as the guest's.
+fn waiting_mask(call: &Call) -> Option<u64> {
+    const PSELECT6: u64 = 270;
+    const PPOLL: u64 = 271;
+    const EPOLL_PWAIT: u64 = 281;
+    const EPOLL_PWAIT2: u64 = 441;
+    let at = match call.nr {
+        PPOLL => call.args[3],
+        EPOLL_PWAIT | EPOLL_PWAIT2 => call.args[4],
+        PSELECT6 if call.args[5] != 0 => guest::load::<u64>(call.args[5])?,
+        _ => 0,
+    };
+    if at == 0 { None } else { guest::load::<u64>(at) }
+}
+
+/// Puts a call's own mask in force, in shadow: the kernel gets it with the call. Returns the mask to restore.
+#[inline(always)]
+pub fn begin_waiting(thread: &mut Thread, row: &Row, call: &Call) -> Option<u64> {
+    if row.class != Class::Poll {
+        return None;
+    }
+    let mask = waiting_mask(call)?;
+    let before = core::mem::replace(&mut thread.mask, mask);
+    if thread.queue.deliverable(mask) > 0 {
+        thread.pending.store(1, Ordering::SeqCst);
+    }
+    Some(before)
+}
+
+/// Restores the guest's mask after the call and its handlers.
+#[inline(always)]
+pub fn end_waiting(thread: &mut Thread, before: Option<u64>) {
+    if let Some(mask) = before {
+        set_mask(thread, mask);
+    }
+}
+
+/// After a call without a log: delivers, and tells whether the call is to be made again.
+#[inline(always)]
+pub fn solo_restart(thread: &mut Thread, row: &Row, result: i64) -> bool {
+    let plan = plan(thread, row, result);
+    plan.carry_out(thread)
+}
+
+/// Delivers everything that waits and is not blocked, as a copy whose effects are real. At a door.
+#[cold]
+#[inline(never)]
+pub fn deliver(thread: &mut Thread) {
+    if state::is_standby() {
+        return;
+    }
+    thread.pending.store(0, Ordering::SeqCst);
+    while deliver_one(thread) {}
+}
+
+/// Whether a call's door has something to deliver before the call.
+#[inline(always)]
+pub fn is_due(thread: &Thread) -> bool {
+    thread.pending.load(Ordering::Relaxed) | thread.cancel.load(Ordering::Relaxed) != 0
+}
+
+/// Delivers at the door of a call that may be a cancellation point.
+#[cold]
+#[inline(never)]
+pub fn deliver_at_call(thread: &mut Thread) {
+    deliver_cancellation(thread);
+    if thread.pending.load(Ordering::Relaxed) != 0 {
+        deliver(thread);
+    }
+}
+
+/// Ends this thread if it is to be cancelled here; the log says so.
+fn deliver_cancellation(thread: &mut Thread) {
+    if cancel::is_due(thread) && !state::is_standby() {
+        log_cancellation(thread);
+    }
+}
+
+/// A door that is a cancellation point in itself and has no event of its own.
+pub fn cancellation_point(thread: &mut Thread) {
+    if thread.cancel.load(Ordering::Relaxed) != 0 && cancel::is_enabled() && !state::is_standby() {
+        log_cancellation(thread);
+    }
+}
+
+fn log_cancellation(thread: &mut Thread) -> ! {
+    if thread.calls() == Mode::Record {
+        let mut info = Info::default();
+        info.0[0] = SIGCANCEL as u64;
+        thread.append(EventKind::Signal, 0, SIGCANCEL as u16, NO_TICKET, &info);
+    }
+    cancel::end_thread();
+}
+
+/// A thread that goes live finds the request that reached it before.
+pub fn notice_cancellation(thread: &Thread) {
+    // Pairs with the fence in `cancel::ask`: either that side sees us live, or we see its request.
+    fence(Ordering::SeqCst);
+    if thread.cancel.load(Ordering::Relaxed) != 0 {
+        thread.pending.store(1, Ordering::SeqCst);
+    }
+}
+
+/// A block gets another thread: nothing waits for that one.
+pub fn reset(thread: &mut Thread) {
+    thread.queue = Queue::new();
+    thread.cancel.store(0, Ordering::Relaxed);
+    thread.pending.store(0, Ordering::Relaxed);
+}
+
+fn deliver_one(thread: &mut Thread) -> bool {
+    thread.pending.store(0, Ordering::SeqCst);
+    let Some(info) = thread.queue.take(thread.mask) else { return false };
+    if thread.queue.deliverable(thread.mask) > 0 {
+        thread.pending.store(1, Ordering::SeqCst);
+    }
+    if state::header().is_some() {
+        thread.entry().pending_signal.store(0, Ordering::Relaxed);
+    }
+    if thread.calls() == Mode::Record {
+        // What its sender did before is applied before: a delivery acquires.
+        let ticket = recorded::kernel_ticket();
+        thread.append(EventKind::Signal, 0, info.signal() as u16, ticket, &info);
+    }
+    handle(thread, &info);
+    true
+}
+
+/// Runs the guest's handler for a logged signal, as a standby, and gives the event back first: the handler's
+/// own events follow it in the ring.
+pub fn replay(thread: &mut Thread, event: Event) {
+    let mut info = Info([0; 16]);
+    for (word, bytes) in info.0.iter_mut().zip(event.payload().chunks_exact(8)) {
+        *word = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    }
+    let ticket = event.header.ticket;
+    if has_ticket(ticket) {
+        clock::wait(thread, &KERNEL.0, ticket);
+        clock::advance(&KERNEL.0, ticket + 1);
+        thread.ticket = ticket;
+    }
+    thread.close();
+    thread.count(8);
+    if info.signal() == SIGCANCEL && !has_ticket(ticket) {
+        cancel::end_thread();
+    }
+    consumed(thread, &info, true, ticket);
+    handle(thread, &info);
+}
+
+/// A signal has been taken, in a standby: it must not come again at a promotion.
+pub fn consumed(thread: &Thread, info: &Info, exact: bool, ticket: u64) {
+    pending::taken(thread.slot, info, exact, ticket);
+    timer::fired(info, ticket);
+}
+
+/// Whether a signal that is sent now would wait, or run a handler, rather than be thrown away.
+pub fn waits(signal: i32) -> bool {
+    const THROWN_AWAY: u64 = bit(17) | bit(18) | bit(23) | bit(28);
+    const STOPPING: u64 = bit(SIGSTOP) | bit(20) | bit(21) | bit(22);
+    if signal < 1 || signal as usize >= SIGNALS || signal == SIGKILL {
+        return false;
+    }
+    match disposition(signal).handler {
+        SIG_IGN => false,
+        SIG_DFL => (THROWN_AWAY | STOPPING) & bit(signal) == 0,
+        _ => true,
+    }
+}
+
+fn replay_next(thread: &mut Thread) {
+    // `next` delivers signals on its way to the next event; only one has to be taken here.
+    loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Signal as u8 => {
+                thread.take_signal();
+                return;
+            }
+            Some(_) => crate::report_divergence(thread, &[b"a signal was announced and is not in the log"]),
+            None if state::LIVE.load(Ordering::Acquire) => {
+                // Announced, and lost with the primary before it was logged: if it was the guest's own, the promotion
+                // has raised it again.
+                crate::standby::promote::go_live(thread);
+                return deliver(thread);
+            }
+            None => thread.wait_more(),
+        }
+    }
+}
+
+/// Calls the guest's handler as the kernel would.
+fn handle(thread: &mut Thread, info: &Info) {
+    let signal = info.signal();
+    let action = disposition(signal);
+    match action.handler {
+        SIG_IGN => return,
+        SIG_DFL => {
+            if ENDING & bit(signal) != 0 && !state::is_standby() {
+                end_by(signal);
+            }
+            return;
+        }
+        _ => {}
+    }
+    if action.flags & SA_RESETHAND != 0 {
+        DISPOSITIONS[signal as usize].handler.store(SIG_DFL, Ordering::Release);
+    }
+    let before = thread.mask;
+    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
+    set_mask(thread, before | action.mask | own);
+    let mut context = [0u64; 128];
+    context[37] = before;
+    // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
+    unsafe { invoke(thread, &action, signal, info, context.as_mut_ptr()) };
+    // A handler may have changed the mask that its return restores.
+    set_mask(thread, context[37]);
+}
+
+/// # Safety
+/// `action` is the guest's.
+unsafe fn invoke(thread: &mut Thread, action: &Action, signal: i32, info: &Info, context: *mut u64) {
+    let [address, flags, bytes] = thread.alt_stack;
+    let switch = action.flags & SA_ONSTACK != 0 && flags == 0 && bytes > 0 && !thread.on_alt_stack;
+    let info = if action.flags & SA_SIGINFO != 0 { &raw const *info } else { core::ptr::null() };
+    if !switch {
+        // SAFETY: the C ABI of a handler. Not "C-unwind": a handler that ends its thread unwinds through these frames,
+        // which have nothing to clean up, and the compiler would put an abort in its way.
+        let handler: extern "C" fn(i32, *const Info, *mut u64) =
+            unsafe { core::mem::transmute(action.handler) };
+        thread.shared_with_guest();
+        handler(signal, info, context);
+        thread.shared_with_guest();
+        return;
+    }
+    thread.on_alt_stack = true;
+    thread.shared_with_guest();
+    // SAFETY: the guest's own stack, unused until now.
+    unsafe { gate_on_stack(signal, info, context, action.handler, (address + bytes) & !15) };
+    thread.shared_with_guest();
+    thread.on_alt_stack = false;
+}
+
+/// Calls `handler(signal, info, context)` on another stack.
+#[unsafe(naked)]
+unsafe extern "C" fn gate_on_stack(
+    _signal: i32,
+    _info: *const Info,
+    _context: *mut u64,
+    _handler: u64,
+    _top: u64,
+) {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, r8",
+        "call rcx",
+        "mov rsp, rbp",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}

@@ -1,0 +1,6 @@
+//! The standby's side that is not a door: its birth, the poller, the promotion.
+
+pub mod notice;
+pub mod poll;
+pub mod promote;
+pub mod settle;

@@ -1,0 +1,47 @@
+//! The death notice: a node of ours at the head of the thread's robust list.
+//!
+//! glibc has registered a list for each thread and keeps robust mutexes in it; the kernel walks it when the
+//! thread dies, before the address space is torn down, and writes FUTEX_OWNER_DIED into our word.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::slot;
+
+use crate::raw;
+use crate::thread::Thread;
+
+/// Registers the calling thread, whose effects are real from now on.
+pub fn register(thread: &Thread, tid: u32) {
+    let mut head = 0u64;
+    let mut len = 0u64;
+    // SAFETY: the kernel writes the list head's address and its size.
+    let result =
+        unsafe { raw::call3(raw::nr::GET_ROBUST_LIST, 0, &raw mut head as u64, &raw mut len as u64) };
+    if result != 0 || head == 0 {
+        return;
+    }
+    let entry = thread.entry();
+    let notice = &entry.notice;
+    let node = notice.next.as_ptr() as u64;
+    let first = head as *mut u64;
+    // SAFETY: glibc's list head: a link, then the distance from a node to its futex word. Only this thread
+    // changes its list. An insertion is two stores, the second of which makes it visible to the kernel.
+    unsafe {
+        let next = first.read_volatile();
+        if next != node {
+            notice.next.store(next, Ordering::Relaxed);
+            notice.word.store(tid, Ordering::Release);
+            if next != head {
+                // A robust mutex that is held already (at a promotion): its removal goes by its back link, which lies
+                // before its link. The lowest bit of a link marks priority inheritance.
+                ((next & !1) as *mut u64).sub(1).write(node);
+            }
+            first.write_volatile(node);
+        } else {
+            notice.word.store(tid, Ordering::Release);
+        }
+    }
+    entry.primary_tid.store(tid, Ordering::Relaxed);
+    entry.guest_tid.store(thread.guest_tid, Ordering::Relaxed);
+    entry.state.store(slot::RUNNING, Ordering::Release);
+}

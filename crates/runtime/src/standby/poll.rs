@@ -1,0 +1,78 @@
+//! The poller: one helper thread of a standby that libc knows nothing of.
+//!
+//! The primary never wakes a standby. The poller looks at the tails for the threads that sleep and rings
+//! their bells; in between it naps on the supervisor's command word, so that a promotion wakes it at once.
+//! It must nap: a reader that looks all the time pulls the line that the primary is about to write.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::{RING_NEAR, command};
+use us_ring::Position;
+
+use crate::raw;
+use crate::standby::promote;
+use crate::sys::gate;
+use crate::{state, thread};
+
+const STACK_BYTES: u64 = 64 << 10;
+/// Shortest nap while events come in, ns. Long enough for a batch, far shorter than it takes to fill a ring.
+const NAP_MIN_NS: u64 = 400_000;
+/// Nap while bytes come in faster than that, ns.
+const NAP_FLOOD_NS: u64 = 50_000;
+/// Longest nap of a standby with nothing to do, ns: below one per cent of a core.
+const NAP_MAX_NS: u64 = 10_000_000;
+
+/// Starts the poller. In a standby, before its guest code runs.
+pub fn start() -> bool {
+    const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS FILES SIGHAND THREAD SYSVSEM
+    // SAFETY: a new stack for a thread that runs only `main`, which uses no TLS.
+    unsafe {
+        let stack = raw::call6(raw::nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]);
+        !raw::failed(stack) && gate::spawn(CLONE, (stack as u64 + STACK_BYTES) as *mut u8, main, 0) > 0
+    }
+}
+
+extern "C" fn main(_: u64) {
+    let Some(header) = state::header() else { return };
+    let mut nap_ns = NAP_MIN_NS;
+    loop {
+        match header.command.0.load(Ordering::Acquire) {
+            command::PROMOTE => return promote::run(header),
+            // SAFETY: a standby has no effects of its own to finish.
+            command::END => unsafe {
+                raw::call1(raw::nr::EXIT_GROUP, 0);
+            },
+            _ => {}
+        }
+        nap_ns = match wake_sleepers() {
+            0 => (nap_ns + nap_ns / 2).min(NAP_MAX_NS),
+            // A flood: the ring would leave the cache before the next look.
+            lag if lag > RING_NEAR as u64 / 2 => NAP_FLOOD_NS,
+            _ => NAP_MIN_NS,
+        };
+        raw::futex_wait_shared(&header.command.0, command::FOLLOW, nap_ns);
+    }
+}
+
+/// Rings the bell of every thread that sleeps although its ring has an event. Returns how far the furthest of
+/// them is behind, bytes; 0 if there was none.
+pub fn wake_sleepers() -> u64 {
+    let mut woken = 0;
+    thread::for_each(|thread| {
+        if thread.parked.load(Ordering::Acquire) {
+            let entry = thread.entry();
+            let (tail, head) = (entry.tail.0.acquire(), entry.head.0.acquire());
+            if tail > head {
+                thread.parked.store(false, Ordering::Relaxed);
+                thread.ring_bell();
+                woken = woken.max(tail - head);
+            }
+        }
+    });
+    woken
+}
+
+/// Rings every bell.
+pub fn wake_all() {
+    thread::for_each(|thread| thread.ring_bell());
+}

@@ -1,0 +1,225 @@
+//! From standby to primary: drain, settle, go live.
+//!
+//! The primary is dead and fenced, so the rings are final. A thread that has applied everything waits; only
+//! when no ring of the group holds an unapplied event may anybody act, because such an event is something
+//! that has already happened. Then the calls that the primary had begun and not finished are settled, and
+//! every thread takes its place.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use us_abi::event::{EventKind, Header};
+use us_abi::{CLOCKS, Cause, EVENT_ALIGN, GroupState, NO_TICKET, RING_BYTES, SegmentHeader, slot};
+use us_ring::Position;
+
+use crate::clock::{self, KERNEL};
+use crate::raw::{self, Timespec};
+use crate::signal;
+use crate::standby::{notice, poll, settle};
+use crate::state::{self, Role};
+use crate::thread::{self, Mode, RingMemory, Thread};
+
+const PR_SET_PDEATHSIG: u64 = 1;
+const PR_SET_NAME: u64 = 15;
+
+/// The poller's last work.
+pub fn run(header: &SegmentHeader) {
+    drain(header);
+    header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
+    let (in_doubt, unsettled) = settle::all(header);
+    header.in_doubt.store(in_doubt, Ordering::Relaxed);
+    header.unsettled.store(unsettled, Ordering::Relaxed);
+    // Threads that were completed by settlement apply that first.
+    drain(header);
+    crate::door::epoll::rearm();
+    become_primary(header);
+    state::LIVE.store(true, Ordering::SeqCst);
+    poll::wake_all();
+    // A thread that was between its last look and its sleep hears the second bell.
+    let pause = Timespec::from_ns(200_000);
+    for _ in 0..5 {
+        // SAFETY: a short sleep.
+        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+        poll::wake_all();
+        call_to_life();
+    }
+}
+
+/// A thread that computes meets no door for a while, and blocks every signal until it is live: it is told.
+fn call_to_life() {
+    const SIGSYS: u64 = 31;
+    let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
+    thread::for_each(|thread| {
+        let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+        if tid != 0 && thread.calls() == Mode::Replay {
+            // SAFETY: a signal that the runtime handles, to a thread of this process.
+            unsafe { raw::call3(raw::nr::TGKILL, pid, u64::from(tid), SIGSYS) };
+        }
+    });
+}
+
+/// Unapplied bytes in all rings.
+fn lag(header: &SegmentHeader) -> u64 {
+    (0..header.slots.load(Ordering::Acquire))
+        .map(state::entry)
+        .map(|entry| entry.tail.0.acquire() - entry.head.0.acquire())
+        .sum()
+}
+
+/// Until every ring is applied. Where nothing moves, a ticket may be missing that the primary took and never
+/// published, or a thread that it made without having said so.
+fn drain(header: &SegmentHeader) {
+    let mut before = u64::MAX;
+    let mut still = 0u32;
+    loop {
+        let now = lag(header);
+        if now == 0 {
+            return;
+        }
+        still = if now == before { still + 1 } else { 0 };
+        before = now;
+        poll::wake_sleepers();
+        if still > 2 {
+            settle::creations(header);
+            close_gaps(header);
+        }
+        let pause = Timespec::from_ns(if still < 50 { 20_000 } else { 200_000 });
+        // SAFETY: a short sleep.
+        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+    }
+}
+
+/// Skips tickets that can never come: nobody has published anything lower for that clock.
+fn close_gaps(header: &SegmentHeader) {
+    thread::for_each(|thread| {
+        let awaited = thread.awaited.load(Ordering::Acquire);
+        // SAFETY: clocks are statics, or lie in guest objects that their waiter keeps alive.
+        let Some(clock) = (unsafe { awaited.as_ref() }) else { return };
+        let Some(number) = shared_number(clock) else { return };
+        let lowest = lowest_unapplied(header, number);
+        // Read after the scan: an older value could set the clock back behind an event just applied.
+        if let Some(to) = us_order::gap::skip_to(clock.load(Ordering::Acquire), lowest) {
+            clock::advance(clock, to);
+        }
+    });
+}
+
+/// A clock that several objects or threads share and that can therefore have a gap. The clock inside a mutex
+/// cannot: its ticket is published before the mutex is released.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    Kernel,
+    Hashed(u16),
+}
+
+fn shared_number(clock: &AtomicU64) -> Option<Shared> {
+    if core::ptr::eq(clock, &KERNEL.0) {
+        return Some(Shared::Kernel);
+    }
+    (0..CLOCKS as u16).find(|number| core::ptr::eq(clock, clock::hashed(*number))).map(Shared::Hashed)
+}
+
+/// The lowest ticket of a clock in any ring's unapplied events.
+fn lowest_unapplied(header: &SegmentHeader, which: Shared) -> Option<u64> {
+    let mut lowest = None;
+    for slot in 0..header.slots.load(Ordering::Acquire) {
+        let entry = state::entry(slot);
+        let ring = RingMemory((us_abi::RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
+        let (mut at, tail) = (entry.head.0.acquire(), entry.tail.0.acquire());
+        if tail > at && !is_mapped(slot) {
+            continue;
+        }
+        while at < tail {
+            // SAFETY: between head and tail of a mapped ring; headers are aligned.
+            let event = unsafe { ring.at(at).cast::<Header>().read() };
+            if event.ticket != NO_TICKET && clock_of(&event) == Some(which) {
+                lowest = Some(lowest.map_or(event.ticket, |so_far: u64| so_far.min(event.ticket)));
+            }
+            at += Header::size(event.len).max(EVENT_ALIGN) as u64;
+        }
+    }
+    lowest
+}
+
+/// Whether this copy has mapped a slot's ring: a thread that it has not made yet has none.
+pub fn is_mapped(slot: u32) -> bool {
+    // SAFETY: blocks are never freed; set before the thread runs.
+    let known = unsafe { !(*thread::block(slot)).ring.0.is_null() };
+    known || crate::door::thread::map_ring(slot)
+}
+
+fn clock_of(event: &Header) -> Option<Shared> {
+    match EventKind::from_u8(event.kind)? {
+        EventKind::Enter | EventKind::Return | EventKind::Signal => Some(Shared::Kernel),
+        EventKind::Ordered | EventKind::OnceRun => Some(Shared::Hashed(event.call & (CLOCKS as u16 - 1))),
+        _ => None,
+    }
+}
+
+/// What the process itself has to become.
+fn become_primary(header: &SegmentHeader) {
+    let pid = state::REAL_PID.load(Ordering::Relaxed);
+    // SAFETY: attributes of our own process and its main thread.
+    unsafe {
+        raw::call2(raw::nr::PRCTL, PR_SET_PDEATHSIG, 0);
+        if header.config.flags & us_abi::CONFIG_PINNED != 0 {
+            let mask = &header.config.primary_cpus;
+            thread::for_each(|thread| {
+                let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+                raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, mask.as_ptr() as u64);
+            });
+        }
+    }
+    header.primary_pid.store(pid, Ordering::Release);
+    header.standby_pid.store(0, Ordering::Release);
+    // The dead primary's notices must not be taken for ours.
+    for slot in 0..header.slots.load(Ordering::Acquire) {
+        let entry = state::entry(slot);
+        entry.notice.word.store(0, Ordering::Release);
+        if entry.state.load(Ordering::Relaxed) == slot::CREATING {
+            entry.state.store(slot::FREE, Ordering::Relaxed);
+        }
+    }
+    header.epoch.fetch_add(1, Ordering::AcqRel);
+    header.dropped.0.store(Cause::Promoted as u32, Ordering::Release);
+    state::write_text(
+        &header.why.0,
+        Cause::Promoted as u32,
+        &[b"the standby was promoted and there is no other"],
+    );
+    state::set_role(Role::Primary);
+    crate::door::timer::set_again();
+    crate::door::pending::raise_all();
+}
+
+/// Takes the calling thread's place among the living.
+pub fn go_live(thread: &mut Thread) {
+    if thread.live {
+        return;
+    }
+    thread.live = true;
+    thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    thread.call_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    let tid = raw::gettid();
+    thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
+    // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".
+    unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.name.as_ptr() as u64) };
+    notice::register(thread, tid);
+    if let Some(header) = state::header()
+        && header.live_ns.compare_exchange(0, raw::now_ns(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    {
+        header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+        state::attention();
+    }
+    // Last: a fatal signal that was raised again ends a live program here, not a standby.
+    signal::apply_mask(thread.mask);
+    signal::notice_cancellation(thread);
+}
+
+/// Waits until this copy is live.
+pub fn await_live(thread: &mut Thread) {
+    while thread.calls() == Mode::Replay {
+        if let crate::log::Next::Event(event) = thread.next() {
+            crate::diverge(thread, EventKind::Return, 0, &event);
+        }
+    }
+}

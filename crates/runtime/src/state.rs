@@ -1,0 +1,143 @@
+//! What this process is, and where the segment lies.
+//!
+//! All of it is private memory: a standby is a fork, so it starts with the primary's values and changes
+//! its own.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use us_abi::{SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
+
+use crate::raw;
+
+/// What this copy of the program is.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Not under protection: the constructor has not run, or found no group to join.
+    Outside = 0,
+    /// Its effects are real.
+    Primary = 1,
+    /// It replays.
+    Standby = 2,
+    /// A child process of a primary: effects are real, nothing is logged, the segment is not its own.
+    Child = 3,
+}
+
+static ROLE: AtomicU8 = AtomicU8::new(0);
+static HEADER: AtomicPtr<SegmentHeader> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Set once every ring is drained, every call in doubt settled: the standby's threads execute from here on.
+pub static LIVE: AtomicBool = AtomicBool::new(false);
+/// Whether the copies compare digests.
+pub static VERIFY: AtomicBool = AtomicBool::new(true);
+/// Pid that the guest sees.
+pub static GUEST_PID: AtomicU32 = AtomicU32::new(0);
+/// Pid that the kernel knows for this copy.
+pub static REAL_PID: AtomicU32 = AtomicU32::new(0);
+/// Longest time that the primary waits for room in a ring, ns.
+pub static LAG_TIMEOUT_NS: AtomicU64 = AtomicU64::new(100_000_000);
+
+/// Bytes of an affinity mask, as this kernel gives it.
+pub static AFFINITY_BYTES: AtomicU32 = AtomicU32::new(8);
+/// Bytes that a thread's standby may be behind.
+pub static LAG_LIMIT: AtomicU64 = AtomicU64::new(0);
+
+/// This copy's role.
+#[inline(always)]
+pub fn role() -> Role {
+    match ROLE.load(Ordering::Relaxed) {
+        1 => Role::Primary,
+        2 => Role::Standby,
+        3 => Role::Child,
+        _ => Role::Outside,
+    }
+}
+
+/// Changes this copy's role.
+pub fn set_role(role: Role) {
+    ROLE.store(role as u8, Ordering::Release);
+}
+
+/// Whether this copy replays and has not been promoted.
+#[inline(always)]
+pub fn is_standby() -> bool {
+    role() == Role::Standby
+}
+
+/// The segment's header, `None` outside a group.
+pub fn header() -> Option<&'static SegmentHeader> {
+    // SAFETY: set once to a mapping that is never removed, of atomics and constants only.
+    unsafe { HEADER.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Records where the segment is mapped; null when it is no longer this process's business.
+pub fn set_header(header: *mut SegmentHeader) {
+    HEADER.store(header, Ordering::Release);
+}
+
+/// The thread table's entry of a slot. Only inside a group.
+#[inline(always)]
+pub fn entry(slot: u32) -> &'static ThreadEntry {
+    let base = HEADER.load(Ordering::Relaxed) as usize + THREADS_OFFSET;
+    // SAFETY: slots are below THREADS_MAX, the table lies in the mapped segment, all fields are atomics.
+    unsafe { &*((base as *const ThreadEntry).add(slot as usize)) }
+}
+
+/// Tells the supervisor that something has changed.
+pub fn attention() {
+    if let Some(header) = header() {
+        header.attention.0.fetch_add(1, Ordering::AcqRel);
+        raw::futex_wake_shared(&header.attention.0);
+    }
+}
+
+/// Writes `parts` into a text of the segment, once: the first cause is the one that counts.
+pub fn write_text(text: &Text, code: u32, parts: &[&[u8]]) {
+    if text.code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    let mut at = 0usize;
+    let mut word = [0u8; 8];
+    for byte in parts.iter().flat_map(|part| part.iter()) {
+        if at == text.words.len() * 8 {
+            break;
+        }
+        word[at % 8] = *byte;
+        at += 1;
+        if at.is_multiple_of(8) {
+            text.words[at / 8 - 1].store(u64::from_le_bytes(word), Ordering::Relaxed);
+            word = [0; 8];
+        }
+    }
+    if !at.is_multiple_of(8) {
+        text.words[at / 8].store(u64::from_le_bytes(word), Ordering::Relaxed);
+    }
+    text.len.store(at as u32, Ordering::Release);
+}
+
+/// A number as decimal digits, without allocation.
+#[derive(Clone, Copy)]
+pub struct Decimal {
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Decimal {
+    /// The digits of `value`.
+    pub fn new(mut value: u64) -> Decimal {
+        let mut digits = [b'0'; 20];
+        let mut start = 20;
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                return Decimal { digits, start };
+            }
+        }
+    }
+    /// The digits as bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}

@@ -1,0 +1,28 @@
+//! What glibc's allocator asks of the kernel, once, in whichever thread gets there first.
+//!
+//! Allocators are opaque: which thread trims a heap, or opens a new arena, depends on addresses and on who
+//! found a lock taken, and differs between the copies. The two questions glibc's asks on the way would be
+//! logged in one thread and looked for in another. So they are answered in every copy with the answer of a
+//! system without `/proc` and `/sys`, for which glibc has defaults: memory is not strictly accounted, and
+//! the number of processors is that of the affinity mask.
+//!
+//! Only in a multithreaded process, where the order is in danger: a program that reads these files itself
+//! does so when it starts.
+
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::thread::{Mode, Thread};
+
+const OPENAT: u64 = 257;
+const READ_ONLY_CLOEXEC: u64 = 0o2000000;
+const QUESTIONS: [&[u8]; 2] = [b"/proc/sys/vm/overcommit_memory\0", b"/sys/devices/system/cpu/online\0"];
+
+/// Whether a call is one of those questions.
+pub fn asks(thread: &Thread, call: &Call) -> bool {
+    if thread.locks() == Mode::Solo || call.nr != OPENAT || call.args[2] & 0xffff_ffff != READ_ONLY_CLOEXEC {
+        return false;
+    }
+    let mut start = [0u8; 31];
+    guest::read(start.as_mut_ptr(), call.args[1], start.len())
+        && QUESTIONS.iter().any(|path| start.starts_with(path))
+}

@@ -1,0 +1,216 @@
+//! From a system call number to its door.
+
+use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
+
+use crate::door::{epoll, exec, io, memory, message, pending, process, table, time, timer};
+use crate::raw::{self, call6};
+use crate::sys::allocator;
+use crate::sys::gate::Call;
+use crate::sys::recorded::recorded;
+use crate::thread::Thread;
+use crate::{drop_standby, signal, state, tls};
+
+/// Entry from the gate.
+///
+/// # Safety
+/// `call` points at the frame that the gate has built.
+pub unsafe extern "C" fn enter(call: *mut Call) -> i64 {
+    // SAFETY: the gate's own frame.
+    let call = unsafe { &*call };
+    let thread = tls::current();
+    if thread.is_null() {
+        return unknown_thread(call);
+    }
+    // SAFETY: the block of the calling thread, which nobody else uses.
+    let thread = unsafe { &mut *thread };
+    if thread.borrowed.load(core::sync::atomic::Ordering::Relaxed) != 0 {
+        // A child made by vfork: it shares our memory, not our log.
+        // SAFETY: the guest's own call.
+        return unsafe { call6(call.nr, call.args) };
+    }
+    dispatch(thread, call)
+}
+
+/// A call by a thread without a block: a new one in its first instructions, or one that an allocator has made
+/// for itself behind our back. The latter is part of what an allocator is, opaque: each copy has its own.
+fn unknown_thread(call: &Call) -> i64 {
+    if state::is_standby() {
+        if call.nr == raw::nr::RT_SIGPROCMASK {
+            // A thread of a standby must not unblock signals: it lives by the log.
+            return 0;
+        }
+        let harmless = us_calls::row(call.nr).is_some_and(|row| is_harmless(row, call));
+        if !harmless {
+            crate::last_words(&[
+                b"a standby's thread unknown to the runtime made system call ",
+                us_calls::name(call.nr).as_bytes(),
+            ]);
+        }
+    }
+    // SAFETY: the guest's own call.
+    unsafe { call6(call.nr, call.args) }
+}
+
+/// Whether a call touches neither the shared descriptor table nor the outside.
+fn is_harmless(row: &Row, call: &Call) -> bool {
+    const MAP_ANONYMOUS: u64 = 0x20;
+    match row.policy {
+        Policy::Local => true,
+        Policy::Special(Door::Mmap) => call.args[3] & MAP_ANONYMOUS != 0,
+        Policy::Special(Door::Prctl) => {
+            !matches!(us_calls::prctl_shape(call.args[0] & 0xffff_ffff), us_calls::Prctl::Refused)
+        }
+        Policy::Special(door) => {
+            both_execute(door) || matches!(door, Door::Sleep | Door::Thread | Door::Exit)
+        }
+        Policy::Recorded | Policy::Refused | Policy::Denied(_) => false,
+    }
+}
+
+/// Doors behind which each copy acts on its own memory, thread or shadow: nothing outside, and no event that a
+/// signal could be delivered at.
+fn both_execute(door: Door) -> bool {
+    matches!(
+        door,
+        Door::Munmap
+            | Door::Brk
+            | Door::Madvise
+            | Door::Mlock
+            | Door::Mremap
+            | Door::Futex
+            | Door::Identity
+            | Door::Mirror
+            | Door::ThreadArea
+            | Door::Time
+    )
+}
+
+/// One call of a known thread.
+pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
+    let Some(row) = us_calls::row(call.nr) else { return refused(thread, call, "unknown") };
+    if signal::is_due(thread) && has_events(row) {
+        signal::deliver_at_call(thread);
+    }
+    match row.policy {
+        // SAFETY: the guest's own call, on its own memory or thread.
+        Policy::Local => unsafe { call6(call.nr, call.args) },
+        Policy::Recorded => recorded(thread, row, call),
+        Policy::Special(Door::Open) if allocator::asks(thread, call) => raw::err::ENOENT,
+        Policy::Special(door) => special(thread, row, call, door),
+        Policy::Refused => refused(thread, call, row.name),
+        Policy::Denied(errno) => -i64::from(errno),
+    }
+}
+
+/// Whether a call leaves events in the log. Only there may a signal be delivered at entry: a standby looks at
+/// its ring at such calls, and at no others.
+fn has_events(row: &Row) -> bool {
+    match row.policy {
+        Policy::Recorded | Policy::Refused => true,
+        Policy::Special(door) => {
+            !both_execute(door) && !matches!(door, Door::Mmap | Door::Prctl | Door::Signal(_))
+        }
+        Policy::Local | Policy::Denied(_) => false,
+    }
+}
+
+fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i64 {
+    match door {
+        Door::Read | Door::Recv => {
+            let result = io::read(thread, row, call);
+            pending::after_read(thread, call.args[0] as i32, call.args[1], result);
+            result
+        }
+        Door::Readv => io::readv(thread, row, call),
+        Door::Write | Door::Send => io::write(thread, row, call),
+        Door::Writev => io::writev(thread, row, call),
+        Door::RecvMsg => message::receive(thread, row, call),
+        Door::SendMsg => message::send(thread, row, call),
+        Door::RecvMmsg | Door::SendMmsg | Door::Connect => recorded(thread, row, call),
+        Door::Sendfile | Door::Splice | Door::Vmsplice | Door::Receive | Door::Getdents | Door::Semctl => {
+            recorded(thread, row, call)
+        }
+        Door::Poll | Door::Select | Door::Wait | Door::Sleep => recorded(thread, row, call),
+        Door::Open
+        | Door::Close
+        | Door::CloseRange
+        | Door::Dup
+        | Door::Pipe
+        | Door::Socket
+        | Door::Accept
+        | Door::Object
+        | Door::Fcntl => table::changing(thread, row, call),
+        Door::Signalfd => {
+            let fd = table::changing(thread, row, call);
+            if fd >= 0 {
+                pending::is_signalfd(fd as i32);
+            }
+            fd
+        }
+        Door::Ioctl => table::ioctl(thread, row, call),
+        Door::Epoll(EpollDoor::Create) => table::changing(thread, row, call),
+        Door::Epoll(EpollDoor::Ctl) => epoll::control(thread, row, call),
+        Door::Epoll(EpollDoor::Wait) => epoll::wait(thread, row, call),
+        Door::Mmap => memory::mmap(thread, call),
+        Door::Mremap => memory::remap(call),
+        Door::Munmap | Door::Brk | Door::Madvise => memory::local(call),
+        Door::Shm => refused(thread, call, row.name),
+        Door::Mlock => memory::advisory(call),
+        Door::Clone => process::clone(thread, row, call),
+        Door::Exec => exec::exec(thread, call),
+        Door::Exit => process::exit_thread(thread),
+        Door::ExitGroup => process::exit_group(thread, call),
+        Door::Identity => process::identity(thread, row, call),
+        Door::Pid => process::named(thread, row, call),
+        Door::Signal(SignalDoor::Action) => signal::action(thread, call),
+        Door::Signal(SignalDoor::Mask) => signal::mask(thread, call),
+        Door::Signal(SignalDoor::Stack) => signal::stack(thread, call),
+        Door::Signal(SignalDoor::Return) => raw::err::ENOSYS,
+        Door::Signal(SignalDoor::Send) => pending::send(thread, row, call),
+        Door::Signal(SignalDoor::Suspend) => signal::suspend(thread, row, call),
+        Door::Signal(SignalDoor::Wait) => signal::wait(thread, row, call),
+        Door::Signal(SignalDoor::Pending) => signal::pending(thread, row, call),
+        // SAFETY: a futex of the guest's own: both copies have their own memory and wake their own threads.
+        Door::Futex => futex(thread, call),
+        Door::Time => time::by_call(thread, row, call),
+        Door::Timer => timer::call(thread, row, call),
+        Door::Chdir => process::chdir(thread, row, call),
+        Door::Mirror => process::mirror(call),
+        Door::Thread => process::thread_state(thread, row, call),
+        Door::Prctl => process::prctl(thread, row, call),
+        Door::ThreadArea => process::thread_area(thread, call),
+    }
+}
+
+/// A futex call that did not come through a pthread door: a lock inside the C library, or the guest's own.
+/// Both copies execute it on their own memory.
+fn futex(thread: &Thread, call: &Call) -> i64 {
+    // SAFETY: the guest's own call; a wait is interrupted for queued signals, which a later door delivers.
+    unsafe { raw::blocking(call.nr, &call.args, &thread.pending) }
+}
+
+/// A call that the log cannot carry: executed, counted, and the standby is given up.
+#[cold]
+pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
+    if state::is_standby() {
+        // The primary drops its standby before it executes such a call, so only a standby that has gone
+        // astray, or one about to be told, arrives here. It must not act.
+        return match thread.next() {
+            crate::log::Next::Live => refused(thread, call, name),
+            crate::log::Next::Event(_) => crate::report_divergence(
+                thread,
+                &[b"a refused call where the log has an event: ", name.as_bytes()],
+            ),
+        };
+    }
+    if let Some(header) = state::header()
+        && let Some(counter) = header.refused.get(call.nr as usize)
+    {
+        counter.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    }
+    if thread.calls() == crate::thread::Mode::Record {
+        drop_standby(us_abi::Cause::RefusedCall, &[b"system call ", name.as_bytes(), b" cannot be replayed"]);
+    }
+    // SAFETY: the guest's own call.
+    unsafe { raw::blocking(call.nr, &call.args, &thread.pending) }
+}

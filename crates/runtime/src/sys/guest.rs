@@ -1,0 +1,172 @@
+//! Touching the guest's memory at addresses that it gave us.
+//!
+//! A guest may hand the kernel a bad pointer on purpose (unwinders probe memory that way) and expects
+//! EFAULT. A plain copy here would kill it instead. The two routines below are known to the SIGSEGV and
+//! SIGBUS handlers: a fault inside them continues at their failure exit.
+//!
+//! # Safety
+//! Addresses come from the guest's own call and are only used for what the kernel would do with them.
+
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether this processor has the CRC32 instruction. Set by the constructor.
+pub static HAS_CRC: AtomicBool = AtomicBool::new(false);
+
+/// `rep movsb` that reports a fault: returns the bytes that were not copied.
+#[unsafe(naked)]
+unsafe extern "C" fn copy_or_fault(_to: *mut u8, _from: *const u8, _bytes: usize) -> usize {
+    naked_asm!(
+        "mov rcx, rdx",
+        ".globl us_copy_start",
+        ".hidden us_copy_start",
+        "us_copy_start:",
+        "rep movsb",
+        ".globl us_copy_end",
+        ".hidden us_copy_end",
+        "us_copy_end:",
+        "mov rax, rcx",
+        "ret",
+    )
+}
+
+/// CRC32C of `bytes` bytes, three streams at a time so that the instruction's latency is hidden; the
+/// three are folded in the end. A fault leaves the digest of what came before it.
+#[unsafe(naked)]
+unsafe extern "C" fn crc_or_fault(_seed: u64, _from: *const u8, _bytes: usize) -> u64 {
+    naked_asm!(
+        "mov rax, rdi",
+        "xor r8d, r8d",
+        "xor r9d, r9d",
+        ".globl us_crc_start",
+        ".hidden us_crc_start",
+        "us_crc_start:",
+        "2: cmp rdx, 24",
+        "jb 3f",
+        "crc32 rax, qword ptr [rsi]",
+        "crc32 r8, qword ptr [rsi + 8]",
+        "crc32 r9, qword ptr [rsi + 16]",
+        "add rsi, 24",
+        "sub rdx, 24",
+        "jmp 2b",
+        "3: cmp rdx, 8",
+        "jb 4f",
+        "crc32 rax, qword ptr [rsi]",
+        "add rsi, 8",
+        "sub rdx, 8",
+        "jmp 3b",
+        "4: test rdx, rdx",
+        "je 5f",
+        "crc32 eax, byte ptr [rsi]",
+        "inc rsi",
+        "dec rdx",
+        "jmp 4b",
+        ".globl us_crc_end",
+        ".hidden us_crc_end",
+        "us_crc_end:",
+        "5: crc32 rax, r8",
+        "crc32 rax, r9",
+        "ret",
+    )
+}
+
+unsafe extern "C" {
+    static us_copy_start: u8;
+    static us_copy_end: u8;
+    static us_crc_start: u8;
+    static us_crc_end: u8;
+}
+
+/// If `ip` lies in a routine that may fault on the guest's behalf: where to go on.
+pub fn fault_exit(ip: u64) -> Option<u64> {
+    let copy = (&raw const us_copy_start as u64, &raw const us_copy_end as u64);
+    let crc = (&raw const us_crc_start as u64, &raw const us_crc_end as u64);
+    [copy, crc].into_iter().find(|(start, end)| ip >= *start && ip < *end).map(|(_, end)| end)
+}
+
+/// Copies out of the guest's memory. False if it is not all readable.
+#[inline]
+pub fn read(to: *mut u8, from: u64, bytes: usize) -> bool {
+    // SAFETY: `to` is the caller's; a fault at `from` is caught.
+    unsafe { copy_or_fault(to, from as *const u8, bytes) == 0 }
+}
+
+/// Copies into the guest's memory. False if it is not all writable.
+#[inline]
+pub fn write(to: u64, from: *const u8, bytes: usize) -> bool {
+    // SAFETY: `from` is the caller's; a fault at `to` is caught.
+    unsafe { copy_or_fault(to as *mut u8, from, bytes) == 0 }
+}
+
+/// A value out of the guest's memory.
+#[inline]
+pub fn load<T: Copy + Default>(from: u64) -> Option<T> {
+    let mut value = T::default();
+    read((&raw mut value).cast(), from, size_of::<T>()).then_some(value)
+}
+
+/// A value into the guest's memory.
+#[inline]
+pub fn store<T: Copy>(to: u64, value: &T) -> bool {
+    write(to, (&raw const *value).cast(), size_of::<T>())
+}
+
+/// Bytes of the NUL-terminated string at `from`, without the NUL; at most 4096, 0 if it cannot be read.
+pub fn string_len(from: u64) -> usize {
+    let mut chunk = [0u8; 64];
+    let mut total = 0;
+    while total < 4096 {
+        // Not across a page boundary: the string may end just before memory that is not there.
+        let step = (64 - (from as usize + total) % 64).min(64);
+        if !read(chunk.as_mut_ptr(), from + total as u64, step) {
+            return total;
+        }
+        if let Some(end) = chunk[..step].iter().position(|byte| *byte == 0) {
+            return total + end;
+        }
+        total += step;
+    }
+    total
+}
+
+/// A digest of inputs: the standby's must equal the primary's. No address ever enters it.
+#[derive(Clone, Copy, Debug)]
+pub struct Digest(u64);
+
+impl Digest {
+    /// Of nothing yet.
+    #[inline(always)]
+    pub const fn new() -> Digest {
+        Digest(0xffff_ffff)
+    }
+    /// Adds a number.
+    #[inline(always)]
+    pub fn number(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+    /// Adds bytes of the guest's memory.
+    #[inline]
+    pub fn bytes(&mut self, from: u64, bytes: usize) {
+        self.number(bytes as u64);
+        if bytes == 0 {
+            return;
+        }
+        if HAS_CRC.load(Ordering::Relaxed) {
+            // SAFETY: a fault is caught; the call's own fate then tells both copies the same.
+            self.0 ^= unsafe { crc_or_fault(self.0 & 0xffff_ffff, from as *const u8, bytes) } << 16;
+        } else {
+            let mut byte = 0u8;
+            for at in 0..bytes as u64 {
+                if !read(&raw mut byte, from + at, 1) {
+                    break;
+                }
+                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+            }
+        }
+    }
+    /// The 32 bits that travel in the log.
+    #[inline(always)]
+    pub const fn finish(self) -> u32 {
+        (self.0 ^ (self.0 >> 32)) as u32
+    }
+}

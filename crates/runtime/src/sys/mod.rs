@@ -1,0 +1,12 @@
+//! Interception of system calls: the gate, the dispatcher, the patches, the trap.
+
+pub mod allocator;
+pub mod dispatch;
+pub mod gate;
+pub mod guest;
+pub mod patch;
+pub mod recorded;
+pub mod spans;
+pub mod trap;
+pub mod vdso;
+pub mod witness;

@@ -1,0 +1,329 @@
+//! Patching the `syscall` sites of the C library and the loader, before any thread exists.
+
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use us_sites::{Kind, Site};
+
+use crate::sys::gate;
+use crate::{raw, state};
+
+/// What the constructor has to know of the process's mappings, from one reading of `/proc/self/maps`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Maps {
+    /// Executable range of the C library.
+    pub libc: (u64, u64),
+    /// Executable range of the loader.
+    pub loader: (u64, u64),
+    /// Executable range of the library that `malloc` comes from, if that is not the C library or the program.
+    pub allocator: (u64, u64),
+    /// Start of the first vDSO data mapping.
+    pub vvar_start: u64,
+    /// Start and end of the vDSO's text.
+    pub vdso_start: u64,
+    /// See `vdso_start`.
+    pub vdso_end: u64,
+    parts: [(u64, u64); 6],
+    part_count: usize,
+}
+
+impl Maps {
+    /// The vDSO's mappings, data first.
+    pub fn vdso_parts(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.parts.into_iter().take(self.part_count)
+    }
+
+    /// Reads the mappings. Each of the three addresses lies in the object that is looked for.
+    pub fn read(in_libc: u64, in_loader: u64, in_allocator: u64, in_program: u64) -> Maps {
+        let mut maps = Maps::default();
+        let mut program = (0, 0);
+        each_line(&mut |line| {
+            let Some((start, end, executable)) = range(line) else { return };
+            let named = |name: &[u8]| line.ends_with(name);
+            if named(b"[vvar]") || named(b"[vvar_vclock]") || named(b"[vdso]") {
+                if maps.part_count < maps.parts.len() {
+                    maps.parts[maps.part_count] = (start, end);
+                    maps.part_count += 1;
+                }
+                if maps.vvar_start == 0 {
+                    maps.vvar_start = start;
+                }
+                if named(b"[vdso]") {
+                    (maps.vdso_start, maps.vdso_end) = (start, end);
+                }
+            }
+            if !executable {
+                return;
+            }
+            for (address, place) in [
+                (in_libc, &mut maps.libc),
+                (in_loader, &mut maps.loader),
+                (in_allocator, &mut maps.allocator),
+                (in_program, &mut program),
+            ] {
+                if address >= start && address < end {
+                    *place = (start, end);
+                }
+            }
+        });
+        if maps.allocator == maps.libc || maps.allocator == program || maps.allocator == maps.loader {
+            maps.allocator = (0, 0);
+        }
+        maps
+    }
+}
+
+/// Calls `f` for every line of `/proc/self/maps`.
+fn each_line(f: &mut dyn FnMut(&[u8])) {
+    let path = c"/proc/self/maps";
+    // SAFETY: opens, reads into our buffer, closes: in the constructor, where nobody else uses the table.
+    unsafe {
+        let file = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
+        if raw::failed(file) {
+            return;
+        }
+        let mut buffer = [0u8; 4096];
+        let mut have = 0usize;
+        loop {
+            let got = raw::call3(
+                raw::nr::READ,
+                file as u64,
+                buffer.as_mut_ptr().add(have) as u64,
+                (buffer.len() - have) as u64,
+            );
+            if got <= 0 {
+                break;
+            }
+            have += got as usize;
+            let mut start = 0;
+            while let Some(end) = buffer[start..have].iter().position(|byte| *byte == b'\n') {
+                f(&buffer[start..start + end]);
+                start += end + 1;
+            }
+            buffer.copy_within(start..have, 0);
+            have -= start;
+        }
+        raw::call1(raw::nr::CLOSE, file as u64);
+    }
+}
+
+/// Start, end and executability of a line of `/proc/self/maps`.
+fn range(line: &[u8]) -> Option<(u64, u64, bool)> {
+    let dash = line.iter().position(|byte| *byte == b'-')?;
+    let space = line.iter().position(|byte| *byte == b' ')?;
+    let hex = |digits: &[u8]| {
+        digits
+            .iter()
+            .try_fold(0u64, |value, digit| Some(value << 4 | u64::from((*digit as char).to_digit(16)?)))
+    };
+    Some((hex(&line[..dash])?, hex(&line[dash + 1..space])?, line.get(space + 3) == Some(&b'x')))
+}
+
+const SITES_MAX: usize = 2048;
+
+/// Patches every site in the two ranges and counts them in the segment.
+pub fn patch_all(maps: &Maps) {
+    for (start, end) in [maps.libc, maps.loader] {
+        if end > start {
+            patch_text(start, end);
+        }
+    }
+}
+
+fn patch_text(start: u64, end: u64) {
+    const READ_WRITE: u64 = 3;
+    const READ_WRITE_EXEC: u64 = 7;
+    const READ_EXEC: u64 = 5;
+    const PRIVATE_ANONYMOUS: u64 = 0x22;
+    let table_bytes = SITES_MAX * size_of::<Site>();
+    let stub_bytes = 16 + SITES_MAX * us_sites::STUB_MAX;
+    // SAFETY: new memory.
+    let (table, stubs) = unsafe {
+        (
+            raw::call6(raw::nr::MMAP, [0, table_bytes as u64, READ_WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0]),
+            raw::call6(raw::nr::MMAP, [0, stub_bytes as u64, READ_WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0]),
+        )
+    };
+    if raw::failed(table) || raw::failed(stubs) {
+        return;
+    }
+    // SAFETY: the mapped text of a library; the table is zeroed memory of the right size, filled before use.
+    let (text, sites) = unsafe {
+        let sites = table as *mut Site;
+        for index in 0..SITES_MAX {
+            sites.add(index).write(Site::EMPTY);
+        }
+        (
+            core::slice::from_raw_parts(start as *const u8, (end - start) as usize),
+            core::slice::from_raw_parts_mut(sites, SITES_MAX),
+        )
+    };
+    if let Ok(found) = us_sites::scan(text, start, sites) {
+        let bytes = end - start;
+        // SAFETY: our own process's text; no other thread exists, and nothing in it runs meanwhile.
+        if unsafe { raw::call3(raw::nr::MPROTECT, start, bytes, READ_WRITE_EXEC) } == 0 {
+            let patched = apply(&sites[..found], stubs as u64);
+            count(found, patched);
+            // SAFETY: back to what it was.
+            unsafe { raw::call3(raw::nr::MPROTECT, start, bytes, READ_EXEC) };
+        }
+    }
+    // SAFETY: the stubs become text; the table is no longer needed.
+    unsafe {
+        raw::call3(raw::nr::MPROTECT, stubs as u64, stub_bytes as u64, READ_EXEC);
+        raw::call2(raw::nr::MUNMAP, table as u64, table_bytes as u64);
+    }
+}
+
+fn count(found: usize, patched: usize) {
+    if let Some(header) = state::header() {
+        header.sites_found.fetch_add(found as u32, Ordering::Relaxed);
+        header.sites_patched.fetch_add(patched as u32, Ordering::Relaxed);
+    }
+}
+
+/// Writes stubs and patches; returns how many sites are patched.
+fn apply(sites: &[Site], page: u64) -> usize {
+    // The page begins with the gate's address: stubs call through it, since the runtime may be further than
+    // 2 GiB from the library.
+    // SAFETY: the start of our own new page.
+    unsafe { (page as *mut u64).write(gate::gate as *const () as u64) };
+    let mut at = page + 16;
+    let mut patched = 0;
+    for site in sites.iter().filter(|site| site.is_patchable()) {
+        let mut stub = [0u8; us_sites::STUB_MAX];
+        let emitted = match site.kind {
+            Kind::CloneLike => clone_stub(site, at, &mut stub),
+            _ => us_sites::emit_stub(site, at, page, &mut stub).ok(),
+        };
+        let (Some(len), Ok((patch, patch_len))) = (emitted, us_sites::emit_patch(site, at)) else { continue };
+        // SAFETY: the stub lies in our page; the site's bytes are those that were scanned, and nothing runs there.
+        unsafe {
+            core::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, len);
+            core::ptr::copy_nonoverlapping(patch.as_ptr(), site.patch_addr() as *mut u8, patch_len);
+        }
+        at += (len as u64).next_multiple_of(16);
+        patched += 1;
+    }
+    patched
+}
+
+const CLONE_SITES: usize = 8;
+
+/// Where each clone-like site goes on after its system call.
+static CLONE_RESUME: [AtomicU64; CLONE_SITES] = [const { AtomicU64::new(0) }; CLONE_SITES];
+/// Entry points of the clone-like sites, for the stubs' indirect jumps.
+static CLONE_ENTRIES: [AtomicU64; CLONE_SITES] = [const { AtomicU64::new(0) }; CLONE_SITES];
+
+fn clone_stub(site: &Site, at: u64, stub: &mut [u8]) -> Option<usize> {
+    let index = CLONE_RESUME.iter().position(|resume| resume.load(Ordering::Relaxed) == 0)?;
+    // The slot must be near the stub: its address goes into the stub's own tail.
+    let slot = at + (us_sites::STUB_MAX - 8) as u64;
+    let emitted = us_sites::emit_clone_stub(site, at, slot, &mut stub[..us_sites::STUB_MAX - 8]).ok()?;
+    let entry = clone_entry(index);
+    stub[us_sites::STUB_MAX - 8..].copy_from_slice(&entry.to_le_bytes());
+    CLONE_RESUME[index].store(emitted.resume_addr, Ordering::Release);
+    CLONE_ENTRIES[index].store(entry, Ordering::Release);
+    Some(us_sites::STUB_MAX)
+}
+
+unsafe extern "C" {
+    static us_clone_0: u8;
+    static us_clone_1: u8;
+}
+
+fn clone_entry(index: usize) -> u64 {
+    let (first, second) = (&raw const us_clone_0 as u64, &raw const us_clone_1 as u64);
+    first + index as u64 * (second - first)
+}
+
+// The system call of a clone-like site, made from the runtime's text with all registers as the site had
+// them: the child returns on another stack, or on the parent's (vfork), and goes on behind the site. Such
+// sites are functions of their own (`__clone`, `__clone3`, `vfork`), so no vector register is live.
+//
+// `before` may say that there is nothing to do and give the result (a standby makes no processes): rcx is
+// then not zero and rax the result. `after` runs in the parent only.
+global_asm!(
+    ".macro us_clone_entry number",
+    ".balign 128",
+    ".globl us_clone_\\number",
+    ".hidden us_clone_\\number",
+    "us_clone_\\number:",
+    "lea rsp, [rsp - 128]",
+    "call us_clone_before",
+    "lea rsp, [rsp + 128]",
+    "test rcx, rcx",
+    "jnz 2f",
+    "syscall",
+    "test rax, rax",
+    "jz 2f",
+    "lea rsp, [rsp - 128]",
+    "call us_clone_after",
+    "lea rsp, [rsp + 128]",
+    "2: mov rcx, qword ptr [rip + {resume} + 8 * \\number]",
+    "jmp rcx",
+    ".endm",
+    ".text",
+    "us_clone_entry 0",
+    "us_clone_entry 1",
+    "us_clone_entry 2",
+    "us_clone_entry 3",
+    "us_clone_entry 4",
+    "us_clone_entry 5",
+    "us_clone_entry 6",
+    "us_clone_entry 7",
+    // Both save the registers that the site's own code expects to survive, in the shape of `Call`.
+    "us_clone_before:",
+    "push rbp",
+    "mov rbp, rsp",
+    "sub rsp, 80",
+    "and rsp, -16",
+    "mov [rsp], rax",
+    "mov [rsp + 8], rdi",
+    "mov [rsp + 16], rsi",
+    "mov [rsp + 24], rdx",
+    "mov [rsp + 32], r10",
+    "mov [rsp + 40], r8",
+    "mov [rsp + 48], r9",
+    "mov qword ptr [rsp + 56], 0",
+    "mov rdi, rsp",
+    "call {before}",
+    "mov rcx, rax",
+    "mov rax, [rsp]",
+    "mov rdi, [rsp + 8]",
+    "mov rsi, [rsp + 16]",
+    "mov rdx, [rsp + 24]",
+    "mov r10, [rsp + 32]",
+    "mov r8, [rsp + 40]",
+    "mov r9, [rsp + 48]",
+    "mov rsp, rbp",
+    "pop rbp",
+    "ret",
+    "us_clone_after:",
+    "push rbp",
+    "mov rbp, rsp",
+    "sub rsp, 80",
+    "and rsp, -16",
+    "mov [rsp], rax",
+    "mov [rsp + 8], rdi",
+    "mov [rsp + 16], rsi",
+    "mov [rsp + 24], rdx",
+    "mov [rsp + 32], r10",
+    "mov [rsp + 40], r8",
+    "mov [rsp + 48], r9",
+    "mov rdi, rax",
+    "call {after}",
+    "mov rax, [rsp]",
+    "mov rdi, [rsp + 8]",
+    "mov rsi, [rsp + 16]",
+    "mov rdx, [rsp + 24]",
+    "mov r10, [rsp + 32]",
+    "mov r8, [rsp + 40]",
+    "mov r9, [rsp + 48]",
+    "mov rsp, rbp",
+    "pop rbp",
+    "ret",
+    resume = sym CLONE_RESUME,
+    before = sym crate::door::process::before_clone,
+    after = sym crate::door::process::after_clone,
+);

@@ -1,0 +1,421 @@
+//! The generic recorded call: what every door that is not written by hand does.
+//!
+//! Primary: `Enter` (with a ticket if the call releases), the call, `Return` (with a ticket if it
+//! acquires) and the bytes that the kernel wrote. Standby: takes both, waits its turn, copies the bytes
+//! to where its own kernel would have written them. In solo mode: the call, and nothing else.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
+use us_abi::{CLASSES, PAYLOAD_BYTES_MAX};
+use us_calls::{Class, FdUse, Order, Row};
+
+use crate::clock::{self, KERNEL};
+use crate::door::{again, process};
+use crate::log::{Next, has_ticket};
+use crate::raw;
+use crate::signal::{self, Plan};
+use crate::sys::gate::Call;
+use crate::sys::spans::{self, Before};
+use crate::thread::{Mode, Thread};
+
+/// Index of a class in the counters of the segment.
+pub const fn class_index(class: Class) -> usize {
+    let index = match class {
+        Class::Lock => 0,
+        Class::Cond => 1,
+        Class::Read => 2,
+        Class::Write => 3,
+        Class::Poll => 4,
+        Class::Time => 5,
+        Class::Memory => 6,
+        Class::Thread => 7,
+        Class::Signal => 8,
+        Class::Other => 9,
+    };
+    assert!(index < CLASSES);
+    index
+}
+
+/// Executes the guest's call for real. A call that may block is not entered while a signal is queued.
+#[inline(always)]
+pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
+    let translated;
+    let args = if process::is_renumbered() {
+        translated = process::translate(row, args);
+        &translated
+    } else {
+        args
+    };
+    // SAFETY: the guest's own call, to be executed by the copy whose effects are real.
+    unsafe { if row.blocks { raw::blocking(nr, args, &thread.pending) } else { raw::call6(nr, *args) } }
+}
+
+/// The next ticket of the kernel clock, as a primary.
+#[inline(always)]
+pub fn kernel_ticket() -> u64 {
+    KERNEL.0.fetch_add(1, Ordering::AcqRel)
+}
+
+/// Publishes that a call begins.
+#[inline(always)]
+pub fn begin(thread: &mut Thread, row: &Row, args: CallArgs) {
+    let ticket = if row.order.at_entry() { kernel_ticket() } else { NO_TICKET };
+    thread.append(EventKind::Enter, 0, row.nr, ticket, &args);
+}
+
+/// Takes the ticket of an acquiring call, after it has returned.
+#[inline(always)]
+pub fn return_ticket(row: &Row) -> u64 {
+    if row.order.at_return() { kernel_ticket() } else { NO_TICKET }
+}
+
+/// Publishes that a call has returned, with nothing but its result.
+#[inline(always)]
+pub fn end(thread: &mut Thread, row: &Row, flags: u8, head: ReturnHead) {
+    let ticket = return_ticket(row);
+    thread.append(EventKind::Return, flags, row.nr, ticket, &head);
+}
+
+/// Takes the `Enter` of a call, as a standby. `false` when this copy is live instead.
+#[inline]
+pub fn take_begin(thread: &mut Thread, row: &Row, args: &CallArgs) -> bool {
+    let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else { return false };
+    let logged = event.arguments();
+    if logged.fd != args.fd || logged.len != args.len || (thread.verify && logged.digest != args.digest) {
+        mismatch(thread, row, &logged, args);
+    }
+    if has_ticket(event.header.ticket) {
+        clock::wait(thread, &KERNEL.0, event.header.ticket);
+        clock::advance(&KERNEL.0, event.header.ticket + 1);
+        thread.ticket = event.header.ticket;
+    }
+    thread.in_doubt = thread.consumer.at;
+    thread.doubted = (row.nr, logged);
+    thread.close();
+    true
+}
+
+/// As [`take_begin`], for a call whose `len` the standby does not know: it is handed to `apply` at the
+/// call's turn and returned.
+pub fn take_begin_with(
+    thread: &mut Thread,
+    row: &Row,
+    fd: i32,
+    digest: u32,
+    apply: impl FnOnce(u64),
+) -> Option<u64> {
+    let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else { return None };
+    let logged = event.arguments();
+    if logged.fd != fd || (thread.verify && logged.digest != digest) {
+        mismatch(thread, row, &logged, &CallArgs { fd, digest, len: logged.len });
+    }
+    if has_ticket(event.header.ticket) {
+        clock::wait(thread, &KERNEL.0, event.header.ticket);
+        thread.ticket = event.header.ticket;
+    }
+    apply(logged.len);
+    if has_ticket(event.header.ticket) {
+        clock::advance(&KERNEL.0, event.header.ticket + 1);
+    }
+    thread.in_doubt = thread.consumer.at;
+    thread.doubted = (row.nr, logged);
+    thread.close();
+    Some(logged.len)
+}
+
+/// Takes a `Return`, as a standby: waits its turn and hands the event to `apply` before it is given back.
+/// `None` when this copy is live instead: the call is in doubt and to be made.
+#[inline]
+pub fn take_end<R>(
+    thread: &mut Thread,
+    row: &Row,
+    apply: impl FnOnce(&mut Thread, ReturnHead, &[u8], u8) -> R,
+) -> Option<R> {
+    let Next::Event(event) = thread.expect(EventKind::Return, row.nr) else {
+        return None;
+    };
+    let ticket = event.header.ticket;
+    if has_ticket(ticket) {
+        clock::wait(thread, &KERNEL.0, ticket);
+    }
+    if has_ticket(ticket) {
+        thread.ticket = ticket;
+    } else if row.order.at_return() {
+        // Completed by settlement: behind everything.
+        thread.ticket = KERNEL.0.load(Ordering::Acquire);
+    }
+    let (head, bytes) = event.returned();
+    let result = apply(thread, head, bytes, event.header.flags);
+    if has_ticket(ticket) {
+        clock::advance(&KERNEL.0, ticket + 1);
+    }
+    if event.header.flags & RETURN_MORE == 0 {
+        thread.in_doubt = u64::MAX;
+        thread.count(class_index(row.class));
+    }
+    thread.close();
+    Some(result)
+}
+
+#[cold]
+fn mismatch(thread: &Thread, row: &Row, logged: &CallArgs, ours: &CallArgs) -> ! {
+    let number = crate::state::Decimal::new;
+    crate::report_divergence(
+        thread,
+        &[
+            b"arguments of ",
+            row.name.as_bytes(),
+            b" differ: descriptor ",
+            number(ours.fd as u32 as u64).bytes(),
+            b" not ",
+            number(logged.fd as u32 as u64).bytes(),
+            b", length ",
+            number(ours.len).bytes(),
+            b" not ",
+            number(logged.len).bytes(),
+            if ours.digest == logged.digest { b"" } else { b", other content" },
+        ],
+    )
+}
+
+/// A whole recorded call.
+pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if row.order == Order::None && row.fd == FdUse::None && row.outs.is_empty() && !row.blocks {
+        return private(thread, row, call);
+    }
+    let mask = signal::begin_waiting(thread, row, call);
+    let note = |_: &mut Thread, result, _| {
+        if crate::state::is_standby() {
+            again::note_position(call.nr, &call.args, result);
+        }
+    };
+    let result = recorded_with(thread, row, call, |_, _, _| 0, note);
+    signal::end_waiting(thread, mask);
+    result
+}
+
+/// A call that nobody else can observe and that changes nothing: one event, and no doubt about it. A primary
+/// that dies inside it has done nothing that must not be done again.
+fn private(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    loop {
+        match thread.calls() {
+            Mode::Solo => return execute(thread, row, call.nr, &call.args),
+            Mode::Record => {
+                let result = execute(thread, row, call.nr, &call.args);
+                thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
+                return result;
+            }
+            Mode::Replay => {
+                let Next::Event(event) = thread.expect(EventKind::Call, row.nr) else { continue };
+                let result = event.returned().0.result;
+                thread.close();
+                thread.count(class_index(row.class));
+                return result;
+            }
+        }
+    }
+}
+
+/// As [`recorded`]; `identify` runs in the primary after a call that succeeded and gives the identity that
+/// travels in the log; `applied` runs in every copy with result and identity.
+pub fn recorded_with(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    identify: impl Fn(&mut Thread, &Call, i64) -> u64,
+    applied: impl Fn(&mut Thread, i64, u64),
+) -> i64 {
+    // What the dead primary had noted before a call in doubt that is made again.
+    let mut again = None;
+    loop {
+        let before = Before::new(row, &call.args);
+        match thread.calls() {
+            Mode::Solo => {
+                let result = match again {
+                    None => execute(thread, row, call.nr, &call.args),
+                    Some(noted) => {
+                        let result = execute(thread, row, call.nr, &again::arguments(call.nr, &call.args));
+                        again::result(call.nr, &call.args, noted, result)
+                    }
+                };
+                if signal::solo_restart(thread, row, result) {
+                    continue;
+                }
+                if !raw::failed(result) {
+                    let identity = identify(thread, call, result);
+                    applied(thread, result, identity);
+                }
+                return result;
+            }
+            Mode::Record => {
+                let mut arguments = spans::arguments(row, call, thread.verify);
+                arguments.len = again::look(call.nr, &call.args);
+                begin(thread, row, arguments);
+                let result = execute(thread, row, call.nr, &call.args);
+                let identity = if raw::failed(result) { 0 } else { identify(thread, call, result) };
+                if !raw::failed(result) {
+                    applied(thread, result, identity);
+                }
+                let plan = signal::plan(thread, row, result);
+                log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity });
+                if plan.carry_out(thread) {
+                    continue;
+                }
+                return result;
+            }
+            Mode::Replay => {
+                let ours = spans::arguments(row, call, thread.verify);
+                let Some(noted) = take_begin_with(thread, row, ours.fd, ours.digest, |_| ()) else {
+                    continue;
+                };
+                let taken = take_outputs(thread, row, call, &before, |thread, head| {
+                    if !raw::failed(head.result) {
+                        applied(thread, head.result, head.identity);
+                    }
+                });
+                let Some((head, flags)) = taken else {
+                    // In doubt, and the kernel does not show that it was done: done now, by us.
+                    again = Some(noted);
+                    continue;
+                };
+                if Plan::replay(thread, flags) {
+                    continue;
+                }
+                return head.result;
+            }
+        }
+    }
+}
+
+/// Publishes the `Return` with what the kernel wrote; in several events if it is long.
+pub fn log_outputs(
+    thread: &mut Thread,
+    row: &Row,
+    call: &Call,
+    before: &Before,
+    flags: u8,
+    head: ReturnHead,
+) {
+    let ticket = return_ticket(row);
+    if row.outs.is_empty() {
+        thread.append(EventKind::Return, flags, row.nr, ticket, &head);
+        return;
+    }
+    let total = spans::total(row, &call.args, head.result, before);
+    let first = total.min(PAYLOAD_BYTES_MAX - size_of::<ReturnHead>());
+    let mut chunk = Chunk {
+        thread,
+        row,
+        ticket,
+        flags,
+        head,
+        place: core::ptr::null_mut(),
+        used: 0,
+        room: first,
+        left: total,
+    };
+    if !chunk.open() {
+        return;
+    }
+    spans::for_each(row, &call.args, head.result, before, &mut |from, bytes| chunk.put(from, bytes));
+    chunk.close(0);
+}
+
+/// Spreads one result over as many `Return` events as it needs.
+struct Chunk<'a> {
+    thread: &'a mut Thread,
+    row: &'a Row,
+    ticket: u64,
+    flags: u8,
+    head: ReturnHead,
+    place: *mut u8,
+    used: usize,
+    room: usize,
+    left: usize,
+}
+
+impl Chunk<'_> {
+    fn open(&mut self) -> bool {
+        self.room = self.left.min(PAYLOAD_BYTES_MAX - size_of::<ReturnHead>());
+        self.used = 0;
+        self.place =
+            self.thread.reserve(size_of::<ReturnHead>() + self.room).unwrap_or(core::ptr::null_mut());
+        if self.place.is_null() {
+            return false;
+        }
+        // SAFETY: reserved, aligned.
+        unsafe { self.place.cast::<ReturnHead>().write(self.head) };
+        true
+    }
+
+    fn put(&mut self, mut from: u64, mut bytes: usize) {
+        while bytes > 0 && !self.place.is_null() {
+            let part = bytes.min(self.room - self.used);
+            // SAFETY: inside the reserved payload. What cannot be read stays what it was: the kernel wrote there
+            // a moment ago, so only a guest that unmaps it meanwhile loses, and only in its standby.
+            let to = unsafe { self.place.add(size_of::<ReturnHead>() + self.used) };
+            crate::sys::guest::read(to, from, part);
+            self.used += part;
+            self.left -= part;
+            from += part as u64;
+            bytes -= part;
+            if self.used == self.room && self.left > 0 {
+                self.close(RETURN_MORE);
+                self.open();
+            }
+        }
+    }
+
+    fn close(&mut self, more: u8) {
+        if self.place.is_null() {
+            return;
+        }
+        let (ticket, flags) = if more != 0 { (NO_TICKET, more) } else { (self.ticket, self.flags) };
+        self.thread.publish(
+            EventKind::Return,
+            flags,
+            self.row.nr,
+            ticket,
+            size_of::<ReturnHead>() + self.used,
+        );
+    }
+}
+
+/// Copies what the primary's kernel wrote to where this standby's would have, over as many `Return` events
+/// as there are; `applied` runs at the call's turn, before anybody who comes later. `None`: live.
+pub fn take_outputs(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    before: &Before,
+    applied: impl Fn(&mut Thread, ReturnHead),
+) -> Option<(ReturnHead, u8)> {
+    let mut skip = 0usize;
+    loop {
+        let (head, flags, bytes) = take_end(thread, row, |thread, head, bytes, flags| {
+            let mut source = bytes;
+            let mut at = 0usize;
+            // Lengths that the kernel returned through memory come first in the stream and are stored before
+            // the spans that depend on them are computed.
+            spans::for_each(row, &call.args, head.result, before, &mut |to, len| {
+                let (start, end) = (at, at + len);
+                at = end;
+                let from = start.max(skip);
+                let part = end.saturating_sub(from).min(source.len());
+                if part > 0 {
+                    crate::sys::guest::write(to + (from - start) as u64, source.as_ptr(), part);
+                    source = &source[part..];
+                }
+            });
+            if flags & RETURN_MORE == 0 {
+                applied(thread, head);
+            }
+            (head, flags, bytes.len())
+        })?;
+        if flags & RETURN_MORE == 0 {
+            return Some((head, flags));
+        }
+        skip += bytes;
+    }
+}

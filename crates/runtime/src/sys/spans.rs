@@ -1,0 +1,381 @@
+//! Which bytes of guest memory a call reads and writes, by its row.
+//!
+//! The same walk serves both copies: the primary gathers along it what the kernel wrote, the standby
+//! scatters along it what the log says. Where a length lies in guest memory (a socket address's), its own
+//! span comes first, so that the standby has stored it before it is looked at.
+
+use us_abi::event::CallArgs;
+use us_calls::{FcntlArg, FdUse, In, IoctlDir, IoctlOut, Out, Row};
+
+use crate::raw::failed;
+use crate::sys::gate::Call;
+use crate::sys::guest::{self, Digest};
+
+/// Messages of one recvmmsg whose capacities are remembered; a call for more is cut to this many, which the
+/// caller must expect anyway.
+pub const MESSAGES_MAX: usize = 64;
+
+/// What has to be known from before the call.
+pub struct Before {
+    /// Value of the length word of an [`Out::SockLen`].
+    length: u32,
+    /// Name and control capacities of the messages of an [`Out::Msghdr`] or [`Out::Mmsghdr`].
+    capacities: Option<Capacities>,
+}
+
+#[derive(Clone, Copy)]
+struct Capacities {
+    name: [u16; MESSAGES_MAX],
+}
+
+/// The kernel's `struct msghdr`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MessageHeader {
+    /// Address buffer.
+    pub name: u64,
+    /// Its capacity, then its length.
+    pub name_len: u32,
+    pub(crate) pad: u32,
+    /// Scatter list.
+    pub vectors: u64,
+    /// Its count.
+    pub vector_count: u64,
+    /// Control data.
+    pub control: u64,
+    /// Its capacity, then its length.
+    pub control_len: u64,
+    /// Flags out.
+    pub flags: u32,
+    pub(crate) pad2: u32,
+}
+
+/// The kernel's `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Vector {
+    /// Address.
+    pub base: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+const MMSG_BYTES: u64 = 64;
+const MMSG_LEN_OFFSET: u64 = 56;
+
+impl Before {
+    /// Looks at what the call is about to overwrite.
+    #[inline(always)]
+    pub fn new(row: &Row, args: &[u64; 6]) -> Before {
+        let mut before = Before { length: 0, capacities: None };
+        if !row.outs.is_empty() {
+            before.look(row, args);
+        }
+        before
+    }
+
+    #[inline(never)]
+    fn look(&mut self, row: &Row, args: &[u64; 6]) {
+        let before = self;
+        for out in row.outs {
+            match *out {
+                Out::SockLen { len_arg, .. } => {
+                    before.length = guest::load::<u32>(args[len_arg as usize]).unwrap_or(0);
+                }
+                Out::Msghdr { arg } => before.note(args[arg as usize], 1),
+                Out::Mmsghdr { arg } => before.note(args[arg as usize], args[2] as usize),
+                _ => {}
+            }
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, messages: u64, count: usize) {
+        let mut capacities = Capacities { name: [0; MESSAGES_MAX] };
+        for (index, name) in capacities.name.iter_mut().enumerate().take(count) {
+            let header =
+                guest::load::<MessageHeader>(messages + index as u64 * MMSG_BYTES).unwrap_or_default();
+            *name = if header.name == 0 { 0 } else { header.name_len.min(1024) as u16 };
+        }
+        self.capacities = Some(capacities);
+    }
+}
+
+/// The `index`th vector of a scatter list.
+pub fn vector(list: u64, index: u64) -> Vector {
+    guest::load::<Vector>(list + index * size_of::<Vector>() as u64).unwrap_or_default()
+}
+
+/// Bytes that a scatter list holds.
+pub fn vector_bytes(list: u64, count: u64) -> u64 {
+    (0..count.min(1024)).map(|index| vector(list, index).len).fold(0, u64::saturating_add)
+}
+
+/// Calls `f` for the first `bytes` bytes of a scatter list.
+pub fn for_vectors(list: u64, count: u64, mut bytes: u64, f: &mut dyn FnMut(u64, usize)) {
+    for index in 0..count.min(1024) {
+        if bytes == 0 {
+            return;
+        }
+        let vector = vector(list, index);
+        let part = vector.len.min(bytes);
+        f(vector.base, part as usize);
+        bytes -= part;
+    }
+}
+
+/// Calls `f(address, bytes)` for every span that the kernel wrote, in a fixed order.
+pub fn for_each(row: &Row, args: &[u64; 6], result: i64, before: &Before, f: &mut dyn FnMut(u64, usize)) {
+    for out in row.outs {
+        one(out, row, args, result, before, f);
+    }
+}
+
+/// Bytes of all spans together.
+pub fn total(row: &Row, args: &[u64; 6], result: i64, before: &Before) -> usize {
+    let mut total = 0;
+    for_each(row, args, result, before, &mut |_, bytes| total += bytes);
+    total
+}
+
+fn one(out: &Out, row: &Row, args: &[u64; 6], result: i64, before: &Before, f: &mut dyn FnMut(u64, usize)) {
+    let at = |arg: u8| args[arg as usize];
+    let mut span = |address: u64, bytes: u64| {
+        if address != 0 && bytes != 0 {
+            f(address, bytes as usize);
+        }
+    };
+    let ok = !failed(result);
+    let count = if ok { result as u64 } else { 0 };
+    match *out {
+        Out::Always { arg, len } => span(at(arg), len as u64),
+        Out::FileHandle { arg } => {
+            span(at(arg), 4);
+            let bytes = if ok { guest::load::<u32>(at(arg)).unwrap_or(0).min(128) } else { 0 };
+            span(at(arg) + 4, if ok { 4 + bytes as u64 } else { 0 });
+        }
+        _ if !ok => {}
+        Out::Fixed { arg, len } => span(at(arg), len as u64),
+        Out::Result { arg } => span(at(arg), count),
+        Out::ResultUpTo { arg, len_arg } => span(at(arg), count.min(at(len_arg))),
+        Out::ResultItems { arg, size } => span(at(arg), count * size as u64),
+        Out::ArgItems { arg, count_arg, size } => span(at(arg), at(count_arg) * size as u64),
+        Out::ArgBytes { arg, len_arg } => span(at(arg), at(len_arg)),
+        Out::SockLen { arg, len_arg } => {
+            if at(arg) != 0 && at(len_arg) != 0 {
+                span(at(len_arg), 4);
+                let after = guest::load::<u32>(at(len_arg)).unwrap_or(0);
+                span(at(arg), u64::from(before.length.min(after)));
+            }
+        }
+        Out::Iovec { arg, count_arg } => for_vectors(at(arg), at(count_arg), count, f),
+        Out::Msghdr { arg } => message(at(arg), count, 0, before, f),
+        Out::Mmsghdr { arg } => {
+            for index in 0..count.min(MESSAGES_MAX as u64) {
+                let place = at(arg) + index * MMSG_BYTES;
+                f(place + MMSG_LEN_OFFSET, 4);
+                let bytes = guest::load::<u32>(place + MMSG_LEN_OFFSET).unwrap_or(0);
+                message(place, u64::from(bytes), index as usize, before, f);
+            }
+        }
+        Out::MmsgLens { arg } => {
+            for index in 0..count {
+                span(at(arg) + index * MMSG_BYTES + MMSG_LEN_OFFSET, 4);
+            }
+        }
+        Out::FdSet { arg, nfds_arg } => span(at(arg), at(nfds_arg).min(1 << 20).div_ceil(64) * 8),
+        Out::Ioctl => {
+            span(args[2], ioctl_bytes(args[1]).1);
+        }
+        Out::Fcntl => {
+            span(args[2], fcntl_out(args[1]));
+        }
+        Out::Prctl => {}
+        Out::ResultItemsUpTo { arg, count_arg, size } => {
+            span(at(arg), count.min(at(count_arg)) * size as u64)
+        }
+        Out::Msgbuf { arg } => span(at(arg), 8 + count),
+        Out::Pages { arg, len_arg } => span(at(arg), at(len_arg).div_ceil(4096)),
+        Out::NodeMask { arg, bits_arg } => {
+            span(at(arg), at(bits_arg).saturating_sub(1).min(1 << 16).div_ceil(64) * 8)
+        }
+        Out::CapData { arg, header_arg } => {
+            const VERSION_1: u32 = 0x1998_0330;
+            let one = guest::load::<u32>(at(header_arg)) == Some(VERSION_1);
+            span(at(arg), if one { 12 } else { 24 });
+        }
+        Out::XattrArgs { arg } => {
+            let value = guest::load::<u64>(at(arg)).unwrap_or(0);
+            let size = guest::load::<u32>(at(arg) + 8).unwrap_or(0);
+            span(value, count.min(u64::from(size)));
+        }
+        Out::SysvCtl { arg, cmd_arg } => {
+            let bytes = us_calls::sysv_out(u64::from(row.nr), at(cmd_arg)).unwrap_or(0);
+            span(at(arg), u64::from(bytes));
+        }
+    }
+}
+
+/// The spans of one received message: its header's outputs, then name, control data and payload.
+fn message(place: u64, bytes: u64, index: usize, before: &Before, f: &mut dyn FnMut(u64, usize)) {
+    f(place + 8, 4);
+    f(place + 40, 8);
+    f(place + 48, 4);
+    let header = guest::load::<MessageHeader>(place).unwrap_or_default();
+    let capacity = before.capacities.map_or(0, |capacities| capacities.name[index]);
+    let name = header.name_len.min(u32::from(capacity));
+    if name > 0 && header.name != 0 {
+        f(header.name, name as usize);
+    }
+    if header.control_len > 0 && header.control != 0 {
+        f(header.control, header.control_len as usize);
+    }
+    for_vectors(header.vectors, header.vector_count, bytes, f);
+}
+
+/// Bytes that an ioctl reads and writes at its argument.
+fn ioctl_bytes(request: u64) -> (u64, u64) {
+    match us_calls::ioctl_out(request) {
+        IoctlOut::Bytes { dir: IoctlDir::In, len } => (u64::from(len), 0),
+        IoctlOut::Bytes { dir: IoctlDir::Out, len } => (0, u64::from(len)),
+        IoctlOut::Bytes { dir: IoctlDir::InOut, len } => (u64::from(len), u64::from(len)),
+        IoctlOut::Pid { out } => {
+            if out {
+                (0, 4)
+            } else {
+                (4, 0)
+            }
+        }
+        IoctlOut::Ifreq { out } => (16, if out { 40 } else { 0 }),
+        _ => (0, 0),
+    }
+}
+
+/// Bytes that a fcntl writes at its argument.
+fn fcntl_out(command: u64) -> u64 {
+    match us_calls::fcntl_shape(command).map(|shape| shape.arg) {
+        Some(FcntlArg::Flock { out: true }) => 32,
+        Some(FcntlArg::OwnerEx { out: true }) => 8,
+        Some(FcntlArg::Out { len }) => u64::from(len),
+        _ => 0,
+    }
+}
+
+/// The descriptor that a call works on, -1 for none.
+pub fn descriptor(row: &Row, args: &[u64; 6]) -> i32 {
+    match row.fd {
+        FdUse::Uses(arg)
+        | FdUse::UsesTwo(arg, _)
+        | FdUse::UsesAt(arg)
+        | FdUse::UsesAtTwo(arg, _)
+        | FdUse::CreatesFrom(arg)
+        | FdUse::CreatesAt(arg)
+        | FdUse::CreatesUnless(arg)
+        | FdUse::Closes(arg)
+        | FdUse::Message(arg)
+        | FdUse::ClosesRange { first: arg, .. }
+        | FdUse::Dups { from: arg, .. } => args[arg as usize] as i32,
+        FdUse::Command => args[0] as i32,
+        FdUse::None | FdUse::Creates | FdUse::CreatesPair { .. } | FdUse::InMemory | FdUse::Process => -1,
+    }
+}
+
+/// What travels in the `Enter` of a call.
+pub fn arguments(row: &Row, call: &Call, verify: bool) -> CallArgs {
+    let fd = descriptor(row, &call.args);
+    let digest = if verify { digest(row, &call.args) } else { 0 };
+    CallArgs { fd, digest, len: 0 }
+}
+
+/// Digest of every input of a call.
+pub fn digest(row: &Row, args: &[u64; 6]) -> u32 {
+    let mut digest = Digest::new();
+    for input in row.inputs {
+        add(&mut digest, input, args);
+    }
+    digest.finish()
+}
+
+fn add(digest: &mut Digest, input: &In, args: &[u64; 6]) {
+    let at = |arg: u8| args[arg as usize];
+    let mut bytes = |address: u64, count: u64| {
+        if address == 0 {
+            digest.number(0);
+        } else {
+            digest.bytes(address, count as usize);
+        }
+    };
+    match *input {
+        In::Scalar { arg } => digest.number(at(arg)),
+        In::Int { arg } => digest.number(at(arg) & 0xffff_ffff),
+        In::Bytes { arg, len_arg } => bytes(at(arg), at(len_arg) & 0xffff_ffff),
+        In::SockAddr { arg, len_arg } => bytes(at(arg), address_bytes(at(arg), at(len_arg) & 0xffff_ffff)),
+        In::Msgbuf { arg, len_arg } => bytes(at(arg), 8 + at(len_arg)),
+        In::Pollfds { arg, count_arg } => {
+            // `revents` is rubbish before the call.
+            for index in 0..at(count_arg).min(1 << 16) {
+                digest.number(guest::load::<u64>(at(arg) + index * 8).unwrap_or(0) & 0xffff_ffff_ffff);
+            }
+        }
+        In::SockOpt => {
+            if us_calls::sockopt_shape(at(1), at(2), true) == us_calls::SockOpt::Plain {
+                bytes(at(3), at(4) & 0xffff);
+            }
+        }
+        In::Str { arg } => bytes(at(arg), guest::string_len(at(arg)) as u64),
+        In::Fixed { arg, len } => bytes(at(arg), len as u64),
+        In::Items { arg, count_arg, size } => bytes(at(arg), at(count_arg).min(1 << 20) * size as u64),
+        In::Iovec { arg, count_arg } => for_vectors(at(arg), at(count_arg), u64::MAX, &mut |base, len| {
+            digest.bytes(base, len);
+        }),
+        In::IovecLens { arg, count_arg } => digest.number(vector_bytes(at(arg), at(count_arg))),
+        In::Msghdr { arg } => message_in(digest, at(arg)),
+        In::Mmsghdr { arg, count_arg } => {
+            for index in 0..at(count_arg).min(1024) {
+                message_in(digest, at(arg) + index * MMSG_BYTES);
+            }
+        }
+        In::FdSet { arg, nfds_arg } => bytes(at(arg), at(nfds_arg).min(1 << 20).div_ceil(64) * 8),
+        In::StrArray { .. } | In::Prctl => {}
+        In::Ioctl => {
+            digest.number(args[1] & 0xffff_ffff);
+            let read = ioctl_bytes(args[1]).0;
+            if read != 0 && args[2] != 0 {
+                digest.bytes(args[2], read as usize);
+            }
+        }
+        In::Fcntl => {
+            digest.number(args[1] & 0xffff_ffff);
+            match us_calls::fcntl_shape(args[1] & 0xffff_ffff).map(|shape| shape.arg) {
+                Some(FcntlArg::Scalar) => digest.number(args[2] & 0xffff_ffff),
+                Some(FcntlArg::Flock { .. }) => {
+                    digest.bytes(args[2], 4);
+                    digest.bytes(args[2] + 8, 16);
+                }
+                Some(FcntlArg::In { len }) => digest.bytes(args[2], len as usize),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Bytes of a socket address that mean something: a local one ends with its path, the rest is old stack.
+fn address_bytes(address: u64, len: u64) -> u64 {
+    const AF_UNIX: u16 = 1;
+    match guest::load::<u16>(address) {
+        Some(AF_UNIX) if len > 2 && guest::load::<u8>(address + 2) != Some(0) => {
+            (2 + guest::string_len(address + 2) as u64).min(len)
+        }
+        _ => len,
+    }
+}
+
+/// Adds what is sent by a message: payload and destination. Control data may hold padding that the guest
+/// never wrote, so it is left out.
+fn message_in(digest: &mut Digest, place: u64) {
+    let header = guest::load::<MessageHeader>(place).unwrap_or_default();
+    if header.name != 0 {
+        digest.bytes(header.name, header.name_len.min(256) as usize);
+    }
+    for_vectors(header.vectors, header.vector_count, u64::MAX, &mut |base, len| digest.bytes(base, len));
+}

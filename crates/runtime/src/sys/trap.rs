@@ -1,0 +1,132 @@
+//! Syscall user dispatch: the wall around the shared descriptor table.
+//!
+//! Armed for a thread, it turns every system call that does not come from the runtime's own text into a
+//! SIGSYS. The selector byte always says BLOCK: toggling it would open the wall for whoever interrupts.
+
+use crate::raw;
+use crate::sys::{gate, vdso};
+use crate::thread::Thread;
+
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const PR_SYS_DISPATCH_ON: u64 = 1;
+
+core::arch::global_asm!(".hidden __ehdr_start");
+
+unsafe extern "C" {
+    /// The ELF header of this library, from the linker.
+    static __ehdr_start: u8;
+}
+
+/// The runtime's text: start and length.
+pub fn text_range() -> (u64, u64) {
+    const PT_LOAD: u32 = 1;
+    const PF_X: u32 = 1;
+    let base = &raw const __ehdr_start;
+    // SAFETY: this library's own headers, mapped with its first segment: e_phoff at 32, e_phnum at 56, entries
+    // of 56 bytes with type, flags, offset, address, ..., bytes in memory at 40.
+    unsafe {
+        let table = base.add(base.add(32).cast::<u64>().read() as usize);
+        for index in 0..base.add(56).cast::<u16>().read() as usize {
+            let header = table.add(index * 56);
+            if header.cast::<u32>().read() == PT_LOAD && header.add(4).cast::<u32>().read() & PF_X != 0 {
+                let start = base as u64 + header.add(16).cast::<u64>().read();
+                return (start, header.add(40).cast::<u64>().read());
+            }
+        }
+    }
+    (0, 0)
+}
+
+/// Whether an instruction is the runtime's own. The range is asked for once: the handlers want it often.
+pub fn is_runtime(ip: u64) -> bool {
+    use core::sync::atomic::{AtomicU64, Ordering};
+    static START: AtomicU64 = AtomicU64::new(0);
+    static LEN: AtomicU64 = AtomicU64::new(0);
+    if LEN.load(Ordering::Acquire) == 0 {
+        let (start, len) = text_range();
+        START.store(start, Ordering::Relaxed);
+        LEN.store(len, Ordering::Release);
+    }
+    ip.wrapping_sub(START.load(Ordering::Relaxed)) < LEN.load(Ordering::Relaxed)
+}
+
+/// Arms the calling thread. `false` where the kernel cannot.
+pub fn arm(thread: &mut Thread) -> bool {
+    let (start, len) = text_range();
+    thread.selector = 1;
+    let args =
+        [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, start, len, &raw const thread.selector as u64, 0];
+    // SAFETY: the selector lives as long as the process; the range is our own text.
+    unsafe { raw::call6(raw::nr::PRCTL, args) == 0 }
+}
+
+/// Registers of the interrupted thread inside the kernel's `ucontext`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, and more.
+    pub regs: [u64; 23],
+    fpstate: u64,
+    reserved: [u64; 8],
+    /// The signal mask that the return restores.
+    pub mask: u64,
+}
+
+/// Indices into [`Context::regs`].
+pub mod reg {
+    #![allow(missing_docs)]
+    pub const R8: usize = 0;
+    pub const R9: usize = 1;
+    pub const R10: usize = 2;
+    pub const RDI: usize = 8;
+    pub const RSI: usize = 9;
+    pub const RDX: usize = 12;
+    pub const RAX: usize = 13;
+    pub const RCX: usize = 14;
+    pub const RSP: usize = 15;
+    pub const RIP: usize = 16;
+}
+
+/// Code in a SIGSYS's siginfo that says: syscall user dispatch.
+const SYS_USER_DISPATCH: i32 = 2;
+
+/// The SIGSYS handler: sends the thread through the gate, outside the signal frame.
+///
+/// # Safety
+/// Called by the kernel.
+pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const i32, context: *mut Context) {
+    // SAFETY: the kernel's siginfo: signo, errno, code; then call_addr, syscall, arch.
+    let code = unsafe { info.add(2).read() };
+    if code != SYS_USER_DISPATCH {
+        // SAFETY: the kernel's context of this thread.
+        unsafe { crate::signal::nudged(&mut *context) };
+        return;
+    }
+    if let Some(header) = crate::state::header() {
+        header.trapped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    }
+    // SAFETY: the kernel's context of this thread; rip is behind the `syscall` instruction. rax holds the
+    // system call's number: the kernel rolls the registers back for a dispatched call.
+    unsafe {
+        let context = &mut *context;
+        if vdso::is_inside(context.regs[reg::RIP]) {
+            // Called by ourselves, to read a clock: it must not come back to the door that called.
+            let regs = &context.regs;
+            let args = [
+                regs[reg::RDI],
+                regs[reg::RSI],
+                regs[reg::RDX],
+                regs[reg::R10],
+                regs[reg::R8],
+                regs[reg::R9],
+            ];
+            context.regs[reg::RAX] = raw::call6(regs[reg::RAX], args) as u64;
+            return;
+        }
+        context.regs[reg::RCX] = context.regs[reg::RIP];
+        context.regs[reg::RIP] = gate::trap_gate as *const () as u64;
+    }
+}

@@ -1,0 +1,350 @@
+//! The kernel as witness: input and output made such that the kernel itself notes in the log how far it came.
+//!
+//! recvmmsg and sendmmsg store the count of bytes of each message before they return. With that header in
+//! the ring's unpublished slot, a primary killed on its way out of the call has still told its successor
+//! what was moved, whoever else uses the socket. Where no such call exists (pipes, eventfds), a pattern in
+//! the slot shows that a read has got something.
+//!
+//! # Safety
+//! All of it lies in the calling thread's ring, above the tail, at places that the thread has reserved.
+
+use us_abi::PAYLOAD_BYTES_MAX;
+use us_abi::event::{Header, ReturnHead};
+
+use crate::raw::{self, failed};
+use crate::sys::guest;
+use crate::sys::spans::{self, MessageHeader, Vector};
+use crate::thread::Thread;
+
+const RECVMMSG: u64 = 299;
+const SENDMMSG: u64 = 307;
+const ENOTSOCK: i64 = -88;
+
+/// First word of a slot in which a message call is under way.
+const MESSAGE_MARK: u64 = 0x7573_6d65_7373_6167;
+/// First word of a slot that was filled with the pattern before a read.
+const PATTERN_MARK: u64 = 0x7573_7061_7474_6572;
+/// The count of a message that has not been moved.
+const NEVER: u32 = u32::MAX;
+/// Longest part of a slot that gets the pattern, bytes.
+pub const PATTERN_MAX: usize = 4096;
+/// Most payload of a message that is gathered and then put in its final order, bytes.
+pub const GATHERED_MAX: u64 = 96 << 10;
+const NAME_MAX: usize = 128;
+const CONTROL_MAX: u64 = 16 << 10;
+const HEAD: usize = size_of::<Header>() + size_of::<ReturnHead>();
+
+/// The kernel's `struct mmsghdr`, and what belongs to it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Message {
+    header: MessageHeader,
+    moved: u32,
+    /// What the guest's own address buffer holds.
+    name_capacity: u32,
+    vector: Vector,
+    name: [u8; NAME_MAX],
+}
+
+/// What a dead primary's slot tells.
+pub enum Testimony {
+    /// Nothing: the call was made in another way.
+    None,
+    /// The call had moved nothing.
+    Nothing,
+    /// It had moved this many bytes.
+    Moved(u32),
+}
+
+/// Bytes behind the data that an in-place message needs.
+pub const fn tail_bytes(data: usize) -> usize {
+    data.next_multiple_of(8) - data + size_of::<Message>()
+}
+
+fn slot_of(place: *mut u8) -> *mut u64 {
+    // SAFETY: the payload's place follows its header.
+    unsafe { place.sub(size_of::<Header>()).cast() }
+}
+
+fn mark(place: *mut u8, word: u64, second: u64) {
+    let slot = slot_of(place);
+    // SAFETY: the reserved event's own header, which is written when the event is published.
+    unsafe {
+        slot.add(1).write_volatile(second);
+        slot.write_volatile(word);
+    }
+}
+
+/// Makes a message call with `message`, which lies in the slot at `place`. `None`: this is no socket.
+fn make(thread: &Thread, nr: u64, fd: u64, place: *mut u8, message: *mut Message, flags: u64) -> Option<i64> {
+    mark(place, MESSAGE_MARK, message as u64 - slot_of(place) as u64);
+    let args = [fd, message as u64, 1, flags, 0, 0];
+    // SAFETY: the guest's own transfer, with a header of ours.
+    let result = unsafe { raw::blocking(nr, &args, &thread.pending) };
+    match result {
+        ENOTSOCK => None,
+        // SAFETY: the kernel has filled the count in.
+        1 => Some(i64::from(unsafe { (&raw const (*message).moved).read_volatile() })),
+        _ => Some(result),
+    }
+}
+
+fn message(header: MessageHeader) -> Message {
+    Message { header, moved: NEVER, name_capacity: 0, vector: Vector::default(), name: [0; NAME_MAX] }
+}
+
+/// Sends a message whose header and vectors are the guest's. `None`: make the call in the plain way.
+pub fn send(thread: &mut Thread, fd: u64, header: MessageHeader, flags: u64) -> Option<i64> {
+    send_with(thread, fd, header, None, flags)
+}
+
+/// Sends one span of the guest's memory.
+pub fn send_span(thread: &mut Thread, fd: u64, span: Vector, name: (u64, u32), flags: u64) -> Option<i64> {
+    let (name, name_len) = name;
+    let header = MessageHeader { name, name_len, vector_count: 1, ..MessageHeader::default() };
+    send_with(thread, fd, header, Some(span), flags)
+}
+
+fn send_with(
+    thread: &mut Thread,
+    fd: u64,
+    header: MessageHeader,
+    span: Option<Vector>,
+    flags: u64,
+) -> Option<i64> {
+    let place = thread.reserve(size_of::<ReturnHead>() + size_of::<Message>())?;
+    // SAFETY: reserved; 16-byte aligned.
+    unsafe {
+        let at = place.add(size_of::<ReturnHead>()).cast::<Message>();
+        at.write(message(header));
+        if let Some(span) = span {
+            (*at).vector = span;
+            (*at).header.vectors = &raw mut (*at).vector as u64;
+        }
+        make(thread, SENDMMSG, fd, place, at, flags)
+    }
+}
+
+/// Receives into the slot at `place`, behind its head, where the published event will have the bytes.
+pub fn receive(thread: &Thread, fd: u64, place: *mut u8, bytes: usize, flags: u64) -> Option<i64> {
+    // SAFETY: the caller has reserved `bytes` and `tail_bytes` of them.
+    unsafe {
+        let data = place.add(size_of::<ReturnHead>());
+        let at = data.add(bytes.next_multiple_of(8)).cast::<Message>();
+        let vectors = &raw mut (*at).vector as u64;
+        at.write(message(MessageHeader { vectors, vector_count: 1, ..MessageHeader::default() }));
+        (*at).vector = Vector { base: data as u64, len: bytes as u64 };
+        make(thread, RECVMMSG, fd, place, at, flags)
+    }
+}
+
+/// What a gathered receive fills in the guest's memory.
+#[derive(Clone, Copy)]
+pub enum Shape {
+    /// recvmsg: the header at this address.
+    Message(u64),
+    /// recvfrom: buffer, its length, address, address of its length.
+    From([u64; 4]),
+    /// readv: the vectors and their count.
+    Vectors(u64, u64),
+}
+
+impl Shape {
+    /// Bytes asked for.
+    pub fn wanted(self) -> u64 {
+        match self {
+            Shape::Message(at) => {
+                let header = guest::load::<MessageHeader>(at).unwrap_or_default();
+                spans::vector_bytes(header.vectors, header.vector_count)
+            }
+            Shape::From([_, len, ..]) => len,
+            Shape::Vectors(list, count) => spans::vector_bytes(list, count),
+        }
+    }
+}
+
+/// Receives name, control data and payload into the slot, behind the room for the published event, and hands
+/// them to the guest. `None`: make the call in the plain way.
+pub fn gather(thread: &mut Thread, fd: u64, shape: Shape, flags: u64) -> Option<i64> {
+    let wanted = shape.wanted();
+    let given = match shape {
+        Shape::Message(at) => guest::load::<MessageHeader>(at)?,
+        _ => MessageHeader::default(),
+    };
+    let (name_room, name_capacity) = match shape {
+        Shape::Message(_) => (given.name != 0, given.name_len),
+        Shape::From([_, _, at, len]) => (at != 0 && len != 0, guest::load::<u32>(len).unwrap_or(0)),
+        Shape::Vectors(..) => (false, 0),
+    };
+    let control = if given.control == 0 { 0 } else { given.control_len };
+    if wanted > GATHERED_MAX
+        || control > CONTROL_MAX
+        || name_capacity as i32 > 4096
+        || (name_capacity as i32) < 0
+    {
+        return None;
+    }
+    let final_bytes = (32 + NAME_MAX + control as usize + wanted as usize).next_multiple_of(16);
+    let all = size_of::<ReturnHead>()
+        + final_bytes
+        + size_of::<Message>()
+        + control as usize
+        + wanted as usize
+        + 32;
+    debug_assert!(all <= PAYLOAD_BYTES_MAX);
+    let place = thread.reserve(all)?;
+    // SAFETY: all of it reserved.
+    let (at, result) = unsafe {
+        let at = place.add(size_of::<ReturnHead>() + final_bytes).cast::<Message>();
+        let control_at = at.add(1).cast::<u8>();
+        let data = control_at.add((control as usize).next_multiple_of(8));
+        at.write(message(MessageHeader {
+            name: if name_room { &raw mut (*at).name as u64 } else { 0 },
+            name_len: if name_room { NAME_MAX as u32 } else { given.name_len },
+            vectors: &raw mut (*at).vector as u64,
+            vector_count: 1,
+            control: if control == 0 { 0 } else { control_at as u64 },
+            control_len: control,
+            ..MessageHeader::default()
+        }));
+        (*at).name_capacity = if name_room { name_capacity } else { 0 };
+        (*at).vector = Vector { base: data as u64, len: wanted };
+        (at, make(thread, RECVMMSG, fd, place, at, flags)?)
+    };
+    if failed(result) {
+        return Some(result);
+    }
+    // SAFETY: filled in by the kernel; nobody else writes there.
+    let got = unsafe { &*at };
+    hand_over(got, shape, result as u64);
+    Some(result)
+}
+
+/// Copies what has come to where the guest's own call would have put it.
+fn hand_over(got: &Message, shape: Shape, bytes: u64) {
+    let data = got.vector.base;
+    let name_part = got.header.name_len.min(got.name_capacity).min(NAME_MAX as u32) as usize;
+    let mut from = data;
+    let mut scatter = |list, count| {
+        spans::for_vectors(list, count, bytes.min(got.vector.len), &mut |base, part| {
+            guest::write(base, from as *const u8, part);
+            from += part as u64;
+        });
+    };
+    match shape {
+        Shape::Vectors(list, count) => scatter(list, count),
+        Shape::From([buffer, len, name, name_len]) => {
+            guest::write(buffer, data as *const u8, bytes.min(len) as usize);
+            if name != 0 && name_len != 0 {
+                guest::write(name, got.name.as_ptr(), name_part);
+                guest::store(name_len, &got.header.name_len);
+            }
+        }
+        Shape::Message(at) => {
+            let given = guest::load::<MessageHeader>(at).unwrap_or_default();
+            scatter(given.vectors, given.vector_count);
+            if given.name != 0 {
+                guest::write(given.name, got.name.as_ptr(), name_part);
+                guest::store(at + 8, &got.header.name_len);
+            }
+            guest::write(given.control, got.header.control as *const u8, got.header.control_len as usize);
+            guest::store(at + 40, &got.header.control_len);
+            guest::store(at + 48, &got.header.flags);
+        }
+    }
+}
+
+/// What the slot of a dead primary says: `slot` is where its next event would have been.
+pub fn testimony(slot: *const u8) -> Testimony {
+    let Some(message) = message_in(slot) else { return Testimony::None };
+    match message.moved {
+        NEVER => Testimony::Nothing,
+        moved => Testimony::Moved(moved),
+    }
+}
+
+fn message_in(slot: *const u8) -> Option<Message> {
+    // SAFETY: the slot lies in a mapped ring, whose doubled mapping holds any offset below a quarter of it.
+    unsafe {
+        let (word, offset) = (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read());
+        if word != MESSAGE_MARK || offset as usize > 2 * PAYLOAD_BYTES_MAX || offset % 8 != 0 {
+            return None;
+        }
+        Some(slot.add(offset as usize).cast::<Message>().read())
+    }
+}
+
+/// Puts the payload of the missing `Return` together, behind the slot's head, as the call of this number and
+/// order of outputs has it. Returns its bytes. The pieces that were received in place lie there already.
+pub fn compose(slot: *mut u8, nr: u64) -> usize {
+    const RECVFROM: u64 = 45;
+    const RECVMSG: u64 = 47;
+    let Some(got) = message_in(slot) else { return 0 };
+    // The message lies at the same distance from its slot in every copy, since rings have fixed addresses.
+    let data = got.vector.base as *const u8;
+    // SAFETY: within the reserved slot of a ring whose producer is dead; `gather` keeps the final place and the parts
+    // that are copied there apart.
+    unsafe {
+        let start = slot.add(HEAD);
+        let bytes = (got.moved as usize).min(got.vector.len as usize);
+        if core::ptr::eq(data, start) {
+            return bytes;
+        }
+        let mut at = start;
+        let mut put = |from: *const u8, count: usize| {
+            core::ptr::copy(from, at, count);
+            at = at.add(count);
+        };
+        let name_len = got.header.name_len;
+        let name = name_len.min(got.name_capacity).min(NAME_MAX as u32) as usize;
+        if nr == RECVMSG {
+            put((&raw const name_len).cast(), 4);
+            put((&raw const got.header.control_len).cast(), 8);
+            put((&raw const got.header.flags).cast(), 4);
+            put(got.name.as_ptr(), name);
+            put(got.header.control as *const u8, got.header.control_len as usize);
+        }
+        put(data, bytes);
+        if nr == RECVFROM && got.header.name != 0 {
+            put((&raw const name_len).cast(), 4);
+            put(got.name.as_ptr(), name);
+        }
+        at.offset_from(start) as usize
+    }
+}
+
+/// The pattern's byte at a place of the slot.
+pub fn pattern(at: usize) -> u8 {
+    (at as u8).wrapping_mul(0x4d) ^ 0xa7
+}
+
+/// Fills the slot at `place` with the pattern before a read of `bytes`.
+pub fn lay_pattern(place: *mut u8, bytes: usize) {
+    let count = bytes.min(PATTERN_MAX);
+    // SAFETY: reserved by the caller.
+    unsafe {
+        let data = place.add(size_of::<ReturnHead>());
+        for at in 0..count {
+            data.add(at).write(pattern(at));
+        }
+    }
+    mark(place, PATTERN_MARK, bytes as u64);
+}
+
+/// How far a read into a slot with the pattern came. The outer `None`: there is no pattern; the inner one: all of it
+/// is gone.
+pub fn touched(slot: *const u8) -> Option<Option<usize>> {
+    // SAFETY: as in `message_in`.
+    unsafe {
+        let (word, bytes) = (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read());
+        if word != PATTERN_MARK || bytes as usize > PAYLOAD_BYTES_MAX {
+            return None;
+        }
+        let data = core::slice::from_raw_parts(slot.add(HEAD), (bytes as usize).min(PATTERN_MAX));
+        match us_order::settle::touched(data, pattern) {
+            // The whole of a short read: eight bytes from an eventfd.
+            None if bytes as usize <= PATTERN_MAX => Some(Some(bytes as usize)),
+            found => Some(found),
+        }
+    }
+}

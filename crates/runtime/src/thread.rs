@@ -1,0 +1,275 @@
+//! One block per guest thread: its modes, its ring, what it waits for.
+//!
+//! # Safety
+//! A block belongs to its thread. Other threads touch only its atomics; the rest is read and written
+//! through the pointer in the thread's TLS slot, which no other thread has.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use us_abi::{RING_BYTES, RINGS_ADDRESS, THREADS_MAX};
+use us_ring::{Consumer, Memory, Producer};
+
+use crate::signal::Queue;
+use crate::state;
+
+/// What a door does with the log.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Acts and logs nothing: no standby, or nothing to order yet.
+    Solo = 0,
+    /// Acts and logs.
+    Record = 1,
+    /// Waits for the log and applies it.
+    Replay = 2,
+}
+
+/// The bytes of this thread's ring, mapped twice in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct RingMemory(pub *mut u8);
+
+impl RingMemory {
+    /// The address of a position.
+    #[inline(always)]
+    pub fn at(self, position: u64) -> *mut u8 {
+        // SAFETY: masked into the first of the two mappings.
+        unsafe { self.0.add(position as usize & (RING_BYTES - 1)) }
+    }
+}
+
+impl Memory for RingMemory {
+    #[inline(always)]
+    fn put(&mut self, at: u64, value: u64) {
+        // SAFETY: inside the doubled mapping, eight-byte aligned; the consumer does not read past the tail.
+        unsafe { self.at(at).cast::<u64>().write(value) }
+    }
+    #[inline(always)]
+    fn get(&self, at: u64) -> u64 {
+        // SAFETY: inside the doubled mapping, below the acquired tail.
+        unsafe { self.at(at).cast::<u64>().read() }
+    }
+}
+
+/// A guest thread as the runtime sees it.
+#[repr(C, align(128))]
+pub struct Thread {
+    /// Mode of the doors that order (locks, semaphores, streams). Solo until the program is multithreaded.
+    pub lock_mode: AtomicU8,
+    /// Mode of the doors that input and output pass.
+    pub call_mode: AtomicU8,
+    /// Not zero while a child made by vfork borrows this block: its calls are nobody's but its own.
+    pub borrowed: AtomicU8,
+    /// Whether this thread is inside libc's `pthread_create`.
+    pub making: bool,
+    /// The call that made it.
+    pub vfork_call: u16,
+    /// Where the child's argument lies, and what was there before the child ran.
+    pub child_argument: u64,
+    /// See `child_argument`.
+    pub child_words: crate::door::process::ChildWords,
+    /// Kernel's thread id in a promoted copy, 0 where it equals the guest's.
+    pub real_tid: AtomicU32,
+    /// Whether digests are compared.
+    pub verify: bool,
+    /// Slot number.
+    pub slot: u32,
+    /// Thread id the guest sees.
+    pub guest_tid: u32,
+    /// Signals are queued for this thread's next door: bit 0.
+    pub pending: AtomicU32,
+    /// Somebody has asked for this thread's cancellation.
+    pub cancel: AtomicU32,
+    /// The kernel clock's ticket that this thread took last, as a standby.
+    pub ticket: u64,
+    /// The ring's writing end.
+    pub producer: Producer,
+    /// The ring's reading end.
+    pub consumer: Consumer,
+    /// The ring's bytes.
+    pub ring: RingMemory,
+    /// Bytes of the ring's memory that are known to exist.
+    pub populated: usize,
+
+    /// Futex on which this thread sleeps as a standby; counts the reasons to look again.
+    pub bell: AtomicU32,
+    /// Whether it sleeps for an event of its ring.
+    pub parked: AtomicBool,
+    /// The clock it sleeps for, null for none, and the ticket.
+    pub awaited: AtomicPtr<AtomicU64>,
+    /// See `awaited`.
+    pub awaited_ticket: AtomicU64,
+    /// The event kind that was last taken, for reports: `position << 8 | kind`.
+    pub last: u64,
+    /// Bytes of the event handed out by [`crate::log::next`] and not yet given back.
+    pub open: usize,
+    /// Position of the `Enter` that has been taken and whose `Return` has not; `u64::MAX` for none.
+    pub in_doubt: u64,
+    /// The call of that `Enter`: a long read fills the ring several times over before it returns.
+    pub doubted: (u16, us_abi::event::CallArgs),
+    /// Bytes of a read in pieces that have been applied so far.
+    pub pieces: u64,
+    /// Whether this thread has taken its place among the living after a promotion.
+    pub live: bool,
+
+    /// How often the slot has been used.
+    pub generation: u32,
+    /// The thread's entry point and argument, until it runs.
+    pub start: AtomicPtr<u8>,
+    /// See `start`.
+    pub argument: AtomicPtr<u8>,
+    /// See `start`: the routine of a C11 thread.
+    pub start_c11: AtomicPtr<u8>,
+    /// The affinity that the guest knows.
+    pub affinity: [u64; 16],
+    /// The thread's name as the guest has set it, in a standby.
+    pub name: [u8; 16],
+    /// glibc's handle of the thread: the address of its control block.
+    pub handle: AtomicU64,
+    /// 0 joinable, 1 detached, 2 joined.
+    pub fate: AtomicI32,
+    /// Lowest address of a stack that the runtime gave the thread, 0 if the guest gave its own.
+    pub stack: AtomicU64,
+    /// Bytes of it.
+    pub stack_bytes: AtomicU64,
+
+    /// The guest's signal mask of this thread.
+    pub mask: u64,
+    /// Signals that wait for a door.
+    pub queue: Queue,
+    /// The alternate stack that the guest has set: address, flags, size.
+    pub alt_stack: [u64; 3],
+    /// Whether a guest handler runs on the guest's alternate stack.
+    pub on_alt_stack: bool,
+    /// The selector byte of syscall user dispatch: always BLOCK.
+    pub selector: u8,
+}
+
+impl Thread {
+    /// All zero, so that the table costs no bytes in the library's file and no memory before it is used.
+    const fn unused() -> Thread {
+        Thread {
+            lock_mode: AtomicU8::new(0),
+            call_mode: AtomicU8::new(0),
+            borrowed: AtomicU8::new(0),
+            making: false,
+            vfork_call: 0,
+            child_argument: 0,
+            child_words: [0; 32],
+            real_tid: AtomicU32::new(0),
+            verify: false,
+            slot: 0,
+            guest_tid: 0,
+            pending: AtomicU32::new(0),
+            cancel: AtomicU32::new(0),
+            ticket: 0,
+            producer: Producer { at: 0, limit: 0, window: 0 },
+            consumer: Consumer { at: 0, known: 0 },
+            ring: RingMemory(core::ptr::null_mut()),
+            populated: 0,
+            bell: AtomicU32::new(0),
+            parked: AtomicBool::new(false),
+            awaited: AtomicPtr::new(core::ptr::null_mut()),
+            awaited_ticket: AtomicU64::new(0),
+            last: 0,
+            open: 0,
+            in_doubt: 0,
+            doubted: (0, us_abi::event::CallArgs { fd: 0, digest: 0, len: 0 }),
+            pieces: 0,
+            live: false,
+            generation: 0,
+            start: AtomicPtr::new(core::ptr::null_mut()),
+            argument: AtomicPtr::new(core::ptr::null_mut()),
+            start_c11: AtomicPtr::new(core::ptr::null_mut()),
+            affinity: [0; 16],
+            name: [0; 16],
+            handle: AtomicU64::new(0),
+            fate: AtomicI32::new(0),
+            stack: AtomicU64::new(0),
+            stack_bytes: AtomicU64::new(0),
+            mask: 0,
+            queue: Queue::new(),
+            alt_stack: [0; 3],
+            on_alt_stack: false,
+            selector: 0,
+        }
+    }
+
+    /// Mode of the ordering doors.
+    #[inline(always)]
+    pub fn locks(&self) -> Mode {
+        mode(self.lock_mode.load(Ordering::Relaxed))
+    }
+
+    /// Mode of the input and output doors.
+    #[inline(always)]
+    pub fn calls(&self) -> Mode {
+        mode(self.call_mode.load(Ordering::Relaxed))
+    }
+
+    /// The shared entry of this slot.
+    #[inline(always)]
+    pub fn entry(&self) -> &'static us_abi::ThreadEntry {
+        state::entry(self.slot)
+    }
+
+    /// Points the ring's ends at the slot's ring, at the positions where its last user left them.
+    pub fn attach_ring(&mut self) {
+        use us_ring::Position;
+        self.ring = RingMemory((RINGS_ADDRESS + self.slot as usize * 2 * RING_BYTES) as *mut u8);
+        let (tail, head) = (self.entry().tail.0.acquire(), self.entry().head.0.acquire());
+        self.producer = Producer::new(tail, head);
+        self.producer.window = state::LAG_LIMIT.load(Ordering::Relaxed).min(RING_BYTES as u64);
+        // The first event asks for room: memory is made ready piece by piece.
+        self.producer.limit = tail;
+        self.populated = 0;
+        self.consumer = Consumer::new(head);
+    }
+
+    /// To be called before and after guest code runs below a door that holds this reference: the guest's own
+    /// doors reach the same block through the TLS slot, and without this the compiler keeps fields in
+    /// registers across the call, or drops a store that "nobody" reads.
+    #[inline(always)]
+    pub fn shared_with_guest(&mut self) {
+        // SAFETY: no instruction; the compiler must assume that the block has been read and changed.
+        unsafe { core::arch::asm!("/* {0} */", in(reg) &raw mut *self, options(nostack, preserves_flags)) };
+    }
+
+    /// Wakes the thread if it sleeps as a standby.
+    pub fn ring_bell(&self) {
+        self.bell.fetch_add(1, Ordering::AcqRel);
+        crate::raw::futex_wake(&self.bell, 1);
+    }
+}
+
+#[inline(always)]
+fn mode(value: u8) -> Mode {
+    match value {
+        1 => Mode::Record,
+        2 => Mode::Replay,
+        _ => Mode::Solo,
+    }
+}
+
+struct Table(UnsafeCell<[Thread; THREADS_MAX]>);
+// SAFETY: each block is used by its own thread; others go through `block`, and touch atomics only.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table(UnsafeCell::new([const { Thread::unused() }; THREADS_MAX]));
+
+/// The block of a slot, to be touched through its atomics unless the caller is its thread or prepares it.
+pub fn block(slot: u32) -> *mut Thread {
+    // SAFETY: an address inside the table; nothing is read.
+    unsafe { TABLE.0.get().cast::<Thread>().add(slot as usize) }
+}
+
+/// One past the highest slot that has ever been used in this copy.
+pub static SLOTS: AtomicU32 = AtomicU32::new(1);
+
+/// Runs `f` on the block of every slot that has ever been used. `f` may touch atomics only.
+pub fn for_each(mut f: impl FnMut(&Thread)) {
+    for slot in 0..SLOTS.load(Ordering::Acquire) {
+        // SAFETY: blocks are never freed; the callee keeps to the atomics.
+        f(unsafe { &*block(slot) });
+    }
+}

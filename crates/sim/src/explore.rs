@@ -1,0 +1,386 @@
+//! The exhaustive search.
+//!
+//! A kill ends the primary's story; what the standby can do with it depends on nothing but the final rings and the
+//! kernel. Before a promotion the standby reads neither the primary's memory nor the kernel, and waits for events
+//! to appear but never for them to be absent. So every way of following "close behind" is also a way of following
+//! after the kill, and the search splits: first all states of the primary, then, for every distinct
+//! (rings, kernel) that a kill can leave, all ways of draining, promoting and running on. [`joint`] explores both
+//! together, without this argument, for programs small enough; a test compares the two.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+
+use crate::hash::Fingerprint;
+use crate::local::initial;
+use crate::mutation::Mutation;
+use crate::program::Program;
+use crate::world::*;
+use crate::{primary, promote, standby};
+
+/// What is explored.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// The rule that is broken, if any.
+    pub mutation: Option<Mutation>,
+}
+
+impl Context<'_> {
+    /// True if this rule is broken.
+    #[must_use]
+    pub fn has(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+}
+
+/// One step in a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct Label {
+    who: &'static str,
+    thread: usize,
+    pc: u8,
+    what: &'static str,
+}
+
+impl Label {
+    /// A step of the primary.
+    #[must_use]
+    pub fn primary(thread: usize, pc: u8, what: &'static str) -> Self {
+        Self { who: "primary", thread, pc, what }
+    }
+
+    /// A step of the standby or the promoted copy.
+    #[must_use]
+    pub fn standby(thread: usize, pc: u8, what: &'static str) -> Self {
+        Self { who: "standby", thread, pc, what }
+    }
+
+    /// A step of the standby's poller.
+    #[must_use]
+    pub fn poller(what: &'static str) -> Self {
+        Self { who: "poller", thread: 0, pc: 0, what }
+    }
+}
+
+/// The possible next worlds.
+pub type Successors = Vec<(World, Label)>;
+
+/// A violation and how to get there.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What is violated.
+    pub violation: Violation,
+    /// The steps, one a line.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} after {} steps", self.violation, self.trace.len())?;
+        self.trace.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
+/// What an exploration saw.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Distinct states of the primary.
+    pub primary_states: usize,
+    /// Distinct logs and kernels that a kill left.
+    pub kills: usize,
+    /// Distinct states of standbys, promoted copies included.
+    pub standby_states: usize,
+    /// Promotions that ended in a refusal.
+    pub refusals: usize,
+    /// Distinct outcomes of promoted copies.
+    pub outcomes: HashSet<Outcome>,
+    /// The first violation found, by breadth first, if any.
+    pub failure: Option<Failure>,
+}
+
+/// All outcomes that the program can have natively.
+///
+/// # Panics
+///
+/// If the program itself can deadlock or misuse a descriptor: it is then no fit test.
+#[must_use]
+pub fn native(program: &Program) -> HashSet<Outcome> {
+    let cx = Context { program, mutation: None };
+    let mut start = initial(program);
+    start.phase = Phase::Live;
+    let mut stack = vec![start];
+    let mut seen = HashSet::new();
+    let mut outcomes = HashSet::new();
+    let mut next = Successors::new();
+    while let Some(world) = stack.pop() {
+        assert!(world.bad.is_none(), "{}: natively {:?}", program.name, world.bad);
+        next.clear();
+        (0..SLOTS).for_each(|t| standby::steps(&cx, &world, t, &mut next));
+        if next.is_empty() {
+            assert!(world.standby.has_ended(), "{}: deadlocks natively", program.name);
+            outcomes.insert(world.standby.outcome(&world.kernel));
+        }
+        let fresh = |w: &World| seen.insert(Fingerprint::of((&w.standby, &w.kernel, w.bad)));
+        stack.extend(next.drain(..).map(|(w, _)| w).filter(fresh));
+    }
+    outcomes
+}
+
+/// Parents and labels of the states that a breadth-first search has reached.
+#[derive(Default)]
+struct Paths {
+    nodes: Vec<(usize, Option<Label>)>,
+}
+
+impl Paths {
+    fn add(&mut self, parent: usize, label: Option<Label>) -> usize {
+        self.nodes.push((parent, label));
+        self.nodes.len() - 1
+    }
+
+    fn trace(&self, cx: &Context, mut node: usize) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let (parent, Some(label)) = self.nodes[node] {
+            lines.push(match label.who {
+                "poller" => format!("poller      {}", label.what),
+                who => {
+                    let op = cx.program.code[usize::from(label.pc)];
+                    format!("{who} T{} {}: {op:?}: {}", label.thread, label.pc, label.what)
+                }
+            });
+            node = parent;
+        }
+        lines.reverse();
+        lines
+    }
+}
+
+/// Explores a program: every interleaving of the primary, a kill at every step, every promotion.
+#[must_use]
+pub fn check(program: &Program, mutation: Option<Mutation>) -> Report {
+    let cx = Context { program, mutation };
+    let native = native(program);
+    let mut search =
+        Search { cx, native, report: Report::default(), live: HashSet::new(), seen: HashSet::new() };
+    search.primaries();
+    search.report.standby_states += search.live.len();
+    search.report
+}
+
+struct Search<'a> {
+    cx: Context<'a>,
+    native: HashSet<Outcome>,
+    report: Report,
+    /// Live states: what follows them does not depend on the log that led there, so all kills share them.
+    live: HashSet<u128>,
+    seen: HashSet<u128>,
+}
+
+impl Search<'_> {
+    fn primaries(&mut self) {
+        let mut paths = Paths::default();
+        let mut queue = VecDeque::new();
+        let mut seen = HashSet::new();
+        let mut kills = HashSet::new();
+        let mut finals: HashMap<u128, Outcome> = HashMap::new();
+        let mut next = Successors::new();
+        queue.push_back((initial(self.cx.program), paths.add(0, None)));
+        while let Some((world, node)) = queue.pop_front() {
+            if self.report.failure.is_some() {
+                return;
+            }
+            next.clear();
+            (0..SLOTS).for_each(|t| primary::steps(&self.cx, &world, t, &mut next));
+            let log = Fingerprint::of((&world.rings, &world.kernel));
+            let mut failure = world.bad.map(|bad| (bad, Vec::new()));
+            if failure.is_none() && kills.insert(log) {
+                failure = self.promote(&world, None);
+            }
+            if failure.is_none() && next.is_empty() {
+                failure = self.complete(&world, log, &mut finals);
+            }
+            if let Some((violation, after)) = failure {
+                let mut trace = paths.trace(&self.cx, node);
+                trace.push("the primary is killed, or has ended".into());
+                trace.extend(after);
+                self.report.failure = Some(Failure { violation, trace });
+                return;
+            }
+            for (w, label) in next.drain(..) {
+                if seen.insert(Fingerprint::of((&w.primary, &w.rings, &w.kernel, w.bad))) {
+                    queue.push_back((w, paths.add(node, Some(label))));
+                }
+            }
+        }
+        self.report.primary_states = seen.len();
+        self.report.kills = kills.len();
+    }
+
+    /// The primary has ended by itself: its outcome is native, and its log leads to exactly this outcome.
+    fn complete(
+        &mut self,
+        world: &World,
+        log: u128,
+        finals: &mut HashMap<u128, Outcome>,
+    ) -> Option<(Violation, Vec<String>)> {
+        if !world.primary.has_ended() {
+            return Some((Violation::Deadlock, Vec::new()));
+        }
+        let outcome = world.primary.outcome(&world.kernel);
+        if !self.native.contains(&outcome) {
+            return Some((Violation::NotNative, Vec::new()));
+        }
+        match finals.insert(log, outcome) {
+            Some(other) if other == outcome => None,
+            Some(_) => Some((Violation::ReplayDiffers, Vec::new())),
+            None => self.promote(world, Some(outcome)),
+        }
+    }
+
+    /// Explores everything that can follow a kill in `dead`.
+    fn promote(&mut self, dead: &World, expected: Option<Outcome>) -> Option<(Violation, Vec<String>)> {
+        let cx = self.cx;
+        let mut paths = Paths::default();
+        let mut queue = VecDeque::new();
+        let mut next = Successors::new();
+        self.seen.clear();
+        let start = killed(&cx, dead);
+        queue.push_back((start, paths.add(0, None)));
+        while let Some((world, node)) = queue.pop_front() {
+            let verdict = judge(&cx, &world, &mut next, |outcome| match expected {
+                Some(expected) if expected != *outcome => Some(Violation::ReplayDiffers),
+                _ if !self.native.contains(outcome) => Some(Violation::NotNative),
+                _ => {
+                    self.report.outcomes.insert(*outcome);
+                    None
+                }
+            });
+            match verdict {
+                Verdict::Bad(violation) => return Some((violation, paths.trace(&cx, node))),
+                Verdict::Refused => self.report.refusals += 1,
+                Verdict::Good => {}
+            }
+            for (w, label) in next.drain(..) {
+                let shared = w.phase == Phase::Live && expected.is_none() && cx.mutation.is_none();
+                let fresh = if shared {
+                    self.live.insert(Fingerprint::of((&w.standby, &w.kernel, w.bad, w.refused)))
+                } else {
+                    self.seen.insert(fingerprint(&w))
+                };
+                if fresh {
+                    queue.push_back((w, paths.add(node, Some(label))));
+                }
+            }
+        }
+        self.report.standby_states += self.seen.len();
+        None
+    }
+}
+
+fn fingerprint(w: &World) -> u128 {
+    Fingerprint::of((&w.standby, &w.head, &w.kernel, w.phase as u8, w.bad, w.refused))
+}
+
+fn killed(cx: &Context, dead: &World) -> World {
+    let mut start = initial(cx.program);
+    start.rings = dead.rings;
+    start.kernel = dead.kernel;
+    start.phase = Phase::Draining;
+    start
+}
+
+enum Verdict {
+    Good,
+    Refused,
+    Bad(Violation),
+}
+
+/// Fills `next` with what can follow, and judges the world; nothing follows a refusal or a violation.
+fn judge(
+    cx: &Context,
+    world: &World,
+    next: &mut Successors,
+    mut outcome: impl FnMut(&Outcome) -> Option<Violation>,
+) -> Verdict {
+    next.clear();
+    if let Some(bad) = world.bad {
+        return Verdict::Bad(bad);
+    }
+    if world.refused {
+        return if cx.program.may_refuse { Verdict::Refused } else { Verdict::Bad(Violation::Refused) };
+    }
+    (0..SLOTS).for_each(|t| standby::steps(cx, world, t, next));
+    promote::steps(cx, world, next);
+    if !next.is_empty() {
+        return Verdict::Good;
+    }
+    if !world.standby.has_ended() {
+        return Verdict::Bad(Violation::Deadlock);
+    }
+    outcome(&world.standby.outcome(&world.kernel)).map_or(Verdict::Good, Verdict::Bad)
+}
+
+/// Explores primary and standby together, step by step, with the kill as a step of its own. With `capacity`, a ring
+/// holds so many events, and the primary waits for room when it publishes.
+#[must_use]
+pub fn joint(program: &Program, mutation: Option<Mutation>, capacity: Option<u8>) -> Report {
+    let cx = Context { program, mutation };
+    let native = native(program);
+    let mut report = Report::default();
+    let mut paths = Paths::default();
+    let mut queue = VecDeque::new();
+    let mut seen = HashSet::new();
+    let mut next = Successors::new();
+    queue.push_back((initial(program), paths.add(0, None)));
+    while let Some((world, node)) = queue.pop_front() {
+        let outcomes = &mut report.outcomes;
+        let verdict = match world.phase {
+            Phase::Replay => follow(&cx, &world, capacity, &mut next),
+            _ => judge(&cx, &world, &mut next, |outcome| {
+                outcomes.insert(*outcome);
+                (!native.contains(outcome)).then_some(Violation::NotNative)
+            }),
+        };
+        if world.phase == Phase::Draining && cx.has(Mutation::PromotedBeforeFence) {
+            (0..SLOTS).for_each(|t| primary::steps(&cx, &world, t, &mut next));
+        }
+        match verdict {
+            Verdict::Bad(violation) => {
+                report.failure = Some(Failure { violation, trace: paths.trace(&cx, node) });
+                break;
+            }
+            Verdict::Refused => report.refusals += 1,
+            Verdict::Good => {}
+        }
+        for (w, label) in next.drain(..) {
+            if seen.insert(Fingerprint::of(w)) {
+                queue.push_back((w, paths.add(node, Some(label))));
+            }
+        }
+    }
+    report.standby_states = seen.len();
+    report
+}
+
+/// One step of a live primary, of the standby behind it, or the kill.
+fn follow(cx: &Context, world: &World, capacity: Option<u8>, next: &mut Successors) -> Verdict {
+    if let Some(bad) = world.bad {
+        return Verdict::Bad(bad);
+    }
+    next.clear();
+    (0..SLOTS).for_each(|t| primary::steps(cx, world, t, next));
+    next.retain(|(w, _)| (0..SLOTS).all(|t| capacity.is_none_or(|c| w.rings.tail[t] - w.head[t] <= c)));
+    (0..SLOTS).for_each(|t| standby::steps(cx, world, t, next));
+    if next.is_empty() && !world.primary.has_ended() {
+        return Verdict::Bad(Violation::Deadlock);
+    }
+    let mut dead = *world;
+    dead.phase = Phase::Draining;
+    if !cx.has(Mutation::PromotedBeforeFence) {
+        // What the primary's memory held no longer matters: let such worlds be one.
+        dead.primary = initial(cx.program).primary;
+    }
+    next.push((dead, Label::poller("sees that the primary is dead")));
+    Verdict::Good
+}

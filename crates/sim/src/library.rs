@@ -1,0 +1,348 @@
+//! The programs.
+
+use crate::program::{Op::*, Program, Src};
+
+/// All programs of the library.
+#[must_use]
+pub fn all() -> Vec<Program> {
+    [locks(), counts(), waits(), threads(), calls()].into_iter().flatten().collect()
+}
+
+/// Mutexes and trylock.
+fn locks() -> Vec<Program> {
+    let critical = |k: u16| [Lock(0), Append(0, k), Write(3, Src::Var(0), 1), Unlock(0)];
+    let mut tolerant = try_then_lock();
+    tolerant.spurious_try = true;
+    vec![
+        tolerant,
+        Program::new(
+            "locked-writes",
+            "the order of critical sections is visible outside",
+            &[&critical(1), &critical(2)],
+        ),
+        Program::new(
+            "two-mutexes",
+            "per-lock orders in parallel, and nested",
+            &[
+                &[Lock(0), Append(0, 1), Lock(1), Append(1, 1), Unlock(1), Unlock(0)],
+                &[Lock(1), Append(1, 2), Unlock(1), Lock(0), Append(0, 2), Unlock(0)],
+                &[Lock(0), Append(0, 3), Unlock(0)],
+            ],
+        ),
+        Program::new(
+            "trylock",
+            "a success does not say that the last holder's unlock has happened in the standby",
+            &[
+                &[Lock(0), Append(0, 1), Unlock(0)],
+                &[Try(0, 0), IfReg(0, 0, 4), Append(0, 2), Unlock(0), Write(3, Src::Reg(0), 1)],
+            ],
+        ),
+    ]
+}
+
+/// A failed try tells that somebody holds the lock; the holder's LOCK may die unpublished, and another thread may be
+/// first afterwards.
+#[must_use]
+pub fn try_then_lock() -> Program {
+    Program::new(
+        "try-then-lock",
+        "after a failover a failed try may turn out to have failed for no reason",
+        &[
+            &[Lock(0), Append(0, 1), Unlock(0)],
+            &[Try(0, 0), IfReg(0, 1, 3), Lock(0), Append(0, 2), Unlock(0), Write(3, Src::Reg(0), 1)],
+        ],
+    )
+}
+
+/// Semaphores and rwlocks on one hashed clock: gaps.
+fn counts() -> Vec<Program> {
+    vec![
+        Program::new(
+            "hand-off",
+            "a semaphore carries a variable, another one brings it back",
+            &[&[Append(0, 1), Post(0), Wait(1), Write(3, Src::Var(0), 1)], &[Wait(0), Append(0, 2), Post(1)]],
+        ),
+        Program::new(
+            "shared-clock",
+            "two semaphores on one clock: gaps in the middle, lower tickets behind other events",
+            &[
+                &[Lock(0), Append(0, 1), Unlock(0), Post(0)],
+                &[Lock(0), Append(0, 2), Unlock(0), Wait(0), Lock(0), Append(0, 3), Unlock(0)],
+                &[Post(1), TryWait(1, 0), Post(1)],
+            ],
+        ),
+        Program::new(
+            "semaphore-as-lock",
+            "an order that only hashed tickets keep",
+            &[
+                &[Wait(0), Append(0, 1), Post(0)],
+                &[Wait(0), Append(0, 2), Write(3, Src::Var(0), 1), Post(0)],
+                &[Wait(0), Append(0, 3), Post(0)],
+            ],
+        )
+        .with_sems([1, 0]),
+        Program::new(
+            "rwlock",
+            "readers together, writers alone",
+            &[
+                &[Wr(0), Append(0, 1), RwUnlock(0)],
+                &[Rd(0), Write(3, Src::Var(0), 1), RwUnlock(0)],
+                &[Wr(0), Append(0, 2), RwUnlock(0)],
+            ],
+        ),
+    ]
+}
+
+/// Conditions, barriers, once.
+fn waits() -> Vec<Program> {
+    let consumer = [Lock(0), IfVar(0, 1, 4), CondWait(0, 0), Goto(1), Dec(0), Append(1, 2), Unlock(0)];
+    vec![
+        Program::new(
+            "condition",
+            "a signal that is in no log",
+            &[&consumer, &[Lock(0), Inc(0), Append(1, 1), Unlock(0), Signal(0)]],
+        ),
+        Program::new(
+            "two-waiters",
+            "a broadcast, and each waiter takes one token",
+            &[
+                &[Lock(0), IfVar(0, 0, 4), Dec(0), Goto(6), CondWait(0, 0), Goto(1), Append(1, 1), Unlock(0)],
+                &[Lock(0), IfVar(0, 0, 4), Dec(0), Goto(6), CondWait(0, 0), Goto(1), Append(1, 2), Unlock(0)],
+                &[Lock(0), Inc(0), Inc(0), Broadcast(0), Unlock(0)],
+            ],
+        ),
+        Program::new(
+            "timed-wait",
+            "the deadline and the signal race",
+            &[
+                &[
+                    Lock(0),
+                    IfVar(0, 1, 5),
+                    TimedWait(0, 0, 0),
+                    IfReg(0, 1, 5),
+                    Goto(1),
+                    Append(1, 2),
+                    Unlock(0),
+                    Write(3, Src::Reg(0), 1),
+                ],
+                &[Lock(0), Set(0, 1), Append(1, 1), Signal(0), Unlock(0)],
+            ],
+        ),
+        Program::new(
+            "barrier",
+            "two rounds, one serial thread each",
+            &[
+                &[Lock(0), Append(0, 1), Unlock(0), Barrier(2, 0), Write(3, Src::Reg(0), 1), Barrier(2, 1)],
+                &[Lock(0), Append(0, 2), Unlock(0), Barrier(2, 0), Barrier(2, 1)],
+            ],
+        ),
+        Program::new(
+            "once-twice",
+            "two once-objects on one clock: whose is the RUN at the head?",
+            &[
+                &[
+                    OnceEnter(0, 4),
+                    Append(0, 1),
+                    Append(1, 1),
+                    OnceLeave(0),
+                    Lock(0),
+                    Append(2, 1),
+                    Unlock(0),
+                ],
+                &[
+                    OnceEnter(0, 4),
+                    Append(0, 2),
+                    Append(1, 1),
+                    OnceLeave(0),
+                    OnceEnter(1, 7),
+                    Append(1, 2),
+                    OnceLeave(1),
+                    Lock(0),
+                    Append(2, 2),
+                    Unlock(0),
+                ],
+            ],
+        ),
+        Program::new(
+            "once-acts",
+            "an initialiser with events and an effect outside",
+            &[
+                &[
+                    OnceEnter(0, 6),
+                    Lock(0),
+                    Append(0, 1),
+                    Unlock(0),
+                    Write(3, Src::Const(7), 1),
+                    OnceLeave(0),
+                    Lock(0),
+                    Append(0, 3),
+                    Unlock(0),
+                ],
+                &[
+                    OnceEnter(0, 6),
+                    Lock(0),
+                    Append(0, 2),
+                    Unlock(0),
+                    Write(3, Src::Const(8), 1),
+                    OnceLeave(0),
+                ],
+            ],
+        ),
+        Program::new(
+            "one-clock",
+            "rwlock, semaphore and once on one clock",
+            &[
+                &[Wr(0), Append(0, 1), RwUnlock(0), Post(0), OnceEnter(0, 7), Append(1, 1), OnceLeave(0)],
+                &[
+                    OnceEnter(0, 3),
+                    Append(1, 2),
+                    OnceLeave(0),
+                    Wait(0),
+                    Rd(0),
+                    Write(3, Src::Var(0), 1),
+                    RwUnlock(0),
+                ],
+            ],
+        ),
+        Program::new(
+            "once-aborted",
+            "an initialiser that fails the first two times: who tried in which order?",
+            &[
+                &[OnceEnter(0, 7), Append(0, 1), Inc(1), IfVar(1, 3, 6), OnceAbort(0), Goto(7), OnceLeave(0)],
+                &[OnceEnter(0, 7), Append(0, 2), Inc(1), IfVar(1, 3, 6), OnceAbort(0), Goto(7), OnceLeave(0)],
+                &[OnceEnter(0, 7), Append(0, 3), Inc(1), IfVar(1, 3, 6), OnceAbort(0), Goto(7), OnceLeave(0)],
+            ],
+        ),
+    ]
+}
+
+/// Threads.
+fn threads() -> Vec<Program> {
+    vec![
+        Program::new(
+            "create",
+            "the child is ahead of its parent's return, and others have learned from it",
+            &[
+                &[Create(2, 2, 0), Join(2), Write(3, Src::Var(0), 1)],
+                &[Wait(0), Append(0, 1), Post(1)],
+                &[Append(0, 2), Post(0), Wait(1), Append(0, 3)],
+            ],
+        )
+        .start_only(2),
+        Program::new(
+            "detached",
+            "a slot is used again without a join",
+            &[
+                &[Create(1, 1, 0), Wait(0), Create(1, 1, 1), Wait(0), Write(3, Src::Var(0), 1)],
+                &[Append(0, 1), Post(0), Lock(0), Append(1, 1), Unlock(0)],
+            ],
+        )
+        .start_only(1),
+        {
+            let mut program = Program::new(
+                "slot-reuse",
+                "a second thread in the same slot, and creates that fail",
+                &[
+                    &[
+                        Create(1, 1, 0),
+                        IfReg(0, 0, 3),
+                        Join(1),
+                        Create(1, 1, 1),
+                        IfReg(1, 0, 6),
+                        Join(1),
+                        Lock(0),
+                        Append(0, 1),
+                        Unlock(0),
+                    ],
+                    &[Lock(0), Append(0, 2), Unlock(0)],
+                ],
+            )
+            .start_only(1);
+            program.creates_fail = true;
+            program
+        },
+    ]
+}
+
+/// Kernel calls.
+fn calls() -> Vec<Program> {
+    vec![
+        Program::new(
+            "long-write",
+            "a write of two bytes may be cut in the middle",
+            &[&[Write(3, Src::Const(1), 2), Write(3, Src::Const(5), 1)], &[Lock(0), Append(0, 1), Unlock(0)]],
+        ),
+        Program::new(
+            "signalled-write",
+            "a condition orders two writes on one stream; the second one passes the number on",
+            &[
+                &[
+                    Lock(0),
+                    IfVar(0, 1, 4),
+                    CondWait(0, 0),
+                    Goto(1),
+                    Unlock(0),
+                    Write(3, Src::Const(5), 2),
+                    Dup(3, 0),
+                ],
+                &[Write(3, Src::Const(1), 2), Lock(0), Set(0, 1), Signal(0), Unlock(0), Dup(3, 0), Close(0)],
+            ],
+        ),
+        Program::new(
+            "echo",
+            "consumed input is neither lost nor read twice",
+            &[
+                &[Read(3, 0), Write(3, Src::Reg(0), 1), Read(3, 0), Write(3, Src::Reg(0), 1)],
+                &[Open(1, 0), Write(0, Src::Const(9), 1), Close(0)],
+            ],
+        ),
+        Program::new(
+            "close-and-accept",
+            "a close in doubt, and an accept that has taken its number",
+            &[
+                &[Open(1, 0), Write(0, Src::Const(1), 1), Close(0)],
+                &[Open(2, 0), Write(0, Src::Const(2), 1), Close(0)],
+            ],
+        ),
+        Program::new(
+            "close-and-dup",
+            "the number is taken again by a duplicate of the same object",
+            &[&[Dup(3, 0), Close(0)], &[Dup(3, 0), Write(0, Src::Const(2), 1)]],
+        ),
+        Program::new(
+            "accept-herd",
+            "three accepts in doubt, two of them on one listener",
+            &[
+                &[Open(1, 0), Write(0, Src::Const(1), 1)],
+                &[Open(1, 0), Write(0, Src::Const(2), 1)],
+                &[Open(2, 0)],
+            ],
+        ),
+        Program::new(
+            "passed-on",
+            "one thread accepts, another one serves and closes",
+            &[
+                &[Open(1, 0), Store(0, 0), Post(0), Open(1, 1), Write(1, Src::Const(1), 1)],
+                &[Wait(0), Load(0, 0), Write(0, Src::Const(2), 1), Close(0)],
+            ],
+        ),
+        {
+            let mut program = Program::new(
+                "unlocked-writers",
+                "two writers on one stream: some kills leave two readings, and are refused",
+                &[&[Write(3, Src::Const(1), 1)], &[Write(3, Src::Const(2), 1)]],
+            );
+            program.may_refuse = true;
+            program
+        },
+        {
+            let mut program = Program::new(
+                "unlocked-readers",
+                "two readers on one stream: likewise",
+                &[&[Read(3, 0)], &[Read(3, 0)]],
+            );
+            program.may_refuse = true;
+            program
+        },
+    ]
+}

@@ -1,0 +1,201 @@
+//! A copy that acts without telling: the program natively, and the promoted copy.
+
+use crate::explore::{Context, Label, Successors};
+use crate::local::*;
+use crate::mutation::Mutation;
+use crate::primary::wake_all_ways;
+use crate::program::Op;
+use crate::standby::at;
+use crate::world::*;
+
+/// Adds the possible next steps of a live thread.
+pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
+    let thread = world.standby.threads[t];
+    let op = cx.program.code[usize::from(thread.pc)];
+    let mut step = Live { cx, world: *world, t, op };
+    let what = match op {
+        _ if thread.phase == at::START => step.at_once("starts live", thread.pc),
+        Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
+            step.acquisition(out)
+        }
+        Op::CondWait(c, _) | Op::TimedWait(c, _, _) => step.cond_wait(c, out),
+        Op::Unlock(_) | Op::RwUnlock(_) => {
+            release(&mut step.world.standby, t, op);
+            step.next(0, "unlocks")
+        }
+        // The thread decided in replay that nobody can be waiting, and was overtaken by the promotion.
+        Op::Signal(_) | Op::Broadcast(_) if thread.phase == at::STALE => {
+            step.next(0, "wakes nobody, being late")
+        }
+        Op::Signal(c) | Op::Broadcast(c) => {
+            return wake_all_ways(op, world.standby.waiters[usize::from(c)], |left| {
+                let mut step = Live { cx, world: *world, t, op };
+                step.world.standby.waiters[usize::from(c)] = left;
+                let what = step.next(0, "wakes");
+                out.push((step.world, Label::standby(t, thread.pc, what.unwrap_or("wakes"))));
+            });
+        }
+        Op::Post(s) => {
+            step.world.standby.sems[usize::from(s)] += 1;
+            step.next(0, "posts")
+        }
+        Op::Barrier(n, _) => step.barrier(n),
+        Op::OnceEnter(o, to) => step.once(o, to),
+        Op::OnceLeave(_) | Op::OnceAbort(_) => {
+            end_once(&mut step.world.standby, op);
+            step.next(0, "ends the initialiser")
+        }
+        Op::Create(slot, entry, _) => step.create(usize::from(slot), entry, out),
+        Op::Join(slot) => match world.standby.threads[usize::from(slot)].status {
+            Status::Ended => step.next(0, "joins"),
+            _ => None,
+        },
+        Op::Open(..) | Op::Dup(..) | Op::Close(_) | Op::Write(..) | Op::Read(..) => step.call(),
+        Op::End => {
+            step.world.standby.threads[t].status = Status::Ended;
+            step.world.standby.threads[t].phase = 0;
+            Some("ends")
+        }
+        _ => unreachable!("local operation at a door: {op:?}"),
+    };
+    if let Some(what) = what {
+        out.push((step.world, Label::standby(t, thread.pc, what)));
+    }
+}
+
+struct Live<'a> {
+    cx: &'a Context<'a>,
+    world: World,
+    t: usize,
+    op: Op,
+}
+
+impl Live<'_> {
+    fn next(&mut self, result: u8, what: &'static str) -> Option<&'static str> {
+        finish(self.cx.program, &mut self.world.standby, self.t, register_of(self.op), result);
+        Some(what)
+    }
+
+    fn at_once(&mut self, what: &'static str, pc: u8) -> Option<&'static str> {
+        go(self.cx.program, &mut self.world.standby, self.t, pc);
+        Some(what)
+    }
+
+    fn acquisition(&mut self, out: &mut Successors) -> Option<&'static str> {
+        let is_try = matches!(self.op, Op::Try(..) | Op::TryWait(..));
+        if is_try && self.cx.program.spurious_try {
+            let mut failed = Live { world: self.world, ..*self };
+            failed.next(0, "");
+            let pc = self.world.standby.threads[self.t].pc;
+            out.push((failed.world, Label::standby(self.t, pc, "fails for no reason")));
+        }
+        if acquire(&mut self.world.standby, self.t, self.op) {
+            return self.next(u8::from(is_try), "acquires live");
+        }
+        if is_try { self.next(0, "tries in vain") } else { None }
+    }
+
+    fn cond_wait(&mut self, c: u8, out: &mut Successors) -> Option<&'static str> {
+        let bit = 1u8 << self.t;
+        let asleep = self.cx.has(Mutation::CondWaiterNotWokenAtPromotion);
+        let side = &mut self.world.standby;
+        let thread = side.threads[self.t];
+        match thread.phase {
+            at::BEGIN => {
+                release(side, self.t, self.op);
+                side.waiters[usize::from(c)] |= bit;
+                side.threads[self.t].phase = at::WAITING_LIVE;
+                Some("unlocks and waits live")
+            }
+            at::WAITING if asleep => {
+                side.waiters[usize::from(c)] |= bit;
+                side.threads[self.t].phase = at::WAITING_LIVE;
+                Some("goes on waiting")
+            }
+            at::WAITING_LIVE if side.waiters[usize::from(c)] & bit != 0 => {
+                if matches!(self.op, Op::TimedWait(..)) {
+                    side.waiters[usize::from(c)] &= !bit;
+                    side.threads[self.t].result = 1;
+                    out.push((self.world, Label::standby(self.t, thread.pc, "times out")));
+                }
+                None
+            }
+            _ if acquire(side, self.t, self.op) => self.next(thread.result, "wakes and re-acquires live"),
+            _ => None,
+        }
+    }
+
+    fn barrier(&mut self, n: u8) -> Option<&'static str> {
+        let side = &mut self.world.standby;
+        if side.threads[self.t].phase == at::BEGIN {
+            arrive(side, self.t, n);
+            side.threads[self.t].phase = at::WAITING;
+            return Some("arrives");
+        }
+        let mark = round_complete(side, self.t)?;
+        let mut serial = us_order::barrier::is_serial(None, side.serial[mark]);
+        if self.cx.has(Mutation::BarrierSerialIgnoresLog) {
+            serial = side.threads[self.t].data == 1;
+        }
+        side.serial[mark] |= serial;
+        self.next(u8::from(serial), "passes the barrier live")
+    }
+
+    fn once(&mut self, o: u8, to: u8) -> Option<&'static str> {
+        match self.world.standby.once[usize::from(o)] {
+            OnceState::Idle => {
+                self.world.standby.once[usize::from(o)] = OnceState::Running;
+                self.next(0, "becomes the runner")
+            }
+            OnceState::Running => None,
+            OnceState::Done => self.at_once("finds it done", to),
+        }
+    }
+
+    fn create(&mut self, slot: usize, entry: u8, out: &mut Successors) -> Option<&'static str> {
+        let thread = self.world.standby.threads[self.t];
+        if thread.phase == at::CREATED {
+            return self.next(1, "returns from a create that was done");
+        }
+        if self.world.standby.threads[slot].status == Status::Running {
+            return None;
+        }
+        if self.cx.program.creates_fail {
+            let mut failed = Live { world: self.world, ..*self };
+            failed.next(0, "");
+            out.push((failed.world, Label::standby(self.t, thread.pc, "fails to create")));
+        }
+        spawn(self.cx.program, &mut self.world.standby, slot, entry, 0);
+        self.next(1, "creates live")
+    }
+
+    fn call(&mut self) -> Option<&'static str> {
+        let thread = self.world.standby.threads[self.t];
+        if thread.phase == at::SETTLED {
+            finish_call(
+                self.cx.program,
+                &mut self.world.standby,
+                self.t,
+                self.op,
+                thread.result,
+                thread.data,
+            );
+            return Some("returns from a settled call");
+        }
+        let moved = thread.phase.saturating_sub(at::PARTLY);
+        let World { kernel, standby, .. } = &mut self.world;
+        let (result, data) = match kernel_call(kernel, standby, self.t, self.op, moved) {
+            Ok(answer) => answer,
+            Err(violation) => {
+                self.world.blame(violation);
+                (EBADF, 0)
+            }
+        };
+        if matches!(self.op, Op::Write(_, _, len) if result < len) {
+            self.world.standby.threads[self.t].phase = at::PARTLY + result;
+            return Some("writes a byte");
+        }
+        finish_call(self.cx.program, &mut self.world.standby, self.t, self.op, result, data);
+        Some("calls the kernel")
+    }
+}

@@ -1,0 +1,507 @@
+//! The primary: does, then tells. One function call is one step; a kill may come between any two.
+
+use crate::explore::{Context, Label, Successors};
+use crate::local::*;
+use crate::mutation::Mutation;
+use crate::program::Op;
+use crate::world::*;
+
+/// Steps inside an operation of the primary.
+mod at {
+    pub const BEGIN: u8 = 0;
+    pub const TICKET: u8 = 1;
+    pub const PUBLISH: u8 = 2;
+    pub const WAITING: u8 = 3;
+    pub const WOKEN: u8 = 4;
+    pub const PUBLISH_FAILURE: u8 = 5;
+    pub const EFFECT: u8 = 6;
+    pub const ENTER: u8 = 7;
+    pub const RETURN: u8 = 8;
+    /// A write has moved `phase - PARTLY` bytes.
+    pub const PARTLY: u8 = 30;
+}
+
+/// Adds the possible next steps of a thread of the primary.
+pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
+    let thread = world.primary.threads[t];
+    if thread.status != Status::Running {
+        return;
+    }
+    let op = cx.program.code[usize::from(thread.pc)];
+    if thread.phase == START_PENDING {
+        return start(cx, world, t, out);
+    }
+    let mut step = Step { cx, world: *world, t, op };
+    let what = match op {
+        Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
+            step.acquisition()
+        }
+        Op::CondWait(..) | Op::TimedWait(..) => step.cond_wait(out),
+        Op::Unlock(_) | Op::RwUnlock(_) => step.unlock(),
+        Op::Signal(c) | Op::Broadcast(c) => return step.wake(c, out),
+        Op::Post(s) => step.post(s),
+        Op::Barrier(n, _) => step.barrier(n),
+        Op::OnceEnter(o, to) => step.once(o, to),
+        Op::OnceLeave(_) | Op::OnceAbort(_) => step.leave_once(),
+        Op::Create(slot, entry, _) => step.create(usize::from(slot), entry, out),
+        Op::Join(slot) => step.join(slot),
+        Op::Open(..) | Op::Dup(..) | Op::Read(..) => step.acquiring_call(),
+        Op::Close(_) | Op::Write(..) => step.releasing_call(),
+        Op::End => step.end(),
+        _ => unreachable!("local operation at a door: {op:?}"),
+    };
+    if let Some(what) = what {
+        out.push((step.world, Label::primary(t, thread.pc, what)));
+    }
+}
+
+struct Step<'a> {
+    cx: &'a Context<'a>,
+    world: World,
+    t: usize,
+    op: Op,
+}
+
+impl Step<'_> {
+    fn thread(&mut self) -> &mut Thread {
+        &mut self.world.primary.threads[self.t]
+    }
+
+    fn phase(&mut self, phase: u8) {
+        self.thread().phase = phase;
+    }
+
+    fn next(&mut self, result: u8) {
+        finish(self.cx.program, &mut self.world.primary, self.t, register_of(self.op), result);
+    }
+
+    fn take_ticket(&mut self, clock: u8) {
+        let clock = &mut self.world.primary.clocks[usize::from(clock)];
+        let ticket = *clock;
+        *clock += 1;
+        self.thread().ticket = ticket;
+    }
+
+    fn publish(&mut self, kind: Kind, clock: u8, a: u8, b: u8) {
+        let Thread { pc, ticket, .. } = *self.thread();
+        let ticket = if clock == NO_CLOCK { 0 } else { ticket };
+        self.publish_event(Event { kind, pc, clock, ticket, a, b });
+    }
+
+    fn publish_event(&mut self, event: Event) {
+        let tail = &mut self.world.rings.tail[self.t];
+        self.world.rings.events[self.t][usize::from(*tail)] = event;
+        self.world.rings.scratch[self.t] = 0;
+        *tail += 1;
+    }
+
+    fn acquisition(&mut self) -> Option<&'static str> {
+        let (cx, t, op) = (self.cx, self.t, self.op);
+        let clock = clock_of(op);
+        let is_try = matches!(op, Op::Try(..) | Op::TryWait(..));
+        let phase = self.thread().phase;
+        match phase {
+            at::BEGIN if cx.has(Mutation::TicketBeforeAcquire) && !is_try => {
+                self.take_ticket(clock);
+                self.phase(at::EFFECT);
+                Some("takes a ticket (too early)")
+            }
+            at::EFFECT if acquire(&mut self.world.primary, t, op) => {
+                self.phase(at::PUBLISH);
+                Some("acquires")
+            }
+            at::BEGIN if acquire(&mut self.world.primary, t, op) => {
+                if clock < HASHED {
+                    // Only the holder can touch the clock: no other step can come between.
+                    self.take_ticket(clock);
+                    self.phase(at::PUBLISH);
+                    if cx.has(Mutation::PublishAfterRelease) && matches!(op, Op::Lock(_)) {
+                        self.thread().stash_pc = self.thread().pc + 1;
+                        self.next(1);
+                    }
+                    return Some("acquires and takes a ticket");
+                }
+                self.phase(at::TICKET);
+                Some("acquires")
+            }
+            at::BEGIN if is_try => {
+                self.phase(at::PUBLISH_FAILURE);
+                Some("tries in vain")
+            }
+            at::TICKET => {
+                self.take_ticket(clock);
+                self.phase(at::PUBLISH);
+                Some("takes a ticket")
+            }
+            at::PUBLISH => {
+                let result = self.thread().result;
+                self.publish(if clock < HASHED { Kind::Lock } else { Kind::Ordered }, clock, result, 0);
+                self.next(u8::from(is_try));
+                Some("publishes")
+            }
+            at::PUBLISH_FAILURE => {
+                self.publish(Kind::TryFailed, NO_CLOCK, 0, 0);
+                self.next(0);
+                Some("publishes the failure")
+            }
+            _ => None,
+        }
+    }
+
+    fn cond_wait(&mut self, out: &mut Successors) -> Option<&'static str> {
+        let (Op::CondWait(c, m) | Op::TimedWait(c, m, _)) = self.op else { unreachable!() };
+        let (t, op) = (self.t, self.op);
+        let phase = self.thread().phase;
+        match phase {
+            at::BEGIN => {
+                release(&mut self.world.primary, t, op);
+                self.world.primary.waiters[usize::from(c)] |= 1 << t;
+                self.phase(at::WAITING);
+                Some("unlocks and waits")
+            }
+            at::WAITING if self.world.primary.waiters[usize::from(c)] & (1 << t) != 0 => {
+                if matches!(op, Op::TimedWait(..)) {
+                    self.world.primary.waiters[usize::from(c)] &= !(1 << t);
+                    self.thread().result = 1;
+                    self.phase(at::WOKEN);
+                    let pc = self.thread().pc;
+                    out.push((self.world, Label::primary(t, pc, "times out")));
+                }
+                None
+            }
+            at::WAITING | at::WOKEN if acquire(&mut self.world.primary, t, op) => {
+                self.take_ticket(m);
+                self.phase(at::PUBLISH);
+                Some("re-acquires and takes a ticket")
+            }
+            at::PUBLISH => {
+                let result = self.thread().result;
+                self.publish(Kind::Lock, m, result, 0);
+                self.next(result);
+                Some("publishes")
+            }
+            _ => None,
+        }
+    }
+
+    fn wake(&mut self, c: u8, out: &mut Successors) {
+        let pc = self.thread().pc;
+        wake_all_ways(self.op, self.world.primary.waiters[usize::from(c)], |left| {
+            let mut step = Step { cx: self.cx, world: self.world, t: self.t, op: self.op };
+            step.world.primary.waiters[usize::from(c)] = left;
+            step.next(0);
+            out.push((step.world, Label::primary(step.t, pc, "wakes")));
+        });
+    }
+
+    fn unlock(&mut self) -> Option<&'static str> {
+        let (t, op) = (self.t, self.op);
+        if let Op::Unlock(m) = op {
+            let stash = self.thread().stash_pc;
+            let owed =
+                stash != 0 && matches!(self.cx.program.code[usize::from(stash - 1)], Op::Lock(l) if l == m);
+            if owed && self.thread().phase == at::BEGIN {
+                self.thread().ticket = self.world.primary.clocks[usize::from(m)] - 1;
+                release(&mut self.world.primary, t, op);
+                self.phase(at::PUBLISH);
+                return Some("unlocks, its LOCK not published");
+            }
+            if owed {
+                let ticket = self.thread().ticket;
+                self.publish_event(Event { kind: Kind::Lock, pc: stash - 1, clock: m, ticket, a: 0, b: 0 });
+                self.thread().stash_pc = 0;
+                self.next(0);
+                return Some("publishes its LOCK late");
+            }
+        }
+        release(&mut self.world.primary, t, op);
+        self.next(0);
+        Some("unlocks")
+    }
+
+    fn post(&mut self, s: u8) -> Option<&'static str> {
+        let order = if self.cx.has(Mutation::ReleaseTicketAfterEffect) {
+            [at::EFFECT, at::TICKET, at::PUBLISH]
+        } else if self.cx.has(Mutation::ReleasePublishedAfterEffect) {
+            [at::TICKET, at::EFFECT, at::PUBLISH]
+        } else {
+            [at::TICKET, at::PUBLISH, at::EFFECT]
+        };
+        let done = usize::from(self.thread().phase);
+        let what = match order[done] {
+            at::TICKET => {
+                self.take_ticket(HASHED);
+                "takes a ticket"
+            }
+            at::PUBLISH => {
+                self.publish(Kind::Ordered, HASHED, 0, 0);
+                "publishes"
+            }
+            _ => {
+                self.world.primary.sems[usize::from(s)] += 1;
+                "posts"
+            }
+        };
+        if done + 1 == order.len() {
+            self.next(0);
+        } else {
+            self.thread().phase += 1;
+        }
+        Some(what)
+    }
+
+    fn barrier(&mut self, n: u8) -> Option<&'static str> {
+        let phase = self.thread().phase;
+        match phase {
+            at::BEGIN => {
+                arrive(&mut self.world.primary, self.t, n);
+                self.phase(at::WAITING);
+                Some("arrives")
+            }
+            at::WAITING => {
+                let mark = round_complete(&self.world.primary, self.t)?;
+                let serial = us_order::barrier::is_serial(None, self.world.primary.serial[mark]);
+                self.world.primary.serial[mark] |= serial;
+                self.thread().result = u8::from(serial);
+                self.phase(at::PUBLISH);
+                Some("passes the barrier")
+            }
+            _ => {
+                let result = self.thread().result;
+                self.publish(Kind::Barrier, NO_CLOCK, result, 0);
+                self.next(result);
+                Some("publishes")
+            }
+        }
+    }
+
+    fn once(&mut self, o: u8, to: u8) -> Option<&'static str> {
+        match (self.thread().phase, self.world.primary.once[usize::from(o)]) {
+            (at::BEGIN, OnceState::Idle) => {
+                self.world.primary.once[usize::from(o)] = OnceState::Running;
+                self.phase(at::TICKET);
+                if self.cx.has(Mutation::OnceRunPublishedAtEnd) {
+                    self.next(0);
+                }
+                Some("becomes the runner")
+            }
+            (at::BEGIN, OnceState::Done) => {
+                go(self.cx.program, &mut self.world.primary, self.t, to);
+                Some("finds it done")
+            }
+            (at::TICKET, _) => {
+                self.take_ticket(HASHED);
+                self.phase(at::PUBLISH);
+                Some("takes a ticket")
+            }
+            (at::PUBLISH, _) => {
+                let ticketless = self.cx.has(Mutation::OnceRunWithoutTicket);
+                self.publish(Kind::Run, if ticketless { NO_CLOCK } else { HASHED }, 0, 0);
+                self.next(0);
+                Some("publishes RUN")
+            }
+            _ => None,
+        }
+    }
+
+    fn leave_once(&mut self) -> Option<&'static str> {
+        if self.cx.has(Mutation::OnceRunPublishedAtEnd) {
+            let pc = (0..self.thread().pc).rev();
+            let enter =
+                pc.into_iter().find(|&p| matches!(self.cx.program.code[usize::from(p)], Op::OnceEnter(..)));
+            self.take_ticket(HASHED);
+            let Thread { ticket, .. } = *self.thread();
+            let pc = enter.expect("an OnceEnter precedes");
+            self.publish_event(Event { kind: Kind::Run, pc, clock: HASHED, ticket, a: 0, b: 0 });
+        }
+        end_once(&mut self.world.primary, self.op);
+        self.next(0);
+        Some("ends the initialiser")
+    }
+
+    fn create(&mut self, slot: usize, entry: u8, out: &mut Successors) -> Option<&'static str> {
+        let slot_u8 = u8::try_from(slot).expect("few slots");
+        let phase = self.thread().phase;
+        match phase {
+            // Stands for "some other slot would be chosen": a slot is free once its thread has ended.
+            at::BEGIN if self.world.primary.threads[slot].status == Status::Running => None,
+            at::BEGIN => {
+                let generation = self.world.primary.generation[slot] + 1;
+                self.publish(Kind::Enter, NO_CLOCK, slot_u8, generation);
+                self.phase(at::EFFECT);
+                Some("publishes ENTER")
+            }
+            at::EFFECT => {
+                if self.cx.program.creates_fail {
+                    let mut failed = Step { cx: self.cx, world: self.world, t: self.t, op: self.op };
+                    failed.thread().result = 0;
+                    failed.phase(at::RETURN);
+                    let pc = failed.thread().pc;
+                    out.push((failed.world, Label::primary(self.t, pc, "fails to create")));
+                }
+                let start = if self.cx.has(Mutation::StartNotPublished) { at::BEGIN } else { START_PENDING };
+                spawn(self.cx.program, &mut self.world.primary, slot, entry, start);
+                self.thread().result = 1;
+                self.phase(at::RETURN);
+                Some("creates")
+            }
+            _ => {
+                let result = self.thread().result;
+                self.publish(Kind::Return, NO_CLOCK, result, slot_u8);
+                self.next(result);
+                Some("publishes RETURN")
+            }
+        }
+    }
+
+    fn join(&mut self, slot: u8) -> Option<&'static str> {
+        (self.world.primary.threads[usize::from(slot)].status == Status::Ended).then(|| {
+            self.next(0);
+            "joins"
+        })
+    }
+
+    fn acquiring_call(&mut self) -> Option<&'static str> {
+        let early = self.cx.has(Mutation::AcquiringCallTicketAtEntry);
+        let phase = self.thread().phase;
+        match phase {
+            at::BEGIN => {
+                if early {
+                    self.take_ticket(KERNEL);
+                }
+                if self.cx.has(Mutation::EnterPublishedAfterEffect) {
+                    self.phase(at::EFFECT);
+                    return Some("begins, unpublished");
+                }
+                self.publish(Kind::Enter, NO_CLOCK, 0, 0);
+                self.phase(at::EFFECT);
+                Some("publishes ENTER")
+            }
+            at::EFFECT => {
+                let (result, data) = self.call(0)?;
+                (self.thread().result, self.thread().data) = (result, data);
+                if matches!(self.op, Op::Read(..)) {
+                    self.world.rings.scratch[self.t] = result;
+                }
+                self.phase(if early { at::RETURN } else { at::TICKET });
+                if self.cx.has(Mutation::EnterPublishedAfterEffect) {
+                    self.phase(at::ENTER);
+                }
+                Some("the call takes effect")
+            }
+            at::ENTER => {
+                self.publish(Kind::Enter, NO_CLOCK, 0, 0);
+                self.phase(at::TICKET);
+                Some("publishes ENTER (late)")
+            }
+            at::TICKET => {
+                self.take_ticket(KERNEL);
+                self.phase(at::RETURN);
+                Some("takes a ticket")
+            }
+            _ => {
+                let Thread { result, data, .. } = *self.thread();
+                self.publish(Kind::Return, KERNEL, result, data);
+                finish_call(self.cx.program, &mut self.world.primary, self.t, self.op, result, data);
+                Some("publishes RETURN")
+            }
+        }
+    }
+
+    fn releasing_call(&mut self) -> Option<&'static str> {
+        let late_enter = self.cx.has(Mutation::EnterPublishedAfterEffect);
+        let late_ticket = self.cx.has(Mutation::ReleasingCallTicketAtReturn);
+        let phase = self.thread().phase;
+        match phase {
+            at::BEGIN if late_ticket => {
+                let digest = digest(self.op, &self.world.primary, self.t);
+                self.publish(Kind::Enter, NO_CLOCK, digest, 0);
+                self.phase(at::PARTLY);
+                Some("publishes ENTER")
+            }
+            at::BEGIN => {
+                self.take_ticket(KERNEL);
+                self.phase(if late_enter { at::PARTLY } else { at::ENTER });
+                Some("takes a ticket")
+            }
+            at::ENTER => {
+                let digest = digest(self.op, &self.world.primary, self.t);
+                self.publish(Kind::Enter, KERNEL, digest, 0);
+                self.phase(if late_enter { at::RETURN } else { at::PARTLY });
+                Some("publishes ENTER")
+            }
+            at::TICKET => {
+                self.take_ticket(KERNEL);
+                self.phase(at::RETURN);
+                Some("takes a ticket (late)")
+            }
+            at::RETURN => {
+                let Thread { result, data, .. } = *self.thread();
+                self.publish(Kind::Return, if late_ticket { KERNEL } else { NO_CLOCK }, result, data);
+                finish_call(self.cx.program, &mut self.world.primary, self.t, self.op, result, data);
+                Some("publishes RETURN")
+            }
+            phase => {
+                let (result, data) = self.call(phase - at::PARTLY)?;
+                (self.thread().result, self.thread().data) = (result, data);
+                let whole = !matches!(self.op, Op::Write(_, _, len) if result < len);
+                let after = match (late_enter, late_ticket) {
+                    (true, _) => at::ENTER,
+                    (_, true) => at::TICKET,
+                    _ => at::RETURN,
+                };
+                self.phase(if whole { after } else { phase + 1 });
+                Some("the call takes effect")
+            }
+        }
+    }
+
+    fn call(&mut self, at: u8) -> Option<(u8, u8)> {
+        let World { kernel, primary, .. } = &mut self.world;
+        match kernel_call(kernel, primary, self.t, self.op, at) {
+            Ok(answer) => Some(answer),
+            Err(violation) => {
+                self.world.blame(violation);
+                Some((EBADF, 0))
+            }
+        }
+    }
+
+    fn end(&mut self) -> Option<&'static str> {
+        let phase = self.thread().phase;
+        match phase {
+            at::BEGIN => {
+                self.publish(Kind::Exit, NO_CLOCK, 0, 0);
+                self.phase(at::EFFECT);
+                Some("publishes EXIT")
+            }
+            _ => {
+                self.thread().status = Status::Ended;
+                self.phase(at::BEGIN);
+                Some("ends")
+            }
+        }
+    }
+}
+
+/// The phase of a new thread that has not yet published, or consumed, its START.
+pub const START_PENDING: u8 = 20;
+
+fn start(cx: &Context, world: &World, t: usize, out: &mut Successors) {
+    let mut step = Step { cx, world: *world, t, op: Op::End };
+    let pc = step.thread().pc;
+    let generation = step.world.primary.generation[t];
+    step.publish(Kind::Start, NO_CLOCK, 0, generation);
+    go(cx.program, &mut step.world.primary, t, pc);
+    out.push((step.world, Label::primary(t, pc, "publishes START")));
+}
+
+/// Calls `f` with the waiters left over, for each way in which a wake-up can choose.
+pub fn wake_all_ways(op: Op, waiting: u8, mut f: impl FnMut(u8)) {
+    if waiting == 0 || matches!(op, Op::Broadcast(_)) {
+        return f(0);
+    }
+    for t in slots(waiting) {
+        f(waiting & !(1 << t));
+    }
+}

@@ -1,0 +1,438 @@
+//! The standby: waits for its turn, applies, advances the clock, then the head.
+
+use us_order::{create, once, ticket};
+
+use crate::explore::{Context, Label, Successors};
+use crate::live;
+use crate::local::*;
+use crate::mutation::Mutation;
+use crate::program::Op;
+use crate::world::*;
+
+/// Steps inside an operation of the standby, or of the promoted copy.
+pub mod at {
+    /// Nothing of the operation has been done.
+    pub const BEGIN: u8 = 0;
+    /// The ENTER of a call has been consumed.
+    pub const ENTERED: u8 = 1;
+    /// The child of a create exists.
+    pub const CREATED: u8 = 2;
+    /// In a wait begun in replay: for an event, or for a barrier's round.
+    pub const WAITING: u8 = 3;
+    /// In a wait begun live.
+    pub const WAITING_LIVE: u8 = 4;
+    /// A wake-up that was decided to be nobody's.
+    pub const STALE: u8 = 5;
+    /// The call has been settled as done.
+    pub const SETTLED: u8 = 8;
+    /// EXIT has been consumed.
+    pub const ENDING: u8 = 9;
+    /// The effect has been applied, the clock not yet advanced.
+    pub const CLOCK: u8 = 10;
+    /// The clock has been advanced, the head not yet.
+    pub const HEAD: u8 = 11;
+    /// A broken rule has advanced the head before the effect.
+    pub const EARLY: u8 = 12;
+    /// START is to be consumed.
+    pub const START: u8 = 20;
+    /// A write has moved `phase - PARTLY` bytes.
+    pub const PARTLY: u8 = 30;
+}
+
+/// Adds the possible next steps of a thread of the standby, in any phase of a promotion.
+pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
+    let thread = world.standby.threads[t];
+    if thread.status != Status::Running {
+        return;
+    }
+    let op = cx.program.code[usize::from(thread.pc)];
+    let applying = matches!(thread.phase, at::CLOCK | at::HEAD | at::EARLY);
+    if !applying && acts(cx, world, t, op) {
+        return live::steps(cx, world, t, out);
+    }
+    let mut step = Replay { cx, world: *world, t, op };
+    if let Some(what) = step.any() {
+        out.push((step.world, Label::standby(t, thread.pc, what)));
+    }
+}
+
+/// True for the calls that promotion must settle.
+#[must_use]
+pub fn is_kernel_call(op: Op) -> bool {
+    matches!(op, Op::Open(..) | Op::Dup(..) | Op::Close(_) | Op::Write(..) | Op::Read(..))
+}
+
+fn acts(cx: &Context, world: &World, t: usize, op: Op) -> bool {
+    let drained = world.head_event(t).is_none();
+    let in_doubt = world.standby.threads[t].phase == at::ENTERED && is_kernel_call(op);
+    match world.phase {
+        Phase::Live => true,
+        Phase::Drained => !in_doubt,
+        Phase::Draining => drained && !in_doubt && cx.has(Mutation::GoLiveBeforeOthersDrain),
+        Phase::Replay => false,
+    }
+}
+
+struct Replay<'a> {
+    cx: &'a Context<'a>,
+    world: World,
+    t: usize,
+    op: Op,
+}
+
+type What = Option<&'static str>;
+
+impl Replay<'_> {
+    fn thread(&mut self) -> &mut Thread {
+        &mut self.world.standby.threads[self.t]
+    }
+
+    fn next(&mut self, what: &'static str) -> What {
+        finish(self.cx.program, &mut self.world.standby, self.t, None, 0);
+        Some(what)
+    }
+
+    fn set(&mut self, result: u8, object: u8) {
+        if let Some(r) = register_of(self.op) {
+            self.thread().regs[usize::from(r)] = result;
+            self.thread().objects[usize::from(r)] = object;
+        }
+    }
+
+    fn diverge(&mut self) -> What {
+        self.world.blame(Violation::Divergence);
+        Some("diverges")
+    }
+
+    fn event(&self) -> Option<Event> {
+        if self.world.standby.threads[self.t].phase == at::EARLY {
+            return Some(self.world.rings.events[self.t][usize::from(self.world.head[self.t] - 1)]);
+        }
+        self.world.head_event(self.t)
+    }
+
+    /// Where the thread is inside its operation, whatever a broken rule made of its phase.
+    fn phase(&self) -> u8 {
+        let thread = self.world.standby.threads[self.t];
+        if thread.phase == at::EARLY { thread.next_phase } else { thread.phase }
+    }
+
+    fn any(&mut self) -> What {
+        match self.thread().phase {
+            at::CLOCK => return self.advance_clock(),
+            at::HEAD => return self.advance_head(),
+            _ => {}
+        }
+        if self.phase() == at::START {
+            let pc = self.thread().pc;
+            return self.consume(&[Kind::Start], pc, 0, |_, _| true);
+        }
+        match self.op {
+            Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
+                self.acquisition()
+            }
+            Op::CondWait(..) | Op::TimedWait(..) => self.cond_wait(),
+            Op::Unlock(_) | Op::RwUnlock(_) => {
+                release(&mut self.world.standby, self.t, self.op);
+                self.next("unlocks")
+            }
+            Op::Signal(_) | Op::Broadcast(_) if self.phase() == at::STALE => self.next("wakes nobody"),
+            Op::Signal(_) | Op::Broadcast(_) => {
+                self.thread().phase = at::STALE;
+                Some("sees that it replays")
+            }
+            Op::Post(s) => self.event_then_next(&[Kind::Ordered], move |step, _| {
+                step.world.standby.sems[usize::from(s)] += 1;
+                true
+            }),
+            Op::Barrier(n, _) => self.barrier(n),
+            Op::OnceEnter(o, to) => self.once(o, to),
+            Op::OnceLeave(_) | Op::OnceAbort(_) => {
+                end_once(&mut self.world.standby, self.op);
+                self.next("ends the initialiser")
+            }
+            Op::Create(slot, entry, _) => self.create(usize::from(slot), entry),
+            Op::Join(slot) => match self.world.standby.threads[usize::from(slot)].status {
+                Status::Ended => self.next("joins"),
+                _ => None,
+            },
+            Op::End => self.end(),
+            _ => self.call(),
+        }
+    }
+
+    fn advance_clock(&mut self) -> What {
+        let early = self.cx.has(Mutation::HeadAdvancedBeforeApply);
+        let at = self.world.head[self.t] - u8::from(early);
+        let event = self.world.rings.events[self.t][usize::from(at)];
+        self.world.standby.clocks[usize::from(event.clock)] =
+            u8::try_from(ticket::after(event.ticket.into())).expect("few tickets");
+        if early {
+            self.go_on();
+        } else {
+            self.thread().phase = at::HEAD;
+        }
+        Some("advances the clock")
+    }
+
+    fn advance_head(&mut self) -> What {
+        self.world.head[self.t] += 1;
+        self.go_on();
+        Some("advances the head")
+    }
+
+    fn go_on(&mut self) {
+        let Thread { next_pc, next_phase, .. } = *self.thread();
+        if next_phase == 0 {
+            go(self.cx.program, &mut self.world.standby, self.t, next_pc);
+        } else {
+            (self.thread().next_pc, self.thread().next_phase) = (0, 0);
+            self.thread().phase = next_phase;
+        }
+    }
+
+    /// Applies the event at the head if it is there, is one of `kinds`, and is due. `effect` answers false if it must
+    /// wait for a local thread.
+    fn consume(
+        &mut self,
+        kinds: &[Kind],
+        next_pc: u8,
+        next_phase: u8,
+        effect: impl Fn(&mut Self, Event) -> bool,
+    ) -> What {
+        let event = self.event()?;
+        if !kinds.contains(&event.kind) || event.pc != self.thread().pc {
+            return self.diverge();
+        }
+        if event.clock != NO_CLOCK {
+            let clock = self.world.standby.clocks[usize::from(event.clock)];
+            let free = self.cx.has(Mutation::TryLockReplayedWithoutWaiting) && matches!(self.op, Op::Try(..));
+            match ticket::turn(clock.into(), event.ticket.into()) {
+                _ if free => {}
+                ticket::Turn::Now => {}
+                ticket::Turn::NotYet => return None,
+                ticket::Turn::Passed => return self.diverge(),
+            }
+        }
+        let early = self.cx.has(Mutation::HeadAdvancedBeforeApply);
+        if early && self.thread().phase != at::EARLY {
+            self.thread().next_phase = self.thread().phase;
+            self.thread().phase = at::EARLY;
+            self.world.head[self.t] += 1;
+            return Some("advances the head (too early)");
+        }
+        if !effect(self, event) {
+            return None;
+        }
+        (self.thread().next_pc, self.thread().next_phase) = (next_pc, next_phase);
+        match (event.clock, early) {
+            (NO_CLOCK, true) => self.go_on(),
+            (NO_CLOCK, false) => self.thread().phase = at::HEAD,
+            _ => self.thread().phase = at::CLOCK,
+        }
+        Some("applies its event")
+    }
+
+    fn event_then_next(&mut self, kinds: &[Kind], effect: impl Fn(&mut Self, Event) -> bool) -> What {
+        let next = self.thread().pc + 1;
+        self.consume(kinds, next, 0, effect)
+    }
+
+    fn acquisition(&mut self) -> What {
+        let kind = if clock_of(self.op) < HASHED { Kind::Lock } else { Kind::Ordered };
+        let kinds = [kind, Kind::TryFailed];
+        let is_try = matches!(self.op, Op::Try(..) | Op::TryWait(..));
+        self.event_then_next(if is_try { &kinds } else { &kinds[..1] }, move |step, event| {
+            if event.kind == Kind::TryFailed {
+                step.set(0, 0);
+                return true;
+            }
+            step.set(u8::from(is_try), 0);
+            let (t, op) = (step.t, step.op);
+            if let (Op::Try(m, _), true) = (op, step.cx.has(Mutation::TryLockReplayedWithoutWaiting)) {
+                let owner = &mut step.world.standby.mutex[usize::from(m)];
+                let taken = *owner != 0;
+                *owner = u8::try_from(t).expect("few slots") + 1;
+                if taken {
+                    step.world.blame(Violation::MutualExclusion);
+                }
+                return true;
+            }
+            acquire(&mut step.world.standby, t, op)
+        })
+    }
+
+    fn cond_wait(&mut self) -> What {
+        let keeps = self.cx.has(Mutation::CondWaitKeepsMutex);
+        if self.phase() == at::BEGIN {
+            if !keeps {
+                release(&mut self.world.standby, self.t, self.op);
+            }
+            self.thread().phase = at::WAITING;
+            return Some("unlocks and waits for its event");
+        }
+        self.event_then_next(&[Kind::Lock], move |step, event| {
+            let (t, op) = (step.t, step.op);
+            if keeps {
+                release(&mut step.world.standby, t, op);
+            }
+            step.set(event.a, 0);
+            acquire(&mut step.world.standby, t, op)
+        })
+    }
+
+    fn barrier(&mut self, n: u8) -> What {
+        if self.phase() == at::BEGIN {
+            if self.cx.has(Mutation::BarrierArrivesAtEvent) && self.event().is_none() {
+                return None;
+            }
+            arrive(&mut self.world.standby, self.t, n);
+            self.thread().phase = at::WAITING;
+            return Some("arrives");
+        }
+        self.event_then_next(&[Kind::Barrier], |step, event| {
+            let Some(mark) = round_complete(&step.world.standby, step.t) else { return false };
+            let taken = step.world.standby.serial[mark];
+            let serial = us_order::barrier::is_serial(Some(event.a == 1), taken);
+            step.world.standby.serial[mark] |= serial;
+            step.set(u8::from(serial), 0);
+            true
+        })
+    }
+
+    fn once(&mut self, o: u8, to: u8) -> What {
+        let run = self.event().filter(|e| e.kind == Kind::Run);
+        let ticketless = self.cx.has(Mutation::OnceRunWithoutTicket);
+        let clock_value = self.world.standby.clocks[usize::from(HASHED)].into();
+        let view = once::OnceView {
+            local: match self.world.standby.once[usize::from(o)] {
+                OnceState::Idle => once::Local::Idle,
+                OnceState::Running => once::Local::Running,
+                OnceState::Done => once::Local::Done,
+            },
+            object_clock: HASHED.into(),
+            clock_value,
+            run_at_head: run.map(|e| (HASHED.into(), if ticketless { clock_value } else { e.ticket.into() })),
+            live: false,
+        };
+        match once::decide(view) {
+            once::Once::Pass if self.thread().phase != at::EARLY => {
+                go(self.cx.program, &mut self.world.standby, self.t, to);
+                Some("finds it done")
+            }
+            once::Once::Run => self.event_then_next(&[Kind::Run], move |step, _| {
+                step.world.standby.once[usize::from(o)] = OnceState::Running;
+                true
+            }),
+            _ => None,
+        }
+    }
+
+    fn create(&mut self, slot: usize, entry: u8) -> What {
+        match self.phase() {
+            at::BEGIN => {
+                let pc = self.thread().pc;
+                self.consume(&[Kind::Enter], pc, at::ENTERED, |step, event| {
+                    step.thread().data = event.b;
+                    true
+                })
+            }
+            at::ENTERED => match create::child_exists(self.create_view(slot)) {
+                // The slot was free in the primary; here its last thread may still have events to apply.
+                create::Create::Now
+                    if self.world.standby.threads[slot].status == Status::Running
+                        && !self.cx.has(Mutation::SlotTakenWhileBusy) =>
+                {
+                    None
+                }
+                create::Create::Now => {
+                    let start = if self.cx.has(Mutation::StartNotPublished) { at::BEGIN } else { at::START };
+                    spawn(self.cx.program, &mut self.world.standby, slot, entry, start);
+                    self.thread().phase = at::CREATED;
+                    Some("creates")
+                }
+                create::Create::Failed => self.event_then_next(&[Kind::Return], |step, _| {
+                    step.set(0, 0);
+                    true
+                }),
+                create::Create::Wait => None,
+            },
+            _ => self.event_then_next(&[Kind::Return], |step, event| {
+                step.set(event.a, 0);
+                true
+            }),
+        }
+    }
+
+    fn create_view(&self, slot: usize) -> create::CreateView {
+        let starts = self.world.rings.events[slot][..usize::from(self.world.rings.tail[slot])].iter();
+        let newest = starts.filter(|e| e.kind == Kind::Start).map(|e| u32::from(e.b)).max();
+        create::CreateView {
+            generation: self.world.standby.threads[self.t].data.into(),
+            newest_start: if self.cx.has(Mutation::CreateWaitsForSettlement) {
+                None
+            } else if self.cx.has(Mutation::StartOfAnyGeneration) {
+                newest.map(|_| u32::MAX)
+            } else {
+                newest
+            },
+            returned: self.event().filter(|e| e.kind == Kind::Return).map(|e| e.a == 1),
+        }
+    }
+
+    fn end(&mut self) -> What {
+        if self.phase() == at::ENDING {
+            self.thread().status = Status::Ended;
+            self.thread().phase = at::BEGIN;
+            return Some("ends");
+        }
+        let pc = self.thread().pc;
+        self.consume(&[Kind::Exit], pc, at::ENDING, |_, _| true)
+    }
+
+    fn call(&mut self) -> What {
+        if self.phase() == at::BEGIN {
+            let pc = self.thread().pc;
+            return self.consume(&[Kind::Enter], pc, at::ENTERED, Self::enter);
+        }
+        self.event_then_next(&[Kind::Return], Self::returned)
+    }
+
+    fn enter(&mut self, event: Event) -> bool {
+        if digest(self.op, &self.world.standby, self.t) != event.a {
+            self.world.blame(Violation::Divergence);
+        }
+        if let Some(r) = descriptor_of(self.op) {
+            let number = usize::from(self.thread().regs[usize::from(r)]);
+            let shadow = &mut self.world.standby.shadow[number.min(FDS - 1)];
+            let then = (shadow.object, shadow.generation);
+            if matches!(self.op, Op::Close(_)) {
+                shadow.object = 0;
+            }
+            self.thread().then = then;
+        }
+        true
+    }
+
+    fn returned(&mut self, event: Event) -> bool {
+        let object = usize::from(event.b);
+        match self.op {
+            Op::Open(..) | Op::Dup(..) => {
+                let shadow = &mut self.world.standby.shadow[usize::from(event.a)];
+                let occupied = shadow.object != 0;
+                *shadow = Shadow { object: event.b + 1, generation: shadow.generation + 1 };
+                if occupied {
+                    self.world.blame(Violation::Divergence);
+                }
+                self.set(event.a, event.b);
+            }
+            Op::Write(..) => self.world.standby.written[object] += event.a,
+            Op::Read(..) => {
+                self.world.standby.read[object] += 1;
+                self.set(event.a, 0);
+            }
+            _ => {}
+        }
+        true
+    }
+}

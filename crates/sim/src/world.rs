@@ -1,0 +1,296 @@
+//! The state that is explored: two copies of a program, the rings between them, and the kernel they share.
+
+/// Thread slots.
+pub const SLOTS: usize = 4;
+/// Events a ring can hold; no program fills one.
+pub const RING: usize = 24;
+/// Descriptor numbers.
+pub const FDS: usize = 5;
+/// Open objects over a program's life.
+pub const OBJECTS: usize = 6;
+/// Bytes that an object can be sent.
+pub const OUT: usize = 12;
+/// Clocks: one in each mutex, one for all hashed objects, one for kernel calls.
+pub const CLOCKS: usize = 5;
+/// The first clock that several objects share.
+pub const HASHED: u8 = 3;
+/// The kernel clock.
+pub const KERNEL: u8 = 4;
+/// "No clock": the event has no ticket.
+pub const NO_CLOCK: u8 = u8::MAX;
+/// A call's answer when the number is not open.
+pub const EBADF: u8 = 200;
+
+/// What an event tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// No event.
+    #[default]
+    None,
+    /// A mutex was acquired.
+    Lock,
+    /// A try failed.
+    TryFailed,
+    /// Any other ordered operation.
+    Ordered,
+    /// A barrier was left.
+    Barrier,
+    /// An initialiser is about to run.
+    Run,
+    /// A call has begun.
+    Enter,
+    /// A call has returned.
+    Return,
+    /// A thread has started.
+    Start,
+    /// A thread is about to end.
+    Exit,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Event {
+    /// What it tells.
+    pub kind: Kind,
+    /// Where in the program: stands for the digest that the two copies compare.
+    pub pc: u8,
+    /// Clock of the ticket, or [`NO_CLOCK`].
+    pub clock: u8,
+    /// The ticket.
+    pub ticket: u8,
+    /// Result, or slot.
+    pub a: u8,
+    /// Data, identity, or generation.
+    pub b: u8,
+}
+
+/// An empty slot.
+pub const NO_EVENT: Event = Event { kind: Kind::None, pc: 0, clock: NO_CLOCK, ticket: 0, a: 0, b: 0 };
+
+/// All rings: final once the primary is dead.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rings {
+    /// Events by slot.
+    pub events: [[Event; RING]; SLOTS],
+    /// Published events by slot.
+    pub tail: [u8; SLOTS],
+    /// The unpublished slot at the tail, into which the kernel reads.
+    pub scratch: [u8; SLOTS],
+}
+
+/// Life of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Never created, or the slot is free.
+    #[default]
+    Absent,
+    /// Exists.
+    Running,
+    /// Has ended.
+    Ended,
+}
+
+/// A thread of one copy. `phase` counts the steps inside an operation; each copy's module names its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Thread {
+    /// Life.
+    pub status: Status,
+    /// Next operation.
+    pub pc: u8,
+    /// Step within it.
+    pub phase: u8,
+    /// Ticket in hand, or the barrier round.
+    pub ticket: u8,
+    /// Result in hand.
+    pub result: u8,
+    /// Data in hand.
+    pub data: u8,
+    /// Operation whose LOCK is still to be published (a broken rule needs it).
+    pub stash_pc: u8,
+    /// Where to go on after the event has been consumed.
+    pub next_pc: u8,
+    /// Its phase.
+    pub next_phase: u8,
+    /// Identity and generation that the descriptor had at the ENTER.
+    pub then: (u8, u8),
+    /// Registers.
+    pub regs: [u8; 4],
+    /// What the descriptors in the registers really stand for: only the checks look at it.
+    pub objects: [u8; 4],
+}
+
+/// State of a once-object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnceState {
+    /// Not run.
+    #[default]
+    Idle,
+    /// Somebody runs it.
+    Running,
+    /// Completed.
+    Done,
+}
+
+/// An entry of the shadow table of descriptors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shadow {
+    /// The object plus one, 0 if closed.
+    pub object: u8,
+    /// How often the log has given the number away.
+    pub generation: u8,
+}
+
+/// One copy of the program: its memory and its threads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Side {
+    /// Threads by slot.
+    pub threads: [Thread; SLOTS],
+    /// Clocks.
+    pub clocks: [u8; CLOCKS],
+    /// Owner's slot plus one.
+    pub mutex: [u8; 3],
+    /// Waiting slots, as bits.
+    pub waiters: [u8; 2],
+    /// Semaphore values.
+    pub sems: [u8; 2],
+    /// Reading slots, as bits.
+    pub readers: u8,
+    /// Writing slot plus one.
+    pub writer: u8,
+    /// Arrivals of the barrier's round.
+    pub arrived: u8,
+    /// The barrier's round.
+    pub round: u8,
+    /// Whether the serial thread of an even / odd round has left.
+    pub serial: [bool; 2],
+    /// Once-objects.
+    pub once: [OnceState; 2],
+    /// The program's variables.
+    pub vars: [u16; 4],
+    /// Users that a slot has had.
+    pub generation: [u8; SLOTS],
+    /// What the log says about descriptors.
+    pub shadow: [Shadow; FDS],
+    /// Bytes written per object, by the log.
+    pub written: [u8; OBJECTS],
+    /// Bytes read per object, by the log.
+    pub read: [u8; OBJECTS],
+}
+
+/// The kernel: it survives the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// Object plus one, by number.
+    pub fds: [u8; FDS],
+    /// Where an object came from.
+    pub origin: [u8; OBJECTS],
+    /// Every byte that an outside observer has received, by object.
+    pub out: [[u8; OUT]; OBJECTS],
+    /// How many.
+    pub out_len: [u8; OBJECTS],
+    /// Bytes consumed of each object's input, which is 1, 2, 3, …
+    pub consumed: [u8; OBJECTS],
+    /// Objects made so far.
+    pub made: u8,
+}
+
+/// How far a promotion is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The primary lives.
+    Replay,
+    /// The primary is dead, rings are drained.
+    Draining,
+    /// Drained; settlement is to come (a broken rule lets threads act here).
+    Drained,
+    /// All threads act.
+    Live,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Violation {
+    /// Some thread can never go on.
+    Deadlock,
+    /// The standby did something else than the log says.
+    Divergence,
+    /// Two threads in one critical section.
+    MutualExclusion,
+    /// A call on a descriptor that now means another object.
+    WrongDescriptor,
+    /// A gap on a mutex's own clock, which there must never be.
+    MutexGap,
+    /// Memory, registers, or what the outside saw are none that the program could have had natively.
+    NotNative,
+    /// A complete log did not lead to the primary's own final state.
+    ReplayDiffers,
+    /// The failover was refused though the program gives no reason for it.
+    Refused,
+}
+
+/// Everything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct World {
+    /// The primary.
+    pub primary: Side,
+    /// The standby, later the promoted copy; also the program run natively.
+    pub standby: Side,
+    /// The log.
+    pub rings: Rings,
+    /// Consumed events by slot.
+    pub head: [u8; SLOTS],
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Promotion.
+    pub phase: Phase,
+    /// Settlement gave up and said so.
+    pub refused: bool,
+    /// A violation seen by a step.
+    pub bad: Option<Violation>,
+}
+
+/// What a run leaves behind: what tests compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Outcome {
+    /// Variables.
+    pub vars: [u16; 4],
+    /// Registers of all threads.
+    pub regs: [[u8; 4]; SLOTS],
+    /// Semaphores.
+    pub sems: [u8; 2],
+    /// What the outside saw, and what is open.
+    pub kernel: Kernel,
+}
+
+impl Side {
+    /// True when every thread that was ever created has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().all(|t| t.status != Status::Running)
+    }
+
+    /// The outcome of a side that has ended.
+    #[must_use]
+    pub fn outcome(&self, kernel: &Kernel) -> Outcome {
+        Outcome { vars: self.vars, regs: self.threads.map(|t| t.regs), sems: self.sems, kernel: *kernel }
+    }
+}
+
+impl World {
+    /// The event at the head of a slot's ring.
+    #[must_use]
+    pub fn head_event(&self, t: usize) -> Option<Event> {
+        (self.head[t] < self.rings.tail[t]).then(|| self.rings.events[t][usize::from(self.head[t])])
+    }
+
+    /// All unconsumed events of a slot's ring.
+    #[must_use]
+    pub fn unconsumed(&self, t: usize) -> &[Event] {
+        &self.rings.events[t][usize::from(self.head[t])..usize::from(self.rings.tail[t])]
+    }
+
+    /// Notes a violation; the first one counts.
+    pub fn blame(&mut self, violation: Violation) {
+        self.bad.get_or_insert(violation);
+    }
+}

@@ -1,0 +1,50 @@
+//! The split of the search is sound, and rings may be short.
+
+use us_sim::world::Violation;
+use us_sim::{explore, library};
+
+/// Programs whose joint state space is small.
+const SMALL: [&str; 14] = [
+    "locked-writes",
+    "hand-off",
+    "condition",
+    "timed-wait",
+    "trylock",
+    "slot-reuse",
+    "detached",
+    "create",
+    "once-twice",
+    "one-clock",
+    "long-write",
+    "signalled-write",
+    "unlocked-writers",
+    "unlocked-readers",
+];
+
+#[test]
+fn the_split_search_sees_what_the_joint_search_sees() {
+    for program in library::all().iter().filter(|p| SMALL.contains(&p.name)) {
+        let split = explore::check(program, None);
+        let joint = explore::joint(program, None, None);
+        println!("{:20} {} joint states", program.name, joint.standby_states);
+        assert!(split.failure.is_none() && joint.failure.is_none(), "{}: {:?}", program.name, joint.failure);
+        assert_eq!(split.outcomes, joint.outcomes, "{}", program.name);
+        assert_eq!(split.refusals > 0, joint.refusals > 0, "{}", program.name);
+    }
+}
+
+#[test]
+fn a_ring_of_one_event_stops_nobody_for_good() {
+    for program in library::all().iter().filter(|p| SMALL.contains(&p.name)) {
+        let report = explore::joint(program, None, Some(1));
+        println!("{:20} {} joint states with short rings", program.name, report.standby_states);
+        assert!(report.failure.is_none(), "{}: {}", program.name, report.failure.expect("checked"));
+    }
+}
+
+/// A limit that is accepted and documented. If this fails, the limit is gone: say so in the documents.
+#[test]
+fn a_failed_try_may_look_spurious_after_a_failover() {
+    let report = explore::check(&library::try_then_lock(), None);
+    assert_eq!(report.failure.map(|f| f.violation), Some(Violation::NotNative));
+}

@@ -1,0 +1,87 @@
+//! `stop` and `signal`: acting on a group from outside, whether its supervisor lives or not.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::PidfdFlags;
+
+use crate::child::raw;
+use crate::error::Error;
+use crate::folder::{Found, ProcessId};
+use crate::spawn::pidfd_signal;
+
+/// Pause between two looks at a group that is to end.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long killed processes, and the supervisor that reports them, may take to be gone.
+const KILLED: Duration = Duration::from_secs(30);
+
+/// Sends `number` to the primary.
+///
+/// # Errors
+/// [`Error::NoSuchGroup`] when the primary is gone, or the kernel's refusal.
+pub fn signal(group: &Found, number: i32) -> Result<(), Error> {
+    let primary = group.primary().filter(|primary| primary.is_alive());
+    let primary = primary.ok_or_else(|| Error::NoSuchGroup(group.name.clone()))?;
+    send(primary, number)
+}
+
+/// Sends `number` to the primary, waits until the group is gone, and kills what is left after `timeout`.
+///
+/// # Errors
+/// When the group belongs to somebody else, or a process cannot be killed.
+pub fn stop(group: &Found, number: i32, timeout: Duration) -> Result<(), Error> {
+    // A primary that is merely killed is what a standby is for: SIGKILL has an order of its own.
+    let asked = Instant::now();
+    let mut told = None;
+    while number != libc::SIGKILL && asked.elapsed() < timeout {
+        let primary = group.primary().filter(|primary| primary.is_alive());
+        if primary.is_some() && primary != told {
+            // Again to a standby that took over: the signal may have ended the primary without its consent.
+            told = primary;
+            primary.map_or(Ok(()), |primary| send(primary, number))?;
+        }
+        if is_gone(group) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    kill_all(group)
+}
+
+/// Kills until nobody is left: a promotion may make a new primary between two looks.
+fn kill_all(group: &Found) -> Result<(), Error> {
+    let begun = Instant::now();
+    while begun.elapsed() < KILLED {
+        // The standby first: it must not be promoted by the death that follows.
+        for process in [group.standby(), group.primary()].into_iter().flatten() {
+            if process.is_alive() {
+                send(process, libc::SIGKILL)?;
+            }
+        }
+        if is_gone(group) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(Error::StillAlive(group.name.clone()))
+}
+
+/// Whether nothing of the group is left; without a supervisor, its folder is removed here.
+fn is_gone(group: &Found) -> bool {
+    !group.exists() || (!group.has_supervisor() && group.remove_if_dead())
+}
+
+fn send(process: ProcessId, number: i32) -> Result<(), Error> {
+    let Some(pid) = raw(process.pid) else { return Ok(()) };
+    // By descriptor, and looked at again behind it: the pid may have become somebody else's meanwhile.
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    if !process.is_alive() {
+        return Ok(());
+    }
+    match pidfd_signal(&pidfd, number) {
+        Err(cause) if cause.raw_os_error() != Some(libc::ESRCH) => {
+            Err(Error::system("signal the primary", cause))
+        }
+        _ => Ok(()),
+    }
+}

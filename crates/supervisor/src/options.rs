@@ -1,0 +1,124 @@
+//! What `understudy run` was asked for.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// How much Understudy itself says on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Only what stops a run.
+    Quiet,
+    /// Problems, and what a person at the terminal wants to know: a failover, protection lost.
+    Normal,
+    /// Every lifecycle event.
+    Verbose,
+}
+
+/// Two CPU lists: where the primary's threads and where the standby's may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuPair {
+    /// Affinity mask of the primary.
+    pub primary: [u64; 16],
+    /// Affinity mask of the standby.
+    pub standby: [u64; 16],
+}
+
+/// The options of one run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `--name`, or `None` to derive one from the program.
+    pub name: Option<String>,
+    /// `--standbys`: 0 or 1.
+    pub standbys: u32,
+    /// `--order`.
+    pub order: String,
+    /// `--lag-timeout`, milliseconds.
+    pub lag_timeout_ms: u32,
+    /// `--lag-limit`, bytes.
+    pub lag_limit: u64,
+    /// `--verify`: 0 off, 1 fast, 2 full.
+    pub verify: u32,
+    /// `--cpus`.
+    pub cpus: Option<CpuPair>,
+    /// `--events`: a file, or `-` for stderr.
+    pub events: Option<PathBuf>,
+    /// `-q`, `-v`.
+    pub verbosity: Verbosity,
+    /// PROGRAM and its arguments, as typed. Never empty.
+    pub command: Vec<OsString>,
+}
+
+/// Why `name` cannot be a group's name, if it cannot.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {
+        return Err("a group's name is 1 to 64 characters of A-Z a-z 0-9 _ . -".into());
+    }
+    // The name is a folder's name, and these two already mean something.
+    if name == "." || name == ".." {
+        return Err(format!("{name:?} cannot be a group's name"));
+    }
+    Ok(())
+}
+
+/// The name that a group gets from its program's path when none was asked for.
+pub fn default_name(program: &OsString) -> String {
+    let file = std::path::Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    // 56 leaves room for "-" and a number.
+    let name: String = file.chars().map(|c| if legal(c) { c } else { '_' }).take(56).collect();
+    if check_name(&name).is_ok() { name } else { "program".into() }
+}
+
+/// The CPU pair of `--cpus PRIMARY:STANDBY`, each a list like `0-3,8`.
+pub fn parse_cpus(text: &str) -> Result<CpuPair, String> {
+    let (primary, standby) = text.split_once(':').ok_or("expected PRIMARY:STANDBY, as in 0-3:4-7")?;
+    Ok(CpuPair { primary: parse_cpu_list(primary)?, standby: parse_cpu_list(standby)? })
+}
+
+fn parse_cpu_list(text: &str) -> Result<[u64; 16], String> {
+    let bad = || format!("{text:?} is not a list of CPUs (0 to 1023), as in 0-3,8");
+    let mut mask = [0u64; 16];
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: usize = first.parse().map_err(|_| bad())?;
+        let last: usize = last.parse().map_err(|_| bad())?;
+        if first > last || last >= 1024 {
+            return Err(bad());
+        }
+        (first..=last).for_each(|cpu| mask[cpu / 64] |= 1 << (cpu % 64));
+    }
+    Ok(mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["a", "redis-server", "A_b.c-9", &"x".repeat(64)] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", "a b", "ä", &"x".repeat(65)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn default_names_are_always_legal() {
+        for path in ["/usr/bin/redis-server", "..", "/", "a b", "ünï", &"x".repeat(300), "/opt/x+y"] {
+            assert!(check_name(&default_name(&path.into())).is_ok(), "{path}");
+        }
+        assert_eq!(default_name(&"/usr/bin/redis-server".into()), "redis-server");
+    }
+
+    #[test]
+    fn cpu_lists() {
+        let pair = parse_cpus("0-3,8:64").unwrap();
+        assert_eq!((pair.primary[0], pair.standby[1]), (0x10f, 1));
+        for bad in ["", "0", "a:b", "3-1:0", "0:1024", "0-:1", "0,:1"] {
+            assert!(parse_cpus(bad).is_err(), "{bad}");
+        }
+    }
+}

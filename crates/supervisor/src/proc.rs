@@ -1,0 +1,83 @@
+//! What `/proc` says of a process.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// A process at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Process {
+    /// State letter: `R`, `S`, `Z`, …
+    pub state: char,
+    /// Kernel's pid of the parent.
+    pub parent: u32,
+    /// Threads.
+    pub threads: u32,
+    /// User and system time, seconds.
+    pub cpu_s: f64,
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Start, in clock ticks since boot: with the pid it names one process for ever.
+    pub start: u64,
+}
+
+impl Process {
+    /// Whether it still runs: a zombie does not.
+    pub fn alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
+/// The process `pid`, or `None` when there is none.
+pub fn read(pid: u32) -> Option<Process> {
+    if pid == 0 {
+        return None;
+    }
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Whether `pid` is alive and is the process that began at `start`.
+pub fn is_alive(pid: u32, start: u64) -> bool {
+    read(pid).is_some_and(|process| process.alive() && process.start == start)
+}
+
+/// The user that owns the process, `None` when there is none.
+pub fn owner(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|meta| meta.uid())
+}
+
+fn parse(stat: &str) -> Option<Process> {
+    // The name, in brackets, may hold spaces and brackets of its own.
+    let after_name = stat.rsplit_once(')')?.1;
+    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
+    Some(Process {
+        state: fields.first()?.chars().next()?,
+        parent: number(1)? as u32,
+        threads: number(17)? as u32,
+        cpu_s: (number(11)? + number(12)?) as f64 / ticks_per_s,
+        rss_bytes: number(21)? * rustix::param::page_size() as u64,
+        start: number(19)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive() {
+        let me = read(std::process::id()).unwrap();
+        assert!(me.alive() && me.rss_bytes > 0 && me.threads > 0);
+        assert!(is_alive(std::process::id(), me.start));
+        assert!(!is_alive(std::process::id(), me.start + 1));
+        assert_eq!(read(0), None);
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces() {
+        let line = "7 (a) b (c) S 3 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 4 0 999 0 10 0";
+        let process = parse(line).unwrap();
+        assert_eq!((process.state, process.parent, process.threads, process.start), ('S', 3, 4, 999));
+    }
+}

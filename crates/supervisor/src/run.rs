@@ -1,0 +1,116 @@
+//! `understudy run`: from the command line to the program's exit code.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rustix::event::EventfdFlags;
+use serde_json::json;
+
+use crate::child::Child;
+use crate::clock;
+use crate::error::Error;
+use crate::events::Voice;
+use crate::folder::{GroupFolder, Meta, ProcessId};
+use crate::options::{Options, Verbosity, default_name};
+use crate::program;
+use crate::segment::Segment;
+use crate::sentry::{self, Shared};
+use crate::spawn::{self, End, Signals, Start};
+use crate::watch::Watch;
+
+/// Runs one group to its end. Nothing of it is left afterwards, nor after an error.
+///
+/// # Errors
+/// Every error is from before the program started.
+pub fn run(options: &Options) -> Result<End, Error> {
+    let mut voice = Voice::open(options.events.as_deref(), options.verbosity)?;
+    let path = program::resolve(&options.command[0])?;
+    program::check(&options.command[0], &path)?;
+    let library = program::library()?;
+    let folder = match &options.name {
+        Some(name) => GroupFolder::named(name)?,
+        None => GroupFolder::first_free(&default_name(&options.command[0]))?,
+    };
+    voice.set_group(&folder.name);
+
+    let segment = Segment::create(&folder.segment_path(), options)?;
+    let mut meta = meta(options);
+    folder.write_json("meta.json", &meta)?;
+    // Before the start: an orphan of the program must find us, and no signal may slip through.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
+    let signals = spawn::take_signals()?;
+    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|cause| Error::system("make an eventfd", cause))?;
+
+    let primary = start(options, &path, &library, &folder, &segment, &signals)?;
+    meta.primary = ProcessId::of(primary.pid);
+    let shared = Arc::new(Shared { segment, primary: Mutex::new(Some(primary.clone())), bell });
+    let mut watch = Watch::new(&folder, meta, Arc::clone(&shared), signals, voice, primary);
+    if let Err(cause) = sentry::start(shared) {
+        watch.give_up(&format!("cannot start a thread: {cause}"));
+    }
+    Ok(watch.until_the_end())
+}
+
+fn start(
+    options: &Options,
+    path: &Path,
+    library: &Path,
+    folder: &GroupFolder,
+    segment: &Segment,
+    signals: &Signals,
+) -> Result<Child, Error> {
+    let segment_path = folder.segment_path().canonicalize();
+    let segment_path = segment_path.map_err(|cause| Error::file("find", folder.segment_path(), cause))?;
+    let pid = spawn::start(
+        &Start {
+            path,
+            command: &options.command,
+            library,
+            segment_path: &segment_path,
+            cpus: options.cpus.as_ref(),
+            mask: &signals.previous,
+        },
+        segment,
+    )?;
+    Child::of_child(pid).ok_or_else(|| {
+        // Unreaped, so the pid is still its own.
+        spawn::kill_child(pid);
+        Error::system("watch the program", std::io::Error::last_os_error())
+    })
+}
+
+fn meta(options: &Options) -> Meta {
+    Meta {
+        version: 1,
+        program: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        order: options.order.clone(),
+        since: clock::now_text(),
+        since_ns: clock::monotonic_ns(),
+        supervisor: ProcessId::of(std::process::id()),
+        primary: ProcessId::default(),
+        standbys: options.standbys,
+    }
+}
+
+/// Says why nothing was run, as `run` would say it.
+pub fn explain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        text.push_str(&format!(": {next}"));
+        cause = next.source();
+    }
+    text
+}
+
+/// The fields of a `started` event.
+pub(crate) fn started(meta: &Meta) -> serde_json::Value {
+    json!({ "program": meta.program, "primary": meta.primary.pid, "supervisor": meta.supervisor.pid })
+}
+
+/// What is said at the start with `-v`.
+pub(crate) fn say_started(voice: &Voice, name: &str, meta: &Meta) {
+    voice.say(Verbosity::Verbose, &format!("{name} started, pid {}", meta.primary.pid));
+}

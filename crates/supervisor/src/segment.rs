@@ -1,0 +1,138 @@
+//! The shared segment as the supervisor maps it.
+//!
+//! # Safety
+//! The mapping is never removed while the process lives, and the file is never made shorter, so references
+//! into it stay valid. Every field that another process may write is an atomic; the others are written
+//! once, in [`Segment::create`], before any other process knows the file.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
+use us_abi::{
+    CONFIG_PINNED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader, THREAD_ENTRY_BYTES,
+    THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION,
+};
+
+use crate::error::Error;
+use crate::options::Options;
+
+/// A mapped segment.
+#[derive(Debug)]
+pub struct Segment {
+    base: NonNull<u8>,
+}
+
+// SAFETY: all access goes through shared references to atomics and to fields that no one writes any more.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Makes the file at `path` and writes what the supervisor decides before the start.
+    ///
+    /// # Errors
+    /// When the file cannot be made, or there is no room for the header and the first ring.
+    pub fn create(path: &Path, options: &Options) -> Result<Segment, Error> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|cause| Error::file("make", path, cause))?;
+        rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64)
+            .map_err(|cause| Error::file("size", path, cause))?;
+        // A full file system shows as SIGBUS at the first touch of a sparse page: reserve what every run touches.
+        let first = (RINGS_OFFSET + RING_STEP) as u64;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, first)
+            .map_err(|cause| Error::file("reserve room for", path, cause))?;
+        let segment = Segment::map(path, &file)?;
+        segment.write_constants(options);
+        Ok(segment)
+    }
+
+    fn map(path: &Path, file: &OwnedFd) -> Result<Segment, Error> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base =
+            unsafe { rustix::mm::mmap(ptr::null_mut(), SEGMENT_BYTES, prot, MapFlags::SHARED, file, 0) }
+                .map_err(|cause| Error::file("map", path, cause))?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| {
+            Error::file("map", path, std::io::Error::other("the kernel mapped it at address zero"))
+        })?;
+        Ok(Segment { base })
+    }
+
+    fn write_constants(&self, options: &Options) {
+        let header: *mut SegmentHeader = self.base.as_ptr().cast();
+        let pair = options.cpus.as_ref();
+        let config = Config {
+            lag_timeout_ms: options.lag_timeout_ms,
+            lag_limit: options.lag_limit,
+            standbys: options.standbys,
+            verify: options.verify,
+            flags: if pair.is_some() { CONFIG_PINNED } else { 0 },
+            primary_cpus: pair.map_or([0; 16], |pair| pair.primary),
+            standby_cpus: pair.map_or([0; 16], |pair| pair.standby),
+        };
+        // SAFETY: the file was made a moment ago by this thread and no one else has it mapped; the header
+        // fits the mapping (asserted in us-abi) and a page's start is aligned for it.
+        unsafe {
+            (&raw mut (*header).magic).write(MAGIC);
+            (&raw mut (*header).version).write(VERSION);
+            (&raw mut (*header).config).write(config);
+        }
+        self.header().supervisor_pid.store(std::process::id(), Ordering::Release);
+    }
+
+    /// The header.
+    pub fn header(&self) -> &SegmentHeader {
+        // SAFETY: mapped for ever, aligned, large enough; see the module's head for who writes what.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    /// The thread slot `slot`.
+    ///
+    /// # Panics
+    /// When `slot` is not below [`THREADS_MAX`].
+    pub fn thread(&self, slot: usize) -> &ThreadEntry {
+        assert!(slot < THREADS_MAX);
+        // SAFETY: the table lies inside the mapping (asserted in us-abi) and holds atomics only.
+        unsafe { self.base.add(THREADS_OFFSET + slot * THREAD_ENTRY_BYTES).cast().as_ref() }
+    }
+
+    /// Thread slots in use, as far as the primary has said.
+    pub fn slots(&self) -> usize {
+        // Written by the guest's process: a wild value must not lead outside the table.
+        (self.header().slots.load(Ordering::Acquire) as usize).min(THREADS_MAX)
+    }
+}
+
+/// Wakes every process that waits on `word`.
+pub fn wake(word: &AtomicU32) {
+    // Not private: the waiters are other processes. A futex in mapped memory cannot fail to be woken.
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}
+
+/// Writes a text that may be written only once: the caller has won [`SegmentHeader::dropped`] or is alone.
+pub fn write_text(text: &Text, code: u32, words: &str) {
+    let bytes = words.as_bytes();
+    let length = bytes.len().min(text.words.len() * 8);
+    for (word, chunk) in text.words.iter().zip(bytes[..length].chunks(8)) {
+        let mut eight = [0u8; 8];
+        eight[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    }
+    text.code.store(code, Ordering::Relaxed);
+    // Pairs with the acquire in `read_text`: whoever sees the length sees the text.
+    text.len.store(length as u32, Ordering::Release);
+}
+
+/// A text and its code, or `None` while there is none.
+pub fn read_text(text: &Text) -> Option<(u32, String)> {
+    let length = text.len.load(Ordering::Acquire) as usize;
+    let bytes: Vec<u8> =
+        text.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take(length).collect();
+    (length > 0).then(|| (text.code.load(Ordering::Relaxed), String::from_utf8_lossy(&bytes).into_owned()))
+}

@@ -1,0 +1,218 @@
+//! The thread that blocks on futexes: it notices a dying primary, fences it and tells the standby.
+//!
+//! It waits on one set of words: the header's `attention` and the death notices of a few threads. A
+//! notice fires before the address space is torn down (2 ms where a pidfd takes 155 ms for a process of
+//! 2 GB), so everything from there to the word "promote" is done here, with nothing in between.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use rustix::thread::futex;
+use rustix::time::ClockId;
+use us_abi::{GroupState, OWNER_DIED, TID_MASK, ThreadEntry, WAITERS, command, leaving, slot};
+use us_order::detect::{Cause, Decision, Leaving, Standby, decide, is_fenced};
+
+use crate::child::Child;
+use crate::clock;
+use crate::segment::{Segment, wake};
+
+/// Death notices waited for at once. All threads of a killed process die together, so a few say it as soon
+/// as all would; fewer words also mean fewer wake-ups by threads that merely end.
+const WATCHED: usize = 8;
+
+/// Pause between two looks where the kernel cannot wait for several futexes (before 5.16).
+const LOOK_NS: i64 = 2_000_000;
+
+/// Pause between two looks at threads that are being killed.
+const FENCE_PAUSE_NS: i64 = 50_000;
+
+/// What the two threads of a supervisor share.
+pub struct Shared {
+    /// The group's segment.
+    pub segment: Segment,
+    /// The process that is primary now.
+    pub primary: Mutex<Option<Child>>,
+    /// An eventfd: readable when the main thread should look at the segment.
+    pub bell: OwnedFd,
+}
+
+impl Shared {
+    /// Wakes the main thread.
+    pub fn ring_bell(&self) {
+        // Full only after 2^64 rings.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn primary(&self) -> Option<Child> {
+        self.primary.lock().ok().and_then(|primary| primary.clone())
+    }
+}
+
+/// Starts the thread. It ends with the process.
+pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
+    std::thread::Builder::new().name("sentry".into()).spawn(move || keep_watch(&shared)).map(|_| ())
+}
+
+fn keep_watch(shared: &Shared) {
+    let header = shared.segment.header();
+    // The value from before the start: the runtime may have answered while this thread was being made, and
+    // nobody would look at that answer until the next one.
+    let mut seen = 0;
+    loop {
+        let protected = state(&shared.segment) == GroupState::Protected;
+        let notices = if protected { notices(&shared.segment) } else { Notices::Watch(Vec::new()) };
+        match notices {
+            Notices::Died => {
+                if let Some(primary) = shared.primary() {
+                    fail_over(shared, &primary);
+                }
+            }
+            Notices::Watch(words) => wait_for(&header.attention.0, seen, &words, protected),
+        }
+        let now = header.attention.0.load(Ordering::Acquire);
+        if now != seen {
+            seen = now;
+            shared.ring_bell();
+        }
+    }
+}
+
+/// The group's state.
+pub fn state(segment: &Segment) -> GroupState {
+    GroupState::from_u32(segment.header().state.0.load(Ordering::Acquire))
+}
+
+enum Notices<'a> {
+    /// The kernel says that the primary dies.
+    Died,
+    /// Nothing yet: words to wait for, and their present values.
+    Watch(Vec<(&'a AtomicU32, u32)>),
+}
+
+/// Looks at every thread's notice, and prepares the first few of them for waiting.
+fn notices(segment: &Segment) -> Notices<'_> {
+    let would_promote = || verdict(segment, Cause::OwnersDied) == Decision::Promote;
+    if !would_promote() {
+        return Notices::Watch(Vec::new());
+    }
+    let mut words = Vec::with_capacity(WATCHED);
+    for entry in (0..segment.slots()).map(|at| segment.thread(at)) {
+        if entry.state.load(Ordering::Acquire) != slot::RUNNING {
+            continue;
+        }
+        // Looked at again behind the death: a thread says that it leaves before it may die of its own will.
+        if entry.died() && entry.state.load(Ordering::Acquire) == slot::RUNNING {
+            if would_promote() {
+                return Notices::Died;
+            }
+            continue;
+        }
+        if words.len() < WATCHED
+            && let Some(value) = ask_for_wake(entry)
+        {
+            words.push((&entry.notice.word, value));
+        }
+    }
+    Notices::Watch(words)
+}
+
+/// What is to be done about a primary that ends, or has ended, by `cause`.
+pub fn verdict(segment: &Segment, cause: Cause) -> Decision {
+    let header = segment.header();
+    let leaving = match header.leaving.0.load(Ordering::Acquire) {
+        leaving::NO => Leaving::No,
+        leaving::DYING => Leaving::Dying,
+        _ => Leaving::Yes,
+    };
+    let standby = match state(segment) {
+        _ if header.dropped.0.load(Ordering::Acquire) != 0 => Standby::Diverged,
+        GroupState::Protected | GroupState::Promoting => Standby::Following,
+        _ => Standby::Absent,
+    };
+    decide(leaving, cause, standby)
+}
+
+/// Sets the bit without which the kernel wakes nobody at the owner's death; the value to wait for.
+fn ask_for_wake(entry: &ThreadEntry) -> Option<u32> {
+    let word = &entry.notice.word;
+    let value = word.load(Ordering::Acquire);
+    if value & TID_MASK == 0 || value & OWNER_DIED != 0 {
+        return None;
+    }
+    let asked = value | WAITERS;
+    // Only against the value just seen: a plain "or" could mark a slot that was freed and taken again.
+    word.compare_exchange(value, asked, Ordering::AcqRel, Ordering::Acquire).is_ok().then_some(asked)
+}
+
+/// Sleeps until `attention` differs from `seen` or one of `words` changes.
+fn wait_for(attention: &AtomicU32, seen: u32, words: &[(&AtomicU32, u32)], protected: bool) {
+    let waiter = |word: &AtomicU32, value: u32| {
+        let mut wait = futex::Wait::new();
+        wait.val = u64::from(value);
+        wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+        wait.flags = futex::WaitFlags::SIZE_U32;
+        wait
+    };
+    let mut waits = vec![waiter(attention, seen)];
+    waits.extend(words.iter().map(|(word, value)| waiter(word, *value)));
+    let result = futex::waitv(&waits, futex::WaitvFlags::empty(), None, ClockId::Monotonic);
+    if matches!(result, Err(Errno::NOSYS | Errno::PERM)) {
+        let pause = Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
+        // Every outcome means the same: look again.
+        let _ = futex::wait(attention, futex::Flags::empty(), seen, protected.then_some(&pause));
+    }
+}
+
+/// The primary dies or is dead: makes sure of it, then tells the standby to take over.
+///
+/// Whoever moves the state from `Protected` does it, and does it once: the notices and the main thread (by
+/// the primary's end) may both come here, and the standby may be lost at the same moment.
+pub fn fail_over(shared: &Shared, primary: &Child) {
+    let header = shared.segment.header();
+    let noticed_ns = clock::monotonic_ns();
+    let (from, to) = (GroupState::Protected as u32, GroupState::Promoting as u32);
+    if header.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return;
+    }
+    fence(&shared.segment, primary);
+    // A standby that diverged up to now is never promoted; after this line it may still refuse by itself.
+    if header.dropped.0.load(Ordering::Acquire) == 0 {
+        header.death_ns.0.store(noticed_ns, Ordering::Release);
+        header.command.0.store(command::PROMOTE, Ordering::Release);
+        wake(&header.command.0);
+        wake(&header.state.0);
+    }
+    shared.ring_bell();
+}
+
+/// Kills the primary and returns when none of its threads can be in a system call any more.
+fn fence(segment: &Segment, primary: &Child) {
+    let _ = rustix::process::pidfd_send_signal(&primary.pidfd, Signal::KILL);
+    let mut ended = false;
+    while !is_fenced(deaths(segment), ended) {
+        ended = has_ended(&primary.pidfd, FENCE_PAUSE_NS);
+    }
+}
+
+/// Of each thread that may run guest code, whether it has been reported dead. A thread that is being created
+/// has no notice yet: the word in its slot may be the last owner's, and the pidfd alone can speak for it.
+fn deaths(segment: &Segment) -> impl Iterator<Item = bool> + '_ {
+    (0..segment.slots()).map(|at| segment.thread(at)).filter_map(|entry| {
+        match entry.state.load(Ordering::Acquire) {
+            slot::RUNNING => Some(entry.died()),
+            slot::CREATING => Some(false),
+            _ => None,
+        }
+    })
+}
+
+/// Whether the process behind `pidfd` has ended; waits up to `pause_ns` for it.
+fn has_ended(pidfd: &OwnedFd, pause_ns: i64) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let pause = Timespec { tv_sec: 0, tv_nsec: pause_ns };
+    matches!(poll(&mut fds, Some(&pause)), Ok(ready) if ready > 0)
+}

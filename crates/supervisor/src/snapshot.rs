@@ -1,0 +1,186 @@
+//! A segment as a reader outside the group sees it: copied, never mapped.
+//!
+//! A mapping of somebody else's file could be made shorter under the reader and end it by SIGBUS; root
+//! reads the groups of every user. So `status` and `stop` read copies.
+
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use us_abi::{
+    CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, RING_BYTES, RINGS_OFFSET,
+    SegmentHeader, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, slot,
+};
+
+/// A copy of a segment's header and thread table.
+pub struct Snapshot {
+    file: File,
+    header: Vec<u8>,
+    threads: Vec<u8>,
+}
+
+/// What the standby has still to apply, and what it has applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Events published and not applied.
+    pub lag_events: u64,
+    /// Bytes published and not applied.
+    pub lag_bytes: u64,
+    /// Largest share of one ring that waits, bytes.
+    pub lag_bytes_max: u64,
+    /// Events applied.
+    pub applied: u64,
+    /// Bytes ever published.
+    pub bytes: u64,
+    /// Events applied, by class.
+    pub by_class: [u64; CLASSES],
+}
+
+impl Snapshot {
+    /// Copies the segment at `path`; `None` when it is gone, short, or of another version.
+    pub fn read(path: &Path) -> Option<Snapshot> {
+        let file =
+            File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+        let mut header = vec![0; HEADER_BYTES];
+        let mut threads = vec![0; THREADS_MAX * THREAD_ENTRY_BYTES];
+        file.read_exact_at(&mut header, 0).ok()?;
+        file.read_exact_at(&mut threads, THREADS_OFFSET as u64).ok()?;
+        let snapshot = Snapshot { file, header, threads };
+        let version = snapshot.word(offset_of!(SegmentHeader, version));
+        (long(&snapshot.header, offset_of!(SegmentHeader, magic)) == MAGIC && version == VERSION)
+            .then_some(snapshot)
+    }
+
+    fn word(&self, offset: usize) -> u32 {
+        word(&self.header, offset)
+    }
+
+    /// State of the group, as the processes of the group say it.
+    pub fn state(&self) -> GroupState {
+        GroupState::from_u32(self.word(offset_of!(SegmentHeader, state)))
+    }
+
+    /// Pid of the primary: the started process until the runtime has said another.
+    pub fn primary_pid(&self) -> u32 {
+        match self.word(offset_of!(SegmentHeader, primary_pid)) {
+            0 => self.word(offset_of!(SegmentHeader, root_pid)),
+            pid => pid,
+        }
+    }
+
+    /// Pid of the standby, 0 for none.
+    pub fn standby_pid(&self) -> u32 {
+        self.word(offset_of!(SegmentHeader, standby_pid))
+    }
+
+    /// Pid that the guest sees as its own.
+    pub fn guest_pid(&self) -> u32 {
+        match self.word(offset_of!(SegmentHeader, guest_pid)) {
+            0 => self.primary_pid(),
+            pid => pid,
+        }
+    }
+
+    /// Promotions so far.
+    pub fn epoch(&self) -> u32 {
+        self.word(offset_of!(SegmentHeader, epoch))
+    }
+
+    /// Whether the standby has been dropped.
+    pub fn dropped(&self) -> bool {
+        self.word(offset_of!(SegmentHeader, dropped)) != 0
+    }
+
+    /// Why there is no standby: a [`us_abi::Cause`] and its text.
+    pub fn why(&self) -> Option<(u32, String)> {
+        let at = offset_of!(SegmentHeader, why);
+        let length = self.word(at + offset_of!(Text, len)) as usize;
+        let from = at + offset_of!(Text, words);
+        let bytes = &self.header[from..from + length.min(size_of::<Text>() - offset_of!(Text, words))];
+        (length > 0)
+            .then(|| (self.word(at + offset_of!(Text, code)), String::from_utf8_lossy(bytes).into_owned()))
+    }
+
+    /// Calls of the class refused-to-replay, by name.
+    pub fn refused(&self) -> Vec<(String, u32)> {
+        let from = offset_of!(SegmentHeader, refused);
+        (0..CALLS_MAX)
+            .map(|call| (call, self.word(from + 4 * call)))
+            .filter(|(_, count)| *count > 0)
+            .map(|(call, count)| (call_name(call), count))
+            .collect()
+    }
+
+    /// How far the standby has come, over all threads.
+    pub fn progress(&self) -> Progress {
+        let slots = (self.word(offset_of!(SegmentHeader, slots)) as usize).min(THREADS_MAX);
+        (0..slots).fold(Progress::default(), |sum, at| self.add_thread(sum, at))
+    }
+
+    fn add_thread(&self, mut sum: Progress, at: usize) -> Progress {
+        let entry = &self.threads[at * THREAD_ENTRY_BYTES..(at + 1) * THREAD_ENTRY_BYTES];
+        let tail = long(entry, offset_of!(ThreadEntry, tail));
+        // The copy is not one moment: a head read after its tail may be past it.
+        let head = long(entry, offset_of!(ThreadEntry, head)).min(tail);
+        let lag = (tail - head).min(RING_BYTES as u64);
+        let (events, skipped) = self.count_events(at, head, lag as usize);
+        let lag = lag.saturating_sub(skipped);
+        sum.bytes += tail.saturating_sub(long(entry, offset_of!(ThreadEntry, skipped)));
+        sum.lag_bytes += lag;
+        sum.lag_bytes_max = sum.lag_bytes_max.max(lag);
+        sum.lag_events += events;
+        for (class, count) in sum.by_class.iter_mut().enumerate() {
+            let applied = long(entry, offset_of!(ThreadEntry, events) + 8 * class);
+            *count += applied;
+            sum.applied += applied;
+        }
+        sum
+    }
+
+    /// Events in the `lag` bytes behind `head` of a ring, and the bytes there that hold none. The ring moves on
+    /// meanwhile: a figure, not a proof.
+    fn count_events(&self, at: usize, head: u64, lag: usize) -> (u64, u64) {
+        let mut ring = vec![0; RING_BYTES];
+        if lag == 0 || self.file.read_exact_at(&mut ring, (RINGS_OFFSET + at * RING_BYTES) as u64).is_err() {
+            return (0, 0);
+        }
+        let (mut done, mut events, mut skipped) = (0, 0, 0);
+        while done < lag {
+            let position = (head as usize + done) & (RING_BYTES - 1) & !(size_of::<Header>() - 1);
+            let size = Header::size(word(&ring, position + offset_of!(Header, len)));
+            if ring[position] == EventKind::Skip as u8 {
+                skipped += size as u64;
+            } else {
+                events += 1;
+            }
+            done += size;
+        }
+        (events, skipped)
+    }
+
+    /// Threads of the primary that the runtime knows.
+    pub fn running_threads(&self) -> usize {
+        (0..THREADS_MAX)
+            .filter(|at| {
+                word(&self.threads, at * THREAD_ENTRY_BYTES + offset_of!(ThreadEntry, state)) == slot::RUNNING
+            })
+            .count()
+    }
+}
+
+/// The name of a system call, `syscall_N` when the table has none.
+pub fn call_name(call: usize) -> String {
+    match us_calls::name(call as u64) {
+        "unknown" => format!("syscall_{call}"),
+        name => name.into(),
+    }
+}
+
+fn word(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_ne_bytes(bytes[offset..offset + 4].try_into().expect("four bytes were cut"))
+}
+
+fn long(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_ne_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes were cut"))
+}

@@ -1,0 +1,377 @@
+//! Starting the program, and the calls of process control that no safe wrapper offers.
+//!
+//! # Safety
+//! Between fork and exec the child calls only functions that are safe after a fork of a process with one
+//! thread; everything it needs is prepared before.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use us_abi::{ENV_PRELOAD, ENV_SEGMENT};
+
+use crate::error::Error;
+use crate::options::CpuPair;
+use crate::segment::Segment;
+
+/// Signal dispositions and descriptors that Rust's start-up code or the supervisor changes.
+/// Bit 0: SIGPIPE was ignored. Bit 1: SIGCHLD was ignored. Bits 8 to 10: descriptor 0 to 2 was closed.
+static INHERITED: AtomicU32 = AtomicU32::new(0);
+const PIPE_IGNORED: u32 = 1;
+const CHLD_IGNORED: u32 = 2;
+const CLOSED: u32 = 1 << 8;
+
+/// Runs before `main`: what Rust's start-up changes (SIGPIPE, closed standard descriptors) cannot be asked
+/// for later, and the program must get what the user's shell gave to `run`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REMEMBER: extern "C" fn() = remember_inherited;
+
+extern "C" fn remember_inherited() {
+    let mut seen = 0;
+    for (signal, bit) in [(libc::SIGPIPE, PIPE_IGNORED), (libc::SIGCHLD, CHLD_IGNORED)] {
+        // SAFETY: sigaction is plain old data for which zero bytes are valid; with a null new action the call only reads.
+        let action = unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, ptr::null(), &mut old);
+            old.sa_sigaction
+        };
+        seen |= if action == libc::SIG_IGN { bit } else { 0 };
+    }
+    for fd in 0..3 {
+        // SAFETY: F_GETFD only reads.
+        let closed = unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1;
+        seen |= if closed { CLOSED << fd } else { 0 };
+    }
+    INHERITED.store(seen, Ordering::Relaxed);
+}
+
+/// What to start, and how.
+pub struct Start<'a> {
+    /// The file to execute.
+    pub path: &'a Path,
+    /// PROGRAM and its arguments as typed.
+    pub command: &'a [OsString],
+    /// `libunderstudy.so`.
+    pub library: &'a Path,
+    /// The segment's file.
+    pub segment_path: &'a Path,
+    /// Where to run the primary's threads.
+    pub cpus: Option<&'a CpuPair>,
+    /// Signals blocked when `run` itself was started.
+    pub mask: &'a libc::sigset_t,
+}
+
+/// Starts the program and returns its pid once exec has succeeded.
+///
+/// # Errors
+/// When exec failed; no process is left then.
+pub fn start(start: &Start, segment: &Segment) -> Result<u32, Error> {
+    let path = c_string(start.path.as_os_str())?;
+    let arguments = start.command.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
+    let environment = environment(start)?;
+    let argument_pointers = null_ended(&arguments);
+    let environment_pointers = null_ended(&environment);
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|cause| Error::system("make a pipe", cause))?;
+
+    // SAFETY: no other thread has been started yet, so the child inherits no lock held by one.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(Error::system("start a process", io::Error::last_os_error())),
+        0 => {
+            let root_pid = &segment.header().root_pid;
+            // SAFETY: this is the child; the pointers are null-ended arrays of strings that live until exec.
+            unsafe {
+                child(&path, &argument_pointers, &environment_pointers, start, root_pid, writer.as_raw_fd())
+            }
+        }
+        pid => {
+            drop(writer);
+            exec_outcome(pid as u32, reader, &start.command[0])
+        }
+    }
+}
+
+/// Waits until the child has executed the program or said why not.
+fn exec_outcome(pid: u32, reader: OwnedFd, program: &OsStr) -> Result<u32, Error> {
+    let mut errno = [0u8; 4];
+    loop {
+        match rustix::io::read(&reader, &mut errno) {
+            Err(rustix::io::Errno::INTR) => {}
+            // The writing end is closed by exec: nothing to read means success.
+            Ok(0) | Err(_) => return Ok(pid),
+            Ok(_) => {
+                reap(pid);
+                let program = program.to_string_lossy().into_owned();
+                let cause = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+                return Err(match cause.kind() {
+                    io::ErrorKind::NotFound => Error::NotFound(program),
+                    _ => Error::NotExecutable { program, reason: cause.to_string() },
+                });
+            }
+        }
+    }
+}
+
+/// The child's way to exec: restores what the user's shell gave to `run`, then becomes the program.
+///
+/// # Safety
+/// To be called after fork, in the child; both arrays end with a null pointer.
+unsafe fn child(
+    path: &CStr,
+    arguments: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+    start: &Start,
+    root_pid: &AtomicU32,
+    report: RawFd,
+) -> ! {
+    let inherited = INHERITED.load(Ordering::Relaxed);
+    let disposition = |bit| if inherited & bit != 0 { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: calls that are safe after fork, on memory prepared before it.
+    unsafe {
+        // The runtime acts only in the process named here: written by it, so that exec cannot come first.
+        root_pid.store(libc::getpid() as u32, Ordering::Release);
+        if let Some(pair) = start.cpus {
+            // A CPU that is not there leaves the program where it is: pinning is a wish.
+            libc::sched_setaffinity(0, size_of_val(&pair.primary), pair.primary.as_ptr().cast());
+        }
+        libc::signal(libc::SIGPIPE, disposition(PIPE_IGNORED));
+        libc::signal(libc::SIGCHLD, disposition(CHLD_IGNORED));
+        (0..3).filter(|fd| inherited & (CLOSED << fd) != 0).for_each(|fd| {
+            libc::close(fd);
+        });
+        // Last, so that no signal is delivered to a half-restored process.
+        libc::sigprocmask(libc::SIG_SETMASK, start.mask, ptr::null_mut());
+        libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        let errno = (*libc::__errno_location()).to_ne_bytes();
+        libc::write(report, errno.as_ptr().cast(), errno.len());
+        libc::_exit(us_abi::exit::NOT_EXECUTABLE)
+    }
+}
+
+/// Our environment with the runtime in front of `LD_PRELOAD`; every other variable keeps its place.
+fn environment(start: &Start) -> Result<Vec<CString>, Error> {
+    let previous = std::env::var_os("LD_PRELOAD");
+    let mut preload = start.library.as_os_str().to_owned();
+    if let Some(previous) = previous.as_ref().filter(|text| !text.is_empty()) {
+        preload.push(":");
+        preload.push(previous);
+    }
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
+        .filter(|(name, _)| name != ENV_SEGMENT && name != ENV_PRELOAD)
+        .map(|(name, value)| if name == "LD_PRELOAD" { (name, preload.clone()) } else { (name, value) })
+        .collect();
+    match previous {
+        Some(previous) => variables.push((ENV_PRELOAD.into(), previous)),
+        None => variables.push(("LD_PRELOAD".into(), preload)),
+    }
+    variables.push((ENV_SEGMENT.into(), start.segment_path.into()));
+    variables
+        .into_iter()
+        .map(|(mut variable, value)| {
+            variable.push("=");
+            variable.push(value);
+            c_string(&variable)
+        })
+        .collect()
+}
+
+fn c_string(text: &OsStr) -> Result<CString, Error> {
+    CString::new(text.to_owned().into_vec())
+        .map_err(|_| Error::Usage(format!("{:?} holds a zero byte", OsStr::from_bytes(text.as_bytes()))))
+}
+
+fn null_ended(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Signals that `run` takes by descriptor: what it passes on, and the ends of its children.
+const TAKEN: [libc::c_int; 8] = [
+    libc::SIGCHLD,
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+];
+
+/// The supervisor's signals, as a descriptor, and the mask that was in force before.
+pub struct Signals {
+    /// Readable when a signal waits.
+    pub fd: OwnedFd,
+    /// The mask `run` was started with.
+    pub previous: libc::sigset_t,
+}
+
+/// A signal that came to the supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub signal: i32,
+    /// Whether the kernel sent it (a terminal's key): then the primary, in the same foreground group, has its own.
+    pub from_kernel: bool,
+}
+
+/// Blocks the signals that `run` takes, for this thread and those it starts later.
+///
+/// # Errors
+/// When the kernel refuses the descriptor.
+pub fn take_signals() -> Result<Signals, Error> {
+    // SAFETY: sigset_t and sigaction are plain old data; every pointer is to a local of the right type.
+    unsafe {
+        // An inherited "ignore" would let the kernel reap the primary before we learn how it ended.
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut previous: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        TAKEN.iter().for_each(|signal| {
+            libc::sigaddset(&mut set, *signal);
+        });
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut previous);
+        match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(Error::system("take signals", io::Error::last_os_error())),
+            fd => Ok(Signals { fd: OwnedFd::from_raw_fd(fd), previous }),
+        }
+    }
+}
+
+impl Signals {
+    /// The next signal that waits, if any.
+    pub fn next(&self) -> Option<Arrived> {
+        let mut bytes = [0u8; size_of::<libc::signalfd_siginfo>()];
+        let got = rustix::io::read(&self.fd, &mut bytes).ok()?;
+        let word = |at: usize| i32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes were cut"));
+        let code = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_code));
+        (got == bytes.len()).then(|| Arrived { signal: word(0), from_kernel: code == libc::SI_KERNEL })
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By exit, with this code.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+impl End {
+    /// The exit code by which a shell would report it.
+    pub fn exit_code(self) -> i32 {
+        match self {
+            End::Exited(code) => code,
+            End::Killed(signal) => 128 + signal,
+        }
+    }
+
+    /// In words: `exit code 3`, `killed by SIGKILL`.
+    pub fn words(self) -> String {
+        match self {
+            End::Exited(code) => format!("exit code {code}"),
+            End::Killed(signal) => format!("killed by {}", crate::signals::name(signal)),
+        }
+    }
+}
+
+/// A child that has ended and has not been reaped. It stays so: the caller knows whose it is.
+pub fn next_ended_child() -> Option<u32> {
+    wait(libc::P_ALL, 0, libc::WNOHANG | libc::WNOWAIT).map(|(pid, _)| pid)
+}
+
+/// Waits for the child `pid`, reaps it and says how it ended; `None` when it is no child of ours.
+pub fn reap(pid: u32) -> Option<End> {
+    wait(libc::P_PID, pid, 0).map(|(_, end)| end)
+}
+
+/// Asks a thread of the primary to deliver a signal that has waited too long. The runtime keeps SIGSYS open in
+/// every mask, and knows by its code that it is no system call of the guest's.
+pub fn nudge(primary: u32, tid: u32) {
+    if primary != 0 && tid != 0 {
+        // SAFETY: sends a signal, by numbers; a thread that is gone answers ESRCH.
+        unsafe { libc::syscall(libc::SYS_tgkill, primary, tid, libc::SIGSYS) };
+    }
+}
+
+/// Ends and reaps the child `pid`, which must not have been reaped.
+pub fn kill_child(pid: u32) {
+    // SAFETY: a signal to an unreaped child reaches nobody else.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    reap(pid);
+}
+
+fn wait(kind: libc::idtype_t, id: u32, flags: libc::c_int) -> Option<(u32, End)> {
+    loop {
+        // SAFETY: siginfo_t is plain old data; the kernel fills it. Its pid and status are read only after a
+        // child was reported, when they are the valid members of the union.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            match libc::waitid(kind, id, &mut info, libc::WEXITED | flags) {
+                0 if info.si_pid() == 0 => return None,
+                0 => {
+                    let status = info.si_status();
+                    let exited = info.si_code == libc::CLD_EXITED;
+                    let end = if exited { End::Exited(status) } else { End::Killed(status) };
+                    return Some((info.si_pid() as u32, end));
+                }
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// Sends the signal `number`, which may be a real-time one, to the process behind `pidfd`.
+///
+/// # Errors
+/// When it has ended, or is not ours to signal.
+pub fn pidfd_signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
+    let no_info: *const libc::siginfo_t = ptr::null();
+    // SAFETY: with a null siginfo the kernel fills in its own; nothing is written.
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, no_info, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// glibc's version, as in `2.36`.
+pub fn glibc_version() -> String {
+    // SAFETY: the function returns a static string.
+    unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
+}
+
+/// Whether the kernel offers Syscall User Dispatch. Tried in a child, which it would otherwise outlive.
+pub fn has_syscall_user_dispatch() -> bool {
+    const SET_SYSCALL_USER_DISPATCH: libc::c_int = 59;
+    static ALLOW: u8 = 0;
+    // SAFETY: the child calls only prctl and _exit; the selector is a static that says "allow".
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: as above.
+        unsafe {
+            libc::_exit(i32::from(libc::prctl(SET_SYSCALL_USER_DISPATCH, 1, 0, 0, &raw const ALLOW) != 0))
+        }
+    }
+    pid > 0 && reap(pid as u32) == Some(End::Exited(0))
+}
+
+/// Whether the kernel offers `membarrier` with the commands that the runtime needs.
+pub fn has_membarrier() -> bool {
+    const QUERY: libc::c_int = 0;
+    const GLOBAL_EXPEDITED: libc::c_long = 1 << 1;
+    // SAFETY: a query changes nothing.
+    let offered = unsafe { libc::syscall(libc::SYS_membarrier, QUERY, 0, 0) };
+    offered > 0 && offered & GLOBAL_EXPEDITED != 0
+}
+
+/// Whether the kernel keeps robust futex lists.
+pub fn has_robust_futexes() -> bool {
+    let mut head: usize = 0;
+    let mut length: usize = 0;
+    // SAFETY: the call writes two words, into two locals.
+    unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut length) == 0 }
+}

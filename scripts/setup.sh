@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs what the build and the tests use and a bare Debian with Rust does not have. Does nothing, and
+# needs neither root nor a network, when everything is there.
+set -euo pipefail
+
+# program that shows it is there : package
+needed=(
+    cc:gcc                      # links every crate; compiles the guests
+    g++:g++                     # guests in C++
+    /usr/include/stdio.h:libc6-dev
+    /usr/include/linux/futex.h:linux-libc-dev
+    nm:binutils                 # make check looks at the library's symbols
+    redis-server:redis-server   # servers that the tests kill
+    redis-cli:redis-tools
+    memcached:memcached
+    pbzip2:pbzip2
+    gdb:gdb                     # back traces of what a failed test was doing
+    ps:procps
+)
+
+missing=()
+for entry in "${needed[@]}"; do
+    what=${entry%%:*} package=${entry##*:}
+    case $what in
+        /*) [[ -e $what ]] ;;
+        *) command -v "$what" >/dev/null ;;
+    esac || missing+=("$package")
+done
+if ! command -v "${CARGO:-cargo}" >/dev/null; then
+    echo "setup: cargo is not on PATH; install Rust 1.90 or newer (rustup.rs), then run this again" >&2
+    exit 1
+fi
+if ((${#missing[@]} == 0)); then
+    exit 0
+fi
+
+echo "setup: installing ${missing[*]}"
+if ((EUID != 0)); then
+    echo "setup: not root; run: sudo make setup" >&2
+    exit 1
+fi
+
+# The server packages would start a redis and a memcached of the system on their usual ports. invoke-rc.d
+# asks this file first, and 101 means no. Services that run already are not touched. A policy of the
+# machine's owner is put back.
+policy=/usr/sbin/policy-rc.d
+saved=
+restore() {
+    rm -f "$policy"
+    if [[ -n $saved ]]; then mv "$saved" "$policy"; fi
+}
+if [[ -e $policy || -L $policy ]]; then
+    saved=$policy.before-understudy
+    mv "$policy" "$saved"
+fi
+trap restore EXIT
+printf '#!/bin/sh\nexit 101\n' >"$policy"
+chmod 755 "$policy"
+
+export DEBIAN_FRONTEND=noninteractive
+install() {
+    apt-get -o DPkg::Lock::Timeout=300 -q -y install --no-install-recommends "${missing[@]}"
+}
+# The lists may be absent (a fresh image) or too old for the mirror: one update, then one more try.
+install >/dev/null 2>&1 || {
+    apt-get -o DPkg::Lock::Timeout=300 -q update
+    install
+}

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Every test, and one line for the whole at the end: "N passed, N failed, N skipped". A step that fails
+# does not stop the later ones. `make test` has built the release binaries before.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=3}" "${RUNS:=5}" "${JOBS:=2}"
+mkdir -p "$TARGET/test-logs"
+TARGET=$(cd "$TARGET" && pwd)
+logs=$TARGET/test-logs
+kit=$TARGET/release/kit
+export UNDERSTUDY=$TARGET/release/understudy
+# The command's own tests start the library that is shipped, not one of another profile.
+export UNDERSTUDY_LIB=$TARGET/release/libunderstudy.so
+
+passed=0 failed=0 skipped=0
+summary=()
+
+# Sums what a log says in the words of the test harness of Rust or of the kit. A kit that was ended before
+# its last line has still said what passed and what failed.
+counts() {
+    awk '
+        /^test result: / { for (i = 2; i <= NF; i++) n[$i] = $(i - 1); p += n["passed;"]; f += n["failed;"]; s += n["ignored;"] }
+        /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; said = 1 }
+        /^pass  / { passes++ }
+        /^FAIL  / { fails++ }
+        END { if (!said) { p += passes; f += fails }; print p + 0, f + 0, s + 0 }
+    ' "$1"
+}
+
+# step NAME COMMAND...: runs it, shows its output, adds its counts. A step that fails without a failed
+# count (it did not build, it crashed), or passes without any count (it tested nothing), is one failure.
+step() {
+    local name=$1 log=$logs/$1.log begin=$SECONDS status p f s note=
+    shift
+    printf '\n=== %s: %s\n' "$name" "$*"
+    "$@" 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    read -r p f s < <(counts "$log")
+    if ((status != 0 && f == 0)); then
+        f=1 note=", ended with status $status"
+    elif ((status == 124)); then
+        ((f += 1))
+        note=", ended at its limit"
+    elif ((status == 0 && p + f + s == 0)); then
+        f=1 note=", tested nothing"
+    fi
+    ((passed += p, failed += f, skipped += s))
+    summary+=("$(printf '%-20s %5d passed %3d failed %3d skipped  %4d s%s' "$name" "$p" "$f" "$s" $((SECONDS - begin)) "$note")")
+}
+
+# whole NAME COMMAND...: a step that counts as one case.
+whole() {
+    local name=$1
+    shift
+    step "$name" bash -c '"$@" && echo "1 passed, 0 failed, 0 skipped"' whole "$@"
+}
+
+# skip NAME WHY: a step that cannot run here.
+skip() {
+    printf '\n=== %s: skipped: %s\n' "$1" "$2"
+    ((skipped += 1))
+    summary+=("$(printf '%-20s skipped: %s' "$1" "$2")")
+}
+
+step crates "$CARGO" test --workspace --no-fail-fast
+step ring-loom env RUSTFLAGS="--cfg loom" "$CARGO" test --release -p us-ring --test loom --target-dir "$TARGET/loom"
+if "$CARGO" +nightly miri --version >/dev/null 2>&1; then
+    step ring-miri env MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=16 \
+        "$CARGO" +nightly miri test -p us-ring --test bytes --target-dir "$TARGET/miri"
+else
+    skip ring-miri "no nightly toolchain with miri"
+fi
+# Many times what it takes: only a runtime that hangs in many guests meets this end.
+limit=${GUESTS_LIMIT:-$((300 + 200 * SEEDS))}
+step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS"
+for server in echo redis memcached pbzip2; do
+    step "$server-native" "$kit" "$server" --timeout 30 --native
+    step "$server-protected" "$kit" "$server" --timeout 30 --no-kill
+    step "$server-kill" "$kit" "$server" --timeout 30 --runs "$RUNS"
+done
+# Figures are for `make bench`; here the benchmarks only have to work still.
+if command -v python3 >/dev/null; then
+    whole bench-smoke bench/run --smoke --bin "$TARGET/release"
+else
+    skip bench-smoke "no python3"
+fi
+
+printf '\n'
+printf '%s\n' "${summary[@]}"
+printf 'logs: %s\n' "$logs"
+echo "$passed passed, $failed failed, $skipped skipped"
+((failed == 0))

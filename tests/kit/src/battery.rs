@@ -1,0 +1,244 @@
+//! `kit guests`: every guest in every mode asked for.
+
+use std::fs;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::guest::{self, Guest};
+use crate::place::{PlaceOptions, own_path};
+use crate::process::Sink;
+use crate::report::Report;
+use crate::rng::Rng;
+use crate::trial::{Reference, Stage, Verdict};
+
+/// How guests are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// Without Understudy
+    Native,
+    /// Under protection, nothing killed
+    Protected,
+    /// Under protection, the primary killed at a random moment
+    Kill,
+    /// The three, one after the other
+    All,
+}
+
+/// Flags of `kit guests`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    place: PlaceOptions,
+    /// Modes to run; a native run always comes first, as the reference
+    #[arg(long, value_enum, default_value = "all")]
+    mode: Mode,
+    /// Only guests whose name contains this; a full name selects that one alone
+    #[arg(long, value_name = "SUBSTR")]
+    only: Option<String>,
+    /// Runs of each guest and mode
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// The first seed; the next runs use the numbers after it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Guests run at a time
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Seconds that one run may take
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    timeout: u64,
+    /// Kills in one run; the second and later ones wait for the new standby
+    #[arg(long, default_value_t = 1)]
+    kills: usize,
+    /// List the guests and what each shows, and stop
+    #[arg(long)]
+    list: bool,
+}
+
+/// How often a kill that came too late is tried again, each time within what the last run showed.
+const RETRIES: u32 = 6;
+
+/// Runs the command. True if nothing failed.
+pub fn run(options: &Options) -> Result<bool> {
+    let place = options.place.place()?;
+    let guests = guest::discover(&place, "guests", options.only.as_deref())?;
+    if guests.is_empty() {
+        anyhow::bail!("no guest is named like {:?}", options.only.as_deref().unwrap_or(""));
+    }
+    if options.list {
+        for guest in &guests {
+            println!("{}\n    {}", guest.name, guest.shows);
+        }
+        return Ok(true);
+    }
+    let understudy = options.place.understudy(&place);
+    let report = Report::default();
+    let broken = guest::build(&place, &guests, options.jobs.max(2))?;
+    for (name, words) in &broken {
+        report.fail(&format!("{name} build"), words, "", "the compiler call above");
+    }
+    let stage = Stage {
+        place: &place,
+        understudy: understudy.as_deref().ok(),
+        limit: Duration::from_secs(options.timeout),
+    };
+    let session = Session { options, stage, understudy: &understudy, report: &report };
+    let built = guests.iter().filter(|guest| !broken.iter().any(|(name, _)| *name == guest.name));
+    let queue = Mutex::new(built);
+    thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().expect("no panic under this lock").next();
+                    let Some(guest) = next else { return };
+                    if let Err(error) = session.all_modes(guest) {
+                        report.fail(&guest.name, &format!("{error:#}"), "", &session.repeat(guest, "all", 1));
+                    }
+                }
+            });
+        }
+    });
+    Ok(report.finish())
+}
+
+struct Session<'a> {
+    options: &'a Options,
+    stage: Stage<'a>,
+    understudy: &'a Result<std::path::PathBuf, String>,
+    report: &'a Report,
+}
+
+impl Session<'_> {
+    fn wants(&self, mode: Mode) -> bool {
+        self.options.mode == mode || self.options.mode == Mode::All
+    }
+
+    fn all_modes(&self, guest: &Guest) -> Result<()> {
+        let Some(reference) = self.reference(guest)? else { return Ok(()) };
+        if self.wants(Mode::Native) {
+            self.native_again(guest, &reference)?;
+        }
+        let mut window = reference.elapsed;
+        if self.wants(Mode::Protected) && !self.skipped(guest, "protected", None) {
+            for seed in self.seeds() {
+                if let Some(active) = self.protected_once(guest, &reference, seed)? {
+                    window = active;
+                }
+            }
+        }
+        if self.wants(Mode::Kill) && !self.skipped(guest, "kill", guest.wants.no_kill.as_deref()) {
+            for seed in self.seeds() {
+                self.kill_once(guest, &reference, window, seed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seeds(&self) -> std::ops::Range<u64> {
+        self.options.seed..self.options.seed + self.options.seeds.max(1)
+    }
+
+    fn skipped(&self, guest: &Guest, mode: &str, why_not: Option<&str>) -> bool {
+        let missing = self.understudy.as_ref().err().map(String::as_str);
+        match missing.or(guest.wants.no_protect.as_deref()).or(why_not) {
+            Some(why) => {
+                self.report.skip(&format!("{} {mode}", guest.name), why);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The first native run. Without it there is nothing to compare with: the guest's other modes are
+    /// not run and it counts as one failure.
+    fn reference(&self, guest: &Guest) -> Result<Option<Reference>> {
+        match self.stage.native(guest, Sink::File, None)? {
+            Verdict::Pass { elapsed, stdout, .. } => {
+                let dir = self.stage.place.target.join("kit/reference");
+                fs::create_dir_all(&dir)?;
+                fs::write(dir.join(&guest.name), &stdout)?;
+                Ok(Some(Reference { stdout, elapsed }))
+            }
+            failed => {
+                self.judge(guest, "native", self.options.seed, failed)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Native runs after the first must show the same bytes: that is what makes a guest a guest.
+    fn native_again(&self, guest: &Guest, reference: &Reference) -> Result<()> {
+        for seed in self.seeds() {
+            let verdict = self.stage.native(guest, sink(seed + 1), Some(reference))?;
+            self.judge(guest, "native", seed, verdict)?;
+        }
+        Ok(())
+    }
+
+    fn protected_once(&self, guest: &Guest, reference: &Reference, seed: u64) -> Result<Option<Duration>> {
+        let (verdict, _) = self.stage.protected(guest, sink(seed), reference, &[])?;
+        self.judge(guest, "protected", seed, verdict)
+    }
+
+    fn kill_once(&self, guest: &Guest, reference: &Reference, mut window: Duration, seed: u64) -> Result<()> {
+        let mut rng = Rng::new(seed, &guest.name);
+        let kills = self.options.kills.max(1);
+        for _ in 0..=RETRIES {
+            let delays: Vec<Duration> =
+                (0..kills).map(|_| window.mul_f64(rng.fraction() / kills as f64)).collect();
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &delays)?;
+            let Verdict::Pass { elapsed, active, promoted, .. } = verdict else {
+                self.judge(guest, "kill", seed, verdict)?;
+                return Ok(());
+            };
+            self.report.kill(promoted > 0);
+            if promoted > 0 {
+                let sent = account.sent();
+                let detail = format!(
+                    "seed {seed}, {sent} kills, the first {:.1?} after protection, {promoted} promotions, {elapsed:.0?}",
+                    delays[0]
+                );
+                self.report.pass(&format!("{} kill", guest.name), &detail);
+                return Ok(());
+            }
+            window = window.min(active);
+        }
+        let why = format!("the guest ended before each of {} kills", RETRIES + 1);
+        self.report.skip(&format!("{} kill seed {seed}", guest.name), &why);
+        Ok(())
+    }
+
+    /// Reports a run; the time in which a kill could have fallen, if it passed.
+    fn judge(&self, guest: &Guest, mode: &str, seed: u64, verdict: Verdict) -> Result<Option<Duration>> {
+        let what = format!("{} {mode}", guest.name);
+        match verdict {
+            Verdict::Pass { elapsed, active, .. } => {
+                self.report.pass(&what, &format!("{elapsed:.0?}"));
+                Ok(Some(active))
+            }
+            Verdict::Fail { why, dir } => {
+                let kept = self.stage.place.keep(&dir, &format!("{}-{mode}-{seed}", guest.name))?;
+                let repeat = self.repeat(guest, mode, seed);
+                self.report.fail(&what, &why, &kept.display().to_string(), &repeat);
+                Ok(None)
+            }
+        }
+    }
+
+    fn repeat(&self, guest: &Guest, mode: &str, seed: u64) -> String {
+        let mut command = format!("{} guests --mode {mode} --only {} --seed {seed}", own_path(), guest.name);
+        command += &self.options.place.repeat();
+        if self.options.kills > 1 {
+            command += &format!(" --kills {}", self.options.kills);
+        }
+        command
+    }
+}
+
+/// Both kinds of stdout take turns.
+fn sink(seed: u64) -> Sink {
+    if seed.is_multiple_of(2) { Sink::Pipe } else { Sink::File }
+}

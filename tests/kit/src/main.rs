@@ -1,0 +1,69 @@
+//! `kit`: runs the guests and real servers natively, under protection, and under protection with the
+//! primary killed at random moments, and compares what the outside saw.
+//!
+//! The kit knows Understudy only by its command line contract: `understudy run`, its exit codes and the
+//! lifecycle events. It never looks inside.
+
+mod battery;
+mod events;
+mod guest;
+mod place;
+mod process;
+mod report;
+mod rng;
+mod servers;
+mod strike;
+mod trial;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "kit", about = "Runs guests and servers natively, protected, and with the primary killed")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the programs of guests/ and compare their output with a native run
+    Guests(battery::Options),
+    /// Numbered requests over one TCP connection to the echo server, the primary killed once
+    Echo(servers::echo::Options),
+    /// INCR, SET and GET over one connection to redis, the primary killed once
+    Redis(servers::Options),
+    /// incr and cas over several connections to memcached, the primary killed once
+    Memcached(servers::Options),
+    /// Compress and decompress a generated file, the primary killed in the middle
+    Pbzip2(servers::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Guests(options) => battery::run(&options),
+        Command::Echo(options) => servers::echo::run(&options),
+        Command::Redis(options) => servers::redis::run(&options),
+        Command::Memcached(options) => servers::memcached::run(&options),
+        Command::Pbzip2(options) => servers::pbzip2::run(&options),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("kit: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,78 @@
+//! The tally and the words of a kit run.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// Counts, shared by all workers.
+#[derive(Default)]
+pub struct Report {
+    inner: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    passed: u32,
+    failed: u32,
+    skipped: u32,
+    kills_hit: u32,
+    kills_missed: u32,
+    failures: Vec<String>,
+    skips: BTreeMap<String, Vec<String>>,
+}
+
+impl Report {
+    fn with<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
+        change(&mut self.inner.lock().expect("no panic under this lock"))
+    }
+
+    /// One case passed.
+    pub fn pass(&self, what: &str, detail: &str) {
+        self.with(|counts| {
+            counts.passed += 1;
+            println!("pass  {what}  {detail}");
+        });
+    }
+
+    /// One case failed: why, where its artifacts are, and the command that repeats it.
+    pub fn fail(&self, what: &str, why: &str, artifacts: &str, repeat: &str) {
+        self.with(|counts| {
+            counts.failed += 1;
+            counts.failures.push(what.to_owned());
+            println!("FAIL  {what}\n      {}", why.replace('\n', "\n      "));
+            if !artifacts.is_empty() {
+                println!("      artifacts: {artifacts}");
+            }
+            println!("      repeat:    {repeat}");
+        });
+    }
+
+    /// One case was not run.
+    pub fn skip(&self, what: &str, why: &str) {
+        self.with(|counts| {
+            counts.skipped += 1;
+            counts.skips.entry(why.to_owned()).or_default().push(what.to_owned());
+        });
+    }
+
+    /// A kill that led to a promotion, or one that came after the guest's end.
+    pub fn kill(&self, hit: bool) {
+        self.with(|counts| if hit { counts.kills_hit += 1 } else { counts.kills_missed += 1 });
+    }
+
+    /// Prints the summary; true if nothing failed.
+    pub fn finish(&self) -> bool {
+        self.with(|counts| {
+            for (why, whats) in &counts.skips {
+                println!("skip  {} ({}): {why}", whats.join(", "), whats.len());
+            }
+            if !counts.failures.is_empty() {
+                println!("failed: {}", counts.failures.join(", "));
+            }
+            if counts.kills_hit + counts.kills_missed > 0 {
+                println!("kills: {} hit, {} missed", counts.kills_hit, counts.kills_missed);
+            }
+            println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
+            counts.failed == 0
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! A connection that measures its own silences.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+/// A TCP connection with line and byte reads; every wait for an answer is timed.
+pub struct Connection {
+    reader: BufReader<TcpStream>,
+    longest: Duration,
+}
+
+impl Connection {
+    /// Connects; a silence longer than `limit` will be an error.
+    pub fn open(address: SocketAddr, limit: Duration) -> Result<Self> {
+        let stream = TcpStream::connect(address).context("connecting")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        Ok(Self { reader: BufReader::with_capacity(1 << 16, stream), longest: Duration::ZERO })
+    }
+
+    /// Sends all bytes.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.reader.get_mut().write_all(bytes).context("sending")
+    }
+
+    /// Receives exactly `bytes.len()` bytes.
+    pub fn receive(&mut self, bytes: &mut [u8]) -> Result<()> {
+        let start = Instant::now();
+        self.reader.read_exact(bytes).context("receiving")?;
+        self.longest = self.longest.max(start.elapsed());
+        Ok(())
+    }
+
+    /// Receives one line, without its CR LF.
+    pub fn line(&mut self) -> Result<String> {
+        let start = Instant::now();
+        let mut line = String::new();
+        let n = self.reader.read_line(&mut line).context("receiving a line")?;
+        ensure!(n > 0, "the connection was closed");
+        self.longest = self.longest.max(start.elapsed());
+        ensure!(line.ends_with("\r\n"), "a line without its end: {line:?}");
+        line.truncate(line.len() - 2);
+        Ok(line)
+    }
+
+    /// Receives one line that must be `expected`.
+    pub fn expect(&mut self, expected: &str, request: u64) -> Result<()> {
+        let line = self.line()?;
+        ensure!(line == expected, "request {request}: got {line:?}, expected {expected:?}");
+        Ok(())
+    }
+
+    /// Nothing may follow the last answer: an extra byte is a repeated one.
+    pub fn expect_silence(&mut self) -> Result<()> {
+        ensure!(self.reader.buffer().is_empty(), "bytes after the last answer: {:?}", self.reader.buffer());
+        self.reader.get_ref().set_nonblocking(true)?;
+        let mut byte = [0];
+        let more = self.reader.get_mut().read(&mut byte);
+        self.reader.get_ref().set_nonblocking(false)?;
+        match more {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
+            other => anyhow::bail!("expected silence after the last answer, got {other:?}"),
+        }
+    }
+
+    /// The longest wait for an answer so far.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+}

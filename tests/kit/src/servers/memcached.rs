@@ -1,0 +1,111 @@
+//! `kit memcached`: several connections; a counter that all of them increase, and compare-and-swap.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::client::Connection;
+use super::session::{Session, free_port};
+use super::{Failure, Options, Outcome, Run, Title};
+
+const CONNECTIONS: u64 = 4;
+
+/// Runs the command. True if nothing failed.
+pub fn run(options: &Options) -> Result<bool> {
+    super::campaign(options, &Title { name: "memcached", flags: String::new() }, "memcached", |_| Ok(()), one)
+}
+
+fn one(run: &Run) -> Result<Outcome, Failure> {
+    let port = free_port()?;
+    let number = port.to_string();
+    // -u root: it refuses to start as root without being told; the maintenance threads race by design.
+    let mut program = vec!["memcached", "-l", "127.0.0.1", "-U", "0", "-p", &number, "-t", "4"];
+    program.extend(["-o", "no_lru_maintainer,no_lru_crawler", "-u", "root"]);
+    let session = Session::start(run, "memcached", program.iter().map(Into::into).collect(), port)?;
+    let address = session.address;
+    let total = run.requests * CONNECTIONS;
+    let longest = session.with_kill(run, total, |progress| talk_all(run, address, progress))?;
+    let detail = format!("{total} requests over {CONNECTIONS} connections, longest wait {longest:.1?}");
+    Ok(Outcome { detail, longest: Some(longest) })
+}
+
+fn talk_all(run: &Run, address: SocketAddr, progress: &AtomicU64) -> Result<Duration> {
+    let mut first = Connection::open(address, run.limit)?;
+    for key in ["shared", "swapped"] {
+        store(&mut first, key, "0")?;
+    }
+    let talks: Vec<Result<(u64, u64, Duration)>> = thread::scope(|scope| {
+        let talks: Vec<_> =
+            (0..CONNECTIONS).map(|n| scope.spawn(move || talk(run, address, n, progress))).collect();
+        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
+    });
+    let (mut increments, mut swaps, mut longest) = (0, 0, Duration::ZERO);
+    for talk in talks {
+        let (more_increments, more_swaps, wait) = talk?;
+        increments += more_increments;
+        swaps += more_swaps;
+        longest = longest.max(wait);
+    }
+    for (key, expected) in [("shared", increments), ("swapped", swaps)] {
+        let (value, _) = gets(&mut first, key)?;
+        ensure!(value == expected, "{key} is {value} after {expected} acknowledged changes");
+    }
+    first.expect_silence()?;
+    Ok(longest)
+}
+
+fn talk(run: &Run, address: SocketAddr, me: u64, progress: &AtomicU64) -> Result<(u64, u64, Duration)> {
+    let mut client = Connection::open(address, run.limit)?;
+    let own = format!("own{me}");
+    store(&mut client, &own, "0")?;
+    let (mut increments, mut swaps, mut own_count, mut last) = (0, 0, 0, 0);
+    for n in 0..run.requests {
+        match n % 3 {
+            0 => {
+                client.send(b"incr shared 1\r\n")?;
+                let value: u64 = client.line()?.parse().context("the answer to incr")?;
+                ensure!(value > last, "request {n}: the shared counter fell from {last} to {value}");
+                last = value;
+                increments += 1;
+            }
+            1 => {
+                own_count += 1;
+                client.send(format!("incr {own} 1\r\n").as_bytes())?;
+                client.expect(&own_count.to_string(), n)?;
+            }
+            _ => {
+                let (value, unique) = gets(&mut client, "swapped")?;
+                let text = (value + 1).to_string();
+                client.send(format!("cas swapped 0 0 {} {unique}\r\n{text}\r\n", text.len()).as_bytes())?;
+                match client.line()?.as_str() {
+                    "STORED" => swaps += 1,
+                    "EXISTS" => {} // another connection was first
+                    other => bail!("request {n}: cas answered {other:?}"),
+                }
+            }
+        }
+        progress.fetch_add(1, Ordering::Relaxed);
+    }
+    client.expect_silence()?;
+    Ok((increments, swaps, client.longest()))
+}
+
+fn store(client: &mut Connection, key: &str, value: &str) -> Result<()> {
+    client.send(format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes())?;
+    client.expect("STORED", 0)
+}
+
+/// The number under `key` and its cas value.
+fn gets(client: &mut Connection, key: &str) -> Result<(u64, u64)> {
+    client.send(format!("gets {key}\r\n").as_bytes())?;
+    let head = client.line()?;
+    let unique = head.rsplit(' ').next().unwrap_or_default();
+    ensure!(head.starts_with(&format!("VALUE {key} ")), "gets answered {head:?}");
+    let unique = unique.parse().with_context(|| format!("the cas value in {head:?}"))?;
+    let value = client.line()?.trim().parse().context("the number")?;
+    client.expect("END", 0)?;
+    Ok((value, unique))
+}

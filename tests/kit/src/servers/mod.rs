@@ -1,0 +1,162 @@
+//! Real servers: one client that can tell a lost, repeated or reset answer, and one kill in the middle.
+
+pub mod client;
+pub mod echo;
+pub mod memcached;
+pub mod pbzip2;
+pub mod redis;
+mod session;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::place::{Place, PlaceOptions, installed, own_path};
+use crate::report::Report;
+
+/// Flags that all server commands share.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    place: PlaceOptions,
+    /// Runs; each starts a fresh server and kills its primary once
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// The first run's seed; the next runs use the numbers after it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Without Understudy and without a kill: proves the client
+    #[arg(long)]
+    native: bool,
+    /// Under protection, but without a kill
+    #[arg(long, conflicts_with = "native")]
+    no_kill: bool,
+    /// Requests of one connection in one run (for pbzip2: KiB of input)
+    #[arg(long, default_value_t = 6000)]
+    requests: u64,
+    /// Seconds that one run may take; also the longest silence that a client accepts
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    timeout: u64,
+}
+
+/// What one run needs to know.
+pub struct Run<'a> {
+    /// Folders.
+    pub place: &'a Place,
+    /// The binary; `None` in native runs.
+    pub understudy: Option<PathBuf>,
+    /// Whether the primary is killed.
+    pub kill: bool,
+    /// The seed of this run.
+    pub seed: u64,
+    /// Requests of one connection.
+    pub requests: u64,
+    /// The limit of the run.
+    pub limit: Duration,
+}
+
+/// A failed run: why, and the folder to keep.
+pub struct Failure {
+    /// In words.
+    pub why: String,
+    /// The run's folder, if it came to exist.
+    pub dir: Option<PathBuf>,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self { why: format!("{error:#}"), dir: None }
+    }
+}
+
+/// What one good run showed.
+pub struct Outcome {
+    /// In words.
+    pub detail: String,
+    /// The longest wait of any client for an answer, where there are clients.
+    pub longest: Option<Duration>,
+}
+
+/// The name of a command and the flags of its own, for the command that repeats a failure.
+pub struct Title<'a> {
+    /// `echo`, `redis`, …
+    pub name: &'a str,
+    /// For example ` --shape epoll`.
+    pub flags: String,
+}
+
+/// Runs `one` for every seed and reports; `program` is looked up on the PATH unless it is empty.
+fn campaign(
+    options: &Options,
+    title: &Title,
+    program: &str,
+    prepare: impl FnOnce(&Place) -> Result<()>,
+    one: impl Fn(&Run) -> Result<Outcome, Failure>,
+) -> Result<bool> {
+    let place = options.place.place()?;
+    let report = Report::default();
+    let mut waits = Vec::new();
+    let understudy = if options.native { Ok(None) } else { options.place.understudy(&place).map(Some) };
+    let available = match program {
+        "" => Ok(()),
+        _ => installed(program).map(|_| ()).ok_or_else(|| format!("{program} is not installed")),
+    };
+    match available.and(understudy) {
+        Err(why) => report.skip(title.name, &why),
+        Ok(understudy) => {
+            prepare(&place)?;
+            for seed in options.seed..options.seed + options.runs {
+                let run = Run {
+                    place: &place,
+                    understudy: understudy.clone(),
+                    kill: !options.native && !options.no_kill,
+                    seed,
+                    requests: options.requests,
+                    limit: Duration::from_secs(options.timeout),
+                };
+                let what = format!("{} seed {seed}", title.name);
+                match one(&run) {
+                    Ok(outcome) => {
+                        waits.extend(outcome.longest);
+                        if run.kill {
+                            report.kill(true);
+                        }
+                        report.pass(&what, &outcome.detail);
+                    }
+                    Err(failure) => report_failure(options, &place, &report, title, seed, failure)?,
+                }
+            }
+        }
+    }
+    waits.sort();
+    if let (Some(longest), Some(median)) = (waits.last(), waits.get(waits.len() / 2)) {
+        println!("longest wait for an answer: {longest:.1?}; median of the runs' longest: {median:.1?}");
+    }
+    Ok(report.finish())
+}
+
+fn report_failure(
+    options: &Options,
+    place: &Place,
+    report: &Report,
+    title: &Title,
+    seed: u64,
+    failure: Failure,
+) -> Result<()> {
+    let label = format!("{}-{seed}", title.name);
+    let kept = match failure.dir {
+        Some(dir) if dir.exists() => place.keep(&dir, &label)?.display().to_string(),
+        _ => String::new(),
+    };
+    let mut repeat = format!("{} {} --seed {seed} --requests {}", own_path(), title.name, options.requests);
+    repeat += &title.flags;
+    repeat += &options.place.repeat();
+    for (set, flag) in [(options.native, " --native"), (options.no_kill, " --no-kill")] {
+        if set {
+            repeat += flag;
+        }
+    }
+    report.fail(&format!("{} seed {seed}", title.name), &failure.why, &kept, &repeat);
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The border of `libunderstudy.so`: what it takes from the process and what it puts in front of others.
+//!
+//! Looks at `$UNDERSTUDY_LIB`, or at `target/release/libunderstudy.so`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use us_tidy::{Complaints, has_word, root, sources};
+
+/// The only symbols that the library may want from the process. It runs before every other constructor,
+/// where most of the C library must not be called yet.
+const WANTED: &[(&str, &str)] = &[
+    ("__errno_location", "doors that stand in front of libc's functions set errno as those do"),
+    ("__libc_single_threaded", "tells libc, and programs that look, that a second thread exists"),
+    ("dlsym", "finds the functions behind the doors"),
+    ("dlvsym", "finds the right one of several versions"),
+    ("stderr", "streams that printf and its kin use without naming them"),
+    ("stdin", "see stderr"),
+    ("stdout", "see stderr"),
+];
+
+/// Exported symbols that no guest calls by name, one reason a line.
+const WITHOUT_GUEST: &str = include_str!("../without_guest.txt");
+
+fn library() -> PathBuf {
+    let asked = std::env::var_os("UNDERSTUDY_LIB").map(PathBuf::from);
+    let path = asked.unwrap_or_else(|| PathBuf::from("target/release/libunderstudy.so"));
+    // Tests run in their package's folder; the variable is relative to the top, as a person types it.
+    let path = root().join(path);
+    assert!(path.is_file(), "{} does not exist: run 'make build' first", path.display());
+    path
+}
+
+fn symbols(which: &str) -> BTreeSet<String> {
+    let run = Command::new("nm").args(["-D", which]).arg(library()).output().expect("nm, from binutils");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let text = String::from_utf8(run.stdout).expect("symbols are ASCII");
+    let names = text.lines().filter_map(|line| line.split_whitespace().last());
+    names.map(|name| name.split('@').next().unwrap_or(name).to_owned()).collect()
+}
+
+#[test]
+fn the_library_wants_nearly_nothing() {
+    let allowed: BTreeSet<String> = WANTED.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(symbols("--undefined-only"), allowed, "undefined symbols (left) and those allowed (right)");
+}
+
+fn exemptions() -> BTreeSet<&'static str> {
+    let mut names = BTreeSet::new();
+    for line in WITHOUT_GUEST.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (symbols, reason) = line.split_once(':').unwrap_or((line, ""));
+        assert!(reason.len() > 10, "no reason in: {line}");
+        for name in symbols.split_whitespace() {
+            assert!(names.insert(name), "{name} is exempted twice");
+        }
+    }
+    names
+}
+
+#[test]
+fn every_door_has_a_guest() {
+    let exempt = exemptions();
+    let exported = symbols("--defined-only");
+    assert!(exported.len() > 100, "only {} exported symbols", exported.len());
+    let guests: Vec<_> = sources().into_iter().filter(|file| file.path.starts_with("guests/")).collect();
+    let code: Vec<_> = guests.iter().filter(|file| file.ends_with(&[".c", ".cc", ".h"])).collect();
+    let mut complaints = Complaints::default();
+    for name in &exported {
+        let called = code.iter().any(|file| has_word(&file.text, name));
+        match (called, exempt.contains(name.as_str())) {
+            (false, false) => complaints.add(format!("{name}: no guest calls it")),
+            (true, true) => complaints.add(format!("{name}: exempted, but a guest calls it")),
+            _ => {}
+        }
+    }
+    for name in exempt.iter().filter(|name| !exported.contains(**name)) {
+        complaints.add(format!("{name}: exempted, but not exported"));
+    }
+    complaints.settle("exports and guests (exemptions are in tests/tidy/without_guest.txt):");
+}
