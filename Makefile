@@ -12,9 +12,13 @@ JOBS ?= 2
 # Where cargo builds; the documents and the kit expect target/.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
+# Seconds in which `make chaos` begins rounds, and its first seed.
+CHAOS_SECONDS ?= 300
+CHAOS_SEED ?= 1
+
 export CARGO SEEDS RUNS JOBS TARGET
 
-.PHONY: help setup build test check fix bench demo docs clean
+.PHONY: help setup build test chaos check fix bench demo docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -27,6 +31,9 @@ build: ## target/release/understudy, and libunderstudy.so beside it
 
 test: setup build ## everything: crates, models, guests and servers, natively, protected and killed
 	@scripts/test.sh
+
+chaos: setup build ## seeded faults of every kind against servers under load; CHAOS_SECONDS=300, CHAOS_SEED=1
+	@$(TARGET)/release/chaos --seconds $(CHAOS_SECONDS) --seed $(CHAOS_SEED)
 
 check: ## formatting, lints, tidiness, documents; never writes
 	@scripts/check.sh

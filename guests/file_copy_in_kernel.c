@@ -1,6 +1,5 @@
 // Shows: sendfile, splice, tee, vmsplice and copy_file_range: bytes that never pass through the program's memory.
 // Breaks if: such a call is repeated after a failover: the kernel's offsets have moved already.
-// kit: no-kill a copy inside the kernel that is in doubt is made again, and this guest compares every byte
 #include "guest.h"
 #include <sys/sendfile.h>
 #include <sys/uio.h>

@@ -74,11 +74,16 @@ fi
 # Many times what it takes: only a runtime that hangs in many guests meets this end.
 limit=${GUESTS_LIMIT:-$((300 + 200 * SEEDS))}
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS"
-for server in echo redis memcached pbzip2; do
+for server in echo redis memcached threads16 pbzip2; do
     step "$server-native" "$kit" "$server" --timeout 30 --native
     step "$server-protected" "$kit" "$server" --timeout 30 --no-kill
     step "$server-kill" "$kit" "$server" --timeout 30 --runs "$RUNS"
 done
+for server in redis memcached threads16 echo; do
+    step "$server-life" "$kit" "$server" --timeout 30 --kills 12
+done
+# A slice: `make chaos` goes on for longer.
+step chaos "$TARGET/release/chaos" --timeout 30 --seconds 20
 # Figures are for `make bench`; here the benchmarks only have to work still.
 if command -v python3 >/dev/null; then
     whole bench-smoke bench/run --smoke --bin "$TARGET/release"

@@ -64,7 +64,8 @@ pub enum Cause {
     Exec = 10,
 }
 
-/// A short text written once by a process that may be dying; readable when `len` is not zero.
+/// A short text written once by a process that may be dying; readable when `len` is not zero. Whoever has read it may
+/// clear it, `len` first, while nobody writes: the next writer is the one that finds `code` zero.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Text {
@@ -107,6 +108,10 @@ pub mod command {
     pub const PROMOTE: u32 = 1;
     /// The standby is no longer wanted and ends itself.
     pub const END: u32 = 2;
+    /// To the primary, which has no standby: park every thread and make one. Answered by `clones` or `clone_failures`.
+    pub const CLONE: u32 = 3;
+    /// To the primary: park every thread and stay so, because the standby is to take over. Answered by `parked`.
+    pub const PARK: u32 = 4;
 }
 
 /// Values of [`SegmentHeader::leaving`].
@@ -192,6 +197,21 @@ pub struct SegmentHeader {
     pub sites_patched: AtomicU32,
     /// System calls that arrived by a trap, from code that is not patched. Any copy.
     pub trapped: AtomicU64,
+    /// Standbys made of a running primary, by its answer to [`command::CLONE`]. Primary, after `standby_pid`.
+    pub clones: AtomicU32,
+    /// Attempts of that kind given up; [`SegmentHeader::clone_error`] says why. Primary.
+    pub clone_failures: AtomicU32,
+    /// 1 once every thread is parked for [`command::PARK`], 2 if one would not. Primary.
+    pub parked: AtomicU32,
+    /// How long the threads stood still for the last clone, ns. Primary.
+    pub clone_pause_ns: AtomicU64,
+    /// Bytes that the primary had resident at the last clone. Primary.
+    pub clone_bytes: AtomicU64,
+    /// Futex: 1 once the copy of the running clone looks at no memory that changes with the primary, 2 if it cannot get
+    /// so far. Primary clears it, the copy sets it.
+    pub clone_stage: AtomicU32,
+    /// Why the last attempt failed. Primary; cleared by the supervisor before it asks.
+    pub clone_error: Line<Text>,
 }
 
 /// States of a thread slot: values of [`ThreadEntry::state`].
@@ -263,8 +283,11 @@ pub struct ThreadEntry {
     pub pending_since_ns: AtomicU64,
     /// Bytes of `tail` that hold no events, because the ring went back to its beginning. Producer.
     pub skipped: AtomicU64,
+    /// The position at which the `Return` will lie of the call with which the kernel was entered last, and the one to
+    /// be put there when it is. Producer; read at a promotion.
+    pub entered: [AtomicU64; 2],
     /// Zero.
-    pub pad: [u64; 3],
+    pub pad: [u64; 1],
     /// Events applied, by class. Consumer.
     pub events: [AtomicU64; CLASSES],
     /// Zero.

@@ -43,6 +43,15 @@ pub enum Command {
         #[arg(long, value_name = "S", default_value = "10", allow_negative_numbers = true, value_parser = seconds)]
         timeout: f64,
     },
+    /// Planned switch: the standby takes over now
+    Failover {
+        /// The group
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: String,
+        /// Machine-readable
+        #[arg(long)]
+        json: bool,
+    },
     /// Signal the primary, whichever process that is now
     Signal {
         /// The group
@@ -72,9 +81,6 @@ pub enum Command {
     /// The same as status, live
     #[command(hide = true)]
     Top(Later),
-    /// Planned switch to the standby
-    #[command(hide = true)]
-    Failover(Later),
     /// Write a recording
     #[command(hide = true)]
     Record(Later),
@@ -122,6 +128,12 @@ pub struct Run {
     /// Do not make a new standby after a failover or a divergence
     #[arg(long)]
     pub no_reprotect: bool,
+    /// A command for sh that exits 0 while the primary is well; three failures in a row fence it
+    #[arg(long, value_name = "COMMAND")]
+    pub probe: Option<OsString>,
+    /// Milliseconds between two probes, and the time that one may take
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
+    pub probe_interval: u32,
     /// Append lifecycle events, one JSON object a line, to FILE (- is stderr)
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
@@ -144,12 +156,6 @@ pub struct LaterOptions {
     /// Also write a recording
     #[arg(long, hide = true, value_name = "FILE")]
     pub record: Option<OsString>,
-    /// A command that exits 0 while the primary is well
-    #[arg(long, hide = true, value_name = "COMMAND")]
-    pub probe: Option<OsString>,
-    /// Milliseconds between two probes
-    #[arg(long, hide = true, value_name = "MS")]
-    pub probe_interval: Option<OsString>,
     /// Prometheus text
     #[arg(long, hide = true, value_name = "ADDR:PORT")]
     pub metrics: Option<OsString>,

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use us_abi::exit;
+use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::run::explain;
-use us_supervisor::{Error, Options, Verbosity, control, doctor, folder, run, status};
+use us_supervisor::{Error, Options, Verbosity, control, doctor, folder, request, run, status};
 
 use crate::args::{Command, Order, Run, Verify};
 use crate::report;
@@ -18,6 +19,7 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Stop { name, signal, timeout } => folder::find(&name)
             .and_then(|group| control::stop(&group, signal, Duration::from_secs_f64(timeout)))
             .map(|()| 0),
+        Command::Failover { name, json } => switch(&name, json),
         Command::Signal { name, signal } => {
             folder::find(&name).and_then(|group| control::signal(&group, signal)).map(|()| 0)
         }
@@ -29,7 +31,6 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         }
         Command::Man => Ok(manual(definition)),
         Command::Top(_) => Err(later("top")),
-        Command::Failover(_) => Err(later("failover")),
         Command::Record(_) => Err(later("record")),
         Command::Replay(_) => Err(later("replay")),
         Command::Inspect(_) => Err(later("inspect")),
@@ -52,8 +53,6 @@ fn run_program(run: &Run) -> Result<i32, Error> {
 fn options(run: &Run) -> Result<Options, Error> {
     let asked = [
         ("--record", run.later.record.is_some()),
-        ("--probe", run.later.probe.is_some()),
-        ("--probe-interval", run.later.probe_interval.is_some()),
         ("--metrics", run.later.metrics.is_some()),
         ("--order deterministic", run.order == Order::Deterministic),
         ("--order serial", run.order == Order::Serial),
@@ -73,6 +72,8 @@ fn options(run: &Run) -> Result<Options, Error> {
             Verify::Full => 2,
         },
         cpus: run.cpus.clone(),
+        reprotect: !run.no_reprotect,
+        probe: run.probe.clone().map(|command| ProbeOrder { command, interval_ms: run.probe_interval }),
         events: run.events.clone(),
         verbosity: match (run.quiet, run.verbose) {
             (true, _) => Verbosity::Quiet,
@@ -86,6 +87,13 @@ fn options(run: &Run) -> Result<Options, Error> {
 fn show_status(name: Option<&str>, json: bool) -> Result<i32, Error> {
     let status = status::read(name)?;
     let text = if json { report::json(&status) } else { report::status(&status) };
+    Ok(print(text.as_bytes()))
+}
+
+fn switch(name: &str, json: bool) -> Result<i32, Error> {
+    let group = folder::find(name)?;
+    let done = request::ask(&group, request::FAILOVER)?;
+    let text = if json { report::json(&done) } else { report::failover(name, &done) };
     Ok(print(text.as_bytes()))
 }
 

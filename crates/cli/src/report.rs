@@ -1,5 +1,8 @@
 //! What people read: tables, and JSON for their scripts.
 
+use std::collections::VecDeque;
+
+use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};
 use us_supervisor::status::{Group, Status};
 
@@ -49,7 +52,13 @@ fn row(group: &Group) -> [String; 9] {
 fn notes(group: &Group) -> Vec<String> {
     let name = &group.name;
     let mut lines = vec![format!("{name}: guarantee: {}\n", group.guarantee)];
-    lines.extend(group.failovers.iter().map(|failover| {
+    let told = |total: u64, shown: usize, what: &str| {
+        let earlier = total.saturating_sub(shown as u64);
+        (earlier > 0).then(|| format!("{name}: {earlier} {what} before these\n"))
+    };
+    let shown = last(&group.failovers);
+    lines.extend(told(u64::from(group.epoch), shown.len(), "failovers"));
+    lines.extend(shown.iter().map(|failover| {
         format!(
             "{name}: failover {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}\n",
             failover.at,
@@ -59,15 +68,49 @@ fn notes(group: &Group) -> Vec<String> {
             failover.unsettled
         )
     }));
-    lines.extend(
-        group.divergences.iter().map(|found| format!("{name}: divergence {}: {}\n", found.at, found.reason)),
-    );
+    let shown = last(&group.reclones);
+    lines.extend(told(group.reclones_total, shown.len(), "new standbys"));
+    lines.extend(shown.iter().map(|reclone| {
+        format!(
+            "{name}: new standby {}: {} ({}), missing for {:.1} ms, pause {:.1} ms, {}\n",
+            reclone.at,
+            reclone.reason,
+            reclone.why,
+            reclone.gap_us as f64 / 1000.0,
+            reclone.pause_us as f64 / 1000.0,
+            size(reclone.bytes),
+        )
+    }));
+    let shown = last(&group.divergences);
+    lines.extend(told(group.divergences_total, shown.len(), "divergences"));
+    lines.extend(shown.iter().map(|found| format!("{name}: divergence {}: {}\n", found.at, found.reason)));
+    if let Some(probe) = group.probe.as_ref().filter(|probe| probe.waits) {
+        lines.push(format!("{name}: the probe waits until there is a standby: {}\n", probe.command));
+    }
     if !group.refused_calls.is_empty() {
         let calls: Vec<String> =
             group.refused_calls.iter().map(|(call, count)| format!("{call} ({count})")).collect();
         lines.push(format!("{name}: calls that cannot be replayed: {}\n", calls.join(", ")));
     }
     lines
+}
+
+/// The end of a list that a person may want to read.
+fn last<T>(all: &VecDeque<T>) -> Vec<&T> {
+    const SHOWN: usize = 10;
+    all.range(all.len().saturating_sub(SHOWN)..).collect()
+}
+
+/// What a planned switch came to.
+pub fn failover(name: &str, done: &Value) -> String {
+    let number = |field: &str| done[field].as_u64().unwrap_or_default();
+    format!(
+        "{name}: pid {} took over, blackout {:.1} ms, in doubt {}, unsettled {}\n",
+        number("primary"),
+        number("blackout_us") as f64 / 1000.0,
+        number("in_doubt"),
+        number("unsettled"),
+    )
 }
 
 /// Bytes in the largest unit that leaves a number of at least one.

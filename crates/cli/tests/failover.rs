@@ -8,7 +8,7 @@ use rustix::process::Signal;
 /// Kills the primary of a protected group; the group goes on in its standby.
 fn failover(stand_in: &'static str) {
     let sandbox = Sandbox::new(stand_in);
-    let mut running = sandbox.start("g", &["wait"]);
+    let mut running = sandbox.start_with(&["--no-reprotect"], "g", &["wait"]);
     let protected = sandbox.wait_for_event("protected");
     kill(pid(&protected["primary"]), Signal::KILL);
     running.wait_for_output("ready\n");
@@ -49,7 +49,7 @@ fn a_killed_primary_is_noticed_by_its_end_when_no_thread_tells() {
 #[test]
 fn the_program_goes_on_without_its_standby() {
     let sandbox = Sandbox::new("follow");
-    let mut running = sandbox.start("g", &["wait"]);
+    let mut running = sandbox.start_with(&["--no-reprotect"], "g", &["wait"]);
     let standby = pid(&sandbox.wait_for_event("protected")["standby"]);
     kill(standby, Signal::KILL);
     let why = "the standby's process is gone: killed by SIGKILL";
@@ -75,7 +75,7 @@ fn a_standby_that_dies_at_once_is_lost() {
 #[test]
 fn a_diverged_standby_is_ended_and_never_promoted() {
     let sandbox = Sandbox::new("diverge");
-    let running = sandbox.start("g", &["wait"]);
+    let running = sandbox.start_with(&["--no-reprotect"], "g", &["wait"]);
     let protected = sandbox.wait_for_event("protected");
     assert_eq!(sandbox.wait_for_event("diverged")["reason"], "write of 5 bytes differs");
     sandbox.wait_for_event("unprotected");

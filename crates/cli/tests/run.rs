@@ -67,7 +67,7 @@ fn programs_that_cannot_be_run_or_protected() {
 #[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new("silent");
-    let table: [(&[&str], &str); 28] = [
+    let table: [(&[&str], &str); 27] = [
         (&[], "Usage"),
         (&["nonsense"], "nonsense"),
         (&["run"], "PROGRAM"),
@@ -83,14 +83,13 @@ fn wrong_usage() {
         (&["run", "--cpus", "0-1", "true"], "PRIMARY:STANDBY"),
         (&["run", "-q", "-v", "true"], "cannot be used with"),
         (&["run", "--record", "x", "true"], "--record is not available in this version"),
-        (&["run", "--probe", "true", "true"], "--probe is not available in this version"),
+        (&["run", "--probe-interval", "0", "true"], "probe-interval"),
         (&["run", "--metrics", "127.0.0.1:0", "true"], "--metrics is not available in this version"),
         (&["run", "--lag-limit", "1KiB", "true"], "the largest event must fit"),
         (&["run", "--lag-limit", "many", "true"], "not a unit"),
         (&["run", "--order", "serial", "true"], "--order serial is not available in this version"),
         (&["run", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top is not available in this version"),
-        (&["failover", "x", "--json"], "failover is not available in this version"),
         (&["record", "-o", "x", "--", "true"], "record is not available in this version"),
         (&["replay", "x", "--gdb"], "replay is not available in this version"),
         (&["inspect", "x"], "inspect is not available in this version"),

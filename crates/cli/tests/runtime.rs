@@ -5,8 +5,9 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Sandbox, built, kill, pid, text};
+use common::{Running, Sandbox, built, kill, pid, text, wait_for};
 use rustix::process::Signal;
+use serde_json::Value;
 
 fn library(test: &str) -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_understudy")).with_file_name("libunderstudy.so");
@@ -53,4 +54,150 @@ fn a_killed_primary_is_replaced() {
     running.wait_for_output("signal 15\n");
     assert_eq!(running.finish().0, Some(7));
     sandbox.assert_clean();
+}
+
+/// A program with two threads that counts signals; its output is broken if a copy loses or repeats anything.
+struct Counting<'a> {
+    sandbox: &'a Sandbox,
+    running: Running<'a>,
+    count: u32,
+}
+
+impl<'a> Counting<'a> {
+    fn start(sandbox: &'a Sandbox, options: &[&str]) -> Counting<'a> {
+        let running = sandbox.start_with(options, "g", &["count"]);
+        sandbox.wait_for_event("protected");
+        Counting { sandbox, running, count: 0 }
+    }
+
+    fn count_on(&mut self) {
+        self.count += 1;
+        assert!(self.sandbox.output(&["signal", "g", "USR1"]).status.success());
+        self.running.wait_for_output(&format!("count {}\n", self.count));
+    }
+
+    fn wait_for_state(&self, state: &str) -> Value {
+        let there = || Some(self.sandbox.group()).filter(|group| group["state"] == state);
+        wait_for(there, &format!("the state {state}"))
+    }
+
+    /// The primary's pid, once there is a standby as well.
+    fn primary(&self) -> u32 {
+        pid(&self.wait_for_state("protected")["processes"][0]["primary"]["pid"])
+    }
+
+    fn end(self) {
+        kill(self.running.child.id(), Signal::TERM);
+        assert_eq!(self.running.finish().0, Some(143));
+        self.sandbox.assert_clean();
+    }
+}
+
+#[test]
+fn a_group_survives_one_kill_after_the_other() {
+    const KILLS: usize = 10;
+    let Some(library) = library("a_group_survives_one_kill_after_the_other") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut counting = Counting::start(&sandbox, &[]);
+    for round in 1..=KILLS {
+        counting.count_on();
+        kill(counting.primary(), Signal::KILL);
+        let recloned = sandbox.wait_for_events("recloned", round);
+        assert_eq!(recloned["reason"], "promotion");
+        assert!(recloned["bytes"].as_u64().unwrap() > 0, "{recloned}");
+    }
+    counting.count_on();
+    let group = counting.wait_for_state("protected");
+    assert_eq!((&group["epoch"], &group["reclones_total"]), (&KILLS.into(), &KILLS.into()));
+    counting.end();
+}
+
+#[test]
+fn a_lost_standby_is_replaced() {
+    let Some(library) = library("a_lost_standby_is_replaced") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut counting = Counting::start(&sandbox, &[]);
+    let primary = counting.primary();
+    for round in 1..=3 {
+        counting.count_on();
+        let group = counting.wait_for_state("protected");
+        kill(pid(&group["processes"][0]["standbys"][0]["pid"]), Signal::KILL);
+        assert_eq!(sandbox.wait_for_events("recloned", round)["reason"], "standby lost");
+    }
+    assert_eq!(counting.primary(), primary);
+    kill(primary, Signal::KILL);
+    sandbox.wait_for_event("promoted");
+    counting.count_on();
+    counting.end();
+}
+
+#[test]
+fn no_reprotect_means_no_second_standby() {
+    let Some(library) = library("no_reprotect_means_no_second_standby") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut counting = Counting::start(&sandbox, &["--no-reprotect"]);
+    kill(counting.primary(), Signal::KILL);
+    counting.wait_for_state("unprotected");
+    sandbox.wait_for_event("unprotected");
+    counting.count_on();
+    assert_eq!(sandbox.event("recloned"), None);
+    counting.end();
+}
+
+#[test]
+fn planned_switches_one_after_the_other() {
+    let Some(library) = library("planned_switches_one_after_the_other") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut counting = Counting::start(&sandbox, &[]);
+    for epoch in 1..=5 {
+        counting.count_on();
+        let before = counting.primary();
+        let out = sandbox.output(&["failover", "g", "--json"]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let done: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(
+            (&done["reason"], &done["epoch"], &done["unsettled"]),
+            (&"planned".into(), &epoch.into(), &0.into())
+        );
+        assert_ne!(pid(&done["primary"]), before);
+    }
+    counting.count_on();
+    counting.end();
+}
+
+#[test]
+fn a_stopped_primary_is_fenced_by_its_probe() {
+    let Some(library) = library("a_stopped_primary_is_fenced_by_its_probe") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let stopped = sandbox.folder.path().join("primary");
+    let command = format!("! grep -q '^State:.T' /proc/$(cat {})/status", stopped.display());
+    let mut counting = Counting::start(&sandbox, &["--probe", &command, "--probe-interval", "100"]);
+    counting.count_on();
+    let primary = counting.primary();
+    std::fs::write(&stopped, primary.to_string()).unwrap();
+    kill(primary, Signal::STOP);
+    assert_eq!(sandbox.wait_for_event("promoted")["reason"], "probe failed 3 times");
+    sandbox.wait_for_event("recloned");
+    counting.count_on();
+    counting.end();
+}
+
+#[test]
+fn an_exec_while_a_standby_is_being_made_does_no_harm() {
+    let Some(library) = library("an_exec_while_a_standby_is_being_made_does_no_harm") else { return };
+    for _ in 0..5 {
+        let sandbox = Sandbox::with_library(&library, "");
+        let mut running = sandbox.start("g", &["replace"]);
+        let protected = sandbox.wait_for_event("protected");
+        kill(pid(&protected["standby"]), Signal::KILL);
+        assert!(sandbox.output(&["signal", "g", "USR1"]).status.success());
+        running.wait_for_output("ready\n");
+        let mut counting = Counting { sandbox: &sandbox, running, count: 0 };
+        counting.count_on();
+        assert_eq!(counting.primary(), pid(&protected["primary"]));
+        kill(counting.primary(), Signal::KILL);
+        sandbox.wait_for_event("promoted");
+        counting.count_on();
+        counting.end();
+    }
 }

@@ -26,6 +26,7 @@ fn help() {
         ("help-status.txt", &["status", "--help"]),
         ("help-stop.txt", &["stop", "--help"]),
         ("help-signal.txt", &["signal", "--help"]),
+        ("help-failover.txt", &["failover", "--help"]),
         ("help-doctor.txt", &["doctor", "--help"]),
     ] {
         let out = sandbox.output(arguments);
@@ -38,9 +39,7 @@ fn help() {
 fn help_names_nothing_that_is_not_there() {
     let sandbox = Sandbox::new("silent");
     let help = text(&sandbox.output(&["--help"]).stdout) + &text(&sandbox.output(&["run", "--help"]).stdout);
-    for absent in
-        ["record", "replay", "inspect", "  failover", "  top", "--probe", "--metrics", "deterministic"]
-    {
+    for absent in ["record", "replay", "inspect", "  top", "--metrics", "deterministic"] {
         assert!(!help.contains(absent), "{absent} is in the help");
     }
 }
@@ -87,6 +86,9 @@ fn status_has_the_fields_of_the_contract() {
             "events_by_class",
             "failovers",
             "reclones",
+            "reclones_total",
+            "reclones_failed",
+            "divergences_total",
             "divergences",
             "refused_calls",
             "guarantee",

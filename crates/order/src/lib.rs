@@ -18,6 +18,7 @@
 //! | [`settle`] | was a call that has begun, but whose return was never logged, done? |
 //! | [`adopt`] | whose is a descriptor that the table has and the log has not? |
 //! | [`detect`] | the primary is gone: promote, or end? |
+//! | [`reclone`] | the standby is gone: when is another made? |
 //!
 //! Duties of the caller, in this order, when a standby is promoted:
 //!
@@ -35,5 +36,6 @@ pub mod detect;
 pub mod gap;
 pub mod live;
 pub mod once;
+pub mod reclone;
 pub mod settle;
 pub mod ticket;

@@ -106,36 +106,86 @@ pub fn shared_read(len: u64, readers: usize, moved: u64) -> Settled {
     }
 }
 
-/// A pipe (or eventfd used as one) inside the group, with at most one write and one read in doubt. All in bytes.
+/// Shares the total that several calls in doubt of one stream have moved out among them: `moved` gets each one's part.
+/// `lens` are those that had entered the kernel. `false` if the total allows more than one answer, or none.
+///
+/// One call may have done a part. Of several, each is taken as whole or not done, which short writes are.
+#[must_use]
+pub fn shares(total: u64, lens: &[u64], moved: &mut [u64]) -> bool {
+    if let [len] = lens {
+        moved[0] = total;
+        return total <= *len;
+    }
+    let mut found = None;
+    for chosen in 0u32..1 << lens.len().min(16) {
+        let whole = |at: usize| chosen >> at & 1 != 0;
+        let sum = lens.iter().enumerate().filter(|(at, _)| whole(*at)).map(|(_, len)| *len);
+        if sum.fold(0u64, u64::saturating_add) == total && found.replace(chosen).is_some() {
+            return false;
+        }
+    }
+    let Some(chosen) = found else { return false };
+    for (at, (moved, len)) in moved.iter_mut().zip(lens).enumerate() {
+        *moved = if chosen >> at & 1 != 0 { *len } else { 0 };
+    }
+    true
+}
+
+/// A pipe inside the group, and the calls in doubt on it. All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipe {
     /// What the pipe holds now (`FIONREAD`).
     pub queued: u64,
     /// What it would hold by the log: logged writes less logged reads.
     pub logged: u64,
-    /// Length of the write in doubt, 0 if there is none.
+    /// Length of the writes in doubt, 0 if there is none.
     pub write_len: u64,
-    /// Length of the read in doubt, 0 if there is none.
-    pub read_len: u64,
-    /// The reader's ring slot no longer holds the pattern that the runtime puts there before a read, so the read has
-    /// got something. Totals alone cannot tell "both done" from "neither": with a byte already in the pipe,
-    /// issuing both again would lose it and deliver another one twice.
-    pub slot_touched: bool,
+    /// There is one write, and it is done whole or not at all (up to PIPE_BUF).
+    pub whole: bool,
+    /// What the reads in doubt have got at least. The runtime puts a pattern into the slot before a read: what is no
+    /// longer pattern has been read. Totals alone cannot tell "both done" from "neither".
+    pub read_least: u64,
+    /// What they can have got at most.
+    pub read_most: u64,
+    /// The pattern was still there behind `read_least`: that is the count, unless the input ended like the pattern
+    /// and the figures say so.
+    pub seen: bool,
 }
 
-/// What the write and the read in doubt have moved, `None` if the figures allow more than one answer or none.
-///
-/// Wake-up pipes are settled exactly if the reader takes one byte at a time. A reader with a larger buffer may stay
-/// ambiguous while a write is in doubt too; then the logged contents of the pipe, compared with the slot, decide.
+/// What the writes and the reads in doubt have moved, `None` if the figures allow more than one answer or none.
 #[must_use]
 pub fn pipe(view: Pipe) -> Option<(u64, u64)> {
-    let reads = if view.slot_touched { 1..=view.read_len } else { 0..=0 };
-    let mut answers = reads.filter_map(|read| {
+    let mut answers = (view.read_least..=view.read_most).filter_map(|read| {
         let written = (view.queued + read).checked_sub(view.logged)?;
-        (written <= view.write_len).then_some((written, read))
+        let possible = written == 0 || written == view.write_len || !view.whole;
+        (possible && written <= view.write_len).then_some((written, read))
     });
-    let only = answers.next()?;
-    answers.next().is_none().then_some(only)
+    let first = answers.next()?;
+    (view.seen || answers.next().is_none()).then_some(first)
+}
+
+/// Whether the two ends of a TCP connection count among its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fins {
+    /// An own FIN was queued.
+    pub queued: bool,
+    /// The peer's FIN has come.
+    pub received: bool,
+}
+
+/// Judges by the state of a connection, `tcpi_state`. `shut`: the group has ended its half, by the log. `broken`: an
+/// error waits.
+///
+/// A socket that has outlived its TIME_WAIT, or had none, says CLOSE like one that was reset: then the log knows of
+/// the own FIN, and a connection that did not break had the peer's.
+#[must_use]
+pub fn fins(state: u8, shut: bool, broken: bool) -> Fins {
+    // FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK, CLOSING; TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING.
+    const CLOSE: u8 = 7;
+    Fins {
+        queued: matches!(state, 4 | 5 | 6 | 9 | 11) || state == CLOSE && shut,
+        received: matches!(state, 6 | 8 | 9 | 11) || state == CLOSE && !broken,
+    }
 }
 
 /// Which open object a descriptor number stands for.
@@ -176,6 +226,12 @@ pub enum Repeat {
     Connecting,
     /// bind: the socket has its address.
     Binding,
+    /// shutdown: the connection is over.
+    Shutting,
+    /// msgget, semget with IPC_EXCL, setxattr with XATTR_CREATE: it is there.
+    Creating,
+    /// removexattr: it is gone.
+    Erasing,
 }
 
 /// What was seen around a call that is made a second time. Objects are 0 where there is none.
@@ -198,10 +254,14 @@ pub fn repeated(kind: Repeat, error: i32, seen: Seen) -> Option<i64> {
     const EADDRINUSE: i32 = 98;
     const EISCONN: i32 = 106;
     const EALREADY: i32 = 114;
+    const ENOTCONN: i32 = 107;
+    const ENODATA: i32 = 61;
     const EINPROGRESS: i64 = 115;
     match (kind, error) {
         (Repeat::Removal, ENOENT) if seen.before != 0 => Some(0),
-        (Repeat::Making, EEXIST) if seen.before == 0 => Some(0),
+        (Repeat::Making | Repeat::Creating, EEXIST) if seen.before == 0 => Some(0),
+        (Repeat::Erasing, ENODATA) if seen.before != 0 => Some(0),
+        (Repeat::Shutting, ENOTCONN) if seen.before != 0 => Some(0),
         (Repeat::Renaming, ENOENT) if seen.before != 0 && seen.now == seen.before => Some(0),
         (Repeat::Connecting, EISCONN) if seen.before == 0 => Some(0),
         (Repeat::Connecting, EALREADY) if seen.before == 0 => Some(-EINPROGRESS),
@@ -243,18 +303,56 @@ mod tests {
         for logged in 0..3 {
             for (written, read) in [(0u64, 0u64), (0, 1), (1, 0), (1, 1)] {
                 let Some(queued) = (logged + written).checked_sub(read) else { continue };
-                let view = Pipe { queued, logged, write_len: 1, read_len: 1, slot_touched: read == 1 };
+                let view = Pipe {
+                    queued,
+                    logged,
+                    write_len: 1,
+                    whole: true,
+                    read_least: read,
+                    read_most: read,
+                    seen: true,
+                };
                 assert_eq!(pipe(view), Some((written, read)));
             }
         }
     }
 
     #[test]
-    fn a_drained_pipe_with_a_write_in_doubt_may_be_ambiguous() {
-        let view = Pipe { queued: 0, logged: 1, write_len: 1, read_len: 64, slot_touched: true };
-        assert_eq!(pipe(view), None);
-        assert_eq!(pipe(Pipe { write_len: 0, ..view }), Some((0, 1)));
-        assert_eq!(pipe(Pipe { queued: 9, ..view }), None);
+    fn a_short_write_is_done_whole_or_not_and_a_read_that_looks_shorter_is_found() {
+        let view = Pipe {
+            queued: 0,
+            logged: 1,
+            write_len: 9,
+            whole: true,
+            read_least: 1,
+            read_most: 64,
+            seen: true,
+        };
+        assert_eq!(pipe(view), Some((0, 1)));
+        // Ten bytes came, of which the last looks like the pattern.
+        assert_eq!(pipe(Pipe { read_least: 9, ..view }), Some((9, 10)));
+        assert_eq!(pipe(Pipe { read_least: 0, seen: false, ..view }), None);
+        assert_eq!(pipe(Pipe { queued: 90, ..view }), None);
+    }
+
+    #[test]
+    fn shares_are_found_where_they_are_the_only_ones() {
+        let mut moved = [0; 3];
+        assert!(shares(0, &[3, 4, 5], &mut moved) && moved == [0, 0, 0]);
+        assert!(shares(12, &[3, 4, 5], &mut moved) && moved == [3, 4, 5]);
+        assert!(shares(9, &[3, 4, 5], &mut moved) && moved == [0, 4, 5]);
+        assert!(!shares(4, &[4, 4, 5], &mut moved));
+        assert!(shares(2, &[3], &mut moved[..1]) && moved[0] == 2);
+        assert!(!shares(4, &[3], &mut moved[..1]) && !shares(1, &[], &mut []));
+        assert!(shares(0, &[], &mut []));
+    }
+
+    #[test]
+    fn a_closed_connection_had_its_fins_unless_it_broke() {
+        assert_eq!(fins(1, false, false), Fins { queued: false, received: false });
+        assert_eq!(fins(8, false, false), Fins { queued: false, received: true });
+        assert_eq!(fins(7, true, false), Fins { queued: true, received: true });
+        assert_eq!(fins(7, false, true), Fins { queued: false, received: false });
     }
 
     #[test]
@@ -284,6 +382,9 @@ mod tests {
         assert_eq!(repeated(Repeat::Connecting, 106, seen(0, 0)), Some(0));
         assert_eq!(repeated(Repeat::Connecting, 114, seen(0, 0)), Some(-115));
         assert_eq!(repeated(Repeat::Binding, 22, seen(0, 1)), Some(0));
+        assert_eq!(repeated(Repeat::Shutting, 107, seen(1, 0)), Some(0));
+        assert_eq!(repeated(Repeat::Creating, 17, seen(0, 0)), Some(0));
+        assert_eq!(repeated(Repeat::Erasing, 61, seen(1, 0)), Some(0));
     }
 
     #[test]
@@ -297,6 +398,9 @@ mod tests {
         assert_eq!(repeated(Repeat::Connecting, 106, seen(1, 0)), None);
         assert_eq!(repeated(Repeat::Connecting, 111, seen(0, 0)), None);
         assert_eq!(repeated(Repeat::Binding, 98, seen(0, 0)), None);
+        assert_eq!(repeated(Repeat::Shutting, 107, seen(0, 0)), None);
+        assert_eq!(repeated(Repeat::Creating, 17, seen(1, 0)), None);
+        assert_eq!(repeated(Repeat::Erasing, 61, seen(0, 0)), None);
     }
 
     #[test]

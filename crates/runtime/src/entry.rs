@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{
     CONFIG_PINNED, Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEGMENT_ADDRESS, SEGMENT_BYTES,
-    SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, leaving, slot,
+    SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, leaving, slot,
 };
 
 use crate::door::{exec, mutex, thread as threads};
@@ -173,6 +173,11 @@ fn comes_back(header: &SegmentHeader, pid: u32) -> bool {
         entry.head.0.store(entry.tail.0.load(Ordering::Acquire), Ordering::Release);
         entry.pending_signal.store(0, Ordering::Relaxed);
     }
+    // The old image may have been without a standby, and the last command one to another standby.
+    header.command.0.store(command::FOLLOW, Ordering::Release);
+    header.why.0.len.store(0, Ordering::Release);
+    header.why.0.code.store(0, Ordering::Release);
+    header.dropped.0.store(0, Ordering::Release);
     true
 }
 
@@ -268,6 +273,7 @@ fn make_standby(header: &SegmentHeader) {
     const CLONE_PARENT: u64 = 0x8000;
     const CLONE_SYSVSEM: u64 = 0x4_0000;
     const SIGCHLD: u64 = 17;
+    const SET_ROBUST_LIST: u64 = 273;
     if !threads::map_ring(0) {
         state::set_role(Role::Primary);
         go_unprotected(header, Cause::CannotClone, b"the rings could not be mapped");
@@ -276,12 +282,24 @@ fn make_standby(header: &SegmentHeader) {
     }
     let primary = state::REAL_PID.load(Ordering::Relaxed);
     header.primary_pid.store(primary, Ordering::Release);
+    // The kernel forgets a robust list at a fork. libc's fork registers it again; this one has to do it itself.
+    let (mut robust, mut robust_len) = (0u64, 0u64);
+    // SAFETY: the kernel writes the list head's address and its size.
+    unsafe {
+        raw::call3(nr::GET_ROBUST_LIST, 0, &raw mut robust as u64, &raw mut robust_len as u64);
+    }
     // The standby's kernel parent is the supervisor: a guest's own wait must not see it.
     let flags = CLONE_FILES | CLONE_SYSVSEM | CLONE_PARENT | SIGCHLD;
     // SAFETY: a fork on the same stack, in its own memory; no other thread exists.
     let result = unsafe { raw::call6(nr::CLONE, [flags, 0, 0, 0, 0, 0]) };
     match result {
-        0 => be_standby(header),
+        0 => {
+            if robust != 0 {
+                // SAFETY: the address that libc had registered for this thread, in this copy's own memory.
+                unsafe { raw::call2(SET_ROBUST_LIST, robust, robust_len) };
+            }
+            be_standby(header);
+        }
         pid if !failed(pid) => {
             state::set_role(Role::Primary);
             header.standby_pid.store(pid as u32, Ordering::Release);

@@ -31,6 +31,8 @@ pub enum Kind {
     Socket = 6,
     /// A pipe, either end.
     Pipe = 7,
+    /// An eventfd: what counts as its bytes is what is added and taken.
+    Event = 8,
 }
 
 impl Kind {
@@ -44,6 +46,7 @@ impl Kind {
             5 => Kind::Other,
             6 => Kind::Socket,
             7 => Kind::Pipe,
+            8 => Kind::Event,
             _ => Kind::None,
         }
     }
@@ -64,13 +67,19 @@ pub struct Shadow {
     stream: AtomicU32,
     /// Socket cookie, or device and inode folded; 0 if unknown.
     pub identity: AtomicU64,
+    /// The end of a pipe that is written to.
+    write_end: AtomicBool,
 }
 
 /// What the log says of an open file, under however many numbers it is known; of a pipe, both ends.
 struct Stream {
     users: AtomicU32,
-    /// A pipe that the group has made: both its ends are known.
-    private: AtomicBool,
+    /// A pipe or eventfd that the group has made, and how many children it had then, plus one; 0 for any other.
+    private: AtomicU32,
+    /// The group has ended its own half of a connection.
+    shut: AtomicBool,
+    /// A call of the group's has been told that the connection has failed.
+    failed: AtomicBool,
     /// Bytes read, as logged.
     read: AtomicU64,
     /// Bytes written, or the position, as logged.
@@ -84,21 +93,29 @@ static TABLE: [Shadow; SHADOWED] = [const {
         generation: AtomicU32::new(0),
         stream: AtomicU32::new(0),
         identity: AtomicU64::new(0),
+        write_end: AtomicBool::new(false),
     }
 }; SHADOWED];
 
 static STREAMS: [Stream; SHADOWED] = [const {
     Stream {
         users: AtomicU32::new(0),
-        private: AtomicBool::new(false),
+        private: AtomicU32::new(0),
+        shut: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
         read: AtomicU64::new(0),
         written: AtomicU64::new(0),
     }
 }; SHADOWED];
 
-/// A child process has been made, which may have any of our descriptors: what the log says of a pipe is no longer
-/// all there is.
-pub static HAS_CHILDREN: AtomicBool = AtomicBool::new(false);
+/// Children that have been made so far, or twice as many.
+static CHILDREN: AtomicU32 = AtomicU32::new(0);
+
+/// A child process is or has been made, which may have any descriptor that was open then: what the log says of a
+/// pipe is no longer all there is. To be called before and after, since a pipe made meanwhile is one of them.
+pub fn child_made() {
+    CHILDREN.fetch_add(1, Ordering::AcqRel);
+}
 
 /// The shadow of a descriptor, `None` for a number that is none or too large.
 #[inline(always)]
@@ -112,7 +129,9 @@ fn take_stream(near: usize) -> u32 {
         let at = (near + step) % SHADOWED;
         let stream = &STREAMS[at];
         if stream.users.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            stream.private.store(false, Ordering::Relaxed);
+            stream.private.store(0, Ordering::Relaxed);
+            stream.shut.store(false, Ordering::Relaxed);
+            stream.failed.store(false, Ordering::Relaxed);
             stream.read.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
             return at as u32 + 1;
@@ -147,6 +166,7 @@ impl Shadow {
     }
     fn begin(&self, kind: Kind, identity: u64) {
         self.identity.store(identity, Ordering::Relaxed);
+        self.write_end.store(false, Ordering::Relaxed);
         self.registration.store(0, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.kind.store(kind as u8, Ordering::Release);
@@ -160,6 +180,15 @@ impl Shadow {
         }
         self.stream.store(stream, Ordering::Relaxed);
         self.begin(other.kind(), other.identity.load(Ordering::Relaxed));
+        self.write_end.store(other.is_write_end(), Ordering::Relaxed);
+    }
+    /// Notes that this is the end of a pipe that is written to.
+    pub fn set_write_end(&self) {
+        self.write_end.store(true, Ordering::Relaxed);
+    }
+    /// Whether it is.
+    pub fn is_write_end(&self) -> bool {
+        self.write_end.load(Ordering::Relaxed)
     }
     /// Changes what it is.
     pub fn set_kind(&self, kind: Kind) {
@@ -175,16 +204,27 @@ impl Shadow {
         let stream = self.stream.load(Ordering::Relaxed);
         stream != 0 && stream == other.stream.load(Ordering::Relaxed)
     }
-    /// Notes that both ends of this pipe were made by the group.
-    pub fn set_private(&self) {
+    /// Notes that this pipe, both its ends, or eventfd was made by the group, or that others have it now.
+    pub fn set_private(&self, private: bool) {
         if let Some(stream) = self.stream() {
-            stream.private.store(true, Ordering::Relaxed);
+            let since = if private { CHILDREN.load(Ordering::Relaxed) + 1 } else { 0 };
+            stream.private.store(since, Ordering::Relaxed);
         }
     }
     /// Whether nobody outside this process can have moved bytes here.
     pub fn is_private(&self) -> bool {
-        !HAS_CHILDREN.load(Ordering::Relaxed)
-            && self.stream().is_some_and(|stream| stream.private.load(Ordering::Relaxed))
+        let now = CHILDREN.load(Ordering::Relaxed) + 1;
+        self.stream().is_some_and(|stream| stream.private.load(Ordering::Relaxed) == now)
+    }
+    /// Notes that the group has ended its half of the connection.
+    pub fn set_shut(&self) {
+        if let Some(stream) = self.stream() {
+            stream.shut.store(true, Ordering::Relaxed);
+        }
+    }
+    /// Whether it has.
+    pub fn is_shut(&self) -> bool {
+        self.stream().is_some_and(|stream| stream.shut.load(Ordering::Relaxed))
     }
     /// Bytes read so far, as logged.
     pub fn bytes_read(&self) -> u64 {
@@ -197,6 +237,24 @@ impl Shadow {
     /// The position of a file or folder, as logged.
     pub fn position(&self) -> Option<u64> {
         matches!(self.kind(), Kind::File | Kind::Append | Kind::Other).then(|| self.bytes_written())
+    }
+    /// Notes the error that a call was told: that of a connection which has failed is told once.
+    pub fn note_error(&self, result: i64) {
+        const CALLERS: [i64; 6] = [-4, -9, -11, -14, -22, -105]; // EINTR, EBADF, EAGAIN, EFAULT, EINVAL, ENOBUFS
+        if raw::failed(result)
+            && !CALLERS.contains(&result)
+            && let Some(stream) = self.stream()
+        {
+            stream.failed.store(true, Ordering::Relaxed);
+        }
+    }
+    /// Whether a call has been told.
+    pub fn has_failed(&self) -> bool {
+        self.stream().is_some_and(|stream| stream.failed.load(Ordering::Relaxed))
+    }
+    /// What counts of a transfer whose bytes begin with this word: of an eventfd it is the word.
+    pub fn amount(&self, bytes: u64, word: u64) -> u64 {
+        if self.kind() == Kind::Event && bytes == 8 { word } else { bytes }
     }
     /// Bytes have come in; by a standby, at the call's turn.
     pub fn count_read(&self, bytes: u64) {
@@ -213,6 +271,13 @@ impl Shadow {
             stream.written.store(position, Ordering::Relaxed);
         } else {
             stream.written.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+    /// A log begins: what it accounts for is counted from here.
+    pub fn count_from(&self, read: u64, written: u64) {
+        if let Some(stream) = self.stream() {
+            stream.read.store(read, Ordering::Relaxed);
+            stream.written.store(written, Ordering::Relaxed);
         }
     }
     /// The position has been set.
@@ -296,6 +361,45 @@ pub fn position(fd: i32) -> Option<u64> {
     u64::try_from(position).ok()
 }
 
+/// `/proc/self/FOLDER/NUMBER`, with its NUL.
+fn path_of(folder: &[u8], fd: i32) -> [u8; 40] {
+    let mut path = [0u8; 40];
+    let start = b"/proc/self/";
+    let digits = crate::state::Decimal::new(fd as u32 as u64);
+    let mut at = 0;
+    for part in [start.as_slice(), folder, b"/", digits.bytes()] {
+        path[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    path
+}
+
+/// What kind of thing the kernel says is behind a descriptor: `pipe:[7]`, `anon_inode:[eventpoll]`, a path.
+pub fn object_name(fd: i32, name: &mut [u8]) -> Option<&[u8]> {
+    const READLINK: u64 = 89;
+    let path = path_of(b"fd", fd);
+    // SAFETY: the kernel reads a path and writes at most the name's room.
+    let len =
+        unsafe { raw::call3(READLINK, path.as_ptr() as u64, name.as_mut_ptr() as u64, name.len() as u64) };
+    name.get(..usize::try_from(len).ok()?)
+}
+
+/// What the kernel tells about a descriptor in `/proc/self/fdinfo`.
+pub fn describe(fd: i32, text: &mut [u8]) -> Option<&[u8]> {
+    let path = path_of(b"fdinfo", fd);
+    // SAFETY: opens a file, reads it into the caller's room, closes it.
+    let len = unsafe {
+        let file = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
+        if raw::failed(file) {
+            return None;
+        }
+        let len = raw::call3(raw::nr::READ, file as u64, text.as_mut_ptr() as u64, text.len() as u64);
+        raw::call1(raw::nr::CLOSE, file as u64);
+        len
+    };
+    text.get(..usize::try_from(len).ok()?)
+}
+
 /// Calls `f` with every open descriptor, by `/proc/self/fd`.
 pub fn for_open(mut f: impl FnMut(i32)) {
     let path = c"/proc/self/fd";
@@ -347,7 +451,7 @@ pub fn take_stock() {
 }
 
 /// Whether two numbers stand for the same open file.
-fn is_same_file(a: i32, b: i32) -> bool {
+pub fn is_same_file(a: i32, b: i32) -> bool {
     const KCMP: u64 = 312;
     const KCMP_FILE: u64 = 0;
     // SAFETY: asks about two numbers of our own table.

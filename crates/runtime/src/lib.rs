@@ -14,6 +14,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref, clippy::new_without_default, clippy::should_implement_trait)]
 
 pub mod clock;
+pub mod clone;
 pub mod door;
 pub mod entry;
 pub mod fdtable;
@@ -92,11 +93,13 @@ pub fn drop_standby(cause: Cause, why: &[&[u8]]) {
     state::attention();
 }
 
-/// Puts every thread of this copy into solo mode.
+/// Puts every thread that records into solo mode. Others are left alone: one that was promoted and is not yet live
+/// has something to do first.
 pub fn stop_logging() {
+    let (from, to) = (Mode::Record as u8, Mode::Solo as u8);
     thread::for_each(|thread| {
-        thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
-        thread.call_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+        let _ = thread.lock_mode.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = thread.call_mode.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     });
 }
 

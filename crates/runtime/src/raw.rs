@@ -119,25 +119,44 @@ short_calls! { call1(a); call2(a, b); call3(a, b, c); call4(a, b, c, d); }
 ///
 /// # Safety
 /// As for [`call6`]; `pending` must be readable.
+#[inline(always)]
+pub unsafe fn blocking(nr: u64, args: *const [u64; 6], pending: *const AtomicU32) -> i64 {
+    let mut nobody_looks = [0u64; 2];
+    // SAFETY: the caller's promise is passed on; the mark lies in this frame.
+    unsafe { marked(nr, args, pending, nobody_looks.as_mut_ptr()) }
+}
+
+/// As [`blocking`], and copies the second word at `mark` to the first as the last thing before the system call: in
+/// shared memory it shows whoever comes later that the kernel was entered, or was one instruction away.
+///
+/// # Safety
+/// As for [`blocking`]; `mark` must point at two words and be writable.
 #[unsafe(naked)]
-pub unsafe extern "C" fn blocking(_nr: u64, _args: *const [u64; 6], _pending: *const AtomicU32) -> i64 {
+pub unsafe extern "C" fn marked(
+    _nr: u64,
+    _args: *const [u64; 6],
+    _pending: *const AtomicU32,
+    _mark: *mut u64,
+) -> i64 {
     naked_asm!(
         // A cancellation unwinds from inside the system call: without these the unwinder stops here.
         ".cfi_startproc",
         "mov rax, rdi",
-        "mov rcx, rsi",
+        "mov r10, rsi",
         "mov r11, rdx",
-        "mov rdi, [rcx]",
-        "mov rsi, [rcx + 8]",
-        "mov rdx, [rcx + 16]",
-        "mov r10, [rcx + 24]",
-        "mov r8, [rcx + 32]",
-        "mov r9, [rcx + 40]",
+        "mov rdi, [r10]",
+        "mov rsi, [r10 + 8]",
+        "mov rdx, [r10 + 16]",
+        "mov r8, [r10 + 32]",
+        "mov r9, [r10 + 40]",
+        "mov r10, [r10 + 24]",
         ".globl us_window_start",
         ".hidden us_window_start",
         "us_window_start:",
         "cmp dword ptr [r11], 0",
         "jne us_window_exit",
+        "mov r11, [rcx + 8]",
+        "mov [rcx], r11",
         "syscall",
         ".globl us_window_end",
         ".hidden us_window_end",

@@ -53,6 +53,13 @@ impl Real {
     }
 }
 
+/// Distance of glibc's area for restartable sequences from the thread pointer; `None` where libc registers none.
+pub fn rseq_offset() -> Option<i64> {
+    let (offset, size) = (RSEQ_OFFSET.get().cast::<i64>(), RSEQ_SIZE.get().cast::<u32>());
+    // SAFETY: constants of libc of these types, since 2.35.
+    unsafe { (!offset.is_null() && !size.is_null() && *size > 0).then(|| *offset) }
+}
+
 /// The `malloc` that the program uses: the first in the order in which the loader looks, whatever its version.
 /// An allocator that stands before libc's has unversioned symbols, and asked for by version it is passed over.
 pub fn malloc() -> *mut c_void {
@@ -74,6 +81,8 @@ macro_rules! real_functions {
 }
 
 real_functions! {
+    RSEQ_OFFSET = c"__rseq_offset" @ c"GLIBC_2.35";
+    RSEQ_SIZE = c"__rseq_size" @ c"GLIBC_2.35";
     PTHREAD_CREATE = c"pthread_create" @ c"GLIBC_2.34";
     PTHREAD_JOIN = c"pthread_join" @ c"GLIBC_2.34";
     PTHREAD_DETACH = c"pthread_detach" @ c"GLIBC_2.34";

@@ -62,6 +62,10 @@ pub struct Thread {
     pub borrowed: AtomicU8,
     /// Whether this thread is inside libc's `pthread_create`.
     pub making: bool,
+    /// Whether what it does now is part of a call that the log has begun.
+    pub in_call: bool,
+    /// How often it has been parked.
+    pub stops: u32,
     /// The call that made it.
     pub vfork_call: u16,
     /// Where the child's argument lies, and what was there before the child ran.
@@ -107,6 +111,8 @@ pub struct Thread {
     pub in_doubt: u64,
     /// The call of that `Enter`: a long read fills the ring several times over before it returns.
     pub doubted: (u16, us_abi::event::CallArgs),
+    /// Arguments of the call whose door this thread is in, as a standby: what settling asks the kernel about.
+    pub asked: [u64; 6],
     /// Bytes of a read in pieces that have been applied so far.
     pub pieces: u64,
     /// Whether this thread has taken its place among the living after a promotion.
@@ -153,6 +159,8 @@ impl Thread {
             call_mode: AtomicU8::new(0),
             borrowed: AtomicU8::new(0),
             making: false,
+            in_call: false,
+            stops: 0,
             vfork_call: 0,
             child_argument: 0,
             child_words: [0; 32],
@@ -175,6 +183,7 @@ impl Thread {
             open: 0,
             in_doubt: 0,
             doubted: (0, us_abi::event::CallArgs { fd: 0, digest: 0, len: 0 }),
+            asked: [0; 6],
             pieces: 0,
             live: false,
             generation: 0,

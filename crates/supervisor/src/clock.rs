@@ -2,12 +2,17 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// CLOCK_MONOTONIC, ns: the clock of every `*_ns` field of the segment.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A number of nanoseconds, or a moment of [`monotonic_ns`], as the kernel takes it.
+pub fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// The present, as RFC 3339 in UTC with milliseconds.

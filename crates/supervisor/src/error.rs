@@ -35,6 +35,8 @@ pub enum Error {
     NoSuchGroup(String),
     /// A process of the group would not end.
     StillAlive(String),
+    /// The supervisor cannot do what it was asked for, and why.
+    Refused(String),
     /// A step on a file failed.
     File {
         /// The step, as in "cannot {step} {path}".
@@ -70,7 +72,7 @@ impl Error {
             Error::Usage(_) => exit::USAGE,
             Error::NotFound(_) => exit::NOT_FOUND,
             Error::NotExecutable { .. } => exit::NOT_EXECUTABLE,
-            Error::NoSuchGroup(_) | Error::StillAlive(_) => exit::FAILED,
+            Error::NoSuchGroup(_) | Error::StillAlive(_) | Error::Refused(_) => exit::FAILED,
             _ => exit::CANNOT_PROTECT,
         }
     }
@@ -79,7 +81,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(text) | Error::Runtime(text) => f.write_str(text),
+            Error::Usage(text) | Error::Runtime(text) | Error::Refused(text) => f.write_str(text),
             Error::NotFound(program) => write!(f, "{program}: not found"),
             Error::NotExecutable { program, reason } => write!(f, "{program} cannot be executed: {reason}"),
             Error::CannotProtect { program, reason } => write!(f, "{program} cannot be protected: {reason}"),

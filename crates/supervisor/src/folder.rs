@@ -1,7 +1,7 @@
 //! The state folder: one folder per group, there while the group is.
 //!
-//! `<state>/<name>/` holds `segment`, `meta.json` (what was started, and the primary's identity) and
-//! `history.json` (what happened since). The supervisor holds a `flock` on the group's folder: whoever can
+//! `<state>/<name>/` holds `segment`, `meta.json` (what was started, and the primary's identity),
+//! `history.json` (what happened since) and the socket `control`. The supervisor holds a `flock` on the group's folder: whoever can
 //! take it knows that the supervisor is gone. Making and removing folders happens under a `flock` on the
 //! state folder, so that nobody sees a group half made.
 
@@ -67,6 +67,10 @@ pub struct Meta {
     pub primary: ProcessId,
     /// `--standbys`.
     pub standbys: u32,
+    /// A standby that is gone is replaced.
+    pub reprotect: bool,
+    /// `--probe`, if there is one.
+    pub probe: Option<String>,
 }
 
 /// The state folder of this user (or of `$UNDERSTUDY_DIR`).

@@ -1,13 +1,19 @@
 //! What happened to a group since its start: kept by the supervisor, read by `status`.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
+
+/// Entries kept of each kind: a group may live through any number of failovers, its supervisor must not grow
+/// with them.
+pub const KEPT: usize = 1000;
 
 /// A standby that took over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failover {
     /// When the death was noticed, RFC 3339.
     pub at: String,
-    /// How the primary ended.
+    /// How the primary ended, or on whose wish.
     pub reason: String,
     /// From the death noticed to the first guest thread live, us.
     pub blackout_us: u64,
@@ -15,6 +21,23 @@ pub struct Failover {
     pub in_doubt: u32,
     /// Calls in doubt of which nobody can say whether they were done.
     pub unsettled: u32,
+}
+
+/// A standby made of a running primary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclone {
+    /// When the group was protected again, RFC 3339.
+    pub at: String,
+    /// What had become of the standby before it, in a word or two.
+    pub reason: String,
+    /// The same as its finder wrote it down.
+    pub why: String,
+    /// How long the program's threads stood still, us.
+    pub pause_us: u64,
+    /// Bytes that the primary had resident.
+    pub bytes: u64,
+    /// How long there was no standby, us.
+    pub gap_us: u64,
 }
 
 /// A standby that did something else than the log says.
@@ -30,13 +53,47 @@ pub struct Divergence {
     pub position: u64,
 }
 
+/// The last [`KEPT`] entries of a kind, and how many there have been.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger<T> {
+    /// All that ever were.
+    pub total: u64,
+    /// The last of them, in order.
+    pub last: VecDeque<T>,
+}
+
+impl<T> Default for Ledger<T> {
+    fn default() -> Ledger<T> {
+        Ledger { total: 0, last: VecDeque::new() }
+    }
+}
+
+impl<T> Ledger<T> {
+    /// Writes one more down.
+    pub fn push(&mut self, entry: T) {
+        self.total += 1;
+        if self.last.len() == KEPT {
+            self.last.pop_front();
+        }
+        self.last.push_back(entry);
+    }
+}
+
 /// `history.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// In order.
-    pub failovers: Vec<Failover>,
-    /// In order.
-    pub divergences: Vec<Divergence>,
+    /// Promotions.
+    pub failovers: Ledger<Failover>,
+    /// Standbys made anew.
+    pub reclones: Ledger<Reclone>,
+    /// Divergences.
+    pub divergences: Ledger<Divergence>,
+    /// Calls of all failovers of which nobody can say whether they were done.
+    pub unsettled: u64,
+    /// Attempts to make a standby anew that did not succeed.
+    pub failed_reclones: u64,
+    /// Why the last attempt did not, until one does.
+    pub reclone_error: Option<String>,
     /// Time under protection, ns, without the present stretch.
     pub protected_ns: u64,
     /// CLOCK_MONOTONIC at which the present stretch began, ns; 0 while unprotected.
@@ -53,22 +110,23 @@ impl History {
         }
     }
 
-    /// It ends.
-    pub fn unprotected(&mut self, now_ns: u64) {
-        self.protected_ns = self.protected_until(now_ns);
+    /// It ends; how long it was, ns. `None` when there was none.
+    pub fn unprotected(&mut self, now_ns: u64) -> Option<u64> {
+        let stretch_ns = self.stretch_until(now_ns);
+        let ended = self.protected_since_ns != 0;
+        self.protected_ns += stretch_ns;
         self.protected_since_ns = 0;
+        ended.then_some(stretch_ns)
     }
 
     /// Share of the time since `since_ns` under protection, 0 to 1.
     pub fn protected_share(&self, since_ns: u64, now_ns: u64) -> f64 {
         let whole = now_ns.saturating_sub(since_ns).max(1);
-        (self.protected_until(now_ns) as f64 / whole as f64).min(1.0)
+        ((self.protected_ns + self.stretch_until(now_ns)) as f64 / whole as f64).min(1.0)
     }
 
-    fn protected_until(&self, now_ns: u64) -> u64 {
-        let stretch =
-            if self.protected_since_ns == 0 { 0 } else { now_ns.saturating_sub(self.protected_since_ns) };
-        self.protected_ns + stretch
+    fn stretch_until(&self, now_ns: u64) -> u64 {
+        if self.protected_since_ns == 0 { 0 } else { now_ns.saturating_sub(self.protected_since_ns) }
     }
 }
 
@@ -83,10 +141,18 @@ mod tests {
         history.protected(20);
         history.protected(30);
         assert_eq!(history.protected_share(0, 100), 0.8);
-        history.unprotected(60);
-        history.unprotected(80);
+        assert_eq!(history.unprotected(60), Some(40));
+        assert_eq!(history.unprotected(80), None);
         assert_eq!(history.protected_share(0, 100), 0.4);
         history.protected(90);
         assert_eq!(history.protected_share(0, 100), 0.5);
+    }
+
+    #[test]
+    fn a_ledger_forgets_the_oldest_and_counts_all() {
+        let mut ledger = Ledger::default();
+        (0..KEPT + 7).for_each(|entry| ledger.push(entry));
+        assert_eq!((ledger.total, ledger.last.len()), (KEPT as u64 + 7, KEPT));
+        assert_eq!((ledger.last.front(), ledger.last.back()), (Some(&7), Some(&(KEPT + 6))));
     }
 }

@@ -11,7 +11,6 @@
 pub mod child;
 pub mod clock;
 pub mod control;
-
 pub mod doctor;
 pub mod elf;
 pub mod error;
@@ -19,8 +18,11 @@ pub mod events;
 pub mod folder;
 pub mod history;
 pub mod options;
+pub mod probe;
 pub mod proc;
 pub mod program;
+pub mod reprotect;
+pub mod request;
 pub mod run;
 #[allow(unsafe_code)]
 pub mod segment;

@@ -40,6 +40,10 @@ pub struct Options {
     pub verify: u32,
     /// `--cpus`.
     pub cpus: Option<CpuPair>,
+    /// Make a new standby where one is gone; not so with `--no-reprotect`.
+    pub reprotect: bool,
+    /// `--probe`.
+    pub probe: Option<crate::probe::Order>,
     /// `--events`: a file, or `-` for stderr.
     pub events: Option<PathBuf>,
     /// `-q`, `-v`.

@@ -1,6 +1,7 @@
 //! `understudy run`: from the command line to the program's exit code.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use rustix::event::EventfdFlags;
@@ -45,8 +46,14 @@ pub fn run(options: &Options) -> Result<End, Error> {
 
     let primary = start(options, &path, &library, &folder, &segment, &signals)?;
     meta.primary = ProcessId::of(primary.pid);
-    let shared = Arc::new(Shared { segment, primary: Mutex::new(Some(primary.clone())), bell });
-    let mut watch = Watch::new(&folder, meta, Arc::clone(&shared), signals, voice, primary);
+    let shared = Arc::new(Shared {
+        segment,
+        primary: Mutex::new(Some(primary.clone())),
+        standby_pid: AtomicU32::new(0),
+        bell,
+    });
+    let mut watch =
+        Watch::new(&folder, meta, Arc::clone(&shared), signals, voice, primary, options.probe.clone());
     if let Err(cause) = sentry::start(shared) {
         watch.give_up(&format!("cannot start a thread: {cause}"));
     }
@@ -91,6 +98,8 @@ fn meta(options: &Options) -> Meta {
         supervisor: ProcessId::of(std::process::id()),
         primary: ProcessId::default(),
         standbys: options.standbys,
+        reprotect: options.reprotect && options.standbys > 0,
+        probe: options.probe.as_ref().map(|probe| probe.command.to_string_lossy().into_owned()),
     }
 }
 

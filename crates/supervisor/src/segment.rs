@@ -129,6 +129,12 @@ pub fn write_text(text: &Text, code: u32, words: &str) {
     text.len.store(length as u32, Ordering::Release);
 }
 
+/// Makes room for another text, while nobody writes: the next writer is the one that finds `code` zero.
+pub fn clear_text(text: &Text) {
+    text.len.store(0, Ordering::Release);
+    text.code.store(0, Ordering::Release);
+}
+
 /// A text and its code, or `None` while there is none.
 pub fn read_text(text: &Text) -> Option<(u32, String)> {
     let length = text.len.load(Ordering::Acquire) as usize;

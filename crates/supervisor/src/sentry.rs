@@ -7,6 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -27,6 +28,14 @@ const WATCHED: usize = 8;
 /// Pause between two looks where the kernel cannot wait for several futexes (before 5.16).
 const LOOK_NS: i64 = 2_000_000;
 
+/// First pause between two looks at threads that have not given notice yet: each doubles, up to the last.
+const UNREADY_NS: i64 = 1_000_000;
+const UNREADY_NS_MAX: i64 = 64_000_000;
+
+/// How often, and how long apart, the sentry looks whether the main thread knows the standby.
+const ATTACH_LOOKS: u32 = 2000;
+const ATTACH_PAUSE: Duration = Duration::from_micros(50);
+
 /// Pause between two looks at threads that are being killed.
 const FENCE_PAUSE_NS: i64 = 50_000;
 
@@ -36,6 +45,8 @@ pub struct Shared {
     pub segment: Segment,
     /// The process that is primary now.
     pub primary: Mutex<Option<Child>>,
+    /// Pid of the standby that the main thread has taken up.
+    pub standby_pid: AtomicU32,
     /// An eventfd: readable when the main thread should look at the segment.
     pub bell: OwnedFd,
 }
@@ -45,6 +56,19 @@ impl Shared {
     pub fn ring_bell(&self) {
         // Full only after 2^64 rings.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until the main thread knows the standby: it would not know its new primary otherwise. A group may be
+    /// killed the moment that its standby is there.
+    fn await_standby(&self) {
+        let named = || self.segment.header().standby_pid.load(Ordering::Acquire);
+        for _ in 0..ATTACH_LOOKS {
+            if self.standby_pid.load(Ordering::Acquire) == named() {
+                return;
+            }
+            self.ring_bell();
+            std::thread::sleep(ATTACH_PAUSE);
+        }
     }
 
     fn primary(&self) -> Option<Child> {
@@ -62,16 +86,23 @@ fn keep_watch(shared: &Shared) {
     // The value from before the start: the runtime may have answered while this thread was being made, and
     // nobody would look at that answer until the next one.
     let mut seen = 0;
+    let mut unready_ns = UNREADY_NS;
     loop {
         let protected = state(&shared.segment) == GroupState::Protected;
-        let notices = if protected { notices(&shared.segment) } else { Notices::Watch(Vec::new()) };
+        let notices = if protected { notices(&shared.segment) } else { Notices::NOTHING };
         match notices {
             Notices::Died => {
+                let noticed_ns = clock::monotonic_ns();
+                shared.await_standby();
                 if let Some(primary) = shared.primary() {
-                    fail_over(shared, &primary);
+                    fail_over(shared, &primary, noticed_ns);
                 }
             }
-            Notices::Watch(words) => wait_for(&header.attention.0, seen, &words, protected),
+            Notices::Watch { words, all_ready } => {
+                let look_again = (!all_ready).then_some(unready_ns);
+                unready_ns = if all_ready { UNREADY_NS } else { (unready_ns * 2).min(UNREADY_NS_MAX) };
+                wait_for(&header.attention.0, seen, &words, protected, look_again);
+            }
         }
         let now = header.attention.0.load(Ordering::Acquire);
         if now != seen {
@@ -89,16 +120,26 @@ pub fn state(segment: &Segment) -> GroupState {
 enum Notices<'a> {
     /// The kernel says that the primary dies.
     Died,
-    /// Nothing yet: words to wait for, and their present values.
-    Watch(Vec<(&'a AtomicU32, u32)>),
+    /// Nothing yet.
+    Watch {
+        /// Words to wait for, and their present values.
+        words: Vec<(&'a AtomicU32, u32)>,
+        /// No thread had still to give notice, as each does when it resumes after a clone.
+        all_ready: bool,
+    },
+}
+
+impl Notices<'_> {
+    const NOTHING: Notices<'static> = Notices::Watch { words: Vec::new(), all_ready: true };
 }
 
 /// Looks at every thread's notice, and prepares the first few of them for waiting.
 fn notices(segment: &Segment) -> Notices<'_> {
     let would_promote = || verdict(segment, Cause::OwnersDied) == Decision::Promote;
     if !would_promote() {
-        return Notices::Watch(Vec::new());
+        return Notices::NOTHING;
     }
+    let mut all_ready = true;
     let mut words = Vec::with_capacity(WATCHED);
     for entry in (0..segment.slots()).map(|at| segment.thread(at)) {
         if entry.state.load(Ordering::Acquire) != slot::RUNNING {
@@ -111,13 +152,15 @@ fn notices(segment: &Segment) -> Notices<'_> {
             }
             continue;
         }
-        if words.len() < WATCHED
-            && let Some(value) = ask_for_wake(entry)
-        {
-            words.push((&entry.notice.word, value));
+        if words.len() == WATCHED {
+            continue;
+        }
+        match ask_for_wake(entry) {
+            Some(value) => words.push((&entry.notice.word, value)),
+            None => all_ready = false,
         }
     }
-    Notices::Watch(words)
+    Notices::Watch { words, all_ready }
 }
 
 /// What is to be done about a primary that ends, or has ended, by `cause`.
@@ -148,8 +191,14 @@ fn ask_for_wake(entry: &ThreadEntry) -> Option<u32> {
     word.compare_exchange(value, asked, Ordering::AcqRel, Ordering::Acquire).is_ok().then_some(asked)
 }
 
-/// Sleeps until `attention` differs from `seen` or one of `words` changes.
-fn wait_for(attention: &AtomicU32, seen: u32, words: &[(&AtomicU32, u32)], protected: bool) {
+/// Sleeps until `attention` differs from `seen`, one of `words` changes, or `look_again` ns have passed.
+fn wait_for(
+    attention: &AtomicU32,
+    seen: u32,
+    words: &[(&AtomicU32, u32)],
+    protected: bool,
+    look_again: Option<i64>,
+) {
     let waiter = |word: &AtomicU32, value: u32| {
         let mut wait = futex::Wait::new();
         wait.val = u64::from(value);
@@ -159,7 +208,8 @@ fn wait_for(attention: &AtomicU32, seen: u32, words: &[(&AtomicU32, u32)], prote
     };
     let mut waits = vec![waiter(attention, seen)];
     waits.extend(words.iter().map(|(word, value)| waiter(word, *value)));
-    let result = futex::waitv(&waits, futex::WaitvFlags::empty(), None, ClockId::Monotonic);
+    let until = look_again.map(|ns| clock::timespec(clock::monotonic_ns() + ns as u64));
+    let result = futex::waitv(&waits, futex::WaitvFlags::empty(), until.as_ref(), ClockId::Monotonic);
     if matches!(result, Err(Errno::NOSYS | Errno::PERM)) {
         let pause = Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
         // Every outcome means the same: look again.
@@ -170,13 +220,13 @@ fn wait_for(attention: &AtomicU32, seen: u32, words: &[(&AtomicU32, u32)], prote
 /// The primary dies or is dead: makes sure of it, then tells the standby to take over.
 ///
 /// Whoever moves the state from `Protected` does it, and does it once: the notices and the main thread (by
-/// the primary's end) may both come here, and the standby may be lost at the same moment.
-pub fn fail_over(shared: &Shared, primary: &Child) {
+/// the primary's end) may both come here, and the standby may be lost at the same moment. `noticed_ns` is when
+/// the blackout began. `false` when somebody was first, or there is no standby any more.
+pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
     let header = shared.segment.header();
-    let noticed_ns = clock::monotonic_ns();
     let (from, to) = (GroupState::Protected as u32, GroupState::Promoting as u32);
     if header.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return;
+        return false;
     }
     fence(&shared.segment, primary);
     // A standby that diverged up to now is never promoted; after this line it may still refuse by itself.
@@ -187,6 +237,7 @@ pub fn fail_over(shared: &Shared, primary: &Child) {
         wake(&header.state.0);
     }
     shared.ring_bell();
+    true
 }
 
 /// Kills the primary and returns when none of its threads can be in a system call any more.

@@ -87,6 +87,16 @@ impl Snapshot {
         self.word(offset_of!(SegmentHeader, epoch))
     }
 
+    /// Whether the runtime has said who is primary.
+    pub fn has_runtime(&self) -> bool {
+        self.word(offset_of!(SegmentHeader, primary_pid)) != 0
+    }
+
+    /// A value of [`us_abi::leaving`].
+    pub fn leaving(&self) -> u32 {
+        self.word(offset_of!(SegmentHeader, leaving))
+    }
+
     /// Whether the standby has been dropped.
     pub fn dropped(&self) -> bool {
         self.word(offset_of!(SegmentHeader, dropped)) != 0

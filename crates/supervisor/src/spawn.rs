@@ -290,13 +290,19 @@ pub fn reap(pid: u32) -> Option<End> {
     wait(libc::P_PID, pid, 0).map(|(_, end)| end)
 }
 
-/// Asks a thread of the primary to deliver a signal that has waited too long. The runtime keeps SIGSYS open in
-/// every mask, and knows by its code that it is no system call of the guest's.
+/// Asks a thread of the primary to look: at a signal that has waited too long, or at the header's command. The
+/// runtime keeps SIGSYS open in every mask, and knows by its code that it is no system call of the guest's.
 pub fn nudge(primary: u32, tid: u32) {
     if primary != 0 && tid != 0 {
         // SAFETY: sends a signal, by numbers; a thread that is gone answers ESRCH.
         unsafe { libc::syscall(libc::SYS_tgkill, primary, tid, libc::SIGSYS) };
     }
+}
+
+/// Ends every process of the group that the child `leader` leads and that has not been reaped.
+pub fn kill_group(leader: u32) {
+    // SAFETY: a signal to the group of an unreaped child reaches nobody else.
+    unsafe { libc::kill(-(leader as libc::pid_t), libc::SIGKILL) };
 }
 
 /// Ends and reaps the child `pid`, which must not have been reaped.

@@ -1,6 +1,6 @@
 //! `status`: every group as CLI.md describes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use us_abi::{CLASS_NAMES, Cause, GroupState, RING_BYTES};
@@ -8,8 +8,9 @@ use us_abi::{CLASS_NAMES, Cause, GroupState, RING_BYTES};
 use crate::clock;
 use crate::error::Error;
 use crate::folder::{self, Found, Meta};
-use crate::history::{Divergence, Failover, History};
+use crate::history::{Divergence, Failover, History, Reclone};
 use crate::proc;
+use crate::reprotect::{self, Situation};
 use crate::snapshot::{Progress, Snapshot};
 
 /// What `status --json` prints.
@@ -51,18 +52,36 @@ pub struct Group {
     pub bytes_total: u64,
     /// Events applied, by class.
     pub events_by_class: BTreeMap<&'static str, u64>,
-    /// In order.
-    pub failovers: Vec<Failover>,
-    /// In order. This version makes no second standby.
-    pub reclones: Vec<()>,
-    /// In order.
-    pub divergences: Vec<Divergence>,
+    /// The last thousand, in order; `epoch` is how many there have been.
+    pub failovers: VecDeque<Failover>,
+    /// The last thousand, in order.
+    pub reclones: VecDeque<Reclone>,
+    /// How many there have been.
+    pub reclones_total: u64,
+    /// Attempts that did not succeed.
+    pub reclones_failed: u64,
+    /// The last thousand, in order.
+    pub divergences: VecDeque<Divergence>,
+    /// How many there have been.
+    pub divergences_total: u64,
     /// Calls that cannot be replayed, by name.
     pub refused_calls: BTreeMap<String, u32>,
     /// Signals that waited too long for a thread's next door.
     pub signals_late: u64,
+    /// The probe, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// What a client can rely on.
     pub guarantee: String,
+}
+
+/// `--probe`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Probe {
+    /// The command.
+    pub command: String,
+    /// It is not asked while there is no standby that could take over.
+    pub waits: bool,
 }
 
 /// One process of the guest.
@@ -129,7 +148,7 @@ fn group(found: &Found) -> Option<Group> {
     let snapshot = found.snapshot()?;
     let history: History = found.read_json("history.json").unwrap_or_default();
     let supervised = found.has_supervisor();
-    let (state, why) = state_and_why(&snapshot, supervised);
+    let (state, why) = state_and_why(&meta, &snapshot, &history, supervised);
     let progress = snapshot.progress();
     Some(Group {
         name: found.name.clone(),
@@ -145,16 +164,25 @@ fn group(found: &Found) -> Option<Group> {
         bytes_total: progress.bytes,
         events_by_class: CLASS_NAMES.into_iter().zip(progress.by_class).collect(),
         guarantee: guarantee(state, why.as_deref(), &history),
-        failovers: history.failovers,
-        reclones: Vec::new(),
-        divergences: history.divergences,
+        failovers: history.failovers.last,
+        reclones: history.reclones.last,
+        reclones_total: history.reclones.total,
+        reclones_failed: history.failed_reclones,
+        divergences: history.divergences.last,
+        divergences_total: history.divergences.total,
+        probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
         refused_calls: snapshot.refused().into_iter().collect(),
         signals_late: history.signals_late,
         why,
     })
 }
 
-fn state_and_why(snapshot: &Snapshot, supervised: bool) -> (&'static str, Option<String>) {
+fn state_and_why(
+    meta: &Meta,
+    snapshot: &Snapshot,
+    history: &History,
+    supervised: bool,
+) -> (&'static str, Option<String>) {
     if !supervised {
         // Whatever the segment says: nobody would notice the primary's death.
         return ("unprotected", Some("the supervisor is gone".into()));
@@ -165,8 +193,19 @@ fn state_and_why(snapshot: &Snapshot, supervised: bool) -> (&'static str, Option
         GroupState::Ended => ("ended", None),
         GroupState::Promoting => ("unprotected", Some("the standby takes over at this moment".into())),
         GroupState::Unprotected => {
-            let why = snapshot.why().map_or("no reason was given".into(), |(_, why)| why);
-            ("unprotected", Some(why))
+            let (cause, why) = snapshot.why().unwrap_or_else(|| (0, "no reason was given".into()));
+            let situation = Situation {
+                state: GroupState::Unprotected,
+                cause,
+                leaving: snapshot.leaving(),
+                has_runtime: snapshot.has_runtime(),
+            };
+            if !meta.reprotect || !reprotect::is_due(situation) {
+                return ("unprotected", Some(why));
+            }
+            let failed = history.reclone_error.as_ref();
+            let failed = failed.map_or(String::new(), |error| format!("; no new one could be made: {error}"));
+            ("reprotecting", Some(why + &failed))
         }
     }
 }
@@ -218,8 +257,7 @@ fn standby_state(snapshot: &Snapshot, progress: &Progress) -> &'static str {
 }
 
 fn guarantee(state: &str, why: Option<&str>, history: &History) -> String {
-    let unsettled: u32 = history.failovers.iter().map(|failover| failover.unsettled).sum();
-    let so_far = match unsettled {
+    let so_far = match history.unsettled {
         0 => String::new(),
         count => format!("; {count} calls of earlier failovers may have been done twice or not at all"),
     };

@@ -4,24 +4,32 @@
 //! Ends of processes are learnt from SIGCHLD alone, not by polling their descriptors: the descriptor of a
 //! process that a debugger holds is readable long before the process can be reaped, and would spin.
 
-use std::collections::HashMap;
+mod back;
+mod ends;
+mod switch;
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
-use us_abi::{Cause, GroupState, command, leaving, slot};
-use us_order::detect::{self, Decision};
+use us_abi::{Cause, GroupState, leaving, slot};
 
+use self::back::Back;
+use self::switch::{Fenced, Switch};
 use crate::child::Child;
 use crate::clock;
 use crate::events::Voice;
 use crate::folder::{GroupFolder, Meta, ProcessId};
 use crate::history::{Divergence, Failover, History};
 use crate::options::Verbosity;
+use crate::probe::{self, Probe};
+use crate::request::Desk;
 use crate::run::{say_started, started};
 use crate::segment::{read_text, wake, write_text};
-use crate::sentry::{Shared, fail_over, state, verdict};
+use crate::sentry::{Shared, state};
 use crate::spawn::{self, End, Signals};
 
 /// How long the runtime may take to answer before the program counts as unprotected, ms.
@@ -39,8 +47,23 @@ struct Fallen {
     pid: u32,
     /// How it ended; known once its address space is gone, which may be after the standby is live.
     end: Option<End>,
-    /// The failover that is told once `end` is known.
+    /// The failover that is told once `end` is known, or at once where we ended the primary ourselves.
     failover: Option<Failover>,
+    /// It has been told.
+    told: bool,
+}
+
+/// What is to be said once a failover before it has been told.
+#[derive(Debug)]
+enum Word {
+    Event(&'static str, Value),
+    Line(Verbosity, String),
+}
+
+impl Fallen {
+    fn new(pid: u32, end: Option<End>, failover: Option<Failover>) -> Fallen {
+        Fallen { pid, end, failover, told: false }
+    }
 }
 
 /// One group being watched.
@@ -53,7 +76,18 @@ pub struct Watch<'a> {
     history: History,
     primary: Child,
     standby: Option<Child>,
-    fallen: Option<Fallen>,
+    /// A standby that is no longer wanted and has not been reaped yet.
+    ending: Option<Child>,
+    /// In the order of their falls: a large one may take longer to be gone than its successor lives.
+    fallen: VecDeque<Fallen>,
+    words: Vec<Word>,
+    back: Back,
+    desk: Option<Desk>,
+    /// Requests that wait until it is known whether they can be met.
+    requests: Vec<(String, UnixStream)>,
+    switch: Option<Switch>,
+    fenced: Option<Fenced>,
+    probe: Option<Probe>,
     epoch: u32,
     /// The last state of which an event was written.
     said: GroupState,
@@ -74,6 +108,7 @@ impl<'a> Watch<'a> {
         signals: Signals,
         voice: Voice,
         primary: Child,
+        probe: Option<probe::Order>,
     ) -> Watch<'a> {
         let asked = std::env::var(ENV_START_TIMEOUT).ok().and_then(|text| text.parse().ok());
         let answer_by_ns = clock::monotonic_ns() + asked.unwrap_or(START_TIMEOUT_MS) * 1_000_000;
@@ -86,7 +121,15 @@ impl<'a> Watch<'a> {
             history: History::default(),
             primary,
             standby: None,
-            fallen: None,
+            ending: None,
+            fallen: VecDeque::new(),
+            words: Vec::new(),
+            back: Back::new(),
+            desk: None,
+            requests: Vec::new(),
+            switch: None,
+            fenced: None,
+            probe: probe.map(Probe::new),
             epoch: 0,
             said: GroupState::Starting,
             held: Vec::new(),
@@ -95,6 +138,7 @@ impl<'a> Watch<'a> {
             answer_by_ns,
         };
         watch.save();
+        watch.open_desk();
         watch.voice.event("started", started(&watch.meta));
         say_started(&watch.voice, &watch.folder.name, &watch.meta);
         if watch.meta.standbys == 0 {
@@ -106,10 +150,10 @@ impl<'a> Watch<'a> {
     /// Watches until the last copy has ended; how it ended.
     pub fn until_the_end(mut self) -> End {
         loop {
-            self.look();
             if let Some(end) = self.reap() {
                 return self.finish(end);
             }
+            self.look();
             self.pass_signals_on();
             self.sleep();
         }
@@ -117,7 +161,15 @@ impl<'a> Watch<'a> {
 
     /// The supervisor itself cannot do its work: the program goes on without it.
     pub fn give_up(&mut self, why: &str) {
+        self.meta.reprotect = false;
         self.drop_protection(Cause::CannotReplay, why);
+    }
+
+    fn open_desk(&mut self) {
+        match Desk::open(&self.folder.path) {
+            Ok(desk) => self.desk = Some(desk),
+            Err(cause) => self.say(Verbosity::Verbose, format!("no requests can be taken: {cause}")),
+        }
     }
 
     fn state(&self) -> GroupState {
@@ -125,11 +177,17 @@ impl<'a> Watch<'a> {
     }
 
     fn leaving(&self) -> u32 {
-        self.shared.segment.header().leaving.0.load(Ordering::Acquire)
+        // After a command has been stored: either we see that the program leaves, or it sees the command.
+        self.shared.segment.header().leaving.0.load(Ordering::SeqCst)
     }
 
     fn dropped(&self) -> bool {
         self.shared.segment.header().dropped.0.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether a standby has become primary of which we have not heard yet.
+    fn is_promoted(&self) -> bool {
+        self.shared.segment.header().epoch.load(Ordering::Acquire) != self.epoch
     }
 
     /// Whether the program ends by its own will, its standby with it.
@@ -140,13 +198,19 @@ impl<'a> Watch<'a> {
     // ---- Sleeping and signals ----
 
     fn sleep(&mut self) {
-        let timeout_ns = [self.until_answer_ns(), self.until_late_ns()].into_iter().flatten().min();
-        let timeout = timeout_ns
-            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
+        let now = clock::monotonic_ns();
+        let moments = [self.back_at_ns(), self.switch_at_ns(), self.probe_at_ns()];
+        let waits = moments.map(|moment| moment.map(|at_ns| at_ns.saturating_sub(now)));
+        let timeout_ns =
+            [self.until_answer_ns(), self.until_late_ns()].into_iter().chain(waits).flatten().min();
+        let timeout = timeout_ns.map(clock::timespec);
         let mut fds =
-            [PollFd::new(&self.signals.fd, PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
+            vec![PollFd::new(&self.signals.fd, PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
+        let callers = self.desk.iter().flat_map(|desk| desk.fds());
+        fds.extend(callers.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Interrupted or timed out: the loop looks at everything anyway.
         let _ = poll(&mut fds, timeout.as_ref());
+        drop(fds);
         let _ = rustix::io::read(&self.shared.bell, &mut [0u8; 8]);
         while let Some(arrived) = self.signals.next() {
             // A key of the terminal reaches the whole foreground group: the primary has its own copy.
@@ -157,9 +221,9 @@ impl<'a> Watch<'a> {
     }
 
     fn pass_signals_on(&mut self) {
-        // Between two primaries a signal waits for the one that can act on it, and that we have heard of.
-        let settled = self.state() != GroupState::Promoting
-            && self.shared.segment.header().epoch.load(Ordering::Acquire) == self.epoch;
+        // Between two primaries a signal waits for the one that can act on it, and that we have heard of. One
+        // that is parked for its standby's sake is a primary no more.
+        let settled = self.switch.is_none() && self.state() != GroupState::Promoting && !self.is_promoted();
         if settled {
             self.held.drain(..).for_each(|signal| self.primary.signal(signal));
         }
@@ -202,36 +266,67 @@ impl<'a> Watch<'a> {
     // ---- What the segment says ----
 
     fn look(&mut self) {
-        self.attach_standby();
+        self.attach_standby(self.has_new_standby());
         self.notice_promotion();
         self.notice_drop();
+        if self.state() == GroupState::Starting && self.said != GroupState::Starting {
+            self.start_anew();
+        }
         if self.until_answer_ns() == Some(0) {
             self.drop_protection(Cause::CannotClone, "the runtime was not loaded");
         }
+        self.come_back();
         if self.state() == GroupState::Unprotected && self.standby.is_none() {
             self.announce_unprotected();
         }
-        self.tell_failover();
+        self.tell_failovers();
+        self.hear_requests();
+        self.drive_switch();
+        self.drive_probe();
     }
 
-    fn attach_standby(&mut self) {
+    /// The program replaces itself: the new image answers, or is found not to.
+    fn start_anew(&mut self) {
+        self.said = GroupState::Starting;
+        let now = clock::monotonic_ns();
+        self.protection_ends(now);
+        self.answer_by_ns = now + START_TIMEOUT_MS * 1_000_000;
+    }
+
+    /// Takes up the standby that the header names, if `is_new`.
+    fn attach_standby(&mut self, is_new: bool) {
         let pid = self.shared.segment.header().standby_pid.load(Ordering::Acquire);
         // A standby that was given up before we looked has been one all the same: it is told of, and then ended.
-        let given_up = self.state() == GroupState::Unprotected && self.said == GroupState::Starting;
-        if self.standby.is_some() || pid == 0 || !(self.state() == GroupState::Protected || given_up) {
+        if self.standby.is_some() || pid == 0 || !is_new {
             return;
         }
-        match Child::of_child(pid) {
+        // A promotion of which we have not heard yet comes first: its standby is the primary of this one.
+        if self.is_promoted() {
+            return;
+        }
+        let cloned = self.is_cloned();
+        let child = Child::of_child(pid);
+        if cloned && let Some(child) = &child {
+            self.taken_up(child);
+        }
+        match child {
             Some(child) => {
+                self.shared.standby_pid.store(pid, Ordering::Release);
                 self.standby = Some(child);
                 self.said = GroupState::Protected;
                 self.history.protected(clock::monotonic_ns());
+                self.forget_loss();
                 self.save();
-                self.voice.event("protected", json!({ "primary": self.primary.pid, "standby": pid }));
-                let line = format!("{} is protected, standby pid {pid}", self.folder.name);
-                self.voice.say(Verbosity::Verbose, &line);
+                if !cloned {
+                    self.event("protected", json!({ "primary": self.primary.pid, "standby": pid }));
+                    let line = format!("{} is protected, standby pid {pid}", self.folder.name);
+                    self.say(Verbosity::Verbose, line);
+                }
             }
-            None => self.lose_standby("the standby's process is gone"),
+            None => {
+                self.forget_clone();
+                self.lose_standby(pid, "the standby's process is gone");
+            }
         }
     }
 
@@ -247,7 +342,7 @@ impl<'a> Watch<'a> {
         let Some(standby) = self.standby.take() else { return };
         let live_ns = header.live_ns.load(Ordering::Acquire);
         let death_ns = header.death_ns.0.load(Ordering::Acquire);
-        let failover = Failover {
+        let mut failover = Failover {
             at: clock::now_text(),
             reason: String::new(),
             blackout_us: live_ns.saturating_sub(death_ns) / 1000,
@@ -259,26 +354,47 @@ impl<'a> Watch<'a> {
         if let Ok(mut primary) = self.shared.primary.lock() {
             *primary = Some(self.primary.clone());
         }
-        let fallen = self.fallen.get_or_insert(Fallen { pid: old.pid, end: None, failover: None });
-        fallen.failover = Some(failover);
-        self.history.unprotected(death_ns);
+        if let Some(fenced) = self.fenced.take_if(|fenced| fenced.pid == old.pid) {
+            failover.reason = fenced.reason.into();
+        }
+        match self.fallen.iter_mut().find(|fallen| fallen.pid == old.pid) {
+            Some(fallen) => fallen.failover = Some(failover),
+            None => self.fallen.push_back(Fallen::new(old.pid, None, Some(failover))),
+        }
+        self.protection_ends(death_ns);
         self.meta.primary = ProcessId::of(self.primary.pid);
         self.save();
     }
 
-    /// Writes the failover down once it is known how the old primary ended.
-    fn tell_failover(&mut self) {
-        let Some(fallen) = &mut self.fallen else { return };
-        let Some(end) = fallen.end else { return };
-        let Some(mut failover) = fallen.failover.take() else { return };
-        failover.reason = end.words();
-        let mut fields = serde_json::to_value(&failover).unwrap_or_default();
-        if let Value::Object(fields) = &mut fields {
-            fields.insert("primary".into(), self.primary.pid.into());
+    /// Writes each failover down once it is known how the old primary ended, and what had to wait for that.
+    fn tell_failovers(&mut self) {
+        for at in 0..self.fallen.len() {
+            let fallen = &mut self.fallen[at];
+            if fallen.told {
+                continue;
+            }
+            let Some(mut failover) = fallen.failover.take() else { break };
+            if failover.reason.is_empty() {
+                let Some(end) = fallen.end else {
+                    fallen.failover = Some(failover);
+                    break;
+                };
+                failover.reason = end.words();
+            }
+            fallen.told = true;
+            self.tell_failover(failover);
         }
+        // One that is not reaped yet is reaped at the group's end at the latest.
+        self.fallen.retain(|fallen| !fallen.told || fallen.end.is_none());
+        self.tell_rest();
+    }
+
+    fn tell_failover(&mut self, failover: Failover) {
+        let mut fields = serde_json::to_value(&failover).unwrap_or_default();
+        fields["primary"] = self.primary.pid.into();
         self.voice.event("promoted", fields);
         let line = format!(
-            "{}: the primary was {}; the standby, pid {}, took over in {:.1} ms; calls in doubt: {}, unsettled: {}",
+            "{}: the primary is gone ({}); the standby, pid {}, took over in {:.1} ms; calls in doubt: {}, unsettled: {}",
             self.folder.name,
             failover.reason,
             self.primary.pid,
@@ -287,17 +403,42 @@ impl<'a> Watch<'a> {
             failover.unsettled,
         );
         self.voice.say(Verbosity::Normal, &line);
-        self.history.failovers.push(failover);
-        self.fallen = None;
+        self.history.unsettled += u64::from(failover.unsettled);
+        self.history.failovers.push(failover.clone());
         self.save();
+        self.switched(&failover);
         self.announce_unprotected();
+    }
+
+    /// Says what had to wait for a failover to be told.
+    fn tell_rest(&mut self) {
+        if self.fallen.iter().all(|fallen| fallen.told) {
+            for word in std::mem::take(&mut self.words) {
+                match word {
+                    Word::Event(event, fields) => self.voice.event(event, fields),
+                    Word::Line(level, line) => self.voice.say(level, &line),
+                }
+            }
+        }
+    }
+
+    /// Writes an event, behind the failover that came before it.
+    fn event(&mut self, event: &'static str, fields: Value) {
+        self.words.push(Word::Event(event, fields));
+        self.tell_rest();
+    }
+
+    /// Says a line, behind the failover that came before it.
+    fn say(&mut self, level: Verbosity, line: String) {
+        self.words.push(Word::Line(level, line));
+        self.tell_rest();
     }
 
     /// The runtime, or we, no longer want the standby.
     fn notice_drop(&mut self) {
         // Read in this order: a standby counts itself as promoted before it drops its own role, and one that
         // does both while we look must not be taken for a diverged one and killed.
-        if !self.dropped() || self.shared.segment.header().epoch.load(Ordering::Acquire) != self.epoch {
+        if !self.dropped() || self.is_promoted() {
             return;
         }
         if self.state() == GroupState::Promoting {
@@ -307,6 +448,7 @@ impl<'a> Watch<'a> {
         let Some(standby) = self.standby.take() else { return };
         // Reaped with the orphans: its end says nothing any more.
         standby.kill();
+        self.ending = Some(standby);
         let header = self.shared.segment.header();
         header.standby_pid.store(0, Ordering::Release);
         if self.ends_by_itself() {
@@ -329,27 +471,24 @@ impl<'a> Watch<'a> {
             thread: header.diverged_slot.load(Ordering::Acquire),
             position: header.diverged_at.load(Ordering::Acquire),
         };
-        self.voice.event("diverged", serde_json::to_value(&divergence).unwrap_or_default());
+        self.event("diverged", serde_json::to_value(&divergence).unwrap_or_default());
         self.history.divergences.push(divergence);
         self.save();
     }
 
     // ---- Losing protection ----
 
-    fn lose_standby(&mut self, why: &str) {
-        let lost = self.standby.take().map_or(0, |standby| standby.pid);
+    /// The standby, which had the pid `lost`, has ended by itself.
+    fn lose_standby(&mut self, lost: u32, why: &str) {
         let now = self.shared.segment.header().standby_pid.load(Ordering::Acquire);
         if self.leaving() == leaving::EXEC || (now != 0 && now != lost) {
-            // The program replaces itself: the new image answers, or is found not to.
-            self.said = GroupState::Starting;
-            self.answer_by_ns = clock::monotonic_ns() + START_TIMEOUT_MS * 1_000_000;
-            return;
+            return self.start_anew();
         }
         self.shared.segment.header().standby_pid.store(0, Ordering::Release);
         if self.ends_by_itself() {
             return;
         }
-        self.voice.event("standby_lost", json!({ "why": why }));
+        self.event("standby_lost", json!({ "why": why }));
         self.say_last_words();
         self.drop_protection(Cause::StandbyLost, why);
     }
@@ -374,22 +513,24 @@ impl<'a> Watch<'a> {
             let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
         }
         wake(word);
+        self.protection_ends(clock::monotonic_ns());
     }
 
     fn announce_unprotected(&mut self) {
-        let in_failover = self.fallen.as_ref().is_some_and(|fallen| fallen.failover.is_some());
-        if self.said == GroupState::Unprotected || self.state() != GroupState::Unprotected || in_failover {
+        let in_failover = self.fallen.iter().any(|fallen| fallen.failover.is_some());
+        let said_or_untrue = self.said == GroupState::Unprotected || self.state() != GroupState::Unprotected;
+        if said_or_untrue || in_failover || self.comes_back_at_once() {
             return;
         }
         self.said = GroupState::Unprotected;
-        self.history.unprotected(clock::monotonic_ns());
+        self.protection_ends(clock::monotonic_ns());
         self.save();
         let why = read_text(&self.shared.segment.header().why.0);
         let (code, why) = why.unwrap_or((0, "no reason was given".into()));
-        self.voice.event("unprotected", json!({ "why": why }));
+        self.event("unprotected", json!({ "why": why }));
         let asked_for = code == Cause::NotAsked as u32;
         let level = if asked_for { Verbosity::Verbose } else { Verbosity::Normal };
-        self.voice.say(level, &format!("{} runs unprotected: {why}", self.folder.name));
+        self.say(level, format!("{} runs unprotected: {why}", self.folder.name));
     }
 
     fn say_last_words(&mut self) {
@@ -398,111 +539,13 @@ impl<'a> Watch<'a> {
         }
         if let Some((line, words)) = read_text(&self.shared.segment.header().last_words.0) {
             self.last_words_said = true;
-            self.voice.say(Verbosity::Normal, &format!("the runtime failed: {words} (line {line})"));
+            self.say(Verbosity::Normal, format!("the runtime failed: {words} (line {line})"));
         }
-    }
-
-    // ---- Ends of processes ----
-
-    /// Reaps every child that has ended; the group's end, if this was it.
-    fn reap(&mut self) -> Option<End> {
-        while let Some(pid) = spawn::next_ended_child() {
-            // What the process wrote before it ended comes first.
-            self.look();
-            let Some(end) = spawn::reap(pid) else { continue };
-            let group_end = if pid == self.primary.pid {
-                self.primary_ended(end)
-            } else if self.standby.as_ref().is_some_and(|standby| standby.pid == pid) {
-                self.standby_ended(end)
-            } else {
-                self.fallen_ended(pid, end);
-                None
-            };
-            if group_end.is_some() {
-                return group_end;
-            }
-        }
-        None
-    }
-
-    fn primary_ended(&mut self, end: End) -> Option<End> {
-        // The net under the death notices. An exit that said nothing is still an exit, as natively.
-        if self.standby.is_some()
-            && self.state() == GroupState::Protected
-            && verdict(&self.shared.segment, cause_of(end)) == Decision::Promote
-        {
-            fail_over(&self.shared, &self.primary);
-        }
-        // The command, too: the standby may be live and out of `Promoting` before this line is reached.
-        let command = self.shared.segment.header().command.0.load(Ordering::Acquire);
-        let takes_over = self.state() == GroupState::Promoting || command == command::PROMOTE;
-        if self.standby.is_some() && takes_over {
-            self.fallen = Some(Fallen { pid: self.primary.pid, end: Some(end), failover: None });
-            return None;
-        }
-        Some(end)
-    }
-
-    fn standby_ended(&mut self, end: End) -> Option<End> {
-        if self.state() == GroupState::Promoting {
-            self.standby = None;
-            self.say_last_words();
-            let line = format!("{}: the standby could not take over: {}", self.folder.name, end.words());
-            self.voice.say(Verbosity::Normal, &line);
-            self.voice.event("standby_lost", json!({ "why": end.words() }));
-            return self.fallen.as_ref().and_then(|fallen| fallen.end);
-        }
-        self.lose_standby(&format!("the standby's process is gone: {}", end.words()));
-        None
-    }
-
-    /// An adopted orphan, a standby that was dropped, or the primary from before a promotion.
-    fn fallen_ended(&mut self, pid: u32, end: End) {
-        if let Some(fallen) = self.fallen.as_mut().filter(|fallen| fallen.pid == pid) {
-            fallen.end = Some(end);
-            self.tell_failover();
-        }
-    }
-
-    fn finish(mut self, end: End) -> End {
-        if let Some(fallen) = self.fallen.as_mut().filter(|fallen| fallen.end.is_none()) {
-            fallen.end = spawn::reap(fallen.pid);
-        }
-        self.tell_failover();
-        // The primary ends its standby first; one that is still here would otherwise outlive the group. It may
-        // be one of which we have not heard yet.
-        let named = self.shared.segment.header().standby_pid.load(Ordering::Acquire);
-        if let Some(standby) = self.standby.take().or_else(|| Child::of_child(named)) {
-            standby.kill();
-            spawn::reap(standby.pid);
-        }
-        self.say_last_words();
-        self.shared.segment.header().state.0.store(GroupState::Ended as u32, Ordering::Release);
-        let fields = match end {
-            End::Exited(code) => json!({ "exit_code": code }),
-            End::Killed(signal) => {
-                json!({ "exit_code": 128 + signal, "signal": crate::signals::name(signal) })
-            }
-        };
-        self.voice.event("ended", fields);
-        self.voice.say(Verbosity::Verbose, &format!("{} ended: {}", self.folder.name, end.words()));
-        end
     }
 
     fn save(&self) {
         // A full disk costs `status` its history, nothing else.
         let _ = self.folder.write_json("meta.json", &self.meta);
         let _ = self.folder.write_json("history.json", &self.history);
-    }
-}
-
-/// A wait status in the words of the rules.
-fn cause_of(end: End) -> detect::Cause {
-    use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSYS, SIGTRAP};
-    match end {
-        End::Exited(_) => detect::Cause::Exited,
-        End::Killed(SIGKILL) => detect::Cause::Killed,
-        End::Killed(SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGABRT | SIGSYS | SIGTRAP) => detect::Cause::Fault,
-        End::Killed(_) => detect::Cause::Signal,
     }
 }

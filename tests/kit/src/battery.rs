@@ -12,6 +12,7 @@ use crate::place::{PlaceOptions, own_path};
 use crate::process::Sink;
 use crate::report::Report;
 use crate::rng::Rng;
+use crate::strike::{Plan, Target};
 use crate::trial::{Reference, Stage, Verdict};
 
 /// How guests are run.
@@ -23,7 +24,9 @@ enum Mode {
     Protected,
     /// Under protection, the primary killed at a random moment
     Kill,
-    /// The three, one after the other
+    /// Under protection, primaries and standbys killed at random moments, one after the other
+    Storm,
+    /// All of them, one after the other
     All,
 }
 
@@ -50,9 +53,12 @@ pub struct Options {
     /// Seconds that one run may take
     #[arg(long, value_name = "S", default_value_t = 60)]
     timeout: u64,
-    /// Kills in one run; the second and later ones wait for the new standby
+    /// Kills in one run of --mode kill; the second and later ones wait for the new standby
     #[arg(long, default_value_t = 1)]
     kills: usize,
+    /// Runs of each guest in --mode storm
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    storms: u64,
     /// List the guests and what each shows, and stop
     #[arg(long)]
     list: bool,
@@ -60,6 +66,9 @@ pub struct Options {
 
 /// How often a kill that came too late is tried again, each time within what the last run showed.
 const RETRIES: u32 = 6;
+
+/// Kills of one storm at most.
+const STORM_MAX: usize = 40;
 
 /// Runs the command. True if nothing failed.
 pub fn run(options: &Options) -> Result<bool> {
@@ -134,6 +143,14 @@ impl Session<'_> {
                 self.kill_once(guest, &reference, window, seed)?;
             }
         }
+        if self.wants(Mode::Storm) && !self.skipped(guest, "storm", guest.wants.no_kill.as_deref()) {
+            // One storm has many kills: a long run of all modes needs fewer of them than of the others.
+            let count =
+                if self.options.mode == Mode::Storm { self.options.seeds } else { self.options.storms };
+            for seed in (self.options.seed..).take(count.max(1) as usize) {
+                self.storm_once(guest, &reference, window, seed)?;
+            }
+        }
         Ok(())
     }
 
@@ -187,20 +204,17 @@ impl Session<'_> {
         let mut rng = Rng::new(seed, &guest.name);
         let kills = self.options.kills.max(1);
         for _ in 0..=RETRIES {
-            let delays: Vec<Duration> =
-                (0..kills).map(|_| window.mul_f64(rng.fraction() / kills as f64)).collect();
-            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &delays)?;
+            let moment =
+                |_| Plan { target: Target::Primary, delay: window.mul_f64(rng.fraction() / kills as f64) };
+            let plans: Vec<Plan> = (0..kills).map(moment).collect();
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans)?;
             let Verdict::Pass { elapsed, active, promoted, .. } = verdict else {
                 self.judge(guest, "kill", seed, verdict)?;
                 return Ok(());
             };
             self.report.kill(promoted > 0);
             if promoted > 0 {
-                let sent = account.sent();
-                let detail = format!(
-                    "seed {seed}, {sent} kills, the first {:.1?} after protection, {promoted} promotions, {elapsed:.0?}",
-                    delays[0]
-                );
+                let detail = format!("seed {seed}, {account}, {promoted} promotions, {elapsed:.0?}");
                 self.report.pass(&format!("{} kill", guest.name), &detail);
                 return Ok(());
             }
@@ -208,6 +222,42 @@ impl Session<'_> {
         }
         let why = format!("the guest ended before each of {} kills", RETRIES + 1);
         self.report.skip(&format!("{} kill seed {seed}", guest.name), &why);
+        Ok(())
+    }
+
+    /// Kills one copy after the other for as long as the guest lives, so that it is forked at many moments of its
+    /// work. Two of three kills are the primary's: only then does the next standby come at once.
+    fn storm_once(
+        &self,
+        guest: &Guest,
+        reference: &Reference,
+        mut window: Duration,
+        seed: u64,
+    ) -> Result<()> {
+        let mut rng = Rng::new(seed, &format!("{} storm", guest.name));
+        for _ in 0..=RETRIES {
+            let gap = window / 8;
+            let strike = |_| Plan {
+                target: if rng.below(3) == 0 { Target::Standby } else { Target::Primary },
+                delay: gap.mul_f64(rng.fraction()),
+            };
+            let plans: Vec<Plan> = (0..STORM_MAX).map(strike).collect();
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans)?;
+            let Verdict::Pass { elapsed, active, promoted, .. } = verdict else {
+                self.judge(guest, "storm", seed, verdict)?;
+                return Ok(());
+            };
+            let sent = account.sent(Target::Primary) + account.sent(Target::Standby);
+            if sent > 0 {
+                self.report.storm(sent);
+                let detail = format!("seed {seed}, {account}, {promoted} promotions, {elapsed:.0?}");
+                self.report.pass(&format!("{} storm", guest.name), &detail);
+                return Ok(());
+            }
+            window = window.min(active);
+        }
+        let why = format!("the guest ended before each of {} first kills", RETRIES + 1);
+        self.report.skip(&format!("{} storm seed {seed}", guest.name), &why);
         Ok(())
     }
 

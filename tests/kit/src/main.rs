@@ -1,23 +1,9 @@
-//! `kit`: runs the guests and real servers natively, under protection, and under protection with the
-//! primary killed at random moments, and compares what the outside saw.
-//!
-//! The kit knows Understudy only by its command line contract: `understudy run`, its exit codes and the
-//! lifecycle events. It never looks inside.
-
-mod battery;
-mod events;
-mod guest;
-mod place;
-mod process;
-mod report;
-mod rng;
-mod servers;
-mod strike;
-mod trial;
+//! `kit`: the command of the test kit.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use us_kit::{battery, servers};
 
 #[derive(Parser)]
 #[command(name = "kit", about = "Runs guests and servers natively, protected, and with the primary killed")]
@@ -36,6 +22,8 @@ enum Command {
     Redis(servers::Options),
     /// incr and cas over several connections to memcached, the primary killed once
     Memcached(servers::Options),
+    /// Requests to sixteen threads that share locks of every kind, the primary killed once
+    Threads16(servers::Options),
     /// Compress and decompress a generated file, the primary killed in the middle
     Pbzip2(servers::Options),
 }
@@ -46,6 +34,7 @@ fn main() -> ExitCode {
         Command::Echo(options) => servers::echo::run(&options),
         Command::Redis(options) => servers::redis::run(&options),
         Command::Memcached(options) => servers::memcached::run(&options),
+        Command::Threads16(options) => servers::threads16::run(&options),
         Command::Pbzip2(options) => servers::pbzip2::run(&options),
     };
     match outcome {

@@ -16,6 +16,7 @@ struct Counts {
     skipped: u32,
     kills_hit: u32,
     kills_missed: u32,
+    storm_kills: usize,
     failures: Vec<String>,
     skips: BTreeMap<String, Vec<String>>,
 }
@@ -59,6 +60,11 @@ impl Report {
         self.with(|counts| if hit { counts.kills_hit += 1 } else { counts.kills_missed += 1 });
     }
 
+    /// A storm of so many kills.
+    pub fn storm(&self, kills: usize) {
+        self.with(|counts| counts.storm_kills += kills);
+    }
+
     /// Prints the summary; true if nothing failed.
     pub fn finish(&self) -> bool {
         self.with(|counts| {
@@ -70,6 +76,9 @@ impl Report {
             }
             if counts.kills_hit + counts.kills_missed > 0 {
                 println!("kills: {} hit, {} missed", counts.kills_hit, counts.kills_missed);
+            }
+            if counts.storm_kills > 0 {
+                println!("kills of storms: {}", counts.storm_kills);
             }
             println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
             counts.failed == 0

@@ -10,12 +10,12 @@ impl Rng {
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         let mut rng = Self(seed ^ hash);
-        rng.next();
+        rng.draw();
         rng
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,12 +25,12 @@ impl Rng {
 
     /// A number below `bound` (which is at least 1).
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
+        self.draw() % bound.max(1)
     }
 
     /// A fraction in [0, 1).
     pub fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn same_seed_same_numbers() {
         let (mut a, mut b, mut c) = (Rng::new(7, "x"), Rng::new(7, "x"), Rng::new(7, "y"));
-        let (a, b, c) = (a.next(), b.next(), c.next());
+        let (a, b, c) = (a.draw(), b.draw(), c.draw());
         assert_eq!(a, b);
         assert_ne!(a, c);
     }

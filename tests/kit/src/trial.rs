@@ -15,7 +15,7 @@ use crate::events::{self, Event};
 use crate::guest::{End, Guest};
 use crate::place::Place;
 use crate::process::{Ended, Launch, Sink};
-use crate::strike::{Account, Assassin, protected_command};
+use crate::strike::{Account, Assassin, Plan, Target, protected_command};
 
 /// What a native run showed: the truth that the other modes are compared with.
 pub struct Reference {
@@ -69,13 +69,13 @@ impl Stage<'_> {
         verdict(complaints, dir, ended, active, 0)
     }
 
-    /// Runs the guest under protection, killing the primary once for every delay.
+    /// Runs the guest under protection, killing one of its copies for every plan.
     pub fn protected(
         &self,
         guest: &Guest,
         sink: Sink,
         reference: &Reference,
-        delays: &[Duration],
+        plans: &[Plan],
     ) -> Result<(Verdict, Account)> {
         let understudy = self.understudy.expect("protected modes are planned only with a binary");
         let dir = self.place.fresh(&guest.name)?;
@@ -86,7 +86,7 @@ impl Stage<'_> {
         let over = AtomicBool::new(false);
         let (ended, account) = thread::scope(|scope| {
             let assassin = Assassin { events: &events_file, understudy, group: &group, over: &over };
-            let killer = scope.spawn(move || assassin.strike_each(delays));
+            let killer = scope.spawn(move || assassin.strike_each(plans));
             let ended = tree.finish(self.limit);
             over.store(true, Ordering::Release);
             (ended, killer.join().expect("the assassin does not panic"))
@@ -94,13 +94,19 @@ impl Stage<'_> {
         let ended = ended?;
         let active = account.protected_at.map_or(Duration::ZERO, |at| ended.at.saturating_duration_since(at));
         let lifecycle = events::read_all(&events_file);
+        if killed_unprotected(&account, &lifecycle, ended.status) && judge_remains(&dir, &ended).is_empty() {
+            return Ok((verdict(Vec::new(), dir, ended, active, 0)?, Account::default()));
+        }
         let mut complaints = judge_output(guest, &ended, Some(reference));
         let promoted = lifecycle.iter().filter(|event| event.name == "promoted").count();
-        if !(complaints.is_empty() && promoted == 0 && killed_while_leaving(delays, ended.status)) {
+        if !(complaints.is_empty() && killed_while_leaving(&account, promoted, ended.status)) {
             complaints.extend(judge_code(guest.wants.end, ended.status));
         }
         complaints.extend(judge_remains(&dir, &ended));
-        complaints.extend(judge_events(&guest.wants.allowed, &lifecycle, !delays.is_empty()));
+        complaints.extend(judge_events(&guest.wants.allowed, &lifecycle, &Kills::of(plans, &account)));
+        if !(complaints.is_empty() || plans.is_empty()) {
+            complaints.push(format!("kills, each after protection: {account}"));
+        }
         Ok((verdict(complaints, dir, ended, active, promoted)?, account))
     }
 }
@@ -191,11 +197,26 @@ fn judge_code(expected: End, status: Option<ExitStatus>) -> Option<String> {
         .then(|| format!("understudy run ended with {status}, expected {expected}"))
 }
 
-/// The kill came after the program had announced its end: nothing is left that a standby could take over, and
+/// How `understudy run` ends when the last copy died of SIGKILL.
+const BY_SIGKILL: i32 = 128 + 9;
+
+/// The last kill came after protection had ended, for a reason that is not ours, and before anybody could know: the
+/// program is rightly lost. That is our mistake, and the run shows nothing; whether protection may end at all is
+/// judged in other runs.
+fn killed_unprotected(account: &Account, lifecycle: &[Event], status: Option<ExitStatus>) -> bool {
+    let promoted = lifecycle.iter().filter(|event| event.name == "promoted").count();
+    let of_copies = |event: &&Event| !matches!(event.name.as_str(), "started" | "ended");
+    let last = lifecycle.iter().rfind(of_copies).map(|event| event.name.as_str());
+    let dropped = matches!(last, Some("diverged" | "standby_lost" | "unprotected"));
+    dropped
+        && account.sent(Target::Primary) > promoted
+        && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
+}
+
+/// The last kill came after the program had announced its end: nothing is left that a standby could take over, and
 /// whoever waits sees the signal, as natively. Its output is complete; the kill counts as missed.
-fn killed_while_leaving(delays: &[Duration], status: Option<ExitStatus>) -> bool {
-    const BY_SIGKILL: i32 = 128 + 9;
-    !delays.is_empty() && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
+fn killed_while_leaving(account: &Account, promoted: usize, status: Option<ExitStatus>) -> bool {
+    account.sent(Target::Primary) > promoted && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
 }
 
 fn judge_remains(dir: &Path, ended: &Ended) -> Vec<String> {
@@ -212,23 +233,49 @@ fn judge_remains(dir: &Path, ended: &Ended) -> Vec<String> {
     complaints
 }
 
-/// Complaints about a run's events. Losing the standby is expected only after a promotion, which uses it
-/// up; a divergence never is. `allowed` are event names, each with its reason.
-pub fn judge_events(allowed: &[(String, String)], lifecycle: &[Event], kills: bool) -> Vec<String> {
+/// The kills of a run, as far as they explain its events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kills {
+    /// Promotions may happen.
+    pub primary: bool,
+    /// Standbys that were killed.
+    pub standbys: usize,
+}
+
+impl Kills {
+    fn of(plans: &[Plan], account: &Account) -> Self {
+        let primary = plans.iter().any(|plan| plan.target == Target::Primary);
+        Self { primary, standbys: account.sent(Target::Standby) }
+    }
+}
+
+/// Complaints about a run's events. Being without a standby is expected only after a promotion, which uses one
+/// up, and after a kill of the standby; a standby lost by anything else never is, nor a divergence. `allowed` are
+/// event names, each with its reason.
+pub fn judge_events(allowed: &[(String, String)], lifecycle: &[Event], kills: &Kills) -> Vec<String> {
     let mut complaints = Vec::new();
-    let mut promoted = false;
+    let (mut explained, mut lost) = (false, 0);
     for event in lifecycle {
-        let allowed = allowed.iter().any(|(name, _)| *name == event.name);
-        let after_kill = kills && promoted && event.name != "diverged" && event.name != "malformed";
-        match event.name.as_str() {
-            "promoted" if !kills && !allowed => {
-                complaints.push(format!("promoted without a kill: {}", event.fields))
+        let complaint = match event.name.as_str() {
+            "promoted" => {
+                explained |= kills.primary;
+                !kills.primary
             }
-            "promoted" => promoted = true,
-            "diverged" | "standby_lost" | "unprotected" | "malformed" if !allowed && !after_kill => {
-                complaints.push(format!("event {}: {}", event.name, event.fields));
+            "standby_lost" => {
+                lost += 1;
+                explained |= lost <= kills.standbys;
+                lost > kills.standbys
             }
-            _ => {}
+            "unprotected" => !explained,
+            "diverged" | "malformed" => true,
+            "recloned" => {
+                explained = false;
+                false
+            }
+            _ => false,
+        };
+        if complaint && !allowed.iter().any(|(name, _)| *name == event.name) {
+            complaints.push(format!("event {}: {}", event.name, event.fields));
         }
     }
     if !lifecycle.iter().any(|event| event.name == "protected") {
@@ -241,25 +288,30 @@ pub fn judge_events(allowed: &[(String, String)], lifecycle: &[Event], kills: bo
 mod tests {
     use serde_json::json;
 
-    use super::{difference, judge_events};
+    use super::{Kills, difference, judge_events};
     use crate::events::Event;
 
-    fn complaints(names: &[&str], kills: bool, allowed: &[&str]) -> usize {
+    fn complaints(names: &[&str], kills: Kills, allowed: &[&str]) -> usize {
         let allowed: Vec<_> = allowed.iter().map(|name| ((*name).to_owned(), "a test".to_owned())).collect();
         let events: Vec<Event> =
             names.iter().map(|name| Event { name: (*name).to_owned(), fields: json!({}) }).collect();
-        judge_events(&allowed, &events, kills).len()
+        judge_events(&allowed, &events, &kills).len()
     }
 
     #[test]
     fn the_standby_may_be_lost_only_to_a_kill() {
-        assert_eq!(complaints(&["started", "protected", "ended"], false, &[]), 0);
-        assert_eq!(complaints(&["started", "ended"], false, &[]), 1);
-        assert_eq!(complaints(&["protected", "standby_lost"], true, &[]), 1);
-        assert_eq!(complaints(&["protected", "promoted", "unprotected", "recloned"], true, &[]), 0);
-        assert_eq!(complaints(&["protected", "promoted"], false, &[]), 1);
-        assert_eq!(complaints(&["protected", "promoted", "diverged"], true, &[]), 1);
-        assert_eq!(complaints(&["protected", "diverged"], false, &["diverged"]), 0);
+        let (none, one) = (Kills::default(), Kills { primary: false, standbys: 1 });
+        let primary = Kills { primary: true, standbys: 0 };
+        assert_eq!(complaints(&["started", "protected", "ended"], none, &[]), 0);
+        assert_eq!(complaints(&["started", "ended"], none, &[]), 1);
+        assert_eq!(complaints(&["protected", "standby_lost"], primary, &[]), 1);
+        assert_eq!(complaints(&["protected", "promoted", "unprotected", "recloned"], primary, &[]), 0);
+        assert_eq!(complaints(&["protected", "promoted", "standby_lost"], primary, &[]), 1);
+        assert_eq!(complaints(&["protected", "promoted"], none, &[]), 1);
+        assert_eq!(complaints(&["protected", "promoted", "diverged"], primary, &[]), 1);
+        assert_eq!(complaints(&["protected", "diverged"], none, &["diverged"]), 0);
+        assert_eq!(complaints(&["protected", "standby_lost", "unprotected", "recloned"], one, &[]), 0);
+        assert_eq!(complaints(&["protected", "standby_lost", "recloned", "standby_lost"], one, &[]), 1);
     }
 
     #[test]

@@ -1,4 +1,5 @@
 /* A guest that says "ready", then does what its argument says. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,22 @@
 
 static volatile sig_atomic_t got;
 static void note(int signal) { got = signal; }
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int wanted;
+
+/* Says each number once, in order: a copy that had lost any of it would repeat one or leave one out. */
+static void *count(void *unused) {
+    for (int said = 0;; said++) {
+        pthread_mutex_lock(&lock);
+        while (wanted == said) pthread_cond_wait(&changed, &lock);
+        pthread_mutex_unlock(&lock);
+        printf("count %d\n", said + 1);
+        fflush(stdout);
+    }
+    return unused;
+}
 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "wait";
@@ -23,6 +40,36 @@ int main(int argc, char **argv) {
         while (!got) sigsuspend(&old);
         printf("signal %d\n", (int)got);
         return 7;
+    }
+    if (strcmp(what, "count") == 0) {
+        /* One more for each SIGUSR1, said by another thread. */
+        sigset_t taken;
+        sigemptyset(&taken);
+        sigaddset(&taken, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &taken, 0);
+        pthread_t thread;
+        pthread_create(&thread, 0, count, 0);
+        puts("ready");
+        fflush(stdout);
+        for (int signal; sigwait(&taken, &signal) == 0;) {
+            pthread_mutex_lock(&lock);
+            wanted++;
+            pthread_cond_signal(&changed);
+            pthread_mutex_unlock(&lock);
+        }
+    }
+    if (strcmp(what, "replace") == 0) {
+        /* At SIGUSR1 becomes "count". */
+        sigset_t taken;
+        sigemptyset(&taken);
+        sigaddset(&taken, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &taken, 0);
+        puts("ready");
+        fflush(stdout);
+        int signal;
+        sigwait(&taken, &signal);
+        execl(argv[0], argv[0], "count", (char *)0);
+        return 97;
     }
     if (strcmp(what, "stubborn") == 0) {
         signal(SIGTERM, SIG_IGN);

@@ -49,7 +49,6 @@ fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
 }
 
 fn offsets() -> Vec<(&'static str, usize)> {
-    let why = offset_of!(SegmentHeader, why);
     vec![
         ("SEGMENT", SEGMENT_BYTES),
         ("SUPERVISOR_PID", offset_of!(SegmentHeader, supervisor_pid)),
@@ -66,10 +65,19 @@ fn offsets() -> Vec<(&'static str, usize)> {
         ("LIVE_NS", offset_of!(SegmentHeader, live_ns)),
         ("IN_DOUBT", offset_of!(SegmentHeader, in_doubt)),
         ("SLOTS", offset_of!(SegmentHeader, slots)),
-        ("WHY_CODE", why + offset_of!(Text, code)),
-        ("WHY_LEN", why + offset_of!(Text, len)),
-        ("WHY_WORDS", why + offset_of!(Text, words)),
+        ("WHY", offset_of!(SegmentHeader, why)),
+        ("CLONE_ERROR", offset_of!(SegmentHeader, clone_error)),
+        ("CLONE_FAILURES", offset_of!(SegmentHeader, clone_failures)),
+        ("CLONES", offset_of!(SegmentHeader, clones)),
+        ("CLONE_PAUSE_NS", offset_of!(SegmentHeader, clone_pause_ns)),
+        ("CLONE_BYTES", offset_of!(SegmentHeader, clone_bytes)),
+        ("PARKED", offset_of!(SegmentHeader, parked)),
+        ("DEATH_NS", offset_of!(SegmentHeader, death_ns)),
+        ("TEXT_CODE", offset_of!(Text, code)),
+        ("TEXT_LEN", offset_of!(Text, len)),
+        ("TEXT_WORDS", offset_of!(Text, words)),
         ("THREADS", THREADS_OFFSET),
+        ("PRIMARY_TID", offset_of!(ThreadEntry, primary_tid)),
         ("THREAD_STATE", offset_of!(ThreadEntry, state)),
         ("NOTICE_WORD", offset_of!(ThreadEntry, notice) + offset_of!(DeathNotice, word)),
         ("NOTICE_NEXT", offset_of!(ThreadEntry, notice) + offset_of!(DeathNotice, next)),
@@ -85,7 +93,9 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// With a runtime that answers as `stand_in` says: `follow`, `silent` (never), `mute` (without death
-    /// notices), `die`, `diverge`, `refuse`, `deaf` (the standby outlives its supervisor).
+    /// notices), `die`, `diverge`, `refuse`, `deaf` (the standby outlives its supervisor), `barren` (cannot make
+    /// a second standby), `busy` (does not answer requests), `restless` (does not park),
+    /// `unparkable` (says that it cannot).
     pub fn new(stand_in: &'static str) -> Sandbox {
         Sandbox::with_library(&built().stand_in, stand_in)
     }
@@ -119,9 +129,14 @@ impl Sandbox {
 
     /// Starts `run` on the guest with events in the sandbox, and waits for the guest's "ready".
     pub fn start(&self, name: &str, guest: &[&str]) -> Running<'_> {
+        self.start_with(&[], name, guest)
+    }
+
+    /// The same with more options of `run`.
+    pub fn start_with(&self, options: &[&str], name: &str, guest: &[&str]) -> Running<'_> {
         let events = self.events_path();
-        let mut command =
-            self.understudy(&["run", "--name", name, "--events", events.to_str().unwrap(), "--"]);
+        let mut command = self.understudy(&["run", "--name", name, "--events", events.to_str().unwrap()]);
+        command.args(options).arg("--");
         command.arg(&built().guest).args(guest).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running { child: command.spawn().unwrap(), sandbox: self, out: String::new() };
         running.wait_for_output("ready\n");
@@ -140,6 +155,12 @@ impl Sandbox {
 
     pub fn wait_for_event(&self, name: &str) -> Value {
         wait_for(|| self.event(name), &format!("event {name}"))
+    }
+
+    /// Waits until `events` of this name are there; the last of them.
+    pub fn wait_for_events(&self, name: &str, count: usize) -> Value {
+        let last = || self.events().into_iter().filter(|event| event["event"] == name).nth(count - 1);
+        wait_for(last, &format!("{count} events {name}"))
     }
 
     /// `status --json`, and the one group in it.

@@ -8,10 +8,32 @@ use us_order::settle::{Repeat, Seen, repeated};
 
 use crate::fdtable;
 use crate::raw;
+use crate::standby::streams;
 use crate::sys::guest;
+use crate::sys::{spans, taken};
 
 const LSEEK: u64 = raw::nr::LSEEK;
 const GETDENTS: u64 = 78;
+const SENDFILE: u64 = 40;
+/// Noted in every copy: a log that begins later does not say it.
+pub const SHUTDOWN: u64 = 48;
+const GETSOCKOPT: u64 = raw::nr::GETSOCKOPT;
+const SPLICE: u64 = 275;
+const TEE: u64 = 276;
+const VMSPLICE: u64 = 278;
+const RECVMMSG: u64 = 299;
+const SENDMMSG: u64 = 307;
+const COPY_FILE_RANGE: u64 = 326;
+const SHMGET: u64 = 29;
+const SEMGET: u64 = 64;
+const MSGGET: u64 = 68;
+const IPC_EXCL: u64 = 0o2000;
+const RENAMEAT2: u64 = 316;
+const RENAME_EXCHANGE: u64 = 2;
+const FALLOCATE: u64 = raw::nr::FALLOCATE;
+/// FALLOC_FL_COLLAPSE_RANGE and FALLOC_FL_INSERT_RANGE.
+const RANGES_MOVE: u64 = 0x28;
+const XATTR_CREATE: u64 = 1;
 const CONNECT: u64 = 42;
 const BIND: u64 = 49;
 const GETPEERNAME: u64 = 52;
@@ -36,6 +58,9 @@ fn kind(nr: u64, args: &[u64; 6]) -> Option<(Repeat, u64, u64)> {
         264 | 316 => (Repeat::Renaming, args[0], args[1]),
         CONNECT => (Repeat::Connecting, args[0], 0),
         BIND => (Repeat::Binding, args[0], 0),
+        SHUTDOWN => (Repeat::Shutting, args[0], 0),
+        188..=190 if args[4] & XATTR_CREATE != 0 => (Repeat::Creating, args[0], args[1]),
+        197..=199 => (Repeat::Erasing, args[0], args[1]),
         _ => return None,
     };
     Some(found)
@@ -45,16 +70,43 @@ fn kind(nr: u64, args: &[u64; 6]) -> Option<(Repeat, u64, u64)> {
 #[inline]
 pub fn look(nr: u64, args: &[u64; 6]) -> u64 {
     match kind(nr, args) {
-        None => 0,
-        Some((Repeat::Connecting, fd, _)) => u64::from(has_peer(fd)),
+        None => look_at_others(nr, args),
+        Some((Repeat::Creating | Repeat::Erasing, what, name)) => {
+            // getxattr, lgetxattr and fgetxattr have the numbers behind their writers'.
+            let reader = if nr < 191 { nr + 3 } else { nr - 6 };
+            // SAFETY: asks for a size.
+            u64::from(!raw::failed(unsafe { raw::call4(reader, what, name, 0, 0) }))
+        }
+        Some((Repeat::Connecting | Repeat::Shutting, fd, _)) => u64::from(has_peer(fd)),
         Some((Repeat::Binding, fd, _)) => u64::from(is_bound(fd)),
         Some((_, folder, path)) => object(folder, path),
     }
 }
 
+/// As [`look`], for what works on no name.
+#[inline]
+fn look_at_others(nr: u64, args: &[u64; 6]) -> u64 {
+    match nr {
+        FALLOCATE if args[1] & RANGES_MOVE != 0 => size(args[0]),
+        MSGGET | SEMGET | SHMGET if exclusive(nr, args).is_some() => {
+            // SAFETY: asks whether there is an object with this key.
+            u64::from(!raw::failed(unsafe { raw::call3(nr, args[0], 0, 0) }))
+        }
+        _ => 0,
+    }
+}
+
+/// Bytes of an open file.
+fn size(fd: u64) -> u64 {
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel writes one struct stat; the size is at byte 48.
+    unsafe { raw::call2(raw::nr::FSTAT, fd, stat.as_mut_ptr() as u64) };
+    stat[6]
+}
+
 /// The arguments to make a call in doubt again with: a position relative to one that the first attempt may have
 /// moved is taken from the log instead.
-pub fn arguments(nr: u64, args: &[u64; 6]) -> [u64; 6] {
+fn arguments(nr: u64, args: &[u64; 6]) -> [u64; 6] {
     let mut args = *args;
     let fd = args[0] as i32;
     let Some(position) = fdtable::get(fd).and_then(|shadow| shadow.position()) else { return args };
@@ -72,23 +124,155 @@ pub fn arguments(nr: u64, args: &[u64; 6]) -> [u64; 6] {
     args
 }
 
-/// The result of a call that has been made again, in the light of what the dead primary had noted.
-pub fn result(nr: u64, args: &[u64; 6], before: u64, result: i64) -> i64 {
-    if !raw::failed(result) {
+/// Makes a call in doubt a second time, in the light of what the dead primary had noted before it, and of whether it
+/// had entered the kernel.
+pub fn make(nr: u64, args: &[u64; 6], noted: (u64, bool), execute: impl Fn(&[u64; 6]) -> i64) -> i64 {
+    const EEXIST: i64 = -17;
+    let (before, entered) = noted;
+    if entered && let Some(result) = done(nr, args, before) {
         return result;
     }
-    let Some((kind, fd, _)) = kind(nr, args) else { return result };
-    let now = match (kind, nr) {
-        (Repeat::Renaming, 82) => object(AT_FDCWD, args[1]),
-        (Repeat::Renaming, _) => object(args[2], args[3]),
-        (Repeat::Binding, _) => u64::from(has_address(fd, args[1])),
-        _ => 0,
-    };
-    repeated(kind, -result as i32, Seen { before, now }).unwrap_or(result)
+    let result = execute(&arguments(nr, args));
+    if !raw::failed(result) || !entered {
+        return result;
+    }
+    if let Some(flags) = exclusive(nr, args)
+        && result == EEXIST
+        && before == 0
+    {
+        // It is there because the first attempt has made it.
+        let mut args = *args;
+        args[flags] &= !IPC_EXCL;
+        return execute(&args);
+    }
+    match kind(nr, args) {
+        Some((kind, fd, _)) => {
+            let now = match (kind, nr) {
+                (Repeat::Renaming, 82) => object(AT_FDCWD, args[1]),
+                (Repeat::Renaming, _) => object(args[2], args[3]),
+                (Repeat::Binding, _) => u64::from(has_address(fd, args[1])),
+                _ => 0,
+            };
+            repeated(kind, -result as i32, Seen { before, now }).unwrap_or(result)
+        }
+        None if is_echo(nr, args, -result) => 0,
+        None => result,
+    }
 }
 
-/// Notes where a call has left a position, in every copy.
-pub fn note_position(nr: u64, args: &[u64; 6], result: i64) {
+/// What is known of a call that a signal has interrupted and that is made again: a connection goes on being made.
+pub fn interrupted(nr: u64, noted: Option<(u64, bool)>) -> Option<(u64, bool)> {
+    match noted {
+        Some((before, _)) => Some((before, true)),
+        None => (nr == CONNECT).then_some((0, true)),
+    }
+}
+
+/// The result of a call that must not be made a second time, because the first has been done and would be undone, or
+/// its outcome taken.
+fn done(nr: u64, args: &[u64; 6], before: u64) -> Option<i64> {
+    const EINPROGRESS: i64 = -115;
+    match nr {
+        RENAMEAT2 if args[4] & RENAME_EXCHANGE != 0 => {
+            (before != 0 && object(args[0], args[1]) != before).then_some(0)
+        }
+        FALLOCATE if args[1] & RANGES_MOVE != 0 => (size(args[0]) != before).then_some(0),
+        CONNECT if before == 0 && is_under_way(args[0]) => Some(EINPROGRESS),
+        _ => None,
+    }
+}
+
+/// Whether a TCP socket that does not wait has begun to connect: it does so still, or it is connected, or the error
+/// waits.
+fn is_under_way(fd: u64) -> bool {
+    const F_GETFL: u64 = 3;
+    const O_NONBLOCK: i64 = 0o4000;
+    const POLLERR: i64 = 8;
+    // SAFETY: asks for flags.
+    let flags = unsafe { raw::call2(raw::nr::FCNTL, fd, F_GETFL) };
+    flags >= 0
+        && flags & O_NONBLOCK != 0
+        && tcp_state(fd).is_some_and(|state| state != TCP_CLOSE || streams::poll(fd as i32, 0) & POLLERR != 0)
+}
+
+/// The errors of calls that take something away, or join something, and find that done. What was there before is not
+/// looked at: these are made where it is known to be.
+fn is_echo(nr: u64, args: &[u64; 6], error: i64) -> bool {
+    const ENOENT: i64 = 2;
+    const EEXIST: i64 = 17;
+    const EINVAL: i64 = 22;
+    const EIDRM: i64 = 43;
+    const EADDRINUSE: i64 = 98;
+    const EADDRNOTAVAIL: i64 = 99;
+    const IPC_RMID: u64 = 0;
+    let command = |arg: usize| args[arg] & 0xffff_ffff;
+    match nr {
+        // setsockopt: groups joined and left.
+        54 => matches!(error, EADDRINUSE | EADDRNOTAVAIL | EEXIST),
+        // shmctl, msgctl, semctl.
+        31 | 71 => command(1) == IPC_RMID && matches!(error, EINVAL | EIDRM),
+        66 => command(2) == IPC_RMID && matches!(error, EINVAL | EIDRM),
+        // mq_unlink, inotify_rm_watch, umount2.
+        241 => error == ENOENT,
+        255 | 166 => error == EINVAL,
+        _ => false,
+    }
+}
+
+/// Where the flags lie of a call that makes a new System V object or fails.
+fn exclusive(nr: u64, args: &[u64; 6]) -> Option<usize> {
+    let flags = match nr {
+        MSGGET => 1,
+        SEMGET | SHMGET => 2,
+        _ => return None,
+    };
+    // Without a key nothing can be found again.
+    (args[0] & 0xffff_ffff != 0 && args[flags] & IPC_EXCL != 0).then_some(flags)
+}
+
+/// Notes what a call has done to positions and counts, as a standby, at the call's turn: settling a later call
+/// compares the kernel's with these.
+pub fn note(nr: u64, args: &[u64; 6], result: i64) {
+    const SHUT_RD: u64 = 0;
+    let count = |fd: u64, f: &dyn Fn(&fdtable::Shadow)| {
+        if let Some(shadow) = fdtable::get(fd as i32) {
+            f(shadow);
+        }
+    };
+    let bytes = result as u64;
+    match nr {
+        SENDFILE => {
+            count(args[0], &|shadow| shadow.count_written(bytes, 0));
+            if args[2] == 0 {
+                count(args[1], &|shadow| shadow.count_read(bytes));
+            }
+        }
+        SPLICE | COPY_FILE_RANGE => {
+            if args[1] == 0 {
+                count(args[0], &|shadow| shadow.count_read(bytes));
+            }
+            if args[3] == 0 {
+                count(args[2], &|shadow| shadow.count_written(bytes, 0));
+            }
+        }
+        TEE => count(args[1], &|shadow| shadow.count_written(bytes, 0)),
+        VMSPLICE => count(args[0], &|shadow| match shadow.is_write_end() {
+            true => shadow.count_written(bytes, 0),
+            false => shadow.count_read(bytes),
+        }),
+        SENDMMSG => count(args[0], &|shadow| shadow.count_written(spans::messages_bytes(args[1], bytes), 0)),
+        RECVMMSG => count(args[0], &|shadow| shadow.count_read(spans::messages_bytes(args[1], bytes))),
+        GETSOCKOPT if taken::asks_error(args) => {
+            let error = guest::load::<i32>(args[3]).unwrap_or(0);
+            count(args[0], &|shadow| shadow.note_error(-i64::from(error)));
+        }
+        SHUTDOWN if args[1] & 0xffff_ffff != SHUT_RD => count(args[0], &fdtable::Shadow::set_shut),
+        LSEEK | GETDENTS | raw::nr::GETDENTS64 => note_position(nr, args, result),
+        _ => {}
+    }
+}
+
+fn note_position(nr: u64, args: &[u64; 6], result: i64) {
     let Some(shadow) = fdtable::get(args[0] as i32) else { return };
     match nr {
         LSEEK => shadow.seek(result as u64),
@@ -120,16 +304,19 @@ fn object(folder: u64, path: u64) -> u64 {
 
 /// Whether a socket is connected or about to be.
 fn has_peer(fd: u64) -> bool {
+    tcp_state(fd).map_or_else(|| name(GETPEERNAME, fd).is_some(), |state| state != TCP_CLOSE)
+}
+
+const TCP_CLOSE: u8 = 7;
+
+/// The state of a TCP socket, `None` for anything else.
+fn tcp_state(fd: u64) -> Option<u8> {
     const IPPROTO_TCP: u64 = 6;
     const TCP_INFO: u64 = 11;
-    const TCP_CLOSE: u8 = 7;
     let (mut state, mut len) = (0u8, 1u32);
     let args = [fd, IPPROTO_TCP, TCP_INFO, &raw mut state as u64, &raw mut len as u64, 0];
     // SAFETY: the kernel writes at most one byte, and the length.
-    if unsafe { raw::call6(raw::nr::GETSOCKOPT, args) } == 0 {
-        return state != TCP_CLOSE;
-    }
-    name(GETPEERNAME, fd).is_some()
+    (unsafe { raw::call6(raw::nr::GETSOCKOPT, args) } == 0).then_some(state)
 }
 
 fn name(nr: u64, fd: u64) -> Option<[u8; 128]> {

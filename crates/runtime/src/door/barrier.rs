@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use us_abi::event::EventKind;
 use us_order::barrier::is_serial;
 
-use super::block::Deadline;
+use super::block::{Deadline, Wait};
 use super::sync::{self, ALL, Caller, errno};
 use crate::log::Next;
 
@@ -56,10 +56,13 @@ impl Barrier {
         sync::wake(self.rounds.as_ptr(), ALL, self.shared());
     }
 
-    fn await_round(&self, caller: Caller, round: u32) {
+    /// Waits for the round's end. True if this has become a standby's thread meanwhile.
+    fn await_round(&self, caller: Caller, round: u32) -> bool {
+        let mut follows = false;
         while self.rounds.load(Ordering::Acquire) == round {
-            caller.sleep(&self.rounds, round, Deadline::None, self.shared());
+            follows |= caller.sleep(&self.rounds, round, Deadline::None, self.shared()) == Wait::Follow;
         }
+        follows
     }
 
     fn leave(&self) {
@@ -87,13 +90,15 @@ impl Barrier {
         let caller = Caller::get();
         let Arrival { round, last } = self.arrive();
         // A primary's last arriver is serial. A standby's need not be: the log tells.
-        let replays = caller.replaying().is_some();
+        let mut replays = caller.replaying().is_some();
         let first_claim = last && !replays && self.claim(round);
         if last {
             self.complete(round);
         }
-        let logged = self.logged(caller, round);
-        self.await_round(caller, round);
+        let mut logged = self.logged(caller, round);
+        if self.await_round(caller, round) {
+            (logged, replays) = (self.logged(caller, round), true);
+        }
         let serial = match (logged, replays) {
             (None, false) => first_claim,
             (None, true) => is_serial(None, !self.claim(round)),

@@ -6,9 +6,10 @@
 
 use core::sync::atomic::AtomicU32;
 
+use crate::clone::park;
 use crate::raw::{self, Timespec};
 use crate::signal;
-use crate::thread::Thread;
+use crate::thread::{Mode, Thread};
 
 /// When a wait ends without having been woken.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub enum Wait {
     Again,
     /// The deadline has passed.
     TimedOut,
+    /// The thread stood still, and this is now a standby's: what the operation comes to, the log says.
+    Follow,
 }
 
 const FUTEX_WAIT_BITSET: u64 = 9;
@@ -54,6 +57,9 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         // The door's own outcome says it, not an event of the signal's.
         super::cancel::leave_if_due(thread);
         signal::deliver(thread);
+        if park::at_door(thread) && thread.locks() == Mode::Replay {
+            return Wait::Follow;
+        }
     }
     if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
 }

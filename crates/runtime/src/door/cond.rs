@@ -77,8 +77,11 @@ impl Waiting<'_> {
         let shared = self.cond.shared();
         while self.cond.sequence.load(Ordering::Acquire) == self.sequence {
             let wait = self.caller.sleep(&self.cond.sequence, self.sequence, self.deadline, shared);
-            if wait == Wait::TimedOut {
-                return errno::ETIMEDOUT;
+            match wait {
+                Wait::TimedOut => return errno::ETIMEDOUT,
+                // The event of the re-acquisition says what this wait comes to.
+                Wait::Follow => return 0,
+                Wait::Again => {}
             }
         }
         0
@@ -125,7 +128,12 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
     // SAFETY: `waiting` outlives the call.
     unsafe { unwind::guarded(body, cancelled, (&raw mut waiting).cast()) };
     cond.leave();
-    mutex::reacquire_after_wait(mutex, caller, waiting.depth, waiting.result)
+    let result = mutex::reacquire_after_wait(mutex, caller, waiting.depth, waiting.result);
+    if result == errno::ECANCELED {
+        // A standby's thread by now, and its primary's was cancelled in this wait.
+        cancel::end_thread();
+    }
+    result
 }
 
 /// As a standby. Promoted meanwhile, it returns 0: a spurious wake-up, which POSIX allows.

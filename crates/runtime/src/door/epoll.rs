@@ -16,7 +16,8 @@ use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::sys::gate::Call;
 use crate::sys::guest::{self, Digest};
-use crate::sys::recorded::{begin, end, execute, return_ticket, take_begin, take_begin_with, take_end};
+use crate::sys::patience::Patience;
+use crate::sys::recorded::{begin, end, execute, return_ticket, take_begin_with, take_end};
 use crate::thread::{Mode, Thread};
 
 const CTL_ADD: u64 = 1;
@@ -34,8 +35,10 @@ struct Registration {
     fd: AtomicI32,
     data: AtomicU64,
     events: AtomicU32,
-    /// Next registration of the same descriptor plus one.
+    /// Next registration of the same descriptor plus one: an older one.
     next: AtomicU32,
+    /// Which call made it, by the order in which they begin.
+    born: AtomicU64,
     used: AtomicBool,
 }
 
@@ -46,6 +49,7 @@ static POOL: [Registration; REGISTRATIONS] = [const {
         data: AtomicU64::new(0),
         events: AtomicU32::new(0),
         next: AtomicU32::new(0),
+        born: AtomicU64::new(0),
         used: AtomicBool::new(false),
     }
 }; REGISTRATIONS];
@@ -54,6 +58,8 @@ static POOL: [Registration; REGISTRATIONS] = [const {
 static HAND: AtomicU32 = AtomicU32::new(0);
 /// One past the highest place that has ever been filled in this copy.
 static HIGH: AtomicU32 = AtomicU32::new(0);
+/// Calls that have begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 static LOCK: AtomicBool = AtomicBool::new(false);
 
 /// Guards the lists. Held for a few instructions and never across a system call or guest code.
@@ -71,6 +77,7 @@ pub fn reset_lock() {
     LOCK.store(false, Ordering::Release);
 }
 
+/// The newest registration of a descriptor.
 fn find(epoll: i32, fd: i32) -> Option<u32> {
     let mut at = fdtable::get(fd)?.registration.load(Ordering::Relaxed);
     while at != 0 {
@@ -158,15 +165,16 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let mut in_doubt = false;
     loop {
         if thread.calls() == Mode::Replay {
-            let Some(token) = take_begin_with(thread, row, epoll, digest, |token| {
-                if token != 0 {
-                    fill(token as u32 - 1, epoll, fd, events, data);
-                }
-            }) else {
+            let mut change = Change { op, epoll, fd, token: 0, born: 0 };
+            let begun = take_begin_with(thread, row, epoll, digest, |_, token| {
+                change.token = token;
+                change.begin(events, data);
+            });
+            if begun.is_none() {
                 continue;
-            };
+            }
             let Some(result) = take_end(thread, row, |_, head, _, _| {
-                conclude(head.result, op, epoll, fd, token, events, data);
+                change.conclude(head.result);
                 head.result
             }) else {
                 in_doubt = true;
@@ -180,16 +188,17 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         let token = place.map_or(0, |place| u64::from(place) + 1);
         if let Some(place) = place {
             kernel_event[4..].copy_from_slice(&u64::from(place).to_le_bytes());
-            fill(place, epoll, fd, events, data);
         }
+        let mut change = Change { op, epoll, fd, token, born: 0 };
         let mut args = call.args;
         args[3] = &raw const kernel_event as u64;
         let recording = thread.calls() == Mode::Record;
         if recording {
             begin(thread, row, CallArgs { fd: epoll, digest, len: token });
         }
+        change.begin(events, data);
         let result = settled(execute(thread, row, call.nr, &args), &args, in_doubt);
-        conclude(result, op, epoll, fd, token, events, data);
+        change.conclude(result);
         if recording {
             end(thread, row, 0, ReturnHead { result, identity: 0 });
         }
@@ -211,29 +220,66 @@ fn settled(result: i64, args: &[u64; 6], in_doubt: bool) -> i64 {
     }
 }
 
-fn conclude(result: i64, op: u64, epoll: i32, fd: i32, token: u64, events: u32, data: u64) {
-    if failed(result) {
-        if token != 0 {
-            POOL[token as usize - 1].used.store(false, Ordering::Relaxed);
-        }
-    } else {
-        registered(op, epoll, fd, token, events, data);
+/// One epoll_ctl, from its beginning to its end.
+///
+/// A registration is linked when its call begins, and the older ones go when the call has succeeded, by age and not
+/// by what is then found: once the kernel has armed it another thread may get its event, handle it and arm the
+/// next, all before this call comes back. (Concluded by what was found, the later registration went, and the next
+/// promotion disarmed a descriptor that the kernel had armed.)
+struct Change {
+    op: u64,
+    epoll: i32,
+    fd: i32,
+    /// The place of the new registration plus one; 0 for none.
+    token: u64,
+    born: u64,
+}
+
+impl Change {
+    /// In every copy, at the call's turn, before the kernel can report the first event.
+    fn begin(&mut self, events: u32, data: u64) {
+        locked(|| {
+            self.born = BEGUN.fetch_add(1, Ordering::Relaxed) + 1;
+            if self.token != 0 {
+                let place = self.token as u32 - 1;
+                fill(place, self.epoll, self.fd, events, data);
+                POOL[place as usize].born.store(self.born, Ordering::Relaxed);
+                link(place, self.fd);
+            }
+        });
+    }
+
+    /// In every copy, when the result is known.
+    fn conclude(&self, result: i64) {
+        locked(|| {
+            if failed(result) {
+                let own = (self.token as u32).wrapping_sub(1);
+                // Somebody may have closed the descriptor, and the place been given away.
+                if self.token != 0 && POOL[own as usize].born.load(Ordering::Relaxed) == self.born {
+                    unlink(own, self.fd);
+                }
+            } else if self.op != CTL_ADD {
+                while let Some(old) = older(self.epoll, self.fd, self.born) {
+                    unlink(old, self.fd);
+                }
+            }
+        });
     }
 }
 
-/// Applies a successful epoll_ctl to the lists, in every copy. `token` is the place plus one.
-fn registered(op: u64, epoll: i32, fd: i32, token: u64, events: u32, data: u64) {
-    locked(|| {
-        if (op == CTL_DEL || op == CTL_MOD)
-            && let Some(old) = find(epoll, fd)
+/// A registration of this descriptor that was made before the call `born`.
+fn older(epoll: i32, fd: i32, born: u64) -> Option<u32> {
+    let mut at = fdtable::get(fd)?.registration.load(Ordering::Relaxed);
+    while at != 0 {
+        let registration = &POOL[at as usize - 1];
+        if registration.epoll.load(Ordering::Relaxed) == epoll
+            && registration.born.load(Ordering::Relaxed) < born
         {
-            unlink(old, fd);
+            return Some(at - 1);
         }
-        if (op == CTL_ADD || op == CTL_MOD) && token != 0 {
-            fill(token as u32 - 1, epoll, fd, events, data);
-            link(token as u32 - 1, fd);
-        }
-    });
+        at = registration.next.load(Ordering::Relaxed);
+    }
+    None
 }
 
 /// Copies events to the guest with its own data words instead of our tokens.
@@ -269,16 +315,20 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 }
 
 fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let mut args = call.args;
-    let capacity = (args[2] as i32).clamp(0, EVENTS_MAX as i32) as usize;
-    if args[2] as i32 > EVENTS_MAX as i32 {
-        args[2] = EVENTS_MAX as u64;
+    let mut call = *call;
+    let capacity = (call.args[2] as i32).clamp(0, EVENTS_MAX as i32) as usize;
+    if call.args[2] as i32 > EVENTS_MAX as i32 {
+        call.args[2] = EVENTS_MAX as u64;
     }
-    let arguments =
-        CallArgs { fd: args[0] as i32, digest: Digest::new().finish(), len: args[2] & 0xffff_ffff };
+    let call = &call;
+    let mut patience = Patience::default();
+    let mut digest = Digest::new();
+    digest.number(call.args[2] & 0xffff_ffff);
+    let digest = digest.finish();
     loop {
         match thread.calls() {
             Mode::Solo => {
+                let args = *patience.args(call);
                 let (result, shown) = solo_wait(thread, row, call, &args);
                 if signal::solo_restart(thread, row, result) {
                     continue;
@@ -286,7 +336,9 @@ fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return if shown { result } else { -14 };
             }
             Mode::Record => {
-                begin(thread, row, arguments);
+                let began = patience.begin(call);
+                let mut args = *patience.args(call);
+                begin(thread, row, CallArgs { fd: args[0] as i32, digest, len: began });
                 let Some(place) = thread.reserve(size_of::<ReturnHead>() + capacity * EVENT_BYTES) else {
                     continue;
                 };
@@ -297,6 +349,9 @@ fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 let count = result.max(0) as usize;
                 let shown = translate(call.args[1], events, count);
                 let plan = signal::plan(thread, row, result);
+                if plan.is_abandoned() {
+                    continue;
+                }
                 let ticket = return_ticket(row);
                 // SAFETY: reserved.
                 unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
@@ -308,9 +363,11 @@ fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return if shown { result } else { -14 };
             }
             Mode::Replay => {
-                if !take_begin(thread, row, &arguments) {
+                // The moment is the primary's: our own copy of it is what the log says.
+                let Some(began) = take_begin_with(thread, row, call.args[0] as i32, digest, |_, _| ()) else {
                     continue;
-                }
+                };
+                patience.continues(call, began);
                 let taken = take_end(thread, row, |_, head, bytes, flags| {
                     let count = head.result.max(0) as usize;
                     (head.result, translate(call.args[1], bytes.as_ptr(), count), flags)
@@ -340,6 +397,12 @@ pub fn rearm() {
         let events = registration.events.load(Ordering::Relaxed);
         if !registration.used.load(Ordering::Relaxed) || events & (EPOLLET | EPOLLONESHOT) == 0 {
             // What is reported by level is reported again anyway.
+            continue;
+        }
+        if find(registration.epoll.load(Ordering::Relaxed), registration.fd.load(Ordering::Relaxed))
+            != Some(place as u32)
+        {
+            // There is a newer one: that of a call in doubt.
             continue;
         }
         let mut event = [0u8; EVENT_BYTES];

@@ -54,6 +54,8 @@ pub unsafe fn remember(library: *const u8, segment: *const u8) {
 pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
     loop {
         match thread.calls() {
+            // A primary whose standby is gone may be asked for another at this moment.
+            Mode::Solo if is_waited_for() => return hopeless(call).unwrap_or_else(|| replace(call)),
             Mode::Solo => {
                 // SAFETY: the guest's own call.
                 return unsafe { call6(call.nr, call.args) };
@@ -79,6 +81,11 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
     }
 }
 
+/// Whether this is a primary, with a standby or on its way to another.
+fn is_waited_for() -> bool {
+    state::role() == Role::Primary && state::header().is_some_and(|header| header.config.standbys != 0)
+}
+
 /// An error that the call would give anyway. `None` when it may succeed.
 fn hopeless(call: &Call) -> Option<i64> {
     let (folder, path) =
@@ -96,6 +103,9 @@ fn replace(call: &Call) -> i64 {
     let Some(header) = state::header() else { return raw::err::ENOENT };
     stop_logging();
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
+    // A signal that asks a thread to park would end the new image, which has no handler for it.
+    crate::clone::await_quiet(header);
+    stop_logging();
     process::end_standby();
     header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
     state::attention();

@@ -4,12 +4,13 @@
 //! die with the primary, also when it is killed before it has published them. A read with a buffer larger
 //! than an event is made in pieces, so the guest sees no short read that it would not see natively.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead};
 use us_calls::Row;
 
+use crate::door::carry::{self, Source, VECTORS};
 use crate::door::message;
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
@@ -17,8 +18,8 @@ use crate::signal::{self, Plan};
 use crate::sys::gate::Call;
 use crate::sys::guest::{self, Digest};
 use crate::sys::recorded::{
-    begin, end, execute, log_outputs, recorded, return_ticket, take_begin, take_begin_with, take_end,
-    take_outputs,
+    begin, end, execute, execute_marked, log_outputs, recorded, return_ticket, take_begin, take_begin_with,
+    take_end, take_outputs,
 };
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::sys::witness::{self, Shape};
@@ -26,12 +27,13 @@ use crate::thread::{Mode, Thread};
 
 const EFAULT: i64 = -14;
 const WRITEV: u64 = 20;
-const SENDMSG: u64 = 46;
+/// System call number.
+pub const SENDMSG: u64 = 46;
 /// Longest piece of a read, bytes.
 const PIECE: usize = PAYLOAD_BYTES_MAX - size_of::<ReturnHead>();
 
 /// Position argument of pread and pwrite.
-fn has_position(nr: u64) -> bool {
+pub fn has_position(nr: u64) -> bool {
     matches!(nr, 17 | 18 | 295 | 296 | 327 | 328)
 }
 
@@ -47,10 +49,15 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         match thread.calls() {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, args);
-                if signal::solo_restart(thread, row, result) {
+                let plan = signal::plan(thread, row, result);
+                if plan.carry_out(thread) {
                     continue;
                 }
-                return result;
+                if !carry::is_read_cut(plan, row, call, result, wanted) {
+                    return result;
+                }
+                carry::park(thread);
+                return carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result);
             }
             Mode::Record => {
                 begin(thread, row, read_arguments(row, args));
@@ -58,7 +65,12 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 if plan.carry_out(thread) {
                     continue;
                 }
-                return result;
+                if thread.calls() == Mode::Record || !carry::is_read_cut(plan, row, call, result, wanted) {
+                    return result;
+                }
+                // The log that this began in is given up.
+                carry::park(thread);
+                return carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result);
             }
             Mode::Replay => {
                 if !take_begin(thread, row, &read_arguments(row, args)) {
@@ -67,9 +79,8 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 let counts = !has_position(call.nr) && !is_peek(row, args);
                 let Some((result, flags)) = take_pieces(thread, row, args[1], fd, counts) else { continue };
                 if flags & RETURN_PARTIAL != 0 {
-                    let whole = wants_whole(row, fd, args);
                     let list = [Vector { base: args[1], len: wanted }];
-                    return if whole { complete_input(thread, call, &list, result) } else { result };
+                    return carry::input_in_doubt(thread, row, call, &list, result);
                 }
                 if Plan::replay(thread, flags) {
                     continue;
@@ -102,9 +113,14 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         let room = size_of::<ReturnHead>() + piece + witness::tail_bytes(piece);
         let Some(place) = thread.reserve(room) else {
             // The standby was dropped: what remains is read as if there had never been a log.
-            args[2] = wanted - total as u64;
-            let result = if total == 0 { execute(thread, row, call.nr, &args) } else { 0 };
-            return (if failed(result) { result } else { total + result }, signal::plan(thread, row, result));
+            if total == 0 {
+                let result = execute(thread, row, call.nr, &call.args);
+                return (result, signal::plan(thread, row, result));
+            }
+            let list = [Vector { base: call.args[1], len: wanted }];
+            let whole = carry::wants_whole(row, call.args[0] as i32, &call.args);
+            let result = if whole { carry::input(thread, call, &list, total) } else { total };
+            return (result, Plan::NOTHING);
         };
         // SAFETY: the payload lies behind the head, both reserved.
         let data = unsafe { place.add(size_of::<ReturnHead>()) };
@@ -114,8 +130,11 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         let got = if failed(result) { 0 } else { result as usize };
         let copied = guest::write(call.args[1] + total as u64, data, got);
         total += got as i64;
-        let again = got == piece && (total as u64) < wanted && copied;
-        if again {
+        let whole = got == piece && (total as u64) < wanted;
+        if copied && (whole || carry::is_read_cut_now(thread, row, call, result, piece as u64)) {
+            if !whole {
+                thread.pending.store(0, Ordering::SeqCst);
+            }
             put_return(thread, row, place, RETURN_MORE, result, got);
             if has_position(call.nr) {
                 args[3] += got as u64;
@@ -128,13 +147,23 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
             _ => total,
         };
         let plan = signal::plan(thread, row, result);
+        if plan.is_abandoned() {
+            return (result, plan);
+        }
         put_return(thread, row, place, plan.flags(), result, got);
         return (result, plan);
     }
 }
 
 /// Reads one piece to `args[1]`, in the slot at `place`, such that its count survives the primary's end.
-fn read_piece(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6], place: *mut u8, first: bool) -> i64 {
+fn read_piece(
+    thread: &mut Thread,
+    row: &Row,
+    call: &Call,
+    args: &[u64; 6],
+    place: *mut u8,
+    first: bool,
+) -> i64 {
     let piece = args[2] as usize;
     let socket_flags = if row.nr as u64 == raw::nr::RECVFROM { args[3] } else { 0 };
     let kind = fdtable::get(args[0] as i32).map_or(Kind::None, fdtable::Shadow::kind);
@@ -146,7 +175,7 @@ fn read_piece(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6], place: *
         _ if kind == Kind::Socket || tcp && socket_flags != 0 => {
             witness::receive(thread, args[0], place, piece, socket_flags | at_once)
         }
-        Kind::Pipe | Kind::Other if first => {
+        Kind::Pipe | Kind::Event | Kind::Other if first => {
             witness::lay_pattern(place, piece);
             None
         }
@@ -155,61 +184,9 @@ fn read_piece(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6], place: *
     match attempt {
         Some(result) if failed(result) && !first => 0,
         Some(result) => result,
-        None if first => execute(thread, row, call.nr, args),
-        None => more(row, call, args),
+        None if first => execute_marked(thread, row, call.nr, args),
+        None => more(row, call, args, witness::mark_of(thread)),
     }
-}
-
-/// Whether a read that was cut off goes on: natively it would have come back whole.
-fn wants_whole(row: &Row, fd: i32, args: &[u64; 6]) -> bool {
-    match row.nr as u64 {
-        raw::nr::RECVFROM | RECVMSG => args[if row.nr as u64 == RECVMSG { 2 } else { 3 }] & MSG_WAITALL != 0,
-        _ => fdtable::get(fd).is_some_and(|shadow| matches!(shadow.kind(), Kind::File | Kind::Append)),
-    }
-}
-
-/// Reads on, live, behind the `done` bytes that the dead primary had got of a read that comes back whole.
-fn complete_input(thread: &mut Thread, call: &Call, list: &[Vector], done: i64) -> i64 {
-    let position = if has_position(call.nr) { Some(call.args[3]) } else { None };
-    let flags = match call.nr {
-        raw::nr::RECVFROM => Some(call.args[3]),
-        RECVMSG => Some(call.args[2]),
-        _ => None,
-    };
-    carry_on(thread, list, done, |span, done| match (position, flags) {
-        (Some(start), _) => (17, [call.args[0], span.base, span.len, start + done as u64, 0, 0]),
-        (_, Some(flags)) => (raw::nr::RECVFROM, [call.args[0], span.base, span.len, flags, 0, 0]),
-        _ => (raw::nr::READ, [call.args[0], span.base, span.len, 0, 0, 0]),
-    })
-}
-
-/// Makes a transfer that the dead primary had done in part go on, live, vector by vector, from where it stopped. A
-/// further piece that fails or comes back short ends it, as it would have ended the one large call.
-fn carry_on(
-    thread: &mut Thread,
-    list: &[Vector],
-    mut done: i64,
-    piece: impl Fn(Vector, i64) -> (u64, [u64; 6]),
-) -> i64 {
-    crate::standby::promote::await_live(thread);
-    let mut skip = done as u64;
-    for vector in list {
-        let passed = skip.min(vector.len);
-        skip -= passed;
-        let mut span = Vector { base: vector.base + passed, len: vector.len - passed };
-        while span.len > 0 {
-            let (nr, args) = piece(span, done);
-            // SAFETY: the guest's own transfer, a part of it.
-            let result = unsafe { raw::blocking(nr, &args, &thread.pending) };
-            if failed(result) || result == 0 {
-                return done;
-            }
-            done += result;
-            span.base += result as u64;
-            span.len -= result as u64;
-        }
-    }
-    done
 }
 
 fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result: i64, bytes: usize) {
@@ -220,7 +197,7 @@ fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result:
 }
 
 /// A further piece of the same read: only what is there already, as one large read would have taken it.
-fn more(row: &Row, call: &Call, args: &[u64; 6]) -> i64 {
+fn more(row: &Row, call: &Call, args: &[u64; 6], mark: *mut u64) -> i64 {
     const POLLIN: u64 = 1;
     let none = AtomicU32::new(0);
     let mut args = *args;
@@ -237,7 +214,7 @@ fn more(row: &Row, call: &Call, args: &[u64; 6]) -> i64 {
         }
     }
     // SAFETY: into the reserved piece of our own ring.
-    let result = unsafe { raw::blocking(call.nr, &args, &none) };
+    let result = unsafe { raw::marked(call.nr, &args, &none, mark) };
     if failed(result) { 0 } else { result }
 }
 
@@ -245,15 +222,18 @@ fn more(row: &Row, call: &Call, args: &[u64; 6]) -> i64 {
 fn take_pieces(thread: &mut Thread, row: &'static Row, to: u64, fd: i32, counts: bool) -> Option<(i64, u8)> {
     let mut at = 0u64;
     loop {
-        let (result, flags, got) = take_end(thread, row, |_, head, bytes, flags| {
+        let (result, flags, got) = take_end(thread, row, |thread, head, bytes, flags| {
             guest::write(to + at, bytes.as_ptr(), bytes.len());
             if counts && let Some(shadow) = fdtable::get(fd) {
-                shadow.count_read(bytes.len() as u64);
+                let word = bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
+                shadow.count_read(shadow.amount(bytes.len() as u64, word));
+                shadow.note_error(head.result);
             }
+            // Before the event is given back: settling reads it as soon as the ring is empty.
+            thread.pieces = at + bytes.len() as u64;
             (head.result, flags, bytes.len() as u64)
         })?;
         at += got;
-        thread.pieces = at;
         if flags & RETURN_MORE == 0 {
             thread.pieces = 0;
             return Some((result, flags));
@@ -270,10 +250,13 @@ pub fn readv(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     recorded(thread, row, call)
 }
 
-const RECVMSG: u64 = 47;
+/// System call number.
+pub const RECVMSG: u64 = 47;
 const MSG_PEEK: u64 = 2;
-const MSG_DONTWAIT: u64 = 0x40;
-const MSG_WAITALL: u64 = 0x100;
+/// The kernel's flag of that name.
+pub const MSG_DONTWAIT: u64 = 0x40;
+/// The kernel's flag of that name.
+pub const MSG_WAITALL: u64 = 0x100;
 
 /// recvmsg, recvfrom with an address, readv: outputs in several places. From a socket they are received into the
 /// ring, where they outlive the primary.
@@ -285,47 +268,60 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
         match thread.calls() {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, &call.args);
-                if signal::solo_restart(thread, row, result) {
+                let plan = signal::plan(thread, row, result);
+                if plan.carry_out(thread) {
                     continue;
                 }
                 message::received(thread, row, call, result);
-                return result;
+                return whole_input(thread, row, call, shape, plan, result);
             }
             Mode::Record => {
                 let mut arguments = spans::arguments(row, call, thread.verify);
                 arguments.len = shape.wanted();
                 begin(thread, row, arguments);
-                let socket = fdtable::get(fd).is_some_and(|shadow| shadow.kind().is_socket());
-                let attempt = if socket { witness::gather(thread, call.args[0], shape, flags) } else { None };
-                let result = attempt.unwrap_or_else(|| execute(thread, row, call.nr, &call.args));
+                let attempt = match (fdtable::get(fd).map(fdtable::Shadow::kind), shape) {
+                    (Some(kind), _) if kind.is_socket() => {
+                        witness::gather(thread, call.args[0], shape, flags)
+                    }
+                    (Some(Kind::Pipe), Shape::Vectors(list, count)) => {
+                        witness::scatter(thread, row, fd, list, count)
+                    }
+                    _ => None,
+                };
+                let mut result = attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, &call.args));
                 message::received(thread, row, call, result);
+                if carry::is_read_cut_now(thread, row, call, result, shape.wanted()) {
+                    let mut vectors = [Vector::default(); VECTORS];
+                    let list = carry::shape_vectors(shape, &mut vectors);
+                    result = carry::rest_within(thread, |thread| carry::input(thread, call, list, result));
+                }
                 let plan = signal::plan(thread, row, result);
+                if plan.is_abandoned() {
+                    continue;
+                }
                 log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity: 0 });
                 if plan.carry_out(thread) {
                     continue;
                 }
-                return result;
+                return whole_input(thread, row, call, shape, plan, result);
             }
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);
-                if take_begin_with(thread, row, fd, ours.digest, |_| ()).is_none() {
+                if take_begin_with(thread, row, fd, ours.digest, |_, _| ()).is_none() {
                     continue;
                 }
                 let taken = take_outputs(thread, row, call, &before, |thread, head| {
-                    if counts
-                        && head.result > 0
-                        && let Some(shadow) = fdtable::get(fd)
-                    {
-                        shadow.count_read(head.result as u64);
+                    if counts && let Some(shadow) = fdtable::get(fd) {
+                        shadow.count_read(head.result.max(0) as u64);
+                        shadow.note_error(head.result);
                     }
                     message::received(thread, row, call, head.result);
                 });
                 let Some((head, flags)) = taken else { continue };
                 if flags & RETURN_PARTIAL != 0 {
                     let mut vectors = [Vector::default(); VECTORS];
-                    let whole = wants_whole(row, fd, &call.args);
-                    let list = shape_vectors(shape, &mut vectors);
-                    return if whole { complete_input(thread, call, list, head.result) } else { head.result };
+                    let list = carry::shape_vectors(shape, &mut vectors);
+                    return carry::input_in_doubt(thread, row, call, list, head.result);
                 }
                 if Plan::replay(thread, flags) {
                     continue;
@@ -336,30 +332,14 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
     }
 }
 
-/// Vectors of a transfer that is carried on after a promotion; one with more ends short.
-const VECTORS: usize = 64;
-
-fn shape_vectors(shape: Shape, vectors: &mut [Vector; VECTORS]) -> &[Vector] {
-    let (list, count) = match shape {
-        Shape::Vectors(list, count) => (list, count),
-        Shape::From([base, len, ..]) => {
-            vectors[0] = Vector { base, len };
-            return &vectors[..1];
-        }
-        Shape::Message(at) => {
-            let header = guest::load::<spans::MessageHeader>(at).unwrap_or_default();
-            (header.vectors, header.vector_count)
-        }
-    };
-    copy_vectors(list, count, vectors)
-}
-
-fn copy_vectors(list: u64, count: u64, vectors: &mut [Vector; VECTORS]) -> &[Vector] {
-    let count = (count as usize).min(VECTORS);
-    for (index, vector) in vectors.iter_mut().enumerate().take(count) {
-        *vector = spans::vector(list, index as u64);
+/// What a gathered input comes to, in a copy that acts: the rest is got where the runtime alone has cut it off.
+fn whole_input(thread: &mut Thread, row: &Row, call: &Call, shape: Shape, plan: Plan, result: i64) -> i64 {
+    if thread.calls() == Mode::Record || !carry::is_read_cut(plan, row, call, result, shape.wanted()) {
+        return result;
     }
-    &vectors[..count]
+    carry::park(thread);
+    let mut vectors = [Vector::default(); VECTORS];
+    carry::input(thread, call, carry::shape_vectors(shape, &mut vectors), result)
 }
 
 /// write, pwrite64, sendto.
@@ -387,17 +367,6 @@ pub fn writev(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     output(thread, row, call, arguments, Source::Vectors(call.args[1], call.args[2]))
 }
 
-/// Where the bytes of an output lie.
-#[derive(Clone, Copy)]
-pub enum Source {
-    /// In one place.
-    Span(Vector),
-    /// In several: list and count.
-    Vectors(u64, u64),
-    /// In a message, whose header lies here.
-    Message(u64),
-}
-
 /// Executes an output for real; on a socket whose own figures do not tell how far it came, with a witness.
 fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
     let args = &call.args;
@@ -422,38 +391,7 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
         },
         Source::Vectors(..) => None,
     };
-    attempt.unwrap_or_else(|| execute(thread, row, call.nr, args))
-}
-
-/// Sends on, live, behind the `done` bytes that the dead primary had put out.
-fn complete_output(thread: &mut Thread, call: &Call, source: Source, done: i64) -> i64 {
-    const PWRITE: u64 = 18;
-    let args = &call.args;
-    let flags = match call.nr {
-        raw::nr::SENDTO => Some(args[3]),
-        SENDMSG => Some(args[2]),
-        _ => None,
-    };
-    if flags.is_some_and(|flags| flags & MSG_DONTWAIT != 0) {
-        return done;
-    }
-    let mut vectors = [Vector::default(); VECTORS];
-    let list = match source {
-        Source::Span(span) => {
-            vectors[0] = span;
-            &vectors[..1]
-        }
-        Source::Vectors(list, count) => copy_vectors(list, count, &mut vectors),
-        Source::Message(at) => {
-            let header = guest::load::<MessageHeader>(at).unwrap_or_default();
-            copy_vectors(header.vectors, header.vector_count, &mut vectors)
-        }
-    };
-    carry_on(thread, list, done, |span, done| match flags {
-        Some(flags) => (raw::nr::SENDTO, [args[0], span.base, span.len, flags, 0, 0]),
-        None if call.nr == PWRITE => (PWRITE, [args[0], span.base, span.len, args[3] + done as u64, 0, 0]),
-        None => (raw::nr::WRITE, [args[0], span.base, span.len, 0, 0, 0]),
-    })
+    attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, args))
 }
 
 /// A call that puts bytes out. What the dead primary had done a part of is carried on.
@@ -468,22 +406,29 @@ pub fn output(
         match thread.calls() {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, &call.args);
-                if signal::solo_restart(thread, row, result) {
+                let plan = signal::plan(thread, row, result);
+                if plan.carry_out(thread) {
                     continue;
                 }
-                return result;
+                return whole_output(thread, call, source, plan, result);
             }
             Mode::Record => {
                 let logged = arguments(thread);
                 begin(thread, row, logged);
-                let result = put_out(thread, row, call, source);
+                let mut result = put_out(thread, row, call, source);
+                if carry::is_write_cut_now(thread, call, result, source.wanted()) {
+                    result = carry::rest_within(thread, |thread| carry::output(thread, call, source, result));
+                }
                 let plan = signal::plan(thread, row, result);
+                if plan.is_abandoned() {
+                    continue;
+                }
                 let identity = append_position(call, result);
                 end(thread, row, plan.flags(), ReturnHead { result, identity });
                 if plan.carry_out(thread) {
                     continue;
                 }
-                return result;
+                return whole_output(thread, call, source, plan, result);
             }
             Mode::Replay => {
                 let ours = arguments(thread);
@@ -492,17 +437,22 @@ pub fn output(
                 }
                 let fd = call.args[0] as i32;
                 let taken = take_end(thread, row, |_, head, _, flags| {
+                    if let Some(shadow) = fdtable::get(fd) {
+                        shadow.note_error(head.result);
+                    }
                     if head.result > 0
                         && !has_position(call.nr)
                         && let Some(shadow) = fdtable::get(fd)
                     {
-                        shadow.count_written(head.result as u64, head.identity);
+                        let word = || guest::load::<u64>(call.args[1]).unwrap_or(0);
+                        let word = if call.nr == raw::nr::WRITE { word() } else { 0 };
+                        shadow.count_written(shadow.amount(head.result as u64, word), head.identity);
                     }
                     (head.result, flags)
                 });
                 let Some((result, flags)) = taken else { continue };
                 if flags & RETURN_PARTIAL != 0 {
-                    return complete_output(thread, call, source, result);
+                    return carry::output_in_doubt(thread, call, source, result);
                 }
                 if Plan::replay(thread, flags) {
                     continue;
@@ -511,6 +461,15 @@ pub fn output(
             }
         }
     }
+}
+
+/// What an output comes to, in a copy that acts: the rest is put out where the runtime alone has cut it off.
+fn whole_output(thread: &mut Thread, call: &Call, source: Source, plan: Plan, result: i64) -> i64 {
+    if thread.calls() == Mode::Record || !carry::is_write_cut(plan, call, result, source.wanted()) {
+        return result;
+    }
+    carry::park(thread);
+    carry::output(thread, call, source, result)
 }
 
 /// Where an appending write has ended: the one thing about it that a standby cannot compute.

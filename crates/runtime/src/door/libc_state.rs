@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::block::Deadline;
+use super::block::{Deadline, Wait};
 use super::forward::Domain;
 use super::sync::{self, Caller, Outcome, op};
 use crate::{clock, forward_doors};
@@ -30,13 +30,16 @@ impl Family {
         Family { lock: AtomicU32::new(0), owner: AtomicU32::new(0), depth: AtomicU32::new(0) }
     }
 
-    fn take(&self, caller: Caller) {
+    fn take(&self, caller: Caller) -> Outcome {
         if self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.lock.swap(2, Ordering::Acquire) != 0 {
-                caller.sleep(&self.lock, 2, Deadline::None, false);
+                if caller.sleep(&self.lock, 2, Deadline::None, false) == Wait::Follow {
+                    return Outcome::FOLLOW;
+                }
             }
         }
         self.owner.store(caller.tid(), Ordering::Relaxed);
+        Outcome::OK
     }
 
     /// Enters on the clock of `object`: the family's own address, or that of one of many objects.
@@ -45,11 +48,8 @@ impl Family {
             self.depth.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let attempt = |caller| {
-            self.take(caller);
-            Outcome::OK
-        };
-        sync::acquire(op::LIBC, object, attempt, |caller| self.take(caller));
+        let force = |caller| while self.take(caller) == Outcome::FOLLOW {};
+        sync::acquire(op::LIBC, object, |caller| self.take(caller), force);
     }
 
     fn leave(&self) {

@@ -38,6 +38,15 @@ pub fn local(call: &Call) -> i64 {
     unsafe { raw::call6(call.nr, call.args) }
 }
 
+/// munmap.
+pub fn unmap(call: &Call) -> i64 {
+    let result = local(call);
+    if result == 0 && crate::state::is_standby() {
+        crate::clone::memory::unmapped(call.args[0], call.args[1]);
+    }
+    result
+}
+
 /// mlock and its kin: advice to the kernel; a standby that cannot follow must not fail.
 pub fn advisory(call: &Call) -> i64 {
     let result = local(call);
@@ -181,6 +190,7 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
 
 fn stand_in(call: &Call, logged: i64, impose: bool) -> i64 {
     let [address, bytes, prot, flags, ..] = call.args;
+    follow(logged as u64, bytes);
     let fixed = if flags & MAP_FIXED != 0 {
         MAP_FIXED
     } else if impose {
@@ -268,6 +278,7 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
                 if failed(result) {
                     return result;
                 }
+                follow(result as u64, call.args[1]);
                 if call.args[3] & MAP_FIXED == 0 {
                     call.args[0] = result as u64;
                     call.args[3] |= MAP_FIXED_NOREPLACE;
@@ -325,6 +336,7 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
             if failed(result) {
                 return result;
             }
+            follow(result as u64, new);
             call.args[4] = result as u64;
             (local(&call), false)
         } else {
@@ -358,6 +370,15 @@ fn offer(bytes: u64) -> u64 {
             Ok(_) => return start,
             Err(now) => next = now,
         }
+    }
+}
+
+/// A standby has repeated a mapping of the primary's: what it offers itself, once it is one, lies behind.
+fn follow(start: u64, bytes: u64) {
+    const REACH: u64 = 16 << 40;
+    // An address that the kernel chose, because the one offered was taken, lies far above.
+    if start.wrapping_sub(GUEST_MAPS_ADDRESS as u64) < REACH {
+        NEXT.fetch_max(start + bytes.next_multiple_of(PAGE) + PAGE, Ordering::Relaxed);
     }
 }
 

@@ -3,8 +3,10 @@
 use us_abi::event::CallArgs;
 use us_calls::Row;
 
-use crate::door::io::{Source, gathered, output};
+use crate::door::carry::Source;
+use crate::door::io::{gathered, output};
 use crate::door::table;
+use crate::fdtable;
 use crate::raw::failed;
 use crate::sys::gate::Call;
 use crate::sys::guest;
@@ -25,8 +27,14 @@ pub fn received(thread: &mut Thread, row: &Row, call: &Call, result: i64) {
     }
 }
 
-/// sendmsg: begun before, done after, like any output.
+/// sendmsg: begun before, done after, like any output. Descriptors that go out are no longer the group's alone.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let header = guest::load::<MessageHeader>(call.args[1]).unwrap_or_default();
+    spans::for_rights(header.control, header.control_len, |fd| {
+        if let Some(shadow) = fdtable::get(fd) {
+            shadow.set_private(false);
+        }
+    });
     let arguments = |thread: &Thread| {
         let header = guest::load::<MessageHeader>(call.args[1]).unwrap_or_default();
         CallArgs {
@@ -40,21 +48,6 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// Notes the descriptors in the control data of a received message.
 fn received_descriptors(thread: &mut Thread, message: u64) {
-    const SOL_SOCKET_RIGHTS: u64 = 1 | 1 << 32;
     let header = guest::load::<MessageHeader>(message).unwrap_or_default();
-    let (mut at, end) = (header.control, header.control + header.control_len);
-    while header.control != 0 && at + 16 <= end {
-        let len = guest::load::<u64>(at).unwrap_or(0);
-        if len < 16 || at + len > end {
-            return;
-        }
-        if guest::load::<u64>(at + 8) == Some(SOL_SOCKET_RIGHTS) {
-            for index in 0..(len - 16) / 4 {
-                if let Some(fd) = guest::load::<i32>(at + 16 + index * 4) {
-                    table::opened(thread, fd, 0);
-                }
-            }
-        }
-        at += len.next_multiple_of(8);
-    }
+    spans::for_rights(header.control, header.control_len, |fd| table::opened(thread, fd, 0));
 }

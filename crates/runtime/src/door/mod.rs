@@ -17,6 +17,7 @@ pub mod barrier;
 pub mod block;
 pub mod c11;
 pub mod cancel;
+pub mod carry;
 pub mod cond;
 pub mod epoll;
 pub mod exec;

@@ -160,8 +160,10 @@ impl Mutex {
         let shared = self.shared();
         // Whoever has slept takes the word as 2: it cannot know whether it was the last sleeper.
         while self.lock.swap(2, Ordering::Acquire) != 0 {
-            if caller.sleep(&self.lock, 2, deadline, shared) == Wait::TimedOut {
-                return Outcome::failed(errno::ETIMEDOUT);
+            match caller.sleep(&self.lock, 2, deadline, shared) {
+                Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
+                Wait::Follow => return Outcome::FOLLOW,
+                Wait::Again => {}
             }
         }
         Outcome::OK
@@ -299,7 +301,10 @@ fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
         return result;
     }
     if opaque {
-        let outcome = mutex.acquire(caller, patience);
+        let mut outcome = mutex.acquire(caller, patience);
+        while outcome == Outcome::FOLLOW {
+            outcome = mutex.acquire(caller, patience);
+        }
         if outcome.acquired {
             mutex.held(caller, 1);
         }
@@ -318,6 +323,9 @@ fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u3
         return outcome.errno;
     }
     let outcome = mutex.acquire(caller, patience);
+    if outcome == Outcome::FOLLOW {
+        return take(mutex, caller, patience, say, depth, class);
+    }
     if outcome.acquired {
         mutex.held(caller, depth);
     }

@@ -12,8 +12,9 @@ use us_order::once::{Local, Once, OnceView, decide};
 
 use super::sync::{self, ALL, Caller, call_of, clock_of, op};
 use super::unwind;
+use crate::clone::park;
 use crate::standby::promote;
-use crate::thread::Thread;
+use crate::thread::{Mode, Thread};
 use crate::{clock, raw, real, state};
 
 /// The states of one kind of object.
@@ -33,6 +34,16 @@ const ONCE: Kind = Kind { op: op::ONCE, idle: 0, running: 1, awaited: 3, done: 2
 /// A guard of the C++ ABI: the first byte says done, and compiled code reads it; the rest is the library's.
 const GUARD: Kind = Kind { op: op::GUARD, idle: 0, running: 0x100, awaited: 0x1_0100, done: 1 };
 
+/// How the attempt to run an initialiser ended.
+enum Begun {
+    /// It has been run.
+    Done,
+    /// The caller is to run it.
+    Run,
+    /// The caller has become a standby's thread meanwhile.
+    Follow,
+}
+
 impl Kind {
     fn local(&self, word: u32) -> Local {
         match word {
@@ -48,13 +59,17 @@ impl Kind {
             return false;
         }
         let caller = Caller::get();
-        if let Some(thread) = caller.replaying()
-            && let Some(run) = self.begin_by_log(thread, word)
-        {
-            return run;
-        }
-        if !self.begin_for_real(word) {
-            return false;
+        loop {
+            if let Some(thread) = caller.replaying()
+                && let Some(run) = self.begin_by_log(thread, word)
+            {
+                return run;
+            }
+            match self.begin_for_real(word) {
+                Begun::Done => return false,
+                Begun::Run => break,
+                Begun::Follow => {}
+            }
         }
         if let Some(thread) = caller.recording() {
             let call = call_of(self.op, word.as_ptr() as usize);
@@ -64,11 +79,11 @@ impl Kind {
         true
     }
 
-    fn begin_for_real(&self, word: &AtomicU32) -> bool {
+    fn begin_for_real(&self, word: &AtomicU32) -> Begun {
         loop {
             let now = word.load(Ordering::Acquire);
             let next = match self.local(now) {
-                Local::Done => return false,
+                Local::Done => return Begun::Done,
                 Local::Idle => self.running,
                 Local::Running => self.awaited,
             };
@@ -76,11 +91,25 @@ impl Kind {
                 continue;
             }
             if next == self.running {
-                return true;
+                return Begun::Run;
             }
             // Not through `Caller::sleep`: a signal delivered here would stand in the log before a run that
             // may be another thread's, and the standby looks at its ring without waiting.
             raw::futex_wait(word, self.awaited, 0);
+            if park::spinning() && Caller::get().mode() == Mode::Replay {
+                return Begun::Follow;
+            }
+        }
+    }
+
+    /// As [`Kind::begin`], for an initialiser that the log does not know.
+    fn begin_unseen(&self, word: &AtomicU32) -> bool {
+        loop {
+            match self.begin_for_real(word) {
+                Begun::Done => return false,
+                Begun::Run => return true,
+                Begun::Follow => {}
+            }
         }
     }
 
@@ -185,7 +214,7 @@ unsafe extern "C" fn once(
     if ONCE.local(word.load(Ordering::Acquire)) == Local::Done {
         return 0;
     }
-    let run = if unwinder(caller) { ONCE.begin_for_real(word) } else { ONCE.begin(word) };
+    let run = if unwinder(caller) { ONCE.begin_unseen(word) } else { ONCE.begin(word) };
     if run {
         let mut this = Run { word, initialiser };
         // SAFETY: `this` outlives the call.

@@ -123,7 +123,7 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let Some(sent) = sent_by(call) else { return recorded(thread, row, call) };
     let arguments = spans::arguments(row, call, thread.verify);
     let mut at = 0;
-    let apply = |_| {
+    let apply = |_: &mut Thread, _| {
         // At the send's turn the clock shows its ticket.
         at = KERNEL.0.load(Ordering::Relaxed);
         add(Sent { at, ..sent });
@@ -162,6 +162,20 @@ fn add(new: Sent) {
             *count += 1;
         }
     });
+}
+
+/// In a copy that has just been forked: what waits in the threads' queues waits in the shadow. The log says who takes
+/// it; if nobody has when this copy is promoted, it is sent again.
+pub fn adopt_queues() {
+    let at = KERNEL.0.load(Ordering::Relaxed).saturating_sub(1);
+    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
+        // SAFETY: no thread of this copy runs yet but the caller.
+        let block = unsafe { &mut *thread::block(slot) };
+        while let Some(info) = block.queue.take(0) {
+            add(Sent { info, target: slot, at });
+        }
+        block.pending.store(0, Ordering::Relaxed);
+    }
 }
 
 /// The send of this ticket has failed.
@@ -263,9 +277,16 @@ fn signals_read(thread: &Thread, buffer: u64, result: i64) {
         info.0[1] = u64::from(word(8));
         info.0[2] = u64::from(word(PID));
         info.0[3] = guest::load::<u64>(at + 48).unwrap_or(0);
+        // The kernel's number of the copy that reads, which the log carries as it was read.
+        let reader = match state::header() {
+            Some(header) if state::is_standby() => header.primary_pid.load(Ordering::Relaxed),
+            _ => state::REAL_PID.load(Ordering::Relaxed),
+        };
+        let renamed = info.adopt_from(reader);
         if state::is_standby() {
             signal::consumed(thread, &info, true, thread.ticket);
-        } else if info.adopt() {
+        }
+        if renamed {
             guest::store(at + PID, &(info.0[2] as u32));
         }
     }

@@ -40,7 +40,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if flags & CLONE_VM != 0 {
         return refused(thread, call, "clone with shared memory");
     }
-    crate::fdtable::HAS_CHILDREN.store(true, Ordering::Relaxed);
+    crate::fdtable::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     loop {
         match thread.calls() {
@@ -54,6 +54,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 if state::role() == Role::Child {
                     return result;
                 }
+                crate::fdtable::child_made();
                 end(thread, row, 0, ReturnHead { result, identity: 0 });
                 return result;
             }
@@ -64,6 +65,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 // The number is the group's; no child is made here. What the kernel would have stored for it is
                 // not: glibc's fork stores the child's number in the child only.
                 let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
+                crate::fdtable::child_made();
                 return result;
             }
         }
@@ -86,6 +88,7 @@ fn become_child() {
     crate::stop_logging();
     crate::door::epoll::reset_lock();
     crate::door::thread::reset_lock();
+    crate::clone::forget();
     // SAFETY: asks for numbers.
     let pid = unsafe { raw::call1(GETPID, 0) } as u32;
     state::GUEST_PID.store(pid, Ordering::Relaxed);
@@ -111,7 +114,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         return 0;
     }
     let Some(row) = us_calls::row(call.nr) else { return 0 };
-    crate::fdtable::HAS_CHILDREN.store(true, Ordering::Relaxed);
+    crate::fdtable::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     loop {
         match thread.calls() {
@@ -131,6 +134,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
                     continue;
                 };
                 call.nr = result as u64;
+                crate::fdtable::child_made();
                 return 1;
             }
         }

@@ -93,14 +93,15 @@ impl List {
 }
 
 /// Takes the lock word. `EOWNERDEAD` is an acquisition; the caller owns what the dead one left.
-fn acquire_word(mutex: &Mutex, tid: u32, patience: Patience) -> Outcome {
+fn acquire_word(mutex: &Mutex, patience: Patience) -> Outcome {
     let caller = Caller::get();
     // Once we have slept others may sleep as well, and nobody else remembers it.
     let mut waiters = 0;
     loop {
         let word = mutex.lock.load(Ordering::Relaxed);
         if word & TID_MASK == 0 || word & OWNER_DIED != 0 {
-            let new = tid | waiters | word & WAITERS;
+            // Asked for here: a thread that has slept may be another to the kernel now.
+            let new = raw::gettid() | waiters | word & WAITERS;
             if mutex.lock.compare_exchange(word, new, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 continue;
             }
@@ -117,8 +118,10 @@ fn acquire_word(mutex: &Mutex, tid: u32, patience: Patience) -> Outcome {
         {
             continue;
         }
-        if caller.sleep(&mutex.lock, marked, deadline, true) == Wait::TimedOut {
-            return Outcome::failed(errno::ETIMEDOUT);
+        match caller.sleep(&mutex.lock, marked, deadline, true) {
+            Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
+            Wait::Follow => return Outcome::FOLLOW,
+            Wait::Again => {}
         }
         waiters = WAITERS;
     }
@@ -135,7 +138,7 @@ fn release_word(mutex: &Mutex) {
 fn acquire(mutex: &Mutex, patience: Patience, depth: u32) -> Outcome {
     let list = List::mine();
     list.begin(mutex);
-    let outcome = acquire_word(mutex, raw::gettid(), patience);
+    let outcome = acquire_word(mutex, patience);
     let outcome = settle(mutex, &list, outcome, depth);
     list.end();
     outcome

@@ -171,8 +171,10 @@ impl Queue<'_> {
             if let Some(outcome) = attempt() {
                 return outcome;
             }
-            if caller.sleep(self.sequence, sequence, deadline, shared) == Wait::TimedOut {
-                return Outcome::failed(errno::ETIMEDOUT);
+            match caller.sleep(self.sequence, sequence, deadline, shared) {
+                Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
+                Wait::Follow => return Outcome::FOLLOW,
+                Wait::Again => {}
             }
         }
     }

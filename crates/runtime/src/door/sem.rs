@@ -87,8 +87,10 @@ impl Semaphore {
 
     fn sleep(&self, caller: Caller, deadline: Deadline) -> Outcome {
         while self.value.load(Ordering::SeqCst) == 0 {
-            if caller.sleep(&self.value, 0, deadline, self.shared()) == Wait::TimedOut {
-                return Outcome::failed(errno::ETIMEDOUT);
+            match caller.sleep(&self.value, 0, deadline, self.shared()) {
+                Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
+                Wait::Follow => return Outcome::FOLLOW,
+                Wait::Again => {}
             }
         }
         Outcome::OK

@@ -6,7 +6,9 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use super::sync::{self, Caller, Outcome, errno, op};
+use crate::clone::park;
 use crate::raw;
+use crate::thread::Mode;
 
 const FREE: i32 = 1;
 const HELD: i32 = 0;
@@ -15,7 +17,8 @@ fn try_take(lock: &AtomicI32) -> bool {
     lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-fn take(lock: &AtomicI32) {
+/// False if this has become a standby's thread meanwhile.
+fn take(lock: &AtomicI32) -> bool {
     let mut turns = 0u32;
     while !try_take(lock) {
         core::hint::spin_loop();
@@ -25,11 +28,15 @@ fn take(lock: &AtomicI32) {
             // SAFETY: gives the processor away, nothing else.
             unsafe { raw::call1(raw::nr::SCHED_YIELD, 0) };
         }
+        if park::spinning() && Caller::get().mode() == Mode::Replay {
+            return false;
+        }
     }
+    true
 }
 
-fn acquire(lock: &AtomicI32, attempt: impl FnOnce(Caller) -> Outcome) -> c_int {
-    sync::acquire(op::SPIN, lock.as_ptr() as usize, attempt, |_| take(lock))
+fn acquire(lock: &AtomicI32, attempt: impl Fn(Caller) -> Outcome) -> c_int {
+    sync::acquire(op::SPIN, lock.as_ptr() as usize, attempt, |_| while !take(lock) {})
 }
 
 /// `pthread_spin_init`.
@@ -51,10 +58,7 @@ pub unsafe extern "C" fn pthread_spin_destroy(_lock: *const AtomicI32) -> c_int 
 pub unsafe extern "C" fn pthread_spin_lock(lock: *const AtomicI32) -> c_int {
     // SAFETY: the guest's lock.
     let lock = unsafe { &*lock };
-    acquire(lock, |_| {
-        take(lock);
-        Outcome::OK
-    })
+    acquire(lock, |_| if take(lock) { Outcome::OK } else { Outcome::FOLLOW })
 }
 
 /// `pthread_spin_trylock`.

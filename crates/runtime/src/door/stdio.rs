@@ -12,6 +12,7 @@ use core::ffi::{c_int, c_void};
 
 use super::forward::Domain;
 use super::sync::{self, Caller, Outcome, errno, op};
+use crate::thread::Mode;
 use crate::{forward_doors, real};
 
 unsafe extern "C" {
@@ -44,6 +45,18 @@ impl Stream {
         unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64) -> c_int>(lock)(self.0) }
     }
 
+    /// The outcome of an attempt, unless this became a standby's thread inside libc's function: then the log has it, and
+    /// what has been taken out of turn is given back.
+    fn unless_follows(&self, caller: Caller, outcome: Outcome) -> Outcome {
+        if caller.mode() != Mode::Replay {
+            return outcome;
+        }
+        if outcome.acquired {
+            self.ask(&real::FUNLOCKFILE);
+        }
+        Outcome::FOLLOW
+    }
+
     fn try_lock(&self) -> Outcome {
         if self.ask(&real::FTRYLOCKFILE) == 0 { Outcome::OK } else { Outcome::failed(errno::EBUSY) }
     }
@@ -51,9 +64,9 @@ impl Stream {
 
 impl Domain for Stream {
     fn enter(&self, _caller: Caller) {
-        let attempt = |_| {
+        let attempt = |caller| {
             self.lock();
-            Outcome::OK
+            self.unless_follows(caller, Outcome::OK)
         };
         sync::acquire(op::STREAM, self.0 as usize, attempt, |_| self.lock());
     }
@@ -72,7 +85,8 @@ pub unsafe extern "C" fn flockfile(stream: u64) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ftrylockfile(stream: u64) -> c_int {
     let stream = Stream(stream);
-    let failed = sync::acquire(op::STREAM, stream.0 as usize, |_| stream.try_lock(), |_| stream.lock());
+    let attempt = |caller| stream.unless_follows(caller, stream.try_lock());
+    let failed = sync::acquire(op::STREAM, stream.0 as usize, attempt, |_| stream.lock());
     if failed == 0 { 0 } else { -1 }
 }
 

@@ -237,6 +237,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Not acquired: the thread stood still meanwhile and is a standby's now, so the log says how it ends.
+    pub const FOLLOW: Outcome = Outcome { acquired: false, errno: -1 };
     /// Acquired, nothing to say.
     pub const OK: Outcome = Outcome { acquired: true, errno: 0 };
     /// Not acquired, for this reason.
@@ -300,18 +302,23 @@ pub const COND_CLASS: usize = 1;
 pub fn acquire(
     op: u16,
     address: usize,
-    attempt: impl FnOnce(Caller) -> Outcome,
-    force: impl FnOnce(Caller),
+    attempt: impl Fn(Caller) -> Outcome,
+    force: impl Fn(Caller),
 ) -> c_int {
     let caller = Caller::get();
-    if let Some(outcome) = replay(caller, op, || force(caller)) {
+    loop {
+        if let Some(outcome) = replay(caller, op, || force(caller)) {
+            return outcome.errno;
+        }
+        let outcome = attempt(caller);
+        if outcome == Outcome::FOLLOW {
+            continue;
+        }
+        if let Some(thread) = caller.recording() {
+            record(thread, op, address, outcome);
+        }
         return outcome.errno;
     }
-    let outcome = attempt(caller);
-    if let Some(thread) = caller.recording() {
-        record(thread, op, address, outcome);
-    }
-    outcome.errno
 }
 
 /// Sets the guest's errno and returns -1, as the semaphore functions do; 0 stays 0.

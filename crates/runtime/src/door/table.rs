@@ -18,9 +18,9 @@ use crate::sys::recorded::{begin, end, execute, recorded, recorded_with, take_be
 use crate::sys::spans;
 use crate::thread::{Mode, Thread};
 
-/// Kind in the two lowest bits above the identity's top: travels with it.
+/// Kind in the highest four bits of the identity: travels with it.
 fn pack(identity: u64, kind: Kind) -> u64 {
-    identity & !(7 << 61) | (kind as u64) << 61
+    kept(identity) | (kind as u64) << 60
 }
 
 /// What travels for a descriptor that turned up at a promotion.
@@ -30,12 +30,12 @@ pub fn identity_of(fd: i32, accepted: bool) -> u64 {
 }
 
 fn unpack(packed: u64) -> (u64, Kind) {
-    (packed & !(7 << 61), Kind::from_number((packed >> 61) as u8))
+    (kept(packed), Kind::from_number((packed >> 60) as u8))
 }
 
-/// The part of a kernel's identity that is kept: the kind takes the highest three bits.
+/// The part of a kernel's identity that is kept: the kind takes the highest four bits.
 pub fn kept(identity: u64) -> u64 {
-    identity & !(7 << 61)
+    identity & !(15 << 60)
 }
 
 /// A new descriptor, in every copy. `packed` is what the primary found out, 0 if it did not ask.
@@ -69,7 +69,7 @@ pub fn changing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         row,
         call,
         move |_, call, result| identify(fd_use, call, result),
-        move |thread, result, identity| apply(thread, fd_use, &args, result, identity),
+        move |thread, result, identity| apply(thread, row, &args, result, identity),
     )
 }
 
@@ -94,18 +94,26 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 forget(row.fd, &args);
                 let result = execute(thread, row, call.nr, &args);
                 let plan = signal::plan(thread, row, result);
+                if plan.is_abandoned() {
+                    return result;
+                }
                 end(thread, row, plan.flags(), ReturnHead { result, identity: 0 });
                 plan.carry_out(thread);
                 return result;
             }
             Mode::Replay => {
-                let generation = fdtable::get(ours.fd).map_or(0, |shadow| shadow.generation.load(Relaxed));
-                let begun = take_begin_with(thread, row, ours.fd, ours.digest, |_| forget(row.fd, &args));
+                let begun = take_begin_with(thread, row, ours.fd, ours.digest, |thread, _| {
+                    // What settling has to know is there before the event is given back.
+                    thread.pieces = fdtable::get(ours.fd).map_or(0, |shadow| {
+                        u64::from(shadow.generation.load(Relaxed))
+                            | u64::from(shadow.kind() != Kind::None) << 32
+                    });
+                    forget(row.fd, &args);
+                });
                 if begun.is_none() {
                     continue;
                 }
                 forgotten = true;
-                thread.pieces = u64::from(generation);
                 let Some((result, flags)) = take_end(thread, row, |_, head, _, flags| (head.result, flags))
                 else {
                     continue;
@@ -140,15 +148,22 @@ fn forget(fd_use: FdUse, args: &[u64; 6]) {
 const SOCKET: u64 = 41;
 const ACCEPT: u64 = 43;
 const ACCEPT4: u64 = 288;
+const EVENTFD: u64 = 284;
+const EVENTFD2: u64 = 290;
+const PIPE2: u64 = 293;
 
 /// What the primary finds out about a new descriptor.
 fn identify(fd_use: FdUse, call: &Call, result: i64) -> u64 {
-    match fd_use {
-        FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) => {}
+    let fd = match fd_use {
+        FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) => result as i32,
+        // Both ends of a pipe are one object.
+        FdUse::CreatesPair { arg } if !is_socketpair(arg) => {
+            return fdtable::identify(guest::load::<i32>(call.args[arg as usize]).unwrap_or(-1)).0;
+        }
         _ => return 0,
-    }
-    let fd = result as i32;
+    };
     match call.nr {
+        EVENTFD | EVENTFD2 => pack(fdtable::identify(fd).0, Kind::Event),
         ACCEPT | ACCEPT4 => {
             let listener = fdtable::get(call.args[0] as i32).map_or(Kind::Other, fdtable::Shadow::kind);
             let kind = if listener == Kind::Tcp { Kind::TcpAccepted } else { Kind::Socket };
@@ -165,20 +180,30 @@ fn identify(fd_use: FdUse, call: &Call, result: i64) -> u64 {
     }
 }
 
-fn apply(thread: &mut Thread, fd_use: FdUse, args: &[u64; 6], result: i64, identity: u64) {
-    match fd_use {
+fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity: u64) {
+    const O_DIRECT: u64 = 0o40000;
+    let nr = u64::from(row.nr);
+    match row.fd {
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {
             opened(thread, result as i32, identity);
+            if let Some(shadow) = fdtable::get(result as i32)
+                && shadow.kind() == Kind::Event
+            {
+                shadow.set_private(true);
+                shadow.count_written(args[0] & 0xffff_ffff, 0);
+            }
         }
         FdUse::CreatesPair { arg } => {
             let ends = [0, 4].map(|offset| guest::load::<i32>(args[arg as usize] + offset).unwrap_or(-1));
             let kind = if is_socketpair(arg) { Kind::Socket } else { Kind::Pipe };
-            opened(thread, ends[0], pack(0, kind));
+            opened(thread, ends[0], pack(identity, kind));
             match (kind, fdtable::get(ends[0]), fdtable::get(ends[1])) {
                 // What is in a pipe is what went in at one end and did not come out at the other.
                 (Kind::Pipe, Some(read_end), Some(write_end)) => {
-                    read_end.set_private();
+                    // A read from a pipe of packets throws away what does not fit: its contents cannot be counted.
+                    read_end.set_private(nr != PIPE2 || args[1] & O_DIRECT == 0);
                     write_end.share(read_end);
+                    write_end.set_write_end();
                 }
                 _ => opened(thread, ends[1], pack(0, kind)),
             }

@@ -15,6 +15,7 @@ use us_abi::{
 };
 use us_calls::Row;
 
+use crate::clone::park;
 use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
@@ -288,19 +289,20 @@ pub(super) unsafe fn create(
     let entry = Entry { start, argument, start_c11 };
     loop {
         let replay = parent.calls() == Mode::Replay;
-        let slot = if replay {
-            match take_begin_with(parent, row(), -1, 0, |_| ()) {
-                Some(slot) => slot as u32,
+        // A slot, and as a standby which of its threads this is.
+        let (slot, generation) = if replay {
+            match take_begin_with(parent, row(), -1, 0, |_, _| ()) {
+                Some(word) => (word as u32, (word >> 32) as u32),
                 None => continue,
             }
         } else {
             match claim_slot() {
-                Some(slot) => slot,
+                Some(slot) => (slot, 0),
                 None => return EAGAIN,
             }
         };
         // SAFETY: the arguments are the C function's.
-        match unsafe { create_in(parent, slot, replay, handle, attributes, entry) } {
+        match unsafe { create_in(parent, slot, generation, replay, handle, attributes, entry) } {
             Some(result) => return result,
             None => continue,
         }
@@ -312,6 +314,7 @@ pub(super) unsafe fn create(
 unsafe fn create_in(
     parent: &mut Thread,
     slot: u32,
+    generation: u32,
     replay: bool,
     handle: *mut u64,
     attributes: *const Attributes,
@@ -321,11 +324,15 @@ unsafe fn create_in(
     if replay {
         let (result, tid) =
             take_end(parent, row(), |_, head, _, _| (head.result as i32, head.identity as u32))?;
+        await_slot(slot, generation);
         if result != 0 {
+            // SAFETY: the slot's last thread is gone, and its next waits for this one's number.
+            let block = unsafe { &mut *thread::block(slot) };
+            block.generation = generation;
+            block.fate.store(JOINED, Ordering::Release);
             return Some(result);
         }
         group_tid = tid;
-        await_slot(slot);
     }
     let block = match prepare(slot, parent) {
         Some(block) => block,
@@ -340,9 +347,10 @@ unsafe fn create_in(
         (*block).start_c11.store(entry.start_c11, Ordering::Relaxed);
     }
     let record = parent.calls() == Mode::Record;
+    let stops = parent.stops;
     if record {
         announce_slot(slot, block);
-        begin(parent, row(), CallArgs { fd: -1, digest: 0, len: u64::from(slot) });
+        begin(parent, row(), CallArgs { fd: -1, digest: 0, len: slot_word(slot, block) });
     }
     parent.making = true;
     parent.shared_with_guest();
@@ -360,7 +368,8 @@ unsafe fn create_in(
         }
         group_tid = tid;
     }
-    if record {
+    // Parked inside libc's function: the log in which this call began is not the one that there is now.
+    if record && parent.stops == stops {
         end(parent, row(), 0, ReturnHead { result: i64::from(result), identity: u64::from(group_tid) });
     }
     if result != 0 {
@@ -373,6 +382,12 @@ unsafe fn create_in(
     Some(result)
 }
 
+/// What the log says of a thread that is made: its slot, and above that which of the slot's threads it is.
+fn slot_word(slot: u32, block: *mut Thread) -> u64 {
+    // SAFETY: prepared by the caller, and not running yet.
+    u64::from(slot) | u64::from(unsafe { (*block).generation }) << 32
+}
+
 /// Shows the supervisor a slot that is about to have a thread.
 fn announce_slot(slot: u32, block: *mut Thread) {
     let entry = state::entry(slot);
@@ -382,16 +397,27 @@ fn announce_slot(slot: u32, block: *mut Thread) {
     entry.state.store(slot::CREATING, Ordering::Release);
 }
 
-/// Waits, in a standby, until the last thread of a slot is gone: its ring, block and stack are reused.
-fn await_slot(slot: u32) {
+/// Waits, in a standby, until every earlier thread of a slot has been made, is gone, and has been joined by whoever
+/// joins it: its ring, block and stack are reused. The log does not order a creation behind the end of the slot's
+/// last thread, nor behind its making by another: too early, the new thread would find the old one's events, and a
+/// joiner that comes late would wait for the new one.
+fn await_slot(slot: u32, generation: u32) {
     // SAFETY: blocks are never freed.
     let block = unsafe { &*thread::block(slot) };
-    let handle = block.handle.load(Ordering::Acquire);
-    if handle == 0 || block.fate.load(Ordering::Acquire) == JOINED {
-        // glibc marks a joined thread in the very word that the kernel has cleared.
-        return;
+    loop {
+        // SAFETY: a word that only the maker of the slot's next thread changes, who waits here like us.
+        let made = unsafe { (&raw const block.generation).read_volatile() };
+        let handle = block.handle.load(Ordering::Acquire);
+        match block.fate.load(Ordering::Acquire) {
+            // glibc marks a joined thread in the very word that the kernel has cleared.
+            UNUSED | JOINED if made.wrapping_add(1) == generation => return,
+            DETACHED if made.wrapping_add(1) == generation && handle != 0 => return wait_gone(handle, None),
+            _ => {}
+        }
+        let pause = raw::Timespec::from_ns(50_000);
+        // SAFETY: a short sleep.
+        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
     }
-    wait_gone(handle, None);
 }
 
 /// Waits for the end of the thread behind a handle. With a thread of ours, its signals are delivered meanwhile.
@@ -420,6 +446,7 @@ fn wait_gone(handle: u64, mut waiter: Option<&mut Thread>) {
                 // SAFETY: a futex wait on a word of our own memory; shared, as the kernel's wake is.
                 if unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) } == raw::err::EINTR {
                     signal::deliver(thread);
+                    park::at_door(thread);
                 }
             }
             None => {

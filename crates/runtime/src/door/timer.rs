@@ -211,6 +211,36 @@ pub fn fired(info: &Info, ticket: u64) {
     }
 }
 
+/// What every timer has left, as the kernel says: a log begins here, and what has fired before is not in it.
+pub fn take_stock() {
+    const GETITIMER: u64 = 36;
+    const TIMER_GETTIME: u64 = 224;
+    let now = raw::now_ns();
+    let mut time = [0u64; 4];
+    let note = |setting: &Setting, time: &[u64; 4], unit_ns: u64| {
+        let value = time[2] * 1_000_000_000 + time[3] * unit_ns;
+        setting.value_ns.store(value, Ordering::Relaxed);
+        setting.interval_ns.store(time[0] * 1_000_000_000 + time[1] * unit_ns, Ordering::Relaxed);
+        setting.set_ns.store(now, Ordering::Relaxed);
+        setting.absolute.store(0, Ordering::Relaxed);
+        setting.set_at.store(0, Ordering::Relaxed);
+        setting.fired_at.store(0, Ordering::Relaxed);
+    };
+    for (which, setting) in INTERVAL.iter().enumerate() {
+        // SAFETY: the kernel writes four words.
+        if unsafe { raw::call2(GETITIMER, which as u64, time.as_mut_ptr() as u64) } == 0 {
+            note(setting, &time, 1000);
+        }
+    }
+    for timer in POSIX.iter().filter(|timer| timer.exists.load(Ordering::Acquire) != 0) {
+        let real = timer.real.load(Ordering::Relaxed);
+        // SAFETY: the kernel writes four words.
+        if unsafe { raw::call2(TIMER_GETTIME, real, time.as_mut_ptr() as u64) } == 0 {
+            note(&timer.setting, &time, 1);
+        }
+    }
+}
+
 /// At a promotion: sets every timer in this process.
 pub fn set_again() {
     let now = raw::now_ns();

@@ -77,6 +77,11 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
 /// # Safety
 /// In the SIGSYS handler, with the kernel's own frame.
 pub unsafe fn nudged(context: &mut Context) {
+    crate::clone::notice_command();
+    // SAFETY: the caller's frame.
+    if unsafe { park::in_handler(context) } {
+        return;
+    }
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
     if state::role() != Role::Primary || thread.borrowed.load(Ordering::Relaxed) != 0 {
@@ -131,7 +136,13 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
         cancel::end_thread();
     }
     thread.pending.store(0, Ordering::SeqCst);
-    while let Some(info) = thread.queue.take(thread.mask) {
+    loop {
+        if thread.calls() != Mode::Solo {
+            // A handler ran, and meanwhile there is a log again: the rest waits for a door.
+            thread.pending.store(1, Ordering::SeqCst);
+            return;
+        }
+        let Some(info) = thread.queue.take(thread.mask) else { return };
         let action = disposition(info.signal());
         if action.handler <= SIG_IGN {
             handle(thread, &info);

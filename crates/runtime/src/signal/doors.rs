@@ -6,8 +6,12 @@ use super::*;
 /// The mask that the kernel gets for a guest's mask: SIGSYS, faults and the two that cannot be blocked are
 /// left out. A standby's kernel mask blocks every asynchronous signal: it lives by the log.
 pub fn kernel_mask(guest: u64) -> u64 {
-    let open = bit(SIGSYS) | bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP);
-    if state::is_standby() { !open } else { guest & !open }
+    if state::is_standby() { mask_of_faults() } else { guest & mask_of_faults() }
+}
+
+/// Everything blocked but SIGSYS and faults.
+pub fn mask_of_faults() -> u64 {
+    !(bit(SIGSYS) | bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP))
 }
 
 /// Sets the guest's mask of the calling thread, in shadow and, in a copy that acts, in the kernel.
@@ -76,7 +80,7 @@ fn unblocked(thread: &mut Thread) {
             }
             Mode::Record => {
                 let signals = thread.queue.deliverable(thread.mask).min(15) as u8;
-                let plan = Plan { signals, restart: false };
+                let plan = Plan { signals, ..Plan::NOTHING };
                 thread.append(EventKind::Call, plan.flags(), call, NO_TICKET, &nothing);
                 plan.carry_out(thread);
                 return;
@@ -270,6 +274,9 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
                 let result = take_or_wait(thread, row, call);
                 let plan = plan(thread, row, result);
+                if plan.is_abandoned() {
+                    continue;
+                }
                 let head = ReturnHead { result, identity: 0 };
                 recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
                 if !plan.carry_out(thread) {

@@ -12,6 +12,7 @@ use us_abi::{Cause, THREADS_MAX, leaving};
 use us_calls::{Class, Row};
 
 use crate::clock::{self, KERNEL};
+use crate::clone::park;
 use crate::door::{cancel, pending, process, timer};
 use crate::log::{Event, Next, has_ticket};
 use crate::raw::{self, call4, err};
@@ -122,6 +123,11 @@ impl Info {
 
     /// Puts the group's numbers in place of this process's own. True if there were any.
     pub fn adopt(&mut self) -> bool {
+        self.adopt_from(state::REAL_PID.load(Ordering::Relaxed))
+    }
+
+    /// As [`Info::adopt`], of a signal that the process with this number has taken.
+    pub fn adopt_from(&mut self, process: u32) -> bool {
         const SI_USER: i32 = 0;
         const SI_QUEUE: i32 = -1;
         const SI_TIMER: i32 = -2;
@@ -129,9 +135,7 @@ impl Info {
         let number = self.0[2] as u32;
         let ours = match self.code() {
             SI_TIMER => timer::to_guest(number),
-            SI_USER | SI_QUEUE | SI_TKILL if number == state::REAL_PID.load(Ordering::Relaxed) => {
-                state::GUEST_PID.load(Ordering::Relaxed)
-            }
+            SI_USER | SI_QUEUE | SI_TKILL if number == process => state::GUEST_PID.load(Ordering::Relaxed),
             _ => number,
         };
         self.0[2] = self.0[2] >> 32 << 32 | u64::from(ours);
@@ -167,7 +171,7 @@ impl Queue {
     }
 
     /// Takes the first signal that `mask` does not block.
-    fn take(&mut self, mask: u64) -> Option<Info> {
+    pub fn take(&mut self, mask: u64) -> Option<Info> {
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
         for at in head..tail {
             let info = self.infos[at as usize % QUEUED_MAX];
@@ -211,21 +215,38 @@ impl Queue {
 pub struct Plan {
     signals: u8,
     restart: bool,
+    abandoned: bool,
+    spurious: bool,
 }
 
 const FLAG_RESTART: u8 = 4;
 
 impl Plan {
-    const NOTHING: Plan = Plan { signals: 0, restart: false };
+    /// Nobody has interrupted.
+    pub const NOTHING: Plan = Plan { signals: 0, restart: false, abandoned: false, spurious: false };
 
     /// For the flags of the `Return`.
     pub const fn flags(self) -> u8 {
         self.signals << 4 | if self.restart { FLAG_RESTART } else { 0 }
     }
 
+    /// Whether the thread has stood still in the middle of the call, and the log is another than that in which it
+    /// began: nothing has happened, nothing is to be logged, the door begins again.
+    pub const fn is_abandoned(self) -> bool {
+        self.abandoned
+    }
+
+    /// Whether it was interrupted for no signal that the guest is to see.
+    pub const fn is_spurious(self) -> bool {
+        self.spurious
+    }
+
     /// Delivers the signals, as a primary. True if the call is to be made again.
     pub fn carry_out(self, thread: &mut Thread) -> bool {
         for _ in 0..self.signals {
+            if follows(thread) {
+                break;
+            }
             deliver_cancellation(thread);
             deliver_one(thread);
         }
@@ -260,15 +281,19 @@ pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
 #[cold]
 fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let broken = result == err::EINTR;
+    if broken && park::at_door(thread) {
+        return Plan { restart: true, abandoned: true, ..Plan::NOTHING };
+    }
     // A call that has taken something is not cancelled: what it took would be lost.
     let cancelled = broken && cancel::is_due(thread);
     let signals = (thread.queue.deliverable(thread.mask) + u32::from(cancelled)).min(15) as u8;
     if signals == 0 {
         // Everything that waits is blocked by the guest's mask: nobody must notice the interruption.
         thread.pending.store(0, Ordering::Release);
-        return Plan { signals: 0, restart: broken };
+        return Plan { restart: broken, spurious: true, ..Plan::NOTHING };
     }
-    Plan { signals, restart: broken && restartable(row) && thread.queue.restarts(thread.mask) }
+    let restart = broken && restartable(row) && thread.queue.restarts(thread.mask);
+    Plan { signals, restart, ..Plan::NOTHING }
 }
 
 /// The mask that a call puts in force while it waits (ppoll, pselect, epoll_pwait), as the guest's.
@@ -323,7 +348,35 @@ pub fn deliver(thread: &mut Thread) {
         return;
     }
     thread.pending.store(0, Ordering::SeqCst);
-    while deliver_one(thread) {}
+    while deliver_one(thread) {
+        if follows(thread) {
+            return;
+        }
+    }
+}
+
+/// A handler ran, and meanwhile this became a standby's thread: what else is delivered at this door, the log says.
+fn follows(thread: &mut Thread) -> bool {
+    if thread.calls() != Mode::Replay {
+        return false;
+    }
+    loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
+            Some(_) => return true,
+            None if state::LIVE.load(Ordering::Acquire) => {
+                crate::standby::promote::go_live(thread);
+                deliver(thread);
+                return true;
+            }
+            None => thread.wait_more(),
+        }
+    }
+}
+
+/// Whether a signal waits that the guest's mask lets through.
+pub fn has_deliverable(thread: &Thread) -> bool {
+    thread.queue.deliverable(thread.mask) > 0 || cancel::is_due(thread)
 }
 
 /// Whether a call's door has something to deliver before the call.

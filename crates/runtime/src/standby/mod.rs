@@ -1,6 +1,8 @@
 //! The standby's side that is not a door: its birth, the poller, the promotion.
 
+pub mod makers;
 pub mod notice;
 pub mod poll;
 pub mod promote;
 pub mod settle;
+pub mod streams;

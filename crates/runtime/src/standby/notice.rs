@@ -45,3 +45,36 @@ pub fn register(thread: &Thread, tid: u32) {
     entry.guest_tid.store(thread.guest_tid, Ordering::Relaxed);
     entry.state.store(slot::RUNNING, Ordering::Release);
 }
+
+/// Takes the calling thread's notice out of its robust list: a copy that is forked now must not carry on a list with
+/// a node in memory that it shares with us.
+pub fn withdraw() {
+    let mut head = 0u64;
+    let mut len = 0u64;
+    // SAFETY: the kernel writes the list head's address and its size.
+    let result =
+        unsafe { raw::call3(raw::nr::GET_ROBUST_LIST, 0, &raw mut head as u64, &raw mut len as u64) };
+    if result != 0 || head == 0 {
+        return;
+    }
+    let mut link = head;
+    // As many as the kernel would follow.
+    for _ in 0..2048 {
+        // SAFETY: glibc's list of this thread: nodes are robust mutexes that it holds, and our notice.
+        unsafe {
+            let next = (link as *const u64).read_volatile();
+            if next & !1 == head || next == 0 {
+                return;
+            }
+            if next.wrapping_sub(us_abi::SEGMENT_ADDRESS as u64) < us_abi::SEGMENT_BYTES as u64 {
+                let after = (next as *const u64).read_volatile();
+                if after & !1 != head {
+                    ((after & !1) as *mut u64).sub(1).write(link);
+                }
+                (link as *mut u64).write_volatile(after);
+                return;
+            }
+            link = next & !1;
+        }
+    }
+}

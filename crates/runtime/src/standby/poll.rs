@@ -36,7 +36,8 @@ extern "C" fn main(_: u64) {
     let Some(header) = state::header() else { return };
     let mut nap_ns = NAP_MIN_NS;
     loop {
-        match header.command.0.load(Ordering::Acquire) {
+        let command = header.command.0.load(Ordering::Acquire);
+        match command {
             command::PROMOTE => return promote::run(header),
             // SAFETY: a standby has no effects of its own to finish.
             command::END => unsafe {
@@ -50,7 +51,8 @@ extern "C" fn main(_: u64) {
             lag if lag > RING_NEAR as u64 / 2 => NAP_FLOOD_NS,
             _ => NAP_MIN_NS,
         };
-        raw::futex_wait_shared(&header.command.0, command::FOLLOW, nap_ns);
+        // The value just seen: while the primary parks for a switch it is another than `FOLLOW`.
+        raw::futex_wait_shared(&header.command.0, command, nap_ns);
     }
 }
 

@@ -24,12 +24,16 @@ const PR_SET_NAME: u64 = 15;
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
     drain(header);
+    if settle::publish_whole() {
+        drain(header);
+    }
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
     header.unsettled.store(unsettled, Ordering::Relaxed);
     // Threads that were completed by settlement apply that first.
     drain(header);
+    crate::clone::memory::make_real();
     crate::door::epoll::rearm();
     become_primary(header);
     state::LIVE.store(true, Ordering::SeqCst);

@@ -3,29 +3,65 @@
 //! Settling completes the log: where the kernel shows that a call was done, the missing `Return` is appended
 //! to the dead thread's ring, and its successor applies it like any other. Where it was not done, nothing
 //! is appended, and the call is made again, live. By the poller, while nobody acts.
+//!
+//! What moves bytes is judged in `streams`, what makes descriptors in `makers`; what works on names is made
+//! again and judged by what it finds (`door/again.rs`).
 
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead};
 use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, RINGS_ADDRESS, SegmentHeader};
-use us_calls::{Door, Policy, Row};
-use us_order::settle::{Identity, Pipe, Settled, TcpSent};
+use us_calls::{Door, Policy, Row, SignalDoor};
+use us_order::settle::{Identity, Settled};
 use us_ring::Position;
 
 use crate::door::table;
-use crate::fdtable::{self, Kind, Shadow};
+use crate::fdtable::{self, Kind};
 use crate::raw;
+use crate::standby::makers::{self, Claimed};
+use crate::standby::streams::{self, Verdict, Verdicts};
 use crate::state;
+use crate::sys::guest;
+use crate::sys::taken;
 use crate::sys::witness::{self, Testimony};
 use crate::thread::{self, RingMemory, Thread};
 
-const SOCKADDR_MAX: usize = 128;
+pub use crate::standby::streams::{event_count, queued, tcp_counts};
 
 /// A call in doubt.
-struct Doubt {
-    slot: u32,
-    row: &'static Row,
-    args: CallArgs,
+pub struct Doubt {
+    /// Of the thread that made it.
+    pub slot: u32,
+    /// Which call.
+    pub row: &'static Row,
+    /// What its `Enter` says.
+    pub args: CallArgs,
+    /// Its arguments.
+    pub asked: [u64; 6],
+}
+
+impl Doubt {
+    /// Where the next event of its slot would have been written.
+    pub fn place(&self) -> *mut u8 {
+        let ring = RingMemory((RINGS_ADDRESS + self.slot as usize * 2 * RING_BYTES) as *mut u8);
+        ring.at(state::entry(self.slot).tail.0.acquire())
+    }
+
+    /// Bytes of a read in pieces that have been applied already.
+    pub fn so_far(&self) -> u64 {
+        // SAFETY: blocks are never freed; the thread sleeps until the bell rings.
+        unsafe { (*thread::block(self.slot)).pieces }
+    }
+
+    /// Whether it names the place in the file itself: made again as it is.
+    pub fn has_position(&self) -> bool {
+        matches!(self.row.nr, 17 | 18 | 295 | 296 | 327 | 328)
+    }
+
+    /// Whether the dead primary had entered the kernel.
+    pub fn entered(&self) -> bool {
+        witness::entered(state::entry(self.slot))
+    }
 }
 
 /// The call in doubt of a slot, if there is one. Its ring is drained.
@@ -35,11 +71,11 @@ fn doubt_of(thread: &Thread) -> Option<Doubt> {
     }
     let (number, args) = thread.doubted;
     let row = us_calls::row(u64::from(number))?;
-    Some(Doubt { slot: thread.slot, row, args })
+    Some(Doubt { slot: thread.slot, row, args, asked: thread.asked })
 }
 
 /// Calls `f` for every call in doubt whose ring is drained.
-fn for_doubts(mut f: impl FnMut(Doubt)) {
+pub fn for_doubts(mut f: impl FnMut(Doubt)) {
     thread::for_each(|thread| {
         let entry = thread.entry();
         if entry.tail.0.acquire() == entry.head.0.acquire()
@@ -50,34 +86,44 @@ fn for_doubts(mut f: impl FnMut(Doubt)) {
     });
 }
 
+/// Publishes the events that the dead primary had written whole: it was killed between the last two stores. True if
+/// there were any; they are to be applied before anything is settled.
+pub fn publish_whole() -> bool {
+    let mut any = false;
+    for_doubts(|doubt| {
+        let event = if doubt.entered() { witness::unpublished(doubt.place()) } else { None };
+        if let Some(header) = event
+            && header.kind == EventKind::Return as u8
+            && header.call == doubt.row.nr
+        {
+            let tail = &state::entry(doubt.slot).tail.0;
+            tail.release(tail.acquire() + Header::size(header.len) as u64);
+            any = true;
+        }
+    });
+    any
+}
+
 /// Settles every call in doubt. Returns how many there were, and how many could not be settled.
 pub fn all(_header: &SegmentHeader) -> (u32, u32) {
     let (mut in_doubt, mut unsettled) = (0, 0);
-    let mut claimed = [-1i32; 64];
-    // A write and a read in doubt on one pipe explain its contents only together: before either is completed.
-    let mut pipes = [None; 64];
+    // A write and a read in doubt explain a stream only together: before either is completed.
+    let verdicts = streams::verdicts();
+    let mut claimed = Claimed::new();
+    // Closes first: a number whose close is still to come looks like one that a call has just made. Then what
+    // may have brought descriptors with it. The calls that make them share what is left.
     for_doubts(|doubt| {
-        if let Some(shadow) = fdtable::get(doubt.args.fd)
-            && shadow.kind() == Kind::Pipe
-            && let Some(moved) = pipe(shadow)
-            && let Some(place) = pipes.iter_mut().find(|place| place.is_none())
-        {
-            *place = Some((doubt.slot, moved));
+        in_doubt += 1;
+        if matches!(doubt.row.policy, Policy::Special(Door::Close)) && !close(&doubt, &mut claimed) {
+            unsettled += 1;
         }
     });
-    let piped = |slot| pipes.iter().flatten().find(|(of, _)| *of == slot).map(|(_, moved)| *moved);
-    // Closes first: a number whose close is still to come looks like one that a call has just made.
-    for closes in [true, false] {
-        for_doubts(|doubt| {
-            if closes != matches!(doubt.row.policy, Policy::Special(Door::Close)) {
-                return;
-            }
-            in_doubt += 1;
-            if !settle(&doubt, &mut claimed, piped(doubt.slot)) {
-                unsettled += 1;
-            }
-        });
-    }
+    for_doubts(|doubt| {
+        if !makers::makes(&doubt) && !settle(&doubt, &verdicts, &mut claimed) {
+            unsettled += 1;
+        }
+    });
+    makers::settle(&mut claimed);
     (in_doubt, unsettled)
 }
 
@@ -117,7 +163,7 @@ fn behind_skips(ring: RingMemory, mut at: u64, tail: u64) -> u64 {
 }
 
 /// Appends the `Return` that the dead primary could not.
-fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
+pub fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
     let entry = state::entry(doubt.slot);
     let ring = RingMemory((RINGS_ADDRESS + doubt.slot as usize * 2 * RING_BYTES) as *mut u8);
     let at = entry.tail.0.acquire();
@@ -144,257 +190,192 @@ fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
 }
 
 /// Settles one call. `false` if the kernel cannot tell.
-fn settle(doubt: &Doubt, claimed: &mut [i32], piped: Option<(u64, u64)>) -> bool {
-    let Policy::Special(door) = doubt.row.policy else { return true };
-    match door {
-        Door::Write | Door::Writev | Door::Send | Door::SendMsg | Door::Sendfile => output(doubt, piped),
-        Door::Read | Door::Recv => input(doubt, true, piped),
-        Door::Readv | Door::RecvMsg => input(doubt, false, piped),
-        Door::Close => close(doubt, claimed),
-        Door::Open | Door::Socket | Door::Accept | Door::Dup => creation(doubt, door, claimed),
+fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
+    if doubt.entered() && taken(doubt) {
+        return true;
+    }
+    let Policy::Special(door) = doubt.row.policy else { return waiting(doubt) };
+    match (door, verdicts.of(doubt.slot)) {
+        (Door::RecvMsg, _) => {
+            witness::rights(doubt.place(), |fd| claimed.add(fd));
+            input(doubt, verdicts.of(doubt.slot))
+        }
+        (_, Some(Verdict::Failed)) => {
+            const ECONNRESET: i64 = -104;
+            complete(doubt, 0, ReturnHead { result: ECONNRESET, identity: 0 }, &[]);
+            true
+        }
+        (Door::Read | Door::Recv | Door::Readv, verdict) => input(doubt, verdict),
+        (Door::Sendfile | Door::Splice | Door::Vmsplice, verdict) => copied(doubt, verdict),
+        (Door::Write | Door::Writev | Door::Send | Door::SendMsg, verdict) => output(doubt, verdict),
+        (Door::Signal(SignalDoor::Send), _) => {
+            sent_to_another(doubt);
+            true
+        }
         _ => true,
     }
 }
 
-fn done(doubt: &Doubt, settled: Settled) -> bool {
-    match settled {
-        Settled::Done(bytes) => complete(doubt, 0, ReturnHead { result: bytes as i64, identity: 0 }, &[]),
-        Settled::Continue(bytes) => {
-            complete(doubt, RETURN_PARTIAL, ReturnHead { result: bytes as i64, identity: 0 }, &[]);
-        }
-        Settled::Reissue => {}
-        Settled::Unknown => return false,
-    }
+/// A call that was made with buffers in its slot, which show what it has taken.
+fn taken(doubt: &Doubt) -> bool {
+    let (place, asked) = (doubt.place(), &doubt.asked);
+    let (bytes, result) = match doubt.row.nr {
+        55 if taken::error_told(place, asked) => (8, 0),
+        70 | 243 => match taken::received(place, doubt.row.nr.into(), asked) {
+            Some(taken) => taken,
+            None => return false,
+        },
+        307 => match taken::sent_many(place, asked) {
+            0 => return false,
+            sent => (sent as usize * 4, sent as i64),
+        },
+        _ => return false,
+    };
+    // SAFETY: the dead primary's reserved slot, contiguous in the doubled mapping.
+    let data = unsafe { core::slice::from_raw_parts(witness::data_of(place), bytes) };
+    complete(doubt, 0, ReturnHead { result, identity: 0 }, data);
     true
 }
 
-/// Where the next event of a slot would have been written.
-fn slot_place(slot: u32) -> *mut u8 {
-    let ring = RingMemory((RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
-    ring.at(state::entry(slot).tail.0.acquire())
+/// A call that puts a message into a queue of the kernel's: as an output that keeps no count.
+fn waiting(doubt: &Doubt) -> bool {
+    const MSGSND: u16 = 69;
+    const MQ_TIMEDSEND: u16 = 242;
+    let done = match doubt.row.nr {
+        MSGSND | MQ_TIMEDSEND if !doubt.entered() => return true,
+        MSGSND => queue_has_room(doubt.asked[0], doubt.asked[2]),
+        MQ_TIMEDSEND => could_go_on(doubt.args.fd),
+        _ => return true,
+    };
+    if done {
+        returned(doubt, 0, 0, &[]);
+    }
+    false
 }
 
-fn output(doubt: &Doubt, piped: Option<(u64, u64)>) -> bool {
-    const PWRITE64: u16 = 18;
-    if matches!(doubt.row.nr, PWRITE64 | 296 | 328) {
-        // The same bytes at the same place: made again as it is.
-        return true;
-    }
+/// Whether a System V queue would take a message of this length.
+fn queue_has_room(queue: u64, len: u64) -> bool {
+    const MSGCTL: u64 = 71;
+    const IPC_STAT: u64 = 2;
+    let mut stat = [0u64; 15];
+    // SAFETY: the kernel writes one struct msqid64_ds of 120 bytes.
+    let known = unsafe { raw::call3(MSGCTL, queue, IPC_STAT, stat.as_mut_ptr() as u64) } == 0;
+    // Bytes in the queue, messages, most bytes.
+    let [held, count, most] = [stat[9], stat[10], stat[11]];
+    known && held + len <= most && count < most
+}
+
+fn returned(doubt: &Doubt, flags: u8, result: u64, bytes: &[u8]) {
+    complete(doubt, flags, ReturnHead { result: result as i64, identity: 0 }, bytes);
+}
+
+fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     let (fd, len) = (doubt.args.fd, doubt.args.len);
-    match witness::testimony(slot_place(doubt.slot)) {
-        Testimony::Nothing => return true,
-        Testimony::Moved(0) => return done(doubt, Settled::Done(0)),
-        Testimony::Moved(moved) => {
-            return done(doubt, us_order::settle::write(len, moved.into(), is_nonblocking(fd)));
+    match verdict {
+        None | Some(Verdict::Again) => true,
+        Some(Verdict::Moved(0)) if matches!(witness::testimony(doubt.place()), Testimony::Moved(_)) => {
+            returned(doubt, 0, 0, &[]);
+            true
         }
-        Testimony::None => {}
-    }
-    let Some(shadow) = fdtable::get(fd) else { return false };
-    let logged = shadow.bytes_written();
-    let moved = match shadow.kind() {
-        kind @ (Kind::Tcp | Kind::TcpAccepted) => tcp(fd, kind)
-            .and_then(|tcp| us_order::settle::tcp_written(tcp.sent))
-            .and_then(|all| all.checked_sub(logged)),
-        Kind::File => fdtable::position(fd).and_then(|now| us_order::settle::file_moved(now, logged)),
-        // An append puts the position at the end of what it wrote; any other place than before means done.
-        Kind::Append => fdtable::position(fd).map(|now| if now == logged { 0 } else { len }),
-        Kind::Pipe => match piped {
-            Some((written, _)) => Some(written),
-            None => return opaque_output(doubt),
-        },
-        _ => return opaque_output(doubt),
-    };
-    match moved {
-        Some(moved) => done(doubt, us_order::settle::write(len, moved, is_nonblocking(fd))),
-        None => {
-            opaque_output(doubt);
+        Some(Verdict::Moved(moved)) => {
+            match us_order::settle::write(len, moved, is_nonblocking(fd)) {
+                Settled::Done(bytes) => returned(doubt, 0, bytes, &[]),
+                Settled::Continue(bytes) => returned(doubt, RETURN_PARTIAL, bytes, &[]),
+                Settled::Reissue => {}
+                Settled::Unknown => return false,
+            }
+            true
+        }
+        Some(Verdict::Unknown | Verdict::Failed) => {
+            if could_go_on(fd) {
+                returned(doubt, 0, len, &[]);
+            }
             false
         }
     }
 }
 
-/// What the write and the read in doubt on a pipe have moved, if both ends are the group's alone and the figures
-/// allow one answer.
-fn pipe(shadow: &Shadow) -> Option<(u64, u64)> {
-    const FIONREAD: u64 = 0x541b;
-    if !shadow.is_private() {
-        return None;
-    }
-    let (mut writers, mut readers) = (0, 0);
-    let mut view = Pipe {
-        queued: 0,
-        logged: shadow.bytes_written().checked_sub(shadow.bytes_read())?,
-        write_len: 0,
-        read_len: 0,
-        slot_touched: false,
-    };
-    let mut fd = -1;
-    for_doubts(|doubt| {
-        if !fdtable::get(doubt.args.fd).is_some_and(|other| other.same_stream(shadow)) {
-            return;
-        }
-        let Policy::Special(door) = doubt.row.policy else { return };
-        match door {
-            Door::Write | Door::Writev => {
-                writers += 1;
-                view.write_len = doubt.args.len;
-            }
-            Door::Read | Door::Readv => {
-                readers += 1;
-                view.read_len = doubt.args.len;
-                view.slot_touched = witness::touched(slot_place(doubt.slot)) != Some(Some(0));
-            }
-            _ => return,
-        }
-        fd = doubt.args.fd;
-    });
-    let mut queued = 0i32;
-    // SAFETY: the kernel writes one int.
-    if unsafe { raw::call3(raw::nr::IOCTL, fd as u64, FIONREAD, &raw mut queued as u64) } != 0 {
-        return None;
-    }
-    view.queued = queued as u64;
-    if writers > 1 || readers > 1 { None } else { us_order::settle::pipe(view) }
-}
-
-/// A pipe, a datagram, a local socket: the kernel keeps no count. A write that could go on was inside the kernel
-/// for all but a few instructions of the time between its `Enter` and its `Return`, so it was done; one
-/// that cannot go on now was waiting, and is made again.
-fn opaque_output(doubt: &Doubt) -> bool {
+/// The kernel was entered and keeps no count. What could go on now was not waiting, so it was done; what cannot was,
+/// and is made again.
+fn could_go_on(fd: i32) -> bool {
     const POLLOUT: u64 = 4;
-    let mut poll = (doubt.args.fd as u32 as u64) | POLLOUT << 32;
-    // SAFETY: the kernel reads and writes one struct pollfd.
-    let ready =
-        unsafe { raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 0) } == 1 && poll >> 48 & POLLOUT != 0;
-    if ready {
-        done(doubt, Settled::Done(doubt.args.len));
-    }
-    false
+    streams::poll(fd, POLLOUT) & POLLOUT as i64 != 0
 }
 
 /// Input: what the kernel handed over lies in the slot behind the ring's tail, if it was read into the ring.
-fn input(doubt: &Doubt, in_ring: bool, piped: Option<(u64, u64)>) -> bool {
-    let fd = doubt.args.fd;
-    if matches!(doubt.row.nr, 17 | 295 | 327) {
-        return true;
-    }
-    let Some(shadow) = fdtable::get(fd) else { return true };
-    // SAFETY: blocks are never freed; the thread sleeps until the bell rings.
-    let so_far = unsafe { (*thread::block(doubt.slot)).pieces };
-    let place = slot_place(doubt.slot);
-    match witness::testimony(place) {
-        Testimony::Nothing if so_far == 0 => return true,
-        Testimony::Nothing => {
-            let head = ReturnHead { result: so_far as i64, identity: 0 };
-            complete(doubt, RETURN_PARTIAL, head, &[]);
-            return true;
+fn input(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
+    let so_far = doubt.so_far();
+    let (place, nr) = (doubt.place(), u64::from(doubt.row.nr));
+    let data = match (witness::testimony(place), verdict) {
+        (Testimony::Moved(moved), _) => Some((u64::from(moved), witness::compose(place, nr))),
+        (Testimony::None, Some(Verdict::Moved(moved))) if moved > 0 => {
+            let in_ring = doubt.row.nr != 19 || witness::touched(place).is_some();
+            in_ring.then_some((moved, moved as usize))
         }
-        Testimony::Moved(moved) => {
-            let bytes = witness::compose(place, doubt.row.nr.into());
-            received(doubt, so_far + u64::from(moved), bytes);
-            return true;
-        }
-        Testimony::None => {}
-    }
-    let left = doubt.args.len.saturating_sub(so_far);
-    let moved = match shadow.kind() {
-        kind @ (Kind::Tcp | Kind::TcpAccepted) => {
-            let logged = shadow.bytes_read();
-            tcp(fd, kind).and_then(|tcp| tcp.read).and_then(|all| all.checked_sub(logged))
-        }
-        Kind::File | Kind::Append => {
-            let logged = shadow.bytes_written();
-            fdtable::position(fd).and_then(|now| us_order::settle::file_moved(now, logged))
-        }
-        Kind::Pipe => match (piped, witness::touched(place)) {
-            (Some((_, read)), _) => Some(read),
-            (None, Some(touched)) => touched.map(|bytes| bytes as u64),
-            (None, None) => None,
-        },
-        _ => match witness::touched(place) {
-            Some(touched) => touched.map(|bytes| bytes as u64),
-            // Killed between two pieces, or before the first.
-            None => Some(0),
-        },
+        (_, Some(Verdict::Unknown)) => None,
+        _ => Some((0, 0)),
     };
-    let Some(moved) = moved else {
-        if so_far > 0 {
-            complete(doubt, RETURN_PARTIAL, ReturnHead { result: so_far as i64, identity: 0 }, &[]);
-        }
-        return false;
-    };
-    match us_order::settle::read(left, moved) {
-        Settled::Done(bytes) if in_ring && bytes as usize <= PAYLOAD_BYTES_MAX - size_of::<ReturnHead>() => {
-            received(doubt, so_far + bytes, bytes as usize);
+    match data {
+        Some((moved, bytes)) if bytes <= PAYLOAD_BYTES_MAX - size_of::<ReturnHead>() => {
+            if so_far + moved > 0 || matches!(witness::testimony(place), Testimony::Moved(_)) {
+                // SAFETY: the dead primary's reserved slot, contiguous in the doubled mapping.
+                let data = unsafe { core::slice::from_raw_parts(witness::data_of(place), bytes) };
+                returned(doubt, RETURN_PARTIAL, so_far + moved, data);
+            }
             true
         }
-        Settled::Done(_) | Settled::Unknown => false,
-        _ if so_far > 0 => {
-            // Earlier pieces of the same read are applied.
-            complete(doubt, RETURN_PARTIAL, ReturnHead { result: so_far as i64, identity: 0 }, &[]);
-            true
+        _ => {
+            if so_far > 0 {
+                // Earlier pieces of the same read are applied.
+                returned(doubt, RETURN_PARTIAL, so_far, &[]);
+            }
+            false
         }
-        _ => true,
     }
 }
 
-/// Completes an input whose bytes lie in the slot already.
-fn received(doubt: &Doubt, result: u64, bytes: usize) {
-    // SAFETY: the dead primary's reserved slot, contiguous in the doubled mapping.
-    let data = unsafe {
-        let start = slot_place(doubt.slot).add(size_of::<Header>() + size_of::<ReturnHead>());
-        core::slice::from_raw_parts(start, bytes)
+/// sendfile, splice and their kin: short counts are legal, and an offset in memory moves with the bytes.
+fn copied(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
+    let moved = match verdict {
+        None | Some(Verdict::Again | Verdict::Moved(0)) => return true,
+        Some(Verdict::Unknown | Verdict::Failed) => return false,
+        Some(Verdict::Moved(moved)) => moved,
     };
-    complete(doubt, RETURN_PARTIAL, ReturnHead { result: result as i64, identity: 0 }, data);
-}
-
-struct Tcp {
-    sent: TcpSent,
-    read: Option<u64>,
-}
-
-/// What the kernel has moved on a TCP socket, read until two readings agree.
-fn tcp(fd: i32, kind: Kind) -> Option<Tcp> {
-    let mut last = reading(fd)?;
-    for _ in 0..100 {
-        let now = reading(fd)?;
-        if now == last {
-            break;
-        }
-        last = now;
-    }
-    let (state, acked, received, inq, outq) = last;
-    // FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK, CLOSING.
-    let fin_queued = matches!(state, 4 | 5 | 6 | 9 | 11);
-    // TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING.
-    let fin_received = matches!(state, 6 | 8 | 9 | 11);
-    Some(Tcp {
-        sent: TcpSent { acked, outq, syn_counted: kind == Kind::Tcp, fin_queued },
-        read: us_order::settle::tcp_read(received, inq, fin_received),
-    })
-}
-
-/// State, bytes acknowledged, received, unread, unacknowledged.
-fn reading(fd: i32) -> Option<(u8, u64, u64, u64, u64)> {
-    const SIOCINQ: u64 = 0x541b;
-    const SIOCOUTQ: u64 = 0x5411;
-    const IPPROTO_TCP: u64 = 6;
-    const TCP_INFO: u64 = 11;
-    let mut info = [0u64; 32];
-    let mut len = 256u32;
-    let (mut inq, mut outq) = (0i32, 0i32);
-    let args = [fd as u64, IPPROTO_TCP, TCP_INFO, info.as_mut_ptr() as u64, &raw mut len as u64, 0];
-    // SAFETY: the kernel writes at most 256 bytes of struct tcp_info, and two ints.
-    unsafe {
-        if raw::call6(raw::nr::GETSOCKOPT, args) != 0
-            || raw::call3(raw::nr::IOCTL, fd as u64, SIOCINQ, &raw mut inq as u64) != 0
-            || raw::call3(raw::nr::IOCTL, fd as u64, SIOCOUTQ, &raw mut outq as u64) != 0
-        {
-            return None;
+    let offsets: &[usize] = match doubt.row.nr {
+        40 => &[2],
+        275 | 326 => &[1, 3],
+        _ => &[],
+    };
+    let mut bytes = [0u8; 16];
+    let mut used = 0;
+    for arg in offsets {
+        if let Some(offset) = guest::load::<u64>(doubt.asked[*arg]) {
+            bytes[used..used + 8].copy_from_slice(&(offset + moved).to_le_bytes());
+            used += 8;
         }
     }
-    // tcpi_bytes_acked is at byte 120, tcpi_bytes_received at 128.
-    Some((info[0] as u8, info[15], info[16], inq as u64, outq as u64))
+    returned(doubt, 0, moved, &bytes[..used]);
+    true
+}
+
+/// A signal to another process: it does not wait, so it was sent once the kernel was entered. What was not allowed
+/// is not allowed now.
+fn sent_to_another(doubt: &Doubt) {
+    const KILL: u16 = 62;
+    const PIDFD_SEND_SIGNAL: u16 = 424;
+    let to = doubt.asked[0] as i32;
+    let own = state::GUEST_PID.load(Ordering::Relaxed) as i32;
+    let other = match doubt.row.nr {
+        KILL | 129 | 234 | 297 => {
+            // SAFETY: asks whether a signal could be sent.
+            to > 0 && to != own && unsafe { raw::call2(raw::nr::KILL, to as u64, 0) } == 0
+        }
+        PIDFD_SEND_SIGNAL => true,
+        _ => false,
+    };
+    if other && doubt.entered() {
+        returned(doubt, 0, 0, &[]);
+    }
 }
 
 fn is_nonblocking(fd: i32) -> bool {
@@ -405,92 +386,22 @@ fn is_nonblocking(fd: i32) -> bool {
     flags >= 0 && flags & O_NONBLOCK != 0
 }
 
-fn close(doubt: &Doubt, claimed: &mut [i32]) -> bool {
+fn close(doubt: &Doubt, claimed: &mut Claimed) -> bool {
     let fd = doubt.args.fd;
     let Some(shadow) = fdtable::get(fd) else { return false };
+    let (then, was_open) = (doubt.so_far() as u32, doubt.so_far() >> 32 != 0);
+    if !was_open {
+        // An error then, and an error again.
+        return true;
+    }
     let (now, kind) = fdtable::identify(fd);
     let object = shadow.identity.load(Ordering::Relaxed);
     let now = (kind != Kind::None).then(|| if object == 0 { 0 } else { table::kept(now) });
-    // SAFETY: blocks are never freed; the thread sleeps until the bell rings.
-    let then = unsafe { (*thread::block(doubt.slot)).pieces } as u32;
     let generation = shadow.generation.load(Ordering::Relaxed);
-    let settled = us_order::settle::close(Identity { object, generation: then }, now, generation);
-    if settled == Settled::Reissue {
+    match us_order::settle::close(Identity { object, generation: then }, now, generation) {
         // Not yet closed, and about to be: nobody's orphan.
-        claim(claimed, fd);
+        Settled::Reissue => claimed.add(fd),
+        _ => returned(doubt, 0, 0, &[]),
     }
-    done(doubt, settled)
-}
-
-fn claim(claimed: &mut [i32], fd: i32) {
-    if let Some(place) = claimed.iter_mut().find(|place| **place < 0) {
-        *place = fd;
-    }
-}
-
-/// A descriptor that the table has and the shadow has not belongs to a call that made it and could not say so.
-fn creation(doubt: &Doubt, door: Door, claimed: &mut [i32]) -> bool {
-    let mut found = -1;
-    fdtable::for_open(|fd| {
-        let known = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
-        if found < 0 && !known && !claimed.contains(&fd) && plausible(doubt, door, fd) {
-            found = fd;
-        }
-    });
-    if found < 0 {
-        return true;
-    }
-    claim(claimed, found);
-    let identity = table::identity_of(found, door == Door::Accept);
-    let head = ReturnHead { result: i64::from(found), identity };
-    let mut bytes = [0u8; 4 + SOCKADDR_MAX];
-    let len = if door == Door::Accept { peer_name(found, &mut bytes) } else { 0 };
-    complete(doubt, 0, head, &bytes[..len]);
     true
-}
-
-/// Whether a call could have made this descriptor.
-fn plausible(doubt: &Doubt, door: Door, fd: i32) -> bool {
-    const DUP: u16 = 32;
-    if door == Door::Dup {
-        // dup2 and dup3 name their number and are simply made again.
-        let (source, found) = (fdtable::identify(doubt.args.fd), fdtable::identify(fd));
-        return doubt.row.nr == DUP && source.1 != Kind::None && source == found;
-    }
-    let local = local_name(fd);
-    match door {
-        Door::Accept => local.is_some() && same_port(local, local_name(doubt.args.fd)),
-        Door::Socket => local.is_some_and(|name| name[2..8] == [0; 6]),
-        _ => local.is_none(),
-    }
-}
-
-fn same_port(a: Option<[u8; SOCKADDR_MAX]>, b: Option<[u8; SOCKADDR_MAX]>) -> bool {
-    match (a, b) {
-        // Family and port; or, for local sockets, the path.
-        (Some(a), Some(b)) => a[..4] == b[..4],
-        _ => false,
-    }
-}
-
-fn name_by(nr: u64, fd: i32, name: &mut [u8]) -> Option<u32> {
-    let mut len = name.len() as u32;
-    // SAFETY: the kernel writes at most `len` bytes and the length.
-    let result = unsafe { raw::call3(nr, fd as u64, name.as_mut_ptr() as u64, &raw mut len as u64) };
-    (result == 0).then_some(len)
-}
-
-/// Local address of a socket, `None` for anything else.
-fn local_name(fd: i32) -> Option<[u8; SOCKADDR_MAX]> {
-    const GETSOCKNAME: u64 = 51;
-    let mut name = [0u8; SOCKADDR_MAX];
-    name_by(GETSOCKNAME, fd, &mut name).map(|_| name)
-}
-
-/// The outputs of an accept: the length word, then the peer's address. Returns their bytes.
-fn peer_name(fd: i32, bytes: &mut [u8; 4 + SOCKADDR_MAX]) -> usize {
-    const GETPEERNAME: u64 = 52;
-    let Some(len) = name_by(GETPEERNAME, fd, &mut bytes[4..]) else { return 0 };
-    bytes[..4].copy_from_slice(&len.to_le_bytes());
-    4 + (len as usize).min(SOCKADDR_MAX)
 }

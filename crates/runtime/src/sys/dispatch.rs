@@ -2,12 +2,13 @@
 
 use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
+use crate::clone::park;
 use crate::door::{epoll, exec, io, memory, message, pending, process, table, time, timer};
 use crate::raw::{self, call6};
 use crate::sys::allocator;
 use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
-use crate::thread::Thread;
+use crate::thread::{Mode, Thread};
 use crate::{drop_standby, signal, state, tls};
 
 /// Entry from the gate.
@@ -47,8 +48,23 @@ fn unknown_thread(call: &Call) -> i64 {
             ]);
         }
     }
+    if call.nr == raw::nr::RT_SIGPROCMASK && call.args[1] != 0 && call.args[3] == 8 {
+        return mask_unknown(call);
+    }
     // SAFETY: the guest's own call.
     unsafe { call6(call.nr, call.args) }
+}
+
+/// A thread that sets its mask before the runtime knows it, or that never will: SIGSYS and faults stay open. Blocked,
+/// a trap would end the program, and the thread could not be parked.
+fn mask_unknown(call: &Call) -> i64 {
+    const SIG_UNBLOCK: u64 = 1;
+    let Some(given) = crate::sys::guest::load::<u64>(call.args[1]) else { return -14 };
+    let set = if call.args[0] == SIG_UNBLOCK { given } else { given & signal::mask_of_faults() };
+    let mut args = call.args;
+    args[1] = &raw const set as u64;
+    // SAFETY: the guest's own call, with our word in place of its set.
+    unsafe { call6(call.nr, args) }
 }
 
 /// Whether a call touches neither the shared descriptor table nor the outside.
@@ -90,6 +106,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     let Some(row) = us_calls::row(call.nr) else { return refused(thread, call, "unknown") };
     if signal::is_due(thread) && has_events(row) {
         signal::deliver_at_call(thread);
+    }
+    if thread.calls() == Mode::Replay {
+        thread.asked = call.args;
     }
     match row.policy {
         // SAFETY: the guest's own call, on its own memory or thread.
@@ -153,7 +172,8 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Epoll(EpollDoor::Wait) => epoll::wait(thread, row, call),
         Door::Mmap => memory::mmap(thread, call),
         Door::Mremap => memory::remap(call),
-        Door::Munmap | Door::Brk | Door::Madvise => memory::local(call),
+        Door::Munmap => memory::unmap(call),
+        Door::Brk | Door::Madvise => memory::local(call),
         Door::Shm => refused(thread, call, row.name),
         Door::Mlock => memory::advisory(call),
         Door::Clone => process::clone(thread, row, call),
@@ -184,9 +204,17 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
 
 /// A futex call that did not come through a pthread door: a lock inside the C library, or the guest's own.
 /// Both copies execute it on their own memory.
-fn futex(thread: &Thread, call: &Call) -> i64 {
-    // SAFETY: the guest's own call; a wait is interrupted for queued signals, which a later door delivers.
-    unsafe { raw::blocking(call.nr, &call.args, &thread.pending) }
+fn futex(thread: &mut Thread, call: &Call) -> i64 {
+    loop {
+        // SAFETY: the guest's own call; a wait is interrupted for queued signals, which a later door delivers.
+        let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+        if result != raw::err::EINTR || signal::has_deliverable(thread) {
+            return result;
+        }
+        // Interrupted for a purpose of ours: the guest must not notice.
+        thread.pending.store(0, core::sync::atomic::Ordering::SeqCst);
+        park::at_door(thread);
+    }
 }
 
 /// A call that the log cannot carry: executed, counted, and the standby is given up.
@@ -208,7 +236,7 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
     {
         counter.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     }
-    if thread.calls() == crate::thread::Mode::Record {
+    if thread.calls() == Mode::Record {
         drop_standby(us_abi::Cause::RefusedCall, &[b"system call ", name.as_bytes(), b" cannot be replayed"]);
     }
     // SAFETY: the guest's own call.

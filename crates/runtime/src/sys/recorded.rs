@@ -4,7 +4,7 @@
 //! acquires) and the bytes that the kernel wrote. Standby: takes both, waits its turn, copies the bytes
 //! to where its own kernel would have written them. In solo mode: the call, and nothing else.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{CLASSES, PAYLOAD_BYTES_MAX};
@@ -16,7 +16,9 @@ use crate::log::{Next, has_ticket};
 use crate::raw;
 use crate::signal::{self, Plan};
 use crate::sys::gate::Call;
+use crate::sys::patience::Patience;
 use crate::sys::spans::{self, Before};
+use crate::sys::{taken, witness};
 use crate::thread::{Mode, Thread};
 
 /// Index of a class in the counters of the segment.
@@ -49,6 +51,26 @@ pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     };
     // SAFETY: the guest's own call, to be executed by the copy whose effects are real.
     unsafe { if row.blocks { raw::blocking(nr, args, &thread.pending) } else { raw::call6(nr, *args) } }
+}
+
+/// As [`execute`], for a call of which the log has an `Enter`: leaves a mark where its `Return` will be, as the last
+/// thing before the kernel is entered.
+#[inline(always)]
+pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
+    static NOTHING: AtomicU32 = AtomicU32::new(0);
+    if thread.reserve(size_of::<ReturnHead>()).is_none() {
+        return execute(thread, row, nr, args);
+    }
+    let translated;
+    let args = if process::is_renumbered() {
+        translated = process::translate(row, args);
+        &translated
+    } else {
+        args
+    };
+    let pending = if row.blocks { &thread.pending } else { &NOTHING };
+    // SAFETY: the guest's own call, to be executed by the copy whose effects are real.
+    unsafe { raw::marked(nr, args, pending, witness::mark_of(thread)) }
 }
 
 /// The next ticket of the kernel clock, as a primary.
@@ -103,7 +125,7 @@ pub fn take_begin_with(
     row: &Row,
     fd: i32,
     digest: u32,
-    apply: impl FnOnce(u64),
+    apply: impl FnOnce(&mut Thread, u64),
 ) -> Option<u64> {
     let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else { return None };
     let logged = event.arguments();
@@ -114,7 +136,7 @@ pub fn take_begin_with(
         clock::wait(thread, &KERNEL.0, event.header.ticket);
         thread.ticket = event.header.ticket;
     }
-    apply(logged.len);
+    apply(thread, logged.len);
     if has_ticket(event.header.ticket) {
         clock::advance(&KERNEL.0, event.header.ticket + 1);
     }
@@ -186,8 +208,8 @@ pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let mask = signal::begin_waiting(thread, row, call);
     let note = |_: &mut Thread, result, _| {
-        if crate::state::is_standby() {
-            again::note_position(call.nr, &call.args, result);
+        if crate::state::is_standby() || call.nr == again::SHUTDOWN {
+            again::note(call.nr, &call.args, result);
         }
     };
     let result = recorded_with(thread, row, call, |_, _, _| 0, note);
@@ -228,18 +250,22 @@ pub fn recorded_with(
 ) -> i64 {
     // What the dead primary had noted before a call in doubt that is made again.
     let mut again = None;
+    let mut patience = Patience::default();
     loop {
         let before = Before::new(row, &call.args);
         match thread.calls() {
             Mode::Solo => {
                 let result = match again {
-                    None => execute(thread, row, call.nr, &call.args),
+                    None => execute(thread, row, call.nr, patience.args(call)),
+                    Some((noted, _)) if patience.continues(call, noted) => {
+                        execute(thread, row, call.nr, patience.args(call))
+                    }
                     Some(noted) => {
-                        let result = execute(thread, row, call.nr, &again::arguments(call.nr, &call.args));
-                        again::result(call.nr, &call.args, noted, result)
+                        again::make(call.nr, &call.args, noted, |args| execute(thread, row, call.nr, args))
                     }
                 };
                 if signal::solo_restart(thread, row, result) {
+                    again = again::interrupted(call.nr, again);
                     continue;
                 }
                 if !raw::failed(result) {
@@ -250,23 +276,33 @@ pub fn recorded_with(
             }
             Mode::Record => {
                 let mut arguments = spans::arguments(row, call, thread.verify);
-                arguments.len = again::look(call.nr, &call.args);
+                arguments.len = patience.begin(call) | again::look(call.nr, &call.args);
+                let args = patience.args(call);
                 begin(thread, row, arguments);
-                let result = execute(thread, row, call.nr, &call.args);
+                let result = match again {
+                    None => taken::make(thread, row, call.nr, args),
+                    Some(noted) => {
+                        again::make(call.nr, &call.args, noted, |args| execute(thread, row, call.nr, args))
+                    }
+                };
                 let identity = if raw::failed(result) { 0 } else { identify(thread, call, result) };
                 if !raw::failed(result) {
                     applied(thread, result, identity);
                 }
                 let plan = signal::plan(thread, row, result);
+                if plan.is_abandoned() {
+                    continue;
+                }
                 log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity });
                 if plan.carry_out(thread) {
+                    again = again::interrupted(call.nr, again);
                     continue;
                 }
                 return result;
             }
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);
-                let Some(noted) = take_begin_with(thread, row, ours.fd, ours.digest, |_| ()) else {
+                let Some(noted) = take_begin_with(thread, row, ours.fd, ours.digest, |_, _| ()) else {
                     continue;
                 };
                 let taken = take_outputs(thread, row, call, &before, |thread, head| {
@@ -276,7 +312,7 @@ pub fn recorded_with(
                 });
                 let Some((head, flags)) = taken else {
                     // In doubt, and the kernel does not show that it was done: done now, by us.
-                    again = Some(noted);
+                    again = Some((noted, witness::entered(thread.entry())));
                     continue;
                 };
                 if Plan::replay(thread, flags) {

@@ -60,8 +60,10 @@ pub struct Vector {
     pub len: u64,
 }
 
-const MMSG_BYTES: u64 = 64;
-const MMSG_LEN_OFFSET: u64 = 56;
+/// Bytes of the kernel's `struct mmsghdr`.
+pub const MMSG_BYTES: u64 = 64;
+/// Where its count lies.
+pub const MMSG_LEN_OFFSET: u64 = 56;
 
 impl Before {
     /// Looks at what the call is about to overwrite.
@@ -98,6 +100,26 @@ impl Before {
             *name = if header.name == 0 { 0 } else { header.name_len.min(1024) as u16 };
         }
         self.capacities = Some(capacities);
+    }
+}
+
+/// Calls `f` with every descriptor in the control data of a message.
+pub fn for_rights(control: u64, len: u64, mut f: impl FnMut(i32)) {
+    const SOL_SOCKET_RIGHTS: u64 = 1 | 1 << 32;
+    let (mut at, end) = (control, control + len);
+    while control != 0 && at + 16 <= end {
+        let len = guest::load::<u64>(at).unwrap_or(0);
+        if len < 16 || len > end - at {
+            return;
+        }
+        if guest::load::<u64>(at + 8) == Some(SOL_SOCKET_RIGHTS) {
+            for index in 0..(len - 16) / 4 {
+                if let Some(fd) = guest::load::<i32>(at + 16 + index * 4) {
+                    f(fd);
+                }
+            }
+        }
+        at += len.next_multiple_of(8);
     }
 }
 
@@ -214,6 +236,12 @@ fn one(out: &Out, row: &Row, args: &[u64; 6], result: i64, before: &Before, f: &
             span(at(arg), u64::from(bytes));
         }
     }
+}
+
+/// Payload bytes that a call of several messages has moved.
+pub fn messages_bytes(messages: u64, count: u64) -> u64 {
+    let len = |index: u64| guest::load::<u32>(messages + index * MMSG_BYTES + MMSG_LEN_OFFSET).unwrap_or(0);
+    (0..count).map(|index| u64::from(len(index))).sum()
 }
 
 /// The spans of one received message: its header's outputs, then name, control data and payload.

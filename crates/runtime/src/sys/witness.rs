@@ -8,11 +8,17 @@
 //! # Safety
 //! All of it lies in the calling thread's ring, above the tail, at places that the thread has reserved.
 
-use us_abi::PAYLOAD_BYTES_MAX;
+use core::sync::atomic::Ordering;
+
 use us_abi::event::{Header, ReturnHead};
+use us_abi::{PAYLOAD_BYTES_MAX, ThreadEntry};
+use us_ring::Position;
+
+use us_calls::Row;
 
 use crate::raw::{self, failed};
 use crate::sys::guest;
+use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::thread::Thread;
 
@@ -27,7 +33,7 @@ const PATTERN_MARK: u64 = 0x7573_7061_7474_6572;
 /// The count of a message that has not been moved.
 const NEVER: u32 = u32::MAX;
 /// Longest part of a slot that gets the pattern, bytes.
-pub const PATTERN_MAX: usize = 4096;
+pub const PATTERN_MAX: usize = 64 << 10;
 /// Most payload of a message that is gathered and then put in its final order, bytes.
 pub const GATHERED_MAX: u64 = 96 << 10;
 const NAME_MAX: usize = 128;
@@ -47,6 +53,7 @@ pub struct Message {
 }
 
 /// What a dead primary's slot tells.
+#[derive(Clone, Copy)]
 pub enum Testimony {
     /// Nothing: the call was made in another way.
     None,
@@ -80,9 +87,12 @@ fn make(thread: &Thread, nr: u64, fd: u64, place: *mut u8, message: *mut Message
     mark(place, MESSAGE_MARK, message as u64 - slot_of(place) as u64);
     let args = [fd, message as u64, 1, flags, 0, 0];
     // SAFETY: the guest's own transfer, with a header of ours.
-    let result = unsafe { raw::blocking(nr, &args, &thread.pending) };
+    let result = unsafe { raw::marked(nr, &args, &thread.pending, mark_of(thread)) };
     match result {
-        ENOTSOCK => None,
+        ENOTSOCK => {
+            mark(place, 0, 0);
+            None
+        }
         // SAFETY: the kernel has filled the count in.
         1 => Some(i64::from(unsafe { (&raw const (*message).moved).read_volatile() })),
         _ => Some(result),
@@ -274,6 +284,21 @@ fn message_in(slot: *const u8) -> Option<Message> {
     }
 }
 
+/// Where the data of a slot's `Return` lie.
+pub fn data_of(slot: *mut u8) -> *mut u8 {
+    // SAFETY: within the doubled mapping of a ring.
+    unsafe { slot.add(HEAD) }
+}
+
+/// Calls `f` with every descriptor that came with the message in a slot.
+pub fn rights(slot: *const u8, f: impl FnMut(i32)) {
+    if let Some(got) = message_in(slot)
+        && got.moved != NEVER
+    {
+        spans::for_rights(got.header.control, got.header.control_len, f);
+    }
+}
+
 /// Puts the payload of the missing `Return` together, behind the slot's head, as the call of this number and
 /// order of outputs has it. Returns its bytes. The pieces that were received in place lie there already.
 pub fn compose(slot: *mut u8, nr: u64) -> usize {
@@ -313,6 +338,57 @@ pub fn compose(slot: *mut u8, nr: u64) -> usize {
     }
 }
 
+/// Where the mark goes that a call leaves when the kernel is entered: the position of its `Return`, which is reserved.
+/// The slot's header is cleared: once it says something, the event is whole.
+pub fn mark_of(thread: &Thread) -> *mut u64 {
+    let slot = thread.ring.at(thread.producer.at).cast::<u64>();
+    // SAFETY: the reserved event's own header, above the tail.
+    unsafe {
+        if !matches!(slot.read(), PATTERN_MARK | MESSAGE_MARK) {
+            slot.write_volatile(0);
+        }
+    }
+    let entered = &thread.entry().entered;
+    entered[1].store(thread.producer.at, Ordering::Relaxed);
+    entered.as_ptr().cast_mut().cast()
+}
+
+/// Whether the dead primary had entered the kernel with the call whose `Return` would have been at the tail of a ring.
+/// If not, the call was not made.
+pub fn entered(entry: &ThreadEntry) -> bool {
+    entry.entered[0].load(Ordering::Acquire) == entry.tail.0.acquire()
+}
+
+/// The event that the dead primary had written whole, and not yet published: its header comes last. The call had been
+/// entered.
+pub fn unpublished(slot: *const u8) -> Option<Header> {
+    // SAFETY: the place of a header in a mapped ring.
+    let (word, header) = unsafe { (slot.cast::<u64>().read(), slot.cast::<Header>().read()) };
+    (!matches!(word, 0 | PATTERN_MARK | MESSAGE_MARK)).then_some(header)
+}
+
+/// readv from a pipe: into the slot, behind the pattern's mark, and from there to where the guest wants it. `None`:
+/// make the call in the plain way.
+pub fn scatter(thread: &mut Thread, row: &Row, fd: i32, list: u64, count: u64) -> Option<i64> {
+    let wanted = spans::vector_bytes(list, count);
+    if wanted == 0 || wanted > PATTERN_MAX as u64 {
+        return None;
+    }
+    let place = thread.reserve(size_of::<ReturnHead>() + wanted as usize)?;
+    lay_pattern(place, wanted as usize);
+    // SAFETY: reserved.
+    let data = unsafe { place.add(size_of::<ReturnHead>()) } as u64;
+    let result = execute_marked(thread, row, raw::nr::READ, &[fd as u64, data, wanted, 0, 0, 0]);
+    if !failed(result) {
+        let mut from = data;
+        spans::for_vectors(list, count, result as u64, &mut |base, part| {
+            guest::write(base, from as *const u8, part);
+            from += part as u64;
+        });
+    }
+    Some(result)
+}
+
 /// The pattern's byte at a place of the slot.
 pub fn pattern(at: usize) -> u8 {
     (at as u8).wrapping_mul(0x4d) ^ 0xa7
@@ -324,8 +400,15 @@ pub fn lay_pattern(place: *mut u8, bytes: usize) {
     // SAFETY: reserved by the caller.
     unsafe {
         let data = place.add(size_of::<ReturnHead>());
-        for at in 0..count {
+        // The pattern repeats every 256 bytes.
+        let mut laid = count.min(256);
+        for at in 0..laid {
             data.add(at).write(pattern(at));
+        }
+        while laid < count {
+            let part = laid.min(count - laid);
+            core::ptr::copy_nonoverlapping(data, data.add(laid), part);
+            laid += part;
         }
     }
     mark(place, PATTERN_MARK, bytes as u64);

@@ -1,7 +1,7 @@
 //! A connection that measures its own silences.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -65,6 +65,18 @@ impl Connection {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
             other => anyhow::bail!("expected silence after the last answer, got {other:?}"),
         }
+    }
+
+    /// The same connection for another thread, to send on while this one receives.
+    pub fn second(&self) -> Result<Self> {
+        let stream = self.reader.get_ref().try_clone()?;
+        Ok(Self { reader: BufReader::new(stream), longest: Duration::ZERO })
+    }
+
+    /// Ends the connection for whoever uses it.
+    pub fn close(&self) {
+        // It may be closed already.
+        let _ = self.reader.get_ref().shutdown(Shutdown::Both);
     }
 
     /// The longest wait for an answer so far.

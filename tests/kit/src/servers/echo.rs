@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 
 use super::client::Connection;
+use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Outcome, Run, Title};
 use crate::guest;
@@ -80,15 +80,19 @@ fn one(run: &Run, options: &Options) -> Result<Outcome, Failure> {
     let address = session.address;
     let connections = options.connections.max(1);
     let total = run.requests * connections;
-    let longest = session.with_kill(run, total, |progress| talk_all(run, address, connections, progress))?;
-    let detail = format!("{shape}, {total} requests, longest wait {longest:.1?}");
+    let ((requests, longest), words) = session.with_kill(run, total, |load| {
+        let longest = talk_all(run, address, connections, load)?;
+        Ok((load.done(), longest))
+    })?;
+    let detail = format!("{shape}, {requests} requests, longest wait {longest:.1?}; {words}");
     Ok(Outcome { detail, longest: Some(longest) })
 }
 
-fn talk_all(run: &Run, address: SocketAddr, connections: u64, progress: &AtomicU64) -> Result<Duration> {
+/// Numbered requests over several connections at a time while the load lasts: the longest wait.
+pub fn talk_all(run: &Run, address: SocketAddr, connections: u64, load: &Load) -> Result<Duration> {
     let waits: Vec<Result<Duration>> = thread::scope(|scope| {
         let talks: Vec<_> =
-            (0..connections).map(|n| scope.spawn(move || talk(run, address, n, progress))).collect();
+            (0..connections).map(|n| scope.spawn(move || talk(run, address, n, load))).collect();
         talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
     });
     waits.into_iter().try_fold(Duration::ZERO, |longest, wait| Ok(longest.max(wait?)))
@@ -96,12 +100,12 @@ fn talk_all(run: &Run, address: SocketAddr, connections: u64, progress: &AtomicU
 
 /// Requests have seeded sizes and go out in seeded bursts. Each starts with its number; its other bytes
 /// follow from the number, so that any lost, repeated or moved byte shows.
-fn talk(run: &Run, address: SocketAddr, connection: u64, progress: &AtomicU64) -> Result<Duration> {
+fn talk(run: &Run, address: SocketAddr, connection: u64, load: &Load) -> Result<Duration> {
     let mut rng = Rng::new(run.seed, &format!("echo {connection}"));
     let mut client = Connection::open(address, run.limit)?;
     let mut number = 0;
-    while number < run.requests {
-        let burst = (1 + rng.below(8)).min(run.requests - number);
+    while load.goes_on(number) {
+        let burst = 1 + rng.below(8);
         let requests: Vec<Vec<u8>> =
             (number..number + burst).map(|n| request(connection, n, &mut rng)).collect();
         client.send(&requests.concat())?;
@@ -115,7 +119,7 @@ fn talk(run: &Run, address: SocketAddr, connection: u64, progress: &AtomicU64) -
                 &request[..8]
             );
             number += 1;
-            progress.fetch_add(1, Ordering::Relaxed);
+            load.answered();
         }
     }
     client.expect_silence()?;
@@ -127,7 +131,7 @@ fn request(connection: u64, number: u64, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     let mut fill = Rng::new(number, &format!("fill {connection}"));
     while bytes.len() < size {
-        bytes.extend(fill.next().to_le_bytes());
+        bytes.extend(fill.draw().to_le_bytes());
     }
     bytes.truncate(size);
     bytes

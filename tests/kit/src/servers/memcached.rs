@@ -1,13 +1,13 @@
 //! `kit memcached`: several connections; a counter that all of them increase, and compare-and-swap.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use super::client::Connection;
+use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Options, Outcome, Run, Title};
 
@@ -21,25 +21,36 @@ pub fn run(options: &Options) -> Result<bool> {
 fn one(run: &Run) -> Result<Outcome, Failure> {
     let port = free_port()?;
     let number = port.to_string();
-    // -u root: it refuses to start as root without being told; the maintenance threads race by design.
-    let mut program = vec!["memcached", "-l", "127.0.0.1", "-U", "0", "-p", &number, "-t", "4"];
-    program.extend(["-o", "no_lru_maintainer,no_lru_crawler", "-u", "root"]);
-    let session = Session::start(run, "memcached", program.iter().map(Into::into).collect(), port)?;
+    let program = std::iter::once("memcached").chain(words(&number)).map(Into::into).collect();
+    let session = Session::start(run, "memcached", program, port)?;
     let address = session.address;
     let total = run.requests * CONNECTIONS;
-    let longest = session.with_kill(run, total, |progress| talk_all(run, address, progress))?;
-    let detail = format!("{total} requests over {CONNECTIONS} connections, longest wait {longest:.1?}");
+    let ((requests, longest), words) = session.with_kill(run, total, |load| {
+        let longest = talk_all(run, address, load)?;
+        Ok((load.done(), longest))
+    })?;
+    let detail =
+        format!("{requests} requests over {CONNECTIONS} connections, longest wait {longest:.1?}; {words}");
     Ok(Outcome { detail, longest: Some(longest) })
 }
 
-fn talk_all(run: &Run, address: SocketAddr, progress: &AtomicU64) -> Result<Duration> {
+/// The command line, without the program.
+pub fn words(port: &str) -> Vec<&str> {
+    // -u root: it refuses to start as root without being told; the maintenance threads race by design.
+    let mut words = vec!["-l", "127.0.0.1", "-U", "0", "-p", port, "-t", "4"];
+    words.extend(["-o", "no_lru_maintainer,no_lru_crawler", "-u", "root"]);
+    words
+}
+
+/// Counters and compare-and-swap over several connections while the load lasts: the longest wait.
+pub fn talk_all(run: &Run, address: SocketAddr, load: &Load) -> Result<Duration> {
     let mut first = Connection::open(address, run.limit)?;
     for key in ["shared", "swapped"] {
         store(&mut first, key, "0")?;
     }
     let talks: Vec<Result<(u64, u64, Duration)>> = thread::scope(|scope| {
         let talks: Vec<_> =
-            (0..CONNECTIONS).map(|n| scope.spawn(move || talk(run, address, n, progress))).collect();
+            (0..CONNECTIONS).map(|n| scope.spawn(move || talk(run, address, n, load))).collect();
         talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
     });
     let (mut increments, mut swaps, mut longest) = (0, 0, Duration::ZERO);
@@ -57,16 +68,19 @@ fn talk_all(run: &Run, address: SocketAddr, progress: &AtomicU64) -> Result<Dura
     Ok(longest)
 }
 
-fn talk(run: &Run, address: SocketAddr, me: u64, progress: &AtomicU64) -> Result<(u64, u64, Duration)> {
+fn talk(run: &Run, address: SocketAddr, me: u64, load: &Load) -> Result<(u64, u64, Duration)> {
     let mut client = Connection::open(address, run.limit)?;
     let own = format!("own{me}");
     store(&mut client, &own, "0")?;
     let (mut increments, mut swaps, mut own_count, mut last) = (0, 0, 0, 0);
-    for n in 0..run.requests {
+    let mut n = 0;
+    while load.goes_on(n) {
         match n % 3 {
             0 => {
                 client.send(b"incr shared 1\r\n")?;
-                let value: u64 = client.line()?.parse().context("the answer to incr")?;
+                let answer = client.line()?;
+                let value: u64 =
+                    answer.parse().with_context(|| format!("request {n}: incr answered {answer:?}"))?;
                 ensure!(value > last, "request {n}: the shared counter fell from {last} to {value}");
                 last = value;
                 increments += 1;
@@ -87,7 +101,8 @@ fn talk(run: &Run, address: SocketAddr, me: u64, progress: &AtomicU64) -> Result
                 }
             }
         }
-        progress.fetch_add(1, Ordering::Relaxed);
+        n += 1;
+        load.answered();
     }
     client.expect_silence()?;
     Ok((increments, swaps, client.longest()))
@@ -105,7 +120,8 @@ fn gets(client: &mut Connection, key: &str) -> Result<(u64, u64)> {
     let unique = head.rsplit(' ').next().unwrap_or_default();
     ensure!(head.starts_with(&format!("VALUE {key} ")), "gets answered {head:?}");
     let unique = unique.parse().with_context(|| format!("the cas value in {head:?}"))?;
-    let value = client.line()?.trim().parse().context("the number")?;
+    let text = client.line()?;
+    let value = text.trim().parse().with_context(|| format!("{key} is {text:?}"))?;
     client.expect("END", 0)?;
     Ok((value, unique))
 }

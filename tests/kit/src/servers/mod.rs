@@ -1,11 +1,13 @@
-//! Real servers: one client that can tell a lost, repeated or reset answer, and one kill in the middle.
+//! Real servers: clients that can tell a lost, repeated or reset answer, and one kill in the middle, or many.
 
 pub mod client;
 pub mod echo;
+pub mod life;
 pub mod memcached;
 pub mod pbzip2;
 pub mod redis;
-mod session;
+pub mod session;
+pub mod threads16;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,12 +34,25 @@ pub struct Options {
     /// Under protection, but without a kill
     #[arg(long, conflicts_with = "native")]
     no_kill: bool,
+    /// Kills of one group's current primary, one after the other; more than one: requests go on until all are done
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    kills: usize,
+    /// Milliseconds from one of many kills to the next; but none before there is a standby again
+    #[arg(long, value_name = "MIN..MAX", default_value = "100..400")]
+    every: life::Every,
     /// Requests of one connection in one run (for pbzip2: KiB of input)
     #[arg(long, default_value_t = 6000)]
     requests: u64,
     /// Seconds that one run may take; also the longest silence that a client accepts
     #[arg(long, value_name = "S", default_value_t = 60)]
     timeout: u64,
+}
+
+impl Options {
+    fn life(&self) -> Option<(usize, life::Every)> {
+        let many = self.kills > 1 && !self.native && !self.no_kill;
+        many.then(|| (self.kills, self.every.clone()))
+    }
 }
 
 /// What one run needs to know.
@@ -48,6 +63,8 @@ pub struct Run<'a> {
     pub understudy: Option<PathBuf>,
     /// Whether the primary is killed.
     pub kill: bool,
+    /// How many kills, and how often, if there is more than one.
+    pub life: Option<(usize, life::Every)>,
     /// The seed of this run.
     pub seed: u64,
     /// Requests of one connection.
@@ -111,6 +128,7 @@ fn campaign(
                     place: &place,
                     understudy: understudy.clone(),
                     kill: !options.native && !options.no_kill,
+                    life: options.life(),
                     seed,
                     requests: options.requests,
                     limit: Duration::from_secs(options.timeout),
@@ -119,7 +137,7 @@ fn campaign(
                 match one(&run) {
                     Ok(outcome) => {
                         waits.extend(outcome.longest);
-                        if run.kill {
+                        for _ in 0..run.life.as_ref().map_or(usize::from(run.kill), |(kills, _)| *kills) {
                             report.kill(true);
                         }
                         report.pass(&what, &outcome.detail);
@@ -152,6 +170,9 @@ fn report_failure(
     let mut repeat = format!("{} {} --seed {seed} --requests {}", own_path(), title.name, options.requests);
     repeat += &title.flags;
     repeat += &options.place.repeat();
+    if options.kills > 1 {
+        repeat += &format!(" --kills {} --every {}", options.kills, options.every);
+    }
     for (set, flag) in [(options.native, " --native"), (options.no_kill, " --no-kill")] {
         if set {
             repeat += flag;

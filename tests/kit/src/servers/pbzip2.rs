@@ -13,8 +13,8 @@ use super::{Failure, Options, Outcome, Run, Title};
 use crate::events;
 use crate::process::{Ended, Launch, Sink};
 use crate::rng::Rng;
-use crate::strike::{Assassin, protected_command};
-use crate::trial::{difference, group_name, judge_events};
+use crate::strike::{Assassin, Plan, Target, protected_command};
+use crate::trial::{Kills, difference, group_name, judge_events};
 
 /// How often a kill that came too late is tried again at half the moment.
 const RETRIES: u32 = 6;
@@ -89,7 +89,7 @@ fn execute(run: &Run, flags: &[&str], input: &Path, kill: Option<Duration>) -> R
     let ended = thread::scope(|scope| {
         if let (Some(understudy), Some(moment), true) = (understudy, kill, run.kill) {
             let assassin = Assassin { events: &events_file, understudy, group: &group, over: &over };
-            scope.spawn(move || assassin.strike_each(&[moment]));
+            scope.spawn(move || assassin.strike_each(&[Plan { target: Target::Primary, delay: moment }]));
         }
         let ended = tree.finish(run.limit);
         over.store(true, Ordering::Release);
@@ -98,7 +98,7 @@ fn execute(run: &Run, flags: &[&str], input: &Path, kill: Option<Duration>) -> R
     .map_err(|error| Failure::of(error, &dir))?;
     let lifecycle = events::read_all(&events_file);
     let complaints = match understudy {
-        Some(_) => judge_events(&[], &lifecycle, run.kill),
+        Some(_) => judge_events(&[], &lifecycle, &Kills { primary: run.kill, standbys: 0 }),
         None => Vec::new(),
     };
     let why = match ended.status {

@@ -1,11 +1,9 @@
 //! `kit redis`: INCR, SET and GET over one RESP connection; every answer is known beforehand.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::client::Connection;
+use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Options, Outcome, Run, Title};
 
@@ -25,19 +23,20 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
     let program = program.iter().map(Into::into).collect();
     let session = Session::start(run, "redis", program, port)?;
     let address = session.address;
-    let longest = session.with_kill(run, run.requests, |progress| {
+    let ((requests, longest), words) = session.with_kill(run, run.requests, |load| {
         let mut client = Connection::open(address, run.limit)?;
-        let longest = talk(&mut client, run.requests, progress)?;
+        let requests = talk(&mut client, load)?;
         client.expect_silence()?;
-        Ok(longest)
+        Ok((requests, client.longest()))
     })?;
-    let detail = format!("{} requests, longest wait {longest:.1?}", run.requests);
+    let detail = format!("{requests} requests, longest wait {longest:.1?}; {words}");
     Ok(Outcome { detail, longest: Some(longest) })
 }
 
-fn talk(client: &mut Connection, requests: u64, progress: &AtomicU64) -> Result<Duration> {
-    let mut counter = 0;
-    for n in 0..requests {
+/// INCR, SET and GET in turn while the load lasts: how many.
+pub fn talk(client: &mut Connection, load: &Load) -> Result<u64> {
+    let (mut counter, mut n) = (0, 0);
+    while load.goes_on(n) {
         let key = format!("key:{}", n % KEYS);
         match n % 3 {
             0 => {
@@ -56,23 +55,40 @@ fn talk(client: &mut Connection, requests: u64, progress: &AtomicU64) -> Result<
                 expect_bulk(client, wrote.map(value).as_deref(), n)?;
             }
         }
-        progress.store(n + 1, Ordering::Relaxed);
+        n += 1;
+        load.answered();
     }
     command(client, &["GET", "counter"])?;
-    expect_bulk(client, Some(&counter.to_string()), requests)?;
-    Ok(client.longest())
+    expect_bulk(client, Some(&counter.to_string()), n)?;
+    Ok(n)
 }
 
 fn value(n: u64) -> String {
     format!("value {n} {}", "x".repeat((n % 97) as usize))
 }
 
-fn command(client: &mut Connection, words: &[&str]) -> Result<()> {
+/// Sends one command.
+pub fn command(client: &mut Connection, words: &[&str]) -> Result<()> {
     let mut bytes = format!("*{}\r\n", words.len());
     for word in words {
         bytes += &format!("${}\r\n{word}\r\n", word.len());
     }
     client.send(bytes.as_bytes())
+}
+
+/// Receives one string, or none.
+pub fn bulk(client: &mut Connection) -> Result<Option<String>> {
+    let head = client.line()?;
+    if head == "$-1" {
+        return Ok(None);
+    }
+    let length = head.strip_prefix('$').and_then(|length| length.parse::<usize>().ok());
+    let length = length.with_context(|| format!("a string begins with {head:?}"))?;
+    let mut bytes = vec![0; length + 2];
+    client.receive(&mut bytes)?;
+    ensure!(bytes.ends_with(b"\r\n"), "a string of {length} bytes does not end there");
+    bytes.truncate(length);
+    Ok(Some(String::from_utf8(bytes)?))
 }
 
 fn expect_bulk(client: &mut Connection, expected: Option<&str>, request: u64) -> Result<()> {

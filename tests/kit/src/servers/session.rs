@@ -1,28 +1,29 @@
-//! One server, started for one run, watched, killed once and stopped.
+//! One server, started for one run, watched, killed and stopped.
 
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
+use super::life::{Every, Life, Load};
 use super::{Failure, Run};
 use crate::events::{self, Reader};
 use crate::process::{Launch, Sink, Tree, send};
 use crate::rng::Rng;
 use crate::strike::{primary_of, protected_command};
-use crate::trial::{group_name, judge_events};
+use crate::trial::{Kills, group_name, judge_events};
 
 /// A running server.
 pub struct Session {
     tree: Tree,
     dir: PathBuf,
     events: PathBuf,
+    group: String,
     /// Where clients connect.
     pub address: SocketAddr,
     primary: Option<u32>,
@@ -47,22 +48,22 @@ impl Session {
         };
         let tree = Launch { command, dir: dir.clone(), stdin: None, sink: Sink::File }.spawn()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut session = Self { tree, dir: dir.clone(), events, address, primary: None };
-        let ready = session.wait_ready(run, &group, Instant::now() + run.limit);
+        let mut session = Self { tree, dir: dir.clone(), events, group, address, primary: None };
+        let ready = session.wait_ready(run, Instant::now() + run.limit);
         match ready {
             Ok(()) => Ok(session),
             Err(error) => Err(session.failed(format!("{error:#}"))),
         }
     }
 
-    fn wait_ready(&mut self, run: &Run, group: &str, until: Instant) -> Result<()> {
+    fn wait_ready(&mut self, run: &Run, until: Instant) -> Result<()> {
         while TcpStream::connect(self.address).is_err() {
             self.still_running(until, "the server never listened")?;
         }
         let mut reader = Reader::new(&self.events);
         while let (Some(understudy), None) = (&run.understudy, self.primary) {
             let protected = reader.fresh().into_iter().find(|event| event.name == "protected");
-            self.primary = protected.and_then(|event| primary_of(&event, understudy, group));
+            self.primary = protected.and_then(|event| primary_of(&event, understudy, &self.group));
             self.still_running(until, "the group was never protected")?;
         }
         Ok(())
@@ -79,43 +80,61 @@ impl Session {
         Ok(())
     }
 
-    /// Runs `work` while a second thread kills the primary: once `progress` (which `work` counts up to
-    /// `total`) has passed a seeded point, plus up to a millisecond, so that the kill falls anywhere
-    /// inside a request. Then stops the server and checks how the run went.
+    /// Runs `work`, whose clients together make `total` requests, while a second thread kills the primary: once,
+    /// or as often as the run says. Then stops the server and checks how the run went. Gives back what `work` did,
+    /// and in words what a life of many kills cost.
     pub fn with_kill<T>(
         self,
         run: &Run,
         total: u64,
-        work: impl FnOnce(&AtomicU64) -> Result<T>,
-    ) -> Result<T, Failure> {
+        work: impl FnOnce(&Load) -> Result<T>,
+    ) -> Result<(T, String), Failure> {
+        let load = Load::new(run.requests, run.life.is_some());
+        let (outcome, killed) = thread::scope(|scope| {
+            let killer = scope.spawn(|| {
+                let killed = match &run.life {
+                    Some((kills, every)) => self.kill_many(run, *kills, every, &load),
+                    None => self.kill_once(run, total, &load),
+                };
+                if run.life.is_some() || killed.is_err() {
+                    load.stop();
+                }
+                killed
+            });
+            let outcome = work(&load);
+            load.stop();
+            (outcome, killer.join().expect("the killer does not panic"))
+        });
+        match (outcome, killed) {
+            (Err(error), Ok(words)) => Err(self.failed(format!("{error:#} ({words})"))),
+            (Err(error), Err(other)) => Err(self.failed(format!("{error:#} ({other:#})"))),
+            (Ok(_), Err(error)) => Err(self.failed(format!("{error:#}"))),
+            (Ok(value), Ok(words)) => self.stop(run, (value, words)),
+        }
+    }
+
+    /// Kills the primary once a seeded number of requests has been answered, plus up to a millisecond, so that the
+    /// kill falls anywhere inside a request.
+    fn kill_once(&self, run: &Run, total: u64, load: &Load) -> Result<String> {
         let mut rng = Rng::new(run.seed, "server kill");
         let point = rng.below(total * 9 / 10);
         let extra = Duration::from_micros(rng.below(1000));
-        let (progress, over) = (AtomicU64::new(0), AtomicBool::new(false));
-        let victim = self.primary.filter(|_| run.kill);
-        let (outcome, killed) = thread::scope(|scope| {
-            let killer = scope.spawn(|| {
-                let Some(pid) = victim else { return true };
-                while progress.load(Ordering::Relaxed) < point {
-                    if over.load(Ordering::Acquire) {
-                        return false;
-                    }
-                    thread::sleep(Duration::from_micros(100));
-                }
-                thread::sleep(extra);
-                send(pid, Signal::KILL)
-            });
-            let outcome = work(&progress);
-            over.store(true, Ordering::Release);
-            (outcome, killer.join().expect("the killer does not panic"))
-        });
-        match outcome {
-            Err(error) => {
-                Err(self.failed(format!("{error:#} (kill planned at request {point} + {extra:?})")))
-            }
-            Ok(_) if !killed => Err(self.failed("the primary was gone before the kill".to_owned())),
-            Ok(value) => self.stop(run, value),
+        let Some(pid) = self.primary.filter(|_| run.kill) else { return Ok(String::new()) };
+        let words = format!("kill planned at request {point} + {extra:?}");
+        while load.done() < point {
+            ensure!(load.goes_on(0), "{words}, but the clients have given up");
+            thread::sleep(Duration::from_micros(100));
         }
+        thread::sleep(extra);
+        ensure!(send(pid, Signal::KILL), "{words}, but the primary was gone before it");
+        Ok(words)
+    }
+
+    fn kill_many(&self, run: &Run, kills: usize, every: &Every, load: &Load) -> Result<String> {
+        let understudy = run.understudy.as_deref().context("many kills need Understudy")?;
+        let life =
+            Life { events: &self.events, understudy, group: &self.group, kills, every, limit: run.limit };
+        life.go_through(run.seed, load)
     }
 
     /// Ends the server by SIGTERM, as a user would, and looks at what is left.
@@ -133,10 +152,11 @@ impl Session {
         if run.understudy.is_some() {
             let lifecycle = events::read_all(&self.events);
             let promoted = lifecycle.iter().filter(|event| event.name == "promoted").count();
-            if promoted != usize::from(run.kill) {
-                complaints.push(format!("{promoted} promotions, expected {}", usize::from(run.kill)));
+            let expected = run.life.as_ref().map_or(usize::from(run.kill), |(kills, _)| *kills);
+            if promoted != expected {
+                complaints.push(format!("{promoted} promotions, expected {expected}"));
             }
-            complaints.extend(judge_events(&[], &lifecycle, run.kill));
+            complaints.extend(judge_events(&[], &lifecycle, &Kills { primary: run.kill, standbys: 0 }));
         }
         if complaints.is_empty() {
             fs::remove_dir_all(&self.dir).map_err(|error| Failure::of(error.into(), &self.dir))?;
@@ -152,6 +172,8 @@ impl Session {
         let told: String = events::read_all(&self.events)
             .iter()
             .filter(|event| !matches!(event.name.as_str(), "started" | "protected"))
+            .rev()
+            .take(6)
             .map(|event| format!("\nevent {}: {}", event.name, event.fields))
             .collect();
         let why = format!("{why}{told}");

@@ -1,0 +1,122 @@
+//! The standby is gone: how long until the primary is asked for another?
+//!
+//! A clone stops every thread for a moment and makes both copies write each page once more. Where the log
+//! keeps failing, a clone after each failure would cost more than the protection between two failures is
+//! worth; where it failed once in a day, every moment without a standby is too long. So the delay follows
+//! from what has been seen: it doubles while standbys do not live as long as the delay before them, and
+//! shrinks again as they do.
+
+/// Shortest delay after a standby was lost, ns: long enough for a dropped one's process to be gone.
+pub const DELAY_MIN_NS: u64 = 20_000_000;
+
+/// Longest delay, ns.
+pub const DELAY_MAX_NS: u64 = 10_000_000_000;
+
+/// From one clone to the next at least this many times the pause of the last one.
+pub const PAUSES_BETWEEN: u64 = 100;
+
+/// Why there is no standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// It is the primary now. That says nothing against the log.
+    Promoted,
+    /// It diverged, was too slow, was killed, or the log could not carry it on.
+    Dropped,
+}
+
+/// The delay before the next attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backoff {
+    delay_ns: u64,
+}
+
+impl Backoff {
+    /// A standby is gone that had lived for `stretch_ns` and whose making had stopped the program for `pause_ns`.
+    /// The time to wait, ns.
+    #[must_use]
+    pub fn lost(&mut self, loss: Loss, stretch_ns: u64, pause_ns: u64) -> u64 {
+        if loss == Loss::Promoted {
+            return 0;
+        }
+        self.delay_ns = match stretch_ns.checked_div(self.delay_ns) {
+            // It did not live as long as it had been waited for.
+            Some(0) => self.delay_ns.saturating_mul(2),
+            Some(times) => self.delay_ns / times,
+            None => DELAY_MIN_NS,
+        };
+        self.delay_ns = self.delay_ns.clamp(DELAY_MIN_NS, DELAY_MAX_NS);
+        let rest_ns = pause_ns.saturating_mul(PAUSES_BETWEEN).saturating_sub(stretch_ns);
+        self.delay_ns.max(rest_ns.min(DELAY_MAX_NS))
+    }
+
+    /// The primary could not make one. The time to wait, ns.
+    #[must_use]
+    pub fn failed(&mut self) -> u64 {
+        self.delay_ns = self.delay_ns.saturating_mul(2).clamp(DELAY_MIN_NS, DELAY_MAX_NS);
+        self.delay_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_promotion_never_waits_and_changes_nothing() {
+        let mut backoff = Backoff::default();
+        for _ in 0..5 {
+            let _ = backoff.lost(Loss::Dropped, 0, 0);
+        }
+        let before = backoff;
+        assert_eq!(backoff.lost(Loss::Promoted, 0, 1 << 40), 0);
+        assert_eq!(backoff, before);
+    }
+
+    #[test]
+    fn a_storm_comes_to_one_attempt_in_ten_seconds() {
+        let mut backoff = Backoff::default();
+        let delays: [u64; 12] = core::array::from_fn(|_| backoff.lost(Loss::Dropped, 5 * MS, 0) / MS);
+        assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10_000, 10_000, 10_000]);
+    }
+
+    #[test]
+    fn failed_attempts_count_like_standbys_that_died_at_once() {
+        let mut backoff = Backoff::default();
+        assert_eq!([backoff.failed(), backoff.failed(), backoff.failed()], [20 * MS, 40 * MS, 80 * MS]);
+        assert_eq!(backoff.lost(Loss::Dropped, MS, 0), 160 * MS);
+    }
+
+    #[test]
+    fn a_long_life_is_a_clean_record() {
+        let mut backoff = Backoff::default();
+        for _ in 0..20 {
+            let _ = backoff.failed();
+        }
+        assert_eq!(backoff.lost(Loss::Dropped, 40_000 * MS, 0), 2500 * MS);
+        assert_eq!(backoff.lost(Loss::Dropped, 3_600_000 * MS, 0), DELAY_MIN_NS);
+    }
+
+    #[test]
+    fn expensive_clones_are_rare_but_the_first_loss_after_a_calm_is_answered_soon() {
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.lost(Loss::Dropped, 100 * MS, 20 * MS), 1900 * MS);
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.lost(Loss::Dropped, 5000 * MS, 20 * MS), DELAY_MIN_NS);
+    }
+
+    proptest! {
+        /// Whatever happens, the delay stays within its bounds and pauses take at most one part in a hundred.
+        #[test]
+        fn bounded(lives in proptest::collection::vec((0u64..20_000 * MS, 0u64..50 * MS), 1..100)) {
+            let mut backoff = Backoff::default();
+            for (stretch, pause) in lives {
+                let delay = backoff.lost(Loss::Dropped, stretch, pause);
+                prop_assert!((DELAY_MIN_NS..=DELAY_MAX_NS).contains(&delay));
+                prop_assert!(delay + stretch >= pause * PAUSES_BETWEEN);
+            }
+        }
+    }
+}

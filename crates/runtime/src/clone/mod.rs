@@ -1,0 +1,348 @@
+//! A new standby of a running program: every thread stands still, the process forks with all of them, and both
+//! copies go on. This is how protection comes back after a failover, a divergence or a call that cannot be
+//! replayed (the thread-preserving fork; FT-Linux, chapter 4.4, and CRANE, section 3.4, have no counterpart).
+//!
+//! A *coordinator*, a thread that libc knows nothing of and that lives for this work alone, asks the threads to
+//! park. It has a descriptor table of its own: it reads `/proc` while the guest still opens files, and a guest sees
+//! which numbers are free. When all stand still one of them, the first, forks: so it is the first thread of the new
+//! process as well, under whose number the outside knows a process.
+
+pub mod child;
+pub mod memory;
+pub mod park;
+mod proc;
+pub mod stock;
+
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use us_abi::{Cause, GroupState, SegmentHeader, command, leaving};
+
+use crate::door::sync;
+use crate::raw::{self, Timespec, failed, nr};
+use crate::state::{self, Role};
+use crate::sys::gate;
+use crate::thread::{self, Mode};
+use park::{Place, word};
+
+const STACK_BYTES: u64 = 64 << 10;
+/// How long the threads may take to park, ns. The others stand still meanwhile, so it is far below the second after
+/// which a client would look again.
+const PARK_TIMEOUT_NS: u64 = 500_000_000;
+/// How long the copy may take to make its memory its own, ns.
+const STAGE_TIMEOUT_NS: u64 = 2_000_000_000;
+
+/// A coordinator is at work.
+static BUSY: AtomicBool = AtomicBool::new(false);
+/// The coordinator's stack, kept for the next one.
+static STACK: AtomicU64 = AtomicU64::new(0);
+/// Futex and result of the fork: 0 while it is not done.
+static FORKED: AtomicU32 = AtomicU32::new(0);
+static RESULT: AtomicI64 = AtomicI64::new(0);
+
+/// In the SIGSYS handler: starts a coordinator if the supervisor asks for one and none is there.
+pub fn notice_command() {
+    let Some(header) = state::header() else { return };
+    let asked = matches!(header.command.0.load(Ordering::Acquire), command::CLONE | command::PARK);
+    if !asked || state::role() != Role::Primary || BUSY.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let blocked = crate::signal::mask_of_faults();
+    let mut mask = 0u64;
+    // No FILES: a table of its own. SETTLS is not needed: it uses no TLS.
+    const CLONE: u64 = 0x100 | 0x200 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS SIGHAND THREAD SYSVSEM
+    // SAFETY: a thread on its own stack that inherits a mask with every asynchronous signal blocked.
+    unsafe {
+        raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8);
+        let stack = stack();
+        let made = stack != 0 && gate::spawn(CLONE, (stack + STACK_BYTES) as *mut u8, coordinate, 0) > 0;
+        raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
+        if !made {
+            fail(header, &[b"the coordinator of the clone could not be started"]);
+        }
+    }
+}
+
+/// Waits, for a few seconds at most, until nobody is asked to park. *Leaving* has been said: a coordinator that is at
+/// work gives up, and the supervisor takes its word back.
+pub fn await_quiet(header: &SegmentHeader) {
+    state::attention();
+    let start = raw::now_ns();
+    let asked = || matches!(header.command.0.load(Ordering::SeqCst), command::CLONE | command::PARK);
+    while (asked() || BUSY.load(Ordering::SeqCst)) && raw::now_ns() - start < 2 * STAGE_TIMEOUT_NS {
+        let pause = Timespec::from_ns(100_000);
+        // SAFETY: a short sleep.
+        unsafe { raw::call2(nr::NANOSLEEP, &raw const pause as u64, 0) };
+    }
+}
+
+fn stack() -> u64 {
+    if STACK.load(Ordering::Relaxed) == 0 {
+        // SAFETY: new memory.
+        let memory = unsafe { raw::call6(nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]) };
+        if !failed(memory) {
+            STACK.store(memory as u64, Ordering::Relaxed);
+        }
+    }
+    STACK.load(Ordering::Relaxed)
+}
+
+/// Answers that it did not work. The program goes on as before.
+fn fail(header: &SegmentHeader, why: &[&[u8]]) {
+    state::write_text(&header.clone_error.0, Cause::CannotClone as u32, why);
+    let _ = header.command.0.compare_exchange(
+        command::CLONE,
+        command::FOLLOW,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
+    header.clone_failures.fetch_add(1, Ordering::AcqRel);
+    BUSY.store(false, Ordering::Release);
+    state::attention();
+}
+
+fn refuse(header: &SegmentHeader, (why, tid): Obstacle) {
+    let number = state::Decimal::new(u64::from(tid));
+    let who: [&[u8]; 4] = [b"thread ", number.bytes(), b" ", why];
+    fail(header, if tid == 0 { &who[3..] } else { &who });
+}
+
+extern "C" fn coordinate(_: u64) {
+    const CLOSE_RANGE: u64 = 436;
+    // SAFETY: this thread's own descriptor table, a copy: what is in it must not keep the guest's files open.
+    unsafe { raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), 0) };
+    let Some(header) = state::header() else { return };
+    match header.command.0.load(Ordering::Acquire) {
+        command::CLONE => make(header),
+        command::PARK => stand_still(header),
+        _ => BUSY.store(false, Ordering::Release),
+    }
+}
+
+/// Why there was no clone, and the thread that it was for, 0 for none.
+type Obstacle = (&'static [u8], u32);
+
+/// Parks every thread. `Err` says what stood in the way; then all go on again.
+fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
+    let start = raw::now_ns();
+    let own = raw::gettid();
+    park::want();
+    loop {
+        let arrived = park::ARRIVED.load(Ordering::Acquire);
+        let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
+        let mut missing = 0u32;
+        let listed = proc::each_task(|tid| {
+            if tid != own && park::of(tid).is_none() {
+                missing = tid;
+                // SAFETY: a signal that the runtime handles, to a thread of this process.
+                unsafe { raw::call3(nr::TGKILL, pid, u64::from(tid), SIGSYS) };
+            }
+        });
+        if header.leaving.0.load(Ordering::Acquire) != leaving::NO {
+            return Err((b"the program is about to end", 0));
+        }
+        if !listed {
+            return Err((b"the list of threads cannot be read", 0));
+        }
+        if missing == 0 {
+            return Ok(());
+        }
+        if header.command.0.load(Ordering::Acquire) != asked {
+            return Err((b"the supervisor has taken its request back", 0));
+        }
+        if raw::now_ns() - start > PARK_TIMEOUT_NS {
+            return Err((b"did not come to a point where it can be parked", missing));
+        }
+        raw::futex_wait(&park::ARRIVED, arrived, 100_000);
+    }
+}
+
+const SIGSYS: u64 = 31;
+
+/// Lets every thread go on.
+fn release_all() {
+    park::unwant();
+    for place in park::places() {
+        // SAFETY: an atomic, and a wake.
+        let word = unsafe { &(*place).word };
+        word.store(word::GO, Ordering::Release);
+        raw::futex_wake(word, 1);
+    }
+    // The places are free for the next time once everybody has left.
+    while !park::is_empty() {
+        let pause = Timespec::from_ns(50_000);
+        // SAFETY: a short sleep.
+        unsafe { raw::call2(nr::NANOSLEEP, &raw const pause as u64, 0) };
+    }
+}
+
+/// The first thread, or, where that has ended, any.
+fn leader() -> Option<*mut Place> {
+    let pid = state::REAL_PID.load(Ordering::Relaxed);
+    let stands = |place: &*mut Place| {
+        // SAFETY: parked threads' places are the coordinator's.
+        let place = unsafe { &**place };
+        place.tid.load(Ordering::Acquire) != 0 && !place.block.is_null()
+    };
+    park::of(pid).filter(stands).or_else(|| park::places().find(stands))
+}
+
+/// Gives the rings' memory back: one whose standby was far behind has used all of it. Before the threads stand still,
+/// for that takes time.
+fn empty_rings(header: &SegmentHeader) {
+    const MADV_REMOVE: u64 = 9;
+    for slot in 0..header.slots.load(Ordering::Acquire) {
+        let ring = (us_abi::RINGS_ADDRESS + slot as usize * 2 * us_abi::RING_BYTES) as u64;
+        // SAFETY: nobody reads what is in a ring without a standby; where this process has not mapped it the kernel says so.
+        unsafe { raw::call3(nr::MADVISE, ring, us_abi::RING_BYTES as u64, MADV_REMOVE) };
+    }
+}
+
+/// The whole of a clone.
+fn make(header: &SegmentHeader) {
+    crate::stop_logging();
+    empty_rings(header);
+    if let Err(why) = park_all(header, command::CLONE) {
+        release_all();
+        return refuse(header, why);
+    }
+    let start = raw::now_ns();
+    let outcome = memory::list().map_err(|why| (why, 0)).and_then(|()| fork_now(header));
+    match outcome {
+        Ok(pid) => protected(header, pid, start),
+        Err(why) => {
+            release_all();
+            refuse(header, why);
+        }
+    }
+}
+
+/// Has the leader fork, and waits until the copy no longer looks at memory that it shares with us.
+fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
+    let Some(leader) = leader() else { return Err((b"no thread is left that could fork", 0)) };
+    for slot in 0..header.slots.load(Ordering::Acquire) {
+        let entry = state::entry(slot);
+        entry.head.0.store(entry.tail.0.load(Ordering::Acquire), Ordering::Release);
+    }
+    header.clone_stage.store(0, Ordering::Release);
+    FORKED.store(0, Ordering::Release);
+    // SAFETY: an atomic, and a wake.
+    unsafe {
+        (*leader).word.store(word::FORK, Ordering::Release);
+        raw::futex_wake(&(*leader).word, 1);
+    }
+    while FORKED.load(Ordering::Acquire) == 0 {
+        raw::futex_wait(&FORKED, 0, 0);
+    }
+    let pid = RESULT.load(Ordering::Acquire);
+    if failed(pid) {
+        return Err((b"the kernel refused to fork", 0));
+    }
+    if !memory::is_empty() && !is_settled(header) {
+        // SAFETY: the copy that we have just made.
+        unsafe { raw::call2(nr::KILL, pid as u64, 9) };
+        return Err((b"the copy could not make its memory its own", 0));
+    }
+    Ok(pid as u32)
+}
+
+fn is_settled(header: &SegmentHeader) -> bool {
+    let start = raw::now_ns();
+    while header.clone_stage.load(Ordering::Acquire) == 0 {
+        raw::futex_wait_shared(&header.clone_stage, 0, 1_000_000);
+        if raw::now_ns() - start > STAGE_TIMEOUT_NS {
+            return false;
+        }
+    }
+    header.clone_stage.load(Ordering::Acquire) == 1
+}
+
+/// By the leader, parked: forks. True in the copy.
+pub fn fork(own: *mut Place) -> bool {
+    const CLONE: u64 = 0x400 | 0x8000 | 0x4_0000 | 17; // FILES PARENT SYSVSEM, SIGCHLD
+    // In this thread, because the coordinator has another descriptor table.
+    stock::take();
+    // SAFETY: a fork on the same stack in its own memory, while every thread stands still.
+    let result = unsafe { raw::call6(nr::CLONE, [CLONE, 0, 0, 0, 0, 0]) };
+    if result == 0 {
+        if let Some(header) = state::header() {
+            child::lead(header, own);
+        }
+        return true;
+    }
+    // SAFETY: the leader's own place.
+    unsafe { (*own).word.store(word::HOLD, Ordering::Release) };
+    RESULT.store(result, Ordering::Release);
+    FORKED.store(1, Ordering::Release);
+    raw::futex_wake(&FORKED, 1);
+    false
+}
+
+/// In the forked copy: the coordinator is not here.
+pub fn forget() {
+    park::forget();
+    BUSY.store(false, Ordering::Release);
+}
+
+/// Sets every thread's block for the log that begins now.
+pub fn reset_blocks(mode: Mode) {
+    let locks = if sync::single_threaded() { Mode::Solo } else { mode };
+    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
+        // SAFETY: every thread stands still; the block is the coordinator's, or the copy's leader's.
+        let block = unsafe { &mut *thread::block(slot) };
+        if block.ring.0.is_null() {
+            continue;
+        }
+        block.lock_mode.store(locks as u8, Ordering::Relaxed);
+        block.call_mode.store(mode as u8, Ordering::Relaxed);
+        block.attach_ring();
+        block.in_doubt = u64::MAX;
+        (block.pieces, block.open, block.ticket) = (0, 0, 0);
+        block.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
+        block.parked.store(false, Ordering::Relaxed);
+        block.live = mode != Mode::Replay;
+    }
+}
+
+/// There are two copies from here on.
+fn protected(header: &SegmentHeader, pid: u32, start: u64) {
+    reset_blocks(Mode::Record);
+    for text in [&header.why.0, &header.clone_error.0] {
+        text.len.store(0, Ordering::Release);
+        text.code.store(0, Ordering::Release);
+    }
+    for time in [&header.death_ns.0, &header.drained_ns, &header.live_ns, &header.clone_pause_ns] {
+        time.store(0, Ordering::Relaxed);
+    }
+    header.clone_bytes.store(proc::resident_bytes(), Ordering::Relaxed);
+    header.standby_pid.store(pid, Ordering::Release);
+    header.command.0.store(command::FOLLOW, Ordering::Release);
+    header.dropped.0.store(0, Ordering::Release);
+    header.state.0.store(GroupState::Protected as u32, Ordering::Release);
+    header.clone_pause_ns.store(raw::now_ns() - start, Ordering::Relaxed);
+    header.clones.fetch_add(1, Ordering::AcqRel);
+    release_all();
+    BUSY.store(false, Ordering::Release);
+    state::attention();
+}
+
+/// Holds every thread where it is, because the standby is to take over: what is then in doubt is nothing that has
+/// begun to happen. Returns only if it is called off.
+fn stand_still(header: &SegmentHeader) {
+    let parked = park_all(header, command::PARK);
+    header.parked.store(if parked.is_ok() { 1 } else { 2 }, Ordering::Release);
+    raw::futex_wake_shared(&header.parked);
+    state::attention();
+    let start = raw::now_ns();
+    while parked.is_ok()
+        && header.command.0.load(Ordering::Acquire) == command::PARK
+        && raw::now_ns() - start < STAGE_TIMEOUT_NS
+    {
+        let pause = Timespec::from_ns(100_000);
+        // SAFETY: a short sleep.
+        unsafe { raw::call2(nr::NANOSLEEP, &raw const pause as u64, 0) };
+    }
+    // Not killed: calls that were broken off begin again, and the log has their first beginning. It is given up.
+    crate::drop_standby(Cause::CannotReplay, &[b"a planned failover was called off"]);
+    release_all();
+    BUSY.store(false, Ordering::Release);
+}

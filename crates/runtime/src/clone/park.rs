@@ -1,0 +1,369 @@
+//! Standing still: where a thread may be parked, what is kept of it, and how it goes on.
+//!
+//! A thread is parked in guest code, inside the SIGSYS handler on the runtime's own stack, or in a door that
+//! has just come back from a wait with nothing done. Anywhere else in the runtime it is left alone: a door is
+//! short, and the next signal finds it outside.
+//!
+//! # Safety
+//! A place belongs to the thread that has claimed it, until its `tid` is published; then to the coordinator and,
+//! in a forked copy, to the threads that are made from it. Nobody changes it while both may look.
+
+use core::arch::naked_asm;
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use us_abi::THREADS_MAX;
+
+use crate::clone::child;
+use crate::raw::{self, nr};
+use crate::signal;
+use crate::standby::notice;
+use crate::sys::trap::{self, Context, reg};
+use crate::thread::{Mode, Thread};
+use crate::{clone, state, tls};
+
+/// What a parked thread waits for: values of [`Place::word`].
+pub mod word {
+    /// Stand still.
+    pub const HOLD: u32 = 0;
+    /// To one thread: fork.
+    pub const FORK: u32 = 1;
+    /// Go on.
+    pub const GO: u32 = 2;
+}
+
+/// A parked thread: what the kernel keeps of it and a fork does not copy.
+#[repr(C)]
+pub struct Place {
+    /// rbx, rbp, r12 to r15, rsp at [`park_at`]'s return address; then mxcsr and the x87 control word.
+    registers: [u64; 8],
+    /// Futex: a value of [`word`].
+    pub word: AtomicU32,
+    /// Kernel's thread id in the process that was forked, 0 while the place is being filled.
+    pub tid: AtomicU32,
+    /// Base of its thread-local storage.
+    pub tls: u64,
+    /// Its robust list's head, and the size that the kernel wants to hear.
+    pub robust: [u64; 2],
+    /// Its block, null for a thread that the runtime does not know.
+    pub block: *mut Thread,
+    /// Whether libc's area for restartable sequences is registered.
+    pub rseq: bool,
+    /// Processors that it may run on.
+    pub affinity: [u64; 16],
+    /// Its name.
+    pub name: [u8; 16],
+    /// Its scheduling policy and priority.
+    pub policy: [u32; 2],
+    /// Its nice value, as `getpriority` tells it: 20 less nice.
+    pub nice: u32,
+    /// The time for which it was claimed.
+    wanted: u32,
+}
+
+/// Threads of an allocator's own, which have no slot.
+const UNKNOWN_MAX: usize = 64;
+/// Threads that can be parked.
+pub const PLACES: usize = THREADS_MAX + UNKNOWN_MAX;
+
+struct Table(UnsafeCell<[Place; PLACES]>);
+// SAFETY: see the module.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table(UnsafeCell::new(
+    [const {
+        Place {
+            registers: [0; 8],
+            word: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
+            tls: 0,
+            robust: [0; 2],
+            block: ptr::null_mut(),
+            rseq: false,
+            affinity: [0; 16],
+            name: [0; 16],
+            policy: [0; 2],
+            nice: 20,
+            wanted: 0,
+        }
+    }; PLACES],
+));
+
+/// Places claimed since the last [`clear`].
+static CLAIMED: AtomicU32 = AtomicU32::new(0);
+/// Futex: counts arrivals.
+pub static ARRIVED: AtomicU32 = AtomicU32::new(0);
+/// Threads that have left their places again.
+static LEFT: AtomicU32 = AtomicU32::new(0);
+/// Odd while threads are to park; counts the times.
+static WANTED: AtomicU32 = AtomicU32::new(0);
+
+/// Asks every thread that comes by to park.
+pub fn want() {
+    for place in places() {
+        // SAFETY: nobody is parked: the places are the coordinator's.
+        unsafe { (*place).tid.store(0, Ordering::Relaxed) };
+    }
+    LEFT.store(0, Ordering::Relaxed);
+    CLAIMED.store(0, Ordering::Release);
+    WANTED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Nobody parks any more.
+pub fn unwant() {
+    WANTED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// In the forked copy: as if nobody had ever parked.
+pub fn forget() {
+    WANTED.store(0, Ordering::SeqCst);
+}
+
+/// Whether threads are to park.
+#[inline(always)]
+pub fn is_wanted() -> bool {
+    WANTED.load(Ordering::Relaxed) & 1 != 0
+}
+
+/// Whether everybody who has claimed a place has left it.
+pub fn is_empty() -> bool {
+    LEFT.load(Ordering::Acquire) == CLAIMED.load(Ordering::Acquire)
+}
+
+/// The places that have been claimed.
+pub fn places() -> impl Iterator<Item = *mut Place> {
+    let claimed = (CLAIMED.load(Ordering::Acquire) as usize).min(PLACES);
+    // SAFETY: inside the table; nothing is read.
+    (0..claimed).map(|at| unsafe { TABLE.0.get().cast::<Place>().add(at) })
+}
+
+/// The place of the thread with this kernel's id, once it stands still.
+pub fn of(tid: u32) -> Option<*mut Place> {
+    // SAFETY: an atomic.
+    places().find(|place| unsafe { (**place).tid.load(Ordering::Acquire) } == tid)
+}
+
+/// Saves what a function of the C ABI must preserve, and calls `wait(place)`. Returns when that returns; in a
+/// forked copy when another thread comes by [`go_on_at`].
+#[unsafe(naked)]
+unsafe extern "C" fn park_at(_place: *mut Place, _wait: unsafe extern "C" fn(*mut Place)) {
+    naked_asm!(
+        "mov [rdi], rbx",
+        "mov [rdi + 8], rbp",
+        "mov [rdi + 16], r12",
+        "mov [rdi + 24], r13",
+        "mov [rdi + 32], r14",
+        "mov [rdi + 40], r15",
+        "mov [rdi + 48], rsp",
+        "stmxcsr [rdi + 56]",
+        "fnstcw [rdi + 60]",
+        "sub rsp, 8",
+        "call rsi",
+        "add rsp, 8",
+        "ret",
+    )
+}
+
+/// Becomes the thread that was parked there: on its stack, behind its call of [`park_at`].
+///
+/// # Safety
+/// In a forked copy, once for each place, by a thread with that place's thread-local storage.
+#[unsafe(naked)]
+pub unsafe extern "C" fn go_on_at(_place: u64) {
+    naked_asm!(
+        "mov rbx, [rdi]",
+        "mov rbp, [rdi + 8]",
+        "mov r12, [rdi + 16]",
+        "mov r13, [rdi + 24]",
+        "mov r14, [rdi + 32]",
+        "mov r15, [rdi + 40]",
+        "mov rsp, [rdi + 48]",
+        "ldmxcsr [rdi + 56]",
+        "fldcw [rdi + 60]",
+        "ret",
+    )
+}
+
+unsafe extern "C" fn wait(place: *mut Place) {
+    // SAFETY: the caller's own place.
+    let this = unsafe { &*place };
+    if WANTED.load(Ordering::SeqCst) != this.wanted {
+        // Came late: nobody counts on this thread.
+        return;
+    }
+    this.tid.store(raw::gettid(), Ordering::Release);
+    ARRIVED.fetch_add(1, Ordering::AcqRel);
+    raw::futex_wake(&ARRIVED, 1);
+    loop {
+        match this.word.load(Ordering::Acquire) {
+            word::GO => return,
+            word::FORK => {
+                if clone::fork(place) {
+                    return;
+                }
+            }
+            // Came late: those who let go have not seen it.
+            _ if WANTED.load(Ordering::SeqCst) != this.wanted => return,
+            _ => {
+                raw::futex_wait(&this.word, word::HOLD, 0);
+            }
+        }
+    }
+}
+
+/// A place, and the time for which it is; `None` if nobody is to park, or there is no room: then this thread is never
+/// found parked, and the coordinator gives up in time.
+fn claim() -> Option<(usize, u32)> {
+    let wanted = WANTED.load(Ordering::SeqCst);
+    if wanted & 1 == 0 || state::is_standby() {
+        return None;
+    }
+    let at = CLAIMED.fetch_add(1, Ordering::AcqRel) as usize;
+    if at >= PLACES {
+        LEFT.fetch_add(1, Ordering::AcqRel);
+        return None;
+    }
+    Some((at, wanted))
+}
+
+/// Stands still until the coordinator lets go. On return the modes are those of the copy that this now is.
+///
+/// # Safety
+/// In guest code (with the handler's frame), or in a door with nothing begun; the block is the caller's.
+unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
+    let mut mask = 0u64;
+    // SIGSYS as well: the coordinator repeats it, and a thread that the runtime does not know would park once more
+    // on top of this.
+    let blocked = signal::mask_of_faults() | 1 << 30;
+    // SAFETY: the kernel reads and writes the words it is given.
+    unsafe { raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8) };
+    // Asked again behind the mask: a signal in between may have parked this thread, and it is in another copy now.
+    let Some((at, wanted)) = claim() else {
+        // SAFETY: as above.
+        unsafe { raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8) };
+        return;
+    };
+    // SAFETY: the claimed place is this thread's; the kernel reads and writes the words it is given.
+    unsafe {
+        let place = TABLE.0.get().cast::<Place>().add(at);
+        fill(&mut *place, thread);
+        (*place).wanted = wanted;
+        notice::withdraw();
+        park_at(place, wait);
+        if let Some(thread) = thread.as_mut() {
+            thread.stops = thread.stops.wrapping_add(1);
+        }
+        if state::is_standby() {
+            clone::child::settle_in(&mut *place, frame);
+            return;
+        }
+        (*place).tid.store(0, Ordering::Release);
+        LEFT.fetch_add(1, Ordering::AcqRel);
+        raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
+        if let Some(thread) = thread.as_ref() {
+            notice::register(thread, raw::gettid());
+        }
+    }
+}
+
+/// # Safety
+/// The place and the block are the caller's.
+unsafe fn fill(place: &mut Place, thread: *mut Thread) {
+    const GETPRIORITY: u64 = 140;
+    const SCHED_GETPARAM: u64 = 143;
+    const SCHED_GETSCHEDULER: u64 = 145;
+    const SCHED_GETAFFINITY: u64 = 204;
+    place.word.store(word::HOLD, Ordering::Relaxed);
+    place.tls = tls::thread_pointer();
+    place.block = thread;
+    // SAFETY: the kernel writes into the place.
+    unsafe {
+        let [head, len] = &mut place.robust;
+        raw::call3(nr::GET_ROBUST_LIST, 0, &raw mut *head as u64, &raw mut *len as u64);
+        place.rseq = has_rseq(place.tls);
+        raw::call3(SCHED_GETAFFINITY, 0, 128, place.affinity.as_mut_ptr() as u64);
+        raw::call2(nr::PRCTL, 16, place.name.as_mut_ptr() as u64);
+        place.policy[0] = raw::call1(SCHED_GETSCHEDULER, 0).max(0) as u32;
+        raw::call2(SCHED_GETPARAM, 0, &raw mut place.policy[1] as u64);
+        place.nice = raw::call2(GETPRIORITY, 0, 0).max(1) as u32;
+    }
+}
+
+/// Whether libc has registered this thread's area for restartable sequences: the kernel says so when it is asked to
+/// do it again. One that has just been made has not, and libc ends the program if it then cannot.
+fn has_rseq(tls: u64) -> bool {
+    const EBUSY: i64 = -16;
+    const UNREGISTER: u64 = 1;
+    let Some(area) = child::rseq_area(tls) else { return false };
+    // SAFETY: libc's area of the calling thread; what has been registered by mistake is taken back.
+    unsafe {
+        let result = raw::call4(child::RSEQ, area, child::RSEQ_BYTES, 0, child::RSEQ_SIGNATURE);
+        if result == 0 {
+            raw::call4(child::RSEQ, area, child::RSEQ_BYTES, UNREGISTER, child::RSEQ_SIGNATURE);
+        }
+        result == EBUSY
+    }
+}
+
+/// At a door whose wait was interrupted before anything happened: parks if that was what for. True if so, and
+/// then the mode may be another.
+#[cold]
+#[inline(never)]
+pub fn at_door(thread: &mut Thread) -> bool {
+    if !is_wanted() || state::is_standby() {
+        return false;
+    }
+    // The signal that brought us here is no guest's.
+    thread.pending.store(u32::from(signal::has_deliverable(thread)), Ordering::SeqCst);
+    if thread.pending.load(Ordering::SeqCst) != 0 {
+        return false;
+    }
+    thread.shared_with_guest();
+    // SAFETY: the calling thread's own block, at a door.
+    unsafe { park(&raw mut *thread, None) };
+    thread.shared_with_guest();
+    true
+}
+
+/// A thread that spins in a door looks here from time to time.
+#[inline(always)]
+pub fn spinning() -> bool {
+    if !is_wanted() {
+        return false;
+    }
+    // SAFETY: the calling thread's own block.
+    unsafe { tls::current().as_mut() }.is_some_and(at_door)
+}
+
+/// In the SIGSYS handler: parks, if that is wanted and this is a place for it. True if the signal was about that.
+///
+/// # Safety
+/// In the handler, with the kernel's own frame.
+pub unsafe fn in_handler(context: &mut Context) -> bool {
+    if !is_wanted() || state::is_standby() {
+        return false;
+    }
+    let thread = tls::current();
+    let inside = trap::is_runtime(context.regs[reg::RIP]);
+    // SAFETY: the calling thread's own block.
+    match unsafe { thread.as_mut() } {
+        // A thread of an allocator's, one in its first instructions, or in its last: its way through the runtime
+        // depends on no mode.
+        None => {}
+        Some(thread) if thread.borrowed.load(Ordering::Relaxed) != 0 => return true,
+        // Promoted, and not yet live.
+        Some(thread) if thread.calls() == Mode::Replay => return false,
+        Some(thread) if inside => {
+            thread.pending.store(1, Ordering::SeqCst);
+            if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
+                context.regs[reg::RIP] = exit;
+            }
+            return true;
+        }
+        Some(_) => {}
+    }
+    // SAFETY: guest code, or a thread without a block.
+    unsafe { park(thread, Some(context)) };
+    true
+}

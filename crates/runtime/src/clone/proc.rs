@@ -1,0 +1,96 @@
+//! What the coordinator reads of its own process in `/proc`, with a descriptor table of its own.
+
+use core::ffi::CStr;
+
+use crate::raw::{self, failed, nr};
+
+/// Calls `f` with pieces of a file of the kernel's; what `f` returns is kept in front of the next piece.
+fn read_file(path: &CStr, mut f: impl FnMut(&[u8]) -> usize) -> bool {
+    let mut buffer = [0u8; 4096];
+    let mut have = 0;
+    // SAFETY: opens, reads into our buffer, closes, in the coordinator's own table.
+    unsafe {
+        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
+        if failed(file) {
+            return false;
+        }
+        loop {
+            let room = (buffer.len() - have) as u64;
+            let got = raw::call3(nr::READ, file as u64, buffer.as_mut_ptr().add(have) as u64, room);
+            if got <= 0 {
+                break;
+            }
+            let all = have + got as usize;
+            let used = f(&buffer[..all]);
+            buffer.copy_within(used..all, 0);
+            have = all - used;
+        }
+        raw::call1(nr::CLOSE, file as u64);
+    }
+    true
+}
+
+/// Calls `f` for every line of `/proc/self/maps`.
+pub fn each_mapping(mut f: impl FnMut(&[u8])) -> bool {
+    read_file(c"/proc/self/maps", |bytes| {
+        let mut start = 0;
+        while let Some(end) = bytes[start..].iter().position(|byte| *byte == b'\n') {
+            f(&bytes[start..start + end]);
+            start += end + 1;
+        }
+        // A line longer than the buffer has a path that nobody needs whole.
+        if start == 0 && bytes.len() == 4096 { bytes.len() } else { start }
+    })
+}
+
+/// Bytes of memory that this process has resident, 0 if unknown.
+pub fn resident_bytes() -> u64 {
+    let mut pages = 0;
+    read_file(c"/proc/self/statm", |bytes| {
+        let field = bytes.split(|byte| *byte == b' ').nth(1).unwrap_or(&[]);
+        pages = decimal(field).unwrap_or(0);
+        bytes.len()
+    });
+    pages * 4096
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, digit| Some(value * 10 + u64::from((*digit as char).to_digit(10)?)))
+}
+
+/// Calls `f` with the kernel's id of every thread of this process. False if they cannot be listed.
+pub fn each_task(mut f: impl FnMut(u32)) -> bool {
+    let path = c"/proc/self/task";
+    let mut buffer = [0u64; 512];
+    // SAFETY: opens a folder, reads entries into our buffer, closes it, in the coordinator's own table.
+    unsafe {
+        let dir = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2200000, 0);
+        if failed(dir) {
+            return false;
+        }
+        loop {
+            let room = size_of_val(&buffer) as u64;
+            let got = raw::call3(nr::GETDENTS64, dir as u64, buffer.as_mut_ptr() as u64, room);
+            if got <= 0 {
+                break;
+            }
+            let mut at = 0usize;
+            while at < got as usize {
+                // struct dirent64: ino, off, u16 length, u8 type, name.
+                let entry = buffer.as_ptr().cast::<u8>().add(at);
+                let len = entry.add(16).cast::<u16>().read_unaligned() as usize;
+                let name = core::slice::from_raw_parts(entry.add(19), len - 19);
+                let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+                if let Some(tid) = decimal(&name[..end]) {
+                    f(tid as u32);
+                }
+                at += len;
+            }
+        }
+        raw::call1(nr::CLOSE, dir as u64);
+    }
+    true
+}

@@ -1,0 +1,29 @@
+//! What the log counts from: the kernel's figures at the moment of the fork.
+//!
+//! A settlement compares what the kernel has moved with what the log accounts for. A log that begins in the middle
+//! of a program's life begins with the kernel's figures. By the thread that forks, while every other stands still.
+
+use crate::door::timer;
+use crate::fdtable::{self, Kind};
+use crate::standby::settle;
+
+/// Takes stock of descriptors and timers.
+pub fn take() {
+    fdtable::for_open(|fd| {
+        let (identity, kind) = fdtable::identify(fd);
+        let Some(shadow) = fdtable::get(fd) else { return };
+        if shadow.kind() == Kind::None {
+            // Came by a way that nobody logged.
+            shadow.open(kind, identity);
+        }
+        let (read, written) = match shadow.kind() {
+            kind @ (Kind::Tcp | Kind::TcpAccepted) => settle::tcp_counts(fd, kind),
+            Kind::File | Kind::Append | Kind::Other => (0, fdtable::position(fd).unwrap_or(0)),
+            Kind::Pipe => (0, settle::queued(fd).unwrap_or(0)),
+            Kind::Event => (0, settle::event_count(fd).unwrap_or(0)),
+            _ => (0, 0),
+        };
+        shadow.count_from(read, written);
+    });
+    timer::take_stock();
+}

@@ -1,0 +1,247 @@
+//! Calls in doubt that make descriptors.
+//!
+//! A number that the table has and the shadow has not is an *orphan*: a call has made it and could not say so. A
+//! connection that was accepted, a file that was opened or a duplicate is given to the call that made it. What nobody
+//! outside can have noticed (a pipe, an eventfd, a new socket) is closed, and its call made again: that needs no
+//! guess, and the lowest number is free for it, as it was. By the poller, while nobody acts.
+
+use us_abi::event::ReturnHead;
+use us_calls::{Door, EpollDoor, FdUse, Policy};
+
+use crate::door::table;
+use crate::fdtable::{self, Kind};
+use crate::raw;
+use crate::standby::settle::{Doubt, complete, for_doubts};
+use crate::sys::guest;
+
+const SOCKADDR_MAX: usize = 128;
+const CLAIMED_MAX: usize = 256;
+const ORPHANS_MAX: usize = 256;
+const F_GETFL: u64 = 3;
+const MQ_OPEN: u16 = 240;
+
+/// Numbers that are nobody's orphans.
+pub struct Claimed([i32; CLAIMED_MAX]);
+
+impl Claimed {
+    /// None yet.
+    pub const fn new() -> Claimed {
+        Claimed([-1; CLAIMED_MAX])
+    }
+
+    /// This one is spoken for.
+    pub fn add(&mut self, fd: i32) {
+        if let Some(place) = self.0.iter_mut().find(|place| **place < 0) {
+            *place = fd;
+        }
+    }
+}
+
+/// What a call makes, or what an orphan is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// An end of an unnamed pipe.
+    Pipe,
+    /// A socket without a name and without a peer's.
+    Socket,
+    /// Something of the kernel's own without a name: epoll, eventfd, timerfd, memfd ...
+    Anonymous,
+    /// Something with a path.
+    Named,
+    /// A connection that was accepted: never thrown away.
+    Accepted,
+    /// A duplicate of a descriptor: as above.
+    Duplicate,
+}
+
+fn class_of(doubt: &Doubt) -> Option<Class> {
+    let Policy::Special(door) = doubt.row.policy else { return None };
+    match door {
+        Door::Accept => Some(Class::Accepted),
+        Door::Pipe => Some(Class::Pipe),
+        Door::Socket => Some(Class::Socket),
+        Door::Open => Some(Class::Named),
+        Door::Object if doubt.row.nr == MQ_OPEN => Some(Class::Named),
+        Door::Object | Door::Signalfd | Door::Epoll(EpollDoor::Create) => Some(Class::Anonymous),
+        // dup2 and dup3 name their number and are simply made again.
+        Door::Dup if matches!(doubt.row.fd, FdUse::Dups { to: None, .. }) => Some(Class::Duplicate),
+        Door::Fcntl if matches!(doubt.asked[1] & 0xffff_ffff, 0 | 1030) => Some(Class::Duplicate),
+        _ => None,
+    }
+}
+
+/// Whether a call makes descriptors.
+pub fn makes(doubt: &Doubt) -> bool {
+    class_of(doubt).is_some()
+}
+
+/// Gives every orphan to the call that made it, or throws it away.
+pub fn settle(claimed: &mut Claimed) {
+    let mut any = false;
+    for_doubts(|doubt| any |= makes(&doubt) && doubt.entered());
+    if !any {
+        return;
+    }
+    let mut orphans = [-1; ORPHANS_MAX];
+    let mut count = 0;
+    fdtable::for_open(|fd| {
+        let known = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
+        if !known && !claimed.0.contains(&fd) && !is_closing(fd) && count < ORPHANS_MAX {
+            orphans[count] = fd;
+            count += 1;
+        }
+    });
+    let orphans = &mut orphans[..count];
+    for_doubts(|doubt| {
+        let Some(class) = class_of(&doubt).filter(|_| doubt.entered()) else { return };
+        let found = orphans.iter_mut().find(|fd| **fd >= 0 && made_by(&doubt, class, **fd));
+        if let Some(fd) = found {
+            give(&doubt, class, *fd);
+            *fd = -1;
+        }
+    });
+    for fd in orphans.iter().filter(|fd| **fd >= 0) {
+        let class = class_of_orphan(*fd);
+        let mut made = false;
+        // What has been given has its `Return` by now and is in doubt no longer.
+        for_doubts(|doubt| made |= doubt.entered() && class_of(&doubt) == Some(class));
+        if made {
+            // SAFETY: nobody knows of this descriptor: its call has not returned to anybody, and is made again.
+            unsafe { raw::call1(raw::nr::CLOSE, *fd as u64) };
+        }
+    }
+}
+
+/// Whether a close_range in doubt is about to close a number.
+fn is_closing(fd: i32) -> bool {
+    const CLOEXEC: u64 = 4;
+    let mut closing = false;
+    for_doubts(|doubt| {
+        let [first, last, flags, ..] = doubt.asked.map(|number| number & 0xffff_ffff);
+        closing |= matches!(doubt.row.policy, Policy::Special(Door::CloseRange))
+            && flags & CLOEXEC == 0
+            && (first..=last).contains(&(fd as u64));
+    });
+    closing
+}
+
+fn class_of_orphan(fd: i32) -> Class {
+    let mut name = [0u8; 64];
+    match fdtable::object_name(fd, &mut name) {
+        Some(name) if name.starts_with(b"pipe:") => Class::Pipe,
+        Some(name) if name.starts_with(b"socket:") => {
+            // What has an address came from accept, whose connection must not be cut off.
+            let named = local_name(fd).is_some_and(|name| name[2..8] != [0; 6]);
+            if named { Class::Accepted } else { Class::Socket }
+        }
+        Some(name) if name.starts_with(b"/") && !name.starts_with(b"/memfd:") => Class::Named,
+        _ => Class::Anonymous,
+    }
+}
+
+/// Whether a call has made this very descriptor.
+fn made_by(doubt: &Doubt, class: Class, fd: i32) -> bool {
+    match class {
+        Class::Duplicate => {
+            let least =
+                if doubt.asked[1] != 0 && doubt.row.nr == raw::nr::FCNTL as u16 { doubt.asked[2] } else { 0 };
+            fd as u64 >= least & 0xffff_ffff && is_same(doubt.args.fd, fd)
+        }
+        Class::Accepted => {
+            local_name(fd).is_some_and(|name| same_address(&name, local_name(doubt.args.fd).as_ref()))
+        }
+        Class::Named => is_opened_by(doubt, fd),
+        Class::Pipe | Class::Socket | Class::Anonymous => false,
+    }
+}
+
+fn is_same(a: i32, b: i32) -> bool {
+    if fdtable::is_same_file(a, a) {
+        return fdtable::is_same_file(a, b);
+    }
+    // A kernel that does not compare open files.
+    let (source, found) = (fdtable::identify(a), fdtable::identify(b));
+    source.1 != Kind::None && source == found
+}
+
+/// Whether a descriptor is what the path of an open leads to, opened in the same way.
+fn is_opened_by(doubt: &Doubt, fd: i32) -> bool {
+    const AT_FDCWD: u64 = -100i64 as u64;
+    const NEWFSTATAT: u64 = 262;
+    const SHOWN: u64 = 0o3 | 0o2000 | 0o4000 | 0o10000000; // access mode, O_APPEND, O_NONBLOCK, O_PATH
+    const O_NOFOLLOW: u64 = 0o400000;
+    const O_PATH: u64 = 0o10000000;
+    let asked = &doubt.asked;
+    let (folder, path, flags) = match doubt.row.nr {
+        2 => (AT_FDCWD, asked[0], asked[1]),
+        85 => (AT_FDCWD, asked[0], 1),
+        257 => (asked[0], asked[1], asked[2]),
+        437 => (asked[0], asked[1], guest::load::<u64>(asked[2]).unwrap_or(0)),
+        MQ_OPEN => return is_queue(asked[0], fd),
+        _ => return false,
+    };
+    let nofollow = if flags & (O_NOFOLLOW | O_PATH) == O_NOFOLLOW | O_PATH { 0x100 } else { 0 };
+    let (mut wanted, mut found) = ([0u64; 18], [0u64; 18]);
+    // SAFETY: the kernel writes one struct stat of 144 bytes each, and tells flags.
+    unsafe {
+        raw::call4(NEWFSTATAT, folder, path, wanted.as_mut_ptr() as u64, nofollow) == 0
+            && raw::call2(raw::nr::FSTAT, fd as u64, found.as_mut_ptr() as u64) == 0
+            && wanted[..2] == found[..2]
+            && raw::call2(raw::nr::FCNTL, fd as u64, F_GETFL) as u64 & SHOWN == flags & SHOWN
+    }
+}
+
+/// Whether a descriptor is the message queue of this name, which the kernel knows without a slash.
+fn is_queue(name: u64, fd: i32) -> bool {
+    let mut have = [0u8; 256];
+    let mut wanted = [0u8; 256];
+    let len = guest::string_len(name).min(255);
+    guest::read(wanted.as_mut_ptr(), name, len);
+    let wanted = wanted[..len].strip_prefix(b"/").unwrap_or(&wanted[..len]);
+    fdtable::object_name(fd, &mut have).and_then(|have| have.strip_prefix(b"/")) == Some(wanted)
+}
+
+/// Appends the `Return` of the call that made a descriptor.
+fn give(doubt: &Doubt, class: Class, fd: i32) {
+    let accepted = class == Class::Accepted;
+    let identity = if class == Class::Duplicate { 0 } else { table::identity_of(fd, accepted) };
+    let mut bytes = [0u8; 4 + SOCKADDR_MAX];
+    let len = if accepted { peer_name(doubt, fd, &mut bytes) } else { 0 };
+    complete(doubt, 0, ReturnHead { result: i64::from(fd), identity }, &bytes[..len]);
+}
+
+/// Whether two local addresses are those of a listener and its connection: family and port, or, for local sockets,
+/// the path.
+fn same_address(a: &[u8; SOCKADDR_MAX], b: Option<&[u8; SOCKADDR_MAX]>) -> bool {
+    const AF_UNIX: [u8; 2] = [1, 0];
+    let Some(b) = b else { return false };
+    if a[..2] == AF_UNIX { a == b } else { a[..4] == b[..4] }
+}
+
+fn name_by(nr: u64, fd: i32, name: &mut [u8]) -> Option<u32> {
+    let mut len = name.len() as u32;
+    // SAFETY: the kernel writes at most `len` bytes and the length.
+    let result = unsafe { raw::call3(nr, fd as u64, name.as_mut_ptr() as u64, &raw mut len as u64) };
+    (result == 0).then_some(len)
+}
+
+/// Local address of a socket, `None` for anything else.
+fn local_name(fd: i32) -> Option<[u8; SOCKADDR_MAX]> {
+    const GETSOCKNAME: u64 = 51;
+    let mut name = [0u8; SOCKADDR_MAX];
+    name_by(GETSOCKNAME, fd, &mut name).map(|_| name)
+}
+
+/// The outputs of an accept: the length word, then as much of the peer's address as the guest has room for. Returns
+/// their bytes.
+fn peer_name(doubt: &Doubt, fd: i32, bytes: &mut [u8; 4 + SOCKADDR_MAX]) -> usize {
+    const GETPEERNAME: u64 = 52;
+    let [_, address, room, ..] = doubt.asked;
+    if address == 0 || room == 0 {
+        return 0;
+    }
+    let Some(len) = name_by(GETPEERNAME, fd, &mut bytes[4..]) else { return 0 };
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    let room = guest::load::<u32>(room).unwrap_or(0) as usize;
+    4 + (len as usize).min(SOCKADDR_MAX).min(room)
+}

@@ -1,0 +1,123 @@
+//! How long a call still waits when it is made again.
+//!
+//! A thread that is parked in a wait begins the wait anew, in both copies; a call in doubt is made again by the
+//! promoted one. With its whole time-out it would, in a group that fails over every half second, never time out at
+//! all. So the moment at which a wait began is kept, and travels in its `Enter`.
+//!
+//! Not here: select, pselect and ppoll, where the kernel itself leaves in the guest's memory what remains.
+
+use crate::raw::Timespec;
+use crate::sys::gate::Call;
+use crate::sys::{guest, vdso};
+
+const POLL: u64 = 7;
+const NANOSLEEP: u64 = 35;
+const SIGTIMEDWAIT: u64 = 128;
+const FUTEX: u64 = 202;
+const SEMTIMEDOP: u64 = 220;
+const CLOCK_NANOSLEEP: u64 = 230;
+const EPOLL_WAIT: u64 = 232;
+const EPOLL_PWAIT: u64 = 281;
+const EPOLL_PWAIT2: u64 = 441;
+const MONOTONIC: i32 = 1;
+
+/// Where a call has its relative time-out.
+#[derive(Clone, Copy)]
+enum TimeOut {
+    /// Milliseconds, in this argument.
+    Milliseconds(usize),
+    /// A timespec, at the address in this argument.
+    Timespec(usize),
+}
+
+#[inline(always)]
+fn time_out(nr: u64, args: &[u64; 6]) -> Option<TimeOut> {
+    match nr {
+        POLL => Some(TimeOut::Milliseconds(2)),
+        EPOLL_WAIT | EPOLL_PWAIT => Some(TimeOut::Milliseconds(3)),
+        EPOLL_PWAIT2 | SEMTIMEDOP => Some(TimeOut::Timespec(3)),
+        SIGTIMEDWAIT => Some(TimeOut::Timespec(2)),
+        NANOSLEEP => Some(TimeOut::Timespec(0)),
+        CLOCK_NANOSLEEP if args[1] & 1 == 0 => Some(TimeOut::Timespec(2)),
+        // FUTEX_WAIT: its relatives have absolute times.
+        FUTEX if args[1] & 0x7f == 0 => Some(TimeOut::Timespec(3)),
+        _ => None,
+    }
+}
+
+/// One call's patience, over all attempts to make it.
+#[derive(Default)]
+pub struct Patience {
+    /// CLOCK_MONOTONIC at its beginning, ns; 0 if it has not begun or does not end by time.
+    began_ns: u64,
+    /// What the guest has asked for, ns: nanosleep may have been told to leave the rest in the same place.
+    whole_ns: u64,
+    attempts: u32,
+    left: Timespec,
+    args: [u64; 6],
+}
+
+impl Patience {
+    /// When the wait began (now, if this is the first question), ns, for its `Enter`; 0 if it does not end by time.
+    #[inline(always)]
+    pub fn begin(&mut self, call: &Call) -> u64 {
+        if self.began_ns == 0
+            && let Some(time_out) = time_out(call.nr, &call.args)
+            && let Some(whole_ns) = ends(time_out, &call.args)
+        {
+            self.whole_ns = whole_ns;
+            self.began_ns = now_ns();
+        }
+        self.began_ns
+    }
+
+    /// The wait is the dead primary's, which began it then. False for a call that does not end by time.
+    pub fn continues(&mut self, call: &Call, began_ns: u64) -> bool {
+        let whole_ns = time_out(call.nr, &call.args).and_then(|time_out| ends(time_out, &call.args));
+        let Some(whole_ns) = whole_ns.filter(|_| began_ns != 0) else { return false };
+        (self.began_ns, self.whole_ns, self.attempts) = (began_ns, whole_ns, 1);
+        true
+    }
+
+    /// The arguments to make the call with, now: the guest's own the first time, then with the time that is left.
+    #[inline(always)]
+    pub fn args<'a>(&'a mut self, call: &'a Call) -> &'a [u64; 6] {
+        if self.begin(call) == 0 {
+            return &call.args;
+        }
+        self.attempts += 1;
+        if self.attempts == 1 { &call.args } else { self.shorten(call) }
+    }
+
+    #[cold]
+    fn shorten(&mut self, call: &Call) -> &[u64; 6] {
+        self.args = call.args;
+        let left = self.whole_ns.saturating_sub(now_ns().saturating_sub(self.began_ns));
+        match time_out(call.nr, &call.args) {
+            // Rounded up: never less than what was asked for.
+            Some(TimeOut::Milliseconds(at)) => self.args[at] = left.div_ceil(1_000_000),
+            Some(TimeOut::Timespec(at)) => {
+                self.left = Timespec::from_ns(left);
+                self.args[at] = &raw const self.left as u64;
+            }
+            None => {}
+        }
+        &self.args
+    }
+}
+
+/// How long the wait may take, ns; `None` if it does not end by time, or at once.
+fn ends(time_out: TimeOut, args: &[u64; 6]) -> Option<u64> {
+    let whole_ns = match time_out {
+        TimeOut::Milliseconds(at) => (args[at] as i32).max(0) as u64 * 1_000_000,
+        TimeOut::Timespec(at) if args[at] == 0 => 0,
+        TimeOut::Timespec(at) => guest::load::<Timespec>(args[at])?.ns(),
+    };
+    (whole_ns != 0).then_some(whole_ns)
+}
+
+fn now_ns() -> u64 {
+    let mut time = Timespec::default();
+    vdso::clock_gettime(MONOTONIC, &mut time);
+    time.ns().max(1)
+}

@@ -1,0 +1,192 @@
+//! Calls whose second attempt would find less than the first: a message taken from a queue, an error that is told
+//! once, several messages at a time.
+//!
+//! They are made with buffers in the ring's unpublished slot instead of the guest's. What the kernel has handed
+//! over is then there when the primary is not, and the slot shows whether it has.
+//!
+//! # Safety
+//! All of it lies in the calling thread's ring, above the tail, at places that the thread has reserved.
+
+use us_abi::event::ReturnHead;
+use us_calls::Row;
+
+use crate::fdtable;
+use crate::raw::failed;
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::sys::recorded::execute_marked;
+use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
+use crate::sys::witness;
+use crate::thread::Thread;
+
+const GETSOCKOPT: u64 = 55;
+const MSGRCV: u64 = 70;
+const MQ_TIMEDRECEIVE: u64 = 243;
+const SENDMMSG: u64 = 307;
+/// What no error and no count is.
+const NEVER: u32 = u32::MAX;
+/// Messages that one call may have: the kernel's own limit.
+const MESSAGES: u64 = 1024;
+
+/// Makes a recorded call for real, with what it takes going through the slot where that matters.
+#[inline(always)]
+pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) -> i64 {
+    let special = match nr {
+        GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE | SENDMMSG => through_the_slot(thread, row, nr, *args),
+        _ => None,
+    };
+    special.unwrap_or_else(|| execute_marked(thread, row, nr, args))
+}
+
+#[inline(never)]
+fn through_the_slot(thread: &mut Thread, row: &'static Row, nr: u64, args: [u64; 6]) -> Option<i64> {
+    let call = &Call { nr, args, caller: 0 };
+    match nr {
+        GETSOCKOPT => pending_error(thread, row, call),
+        SENDMMSG => send_many(thread, row, call),
+        // A type of eight bytes comes before the text.
+        MSGRCV => receive(thread, row, call, args[2].checked_add(8)?),
+        _ => receive(thread, row, call, args[2]),
+    }
+}
+
+/// A message from a queue.
+fn receive(thread: &mut Thread, row: &'static Row, call: &Call, bytes: u64) -> Option<i64> {
+    if bytes == 0 || bytes > witness::PATTERN_MAX as u64 {
+        return None;
+    }
+    let (bytes, behind) = (bytes as usize, (bytes as usize).next_multiple_of(8));
+    let place = thread.reserve(size_of::<ReturnHead>() + behind + 8)?;
+    witness::lay_pattern(place, bytes);
+    // SAFETY: reserved, the priority's word included.
+    let (data, priority) = unsafe {
+        let data = place.add(size_of::<ReturnHead>());
+        (data, data.add(behind))
+    };
+    let mut args = call.args;
+    args[1] = data as u64;
+    let wants_priority = call.nr == MQ_TIMEDRECEIVE && args[3] != 0;
+    if wants_priority {
+        args[3] = priority as u64;
+    }
+    let result = execute_marked(thread, row, call.nr, &args);
+    if !failed(result) {
+        let got = if call.nr == MSGRCV { result as usize + 8 } else { result as usize };
+        guest::write(call.args[1], data, got);
+        if wants_priority {
+            guest::write(call.args[3], priority, 4);
+        }
+    }
+    Some(result)
+}
+
+/// The payload of the missing `Return` of such a call, put together in its slot: its bytes and the call's result.
+/// `None`: nothing was taken.
+pub fn received(slot: *mut u8, nr: u64, asked: &[u64; 6]) -> Option<(usize, i64)> {
+    let room = if nr == MSGRCV { asked[2].checked_add(8)? } else { asked[2] } as usize;
+    let got = match witness::touched(slot)? {
+        Some(0) => return None,
+        Some(got) => got.min(room),
+        None => room,
+    };
+    if nr == MSGRCV {
+        return Some((got.max(8), got.max(8) as i64 - 8));
+    }
+    if asked[3] == 0 {
+        return Some((got, got as i64));
+    }
+    // SAFETY: the slot of a dead primary, as `receive` has laid it out.
+    unsafe {
+        let data = witness::data_of(slot);
+        core::ptr::copy(data.add(room.next_multiple_of(8)), data.add(got), 4);
+    }
+    Some((got + 4, got as i64))
+}
+
+/// getsockopt(SO_ERROR): the error is told once.
+fn pending_error(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    let [_, _, _, value, len, _] = call.args;
+    if !asks_error(&call.args) || guest::load::<u32>(len)? != 4 {
+        return None;
+    }
+    let place = thread.reserve(size_of::<ReturnHead>() + 8)?;
+    // SAFETY: reserved; the length, then the value, as in the published event.
+    let data = unsafe {
+        let data = place.add(size_of::<ReturnHead>());
+        data.cast::<[u32; 2]>().write([4, NEVER]);
+        data
+    };
+    let mut args = call.args;
+    (args[3], args[4]) = (data as u64 + 4, data as u64);
+    let result = execute_marked(thread, row, call.nr, &args);
+    if !failed(result) {
+        // SAFETY: as above; the kernel has written there.
+        unsafe {
+            if !guest::write(value, data.add(4), 4) || !guest::write(len, data, 4) {
+                return Some(-14);
+            }
+        }
+    }
+    Some(result)
+}
+
+/// Whether a getsockopt asks for the error that waits.
+pub fn asks_error(asked: &[u64; 6]) -> bool {
+    const SOL_SOCKET: u64 = 1;
+    const SO_ERROR: u64 = 4;
+    asked[1] & 0xffff_ffff == SOL_SOCKET && asked[2] & 0xffff_ffff == SO_ERROR
+}
+
+/// Whether the error lies in the slot of a dead primary that had asked for it.
+pub fn error_told(slot: *mut u8, asked: &[u64; 6]) -> bool {
+    // SAFETY: the slot of a dead primary, as `pending_error` has laid it out.
+    asks_error(asked)
+        && guest::load::<u32>(asked[4]) == Some(4)
+        && unsafe { witness::data_of(slot).add(4).cast::<u32>().read_unaligned() } != NEVER
+}
+
+/// sendmmsg: the kernel puts each message's count into its header as it goes.
+fn send_many(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    let count = (call.args[2] & 0xffff_ffff).min(MESSAGES);
+    if count == 0 || !fdtable::get(call.args[0] as i32)?.kind().is_socket() {
+        return None;
+    }
+    let bytes = (count * MMSG_BYTES) as usize;
+    let place = thread.reserve(size_of::<ReturnHead>() + bytes)?;
+    // SAFETY: reserved.
+    let list = unsafe { place.add(size_of::<ReturnHead>()) };
+    if !guest::read(list, call.args[1], bytes) {
+        return None;
+    }
+    let counted = |index: u64| list as u64 + index * MMSG_BYTES + MMSG_LEN_OFFSET;
+    for index in 0..count {
+        guest::store(counted(index), &NEVER);
+    }
+    let mut args = call.args;
+    (args[1], args[2]) = (list as u64, count);
+    let result = execute_marked(thread, row, call.nr, &args);
+    for index in 0..result.max(0) as u64 {
+        let to = call.args[1] + index * MMSG_BYTES + MMSG_LEN_OFFSET;
+        guest::write(to, counted(index) as *const u8, 4);
+    }
+    Some(result)
+}
+
+/// The counts of a dead primary's sendmmsg, put together in its slot: how many messages have left.
+pub fn sent_many(slot: *mut u8, asked: &[u64; 6]) -> u64 {
+    let count = (asked[2] & 0xffff_ffff).min(MESSAGES);
+    // SAFETY: the slot of a dead primary, as `send_many` has laid it out; the counts go in front of what they are read
+    // from.
+    unsafe {
+        let data = witness::data_of(slot);
+        for index in 0..count {
+            let sent =
+                data.add((index * MMSG_BYTES + MMSG_LEN_OFFSET) as usize).cast::<u32>().read_unaligned();
+            if sent == NEVER {
+                return index;
+            }
+            data.add(index as usize * 4).cast::<u32>().write_unaligned(sent);
+        }
+    }
+    count
+}

@@ -1,0 +1,86 @@
+//! Whether a group without a standby gets another, and in which words its loss is told. For the supervisor,
+//! which acts on it, and for `status`, which must say the same without asking it.
+
+use us_abi::{Cause, GroupState, leaving};
+use us_order::reclone::Loss;
+
+/// What the segment says that matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Situation {
+    /// The group's state.
+    pub state: GroupState,
+    /// Code of the reason why there is no standby: a [`Cause`], 0 for none given.
+    pub cause: u32,
+    /// A value of [`leaving`].
+    pub leaving: u32,
+    /// The runtime has said who is primary: it is there to be asked.
+    pub has_runtime: bool,
+}
+
+/// Whether the primary is to be asked for a new standby, now or later.
+pub fn is_due(situation: Situation) -> bool {
+    let wanted = ![Cause::NotAsked as u32, Cause::SupervisorLost as u32].contains(&situation.cause);
+    // A program on its way out needs none, and one that is being replaced by exec answers by itself.
+    let stays = situation.leaving == leaving::NO;
+    situation.state == GroupState::Unprotected && wanted && stays && situation.has_runtime
+}
+
+/// What the loss says about the log.
+pub fn loss(cause: u32) -> Loss {
+    if cause == Cause::Promoted as u32 { Loss::Promoted } else { Loss::Dropped }
+}
+
+/// A loss in a word or two: `reason` of an entry of `reclones`.
+pub fn reason(cause: u32) -> &'static str {
+    const WORDS: [(Cause, &str); 8] = [
+        (Cause::Diverged, "divergence"),
+        (Cause::Behind, "behind"),
+        (Cause::StandbyLost, "standby lost"),
+        (Cause::RefusedCall, "refused call"),
+        (Cause::Promoted, "promotion"),
+        (Cause::CannotClone, "not made"),
+        (Cause::CannotReplay, "not replayable"),
+        (Cause::Exec, "exec"),
+    ];
+    WORDS.iter().find(|(code, _)| *code as u32 == cause).map_or("unknown", |(_, words)| words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOST: Situation = Situation {
+        state: GroupState::Unprotected,
+        cause: Cause::Promoted as u32,
+        leaving: leaving::NO,
+        has_runtime: true,
+    };
+
+    #[test]
+    fn a_running_program_whose_standby_is_gone_gets_another() {
+        assert!(is_due(LOST));
+        assert!(is_due(Situation { cause: 0, ..LOST }));
+        assert!(is_due(Situation { cause: Cause::RefusedCall as u32, ..LOST }));
+    }
+
+    #[test]
+    fn nobody_else_does() {
+        for state in [GroupState::Starting, GroupState::Protected, GroupState::Promoting, GroupState::Ended] {
+            assert!(!is_due(Situation { state, ..LOST }));
+        }
+        for leaving in [leaving::EXIT, leaving::SIGNAL, leaving::EXEC, leaving::DYING] {
+            assert!(!is_due(Situation { leaving, ..LOST }));
+        }
+        for cause in [Cause::NotAsked, Cause::SupervisorLost] {
+            assert!(!is_due(Situation { cause: cause as u32, ..LOST }));
+        }
+        assert!(!is_due(Situation { has_runtime: false, ..LOST }));
+    }
+
+    #[test]
+    fn every_cause_has_its_words() {
+        assert_eq!((reason(6), reason(2), reason(5)), ("promotion", "divergence", "refused call"));
+        assert_eq!(reason(99), "unknown");
+        assert_eq!((loss(6), loss(2)), (Loss::Promoted, Loss::Dropped));
+    }
+}

@@ -1,0 +1,316 @@
+//! The way back: a group that has lost its standby asks its primary for another.
+//!
+//! The primary is asked by a word in the header and a signal that makes one of its threads look there; which
+//! thread does not matter, and one that sits in a call that nothing interrupts is passed over for the next.
+//! When to ask is a rule of `us_order::reclone`; whether to ask at all, of [`crate::reprotect`].
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+use us_abi::{GroupState, TID_MASK, command, leaving, slot};
+use us_order::reclone::Backoff;
+
+use super::Watch;
+use crate::child::Child;
+use crate::clock;
+use crate::history::Reclone;
+use crate::options::Verbosity;
+use crate::reprotect::{self, Situation};
+use crate::segment::{clear_text, read_text, wake};
+use crate::{proc, spawn};
+
+/// How long the primary may take to answer.
+const ANSWER_NS: u64 = 3_000_000_000;
+
+/// Pause between two looks at an answer that is being written; its end rings the bell as well.
+const UNFINISHED_NS: u64 = 1_000_000;
+
+/// Pause between two signals to it.
+const NUDGE_NS: u64 = 20_000_000;
+
+/// A standby that is gone.
+#[derive(Clone, Debug)]
+struct Lost {
+    at_ns: u64,
+    cause: u32,
+    why: String,
+}
+
+/// Where the group stands on its way back.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// It has a standby, or is to have none.
+    Idle,
+    /// The primary is to be asked at this moment.
+    Waits(u64),
+    /// It has been asked, at this moment.
+    Asked(u64),
+}
+
+/// What is known of standbys lost and made again.
+#[derive(Debug)]
+pub(super) struct Back {
+    stage: Stage,
+    backoff: Backoff,
+    lost: Option<Lost>,
+    /// How long the last standby lived, and how long its making had stopped the program.
+    stretch_ns: u64,
+    pause_ns: u64,
+    /// The header's counters, as far as they have been acted on.
+    clones: u32,
+    failures: u32,
+    knock: Knock,
+}
+
+impl Back {
+    pub(super) fn new() -> Back {
+        Back {
+            stage: Stage::Idle,
+            backoff: Backoff::default(),
+            lost: None,
+            stretch_ns: 0,
+            pause_ns: 0,
+            clones: 0,
+            failures: 0,
+            knock: Knock::default(),
+        }
+    }
+}
+
+/// Signals to the primary's threads, one after the other, until somebody has looked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Knock {
+    /// When the next is due.
+    pub(super) due_ns: u64,
+    /// The slot to begin with.
+    slot: usize,
+}
+
+impl Watch<'_> {
+    /// Makes a thread of the primary look at the header's command.
+    pub(super) fn knock(&self, knock: &mut Knock) {
+        let now = clock::monotonic_ns();
+        if now < knock.due_ns {
+            return;
+        }
+        knock.due_ns = now + NUDGE_NS;
+        let slots = self.shared.segment.slots();
+        let able = |at: &usize| {
+            let entry = self.shared.segment.thread(*at);
+            let notice = entry.notice.word.load(Ordering::Acquire);
+            // After an exec that said nothing the notices are those of dead threads.
+            entry.state.load(Ordering::Acquire) == slot::RUNNING
+                && !entry.died()
+                && notice & TID_MASK == entry.primary_tid.load(Ordering::Acquire)
+                && notice & TID_MASK != 0
+        };
+        let at = (knock.slot..slots).chain(0..knock.slot.min(slots)).find(able);
+        knock.slot = at.map_or(0, |at| at + 1);
+        // Where no thread has given notice yet, the first one may hear it all the same.
+        let tid = at.map_or(self.primary.pid, |at| {
+            self.shared.segment.thread(at).primary_tid.load(Ordering::Acquire)
+        });
+        // The signal would end a program that has no runtime in it, and one that replaces itself a moment later.
+        if self.leaving() == leaving::NO && proc::catches(self.primary.pid, libc::SIGSYS) {
+            spawn::nudge(self.primary.pid, tid);
+        }
+    }
+
+    /// Takes a command back; `false` when it has been answered meanwhile.
+    pub(super) fn take_back(&self, asked: u32) -> bool {
+        let word = &self.shared.segment.header().command.0;
+        let back = word.compare_exchange(asked, command::FOLLOW, Ordering::SeqCst, Ordering::Acquire).is_ok();
+        wake(word);
+        back
+    }
+
+    /// A stretch under protection ends at `at_ns`.
+    pub(super) fn protection_ends(&mut self, at_ns: u64) {
+        if let Some(stretch_ns) = self.history.unprotected(at_ns) {
+            self.back.stretch_ns = stretch_ns;
+            self.back.lost = Some(Lost { at_ns, cause: 0, why: String::new() });
+        }
+    }
+
+    /// Whether the primary is to be asked, now or later.
+    pub(super) fn wants_standby(&self) -> bool {
+        let header = self.shared.segment.header();
+        let situation = Situation {
+            state: self.state(),
+            cause: read_text(&header.why.0).map_or(0, |(code, _)| code),
+            leaving: self.leaving(),
+            has_runtime: header.primary_pid.load(Ordering::Acquire) == self.primary.pid,
+        };
+        self.meta.reprotect
+            && self.standby.is_none()
+            && self.dropped()
+            && !self.is_promoted()
+            && reprotect::is_due(situation)
+    }
+
+    /// Whether an attempt is under way that has not failed yet: nothing need be said until it has.
+    pub(super) fn comes_back_at_once(&self) -> bool {
+        let promoted =
+            self.back.lost.as_ref().is_some_and(|lost| lost.cause == us_abi::Cause::Promoted as u32);
+        promoted && self.history.reclone_error.is_none() && !matches!(self.back.stage, Stage::Idle)
+    }
+
+    /// When to look again, CLOCK_MONOTONIC ns.
+    pub(super) fn back_at_ns(&self) -> Option<u64> {
+        match self.back.stage {
+            Stage::Idle => None,
+            // A standby that is still being ended says so by SIGCHLD.
+            Stage::Waits(_) if self.ending.is_some() => None,
+            Stage::Waits(at_ns) => Some(at_ns),
+            Stage::Asked(at_ns) => Some(self.back.knock.due_ns.min(at_ns + ANSWER_NS)),
+        }
+    }
+
+    /// One step on the way back.
+    pub(super) fn come_back(&mut self) {
+        if let Stage::Asked(at_ns) = self.back.stage {
+            return self.hear_answer(at_ns);
+        }
+        if !self.wants_standby() {
+            self.back.stage = Stage::Idle;
+            return;
+        }
+        let now = clock::monotonic_ns();
+        if let Stage::Idle = self.back.stage {
+            let delay_ns = self.note_loss(now);
+            self.back.stage = Stage::Waits(now + delay_ns);
+        }
+        match self.back.stage {
+            // What a standby that is not quite dead writes would be taken for its successor's word.
+            Stage::Waits(at_ns) if now >= at_ns && self.ending.is_none() => self.ask(now),
+            _ => {}
+        }
+    }
+
+    /// Keeps what the primary clears when it has a standby again; how long to wait, ns.
+    fn note_loss(&mut self, now_ns: u64) -> u64 {
+        let (cause, why) = read_text(&self.shared.segment.header().why.0)
+            .unwrap_or_else(|| (0, "no reason was given".into()));
+        let at_ns = self.back.lost.as_ref().map_or(now_ns, |lost| lost.at_ns);
+        self.back.lost = Some(Lost { at_ns, cause, why });
+        let back = &mut self.back;
+        let delay_ns = back.backoff.lost(reprotect::loss(cause), back.stretch_ns, back.pause_ns);
+        back.stretch_ns = 0;
+        delay_ns
+    }
+
+    fn ask(&mut self, now_ns: u64) {
+        self.say_last_words();
+        self.last_words_said = false;
+        let header = self.shared.segment.header();
+        clear_text(&header.last_words.0);
+        clear_text(&header.clone_error.0);
+        header.parked.store(0, Ordering::Release);
+        self.back.failures = header.clone_failures.load(Ordering::Acquire);
+        header.command.0.store(command::CLONE, Ordering::SeqCst);
+        wake(&header.command.0);
+        self.back.stage = Stage::Asked(now_ns);
+        let mut knock = Knock::default();
+        self.knock(&mut knock);
+        self.back.knock = knock;
+    }
+
+    fn hear_answer(&mut self, asked_ns: u64) {
+        let header = self.shared.segment.header();
+        let late = clock::monotonic_ns() >= asked_ns + ANSWER_NS;
+        // The rest of a good answer is still being written.
+        let unfinished = self.state() == GroupState::Protected || self.is_cloned();
+        if self.standby.is_none() && unfinished && !late {
+            self.back.knock.due_ns = clock::monotonic_ns() + UNFINISHED_NS;
+        } else if self.standby.is_some() || !self.wants_standby() {
+            // It exits, or replaces itself, or has its standby already.
+            self.take_back(command::CLONE);
+            self.back.stage = Stage::Idle;
+        } else if header.clone_failures.load(Ordering::Acquire) != self.back.failures {
+            let why = read_text(&header.clone_error.0);
+            self.not_made(&why.map_or("the primary gave no reason".into(), |(_, why)| why));
+        } else if !late {
+            let mut knock = self.back.knock;
+            self.knock(&mut knock);
+            self.back.knock = knock;
+        } else if self.take_back(command::CLONE) {
+            self.not_made("the primary did not answer in time");
+        }
+    }
+
+    fn not_made(&mut self, why: &str) {
+        self.take_back(command::CLONE);
+        self.back.failures = self.shared.segment.header().clone_failures.load(Ordering::Acquire);
+        let delay_ns = self.back.backoff.failed();
+        self.back.stage = Stage::Waits(clock::monotonic_ns() + delay_ns);
+        self.history.failed_reclones += 1;
+        let news = self.history.reclone_error.as_deref() != Some(why);
+        self.history.reclone_error = Some(why.into());
+        self.save();
+        if news {
+            let line = format!("{}: a new standby could not be made: {why}", self.folder.name);
+            self.say(Verbosity::Normal, line);
+        }
+        self.announce_unprotected();
+    }
+
+    /// Whether a standby has been made of the running primary that has not been taken up yet.
+    pub(super) fn is_cloned(&self) -> bool {
+        self.shared.segment.header().clones.load(Ordering::Acquire) != self.back.clones
+    }
+
+    /// The group has a standby again.
+    pub(super) fn taken_up(&mut self, standby: &Child) {
+        let header = self.shared.segment.header();
+        self.back.clones = header.clones.load(Ordering::Acquire);
+        self.back.failures = header.clone_failures.load(Ordering::Acquire);
+        self.back.pause_ns = header.clone_pause_ns.load(Ordering::Acquire);
+        self.take_back(command::CLONE);
+        self.back.stage = Stage::Idle;
+        let now = clock::monotonic_ns();
+        let lost = self.back.lost.take().unwrap_or(Lost { at_ns: now, cause: 0, why: String::new() });
+        let reclone = Reclone {
+            at: clock::now_text(),
+            reason: reprotect::reason(lost.cause).into(),
+            why: lost.why,
+            pause_us: self.back.pause_ns / 1000,
+            bytes: header.clone_bytes.load(Ordering::Acquire),
+            gap_us: now.saturating_sub(lost.at_ns) / 1000,
+        };
+        let mut fields = serde_json::to_value(&reclone).unwrap_or_default();
+        fields["primary"] = json!(self.primary.pid);
+        fields["standby"] = json!(standby.pid);
+        let line = format!(
+            "{} is protected again after {:.1} ms, standby pid {}; the program stood still for {:.1} ms",
+            self.folder.name,
+            reclone.gap_us as f64 / 1000.0,
+            standby.pid,
+            reclone.pause_us as f64 / 1000.0,
+        );
+        self.history.reclones.push(reclone);
+        self.event("recloned", fields);
+        self.say(Verbosity::Normal, line);
+    }
+
+    /// A standby came by another way: whatever had become of the last one is no reason for it.
+    pub(super) fn forget_loss(&mut self) {
+        self.back.lost = None;
+        self.history.reclone_error = None;
+    }
+
+    /// It is gone before it could be taken up.
+    pub(super) fn forget_clone(&mut self) {
+        self.back.clones = self.shared.segment.header().clones.load(Ordering::Acquire);
+        self.back.stage = Stage::Idle;
+    }
+
+    /// Whether the header speaks of a standby: one that follows, or one that was given up before we looked.
+    pub(super) fn has_new_standby(&self) -> bool {
+        let given_up = self.state() == GroupState::Unprotected
+            && self.dropped()
+            && (self.said == GroupState::Starting || self.is_cloned());
+        // Of one that we have asked for the counter is written last.
+        let whole = !matches!(self.back.stage, Stage::Asked(_)) || self.is_cloned();
+        (self.state() == GroupState::Protected && whole) || given_up
+    }
+}

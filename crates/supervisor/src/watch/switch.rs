@@ -1,0 +1,213 @@
+//! Switches that somebody wants: a person, by `understudy failover`, or the probe.
+//!
+//! A planned switch first parks the primary, so that the standby finds no call in doubt. One that cannot be
+//! parked because it does not react is switched all the same: it is then a failover like any other.
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use us_abi::{GroupState, command, leaving};
+use us_order::detect::{Cause, Decision};
+
+use super::Watch;
+use super::back::Knock;
+use crate::clock;
+use crate::history::Failover;
+use crate::options::Verbosity;
+use crate::probe::{self, Finding};
+use crate::request;
+use crate::segment::wake;
+use crate::sentry::{fail_over, verdict};
+
+/// How long the primary may take to park.
+const PARK_NS: u64 = 1_000_000_000;
+
+/// The header's word that every thread stands still.
+const PARKED: u32 = 1;
+
+/// The reason of a planned switch.
+const REASON: &str = "planned";
+
+/// A planned switch under way.
+#[derive(Debug)]
+pub(super) struct Switch {
+    caller: UnixStream,
+    since_ns: u64,
+    knock: Knock,
+}
+
+/// The primary that we end ourselves, and what for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fenced {
+    pub(super) pid: u32,
+    pub(super) reason: &'static str,
+}
+
+impl Watch<'_> {
+    /// Whether a standby could take over at this moment.
+    fn can_switch(&self) -> bool {
+        self.standby.is_some()
+            && self.state() == GroupState::Protected
+            && verdict(&self.shared.segment, Cause::Killed) == Decision::Promote
+    }
+
+    /// Whether there is a standby that we have not taken up yet, or a primary of which we have not heard.
+    fn is_between(&self) -> bool {
+        let untaken = self.state() == GroupState::Protected && self.standby.is_none() && !self.dropped();
+        untaken || self.state() == GroupState::Promoting || self.is_promoted()
+    }
+
+    /// When to look again, CLOCK_MONOTONIC ns.
+    pub(super) fn switch_at_ns(&self) -> Option<u64> {
+        let switch = self.switch.as_ref().filter(|_| self.fenced.is_none())?;
+        let answered = self.shared.segment.header().parked.load(Ordering::Acquire) != 0;
+        let end_ns = switch.since_ns + PARK_NS;
+        Some(if answered { end_ns } else { switch.knock.due_ns.min(end_ns) })
+    }
+
+    /// Hears what callers want.
+    pub(super) fn hear_requests(&mut self) {
+        self.requests.extend(self.desk.as_mut().map(|desk| desk.requests()).unwrap_or_default());
+        for (what, caller) in std::mem::take(&mut self.requests) {
+            let refusal = match what.as_str() {
+                request::FAILOVER if self.switch.is_some() => "a switch is under way".into(),
+                request::FAILOVER if self.is_between() => {
+                    self.requests.push((what, caller));
+                    continue;
+                }
+                request::FAILOVER if !self.can_switch() => self.why_no_switch(),
+                request::FAILOVER => {
+                    self.begin_switch(caller);
+                    continue;
+                }
+                _ => format!("{what:?} is not a request"),
+            };
+            request::answer(caller, &json!({ "error": refusal }));
+        }
+    }
+
+    fn why_no_switch(&self) -> String {
+        let header = self.shared.segment.header();
+        let why =
+            crate::segment::read_text(&header.why.0).map_or(String::new(), |(_, why)| format!(": {why}"));
+        match self.state() {
+            GroupState::Starting => "there is no standby yet".into(),
+            GroupState::Protected | GroupState::Promoting if self.leaving() != leaving::NO => {
+                "the program is ending".into()
+            }
+            _ if self.wants_standby() => format!("there is no standby yet, one is being made{why}"),
+            _ => format!("there is no standby{why}"),
+        }
+    }
+
+    fn begin_switch(&mut self, caller: UnixStream) {
+        let header = self.shared.segment.header();
+        header.parked.store(0, Ordering::Release);
+        header.command.0.store(command::PARK, Ordering::SeqCst);
+        wake(&header.command.0);
+        let mut knock = Knock::default();
+        self.knock(&mut knock);
+        self.switch = Some(Switch { caller, since_ns: clock::monotonic_ns(), knock });
+    }
+
+    /// One step of a planned switch.
+    pub(super) fn drive_switch(&mut self) {
+        let Some(switch) = self.switch.as_ref().filter(|_| self.fenced.is_none()) else { return };
+        let (since_ns, mut knock) = (switch.since_ns, switch.knock);
+        if self.state() == GroupState::Promoting {
+            // It died before we could end it. The switch happens all the same.
+            return;
+        }
+        if !self.can_switch() {
+            self.take_back(command::PARK);
+            let why = self.why_no_switch();
+            return self.answer_switch(&json!({ "error": why }));
+        }
+        let parked = self.shared.segment.header().parked.load(Ordering::Acquire);
+        match (parked, clock::monotonic_ns() >= since_ns + PARK_NS) {
+            // For the program's clients the blackout began when its threads were stopped.
+            (PARKED, _) | (0, true) => return self.fence(REASON, since_ns),
+            (0, false) => {}
+            // A thread would not: its standby is about to be given up, and must not be counted on.
+            (_, false) => return,
+            (_, true) => {
+                self.take_back(command::PARK);
+                return self
+                    .answer_switch(&json!({ "error": "a thread of the program could not be parked" }));
+            }
+        }
+        self.knock(&mut knock);
+        if let Some(switch) = &mut self.switch {
+            switch.knock = knock;
+        }
+    }
+
+    /// Ends the primary; the standby takes over.
+    fn fence(&mut self, reason: &'static str, since_ns: u64) {
+        self.fenced = Some(Fenced { pid: self.primary.pid, reason });
+        let begun = fail_over(&self.shared, &self.primary, since_ns);
+        // The sentry may have been first, and the standby live by now. If not, there was none any more.
+        if !begun && self.state() != GroupState::Promoting && !self.is_promoted() {
+            self.fenced = None;
+        }
+    }
+
+    /// Tells the caller of a switch, if there is one, of the failover.
+    pub(super) fn switched(&mut self, failover: &Failover) {
+        let mut answer = serde_json::to_value(failover).unwrap_or_default();
+        answer["primary"] = json!(self.primary.pid);
+        answer["epoch"] = json!(self.epoch);
+        self.answer_switch(&answer);
+    }
+
+    /// Ends a switch with this answer.
+    pub(super) fn answer_switch(&mut self, answer: &Value) {
+        if let Some(switch) = self.switch.take() {
+            request::answer(switch.caller, answer);
+        }
+    }
+
+    // ---- The probe ----
+
+    /// When to look again, CLOCK_MONOTONIC ns.
+    pub(super) fn probe_at_ns(&self) -> Option<u64> {
+        self.probe.as_ref().and_then(probe::Probe::look_at_ns)
+    }
+
+    /// One step of the probe.
+    pub(super) fn drive_probe(&mut self) {
+        let now = clock::monotonic_ns();
+        let can_switch = self.can_switch() && self.switch.is_none();
+        let Some(probe) = &mut self.probe else { return };
+        match (can_switch, probe.is_on()) {
+            (true, false) => {
+                probe.begin(now);
+                self.say(Verbosity::Verbose, format!("{}: the probe begins", self.folder.name));
+            }
+            (false, true) => {
+                probe.pause();
+                let line = format!("{}: the probe waits until there is a standby", self.folder.name);
+                self.say(Verbosity::Verbose, line);
+            }
+            (true, true) => {
+                let finding = probe.look(now);
+                self.act_on(finding);
+            }
+            (false, false) => {}
+        }
+    }
+
+    /// Draws the consequence of what the probe found.
+    pub(super) fn act_on(&mut self, finding: Finding) {
+        match finding {
+            Finding::Nothing => {}
+            Finding::Failed(why) => {
+                self.say(Verbosity::Verbose, format!("{}: the probe failed: {why}", self.folder.name));
+            }
+            // Asked anew: it may have lost its standby since the probe began.
+            Finding::Fence if self.can_switch() => self.fence(probe::REASON, clock::monotonic_ns()),
+            Finding::Fence => {}
+        }
+    }
+}
