@@ -1,6 +1,7 @@
 // Shows: a shared, writable mapping: counters in it survive, read() sees stores at once, msync, and stores see pwrite.
 // Breaks if: primary and standby both write the one shared page: every increment then counts twice.
-// kit: allow unprotected a writable shared mapping of a file ends protection
+// kit: allow unprotected a writable shared mapping of a file costs the standby
+// kit: allow diverged its next one has stores of its own, and does not see what comes by pwrite
 // kit: no-kill without a standby nobody takes over
 #include "guest.h"
 #include <sys/mman.h>

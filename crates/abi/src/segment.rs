@@ -197,6 +197,9 @@ pub struct SegmentHeader {
     pub sites_patched: AtomicU32,
     /// System calls that arrived by a trap, from code that is not patched. Any copy.
     pub trapped: AtomicU64,
+    /// Kernel's pid of the first standby that there ever was; kept when it is gone, for a supervisor that comes late to
+    /// look. Runtime, when the standby has been made.
+    pub first_standby: AtomicU32,
     /// Standbys made of a running primary, by its answer to [`command::CLONE`]. Primary, after `standby_pid`.
     pub clones: AtomicU32,
     /// Attempts of that kind given up; [`SegmentHeader::clone_error`] says why. Primary.

@@ -303,6 +303,7 @@ fn make_standby(header: &SegmentHeader) {
         pid if !failed(pid) => {
             state::set_role(Role::Primary);
             header.standby_pid.store(pid as u32, Ordering::Release);
+            let _ = header.first_standby.compare_exchange(0, pid as u32, Ordering::AcqRel, Ordering::Acquire);
             become_member(header, Mode::Record);
             header.leaving.0.store(leaving::NO, Ordering::SeqCst);
             header.state.0.store(GroupState::Protected as u32, Ordering::Release);
@@ -338,17 +339,12 @@ fn become_member(_header: &SegmentHeader, mode: Mode) {
 
 /// The standby's first steps.
 fn be_standby(header: &SegmentHeader) {
-    const PR_SET_PDEATHSIG: u64 = 1;
     const PR_SET_NAME: u64 = 15;
     state::set_role(Role::Standby);
     // SAFETY: attributes of our own new process.
     unsafe {
         let pid = raw::call1(nr::GETPID, 0) as u32;
         state::REAL_PID.store(pid, Ordering::Relaxed);
-        raw::call2(nr::PRCTL, PR_SET_PDEATHSIG, 9);
-        if raw::call1(nr::GETPPID, 0) as u32 != header.supervisor_pid.load(Ordering::Relaxed) {
-            raw::call1(nr::EXIT_GROUP, 0);
-        }
         raw::call2(nr::PRCTL, PR_SET_NAME, c"understudy".as_ptr() as u64);
         if header.config.flags & CONFIG_PINNED != 0 {
             let mask = &header.config.standby_cpus;

@@ -62,6 +62,8 @@ pub struct Thread {
     pub borrowed: AtomicU8,
     /// Whether this thread is inside libc's `pthread_create`.
     pub making: bool,
+    /// Whether its last question was for the number of processors.
+    pub counts_processors: bool,
     /// Whether what it does now is part of a call that the log has begun.
     pub in_call: bool,
     /// How often it has been parked.
@@ -159,6 +161,7 @@ impl Thread {
             call_mode: AtomicU8::new(0),
             borrowed: AtomicU8::new(0),
             making: false,
+            counts_processors: false,
             in_call: false,
             stops: 0,
             vfork_call: 0,

@@ -96,6 +96,8 @@ pub struct Watch<'a> {
     /// Slot and beginning of each late signal already counted.
     late: HashMap<usize, u64>,
     last_words_said: bool,
+    /// Whether it has been told that the program is protected.
+    protected_said: bool,
     answer_by_ns: u64,
 }
 
@@ -135,6 +137,7 @@ impl<'a> Watch<'a> {
             held: Vec::new(),
             late: HashMap::new(),
             last_words_said: false,
+            protected_said: false,
             answer_by_ns,
         };
         watch.save();
@@ -318,9 +321,7 @@ impl<'a> Watch<'a> {
                 self.forget_loss();
                 self.save();
                 if !cloned {
-                    self.event("protected", json!({ "primary": self.primary.pid, "standby": pid }));
-                    let line = format!("{} is protected, standby pid {pid}", self.folder.name);
-                    self.say(Verbosity::Verbose, line);
+                    self.say_protected(pid);
                 }
             }
             None => {
@@ -328,6 +329,13 @@ impl<'a> Watch<'a> {
                 self.lose_standby(pid, "the standby's process is gone");
             }
         }
+    }
+
+    fn say_protected(&mut self, standby: u32) {
+        self.protected_said = true;
+        self.event("protected", json!({ "primary": self.primary.pid, "standby": standby }));
+        let line = format!("{} is protected, standby pid {standby}", self.folder.name);
+        self.say(Verbosity::Verbose, line);
     }
 
     /// The standby says that it is primary now.

@@ -220,7 +220,7 @@ impl Session<'_> {
             }
             window = window.min(active);
         }
-        let why = format!("the guest ended before each of {} kills", RETRIES + 1);
+        let why = format!("none of {} kills found the guest protected", RETRIES + 1);
         self.report.skip(&format!("{} kill seed {seed}", guest.name), &why);
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Session<'_> {
             }
             window = window.min(active);
         }
-        let why = format!("the guest ended before each of {} first kills", RETRIES + 1);
+        let why = format!("none of {} first kills found the guest protected", RETRIES + 1);
         self.report.skip(&format!("{} storm seed {seed}", guest.name), &why);
         Ok(())
     }

@@ -94,7 +94,12 @@ impl Stage<'_> {
         let ended = ended?;
         let active = account.protected_at.map_or(Duration::ZERO, |at| ended.at.saturating_duration_since(at));
         let lifecycle = events::read_all(&events_file);
-        if killed_unprotected(&account, &lifecycle, ended.status) && judge_remains(&dir, &ended).is_empty() {
+        let unexpected = judge_events(&guest.wants.allowed, &lifecycle, &Kills::of(plans, &account));
+        let remains = judge_remains(&dir, &ended);
+        if unexpected.is_empty()
+            && remains.is_empty()
+            && killed_unprotected(&account, &lifecycle, ended.status)
+        {
             return Ok((verdict(Vec::new(), dir, ended, active, 0)?, Account::default()));
         }
         let mut complaints = judge_output(guest, &ended, Some(reference));
@@ -102,8 +107,8 @@ impl Stage<'_> {
         if !(complaints.is_empty() && killed_while_leaving(&account, promoted, ended.status)) {
             complaints.extend(judge_code(guest.wants.end, ended.status));
         }
-        complaints.extend(judge_remains(&dir, &ended));
-        complaints.extend(judge_events(&guest.wants.allowed, &lifecycle, &Kills::of(plans, &account)));
+        complaints.extend(remains);
+        complaints.extend(unexpected);
         if !(complaints.is_empty() || plans.is_empty()) {
             complaints.push(format!("kills, each after protection: {account}"));
         }
@@ -200,9 +205,8 @@ fn judge_code(expected: End, status: Option<ExitStatus>) -> Option<String> {
 /// How `understudy run` ends when the last copy died of SIGKILL.
 const BY_SIGKILL: i32 = 128 + 9;
 
-/// The last kill came after protection had ended, for a reason that is not ours, and before anybody could know: the
-/// program is rightly lost. That is our mistake, and the run shows nothing; whether protection may end at all is
-/// judged in other runs.
+/// The last kill came after protection had ended, for a reason that the guest is allowed, and before anybody could
+/// know: the program is rightly lost. That is our mistake, and the run shows nothing.
 fn killed_unprotected(account: &Account, lifecycle: &[Event], status: Option<ExitStatus>) -> bool {
     let promoted = lifecycle.iter().filter(|event| event.name == "promoted").count();
     let of_copies = |event: &&Event| !matches!(event.name.as_str(), "started" | "ended");

@@ -186,21 +186,23 @@ fn leader() -> Option<*mut Place> {
     park::of(pid).filter(stands).or_else(|| park::places().find(stands))
 }
 
-/// Gives the rings' memory back: one whose standby was far behind has used all of it. Before the threads stand still,
-/// for that takes time.
-fn empty_rings(header: &SegmentHeader) {
+/// Gives memory of the rings back: a ring whose standby was far behind has used all of it. While every thread stands
+/// still, since one that is inside a call may have it write into its ring.
+fn empty_rings() {
     const MADV_REMOVE: u64 = 9;
-    for slot in 0..header.slots.load(Ordering::Acquire) {
-        let ring = (us_abi::RINGS_ADDRESS + slot as usize * 2 * us_abi::RING_BYTES) as u64;
-        // SAFETY: nobody reads what is in a ring without a standby; where this process has not mapped it the kernel says so.
-        unsafe { raw::call3(nr::MADVISE, ring, us_abi::RING_BYTES as u64, MADV_REMOVE) };
+    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
+        // SAFETY: every thread stands still; the block is the coordinator's.
+        let block = unsafe { &*thread::block(slot) };
+        if block.populated > 2 * us_abi::RING_STEP {
+            // SAFETY: the ring's own mapping, in which nothing counts any more.
+            unsafe { raw::call3(nr::MADVISE, block.ring.0 as u64, us_abi::RING_BYTES as u64, MADV_REMOVE) };
+        }
     }
 }
 
 /// The whole of a clone.
 fn make(header: &SegmentHeader) {
     crate::stop_logging();
-    empty_rings(header);
     if let Err(why) = park_all(header, command::CLONE) {
         release_all();
         return refuse(header, why);
@@ -223,6 +225,7 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
         let entry = state::entry(slot);
         entry.head.0.store(entry.tail.0.load(Ordering::Acquire), Ordering::Release);
     }
+    empty_rings();
     header.clone_stage.store(0, Ordering::Release);
     FORKED.store(0, Ordering::Release);
     // SAFETY: an atomic, and a wake.

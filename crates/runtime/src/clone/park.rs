@@ -345,7 +345,7 @@ pub unsafe fn in_handler(context: &mut Context) -> bool {
         return false;
     }
     let thread = tls::current();
-    let inside = trap::is_runtime(context.regs[reg::RIP]);
+    let inside = trap::is_in_door(context.regs[reg::RIP]);
     // SAFETY: the calling thread's own block.
     match unsafe { thread.as_mut() } {
         // A thread of an allocator's, one in its first instructions, or in its last: its way through the runtime

@@ -56,13 +56,14 @@ impl Barrier {
         sync::wake(self.rounds.as_ptr(), ALL, self.shared());
     }
 
-    /// Waits for the round's end. True if this has become a standby's thread meanwhile.
+    /// Waits for the round's end. True, at once, if this has become a standby's thread meanwhile.
     fn await_round(&self, caller: Caller, round: u32) -> bool {
-        let mut follows = false;
         while self.rounds.load(Ordering::Acquire) == round {
-            follows |= caller.sleep(&self.rounds, round, Deadline::None, self.shared()) == Wait::Follow;
+            if caller.sleep(&self.rounds, round, Deadline::None, self.shared()) == Wait::Follow {
+                return true;
+            }
         }
-        follows
+        false
     }
 
     fn leave(&self) {
@@ -97,7 +98,9 @@ impl Barrier {
         }
         let mut logged = self.logged(caller, round);
         if self.await_round(caller, round) {
+            // The log first: a signal may have been delivered in this wait.
             (logged, replays) = (self.logged(caller, round), true);
+            self.await_round(caller, round);
         }
         let serial = match (logged, replays) {
             (None, false) => first_claim,

@@ -50,6 +50,8 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
             &raw const *time
         }
     };
+    // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
+    let followed = thread.locks() == Mode::Replay;
     let args = [word.as_ptr() as u64, op, value as u64, time as u64, 0, u64::from(u32::MAX)];
     // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
     let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
@@ -57,7 +59,9 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         // The door's own outcome says it, not an event of the signal's.
         super::cancel::leave_if_due(thread);
         signal::deliver(thread);
-        if park::at_door(thread) && thread.locks() == Mode::Replay {
+        park::at_door(thread);
+        // Parked here, or in a handler that has just run.
+        if !followed && thread.locks() == Mode::Replay {
             return Wait::Follow;
         }
     }

@@ -64,7 +64,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         if thread.calls() == Mode::Solo && thread.borrowed.load(Ordering::Relaxed) == 0 {
             // No log, so no need for a door.
             deliver_in_place(thread, context);
-        } else if !trap::is_runtime(context.regs[reg::RIP]) {
+        } else if !trap::is_in_door(context.regs[reg::RIP]) {
             // The guest's own code: the supervisor is to see to it that this does not take long.
             state::attention();
         }
@@ -89,7 +89,7 @@ pub unsafe fn nudged(context: &mut Context) {
     }
     if thread.calls() == Mode::Replay {
         // Promoted while it computes. With nothing left to apply it goes live here as well as at a door.
-        let computes = !trap::is_runtime(context.regs[reg::RIP]);
+        let computes = !trap::is_in_door(context.regs[reg::RIP]);
         if !computes || !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
             return;
         }
@@ -110,7 +110,7 @@ pub unsafe fn nudged(context: &mut Context) {
 /// # Safety
 /// In a signal handler, with the kernel's own frame.
 unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
-    if trap::is_runtime(context.regs[reg::RIP]) {
+    if trap::is_in_door(context.regs[reg::RIP]) {
         return;
     }
     let cancelled = cancel::is_due(thread);

@@ -4,7 +4,7 @@
 //! their bells; in between it naps on the supervisor's command word, so that a promotion wakes it at once.
 //! It must nap: a reader that looks all the time pulls the line that the primary is about to write.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{RING_NEAR, command};
 use us_ring::Position;
@@ -25,15 +25,40 @@ const NAP_MAX_NS: u64 = 10_000_000;
 /// Starts the poller. In a standby, before its guest code runs.
 pub fn start() -> bool {
     const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS FILES SIGHAND THREAD SYSVSEM
-    // SAFETY: a new stack for a thread that runs only `main`, which uses no TLS.
+    // A copy of a copy has the stack of the last poller, which ended when it was promoted.
+    let mut stack = STACK.load(Ordering::Relaxed);
+    // SAFETY: a stack for a thread that runs only `main`, which uses no TLS.
     unsafe {
-        let stack = raw::call6(raw::nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]);
-        !raw::failed(stack) && gate::spawn(CLONE, (stack as u64 + STACK_BYTES) as *mut u8, main, 0) > 0
+        if stack == 0 {
+            let memory = raw::call6(raw::nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]);
+            if raw::failed(memory) {
+                return false;
+            }
+            stack = memory as u64;
+            STACK.store(stack, Ordering::Relaxed);
+        }
+        gate::spawn(CLONE, (stack + STACK_BYTES) as *mut u8, main, 0) > 0
+    }
+}
+
+static STACK: AtomicU64 = AtomicU64::new(0);
+
+/// A standby ends with its supervisor. By this thread, because the kernel keeps the wish for each thread, and at a
+/// promotion it is this one that takes it back: a promoted program must not end with its supervisor.
+fn end_with_supervisor(header: &us_abi::SegmentHeader) {
+    const PR_SET_PDEATHSIG: u64 = 1;
+    // SAFETY: an attribute of the calling thread; ends a standby whose supervisor is gone already.
+    unsafe {
+        raw::call2(raw::nr::PRCTL, PR_SET_PDEATHSIG, 9);
+        if raw::call1(raw::nr::GETPPID, 0) as u32 != header.supervisor_pid.load(Ordering::Relaxed) {
+            raw::call1(raw::nr::EXIT_GROUP, 0);
+        }
     }
 }
 
 extern "C" fn main(_: u64) {
     let Some(header) = state::header() else { return };
+    end_with_supervisor(header);
     let mut nap_ns = NAP_MIN_NS;
     loop {
         let command = header.command.0.load(Ordering::Acquire);

@@ -15,14 +15,26 @@ use crate::thread::{Mode, Thread};
 
 const OPENAT: u64 = 257;
 const READ_ONLY_CLOEXEC: u64 = 0o2000000;
-const QUESTIONS: [&[u8]; 2] = [b"/proc/sys/vm/overcommit_memory\0", b"/sys/devices/system/cpu/online\0"];
+const QUESTIONS: [&[u8]; 2] = [b"/proc/sys/vm/overcommit_memory\0", PROCESSORS];
+const PROCESSORS: &[u8] = b"/sys/devices/system/cpu/online\0";
+/// Where libc counts processors next, if the first place is not there.
+const PROCESSORS_ELSE: &[u8] = b"/proc/stat\0";
 
 /// Whether a call is one of those questions.
-pub fn asks(thread: &Thread, call: &Call) -> bool {
+pub fn asks(thread: &mut Thread, call: &Call) -> bool {
     if thread.locks() == Mode::Solo || call.nr != OPENAT || call.args[2] & 0xffff_ffff != READ_ONLY_CLOEXEC {
         return false;
     }
+    let goes_on = core::mem::take(&mut thread.counts_processors);
+    if goes_on && names(call, PROCESSORS_ELSE) {
+        return true;
+    }
+    thread.counts_processors = names(call, PROCESSORS);
+    QUESTIONS.iter().any(|path| names(call, path))
+}
+
+fn names(call: &Call, path: &[u8]) -> bool {
     let mut start = [0u8; 31];
-    guest::read(start.as_mut_ptr(), call.args[1], start.len())
-        && QUESTIONS.iter().any(|path| start.starts_with(path))
+    let start = &mut start[..path.len()];
+    guest::read(start.as_mut_ptr(), call.args[1], start.len()) && start == path
 }

@@ -50,6 +50,13 @@ pub fn is_runtime(ip: u64) -> bool {
     ip.wrapping_sub(START.load(Ordering::Relaxed)) < LEN.load(Ordering::Relaxed)
 }
 
+/// Whether a thread at this instruction is inside a door: in the runtime's own text, or in the kernel's vDSO, which
+/// only the runtime still calls. Taken for guest code there, a thread was parked between the reading of a clock and
+/// the event that carries it, and both copies wrote that event.
+pub fn is_in_door(ip: u64) -> bool {
+    is_runtime(ip) || vdso::is_inside(ip)
+}
+
 /// Arms the calling thread. `false` where the kernel cannot.
 pub fn arm(thread: &mut Thread) -> bool {
     let (start, len) = text_range();
@@ -93,6 +100,23 @@ pub mod reg {
 /// Code in a SIGSYS's siginfo that says: syscall user dispatch.
 const SYS_USER_DISPATCH: i32 = 2;
 
+/// Whether a SIGSYS that somebody sent stands for a trap as well. The kernel keeps one of each standard signal: if ours
+/// was pending when the guest made a system call, the trap's own is dropped, the call is not made, and the thread
+/// finds itself behind it with the call's number for a result. Such a place is known by the instruction before it and
+/// by rcx, which the instruction has set; a return through the gate leaves another value there.
+///
+/// # Safety
+/// The kernel's context of this thread.
+unsafe fn has_swallowed_trap(context: &Context) -> bool {
+    const SYSCALL: u16 = 0x050f;
+    let ip = context.regs[reg::RIP];
+    // A thread that the runtime does not know is not armed.
+    if crate::tls::current().is_null() || context.regs[reg::RCX] != ip || is_runtime(ip) {
+        return false;
+    }
+    crate::sys::guest::load::<u16>(ip - 2) == Some(SYSCALL)
+}
+
 /// The SIGSYS handler: sends the thread through the gate, outside the signal frame.
 ///
 /// # Safety
@@ -100,10 +124,15 @@ const SYS_USER_DISPATCH: i32 = 2;
 pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const i32, context: *mut Context) {
     // SAFETY: the kernel's siginfo: signo, errno, code; then call_addr, syscall, arch.
     let code = unsafe { info.add(2).read() };
-    if code != SYS_USER_DISPATCH {
-        // SAFETY: the kernel's context of this thread.
+    // SAFETY: the kernel's context of this thread.
+    if code != SYS_USER_DISPATCH && !unsafe { has_swallowed_trap(&*context) } {
+        // SAFETY: as above.
         unsafe { crate::signal::nudged(&mut *context) };
         return;
+    }
+    if code != SYS_USER_DISPATCH {
+        // Only the trap is handled now; whoever sent the signal sends it again.
+        crate::clone::notice_command();
     }
     if let Some(header) = crate::state::header() {
         header.trapped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);

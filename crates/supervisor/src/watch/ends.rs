@@ -94,6 +94,11 @@ impl Watch<'_> {
         // A fallen primary whose standby could not take over keeps nobody waiting any more.
         self.fallen.clear();
         self.tell_rest();
+        // A short program has come and gone before we looked, and was protected all the same.
+        let first = self.shared.segment.header().first_standby.load(Ordering::Acquire);
+        if first != 0 && !self.protected_said {
+            self.say_protected(first);
+        }
         // The primary ends its standby first; one that is still here would otherwise outlive the group. It may
         // be one of which we have not heard yet, or of which its maker could not tell any more.
         let header = self.shared.segment.header();
