@@ -322,9 +322,13 @@ unsafe fn create_in(
 ) -> Option<i32> {
     let mut group_tid = 0;
     if replay {
-        let (result, tid) =
-            take_end(parent, row(), |_, head, _, _| (head.result as i32, head.identity as u32))?;
-        await_slot(slot, generation);
+        let (result, tid) = take_end(parent, row(), |_, head, _, _| {
+            await_slot(slot, generation);
+            // Before the event is given back: with all rings empty others go live, and look for a free slot.
+            // SAFETY: blocks are never freed.
+            unsafe { (*thread::block(slot)).fate.store(CLAIMED, Ordering::Release) };
+            (head.result as i32, head.identity as u32)
+        })?;
         if result != 0 {
             // SAFETY: the slot's last thread is gone, and its next waits for this one's number.
             let block = unsafe { &mut *thread::block(slot) };
