@@ -49,7 +49,7 @@ class Bench:
             shutil.copy2(path, self.path(name))
         self.understudy = self.path("understudy")
         self.environment = dict(os.environ, UNDERSTUDY_DIR=self.state)
-        for name in ("lock", "clock", "gettimeofday", "getppid", "read", "write", "mcload", "gap"):
+        for name in ("lock", "clock", "gettimeofday", "getppid", "read", "write", "mcload", "gap", "touched"):
             self.compile(name)
         return self
 
