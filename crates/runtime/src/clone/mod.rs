@@ -48,8 +48,8 @@ pub fn notice_command() {
     }
     let blocked = crate::signal::mask_of_faults();
     let mut mask = 0u64;
-    // No FILES: a table of its own. SETTLS is not needed: it uses no TLS.
-    const CLONE: u64 = 0x100 | 0x200 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS SIGHAND THREAD SYSVSEM
+    // SETTLS is not needed: it uses no TLS.
+    const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS FILES SIGHAND THREAD SYSVSEM
     // SAFETY: a thread on its own stack that inherits a mask with every asynchronous signal blocked.
     unsafe {
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8);
@@ -108,9 +108,15 @@ fn refuse(header: &SegmentHeader, (why, tid): Obstacle) {
 
 extern "C" fn coordinate(_: u64) {
     const CLOSE_RANGE: u64 = 436;
-    // SAFETY: this thread's own descriptor table, a copy: what is in it must not keep the guest's files open.
-    unsafe { raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), 0) };
+    const CLOSE_RANGE_UNSHARE: u64 = 2;
+    // A table of its own, and an empty one from the first moment. A copy that is emptied afterwards holds every file open
+    // meanwhile: a pipe whose last reader the guest had just closed took a write instead of raising SIGPIPE.
+    // SAFETY: unshares this thread's descriptor table.
+    let alone = unsafe { raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE) } == 0;
     let Some(header) = state::header() else { return };
+    if !alone {
+        return fail(header, &[b"the kernel gives the coordinator no descriptor table of its own"]);
+    }
     match header.command.0.load(Ordering::Acquire) {
         command::CLONE => make(header),
         command::PARK => stand_still(header),
