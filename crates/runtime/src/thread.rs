@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, 
 use us_abi::{RING_BYTES, RINGS_ADDRESS, THREADS_MAX};
 use us_ring::{Consumer, Memory, Producer};
 
+use crate::door::waiters::Waiter;
 use crate::signal::Queue;
 use crate::state;
 
@@ -143,6 +144,8 @@ pub struct Thread {
 
     /// The guest's signal mask of this thread.
     pub mask: u64,
+    /// Its place among those who wait on a condition variable.
+    pub waiter: Waiter,
     /// Signals that wait for a door.
     pub queue: Queue,
     /// The alternate stack that the guest has set: address, flags, size.
@@ -200,6 +203,7 @@ impl Thread {
             stack: AtomicU64::new(0),
             stack_bytes: AtomicU64::new(0),
             mask: 0,
+            waiter: Waiter::new(),
             queue: Queue::new(),
             alt_stack: [0; 3],
             on_alt_stack: false,

@@ -1,14 +1,14 @@
 //! Condition variables.
 //!
-//! A sequence word that every signal moves on, and a count of those who may sleep on it. That a signal must
-//! wake somebody who waited *before* it holds because the kernel wakes the sleepers of a word in the order in
-//! which they came (realtime priorities first), and one who has not yet fallen asleep sees the new sequence.
+//! Of one process: a queue of those who wait ([`super::waiters`]), kept alike in every copy. Waking logs nothing: what
+//! a waiter does next is its re-acquisition of the mutex, and that is logged. A standby's thread releases the mutex
+//! and waits for that event. Promoted before it has come, it sleeps on unless it has been woken: nobody returns from
+//! a wait who was not signalled.
 //!
-//! Waking logs nothing: what a waiter does next is its re-acquisition of the mutex, and that is logged. A
-//! standby's thread never sleeps here at all. It releases the mutex, waits for the event of the
-//! re-acquisition, and returns what the primary's thread returned. It does not count itself as a waiter
-//! either: its local re-acquisition comes later than the primary's thread left the object, and a guest that
-//! broadcasts and destroys while it holds the mutex would wait for it in vain.
+//! Shared between processes: a sequence word that every signal moves on, and a count of those who may sleep on it.
+//! That a signal must wake somebody who waited *before* it holds because the kernel wakes the sleepers of a word in
+//! the order in which they came, and one who has not yet fallen asleep sees the new sequence. Who is
+//! promoted there in a wait returns from it, which POSIX allows.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,7 @@ use super::cancel;
 use super::mutex::{self, Mutex};
 use super::sync::{self, ALL, CLOCK_MONOTONIC, CLOCK_REALTIME, Caller, errno};
 use super::unwind;
+use super::waiters::{self, Waiter};
 use crate::raw::Timespec;
 use crate::thread::Mode;
 
@@ -43,21 +44,45 @@ impl Cond {
         self.flags.load(Ordering::Relaxed) & SHARED != 0
     }
 
-    /// A waiter's last touch of the object.
-    fn leave(&self) {
-        let (word, shared) = (self.waiters.as_ptr(), self.shared());
-        if self.waiters.fetch_sub(1, Ordering::AcqRel) == DESTROYING | 1 {
-            sync::wake(word, ALL, shared);
-        }
+    /// What the queue knows it by.
+    fn key(&self) -> usize {
+        self as *const Cond as usize
     }
 
     fn notify(&self, count: u32) {
+        match self.shared() {
+            true => self.notify_shared(count),
+            false => waiters::notify(self.key(), count),
+        }
+    }
+
+    /// A waiter's last touch of a shared object.
+    fn leave_shared(&self) {
+        let word = self.waiters.as_ptr();
+        if self.waiters.fetch_sub(1, Ordering::AcqRel) == DESTROYING | 1 {
+            sync::wake(word, ALL, true);
+        }
+    }
+
+    fn notify_shared(&self, count: u32) {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return;
         }
         self.sequence.fetch_add(1, Ordering::SeqCst);
-        sync::wake(self.sequence.as_ptr(), count, self.shared());
+        sync::wake(self.sequence.as_ptr(), count, true);
     }
+}
+
+/// What a thread sleeps on.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Its own place in the queue.
+    Queue(*mut Waiter),
+    /// A shared object's sequence, and its value at the beginning.
+    Shared(u32),
+    /// Nothing: a standby's thread at a shared object. It comes to its re-acquisition later than the primary's thread
+    /// left the object, and a guest that broadcasts and destroys while it holds the mutex would wait for it in vain.
+    Nowhere,
 }
 
 /// One wait. Lives in the frame of [`wait`], for the clean-up as well.
@@ -65,32 +90,101 @@ struct Waiting<'a> {
     caller: Caller,
     cond: &'a Cond,
     mutex: &'a Mutex,
-    sequence: u32,
+    place: Place,
     deadline: Deadline,
     /// How often the caller had locked the mutex.
     depth: u32,
-    result: c_int,
+    /// What the guest is told; `None` if the log says it.
+    result: Option<c_int>,
 }
 
 impl Waiting<'_> {
-    fn sleep(&self) -> c_int {
-        let shared = self.cond.shared();
-        while self.cond.sequence.load(Ordering::Acquire) == self.sequence {
-            let wait = self.caller.sleep(&self.cond.sequence, self.sequence, self.deadline, shared);
-            match wait {
-                Wait::TimedOut => return errno::ETIMEDOUT,
-                // The event of the re-acquisition says what this wait comes to.
-                Wait::Follow => return 0,
+    /// Takes the caller's place among those who wait, the mutex still held: every later signal finds it.
+    fn begin<'a>(cond: &'a Cond, mutex: &'a Mutex, deadline: Deadline, own: *mut Waiter) -> Waiting<'a> {
+        let caller = Caller::get();
+        let place = if cond.shared() && caller.mode() == Mode::Replay {
+            Place::Nowhere
+        } else if cond.shared() {
+            cond.waiters.fetch_add(1, Ordering::SeqCst);
+            Place::Shared(cond.sequence.load(Ordering::SeqCst))
+        } else {
+            let waiter = caller.thread().map_or(own, |thread| &raw mut thread.waiter);
+            // SAFETY: in the caller's block, or in the frame of its door.
+            unsafe { waiters::join(cond.key(), waiter) };
+            Place::Queue(waiter)
+        };
+        Waiting { caller, cond, mutex, place, deadline, depth: 0, result: None }
+    }
+
+    /// Waits no more. Whether it was woken; then the object may be gone, and if `declines` somebody else is woken in
+    /// its place.
+    fn end(&self, declines: bool) -> bool {
+        match self.place {
+            Place::Nowhere => true,
+            Place::Queue(waiter) => {
+                // SAFETY: the caller's own.
+                let woken = unsafe { waiters::leave(waiter) };
+                if woken && declines {
+                    waiters::notify(self.cond.key(), 1);
+                }
+                woken
+            }
+            Place::Shared(sequence) => {
+                let woken = self.cond.sequence.load(Ordering::Acquire) != sequence;
+                if woken && declines {
+                    self.cond.notify_shared(1);
+                }
+                self.cond.leave_shared();
+                woken
+            }
+        }
+    }
+
+    fn sleep(&self) -> Option<c_int> {
+        let (word, asleep, shared) = match self.place {
+            // SAFETY: the caller's own.
+            Place::Queue(waiter) => (unsafe { &(*waiter).woken }, 0, false),
+            Place::Shared(sequence) => (&self.cond.sequence, sequence, true),
+            Place::Nowhere => return Some(0),
+        };
+        while word.load(Ordering::Acquire) == asleep {
+            match self.caller.sleep(word, asleep, self.deadline, shared) {
+                Wait::TimedOut => return Some(errno::ETIMEDOUT),
+                Wait::Follow => return None,
                 Wait::Again => {}
             }
         }
-        0
+        Some(0)
+    }
+
+    /// Sleeps, acting, or follows the log. Comes back with the mutex held.
+    fn wait(&mut self) -> c_int {
+        loop {
+            if self.caller.mode() == Mode::Replay
+                && let Some(result) = mutex::reacquire_by_log(self.mutex, self.caller, self.depth)
+            {
+                // Then the primary's thread was not woken, and whom the signal was meant for still waits.
+                self.end(matches!(result, errno::ETIMEDOUT | errno::ECANCELED));
+                return result;
+            }
+            // SAFETY: `self` outlives the call.
+            unsafe { unwind::guarded(body, cancelled, (&raw mut *self).cast()) };
+            if let Some(result) = self.result {
+                let woken = self.end(false);
+                let result = if woken { 0 } else { result };
+                return mutex::reacquire_after_wait(self.mutex, self.caller, self.depth, result);
+            }
+            if matches!(self.place, Place::Shared(_)) {
+                self.cond.leave_shared();
+                self.place = Place::Nowhere;
+            }
+        }
     }
 }
 
 /// The part of a wait that may be left by cancellation: asleep, the mutex released.
 unsafe extern "C" fn body(waiting: *mut c_void) {
-    // SAFETY: `wait` passes its own.
+    // SAFETY: `Waiting::wait` passes its own.
     let waiting = unsafe { &mut *waiting.cast::<Waiting>() };
     // SAFETY: the clean-up is in place.
     let old = unsafe { cancel::set_type(cancel::ASYNCHRONOUS) };
@@ -102,48 +196,26 @@ unsafe extern "C" fn body(waiting: *mut c_void) {
 /// Cancelled: the guest's clean-up handlers find the mutex locked. A signal that was meant for this thread
 /// is passed on.
 unsafe extern "C" fn cancelled(waiting: *mut c_void) {
-    // SAFETY: `wait` passes its own.
+    // SAFETY: `Waiting::wait` passes its own.
     let waiting = unsafe { &mut *waiting.cast::<Waiting>() };
-    waiting.cond.notify(1);
-    waiting.cond.leave();
+    waiting.end(true);
     mutex::reacquire_after_wait(waiting.mutex, waiting.caller, waiting.depth, errno::ECANCELED);
 }
 
 fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
-    let caller = Caller::get();
-    if caller.mode() == Mode::Replay {
-        return wait_by_log(mutex, caller);
-    }
-    cond.waiters.fetch_add(1, Ordering::SeqCst);
-    // Read before the mutex is released: every later signal moves it on.
-    let sequence = cond.sequence.load(Ordering::SeqCst);
-    let mut waiting = Waiting { caller, cond, mutex, sequence, deadline, depth: 0, result: 0 };
-    match mutex::release_for_wait(mutex, caller) {
+    // For a thread without a block.
+    let mut own = Waiter::new();
+    let mut waiting = Waiting::begin(cond, mutex, deadline, &raw mut own);
+    match mutex::release_for_wait(mutex, waiting.caller) {
         Ok(depth) => waiting.depth = depth,
         Err(error) => {
-            cond.leave();
+            waiting.end(true);
             return error;
         }
     }
-    // SAFETY: `waiting` outlives the call.
-    unsafe { unwind::guarded(body, cancelled, (&raw mut waiting).cast()) };
-    cond.leave();
-    let result = mutex::reacquire_after_wait(mutex, caller, waiting.depth, waiting.result);
+    let result = waiting.wait();
     if result == errno::ECANCELED {
         // A standby's thread by now, and its primary's was cancelled in this wait.
-        cancel::end_thread();
-    }
-    result
-}
-
-/// As a standby. Promoted meanwhile, it returns 0: a spurious wake-up, which POSIX allows.
-fn wait_by_log(mutex: &Mutex, caller: Caller) -> c_int {
-    let depth = match mutex::release_for_wait(mutex, caller) {
-        Ok(depth) => depth,
-        Err(error) => return error,
-    };
-    let result = mutex::reacquire_after_wait(mutex, caller, depth, 0);
-    if result == errno::ECANCELED {
         cancel::end_thread();
     }
     result
@@ -162,15 +234,19 @@ pub unsafe extern "C" fn pthread_cond_init(cond: *mut Cond, attribute: *const u3
     0
 }
 
-/// `pthread_cond_destroy`: returns when every thread that was woken has left the object.
+/// `pthread_cond_destroy`: returns when every thread that was woken has left the object. Only a shared one is
+/// touched by them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_destroy(cond: *const Cond) -> c_int {
     // SAFETY: the guest's condition variable.
     let cond = unsafe { &*cond };
+    if !cond.shared() {
+        return 0;
+    }
     let caller = Caller::get();
     let mut waiters = cond.waiters.fetch_or(DESTROYING, Ordering::AcqRel) | DESTROYING;
     while waiters != DESTROYING {
-        caller.sleep(&cond.waiters, waiters, Deadline::None, cond.shared());
+        caller.sleep(&cond.waiters, waiters, Deadline::None, true);
         waiters = cond.waiters.load(Ordering::Acquire);
     }
     0

@@ -42,5 +42,6 @@ pub mod thread_c11;
 pub mod time;
 pub mod timer;
 pub mod unwind;
+pub mod waiters;
 
 pub use mutex::{OPAQUE_END, OPAQUE_START, opaque};

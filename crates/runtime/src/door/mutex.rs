@@ -362,6 +362,19 @@ pub fn reacquire_after_wait(mutex: &Mutex, caller: Caller, depth: u32, say: c_in
     take(mutex, caller, Patience::Block, say, depth, sync::COND_CLASS)
 }
 
+/// Re-acquires as a standby when the log says so, and tells what it says. `None`: the log ends in the wait, and the
+/// caller acts for real from here on.
+pub fn reacquire_by_log(mutex: &Mutex, caller: Caller, depth: u32) -> Option<c_int> {
+    if mutex.robust() {
+        return robust::reacquire_by_log(mutex, caller, depth);
+    }
+    let outcome = mutex.replay(caller, sync::COND_CLASS)?;
+    if outcome.acquired {
+        mutex.held(caller, depth);
+    }
+    Some(outcome.errno)
+}
+
 /// The short way: an ordinary free mutex of this process, not in a standby. False: the long way.
 #[inline(always)]
 fn lock_short(mutex: &Mutex, opaque: bool) -> bool {

@@ -88,6 +88,7 @@ fn become_child() {
     crate::stop_logging();
     crate::door::epoll::reset_lock();
     crate::door::thread::reset_lock();
+    crate::door::waiters::reset();
     crate::clone::forget();
     // SAFETY: asks for numbers.
     let pid = unsafe { raw::call1(GETPID, 0) } as u32;

@@ -236,6 +236,14 @@ pub fn reacquire_after_wait(mutex: &Mutex, depth: u32, say: c_int) -> c_int {
     take(mutex, Patience::Block, say, depth)
 }
 
+/// See [`super::mutex::reacquire_by_log`].
+pub fn reacquire_by_log(mutex: &Mutex, caller: Caller, depth: u32) -> Option<c_int> {
+    let force = || {
+        acquire(mutex, Patience::Block, depth);
+    };
+    sync::replay(caller, op::ROBUST, force).map(|outcome| outcome.errno)
+}
+
 /// `pthread_mutex_consistent`.
 pub fn consistent(mutex: &Mutex) -> c_int {
     if !mutex.robust() || mutex.owner.load(Ordering::Relaxed) != INCONSISTENT {
