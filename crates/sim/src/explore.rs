@@ -24,6 +24,8 @@ pub struct Context<'a> {
     pub program: &'a Program,
     /// The rule that is broken, if any.
     pub mutation: Option<Mutation>,
+    /// No copies: everything that POSIX allows may happen.
+    pub native: bool,
 }
 
 impl Context<'_> {
@@ -106,7 +108,7 @@ pub struct Report {
 /// If the program itself can deadlock or misuse a descriptor: it is then no fit test.
 #[must_use]
 pub fn native(program: &Program) -> HashSet<Outcome> {
-    let cx = Context { program, mutation: None };
+    let cx = Context { program, mutation: None, native: true };
     let mut start = initial(program);
     start.phase = Phase::Live;
     let mut stack = vec![start];
@@ -159,7 +161,7 @@ impl Paths {
 /// Explores a program: every interleaving of the primary, a kill at every step, every promotion.
 #[must_use]
 pub fn check(program: &Program, mutation: Option<Mutation>) -> Report {
-    let cx = Context { program, mutation };
+    let cx = Context { program, mutation, native: false };
     let native = native(program);
     let mut search =
         Search { cx, native, report: Report::default(), live: HashSet::new(), seen: HashSet::new() };
@@ -325,7 +327,7 @@ fn judge(
 /// holds so many events, and the primary waits for room when it publishes.
 #[must_use]
 pub fn joint(program: &Program, mutation: Option<Mutation>, capacity: Option<u8>) -> Report {
-    let cx = Context { program, mutation };
+    let cx = Context { program, mutation, native: false };
     let native = native(program);
     let mut report = Report::default();
     let mut paths = Paths::default();

@@ -19,6 +19,7 @@ pub mod mutation;
 pub mod primary;
 pub mod program;
 pub mod promote;
+pub mod queue;
 pub mod standby;
 pub mod walk;
 pub mod world;

@@ -5,7 +5,7 @@ use crate::program::{Op::*, Program, Src};
 /// All programs of the library.
 #[must_use]
 pub fn all() -> Vec<Program> {
-    [locks(), counts(), waits(), threads(), calls()].into_iter().flatten().collect()
+    [locks(), counts(), conditions(), waits(), threads(), calls()].into_iter().flatten().collect()
 }
 
 /// Mutexes and trylock.
@@ -93,14 +93,75 @@ fn counts() -> Vec<Program> {
     ]
 }
 
-/// Conditions, barriers, once.
-fn waits() -> Vec<Program> {
+/// Conditions.
+fn conditions() -> Vec<Program> {
     let consumer = [Lock(0), IfVar(0, 1, 4), CondWait(0, 0), Goto(1), Dec(0), Append(1, 2), Unlock(0)];
+    let condition = Program::new(
+        "condition",
+        "a signal that is in no log",
+        &[&consumer, &[Lock(0), Inc(0), Append(1, 1), Unlock(0), Signal(0)]],
+    );
+    let mut shared = condition.clone();
+    (shared.name, shared.why) = ("shared-condition", "no queue tells who waits: a promotion ends all waits");
+    shared.shared_conds = true;
+    // Says how many are asleep, and takes its return for a token: there must be one.
+    let exact = |k: u16| {
+        [
+            Lock(0),
+            Inc(0),
+            Signal(1),
+            CondWait(0, 0),
+            IfVar(1, 0, 8),
+            Dec(1),
+            Append(2, k),
+            Goto(9),
+            Append(2, 3),
+            Signal(1),
+            Unlock(0),
+        ]
+    };
     vec![
+        condition,
+        shared,
         Program::new(
-            "condition",
-            "a signal that is in no log",
-            &[&consumer, &[Lock(0), Inc(0), Append(1, 1), Unlock(0), Signal(0)]],
+            "exact-wakes",
+            "every return is taken for a token: nobody may be woken for nothing, nor forgotten",
+            &[
+                &exact(1),
+                &exact(2),
+                &[
+                    Lock(0),
+                    IfVar(0, 2, 4),
+                    CondWait(1, 0),
+                    Goto(1),
+                    Inc(1),
+                    Signal(0),
+                    IfVar(1, 0, 9),
+                    CondWait(1, 0),
+                    Goto(6),
+                    Inc(1),
+                    Signal(0),
+                    Unlock(0),
+                ],
+            ],
+        ),
+        Program::new(
+            "signal-passed-on",
+            "a waiter whose deadline has passed was woken in the standby, the next one in the primary",
+            &[
+                &[
+                    Lock(0),
+                    IfVar(0, 1, 5),
+                    TimedWait(0, 0, 0),
+                    IfReg(0, 1, 6),
+                    Goto(1),
+                    Signal(0),
+                    Append(1, 1),
+                    Unlock(0),
+                ],
+                &[Lock(0), IfVar(0, 1, 4), CondWait(0, 0), Goto(1), Append(1, 2), Unlock(0)],
+                &[Lock(0), Set(0, 1), Signal(0), Unlock(0)],
+            ],
         ),
         Program::new(
             "two-waiters",
@@ -128,6 +189,39 @@ fn waits() -> Vec<Program> {
                 &[Lock(0), Set(0, 1), Append(1, 1), Signal(0), Unlock(0)],
             ],
         ),
+    ]
+}
+
+/// Programs whose returns from a wait are counted, and one is too many after a failover: the standby gives a signal to
+/// the first that waits in its queue, and that is not always the one that the primary gave it to.
+#[must_use]
+pub fn surplus_wakes() -> [Program; 3] {
+    let timed = [Lock(0), TimedWait(0, 0, 0), Unlock(0)];
+    let signal = [Lock(0), Signal(0), Set(0, 1), Unlock(0)];
+    // Waits only if variable 0 is set, and counts its return in variable 1.
+    let later = [Lock(0), IfVar(0, 0, 5), TimedWait(0, 0, 0), IfReg(0, 1, 5), Inc(1), Unlock(0)];
+    [
+        Program::new(
+            "silent-timeout",
+            "the first waiter's deadline has passed and its event is not there: both waiters get the one signal",
+            &[&timed, &timed, &signal],
+        ),
+        Program::new(
+            "passed-to-the-next",
+            "the waiter that the signal is passed on to came after the signal",
+            &[&timed, &later, &signal],
+        ),
+        Program::new(
+            "signalled-again",
+            "sent without the mutex, used by a logged return, and sent again by the promoted copy",
+            &[&[Lock(0), TimedWait(0, 0, 0), IfReg(0, 1, 4), Set(0, 1), Unlock(0)], &later, &[Signal(0)]],
+        ),
+    ]
+}
+
+/// Barriers, once.
+fn waits() -> Vec<Program> {
+    vec![
         Program::new(
             "barrier",
             "two rounds, one serial thread each",

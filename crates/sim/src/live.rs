@@ -3,7 +3,6 @@
 use crate::explore::{Context, Label, Successors};
 use crate::local::*;
 use crate::mutation::Mutation;
-use crate::primary::wake_all_ways;
 use crate::program::Op;
 use crate::standby::at;
 use crate::world::*;
@@ -27,13 +26,10 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
         Op::Signal(_) | Op::Broadcast(_) if thread.phase == at::STALE => {
             step.next(0, "wakes nobody, being late")
         }
+        Op::Signal(c) | Op::Broadcast(c) if cx.native => return step.wake_as_posix_allows(c, out),
         Op::Signal(c) | Op::Broadcast(c) => {
-            return wake_all_ways(op, world.standby.waiters[usize::from(c)], |left| {
-                let mut step = Live { cx, world: *world, t, op };
-                step.world.standby.waiters[usize::from(c)] = left;
-                let what = step.next(0, "wakes");
-                out.push((step.world, Label::standby(t, thread.pc, what.unwrap_or("wakes"))));
-            });
+            step.world.standby.waiters[usize::from(c)].wake(op);
+            step.next(0, "wakes")
         }
         Op::Post(s) => {
             step.world.standby.sems[usize::from(s)] += 1;
@@ -96,32 +92,58 @@ impl Live<'_> {
     }
 
     fn cond_wait(&mut self, c: u8, out: &mut Successors) -> Option<&'static str> {
-        let bit = 1u8 << self.t;
-        let asleep = self.cx.has(Mutation::CondWaiterNotWokenAtPromotion);
+        let (cx, t) = (self.cx, self.t);
         let side = &mut self.world.standby;
-        let thread = side.threads[self.t];
+        let thread = side.threads[t];
+        let queue = &mut side.waiters[usize::from(c)];
+        let timed = matches!(self.op, Op::TimedWait(..));
         match thread.phase {
             at::BEGIN => {
-                release(side, self.t, self.op);
-                side.waiters[usize::from(c)] |= bit;
-                side.threads[self.t].phase = at::WAITING_LIVE;
-                Some("unlocks and waits live")
+                queue.join(t);
+                release(side, t, self.op);
+                side.threads[t].phase = at::WAITING_LIVE;
+                Some("joins, unlocks and waits live")
             }
-            at::WAITING if asleep => {
-                side.waiters[usize::from(c)] |= bit;
-                side.threads[self.t].phase = at::WAITING_LIVE;
+            at::RELEASED => {
+                queue.join(t);
+                side.threads[t].phase = at::WAITING;
+                Some("joins (too late)")
+            }
+            at::WAITING
+                if cx.program.shared_conds && cx.has(Mutation::SharedCondWaiterNotWokenAtPromotion) =>
+            {
+                queue.join(t);
+                side.threads[t].phase = at::WAITING_LIVE;
                 Some("goes on waiting")
             }
-            at::WAITING_LIVE if side.waiters[usize::from(c)] & bit != 0 => {
-                if matches!(self.op, Op::TimedWait(..)) {
-                    side.waiters[usize::from(c)] &= !bit;
-                    side.threads[self.t].result = 1;
-                    out.push((self.world, Label::standby(self.t, thread.pc, "times out")));
+            _ if queue.has(t) => {
+                if !timed {
+                    return None;
                 }
-                None
+                queue.leave(t);
+                side.threads[t].result = 1;
+                Some("times out")
             }
-            _ if acquire(side, self.t, self.op) => self.next(thread.result, "wakes and re-acquires live"),
-            _ => None,
+            _ => {
+                if timed && thread.result == 0 && cx.has(Mutation::CondTimeoutDropsSignal) {
+                    let mut late = self.world;
+                    late.standby.threads[t].result = 1;
+                    out.push((late, Label::standby(t, thread.pc, "times out, though woken")));
+                }
+                acquire(&mut self.world.standby, t, self.op)
+                    .then(|| self.next(thread.result, "re-acquires live"))?
+            }
+        }
+    }
+
+    /// The promoted copy wakes the oldest; the programs must be content with less.
+    fn wake_as_posix_allows(self, c: u8, out: &mut Successors) {
+        let pc = self.world.standby.threads[self.t].pc;
+        for left in self.world.standby.waiters[usize::from(c)].wake_all_ways(self.op) {
+            let mut step = Live { world: self.world, ..self };
+            step.world.standby.waiters[usize::from(c)] = left;
+            step.next(0, "wakes");
+            out.push((step.world, Label::standby(self.t, pc, "wakes")));
         }
     }
 

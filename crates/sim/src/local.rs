@@ -1,6 +1,7 @@
 //! What every copy does alike: local operations and effects on a side's objects and on the kernel.
 
 use crate::program::{Op, Program, Src};
+use crate::queue::Queue;
 use crate::world::*;
 
 /// The state before the first step of a program. Descriptor 0 is open in every register 3.
@@ -10,7 +11,7 @@ pub fn initial(program: &Program) -> World {
         threads: [Thread::default(); SLOTS],
         clocks: [0; CLOCKS],
         mutex: [0; 3],
-        waiters: [0; 2],
+        waiters: [Queue::default(); 2],
         sems: program.sems,
         readers: 0,
         writer: 0,
@@ -279,11 +280,6 @@ pub fn finish_call(program: &Program, side: &mut Side, t: usize, op: Op, result:
     }
     let pc = side.threads[t].pc + 1;
     go(program, side, t, pc);
-}
-
-/// The slots in a set of bits.
-pub fn slots(bits: u8) -> impl Iterator<Item = usize> {
-    (0..SLOTS).filter(move |t| bits & (1 << t) != 0)
 }
 
 /// What ENTER tells about a call's inputs, so that the standby can compare.

@@ -1,5 +1,7 @@
 //! Broken rules. Each must be caught by some program, or the model proves nothing about the rule.
 
+use crate::program::{Op, Program};
+
 /// One deliberate mistake in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutation {
@@ -39,8 +41,21 @@ pub enum Mutation {
     AcquiringCallTicketAtEntry,
     /// Releasing calls take their ticket after their effect; ENTER has none.
     ReleasingCallTicketAtReturn,
-    /// Conditional waiters stay asleep at promotion.
-    CondWaiterNotWokenAtPromotion,
+    /// A standby's signals wake nobody: its waiters know nothing of them when they are promoted.
+    CondSignalsUnknownToStandby,
+    /// A standby's conditional waiter joins the queue after it has released the mutex.
+    CondWaiterJoinsAfterRelease,
+    /// A conditional waiter whose event has been applied stays in the standby's queue.
+    CondWaiterLeftInQueue,
+    /// A standby's waiter was woken, the log says that it timed out, and it does not pass the signal on.
+    CondTimeoutKeepsSignal,
+    /// A promoted waiter that has been woken says "timed out" if its deadline passes before it has the mutex.
+    CondTimeoutDropsSignal,
+    /// Whoever is promoted in a conditional wait returns from it, woken or not.
+    CondWaitersReturnAtPromotion,
+    /// The same is left undone where it is the rule: at objects that processes share, of which a standby knows no
+    /// waiters.
+    SharedCondWaiterNotWokenAtPromotion,
     /// The standby's conditional waiter keeps the mutex until its event comes.
     CondWaitKeepsMutex,
     /// A child publishes no START.
@@ -66,8 +81,25 @@ pub enum Mutation {
 }
 
 impl Mutation {
+    /// False if no step of the program can tell this rule from the right one.
+    #[must_use]
+    pub fn concerns(self, program: &Program) -> bool {
+        let waits = |op: &Op| matches!(op, Op::CondWait(..) | Op::TimedWait(..));
+        !matches!(
+            self,
+            Self::CondSignalsUnknownToStandby
+                | Self::CondWaiterJoinsAfterRelease
+                | Self::CondWaiterLeftInQueue
+                | Self::CondTimeoutKeepsSignal
+                | Self::CondTimeoutDropsSignal
+                | Self::CondWaitersReturnAtPromotion
+                | Self::SharedCondWaiterNotWokenAtPromotion
+                | Self::CondWaitKeepsMutex
+        ) || program.code.iter().any(waits)
+    }
+
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 36] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -86,7 +118,13 @@ impl Mutation {
         Self::EnterPublishedAfterEffect,
         Self::AcquiringCallTicketAtEntry,
         Self::ReleasingCallTicketAtReturn,
-        Self::CondWaiterNotWokenAtPromotion,
+        Self::CondSignalsUnknownToStandby,
+        Self::CondWaiterJoinsAfterRelease,
+        Self::CondWaiterLeftInQueue,
+        Self::CondTimeoutKeepsSignal,
+        Self::CondTimeoutDropsSignal,
+        Self::CondWaitersReturnAtPromotion,
+        Self::SharedCondWaiterNotWokenAtPromotion,
         Self::CondWaitKeepsMutex,
         Self::StartNotPublished,
         Self::CreateWaitsForSettlement,

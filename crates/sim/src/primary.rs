@@ -36,9 +36,9 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
         Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
             step.acquisition()
         }
-        Op::CondWait(..) | Op::TimedWait(..) => step.cond_wait(out),
+        Op::CondWait(..) | Op::TimedWait(..) => step.cond_wait(),
         Op::Unlock(_) | Op::RwUnlock(_) => step.unlock(),
-        Op::Signal(c) | Op::Broadcast(c) => return step.wake(c, out),
+        Op::Signal(c) | Op::Broadcast(c) => step.wake(c),
         Op::Post(s) => step.post(s),
         Op::Barrier(n, _) => step.barrier(n),
         Op::OnceEnter(o, to) => step.once(o, to),
@@ -148,24 +148,23 @@ impl Step<'_> {
         }
     }
 
-    fn cond_wait(&mut self, out: &mut Successors) -> Option<&'static str> {
+    fn cond_wait(&mut self) -> Option<&'static str> {
         let (Op::CondWait(c, m) | Op::TimedWait(c, m, _)) = self.op else { unreachable!() };
         let (t, op) = (self.t, self.op);
         let phase = self.thread().phase;
         match phase {
             at::BEGIN => {
+                self.world.primary.waiters[usize::from(c)].join(t);
                 release(&mut self.world.primary, t, op);
-                self.world.primary.waiters[usize::from(c)] |= 1 << t;
                 self.phase(at::WAITING);
                 Some("unlocks and waits")
             }
-            at::WAITING if self.world.primary.waiters[usize::from(c)] & (1 << t) != 0 => {
+            at::WAITING if self.world.primary.waiters[usize::from(c)].has(t) => {
                 if matches!(op, Op::TimedWait(..)) {
-                    self.world.primary.waiters[usize::from(c)] &= !(1 << t);
+                    self.world.primary.waiters[usize::from(c)].leave(t);
                     self.thread().result = 1;
                     self.phase(at::WOKEN);
-                    let pc = self.thread().pc;
-                    out.push((self.world, Label::primary(t, pc, "times out")));
+                    return Some("times out");
                 }
                 None
             }
@@ -184,14 +183,10 @@ impl Step<'_> {
         }
     }
 
-    fn wake(&mut self, c: u8, out: &mut Successors) {
-        let pc = self.thread().pc;
-        wake_all_ways(self.op, self.world.primary.waiters[usize::from(c)], |left| {
-            let mut step = Step { cx: self.cx, world: self.world, t: self.t, op: self.op };
-            step.world.primary.waiters[usize::from(c)] = left;
-            step.next(0);
-            out.push((step.world, Label::primary(step.t, pc, "wakes")));
-        });
+    fn wake(&mut self, c: u8) -> Option<&'static str> {
+        self.world.primary.waiters[usize::from(c)].wake(self.op);
+        self.next(0);
+        Some("wakes")
     }
 
     fn unlock(&mut self) -> Option<&'static str> {
@@ -494,14 +489,4 @@ fn start(cx: &Context, world: &World, t: usize, out: &mut Successors) {
     step.publish(Kind::Start, NO_CLOCK, 0, generation);
     go(cx.program, &mut step.world.primary, t, pc);
     out.push((step.world, Label::primary(t, pc, "publishes START")));
-}
-
-/// Calls `f` with the waiters left over, for each way in which a wake-up can choose.
-pub fn wake_all_ways(op: Op, waiting: u8, mut f: impl FnMut(u8)) {
-    if waiting == 0 || matches!(op, Op::Broadcast(_)) {
-        return f(0);
-    }
-    for t in slots(waiting) {
-        f(waiting & !(1 << t));
-    }
 }

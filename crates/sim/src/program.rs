@@ -106,6 +106,8 @@ pub struct Program {
     pub spurious_try: bool,
     /// Some kills cannot be settled, and the failover says so.
     pub may_refuse: bool,
+    /// The conditions are shared between processes: no queue of waiters is kept.
+    pub shared_conds: bool,
 }
 
 impl Program {
@@ -129,6 +131,7 @@ impl Program {
             creates_fail: false,
             spurious_try: false,
             may_refuse: false,
+            shared_conds: false,
         }
     }
 

@@ -23,6 +23,10 @@ pub mod at {
     pub const WAITING_LIVE: u8 = 4;
     /// A wake-up that was decided to be nobody's.
     pub const STALE: u8 = 5;
+    /// The event of a wait has been applied; the place in the queue is still to be left.
+    pub const LEAVING: u8 = 6;
+    /// A broken rule has released the mutex of a wait before joining the queue.
+    pub const RELEASED: u8 = 7;
     /// The call has been settled as done.
     pub const SETTLED: u8 = 8;
     /// EXIT has been consumed.
@@ -46,7 +50,7 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
         return;
     }
     let op = cx.program.code[usize::from(thread.pc)];
-    let applying = matches!(thread.phase, at::CLOCK | at::HEAD | at::EARLY);
+    let applying = matches!(thread.phase, at::CLOCK | at::HEAD | at::EARLY | at::LEAVING);
     if !applying && acts(cx, world, t, op) {
         return live::steps(cx, world, t, out);
     }
@@ -71,6 +75,12 @@ fn acts(cx: &Context, world: &World, t: usize, op: Op) -> bool {
         Phase::Draining => drained && !in_doubt && cx.has(Mutation::GoLiveBeforeOthersDrain),
         Phase::Replay => false,
     }
+}
+
+/// True where a standby keeps no queue of waiters: its signals are for nobody, and whoever is promoted in a wait
+/// returns from it.
+fn forgets_waiters(cx: &Context) -> bool {
+    cx.program.shared_conds || cx.has(Mutation::CondWaitersReturnAtPromotion)
 }
 
 struct Replay<'a> {
@@ -131,15 +141,21 @@ impl Replay<'_> {
             Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
                 self.acquisition()
             }
-            Op::CondWait(..) | Op::TimedWait(..) => self.cond_wait(),
+            Op::CondWait(c, _) | Op::TimedWait(c, _, _) => self.cond_wait(usize::from(c)),
             Op::Unlock(_) | Op::RwUnlock(_) => {
                 release(&mut self.world.standby, self.t, self.op);
                 self.next("unlocks")
             }
             Op::Signal(_) | Op::Broadcast(_) if self.phase() == at::STALE => self.next("wakes nobody"),
-            Op::Signal(_) | Op::Broadcast(_) => {
+            Op::Signal(_) | Op::Broadcast(_)
+                if forgets_waiters(self.cx) || self.cx.has(Mutation::CondSignalsUnknownToStandby) =>
+            {
                 self.thread().phase = at::STALE;
                 Some("sees that it replays")
+            }
+            Op::Signal(c) | Op::Broadcast(c) => {
+                self.world.standby.waiters[usize::from(c)].wake(self.op);
+                self.next("wakes")
             }
             Op::Post(s) => self.event_then_next(&[Kind::Ordered], move |step, _| {
                 step.world.standby.sems[usize::from(s)] += 1;
@@ -262,23 +278,53 @@ impl Replay<'_> {
         })
     }
 
-    fn cond_wait(&mut self) -> What {
+    fn cond_wait(&mut self, c: usize) -> What {
         let keeps = self.cx.has(Mutation::CondWaitKeepsMutex);
-        if self.phase() == at::BEGIN {
-            if !keeps {
-                release(&mut self.world.standby, self.t, self.op);
+        let late = self.cx.has(Mutation::CondWaiterJoinsAfterRelease);
+        let (t, op, pc) = (self.t, self.op, self.thread().pc);
+        match self.phase() {
+            at::BEGIN => {
+                if !late && !forgets_waiters(self.cx) {
+                    self.world.standby.waiters[c].join(t);
+                }
+                if !keeps {
+                    release(&mut self.world.standby, t, op);
+                }
+                self.thread().phase = if late { at::RELEASED } else { at::WAITING };
+                Some(if late { "unlocks" } else { "joins, unlocks and waits for its event" })
             }
-            self.thread().phase = at::WAITING;
-            return Some("unlocks and waits for its event");
+            at::RELEASED => {
+                self.world.standby.waiters[c].join(t);
+                self.thread().phase = at::WAITING;
+                Some("joins (too late)")
+            }
+            at::LEAVING => self.leave_wait(c),
+            // The place is left only now: the event says whether a signal that came for this thread was for it.
+            _ => self.consume(&[Kind::Lock], pc, at::LEAVING, move |step, event| {
+                if keeps {
+                    release(&mut step.world.standby, t, op);
+                }
+                step.thread().result = event.a;
+                acquire(&mut step.world.standby, t, op)
+            }),
         }
-        self.event_then_next(&[Kind::Lock], move |step, event| {
-            let (t, op) = (step.t, step.op);
-            if keeps {
-                release(&mut step.world.standby, t, op);
-            }
-            step.set(event.a, 0);
-            acquire(&mut step.world.standby, t, op)
-        })
+    }
+
+    /// What a waiter does with its place once the log has said how its wait ended.
+    fn leave_wait(&mut self, c: usize) -> What {
+        let timed_out = self.thread().result == 1;
+        let queue = &mut self.world.standby.waiters[c];
+        let woken = !forgets_waiters(self.cx) && !queue.has(self.t);
+        if !self.cx.has(Mutation::CondWaiterLeftInQueue) {
+            queue.leave(self.t);
+        }
+        let passes_on = woken && timed_out && !self.cx.has(Mutation::CondTimeoutKeepsSignal);
+        if passes_on {
+            queue.wake_one();
+        }
+        let result = self.thread().result;
+        finish(self.cx.program, &mut self.world.standby, self.t, register_of(self.op), result);
+        Some(if passes_on { "leaves and passes the signal on" } else { "leaves the wait" })
     }
 
     fn barrier(&mut self, n: u8) -> What {

@@ -118,7 +118,7 @@ pub fn walk(
     random: &mut Random,
     kill_after: Option<usize>,
 ) -> Result<Summary, (Violation, Vec<String>)> {
-    let cx = Context { program, mutation };
+    let cx = Context { program, mutation, native: kill_after.is_none() };
     let mut world = initial(program);
     let mut trace: Vec<Label> = Vec::new();
     let mut next = Successors::new();

@@ -1,5 +1,7 @@
 //! The state that is explored: two copies of a program, the rings between them, and the kernel they share.
 
+use crate::queue::Queue;
+
 /// Thread slots.
 pub const SLOTS: usize = 4;
 /// Events a ring can hold; no program fills one.
@@ -149,8 +151,8 @@ pub struct Side {
     pub clocks: [u8; CLOCKS],
     /// Owner's slot plus one.
     pub mutex: [u8; 3],
-    /// Waiting slots, as bits.
-    pub waiters: [u8; 2],
+    /// Who waits on each condition.
+    pub waiters: [Queue; 2],
     /// Semaphore values.
     pub sems: [u8; 2],
     /// Reading slots, as bits.

@@ -7,7 +7,8 @@ use us_sim::{library, mutation::Mutation, program::Program};
 fn catch(programs: &[Program], mutation: Mutation) -> Option<(usize, &Program, Failure)> {
     let caught = |joint: bool| {
         // The one large program catches nothing that the others do not, and would take nearly all the time.
-        let failures = programs.iter().filter(|p| p.name != "accept-herd").filter_map(|program| {
+        let programs = programs.iter().filter(|p| p.name != "accept-herd" && mutation.concerns(p));
+        let failures = programs.filter_map(|program| {
             let report = match joint {
                 false => explore::check(program, Some(mutation)),
                 // Small enough for the search without the split; only such runs show what a standby
