@@ -62,6 +62,8 @@ pub enum Cause {
     SupervisorLost = 9,
     /// The program replaced itself by exec.
     Exec = 10,
+    /// The process has just joined the group, or has replaced itself: its first standby is still to be made.
+    Newborn = 11,
 }
 
 /// A short text written once by a process that may be dying; readable when `len` is not zero. Whoever has read it may

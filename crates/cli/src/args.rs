@@ -31,7 +31,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// End a group: signal its primary, wait, then kill what is left
+    /// End a group: signal its primary, then whoever is left of it, wait, then kill
     Stop {
         /// The group
         #[arg(value_name = "NAME", value_parser = group_name)]
@@ -48,6 +48,9 @@ pub enum Command {
         /// The group
         #[arg(value_name = "NAME", value_parser = group_name)]
         name: String,
+        /// The process, by the pid that it knows as its own [default: the program itself]
+        #[arg(long, value_name = "PID")]
+        process: Option<u32>,
         /// Machine-readable
         #[arg(long)]
         json: bool,

@@ -19,7 +19,7 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Stop { name, signal, timeout } => folder::find(&name)
             .and_then(|group| control::stop(&group, signal, Duration::from_secs_f64(timeout)))
             .map(|()| 0),
-        Command::Failover { name, json } => switch(&name, json),
+        Command::Failover { name, process, json } => switch(&name, process, json),
         Command::Signal { name, signal } => {
             folder::find(&name).and_then(|group| control::signal(&group, signal)).map(|()| 0)
         }
@@ -90,9 +90,10 @@ fn show_status(name: Option<&str>, json: bool) -> Result<i32, Error> {
     Ok(print(text.as_bytes()))
 }
 
-fn switch(name: &str, json: bool) -> Result<i32, Error> {
+fn switch(name: &str, process: Option<u32>, json: bool) -> Result<i32, Error> {
     let group = folder::find(name)?;
-    let done = request::ask(&group, request::FAILOVER)?;
+    let whom = process.map_or(String::new(), |pid| format!(" {pid}"));
+    let done = request::ask(&group, &format!("{}{whom}", request::FAILOVER))?;
     let text = if json { report::json(&done) } else { report::failover(name, &done) };
     Ok(print(text.as_bytes()))
 }

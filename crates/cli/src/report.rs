@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};
-use us_supervisor::status::{Group, Status};
+use us_supervisor::status::{Group, GuestProcess, Status};
 
 /// A value as indented JSON with a final newline.
 pub fn json(value: &impl serde::Serialize) -> String {
@@ -18,21 +18,49 @@ pub fn status(status: &Status) -> String {
     }
     let head = ["NAME", "STATE", "PRIMARY", "STANDBY", "LAG", "CPU s", "MEMORY", "EPOCH", "PROTECTED"];
     let mut rows = vec![head.map(String::from)];
-    rows.extend(status.groups.iter().map(row));
+    rows.extend(status.groups.iter().flat_map(rows_of));
     let notes = status.groups.iter().flat_map(notes);
     table(&rows) + &notes.collect::<String>()
 }
 
-fn row(group: &Group) -> [String; 9] {
-    let process = group.processes.first();
+/// A group's row with its first process in it, and one more for each of the others, as a tree.
+fn rows_of(group: &Group) -> Vec<[String; 9]> {
+    let first = group.processes.first();
+    let mut rows = vec![row(group.name.clone(), group.state, first)];
+    rows[0][7] = group.epoch.to_string();
+    rows[0][8] = format!("{:.2} %", group.protected_share * 100.0);
+    let all = &group.processes;
+    let is_listed = |pid| all.iter().any(|process| process.guest_pid == pid);
+    // Whose parent has ended stands beside the first.
+    let is_top = |process: &&GuestProcess| !is_listed(process.parent_pid);
+    for top in all.iter().filter(is_top) {
+        let depth = usize::from(!std::ptr::eq(top, &all[0]));
+        branch(all, top, depth, &mut rows);
+    }
+    rows
+}
+
+/// The row of `process`, unless it is the group's own, and below it those of its children.
+fn branch(all: &[GuestProcess], process: &GuestProcess, depth: usize, rows: &mut Vec<[String; 9]>) {
+    if depth > 0 {
+        let name = format!("{}{} {}", "  ".repeat(depth), process.guest_pid, process.program);
+        rows.push(row(name, process.state, Some(process)));
+    }
+    // A guest writes the parents, and could write a circle. No process is older than its parent.
+    let from = all.iter().position(|other| std::ptr::eq(other, process)).map_or(all.len(), |at| at + 1);
+    let children = all[from..].iter().filter(|child| child.parent_pid == process.guest_pid);
+    children.for_each(|child| branch(all, child, depth + 1, rows));
+}
+
+fn row(name: String, state: &str, process: Option<&GuestProcess>) -> [String; 9] {
     let primary = process.and_then(|process| process.primary.as_ref());
     let standby = process.and_then(|process| process.standbys.first());
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     [
-        group.name.clone(),
+        name,
         standby
-            .map_or(group.state, |standby| match standby.state {
-                "following" => group.state,
+            .map_or(state, |standby| match standby.state {
+                "following" => state,
                 other => other,
             })
             .to_string(),
@@ -44,8 +72,8 @@ fn row(group: &Group) -> [String; 9] {
             None => format!("{:.1}", copy.cpu_s),
         })),
         or_dash(primary.map(|copy| size(copy.rss_bytes))),
-        group.epoch.to_string(),
-        format!("{:.2} %", group.protected_share * 100.0),
+        String::new(),
+        String::new(),
     ]
 }
 
@@ -60,7 +88,8 @@ fn notes(group: &Group) -> Vec<String> {
     lines.extend(told(u64::from(group.epoch), shown.len(), "failovers"));
     lines.extend(shown.iter().map(|failover| {
         format!(
-            "{name}: failover {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}\n",
+            "{name}: failover{} {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}\n",
+            whose(group, failover.process),
             failover.at,
             failover.reason,
             failover.blackout_us as f64 / 1000.0,
@@ -72,7 +101,8 @@ fn notes(group: &Group) -> Vec<String> {
     lines.extend(told(group.reclones_total, shown.len(), "new standbys"));
     lines.extend(shown.iter().map(|reclone| {
         format!(
-            "{name}: new standby {}: {} ({}), missing for {:.1} ms, pause {:.1} ms, {}\n",
+            "{name}: new standby{} {}: {} ({}), missing for {:.1} ms, pause {:.1} ms, {}\n",
+            whose(group, reclone.process),
             reclone.at,
             reclone.reason,
             reclone.why,
@@ -83,7 +113,9 @@ fn notes(group: &Group) -> Vec<String> {
     }));
     let shown = last(&group.divergences);
     lines.extend(told(group.divergences_total, shown.len(), "divergences"));
-    lines.extend(shown.iter().map(|found| format!("{name}: divergence {}: {}\n", found.at, found.reason)));
+    lines.extend(shown.iter().map(|found| {
+        format!("{name}: divergence{} {}: {}\n", whose(group, found.process), found.at, found.reason)
+    }));
     if let Some(probe) = group.probe.as_ref().filter(|probe| probe.waits) {
         lines.push(format!("{name}: the probe waits until there is a standby: {}\n", probe.command));
     }
@@ -93,6 +125,12 @@ fn notes(group: &Group) -> Vec<String> {
         lines.push(format!("{name}: calls that cannot be replayed: {}\n", calls.join(", ")));
     }
     lines
+}
+
+/// Of which process something is told, where that is not the group's own.
+fn whose(group: &Group, process: u32) -> String {
+    let own = group.processes.first().is_some_and(|first| first.guest_pid == process);
+    if own { String::new() } else { format!(" of process {process}") }
 }
 
 /// The end of a list that a person may want to read.

@@ -261,7 +261,8 @@ fn a_runtime_that_never_answers_is_said() {
     let said = text(&out.stderr);
     assert_eq!(out.status.code(), Some(0));
     assert!(said.contains("runs unprotected: the runtime was not loaded"), "{said}");
-    assert!(said.contains(r#""event":"unprotected","why":"the runtime was not loaded""#), "{said}");
+    assert!(said.contains(r#""event":"unprotected","process":"#), "{said}");
+    assert!(said.contains(r#","why":"the runtime was not loaded""#), "{said}");
     sandbox.assert_clean();
 }
 

@@ -101,7 +101,9 @@ fn status_has_the_fields_of_the_contract() {
         &["lock", "cond", "read", "write", "poll", "time", "memory", "thread", "signal", "other"],
     );
     let process = &group["processes"][0];
-    keys(process, &["guest_pid", "primary", "standbys"]);
+    keys(process, &["guest_pid", "parent_pid", "program", "state", "primary", "standbys"]);
+    assert_eq!((&process["parent_pid"], &process["program"]), (&0.into(), &"guest".into()));
+    assert_eq!(process["state"], "protected");
     keys(&process["primary"], &["pid", "threads", "cpu_s", "rss_bytes"]);
     keys(&process["standbys"][0], &["pid", "state", "lag_events", "lag_bytes", "cpu_s", "rss_bytes"]);
     assert_eq!((&group["name"], &group["order"]), (&"g".into(), &"schedule".into()));

@@ -9,6 +9,9 @@
 /// Shortest delay after a standby was lost, ns: long enough for a dropped one's process to be gone.
 pub const DELAY_MIN_NS: u64 = 20_000_000;
 
+/// Delay of a new process's first standby, from its joining, ns: one that is gone by then is not worth a clone.
+pub const NEWBORN_NS: u64 = 10_000_000;
+
 /// Longest delay, ns.
 pub const DELAY_MAX_NS: u64 = 10_000_000_000;
 
@@ -22,6 +25,8 @@ pub enum Loss {
     Promoted,
     /// It diverged, was too slow, was killed, or the log could not carry it on.
     Dropped,
+    /// There never was one: the process, or the program in it, is new.
+    Newborn,
 }
 
 /// The delay before the next attempt.
@@ -35,8 +40,11 @@ impl Backoff {
     /// The time to wait, ns.
     #[must_use]
     pub fn lost(&mut self, loss: Loss, stretch_ns: u64, pause_ns: u64) -> u64 {
-        if loss == Loss::Promoted {
-            return 0;
+        match loss {
+            Loss::Promoted => return 0,
+            // Nothing has failed, so nothing is learnt from it.
+            Loss::Newborn => return NEWBORN_NS,
+            Loss::Dropped => {}
         }
         self.delay_ns = match stretch_ns.checked_div(self.delay_ns) {
             // It did not live as long as it had been waited for.
@@ -73,6 +81,18 @@ mod tests {
         let before = backoff;
         assert_eq!(backoff.lost(Loss::Promoted, 0, 1 << 40), 0);
         assert_eq!(backoff, before);
+    }
+
+    #[test]
+    fn a_new_process_waits_a_little_and_its_failures_count() {
+        let mut backoff = Backoff::default();
+        for _ in 0..5 {
+            assert_eq!(backoff.lost(Loss::Newborn, 0, 0), NEWBORN_NS);
+        }
+        assert_eq!(backoff, Backoff::default());
+        assert_eq!([backoff.failed(), backoff.failed()], [20 * MS, 40 * MS]);
+        assert_eq!(backoff.lost(Loss::Newborn, MS, 40 * MS), NEWBORN_NS);
+        assert_eq!(backoff.failed(), 80 * MS);
     }
 
     #[test]

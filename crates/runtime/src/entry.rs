@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::{
-    CONFIG_PINNED, Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEGMENT_ADDRESS, SEGMENT_BYTES,
-    SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, leaving, slot,
+    CONFIG_PINNED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEGMENT_ADDRESS,
+    SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, leaving, slot,
 };
 
 use crate::door::{exec, mutex, thread as threads};
@@ -16,7 +16,7 @@ use crate::standby::{notice, poll};
 use crate::state::{self, Role};
 use crate::sys::{guest, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, real, signal, tls};
+use crate::{fdtable, members, real, signal, tls};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -25,11 +25,25 @@ static CONSTRUCTOR: extern "C" fn(i32, *mut *mut u8, *mut *mut u8) = constructor
 extern "C" fn constructor(_count: i32, _arguments: *mut *mut u8, environment: *mut *mut u8) {
     real::find_all();
     let Some(path) = take_environment(environment) else { return };
-    let Some(header) = join(path) else { return };
+    let header = match join(path) {
+        Joined::Member(header) => header,
+        Joined::Relative => return become_child(),
+        Joined::Not => return,
+    };
     state::set_header(header);
     // SAFETY: mapped for ever; atomics and constants.
     let header = unsafe { &*header };
-    prepare(header);
+    // SAFETY: no other thread exists.
+    unsafe { members::join::keep_config(&header.config) };
+    map_roster();
+    fdtable::take_stock();
+    prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);
+    members::recognise();
+    // SAFETY: asks for a number.
+    let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    if header.config.standbys != 0 && parent != header.supervisor_pid.load(Ordering::Relaxed) {
+        return begin_anew(header);
+    }
     if header.config.standbys == 0 {
         state::set_role(Role::Primary);
         go_unprotected(header, Cause::NotAsked, b"started with --standbys 0");
@@ -124,43 +138,93 @@ unsafe fn value_of(entry: *const u8, name: &[u8]) -> Option<*const u8> {
     unsafe { (*entry.add(name.len()) == b'=').then(|| entry.add(name.len() + 1)) }
 }
 
+/// A member's new image, of which the supervisor will have a standby made like that of a new member.
+fn begin_anew(header: &'static SegmentHeader) {
+    state::set_role(Role::Primary);
+    crate::door::numbers::has_relatives();
+    if !threads::map_ring(0) {
+        crate::last_words(&[b"the rings could not be mapped"]);
+    }
+    header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
+    become_member(header, Mode::Solo);
+    members::join::be_newborn(header);
+    header.leaving.0.store(leaving::NO, Ordering::SeqCst);
+    state::attention();
+    members::tell();
+}
+
+/// A process that a member has made, or become: under the runtime, and not a member yet.
+fn become_child() {
+    let Some(config) = members::join::config() else { return };
+    map_roster();
+    // SAFETY: asks for a number.
+    prepare(unsafe { raw::call1(nr::GETPID, 0) } as u32, config);
+    members::recognise();
+    crate::door::numbers::has_relatives();
+    state::set_role(Role::Child);
+    let thread = main_block();
+    take_place(thread, Mode::Solo);
+    thread.newborn = members::join::is_possible();
+}
+
+fn map_roster() {
+    let mut path = [0u8; exec::PATH_BYTES];
+    if exec::roster_path(&mut path).is_some() {
+        // SAFETY: the path ends with NUL; no other thread exists.
+        unsafe { members::map(path.as_ptr()) };
+    }
+}
+
+/// What this process is to the group whose segment its environment names.
+enum Joined {
+    /// The segment is its own.
+    Member(*mut SegmentHeader),
+    /// It is another's, who has made this process.
+    Relative,
+    /// Nothing.
+    Not,
+}
+
 /// Maps the segment, if it is meant for this very process.
-fn join(path: *const u8) -> Option<*mut SegmentHeader> {
+fn join(path: *const u8) -> Joined {
     const READ_WRITE: u64 = 3;
     const SHARED_NOREPLACE: u64 = 0x10_0001;
     // SAFETY: opens and maps a file that the supervisor names; the descriptor does not stay in the guest's table.
     unsafe {
         let file = raw::call3(nr::OPEN, path as u64, 0o2000002, 0);
         if failed(file) {
-            return None;
+            return Joined::Not;
         }
         let args =
             [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, READ_WRITE, SHARED_NOREPLACE, file as u64, 0];
         let mapped = raw::call6(nr::MMAP, args);
         raw::call1(nr::CLOSE, file as u64);
         if mapped != SEGMENT_ADDRESS as i64 {
-            return None;
+            return Joined::Not;
         }
         let header = SEGMENT_ADDRESS as *mut SegmentHeader;
         let pid = raw::call1(nr::GETPID, 0) as u32;
-        let meant = (*header).magic == MAGIC
-            && (*header).version == VERSION
-            && (*header).root_pid.load(Ordering::Acquire) == pid
-            && ((*header).guest_pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).is_ok()
-                || comes_back(&*header, pid));
-        if !meant {
-            raw::call2(nr::MUNMAP, SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64);
-            return None;
+        let known = (*header).magic == MAGIC && (*header).version == VERSION;
+        let begins = |header: &SegmentHeader| {
+            header.root_pid.load(Ordering::Acquire) == pid
+                && header.guest_pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        };
+        if known && (begins(&*header) || comes_back(&*header, pid)) {
+            return Joined::Member(header);
         }
-        Some(header)
+        if known {
+            members::join::keep_config(&(*header).config);
+        }
+        raw::call2(nr::MUNMAP, SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64);
+        if known { Joined::Relative } else { Joined::Not }
     }
 }
 
-/// Whether this is the same process after an exec. The rings are then empty and every slot is free: the old
+/// Whether this is the same process after an exec, by the kernel's number: it may have failed over before. The rings are then empty and every slot is free: the old
 /// image's threads are gone, and so is its standby.
 fn comes_back(header: &SegmentHeader, pid: u32) -> bool {
     if header.leaving.0.load(Ordering::Acquire) != leaving::EXEC
-        || header.guest_pid.load(Ordering::Relaxed) != pid
+        || header.primary_pid.load(Ordering::Relaxed) != pid
     {
         return false;
     }
@@ -182,13 +246,14 @@ fn comes_back(header: &SegmentHeader, pid: u32) -> bool {
 }
 
 /// Everything that both copies share, done once before there are two.
-fn prepare(header: &SegmentHeader) {
-    let pid = header.guest_pid.load(Ordering::Relaxed);
-    state::GUEST_PID.store(pid, Ordering::Relaxed);
+fn prepare(guest_pid: u32, config: &Config) {
+    // SAFETY: asks for a number.
+    let pid = unsafe { raw::call1(nr::GETPID, 0) } as u32;
+    state::GUEST_PID.store(guest_pid, Ordering::Relaxed);
     state::REAL_PID.store(pid, Ordering::Relaxed);
-    state::VERIFY.store(header.config.verify != 0, Ordering::Relaxed);
-    state::LAG_TIMEOUT_NS.store(u64::from(header.config.lag_timeout_ms) * 1_000_000, Ordering::Relaxed);
-    state::LAG_LIMIT.store(header.config.lag_limit, Ordering::Relaxed);
+    state::VERIFY.store(config.verify != 0, Ordering::Relaxed);
+    state::LAG_TIMEOUT_NS.store(u64::from(config.lag_timeout_ms) * 1_000_000, Ordering::Relaxed);
+    state::LAG_LIMIT.store(config.lag_limit, Ordering::Relaxed);
     guest::HAS_CRC.store(core::arch::x86_64::__cpuid(1).ecx & (1 << 20) != 0, Ordering::Relaxed);
     find_tid_offset(pid);
     crate::door::cancel::find_word();
@@ -205,7 +270,6 @@ fn prepare(header: &SegmentHeader) {
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
     patch::patch_all(&maps);
     vdso::take_over(&maps);
-    fdtable::take_stock();
     let thread = main_block();
     signal::set_stack(thread);
     let mut mask = 0u64;
@@ -320,20 +384,27 @@ fn make_standby(header: &SegmentHeader) {
 /// The main thread takes its place.
 fn become_member(_header: &SegmentHeader, mode: Mode) {
     let thread = main_block();
+    thread.attach_ring();
+    take_place(thread, mode);
+    if mode != Mode::Replay {
+        notice::register(thread, raw::gettid());
+    }
+}
+
+/// The main thread's block, in a group and outside.
+fn take_place(thread: &mut Thread, mode: Mode) {
     thread.slot = 0;
     thread.generation = 1;
     thread.in_doubt = u64::MAX;
     thread.alt_stack = [0, 2, 0];
     thread.verify = state::VERIFY.load(Ordering::Relaxed);
     thread.guest_tid = state::GUEST_PID.load(Ordering::Relaxed);
+    let tid = raw::gettid();
+    thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
     thread.handle.store(tls::thread_pointer(), Ordering::Release);
-    thread.attach_ring();
     // Locks are not ordered before there is a second thread.
     thread.call_mode.store(mode as u8, Ordering::Release);
     tls::set_current(thread);
-    if mode != Mode::Replay {
-        notice::register(thread, raw::gettid());
-    }
     trap::arm(thread);
 }
 

@@ -115,6 +115,7 @@ static CHILDREN: AtomicU32 = AtomicU32::new(0);
 /// pipe is no longer all there is. To be called before and after, since a pipe made meanwhile is one of them.
 pub fn child_made() {
     CHILDREN.fetch_add(1, Ordering::AcqRel);
+    crate::door::numbers::has_relatives();
 }
 
 /// The shadow of a descriptor, `None` for a number that is none or too large.
@@ -437,8 +438,8 @@ pub fn for_open(mut f: impl FnMut(i32)) {
 /// Looks at what the program has inherited: before the standby is made, so that both copies know.
 pub fn take_stock() {
     for_open(|fd| {
+        let Some(shadow) = get(fd).filter(|shadow| shadow.stream().is_none()) else { return };
         let (identity, kind) = identify(fd);
-        let Some(shadow) = get(fd) else { return };
         // A shell gives the same open file as standard output and standard error.
         match (0..fd.min(64)).find(|other| is_same_file(*other, fd)).and_then(get) {
             Some(other) if other.kind() == kind => shadow.share(other),

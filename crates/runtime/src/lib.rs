@@ -20,6 +20,7 @@ pub mod entry;
 pub mod fdtable;
 pub mod log;
 pub mod mem;
+pub mod members;
 pub mod raw;
 pub mod real;
 pub mod signal;
@@ -121,6 +122,21 @@ pub fn diverge(thread: &Thread, kind: EventKind, call: u16, event: &Event) -> ! 
             Decimal::new(got.call as u64).bytes(),
         ],
     )
+}
+
+/// Ends a standby that cannot become what its primary was.
+#[cold]
+pub fn give_up_standby(why: &[&[u8]]) -> ! {
+    if let Some(header) = state::header() {
+        header.divergences.fetch_add(1, Ordering::AcqRel);
+        state::write_text(&header.why.0, Cause::Diverged as u32, why);
+        header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
+        state::attention();
+    }
+    loop {
+        // SAFETY: the standby ends; it has no effects of its own to finish.
+        unsafe { raw::call1(raw::nr::EXIT_GROUP, 0) };
+    }
 }
 
 /// Reports a divergence in words and ends the standby.

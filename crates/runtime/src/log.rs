@@ -122,9 +122,7 @@ impl Thread {
                 drop_standby(Cause::StandbyLost, &[b"the standby's process is gone"]);
                 return false;
             }
-            let pause = raw::Timespec::from_ns(pause_ns);
-            // SAFETY: the kernel reads one timespec.
-            unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+            raw::nap(pause_ns);
             pause_ns = (pause_ns * 2).min(1_000_000);
         }
     }

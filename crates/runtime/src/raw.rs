@@ -249,6 +249,13 @@ pub fn futex_wake_shared(word: &AtomicU32) {
     unsafe { call3(nr::FUTEX, word.as_ptr() as u64, FUTEX_WAKE, i32::MAX as u64) };
 }
 
+/// A short sleep, ns; a signal may end it early.
+pub fn nap(ns: u64) {
+    let pause = Timespec::from_ns(ns);
+    // SAFETY: the kernel reads the time.
+    unsafe { call2(nr::NANOSLEEP, &raw const pause as u64, 0) };
+}
+
 /// CLOCK_MONOTONIC, ns, by system call: for rare moments.
 pub fn now_ns() -> u64 {
     let mut time = Timespec::default();

@@ -81,6 +81,7 @@ macro_rules! real_functions {
 }
 
 real_functions! {
+    FORK = c"fork" @ c"GLIBC_2.2.5";
     RSEQ_OFFSET = c"__rseq_offset" @ c"GLIBC_2.35";
     RSEQ_SIZE = c"__rseq_size" @ c"GLIBC_2.35";
     PTHREAD_CREATE = c"pthread_create" @ c"GLIBC_2.34";

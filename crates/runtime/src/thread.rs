@@ -63,6 +63,10 @@ pub struct Thread {
     pub borrowed: AtomicU8,
     /// Whether this thread is inside libc's `pthread_create`.
     pub making: bool,
+    /// Whether its process could have a standby of its own and has not asked for one yet.
+    pub newborn: bool,
+    /// Memory that a child on this block was given for its exec.
+    pub lent: crate::door::exec::Lent,
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
     /// Whether what it does now is part of a call that the log has begun.
@@ -164,6 +168,8 @@ impl Thread {
             call_mode: AtomicU8::new(0),
             borrowed: AtomicU8::new(0),
             making: false,
+            newborn: false,
+            lent: [0; 2],
             counts_processors: false,
             in_call: false,
             stops: 0,

@@ -7,7 +7,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::proc;
 
-/// A child of ours: the primary or the standby. The descriptor names it even when its pid is used again.
+/// A copy: a primary or a standby. The descriptor names it even when its pid is used again.
 #[derive(Clone, Debug)]
 pub struct Child {
     /// Kernel's pid.
@@ -20,9 +20,24 @@ impl Child {
     /// The child `pid`, or `None` when it is not (or no longer) one: a segment is written by its guest, and
     /// must not lead us to end somebody else's process.
     pub fn of_child(pid: u32) -> Option<Child> {
+        let ours = || proc::read(pid).is_some_and(|process| process.parent == std::process::id());
+        Child::open(pid).filter(|_| ours())
+    }
+
+    /// The child, or the child's child, and so on: what has been made by a process of the group may take a moment to
+    /// become ours, and most processes of a group never do.
+    pub fn of_descendant(pid: u32) -> Option<Child> {
+        Child::open(pid).filter(|_| proc::is_descendant(pid, std::process::id()))
+    }
+
+    fn open(pid: u32) -> Option<Child> {
         let pidfd = rustix::process::pidfd_open(raw(pid)?, PidfdFlags::empty()).ok()?;
-        let ours = proc::read(pid).is_some_and(|process| process.parent == std::process::id());
-        ours.then(|| Child { pid, pidfd: Arc::new(pidfd) })
+        Some(Child { pid, pidfd: Arc::new(pidfd) })
+    }
+
+    /// Whether it has not ended.
+    pub fn is_alive(&self) -> bool {
+        proc::read(self.pid).is_some_and(|process| process.alive())
     }
 
     /// Ends it at once.

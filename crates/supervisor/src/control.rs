@@ -7,6 +7,7 @@ use rustix::process::PidfdFlags;
 use crate::child::raw;
 use crate::error::Error;
 use crate::folder::{Found, ProcessId};
+use crate::request;
 use crate::spawn::pidfd_signal;
 
 /// Pause between two looks at a group that is to end.
@@ -25,20 +26,26 @@ pub fn signal(group: &Found, number: i32) -> Result<(), Error> {
     send(primary, number)
 }
 
-/// Sends `number` to the primary, waits until the group is gone, and kills what is left after `timeout`.
+/// Sends `number` to the primary, and when that has ended to every process that is left; waits until the group is
+/// gone, and kills what is left after `timeout`.
 ///
 /// # Errors
 /// When the group belongs to somebody else, or a process cannot be killed.
 pub fn stop(group: &Found, number: i32, timeout: Duration) -> Result<(), Error> {
+    // Its supervisor, if it has one, stays until nobody is left. It may end at this very moment.
+    let _ = request::ask(group, request::STOP);
     // A primary that is merely killed is what a standby is for: SIGKILL has an order of its own.
     let asked = Instant::now();
-    let mut told = None;
+    let mut told = Vec::new();
     while number != libc::SIGKILL && asked.elapsed() < timeout {
-        let primary = group.primary().filter(|primary| primary.is_alive());
-        if primary.is_some() && primary != told {
+        let whom =
+            if group.has_program() { group.primary().into_iter().collect() } else { group.primaries() };
+        for primary in whom.into_iter().filter(|primary| primary.is_alive()) {
             // Again to a standby that took over: the signal may have ended the primary without its consent.
-            told = primary;
-            primary.map_or(Ok(()), |primary| send(primary, number))?;
+            if !told.contains(&primary) {
+                told.push(primary);
+                send(primary, number)?;
+            }
         }
         if is_gone(group) {
             return Ok(());
@@ -51,9 +58,10 @@ pub fn stop(group: &Found, number: i32, timeout: Duration) -> Result<(), Error> 
 /// Kills until nobody is left: a promotion may make a new primary between two looks.
 fn kill_all(group: &Found) -> Result<(), Error> {
     let begun = Instant::now();
+    let _ = request::ask(group, request::KILL);
     while begun.elapsed() < KILLED {
-        // The standby first: it must not be promoted by the death that follows.
-        for process in [group.standby(), group.primary()].into_iter().flatten() {
+        // The standbys first: they must not be promoted by the deaths that follow.
+        for process in group.standbys().into_iter().chain(group.primaries()) {
             if process.is_alive() {
                 send(process, libc::SIGKILL)?;
             }

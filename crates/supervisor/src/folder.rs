@@ -1,7 +1,7 @@
 //! The state folder: one folder per group, there while the group is.
 //!
-//! `<state>/<name>/` holds `segment`, `meta.json` (what was started, and the primary's identity),
-//! `history.json` (what happened since) and the socket `control`. The supervisor holds a `flock` on the group's folder: whoever can
+//! `<state>/<name>/` holds `segment`, `segment.PID` of each process that has joined, `roster`, `meta.json` (what was
+//! started, and the primary's identity), `history.json` (what happened since) and the socket `control`. The supervisor holds a `flock` on the group's folder: whoever can
 //! take it knows that the supervisor is gone. Making and removing folders happens under a `flock` on the
 //! state folder, so that nobody sees a group half made.
 
@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::raw;
 use crate::error::Error;
-use crate::proc;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{self, Listed, Snapshot};
+use crate::{proc, roster};
 
 /// Names another state folder than the user's own.
 pub const ENV_STATE: &str = "UNDERSTUDY_DIR";
@@ -63,7 +63,11 @@ pub struct Meta {
     pub since_ns: u64,
     /// The supervisor.
     pub supervisor: ProcessId,
-    /// The primary, once it exists.
+    /// The program itself, by the pid that it knows as its own.
+    pub root: u32,
+    /// The process that the group is judged by and that takes its signals: the program, or the daemon it has left.
+    pub lead: u32,
+    /// That one's primary, once it exists.
     pub primary: ProcessId,
     /// `--standbys`.
     pub standbys: u32,
@@ -201,6 +205,16 @@ impl GroupFolder {
         self.path.join("segment")
     }
 
+    /// The segment's file of the process that joined with this number.
+    pub fn member_path(&self, pid: u32) -> PathBuf {
+        self.path.join(format!("segment.{pid}"))
+    }
+
+    /// The roster's file.
+    pub fn roster_path(&self) -> PathBuf {
+        self.path.join(roster::NAME)
+    }
+
     /// Writes `value` to the file `name`, whole or not at all.
     ///
     /// # Errors
@@ -241,17 +255,25 @@ fn remove_folder(path: &Path) {
     let _ = fs::remove_dir_all(path);
 }
 
-/// Ends the standby of a dead group, should it have missed its supervisor's death, and removes the folder.
+/// Ends the standbys of a dead group, should they have missed their supervisor's death, and removes the folder.
 fn clear_dead(path: &Path) {
-    let segment = path.join("segment");
-    let standby = Snapshot::read(&segment).and_then(|snapshot| raw(snapshot.standby_pid()));
-    if let Some(pid) = standby
-        && let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-        && maps(pid, &segment)
-    {
-        let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+    for segment in segments(path) {
+        let standby = Snapshot::read(&segment).and_then(|snapshot| raw(snapshot.standby_pid()));
+        if let Some(pid) = standby
+            && let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            && maps(pid, &segment)
+        {
+            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+        }
     }
     remove_folder(path);
+}
+
+/// The segments in a group's folder.
+fn segments(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let paths = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment"));
+    paths.map(|entry| entry.path()).collect()
 }
 
 /// Whether the process has `file` mapped: the proof that a pid found in a dead group's segment is still its own.
@@ -283,9 +305,10 @@ impl Found {
         self.read_json("meta.json")
     }
 
-    /// The segment, copied.
-    pub fn snapshot(&self) -> Option<Snapshot> {
-        Snapshot::read(&self.path.join("segment"))
+    /// The segment of the process that joined with the number `pid`, copied.
+    pub fn snapshot(&self, meta: &Meta, pid: u32) -> Option<Snapshot> {
+        let name = if pid == meta.root { "segment".into() } else { format!("segment.{pid}") };
+        Snapshot::read(&self.path.join(name))
     }
 
     /// Whether the supervisor is alive.
@@ -293,27 +316,61 @@ impl Found {
         has_supervisor(&self.path)
     }
 
-    /// The primary: the one in the segment, if it is a process of the group's owner.
+    /// The primary of the process that leads: the one in its segment, if it is a process of the group's owner.
     pub fn primary(&self) -> Option<ProcessId> {
-        let pid = self.snapshot().map(|snapshot| snapshot.primary_pid()).filter(|pid| self.may_be_ours(*pid));
-        let known = self.meta().map(|meta| meta.primary);
-        match (pid, known) {
-            (Some(pid), Some(known)) if known.pid == pid => Some(known),
-            (Some(pid), _) => Some(ProcessId::of(pid)),
-            (None, known) => known,
-        }
+        let meta = self.meta()?;
+        let snapshot = self.snapshot(&meta, meta.lead);
+        let pid = snapshot.map(|snapshot| snapshot.primary_pid()).filter(|pid| self.may_be_ours(*pid));
+        Some(match pid {
+            Some(pid) if meta.primary.pid != pid => ProcessId::of(pid),
+            _ => meta.primary,
+        })
     }
 
-    /// The standby, if there is one.
-    pub fn standby(&self) -> Option<ProcessId> {
-        let pid =
-            self.snapshot().map(|snapshot| snapshot.standby_pid()).filter(|pid| self.may_be_ours(*pid))?;
-        Some(ProcessId::of(pid))
+    /// Whether the program itself has not ended: a standby may be taking over at this moment.
+    pub fn has_program(&self) -> bool {
+        let Some(meta) = self.meta() else { return false };
+        let is_listed = || self.roster().iter().any(|entry| entry.is_first && entry.pid == meta.root);
+        if self.has_supervisor() { is_listed() } else { self.primary().is_some_and(ProcessId::is_alive) }
+    }
+
+    /// Every process that the roster names and whose primary is one of the group, in the order of their births. An
+    /// entry may outlive its process, whose number is then used again.
+    pub fn listed(&self) -> Vec<Listed> {
+        let mut listed = self.roster();
+        listed.retain(|entry| self.is_ours(entry.primary));
+        listed
+    }
+
+    /// Whether a process that the roster or a segment names is one of the group.
+    pub fn is_ours(&self, pid: u32) -> bool {
+        let supervisor = self.meta().map(|meta| meta.supervisor).filter(|supervisor| supervisor.is_alive());
+        let descends = || supervisor.is_some_and(|supervisor| proc::is_descendant(pid, supervisor.pid));
+        let holds = || raw(pid).is_some_and(|pid| maps(pid, &self.path.join(roster::NAME)));
+        self.may_be_ours(pid) && (descends() || holds())
+    }
+
+    /// Every process that the roster names.
+    pub fn roster(&self) -> Vec<Listed> {
+        snapshot::listed(&self.path.join(roster::NAME))
+    }
+
+    /// Primaries of all processes.
+    pub fn primaries(&self) -> Vec<ProcessId> {
+        let listed = self.listed().into_iter().map(|entry| ProcessId::of(entry.primary));
+        listed.chain(self.primary()).collect()
+    }
+
+    /// Standbys of all processes.
+    pub fn standbys(&self) -> Vec<ProcessId> {
+        let snapshots = segments(&self.path).into_iter().filter_map(|path| Snapshot::read(&path));
+        let pids = snapshots.map(|snapshot| snapshot.standby_pid());
+        pids.filter(|pid| self.may_be_ours(*pid)).map(ProcessId::of).collect()
     }
 
     /// A segment can be written by its guest: a pid in it counts only if root, asked to stop the group, would
     /// not be led to a process of somebody else.
-    fn may_be_ours(&self, pid: u32) -> bool {
+    pub(crate) fn may_be_ours(&self, pid: u32) -> bool {
         let Ok(folder) = fs::symlink_metadata(&self.path) else { return false };
         pid > 1 && (folder.uid() == 0 || proc::owner(pid) == Some(folder.uid()))
     }
@@ -375,7 +432,7 @@ fn has_supervisor(path: &Path) -> bool {
     rustix::fs::flock(&folder, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }
 
-/// Whether the supervisor or the primary of the group in `path` is alive.
+/// Whether the supervisor or a primary of the group in `path` is alive.
 fn is_living(path: &Path) -> bool {
     if has_supervisor(path) {
         return true;
@@ -383,4 +440,5 @@ fn is_living(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let found = Found { name, path: path.into(), state: path.parent().unwrap_or(path).into() };
     found.meta().is_some_and(|meta| meta.primary.is_alive())
+        || found.listed().iter().any(|entry| ProcessId::of(entry.primary).is_alive())
 }

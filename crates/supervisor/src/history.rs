@@ -1,8 +1,9 @@
 //! What happened to a group since its start: kept by the supervisor, read by `status`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
+use us_abi::CLASSES;
 
 /// Entries kept of each kind: a group may live through any number of failovers, its supervisor must not grow
 /// with them.
@@ -11,6 +12,8 @@ pub const KEPT: usize = 1000;
 /// A standby that took over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failover {
+    /// The process, by the pid that it knows as its own.
+    pub process: u32,
     /// When the death was noticed, RFC 3339.
     pub at: String,
     /// How the primary ended, or on whose wish.
@@ -26,7 +29,9 @@ pub struct Failover {
 /// A standby made of a running primary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclone {
-    /// When the group was protected again, RFC 3339.
+    /// The process, by the pid that it knows as its own.
+    pub process: u32,
+    /// When it was protected again, RFC 3339.
     pub at: String,
     /// What had become of the standby before it, in a word or two.
     pub reason: String,
@@ -43,6 +48,8 @@ pub struct Reclone {
 /// A standby that did something else than the log says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divergence {
+    /// The process, by the pid that it knows as its own.
+    pub process: u32,
     /// When the supervisor heard of it, RFC 3339.
     pub at: String,
     /// What differed.
@@ -92,17 +99,41 @@ pub struct History {
     pub unsettled: u64,
     /// Attempts to make a standby anew that did not succeed.
     pub failed_reclones: u64,
-    /// Why the last attempt did not, until one does.
-    pub reclone_error: Option<String>,
-    /// Time under protection, ns, without the present stretch.
+    /// Of each process for which the last attempt did not, by the pid that it knows as its own: why, until one does.
+    pub reclone_errors: BTreeMap<u32, String>,
+    /// Time under protection of the process that the group is judged by.
+    pub stretches: Stretches,
+    /// Signals that waited longer than [`crate::watch::SIGNAL_WAIT_NS_MAX`] for a thread's next door.
+    pub signals_late: u64,
+    /// What the processes that have ended leave behind.
+    pub ended: Ended,
+}
+
+/// Sums over the processes that have ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Promotions.
+    pub epochs: u32,
+    /// Events published.
+    pub events: u64,
+    /// Bytes published.
+    pub bytes: u64,
+    /// Events applied, by class.
+    pub by_class: [u64; CLASSES],
+    /// Calls that cannot be replayed, by number.
+    pub refused: BTreeMap<u32, u32>,
+}
+
+/// Time under protection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretches {
+    /// All of it, ns, without the present stretch.
     pub protected_ns: u64,
     /// CLOCK_MONOTONIC at which the present stretch began, ns; 0 while unprotected.
     pub protected_since_ns: u64,
-    /// Signals that waited longer than [`crate::watch::SIGNAL_WAIT_NS_MAX`] for a thread's next door.
-    pub signals_late: u64,
 }
 
-impl History {
+impl Stretches {
     /// A stretch under protection begins.
     pub fn protected(&mut self, now_ns: u64) {
         if self.protected_since_ns == 0 {
@@ -136,16 +167,16 @@ mod tests {
 
     #[test]
     fn the_share_counts_every_stretch() {
-        let mut history = History::default();
-        assert_eq!(history.protected_share(0, 100), 0.0);
-        history.protected(20);
-        history.protected(30);
-        assert_eq!(history.protected_share(0, 100), 0.8);
-        assert_eq!(history.unprotected(60), Some(40));
-        assert_eq!(history.unprotected(80), None);
-        assert_eq!(history.protected_share(0, 100), 0.4);
-        history.protected(90);
-        assert_eq!(history.protected_share(0, 100), 0.5);
+        let mut stretches = Stretches::default();
+        assert_eq!(stretches.protected_share(0, 100), 0.0);
+        stretches.protected(20);
+        stretches.protected(30);
+        assert_eq!(stretches.protected_share(0, 100), 0.8);
+        assert_eq!(stretches.unprotected(60), Some(40));
+        assert_eq!(stretches.unprotected(80), None);
+        assert_eq!(stretches.protected_share(0, 100), 0.4);
+        stretches.protected(90);
+        assert_eq!(stretches.protected_share(0, 100), 0.5);
     }
 
     #[test]

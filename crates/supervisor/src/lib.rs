@@ -1,13 +1,15 @@
 //! The supervisor: starts a group, watches it, fences and promotes, and says what happened.
 //!
-//! One `understudy run` is one supervisor of one group. It makes the segment, starts the program with the
-//! runtime preloaded, and then lives in [`watch`]: two threads, one that blocks on futexes in the segment
-//! ([`sentry`]) and one that handles signals and the ends of processes. Everything a person or a script
-//! learns about a group comes from its folder ([`folder`]), which is gone when the group is.
+//! One `understudy run` is one supervisor of one group. It makes the segment and the roster, starts the program with
+//! the runtime preloaded, and then lives in `group`: a thread that handles signals and the ends of processes, one
+//! more for each process, which blocks on futexes in its segment ([`sentry`]), and one that waits for news in the
+//! roster ([`roster`]). Everything a person or a script learns about a group comes from its folder ([`folder`]),
+//! which is gone when the group is.
 //!
-//! `unsafe` lives in [`segment`] (shared memory) and [`spawn`] (fork, signals, wait) only.
+//! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory) and [`spawn`] (fork, signals, wait) only.
 #![deny(unsafe_code)]
 
+mod book;
 pub mod child;
 pub mod clock;
 pub mod control;
@@ -16,13 +18,18 @@ pub mod elf;
 pub mod error;
 pub mod events;
 pub mod folder;
+mod group;
 pub mod history;
+#[allow(unsafe_code)]
+mod mapping;
 pub mod options;
 pub mod probe;
 pub mod proc;
 pub mod program;
 pub mod reprotect;
 pub mod request;
+#[allow(unsafe_code)]
+pub mod roster;
 pub mod run;
 #[allow(unsafe_code)]
 pub mod segment;

@@ -95,6 +95,11 @@ impl Probe {
         }
     }
 
+    /// Whether `pid` is the one that runs.
+    pub fn is(&self, pid: u32) -> bool {
+        self.running.is_some_and(|running| running.pid == pid)
+    }
+
     /// The child `pid` of ours has ended: `None` when it is not the probe.
     pub fn ended(&mut self, pid: u32, end: End) -> Option<Finding> {
         self.running.take_if(|running| running.pid == pid)?;

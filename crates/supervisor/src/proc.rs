@@ -10,6 +10,8 @@ pub struct Process {
     pub state: char,
     /// Kernel's pid of the parent.
     pub parent: u32,
+    /// Its session.
+    pub session: u32,
     /// Threads.
     pub threads: u32,
     /// User and system time, seconds.
@@ -18,6 +20,8 @@ pub struct Process {
     pub rss_bytes: u64,
     /// Start, in clock ticks since boot: with the pid it names one process for ever.
     pub start: u64,
+    /// Of one that has ended: how, as `wait4` gives it.
+    pub status: i32,
 }
 
 impl Process {
@@ -38,6 +42,37 @@ pub fn read(pid: u32) -> Option<Process> {
 /// Whether `pid` is alive and is the process that began at `start`.
 pub fn is_alive(pid: u32, start: u64) -> bool {
     read(pid).is_some_and(|process| process.alive() && process.start == start)
+}
+
+/// How the process ended, as `wait4` gives it, while its parent has not asked.
+pub fn end_of(pid: u32) -> Option<i32> {
+    read(pid).filter(|process| !process.alive()).map(|process| process.status)
+}
+
+/// The name of the process, as `ps` shows it.
+pub fn name(pid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+fn descends(pid: u32, ancestor: u32) -> bool {
+    // Far more than a shell has of shells in it; a loop cannot be, but a parent may end between two looks.
+    const GENERATIONS: usize = 1000;
+    let mut at = pid;
+    for _ in 0..GENERATIONS {
+        match read(at) {
+            Some(process) if process.parent == ancestor => return true,
+            Some(process) if process.parent > 1 => at = process.parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Whether `pid` is a child of `ancestor`'s, or of one of its children, and so on. Looked at again, since somebody
+/// between the two may just have ended.
+pub fn is_descendant(pid: u32, ancestor: u32) -> bool {
+    // The parent of one that was put into our namespace from outside reads as 0.
+    ancestor != 0 && (0..3).any(|_| descends(pid, ancestor))
 }
 
 /// The user that owns the process, `None` when there is none.
@@ -62,10 +97,13 @@ fn parse(stat: &str) -> Option<Process> {
     Some(Process {
         state: fields.first()?.chars().next()?,
         parent: number(1)? as u32,
+        session: number(3)? as u32,
         threads: number(17)? as u32,
         cpu_s: (number(11)? + number(12)?) as f64 / ticks_per_s,
         rss_bytes: number(21)? * rustix::param::page_size() as u64,
         start: number(19)?,
+        // Older kernels end the line before it.
+        status: number(49).unwrap_or(0) as i32,
     })
 }
 
@@ -83,6 +121,20 @@ mod tests {
     }
 
     #[test]
+    fn descent() {
+        let me = std::process::id();
+        let parent = read(me).unwrap().parent;
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(
+            is_descendant(me, parent) && is_descendant(child.id(), me) && is_descendant(child.id(), parent)
+        );
+        assert!(!is_descendant(parent, me) && !is_descendant(me, me) && !is_descendant(0, me));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!name(me).unwrap().is_empty());
+    }
+
+    #[test]
     fn caught_signals() {
         // Rust's runtime takes SIGSEGV for its guard pages; nobody here takes the last real-time signal.
         assert!(catches(std::process::id(), libc::SIGSEGV));
@@ -92,8 +144,9 @@ mod tests {
 
     #[test]
     fn a_name_with_brackets_and_spaces() {
-        let line = "7 (a) b (c) S 3 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 4 0 999 0 10 0";
+        let line = "7 (a) b (c) S 3 7 8 0 -1 0 0 0 0 0 150 50 0 0 20 0 4 0 999 0 10 0";
         let process = parse(line).unwrap();
         assert_eq!((process.state, process.parent, process.threads, process.start), ('S', 3, 4, 999));
+        assert_eq!((process.session, process.status), (8, 0));
     }
 }

@@ -25,14 +25,24 @@ pub fn is_due(situation: Situation) -> bool {
     situation.state == GroupState::Unprotected && wanted && stays && situation.has_runtime
 }
 
+/// Whether a process that has no standby for this reason is to have one, by what the group was started with.
+pub fn is_wanted(standbys: u32, reprotect: bool, cause: u32) -> bool {
+    // A first standby protects; only those behind it protect anew.
+    standbys > 0 && (reprotect || cause == Cause::Newborn as u32)
+}
+
 /// What the loss says about the log.
 pub fn loss(cause: u32) -> Loss {
-    if cause == Cause::Promoted as u32 { Loss::Promoted } else { Loss::Dropped }
+    match cause {
+        cause if cause == Cause::Promoted as u32 => Loss::Promoted,
+        cause if cause == Cause::Newborn as u32 => Loss::Newborn,
+        _ => Loss::Dropped,
+    }
 }
 
 /// A loss in a word or two: `reason` of an entry of `reclones`.
 pub fn reason(cause: u32) -> &'static str {
-    const WORDS: [(Cause, &str); 8] = [
+    const WORDS: [(Cause, &str); 9] = [
         (Cause::Diverged, "divergence"),
         (Cause::Behind, "behind"),
         (Cause::StandbyLost, "standby lost"),
@@ -41,6 +51,7 @@ pub fn reason(cause: u32) -> &'static str {
         (Cause::CannotClone, "not made"),
         (Cause::CannotReplay, "not replayable"),
         (Cause::Exec, "exec"),
+        (Cause::Newborn, "new process"),
     ];
     WORDS.iter().find(|(code, _)| *code as u32 == cause).map_or("unknown", |(_, words)| words)
 }
@@ -61,6 +72,7 @@ mod tests {
         assert!(is_due(LOST));
         assert!(is_due(Situation { cause: 0, ..LOST }));
         assert!(is_due(Situation { cause: Cause::RefusedCall as u32, ..LOST }));
+        assert!(is_due(Situation { cause: Cause::Newborn as u32, ..LOST }));
     }
 
     #[test]
@@ -81,6 +93,14 @@ mod tests {
     fn every_cause_has_its_words() {
         assert_eq!((reason(6), reason(2), reason(5)), ("promotion", "divergence", "refused call"));
         assert_eq!(reason(99), "unknown");
-        assert_eq!((loss(6), loss(2)), (Loss::Promoted, Loss::Dropped));
+        assert_eq!((loss(6), loss(2), loss(11)), (Loss::Promoted, Loss::Dropped, Loss::Newborn));
+    }
+
+    #[test]
+    fn a_first_standby_is_no_second_one() {
+        let [newborn, promoted] = [Cause::Newborn as u32, Cause::Promoted as u32];
+        assert!(is_wanted(1, true, newborn) && is_wanted(1, true, promoted));
+        assert!(is_wanted(1, false, newborn) && !is_wanted(1, false, promoted));
+        assert!(!is_wanted(0, false, newborn) && !is_wanted(0, true, promoted));
     }
 }

@@ -19,8 +19,14 @@ use crate::folder::Found;
 /// The socket's name in the folder.
 const NAME: &str = "control";
 
-/// A request for a planned switch.
+/// A request for a planned switch, of the process whose number follows it or of the program itself.
 pub const FAILOVER: &str = "failover";
+
+/// Somebody ends the whole group: its supervisor is to stay until every process of it has ended.
+pub const STOP: &str = "stop";
+
+/// Somebody is about to kill the whole group: no standby takes over any more, and none is made.
+pub const KILL: &str = "kill";
 
 /// Callers heard at once.
 const CALLERS_MAX: usize = 8;

@@ -1,23 +1,26 @@
 //! `understudy run`: from the command line to the program's exit code.
 
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::EventfdFlags;
 use serde_json::json;
 
+use crate::book::Book;
 use crate::child::Child;
 use crate::clock;
 use crate::error::Error;
 use crate::events::Voice;
 use crate::folder::{GroupFolder, Meta, ProcessId};
+use crate::group::Group;
+use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
 use crate::program;
+use crate::roster::{self, Place, Roster};
 use crate::segment::Segment;
-use crate::sentry::{self, Shared};
+use crate::sentry::Shared;
 use crate::spawn::{self, End, Signals, Start};
-use crate::watch::Watch;
 
 /// Runs one group to its end. Nothing of it is left afterwards, nor after an error.
 ///
@@ -35,6 +38,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
     voice.set_group(&folder.name);
 
     let segment = Segment::create(&folder.segment_path(), options)?;
+    let roster = Arc::new(Roster::create(&folder.roster_path())?);
     let mut meta = meta(options);
     folder.write_json("meta.json", &meta)?;
     // Before the start: an orphan of the program must find us, and no signal may slip through.
@@ -44,20 +48,22 @@ pub fn run(options: &Options) -> Result<End, Error> {
     let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|cause| Error::system("make an eventfd", cause))?;
 
-    let primary = start(options, &path, &library, &folder, &segment, &signals)?;
+    let primary = start(options, &path, &library, &folder, (&segment, &roster), &signals)?;
     meta.primary = ProcessId::of(primary.pid);
+    (meta.root, meta.lead) = (primary.pid, primary.pid);
+    let place = roster.find(primary.pid).map(|(place, _)| place);
     let shared = Arc::new(Shared {
         segment,
+        place: place.unwrap_or(Place { at: roster::ROOT, pid: primary.pid, born_ns: 0 }),
+        roster,
         primary: Mutex::new(Some(primary.clone())),
         standby_pid: AtomicU32::new(0),
-        bell,
+        bell: Arc::new(bell),
+        done: AtomicBool::new(false),
     });
-    let mut watch =
-        Watch::new(&folder, meta, Arc::clone(&shared), signals, voice, primary, options.probe.clone());
-    if let Err(cause) = sentry::start(shared) {
-        watch.give_up(&format!("cannot start a thread: {cause}"));
-    }
-    Ok(watch.until_the_end())
+    let book = Book { folder: &folder, meta, history: History::default(), voice };
+    let group = Group::new(book, shared, signals, primary, options.probe.clone());
+    Ok(group.until_the_end())
 }
 
 fn start(
@@ -65,7 +71,7 @@ fn start(
     path: &Path,
     library: &Path,
     folder: &GroupFolder,
-    segment: &Segment,
+    (segment, roster): (&Segment, &Roster),
     signals: &Signals,
 ) -> Result<Child, Error> {
     let segment_path = folder.segment_path().canonicalize();
@@ -80,6 +86,7 @@ fn start(
             mask: &signals.previous,
         },
         segment,
+        roster,
     )?;
     Child::of_child(pid).ok_or_else(|| {
         // Unreaped, so the pid is still its own.
@@ -96,6 +103,8 @@ fn meta(options: &Options) -> Meta {
         since: clock::now_text(),
         since_ns: clock::monotonic_ns(),
         supervisor: ProcessId::of(std::process::id()),
+        root: 0,
+        lead: 0,
         primary: ProcessId::default(),
         standbys: options.standbys,
         reprotect: options.reprotect && options.standbys > 0,

@@ -1,17 +1,14 @@
 //! The shared segment as the supervisor maps it.
 //!
 //! # Safety
-//! The mapping is never removed while the process lives, and the file is never made shorter, so references
-//! into it stay valid. Every field that another process may write is an atomic; the others are written
-//! once, in [`Segment::create`], before any other process knows the file.
+//! References into the mapping borrow from the [`Segment`]. Every field that another process may write is an atomic;
+//! the others are written once, by whoever makes the file, before any other process knows it.
 
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::Path;
-use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::thread::futex;
 use us_abi::{
     CONFIG_PINNED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader, THREAD_ENTRY_BYTES,
@@ -19,18 +16,16 @@ use us_abi::{
 };
 
 use crate::error::Error;
+use crate::mapping::Mapping;
 use crate::options::Options;
 
 /// A mapped segment.
 #[derive(Debug)]
 pub struct Segment {
-    base: NonNull<u8>,
+    map: Mapping,
+    /// Device and inode of its file.
+    file: (u64, u64),
 }
-
-// SAFETY: all access goes through shared references to atomics and to fields that no one writes any more.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Makes the file at `path` and writes what the supervisor decides before the start.
@@ -52,20 +47,48 @@ impl Segment {
         Ok(segment)
     }
 
-    fn map(path: &Path, file: &OwnedFd) -> Result<Segment, Error> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base =
-            unsafe { rustix::mm::mmap(ptr::null_mut(), SEGMENT_BYTES, prot, MapFlags::SHARED, file, 0) }
-                .map_err(|cause| Error::file("map", path, cause))?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| {
-            Error::file("map", path, std::io::Error::other("the kernel mapped it at address zero"))
-        })?;
-        Ok(Segment { base })
+    /// Maps the segment that a process of the group has made at `path`.
+    ///
+    /// # Errors
+    /// When there is none, or it is not one of ours.
+    pub fn open(path: &Path) -> Result<Segment, Error> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|cause| Error::file("open", path, cause))?;
+        let stat = rustix::fs::fstat(&file).map_err(|cause| Error::file("look at", path, cause))?;
+        // Beyond the end of a shorter file a look would be our end.
+        let sound = FileType::from_raw_mode(stat.st_mode).is_file()
+            && stat.st_size == SEGMENT_BYTES as i64
+            && stat.st_uid == rustix::process::geteuid().as_raw();
+        let refuse = || Error::file("use", path, io::Error::other("it is not a segment of this version"));
+        if !sound {
+            return Err(refuse());
+        }
+        let segment = Segment::map(path, &file)?;
+        let header: *const SegmentHeader = segment.map.base().as_ptr().cast();
+        // SAFETY: inside the mapping, and read as bytes that somebody may still write.
+        let (magic, version) = unsafe {
+            ((&raw const (*header).magic).read_volatile(), (&raw const (*header).version).read_volatile())
+        };
+        if (magic, version) == (MAGIC, VERSION) { Ok(segment) } else { Err(refuse()) }
+    }
+
+    fn map(path: &Path, file: &rustix::fd::OwnedFd) -> Result<Segment, Error> {
+        let stat = rustix::fs::fstat(file).map_err(|cause| Error::file("look at", path, cause))?;
+        // The rings are the copies' own.
+        let map = Mapping::new(path, file, RINGS_OFFSET)?;
+        Ok(Segment { map, file: (stat.st_dev, stat.st_ino) })
+    }
+
+    /// Removes the file at `path` if it is this segment's, and not that of another process of the same number.
+    pub fn remove(&self, path: &Path) {
+        if rustix::fs::lstat(path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.file) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     fn write_constants(&self, options: &Options) {
-        let header: *mut SegmentHeader = self.base.as_ptr().cast();
+        let header: *mut SegmentHeader = self.map.base().as_ptr().cast();
         let pair = options.cpus.as_ref();
         let config = Config {
             lag_timeout_ms: options.lag_timeout_ms,
@@ -88,8 +111,8 @@ impl Segment {
 
     /// The header.
     pub fn header(&self) -> &SegmentHeader {
-        // SAFETY: mapped for ever, aligned, large enough; see the module's head for who writes what.
-        unsafe { self.base.cast().as_ref() }
+        // SAFETY: mapped while we live, aligned, large enough; see the module's head for who writes what.
+        unsafe { self.map.base().cast().as_ref() }
     }
 
     /// The thread slot `slot`.
@@ -99,7 +122,7 @@ impl Segment {
     pub fn thread(&self, slot: usize) -> &ThreadEntry {
         assert!(slot < THREADS_MAX);
         // SAFETY: the table lies inside the mapping (asserted in us-abi) and holds atomics only.
-        unsafe { self.base.add(THREADS_OFFSET + slot * THREAD_ENTRY_BYTES).cast().as_ref() }
+        unsafe { self.map.base().add(THREADS_OFFSET + slot * THREAD_ENTRY_BYTES).cast().as_ref() }
     }
 
     /// Thread slots in use, as far as the primary has said.

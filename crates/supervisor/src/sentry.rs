@@ -5,7 +5,7 @@
 //! 2 GB), so everything from there to the word "promote" is done here, with nothing in between.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use us_order::detect::{Cause, Decision, Leaving, Standby, decide, is_fenced};
 
 use crate::child::Child;
 use crate::clock;
+use crate::roster::{Place, Roster};
 use crate::segment::{Segment, wake};
 
 /// Death notices waited for at once. All threads of a killed process die together, so a few say it as soon
@@ -39,23 +40,46 @@ const ATTACH_PAUSE: Duration = Duration::from_micros(50);
 /// Pause between two looks at threads that are being killed.
 const FENCE_PAUSE_NS: i64 = 50_000;
 
-/// What the two threads of a supervisor share.
+/// Stack of a thread of ours, bytes: there may be one for each process of the group.
+const STACK_BYTES: usize = 128 << 10;
+
+/// What the main thread and a process's sentry share.
 pub struct Shared {
-    /// The group's segment.
+    /// The process's segment.
     pub segment: Segment,
+    /// The group's roster, and where the process stands in it.
+    pub roster: Arc<Roster>,
+    /// See `roster`.
+    pub place: Place,
     /// The process that is primary now.
     pub primary: Mutex<Option<Child>>,
     /// Pid of the standby that the main thread has taken up.
     pub standby_pid: AtomicU32,
     /// An eventfd: readable when the main thread should look at the segment.
-    pub bell: OwnedFd,
+    pub bell: Arc<OwnedFd>,
+    /// The process is no longer watched.
+    pub done: AtomicBool,
+}
+
+/// Wakes the main thread.
+fn ring(bell: &OwnedFd) {
+    // Full only after 2^64 rings.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 impl Shared {
     /// Wakes the main thread.
     pub fn ring_bell(&self) {
-        // Full only after 2^64 rings.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        ring(&self.bell);
+    }
+
+    /// Ends the sentry.
+    pub fn dismiss(&self) {
+        self.done.store(true, Ordering::Release);
+        let attention = &self.segment.header().attention.0;
+        // It may be about to wait for the value that it has seen.
+        attention.fetch_add(1, Ordering::AcqRel);
+        wake(attention);
     }
 
     /// Waits until the main thread knows the standby: it would not know its new primary otherwise. A group may be
@@ -76,9 +100,37 @@ impl Shared {
     }
 }
 
-/// Starts the thread. It ends with the process.
+/// Starts the thread. It ends when it is dismissed.
+///
+/// # Errors
+/// When the system has no room for it.
 pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
-    std::thread::Builder::new().name("sentry".into()).spawn(move || keep_watch(&shared)).map(|_| ())
+    thread("sentry", move || keep_watch(&shared))
+}
+
+/// Starts the thread that rings the bell at news in the roster. It ends with the process.
+///
+/// # Errors
+/// When the system has no room for it.
+pub fn start_reader(roster: Arc<Roster>, bell: Arc<OwnedFd>) -> std::io::Result<()> {
+    thread("reader", move || {
+        let news = &roster.header().news.0;
+        // From before the start, as above: somebody may have joined while this thread was being made.
+        let mut seen = 0;
+        loop {
+            // Every outcome means the same: look again.
+            let _ = futex::wait(news, futex::Flags::empty(), seen, None);
+            let now = news.load(Ordering::Acquire);
+            if now != seen {
+                seen = now;
+                ring(&bell);
+            }
+        }
+    })
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body).map(|_| ())
 }
 
 fn keep_watch(shared: &Shared) {
@@ -87,14 +139,16 @@ fn keep_watch(shared: &Shared) {
     // nobody would look at that answer until the next one.
     let mut seen = 0;
     let mut unready_ns = UNREADY_NS;
-    loop {
+    while !shared.done.load(Ordering::Acquire) {
+        // Whose notices these are is asked first: by the time that they have been acted on, another may be primary.
+        let primary = shared.primary();
         let protected = state(&shared.segment) == GroupState::Protected;
-        let notices = if protected { notices(&shared.segment) } else { Notices::NOTHING };
+        let notices = if protected { notices(shared) } else { Notices::NOTHING };
         match notices {
             Notices::Died => {
                 let noticed_ns = clock::monotonic_ns();
                 shared.await_standby();
-                if let Some(primary) = shared.primary() {
+                if let Some(primary) = primary {
                     fail_over(shared, &primary, noticed_ns);
                 }
             }
@@ -112,7 +166,7 @@ fn keep_watch(shared: &Shared) {
     }
 }
 
-/// The group's state.
+/// The process's state.
 pub fn state(segment: &Segment) -> GroupState {
     GroupState::from_u32(segment.header().state.0.load(Ordering::Acquire))
 }
@@ -134,8 +188,9 @@ impl Notices<'_> {
 }
 
 /// Looks at every thread's notice, and prepares the first few of them for waiting.
-fn notices(segment: &Segment) -> Notices<'_> {
-    let would_promote = || verdict(segment, Cause::OwnersDied) == Decision::Promote;
+fn notices(shared: &Shared) -> Notices<'_> {
+    let segment = &shared.segment;
+    let would_promote = || verdict(shared, Cause::OwnersDied) == Decision::Promote;
     if !would_promote() {
         return Notices::NOTHING;
     }
@@ -164,14 +219,16 @@ fn notices(segment: &Segment) -> Notices<'_> {
 }
 
 /// What is to be done about a primary that ends, or has ended, by `cause`.
-pub fn verdict(segment: &Segment, cause: Cause) -> Decision {
-    let header = segment.header();
+pub fn verdict(shared: &Shared, cause: Cause) -> Decision {
+    let header = shared.segment.header();
     let leaving = match header.leaving.0.load(Ordering::Acquire) {
+        // One of the group's own wants it dead: that is the program's will.
+        _ if shared.roster.is_doomed(shared.place) => Leaving::Yes,
         leaving::NO => Leaving::No,
         leaving::DYING => Leaving::Dying,
         _ => Leaving::Yes,
     };
-    let standby = match state(segment) {
+    let standby = match state(&shared.segment) {
         _ if header.dropped.0.load(Ordering::Acquire) != 0 => Standby::Diverged,
         GroupState::Protected | GroupState::Promoting => Standby::Following,
         _ => Standby::Absent,
@@ -224,20 +281,36 @@ fn wait_for(
 /// the blackout began. `false` when somebody was first, or there is no standby any more.
 pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
     let header = shared.segment.header();
-    let (from, to) = (GroupState::Protected as u32, GroupState::Promoting as u32);
-    if header.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if !begin_promotion(shared, primary) {
         return false;
     }
     fence(&shared.segment, primary);
     // A standby that diverged up to now is never promoted; after this line it may still refuse by itself.
     if header.dropped.0.load(Ordering::Acquire) == 0 {
         header.death_ns.0.store(noticed_ns, Ordering::Release);
+        shared.roster.failed_over(shared.place, header.standby_pid.load(Ordering::Acquire));
         header.command.0.store(command::PROMOTE, Ordering::Release);
         wake(&header.command.0);
         wake(&header.state.0);
     }
     shared.ring_bell();
     true
+}
+
+/// Moves the state from `Protected`, if `primary` is still the one that is protected. One that died a while ago may have
+/// a successor, with a standby of its own, whom the same words would end. That one is asked for its standby only after it
+/// has been named as primary, under the lock.
+fn begin_promotion(shared: &Shared, primary: &Child) -> bool {
+    let (from, to) = (GroupState::Protected as u32, GroupState::Promoting as u32);
+    let Ok(current) = shared.primary.lock() else { return false };
+    current.as_ref().is_some_and(|current| current.pid == primary.pid)
+        && shared
+            .segment
+            .header()
+            .state
+            .0
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
 }
 
 /// Kills the primary and returns when none of its threads can be in a system call any more.

@@ -9,8 +9,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use us_abi::{
-    CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, RING_BYTES, RINGS_OFFSET,
-    SegmentHeader, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, slot,
+    CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, PROCESSES_MAX, Process,
+    RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Roster, RosterHeader, SegmentHeader, THREAD_ENTRY_BYTES,
+    THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, process, slot,
 };
 
 /// A copy of a segment's header and thread table.
@@ -112,13 +113,12 @@ impl Snapshot {
             .then(|| (self.word(at + offset_of!(Text, code)), String::from_utf8_lossy(bytes).into_owned()))
     }
 
-    /// Calls of the class refused-to-replay, by name.
-    pub fn refused(&self) -> Vec<(String, u32)> {
+    /// Calls of the class refused-to-replay: number and count.
+    pub fn refused(&self) -> Vec<(u32, u32)> {
         let from = offset_of!(SegmentHeader, refused);
         (0..CALLS_MAX)
-            .map(|call| (call, self.word(from + 4 * call)))
+            .map(|call| (call as u32, self.word(from + 4 * call)))
             .filter(|(_, count)| *count > 0)
-            .map(|(call, count)| (call_name(call), count))
             .collect()
     }
 
@@ -177,6 +177,54 @@ impl Snapshot {
             })
             .count()
     }
+}
+
+/// An entry of the roster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The number by which its relatives know it.
+    pub pid: u32,
+    /// Its parent's, 0 once that has ended.
+    pub parent: u32,
+    /// Kernel's pid of its primary.
+    pub primary: u32,
+    /// It has, or had, a segment of its own.
+    pub joined: bool,
+    /// CLOCK_MONOTONIC of its birth, ns.
+    pub born_ns: u64,
+    /// It is the first entry, which the program itself has as long as it lives.
+    pub is_first: bool,
+}
+
+/// The processes in the roster at `path`, in the order of their births; nobody when it is gone or of another version.
+pub fn listed(path: &Path) -> Vec<Listed> {
+    let read = || {
+        let file =
+            File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+        let mut bytes = vec![0; ROSTER_BYTES];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        let version = word(&bytes, offset_of!(RosterHeader, version));
+        (long(&bytes, offset_of!(RosterHeader, magic)) == MAGIC && version == VERSION).then_some(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let used = if bytes.is_empty() { 0 } else { word(&bytes, offset_of!(RosterHeader, used)) as usize };
+    let entries = (0..used.min(PROCESSES_MAX)).map(|at| {
+        let from = offset_of!(Roster, processes) + at * size_of::<Process>();
+        (at, &bytes[from..from + size_of::<Process>()])
+    });
+    let in_use = entries.filter(|(_, entry)| word(entry, offset_of!(Process, state)) == process::LISTED);
+    let mut listed: Vec<Listed> = in_use
+        .map(|(at, entry)| Listed {
+            pid: word(entry, offset_of!(Process, pid)),
+            parent: word(entry, offset_of!(Process, parent)),
+            primary: word(entry, offset_of!(Process, primary)),
+            joined: word(entry, offset_of!(Process, joined)) != 0,
+            born_ns: long(entry, offset_of!(Process, born_ns)),
+            is_first: at == 0,
+        })
+        .collect();
+    listed.sort_by_key(|entry| (!entry.is_first, entry.born_ns));
+    listed
 }
 
 /// The name of a system call, `syscall_N` when the table has none.

@@ -12,10 +12,12 @@ use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::process::Resource;
 use us_abi::{ENV_PRELOAD, ENV_SEGMENT};
 
 use crate::error::Error;
 use crate::options::CpuPair;
+use crate::roster::Roster;
 use crate::segment::Segment;
 
 /// Signal dispositions and descriptors that Rust's start-up code or the supervisor changes.
@@ -70,7 +72,7 @@ pub struct Start<'a> {
 ///
 /// # Errors
 /// When exec failed; no process is left then.
-pub fn start(start: &Start, segment: &Segment) -> Result<u32, Error> {
+pub fn start(start: &Start, segment: &Segment, roster: &Roster) -> Result<u32, Error> {
     let path = c_string(start.path.as_os_str())?;
     let arguments = start.command.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
     let environment = environment(start)?;
@@ -84,10 +86,10 @@ pub fn start(start: &Start, segment: &Segment) -> Result<u32, Error> {
     match pid {
         -1 => Err(Error::system("start a process", io::Error::last_os_error())),
         0 => {
-            let root_pid = &segment.header().root_pid;
+            let names = (&segment.header().root_pid, roster);
             // SAFETY: this is the child; the pointers are null-ended arrays of strings that live until exec.
             unsafe {
-                child(&path, &argument_pointers, &environment_pointers, start, root_pid, writer.as_raw_fd())
+                child(&path, &argument_pointers, &environment_pointers, start, names, writer.as_raw_fd())
             }
         }
         pid => {
@@ -127,7 +129,7 @@ unsafe fn child(
     arguments: &[*const libc::c_char],
     environment: &[*const libc::c_char],
     start: &Start,
-    root_pid: &AtomicU32,
+    (root_pid, roster): (&AtomicU32, &Roster),
     report: RawFd,
 ) -> ! {
     let inherited = INHERITED.load(Ordering::Relaxed);
@@ -135,7 +137,9 @@ unsafe fn child(
     // SAFETY: calls that are safe after fork, on memory prepared before it.
     unsafe {
         // The runtime acts only in the process named here: written by it, so that exec cannot come first.
-        root_pid.store(libc::getpid() as u32, Ordering::Release);
+        let own = libc::getpid() as u32;
+        roster.enter_root(own);
+        root_pid.store(own, Ordering::Release);
         if let Some(pair) = start.cpus {
             // A CPU that is not there leaves the program where it is: pinning is a wish.
             libc::sched_setaffinity(0, size_of_val(&pair.primary), pair.primary.as_ptr().cast());
@@ -280,14 +284,95 @@ impl End {
     }
 }
 
+/// What the kernel tells a parent of a child that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaped {
+    /// As `wait4` gives it.
+    pub status: i32,
+    /// Time that it has used, its waited-for children included: user, system, microseconds.
+    pub used_us: [u64; 2],
+}
+
+impl Reaped {
+    /// Of a process of which only its end is known.
+    pub fn by(status: i32) -> Reaped {
+        Reaped { status, used_us: [0; 2] }
+    }
+
+    /// How it ended.
+    pub fn end(self) -> End {
+        if libc::WIFSIGNALED(self.status) {
+            End::Killed(libc::WTERMSIG(self.status))
+        } else {
+            End::Exited(libc::WEXITSTATUS(self.status))
+        }
+    }
+}
+
 /// A child that has ended and has not been reaped. It stays so: the caller knows whose it is.
 pub fn next_ended_child() -> Option<u32> {
-    wait(libc::P_ALL, 0, libc::WNOHANG | libc::WNOWAIT).map(|(pid, _)| pid)
+    loop {
+        // SAFETY: siginfo_t is plain old data; the kernel fills it. Its pid is the valid member of the union once a
+        // child was reported, and zero if none was.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            match libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) {
+                0 => return (info.si_pid() != 0).then(|| info.si_pid() as u32),
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// Lets this process hold as many descriptors as it may. Each member of a group takes two.
+pub fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // Without it some members run unprotected.
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+}
+
+/// Sends the signal `number` to `pid`, which the caller knows to be of the group.
+pub fn signal(pid: u32, number: i32) {
+    // Zero and numbers below it mean more than one process.
+    if let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 1) {
+        // SAFETY: sends a signal, by numbers; a process that is gone answers ESRCH.
+        unsafe { libc::kill(pid, number) };
+    }
+}
+
+/// Whether we have any child, alive or not reaped.
+pub fn has_children() -> bool {
+    // SAFETY: with a null place for its answer the call only says whether there is anybody to wait for.
+    let answer = unsafe {
+        libc::waitid(libc::P_ALL, 0, ptr::null_mut(), libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+    };
+    answer == 0
 }
 
 /// Waits for the child `pid`, reaps it and says how it ended; `None` when it is no child of ours.
 pub fn reap(pid: u32) -> Option<End> {
-    wait(libc::P_PID, pid, 0).map(|(_, end)| end)
+    take(pid).map(Reaped::end)
+}
+
+/// The same with all that the kernel tells.
+pub fn take(pid: u32) -> Option<Reaped> {
+    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    loop {
+        let mut status = 0;
+        // SAFETY: rusage is plain old data; both places are locals of the right type.
+        let (got, used) = unsafe {
+            let mut used: libc::rusage = std::mem::zeroed();
+            (libc::wait4(pid as libc::pid_t, &mut status, 0, &mut used), used)
+        };
+        if got == pid as libc::pid_t {
+            return Some(Reaped { status, used_us: [micros(used.ru_utime), micros(used.ru_stime)] });
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
 }
 
 /// Asks a thread of the primary to look: at a signal that has waited too long, or at the header's command. The
@@ -310,27 +395,6 @@ pub fn kill_child(pid: u32) {
     // SAFETY: a signal to an unreaped child reaches nobody else.
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
     reap(pid);
-}
-
-fn wait(kind: libc::idtype_t, id: u32, flags: libc::c_int) -> Option<(u32, End)> {
-    loop {
-        // SAFETY: siginfo_t is plain old data; the kernel fills it. Its pid and status are read only after a
-        // child was reported, when they are the valid members of the union.
-        unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            match libc::waitid(kind, id, &mut info, libc::WEXITED | flags) {
-                0 if info.si_pid() == 0 => return None,
-                0 => {
-                    let status = info.si_status();
-                    let exited = info.si_code == libc::CLD_EXITED;
-                    let end = if exited { End::Exited(status) } else { End::Killed(status) };
-                    return Some((info.si_pid() as u32, end));
-                }
-                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                _ => return None,
-            }
-        }
-    }
 }
 
 /// Sends the signal `number`, which may be a real-time one, to the process behind `pidfd`.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
-use us_abi::{CLASS_NAMES, Cause, GroupState, RING_BYTES};
+use us_abi::{CLASS_NAMES, CLASSES, Cause, GroupState, RING_BYTES};
 
 use crate::clock;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::folder::{self, Found, Meta};
 use crate::history::{Divergence, Failover, History, Reclone};
 use crate::proc;
 use crate::reprotect::{self, Situation};
-use crate::snapshot::{Progress, Snapshot};
+use crate::snapshot::{Listed, Progress, Snapshot, call_name};
 
 /// What `status --json` prints.
 #[derive(Clone, Debug, Serialize)]
@@ -29,9 +29,10 @@ pub struct Group {
     pub name: String,
     /// `--order`.
     pub order: String,
-    /// Promotions so far.
+    /// Promotions so far, of all processes.
     pub epoch: u32,
-    /// `starting`, `protected`, `reprotecting`, `unprotected`, `ended`.
+    /// `starting`, `protected`, `reprotecting`, `unprotected`, `ended`: the program's own, or when that has ended the
+    /// oldest other process's.
     pub state: &'static str,
     /// Why it is unprotected.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +45,7 @@ pub struct Group {
     pub program: Vec<String>,
     /// Pid of its supervisor, 0 when that is gone.
     pub supervisor_pid: u32,
-    /// Its processes, the program itself first.
+    /// Its processes, the program itself first, the others in the order of their births.
     pub processes: Vec<GuestProcess>,
     /// Events published.
     pub events_total: u64,
@@ -89,6 +90,15 @@ pub struct Probe {
 pub struct GuestProcess {
     /// The pid it knows as its own.
     pub guest_pid: u32,
+    /// Its parent's, 0 if that is not of the group or has ended.
+    pub parent_pid: u32,
+    /// The name of its program, as `ps` shows it.
+    pub program: String,
+    /// As the group's.
+    pub state: &'static str,
+    /// Why it is unprotected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// The copy whose effects are real; `null` at the moment between two.
     pub primary: Option<PrimaryCopy>,
     /// The copies that follow.
@@ -142,27 +152,64 @@ pub fn read(name: Option<&str>) -> Result<Status, Error> {
     }
 }
 
+/// One process as it is found.
+struct Member {
+    guest_pid: u32,
+    parent_pid: u32,
+    /// Kernel's pid of its primary.
+    primary: u32,
+    /// `None` when it has not joined.
+    snapshot: Option<Snapshot>,
+    progress: Progress,
+    state: &'static str,
+    why: Option<String>,
+}
+
+impl Member {
+    /// Whether it has a standby that would take over, or does at this moment: it is there without a primary, too.
+    fn goes_on(&self) -> bool {
+        let state = self.snapshot.as_ref().map(Snapshot::state);
+        matches!(state, Some(GroupState::Protected | GroupState::Promoting))
+    }
+}
+
+/// What all processes come to, those that have ended included.
+#[derive(Default)]
+struct Sums {
+    epoch: u32,
+    events: u64,
+    bytes: u64,
+    by_class: [u64; CLASSES],
+    refused: BTreeMap<String, u32>,
+}
+
 /// `None` when the group ended while it was looked at.
 fn group(found: &Found) -> Option<Group> {
     let meta = found.meta()?;
-    let snapshot = found.snapshot()?;
     let history: History = found.read_json("history.json").unwrap_or_default();
     let supervised = found.has_supervisor();
-    let (state, why) = state_and_why(&meta, &snapshot, &history, supervised);
-    let progress = snapshot.progress();
+    let all = members(found, &meta, &history, supervised);
+    let sums = sums(&history, &all);
+    // One that has ended, and whose parent has not asked yet, is there no more. The program's own end is the group's.
+    let is_alive = |pid| found.is_ours(pid) && proc::read(pid).is_some_and(|process| process.alive());
+    let is_there =
+        |member: &Member| member.guest_pid == meta.root || member.goes_on() || is_alive(member.primary);
+    let members: Vec<Member> = all.into_iter().filter(is_there).collect();
+    let lead = members.iter().find(|member| member.guest_pid == meta.lead).or(members.first())?;
+    let (state, why) = (lead.state, lead.why.clone());
     Some(Group {
         name: found.name.clone(),
         order: meta.order.clone(),
-        epoch: snapshot.epoch(),
+        epoch: sums.epoch,
         state,
-        protected_share: history.protected_share(meta.since_ns, clock::monotonic_ns()),
+        protected_share: history.stretches.protected_share(meta.since_ns, clock::monotonic_ns()),
         supervisor_pid: if supervised { meta.supervisor.pid } else { 0 },
-        processes: vec![process(found, &meta, &snapshot, &progress, supervised)],
+        processes: members.iter().map(|member| process(found, member, supervised)).collect(),
         since: meta.since,
         program: meta.program,
-        events_total: progress.applied + progress.lag_events,
-        bytes_total: progress.bytes,
-        events_by_class: CLASS_NAMES.into_iter().zip(progress.by_class).collect(),
+        events_total: sums.events,
+        bytes_total: sums.bytes,
+        events_by_class: CLASS_NAMES.into_iter().zip(sums.by_class).collect(),
         guarantee: guarantee(state, why.as_deref(), &history),
         failovers: history.failovers.last,
         reclones: history.reclones.last,
@@ -171,10 +218,91 @@ fn group(found: &Found) -> Option<Group> {
         divergences: history.divergences.last,
         divergences_total: history.divergences.total,
         probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
-        refused_calls: snapshot.refused().into_iter().collect(),
+        refused_calls: sums.refused,
         signals_late: history.signals_late,
         why,
     })
+}
+
+/// The group's processes, the program itself first.
+fn members(found: &Found, meta: &Meta, history: &History, supervised: bool) -> Vec<Member> {
+    let mut members: Vec<Member> = root(found, meta)
+        .into_iter()
+        .map(|listed| member(found, meta, history, &listed, supervised))
+        .collect();
+    let others = found.roster().into_iter().filter(|listed| listed.pid != meta.root);
+    members.extend(others.map(|listed| member(found, meta, history, &listed, supervised)));
+    members
+}
+
+/// The program itself, while it has not ended: its segment speaks for it.
+fn root(found: &Found, meta: &Meta) -> Option<Listed> {
+    let snapshot = found.snapshot(meta, meta.root)?;
+    let ended = snapshot.state() == GroupState::Ended && meta.lead != meta.root;
+    let primary = if meta.lead == meta.root { found.primary().unwrap_or(meta.primary).pid } else { 0 };
+    let guest_pid = snapshot.guest_pid();
+    (!ended).then_some(Listed {
+        pid: guest_pid,
+        parent: 0,
+        primary,
+        joined: true,
+        born_ns: 0,
+        is_first: true,
+    })
+}
+
+fn member(found: &Found, meta: &Meta, history: &History, listed: &Listed, supervised: bool) -> Member {
+    let snapshot = listed.joined.then(|| found.snapshot(meta, listed.pid)).flatten();
+    let (state, why) = match &snapshot {
+        Some(snapshot) => state_and_why(meta, snapshot, history, supervised),
+        None => ("unprotected", Some(why_not_joined(listed).into())),
+    };
+    Member {
+        guest_pid: listed.pid,
+        parent_pid: listed.parent,
+        // Of one moment with the state.
+        primary: snapshot.as_ref().map_or(listed.primary, Snapshot::primary_pid),
+        progress: snapshot.as_ref().map(Snapshot::progress).unwrap_or_default(),
+        snapshot,
+        state,
+        why,
+    }
+}
+
+fn why_not_joined(listed: &Listed) -> &'static str {
+    const YOUNG_NS: u64 = 1_000_000_000;
+    match clock::monotonic_ns().saturating_sub(listed.born_ns) {
+        ..YOUNG_NS => "it has just been made",
+        _ if listed.joined => "it is not watched",
+        _ => "it is not under the runtime",
+    }
+}
+
+fn sums(history: &History, members: &[Member]) -> Sums {
+    let ended = &history.ended;
+    let mut sums = Sums {
+        epoch: ended.epochs,
+        events: ended.events,
+        bytes: ended.bytes,
+        by_class: ended.by_class,
+        refused: BTreeMap::new(),
+    };
+    let mut refused: Vec<(u32, u32)> = ended.refused.iter().map(|(call, count)| (*call, *count)).collect();
+    for member in members {
+        sums.events += member.progress.applied + member.progress.lag_events;
+        sums.bytes += member.progress.bytes;
+        for (sum, count) in sums.by_class.iter_mut().zip(member.progress.by_class) {
+            *sum += count;
+        }
+        if let Some(snapshot) = &member.snapshot {
+            sums.epoch += snapshot.epoch();
+            refused.extend(snapshot.refused());
+        }
+    }
+    for (call, count) in refused {
+        *sums.refused.entry(call_name(call as usize)).or_default() += count;
+    }
+    sums
 }
 
 fn state_and_why(
@@ -200,46 +328,45 @@ fn state_and_why(
                 leaving: snapshot.leaving(),
                 has_runtime: snapshot.has_runtime(),
             };
-            if !meta.reprotect || !reprotect::is_due(situation) {
+            let wanted = reprotect::is_wanted(meta.standbys, meta.reprotect, cause);
+            if !wanted || !reprotect::is_due(situation) {
                 return ("unprotected", Some(why));
             }
-            let failed = history.reclone_error.as_ref();
+            let failed = history.reclone_errors.get(&snapshot.guest_pid());
             let failed = failed.map_or(String::new(), |error| format!("; no new one could be made: {error}"));
             ("reprotecting", Some(why + &failed))
         }
     }
 }
 
-fn process(
-    found: &Found,
-    meta: &Meta,
-    snapshot: &Snapshot,
-    progress: &Progress,
-    supervised: bool,
-) -> GuestProcess {
-    let primary = found.primary().unwrap_or(meta.primary);
-    let primary = proc::read(primary.pid).map(|process| PrimaryCopy {
-        pid: primary.pid,
+fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
+    let is_ours = found.may_be_ours(member.primary);
+    let primary = proc::read(member.primary).filter(|_| is_ours).map(|process| PrimaryCopy {
+        pid: member.primary,
         threads: process.threads,
         cpu_s: process.cpu_s,
         rss_bytes: process.rss_bytes,
     });
-    let standby = found.standby().filter(|_| supervised);
-    let standbys = standby.and_then(|standby| Some((standby.pid, proc::read(standby.pid)?)));
+    let standby = member.snapshot.as_ref().filter(|_| supervised).and_then(|snapshot| {
+        let pid = Some(snapshot.standby_pid()).filter(|pid| found.may_be_ours(*pid))?;
+        let process = proc::read(pid)?;
+        Some(StandbyCopy {
+            pid,
+            state: standby_state(snapshot, &member.progress),
+            lag_events: member.progress.lag_events,
+            lag_bytes: member.progress.lag_bytes,
+            cpu_s: process.cpu_s,
+            rss_bytes: process.rss_bytes,
+        })
+    });
     GuestProcess {
-        guest_pid: snapshot.guest_pid(),
+        guest_pid: member.guest_pid,
+        parent_pid: member.parent_pid,
+        program: proc::name(member.primary).unwrap_or_default(),
+        state: member.state,
+        why: member.why.clone(),
         primary,
-        standbys: standbys
-            .map(|(pid, process)| StandbyCopy {
-                pid,
-                state: standby_state(snapshot, progress),
-                lag_events: progress.lag_events,
-                lag_bytes: progress.lag_bytes,
-                cpu_s: process.cpu_s,
-                rss_bytes: process.rss_bytes,
-            })
-            .into_iter()
-            .collect(),
+        standbys: standby.into_iter().collect(),
     }
 }
 

@@ -1,36 +1,34 @@
-//! The supervisor's main thread while the program runs: signals, ends of processes, and what follows from
-//! what the group's processes write into the segment.
+//! One process of a group: its primary, its standby, and what follows from what they write into their segment.
 //!
-//! Ends of processes are learnt from SIGCHLD alone, not by polling their descriptors: the descriptor of a
-//! process that a debugger holds is readable long before the process can be reaped, and would spin.
+//! The main thread looks at every process whenever anything has happened. Ends of our children are learnt from SIGCHLD
+//! alone, not by polling their descriptors: the descriptor of a process that a debugger holds is readable long
+//! before the process can be reaped, and would spin. A primary that is somebody else's child can be known by its
+//! descriptor only, which is polled until it has been readable once.
 
 mod back;
 mod ends;
+mod loss;
+mod said;
 mod switch;
 
 use std::collections::{HashMap, VecDeque};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use serde_json::{Value, json};
 use us_abi::{Cause, GroupState, leaving, slot};
 
 use self::back::Back;
+pub(crate) use self::ends::Over;
+use self::said::{Fallen, Word};
 use self::switch::{Fenced, Switch};
+use crate::book::SharedBook;
 use crate::child::Child;
 use crate::clock;
-use crate::events::Voice;
-use crate::folder::{GroupFolder, Meta, ProcessId};
-use crate::history::{Divergence, Failover, History};
-use crate::options::Verbosity;
-use crate::probe::{self, Probe};
-use crate::request::Desk;
-use crate::run::{say_started, started};
-use crate::segment::{read_text, wake, write_text};
+use crate::folder::ProcessId;
+use crate::history::{Divergence, Failover, Stretches};
+use crate::segment::read_text;
 use crate::sentry::{Shared, state};
-use crate::spawn::{self, End, Signals};
+use crate::spawn;
 
 /// How long the runtime may take to answer before the program counts as unprotected, ms.
 const START_TIMEOUT_MS: u64 = 10_000;
@@ -41,40 +39,21 @@ pub const ENV_START_TIMEOUT: &str = "UNDERSTUDY_START_TIMEOUT_MS";
 /// A signal that has waited longer for its thread's next door is late, ns.
 pub const SIGNAL_WAIT_NS_MAX: u64 = 10_000_000;
 
-/// A primary that is no more.
-#[derive(Debug)]
-struct Fallen {
-    pid: u32,
-    /// How it ended; known once its address space is gone, which may be after the standby is live.
-    end: Option<End>,
-    /// The failover that is told once `end` is known, or at once where we ended the primary ourselves.
-    failover: Option<Failover>,
-    /// It has been told.
-    told: bool,
-}
-
-/// What is to be said once a failover before it has been told.
-#[derive(Debug)]
-enum Word {
-    Event(&'static str, Value),
-    Line(Verbosity, String),
-}
-
-impl Fallen {
-    fn new(pid: u32, end: Option<End>, failover: Option<Failover>) -> Fallen {
-        Fallen { pid, end, failover, told: false }
-    }
-}
-
-/// One group being watched.
-pub struct Watch<'a> {
-    folder: &'a GroupFolder,
-    meta: Meta,
+/// One process being watched.
+pub(crate) struct Watch<'a> {
+    book: SharedBook<'a>,
     shared: Arc<Shared>,
-    signals: Signals,
-    voice: Voice,
-    history: History,
+    /// Whether its sentry runs.
+    has_sentry: bool,
+    /// Whether it is the program itself.
+    is_root: bool,
+    /// Whether the group is judged by it, and signals go to it.
+    pub(crate) leads: bool,
+    /// Whether it has been found to be a daemon.
+    pub(crate) is_daemon: bool,
     primary: Child,
+    /// Whether the primary's descriptor is to be polled: the kernel tells somebody else of its end.
+    is_polled: bool,
     standby: Option<Child>,
     /// A standby that is no longer wanted and has not been reaped yet.
     ending: Option<Child>,
@@ -82,97 +61,105 @@ pub struct Watch<'a> {
     fallen: VecDeque<Fallen>,
     words: Vec<Word>,
     back: Back,
-    desk: Option<Desk>,
-    /// Requests that wait until it is known whether they can be met.
-    requests: Vec<(String, UnixStream)>,
     switch: Option<Switch>,
     fenced: Option<Fenced>,
-    probe: Option<Probe>,
     epoch: u32,
     /// The last state of which an event was written.
     said: GroupState,
-    /// Signals to pass on once there is a primary to take them.
-    held: Vec<i32>,
+    /// Whether a new program's runtime is waited for.
+    is_awaited: bool,
+    answer_by_ns: u64,
+    stretches: Stretches,
     /// Slot and beginning of each late signal already counted.
     late: HashMap<usize, u64>,
     last_words_said: bool,
-    /// Whether it has been told that the program is protected.
+    /// Whether it has been told that the process is protected.
     protected_said: bool,
-    answer_by_ns: u64,
+    over: Option<Over>,
 }
 
 impl<'a> Watch<'a> {
-    /// A group whose program has just been started.
-    pub fn new(
-        folder: &'a GroupFolder,
-        meta: Meta,
-        shared: Arc<Shared>,
-        signals: Signals,
-        voice: Voice,
-        primary: Child,
-        probe: Option<probe::Order>,
-    ) -> Watch<'a> {
+    /// The program itself, which has just been started.
+    pub(crate) fn root(book: SharedBook<'a>, shared: Arc<Shared>, primary: Child) -> Watch<'a> {
         let asked = std::env::var(ENV_START_TIMEOUT).ok().and_then(|text| text.parse().ok());
         let answer_by_ns = clock::monotonic_ns() + asked.unwrap_or(START_TIMEOUT_MS) * 1_000_000;
-        let mut watch = Watch {
-            folder,
-            meta,
+        let mut watch = Watch::new(book, shared, primary);
+        watch.is_root = true;
+        watch.leads = true;
+        watch.is_awaited = true;
+        watch.answer_by_ns = answer_by_ns;
+        watch
+    }
+
+    /// A process that has joined the group.
+    pub(crate) fn member(book: SharedBook<'a>, shared: Arc<Shared>, primary: Child) -> Watch<'a> {
+        let mut watch = Watch::new(book, shared, primary);
+        watch.is_polled = true;
+        // Of a number that is used again.
+        watch.set_clone_error(None);
+        watch
+    }
+
+    fn new(book: SharedBook<'a>, shared: Arc<Shared>, primary: Child) -> Watch<'a> {
+        Watch {
+            book,
             shared,
-            signals,
-            voice,
-            history: History::default(),
+            has_sentry: false,
+            is_root: false,
+            leads: false,
+            is_daemon: false,
             primary,
+            is_polled: false,
             standby: None,
             ending: None,
             fallen: VecDeque::new(),
             words: Vec::new(),
             back: Back::new(),
-            desk: None,
-            requests: Vec::new(),
             switch: None,
             fenced: None,
-            probe: probe.map(Probe::new),
             epoch: 0,
             said: GroupState::Starting,
-            held: Vec::new(),
+            is_awaited: false,
+            answer_by_ns: 0,
+            stretches: Stretches::default(),
             late: HashMap::new(),
             last_words_said: false,
             protected_said: false,
-            answer_by_ns,
-        };
-        watch.save();
-        watch.open_desk();
-        watch.voice.event("started", started(&watch.meta));
-        say_started(&watch.voice, &watch.folder.name, &watch.meta);
-        if watch.meta.standbys == 0 {
-            watch.drop_protection(Cause::NotAsked, "started with --standbys 0");
-        }
-        watch
-    }
-
-    /// Watches until the last copy has ended; how it ended.
-    pub fn until_the_end(mut self) -> End {
-        loop {
-            if let Some(end) = self.reap() {
-                return self.finish(end);
-            }
-            self.look();
-            self.pass_signals_on();
-            self.sleep();
+            over: None,
         }
     }
 
-    /// The supervisor itself cannot do its work: the program goes on without it.
-    pub fn give_up(&mut self, why: &str) {
-        self.meta.reprotect = false;
-        self.drop_protection(Cause::CannotReplay, why);
+    /// The pid by which it knows itself.
+    pub(crate) fn guest_pid(&self) -> u32 {
+        self.shared.place.pid
     }
 
-    fn open_desk(&mut self) {
-        match Desk::open(&self.folder.path) {
-            Ok(desk) => self.desk = Some(desk),
-            Err(cause) => self.say(Verbosity::Verbose, format!("no requests can be taken: {cause}")),
+    /// Its segment, and where it stands in the roster.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether it is the program itself.
+    pub(crate) fn is_root(&self) -> bool {
+        self.is_root
+    }
+
+    /// Its copy whose effects are real.
+    pub(crate) fn primary(&self) -> &Child {
+        &self.primary
+    }
+
+    /// Starts the thread that waits for what the process writes, if it does not run. Not at once: most children of a
+    /// shell write nothing before they are gone.
+    ///
+    /// # Errors
+    /// When the system has no room for it.
+    pub(crate) fn start_sentry(&mut self) -> std::io::Result<()> {
+        if !self.has_sentry {
+            crate::sentry::start(Arc::clone(&self.shared))?;
+            self.has_sentry = true;
         }
+        Ok(())
     }
 
     fn state(&self) -> GroupState {
@@ -188,6 +175,21 @@ impl<'a> Watch<'a> {
         self.shared.segment.header().dropped.0.load(Ordering::Acquire) != 0
     }
 
+    /// Code of the reason why there is no standby.
+    fn cause(&self) -> u32 {
+        read_text(&self.shared.segment.header().why.0).map_or(0, |(code, _)| code)
+    }
+
+    /// Whether it has no standby because it is new.
+    fn is_newborn(&self) -> bool {
+        self.state() == GroupState::Unprotected && self.cause() == Cause::Newborn as u32
+    }
+
+    /// Whether a standby is becoming primary, or has become it and we have not heard of it yet.
+    pub(crate) fn is_between_primaries(&self) -> bool {
+        self.state() == GroupState::Promoting || self.is_promoted()
+    }
+
     /// Whether a standby has become primary of which we have not heard yet.
     fn is_promoted(&self) -> bool {
         self.shared.segment.header().epoch.load(Ordering::Acquire) != self.epoch
@@ -198,38 +200,29 @@ impl<'a> Watch<'a> {
         matches!(self.leaving(), leaving::EXIT | leaving::SIGNAL)
     }
 
-    // ---- Sleeping and signals ----
-
-    fn sleep(&mut self) {
-        let now = clock::monotonic_ns();
-        let moments = [self.back_at_ns(), self.switch_at_ns(), self.probe_at_ns()];
-        let waits = moments.map(|moment| moment.map(|at_ns| at_ns.saturating_sub(now)));
-        let timeout_ns =
-            [self.until_answer_ns(), self.until_late_ns()].into_iter().chain(waits).flatten().min();
-        let timeout = timeout_ns.map(clock::timespec);
-        let mut fds =
-            vec![PollFd::new(&self.signals.fd, PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
-        let callers = self.desk.iter().flat_map(|desk| desk.fds());
-        fds.extend(callers.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Interrupted or timed out: the loop looks at everything anyway.
-        let _ = poll(&mut fds, timeout.as_ref());
-        drop(fds);
-        let _ = rustix::io::read(&self.shared.bell, &mut [0u8; 8]);
-        while let Some(arrived) = self.signals.next() {
-            // A key of the terminal reaches the whole foreground group: the primary has its own copy.
-            if arrived.signal != libc::SIGCHLD && !arrived.from_kernel {
-                self.held.push(arrived.signal);
-            }
-        }
+    fn save(&self) {
+        self.book.borrow().save();
     }
 
-    fn pass_signals_on(&mut self) {
-        // Between two primaries a signal waits for the one that can act on it, and that we have heard of. One
-        // that is parked for its standby's sake is a primary no more.
-        let settled = self.switch.is_none() && self.state() != GroupState::Promoting && !self.is_promoted();
-        if settled {
-            self.held.drain(..).for_each(|signal| self.primary.signal(signal));
-        }
+    // ---- Times and signals ----
+
+    /// When to look again, CLOCK_MONOTONIC ns.
+    pub(crate) fn look_at_ns(&mut self) -> Option<u64> {
+        let answer = self.until_answer_ns().map(|left_ns| clock::monotonic_ns() + left_ns);
+        [answer, self.late_at_ns(), self.back_at_ns(), self.switch_at_ns()].into_iter().flatten().min()
+    }
+
+    /// Whether a signal that is passed on would reach one that can act on it, and that we have heard of. One that is
+    /// parked for its standby's sake is a primary no more.
+    pub(crate) fn takes_signals(&self) -> bool {
+        self.switch.is_none() && !self.is_between_primaries()
+    }
+
+    /// Sends a signal to the copy that the kernel knows as `pid`; `false` when that is none of ours.
+    pub(crate) fn signal_copy(&self, pid: u32, number: i32) -> bool {
+        let copy =
+            [Some(&self.primary), self.standby.as_ref()].into_iter().flatten().find(|copy| copy.pid == pid);
+        copy.inspect(|copy| copy.signal(number)).is_some()
     }
 
     /// Time left for the runtime's first answer, `None` when it has come.
@@ -238,10 +231,10 @@ impl<'a> Watch<'a> {
             .then(|| self.answer_by_ns.saturating_sub(clock::monotonic_ns()))
     }
 
-    /// Time until the oldest waiting signal is late, `None` when none waits.
-    fn until_late_ns(&mut self) -> Option<u64> {
+    /// When the oldest waiting signal is late, `None` when none waits.
+    fn late_at_ns(&mut self) -> Option<u64> {
         let now = clock::monotonic_ns();
-        let mut next = None;
+        let mut next: Option<u64> = None;
         for at in 0..self.shared.segment.slots() {
             let entry = self.shared.segment.thread(at);
             if entry.state.load(Ordering::Acquire) != slot::RUNNING
@@ -250,47 +243,57 @@ impl<'a> Watch<'a> {
                 continue;
             }
             let since = entry.pending_since_ns.load(Ordering::Acquire);
-            if now.saturating_sub(since) < SIGNAL_WAIT_NS_MAX {
-                next = Some(since + SIGNAL_WAIT_NS_MAX - now).min(next.or(Some(u64::MAX)));
-            } else {
+            let mut due = since.saturating_add(SIGNAL_WAIT_NS_MAX);
+            if now.saturating_sub(since) >= SIGNAL_WAIT_NS_MAX {
+                due = now + SIGNAL_WAIT_NS_MAX;
                 // Its thread computes, and only it can deliver.
                 let primary = self.shared.segment.header().primary_pid.load(Ordering::Acquire);
-                spawn::nudge(primary, entry.primary_tid.load(Ordering::Acquire));
-                next = Some(SIGNAL_WAIT_NS_MAX).min(next.or(Some(u64::MAX)));
+                if primary == self.primary.pid {
+                    spawn::nudge(primary, entry.primary_tid.load(Ordering::Acquire));
+                }
                 if self.late.insert(at, since) != Some(since) {
-                    self.history.signals_late += 1;
+                    self.book.borrow_mut().history.signals_late += 1;
                     self.save();
                 }
             }
+            next = Some(next.map_or(due, |so_far| so_far.min(due)));
         }
         next
     }
 
     // ---- What the segment says ----
 
-    fn look(&mut self) {
+    /// Acts on what has changed.
+    pub(crate) fn look(&mut self) {
+        if self.over.is_some() {
+            return;
+        }
         self.attach_standby(self.has_new_standby());
         self.notice_promotion();
         self.notice_drop();
-        if self.state() == GroupState::Starting && self.said != GroupState::Starting {
-            self.start_anew();
+        match self.state() == GroupState::Starting {
+            true if !self.is_awaited => self.start_anew(),
+            awaited => self.is_awaited = awaited,
         }
         if self.until_answer_ns() == Some(0) {
             self.drop_protection(Cause::CannotClone, "the runtime was not loaded");
         }
         self.come_back();
+        if self.back_at_ns().is_none() && !self.ends_by_itself() {
+            // No time has been set at which to look again: somebody must ring. Without it the look is a late one.
+            let _ = self.start_sentry();
+        }
         if self.state() == GroupState::Unprotected && self.standby.is_none() {
             self.announce_unprotected();
         }
         self.tell_failovers();
-        self.hear_requests();
         self.drive_switch();
-        self.drive_probe();
     }
 
     /// The program replaces itself: the new image answers, or is found not to.
     fn start_anew(&mut self) {
         self.said = GroupState::Starting;
+        self.is_awaited = true;
         let now = clock::monotonic_ns();
         self.protection_ends(now);
         self.answer_by_ns = now + START_TIMEOUT_MS * 1_000_000;
@@ -308,19 +311,21 @@ impl<'a> Watch<'a> {
             return;
         }
         let cloned = self.is_cloned();
-        let child = Child::of_child(pid);
-        if cloned && let Some(child) = &child {
-            self.taken_up(child);
-        }
+        // The program's own is our child from the first moment.
+        let child = if self.is_root { Child::of_child(pid) } else { Child::of_descendant(pid) };
+        let told = match &child {
+            Some(child) if cloned => self.taken_up(child),
+            _ => false,
+        };
         match child {
             Some(child) => {
                 self.shared.standby_pid.store(pid, Ordering::Release);
                 self.standby = Some(child);
                 self.said = GroupState::Protected;
-                self.history.protected(clock::monotonic_ns());
+                self.protection_begins();
                 self.forget_loss();
                 self.save();
-                if !cloned {
+                if !told {
                     self.say_protected(pid);
                 }
             }
@@ -329,13 +334,6 @@ impl<'a> Watch<'a> {
                 self.lose_standby(pid, "the standby's process is gone");
             }
         }
-    }
-
-    fn say_protected(&mut self, standby: u32) {
-        self.protected_said = true;
-        self.event("protected", json!({ "primary": self.primary.pid, "standby": standby }));
-        let line = format!("{} is protected, standby pid {standby}", self.folder.name);
-        self.say(Verbosity::Verbose, line);
     }
 
     /// The standby says that it is primary now.
@@ -351,6 +349,7 @@ impl<'a> Watch<'a> {
         let live_ns = header.live_ns.load(Ordering::Acquire);
         let death_ns = header.death_ns.0.load(Ordering::Acquire);
         let mut failover = Failover {
+            process: self.guest_pid(),
             at: clock::now_text(),
             reason: String::new(),
             blackout_us: live_ns.saturating_sub(death_ns) / 1000,
@@ -365,81 +364,23 @@ impl<'a> Watch<'a> {
         if let Some(fenced) = self.fenced.take_if(|fenced| fenced.pid == old.pid) {
             failover.reason = fenced.reason.into();
         }
-        match self.fallen.iter_mut().find(|fallen| fallen.pid == old.pid) {
-            Some(fallen) => fallen.failover = Some(failover),
-            None => self.fallen.push_back(Fallen::new(old.pid, None, Some(failover))),
+        // A child that the old primary made just before its death may have been listed behind it.
+        if self.shared.roster.adopt_children(self.guest_pid(), live_ns) {
+            self.shared.roster.tell();
         }
+        if !self.fallen.iter().any(|fallen| fallen.pid() == old.pid) {
+            self.fallen.push_back(Fallen::new(old.clone(), self.is_polled));
+        }
+        self.fallen.iter_mut().filter(|fallen| fallen.pid() == old.pid).for_each(|fallen| {
+            fallen.tell_of(failover.clone());
+        });
+        // This one is our child.
+        self.is_polled = false;
         self.protection_ends(death_ns);
-        self.meta.primary = ProcessId::of(self.primary.pid);
-        self.save();
-    }
-
-    /// Writes each failover down once it is known how the old primary ended, and what had to wait for that.
-    fn tell_failovers(&mut self) {
-        for at in 0..self.fallen.len() {
-            let fallen = &mut self.fallen[at];
-            if fallen.told {
-                continue;
-            }
-            let Some(mut failover) = fallen.failover.take() else { break };
-            if failover.reason.is_empty() {
-                let Some(end) = fallen.end else {
-                    fallen.failover = Some(failover);
-                    break;
-                };
-                failover.reason = end.words();
-            }
-            fallen.told = true;
-            self.tell_failover(failover);
+        if self.leads {
+            self.book.borrow_mut().meta.primary = ProcessId::of(self.primary.pid);
         }
-        // One that is not reaped yet is reaped at the group's end at the latest.
-        self.fallen.retain(|fallen| !fallen.told || fallen.end.is_none());
-        self.tell_rest();
-    }
-
-    fn tell_failover(&mut self, failover: Failover) {
-        let mut fields = serde_json::to_value(&failover).unwrap_or_default();
-        fields["primary"] = self.primary.pid.into();
-        self.voice.event("promoted", fields);
-        let line = format!(
-            "{}: the primary is gone ({}); the standby, pid {}, took over in {:.1} ms; calls in doubt: {}, unsettled: {}",
-            self.folder.name,
-            failover.reason,
-            self.primary.pid,
-            failover.blackout_us as f64 / 1000.0,
-            failover.in_doubt,
-            failover.unsettled,
-        );
-        self.voice.say(Verbosity::Normal, &line);
-        self.history.unsettled += u64::from(failover.unsettled);
-        self.history.failovers.push(failover.clone());
         self.save();
-        self.switched(&failover);
-        self.announce_unprotected();
-    }
-
-    /// Says what had to wait for a failover to be told.
-    fn tell_rest(&mut self) {
-        if self.fallen.iter().all(|fallen| fallen.told) {
-            for word in std::mem::take(&mut self.words) {
-                match word {
-                    Word::Event(event, fields) => self.voice.event(event, fields),
-                    Word::Line(level, line) => self.voice.say(level, &line),
-                }
-            }
-        }
-    }
-
-    /// Writes an event, behind the failover that came before it.
-    fn event(&mut self, event: &'static str, fields: Value) {
-        self.words.push(Word::Event(event, fields));
-        self.tell_rest();
-    }
-
-    /// Says a line, behind the failover that came before it.
-    fn say(&mut self, level: Verbosity, line: String) {
-        self.words.push(Word::Line(level, line));
-        self.tell_rest();
     }
 
     /// The runtime, or we, no longer want the standby.
@@ -450,7 +391,7 @@ impl<'a> Watch<'a> {
             return;
         }
         if self.state() == GroupState::Promoting {
-            // It diverged on its way to being live. Kept until it is reaped: its end is then the group's.
+            // It diverged on its way to being live. Kept until it is reaped: its end is then the process's.
             return self.standby.iter().for_each(Child::kill);
         }
         let Some(standby) = self.standby.take() else { return };
@@ -474,86 +415,48 @@ impl<'a> Watch<'a> {
             return;
         }
         let divergence = Divergence {
+            process: self.guest_pid(),
             at: clock::now_text(),
             reason,
             thread: header.diverged_slot.load(Ordering::Acquire),
             position: header.diverged_at.load(Ordering::Acquire),
         };
         self.event("diverged", serde_json::to_value(&divergence).unwrap_or_default());
-        self.history.divergences.push(divergence);
+        self.book.borrow_mut().history.divergences.push(divergence);
         self.save();
     }
 
-    // ---- Losing protection ----
+    // ---- Time under protection ----
 
-    /// The standby, which had the pid `lost`, has ended by itself.
-    fn lose_standby(&mut self, lost: u32, why: &str) {
-        let now = self.shared.segment.header().standby_pid.load(Ordering::Acquire);
-        if self.leaving() == leaving::EXEC || (now != 0 && now != lost) {
-            return self.start_anew();
-        }
-        self.shared.segment.header().standby_pid.store(0, Ordering::Release);
-        if self.ends_by_itself() {
-            return;
-        }
-        self.event("standby_lost", json!({ "why": why }));
-        self.say_last_words();
-        self.drop_protection(Cause::StandbyLost, why);
-    }
-
-    /// Tells the primary to log no more, with the reason unless there is one already.
-    fn drop_protection(&mut self, cause: Cause, why: &str) {
-        let header = self.shared.segment.header();
-        let first = header.dropped.0.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if first {
-            write_text(&header.why.0, cause as u32, why);
-        }
-        wake(&header.dropped.0);
-        self.leave_protected();
-        self.announce_unprotected();
-    }
-
-    /// Moves the state to `Unprotected`, unless a promotion or the end has begun.
-    fn leave_protected(&mut self) {
-        let word = &self.shared.segment.header().state.0;
-        let to = GroupState::Unprotected as u32;
-        for from in [GroupState::Starting as u32, GroupState::Protected as u32] {
-            let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-        }
-        wake(word);
-        self.protection_ends(clock::monotonic_ns());
-    }
-
-    fn announce_unprotected(&mut self) {
-        let in_failover = self.fallen.iter().any(|fallen| fallen.failover.is_some());
-        let said_or_untrue = self.said == GroupState::Unprotected || self.state() != GroupState::Unprotected;
-        if said_or_untrue || in_failover || self.comes_back_at_once() {
-            return;
-        }
-        self.said = GroupState::Unprotected;
-        self.protection_ends(clock::monotonic_ns());
-        self.save();
-        let why = read_text(&self.shared.segment.header().why.0);
-        let (code, why) = why.unwrap_or((0, "no reason was given".into()));
-        self.event("unprotected", json!({ "why": why }));
-        let asked_for = code == Cause::NotAsked as u32;
-        let level = if asked_for { Verbosity::Verbose } else { Verbosity::Normal };
-        self.say(level, format!("{} runs unprotected: {why}", self.folder.name));
-    }
-
-    fn say_last_words(&mut self) {
-        if self.last_words_said {
-            return;
-        }
-        if let Some((line, words)) = read_text(&self.shared.segment.header().last_words.0) {
-            self.last_words_said = true;
-            self.say(Verbosity::Normal, format!("the runtime failed: {words} (line {line})"));
+    fn protection_begins(&mut self) {
+        let now = clock::monotonic_ns();
+        self.stretches.protected(now);
+        if self.leads {
+            self.book.borrow_mut().history.stretches.protected(now);
         }
     }
 
-    fn save(&self) {
-        // A full disk costs `status` its history, nothing else.
-        let _ = self.folder.write_json("meta.json", &self.meta);
-        let _ = self.folder.write_json("history.json", &self.history);
+    /// A stretch under protection ends at `at_ns`.
+    fn protection_ends(&mut self, at_ns: u64) {
+        if self.leads {
+            self.book.borrow_mut().history.stretches.unprotected(at_ns);
+        }
+        if let Some(stretch_ns) = self.stretches.unprotected(at_ns) {
+            self.note_stretch(stretch_ns, at_ns);
+        }
+    }
+
+    /// From now on the group is judged by this process.
+    pub(crate) fn take_the_lead(&mut self) {
+        self.leads = true;
+        let now = clock::monotonic_ns();
+        let mut book = self.book.borrow_mut();
+        book.meta.lead = self.shared.place.pid;
+        book.meta.primary = ProcessId::of(self.primary.pid);
+        book.history.stretches.unprotected(now);
+        if self.stretches.protected_since_ns != 0 {
+            book.history.stretches.protected(now);
+        }
+        book.save();
     }
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t got;
@@ -25,8 +26,61 @@ static void *count(void *unused) {
     return unused;
 }
 
+/* Has a child that does what the further arguments say, tells of its signals, and ends at SIGTERM. */
+static int be_parent(void) {
+    sigset_t none;
+    sigemptyset(&none);
+    for (;;) {
+        sigsuspend(&none);
+        printf(got == SIGCHLD ? "child signal\n" : "parent signal %d\n", (int)got);
+        fflush(stdout);
+        if (got == SIGTERM) return 7;
+    }
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "wait";
+    if (strcmp(what, "parent") == 0) {
+        sigset_t all, old;
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, &old);
+        if (fork() != 0) {
+            signal(SIGTERM, note);
+            signal(SIGCHLD, note);
+            return be_parent();
+        }
+        sigprocmask(SIG_SETMASK, &old, 0);
+        /* The further arguments' child, with the program's name in front of them again. */
+        argv[1] = argv[0];
+        argv++;
+        what = argv[1];
+    }
+    if (strcmp(what, "brood") == 0) {
+        /* So many children, one after the other, each gone at once. */
+        for (int left = atoi(argv[2]); left > 0; left--) {
+            pid_t pid = fork();
+            if (pid == 0) _exit(left % 100);
+            int status;
+            if (waitpid(pid, &status, 0) != pid || status != left % 100 << 8) return 96;
+        }
+        what = "wait";
+    }
+    if (strcmp(what, "daemon") == 0) {
+        /* A child in a session of its own does the rest; the program itself has ended by then. */
+        if (fork() != 0) return 0;
+        usleep(50000);
+        setsid();
+        what = "wait";
+    }
+    if (strcmp(what, "leave") == 0) {
+        if (fork() != 0) return 3;
+        what = "wait";
+    }
+    if (strcmp(what, "become") == 0) {
+        char *arguments[] = {argv[0], "wait", 0};
+        execv(argv[0], arguments);
+        return 97;
+    }
     if (strcmp(what, "wait") == 0) {
         sigset_t all, old;
         sigfillset(&all);

@@ -10,7 +10,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use us_abi::{DeathNotice, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
+use us_abi::{
+    DeathNotice, Process, ROSTER_BYTES, Roster, RosterHeader, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET,
+    Text, ThreadEntry,
+};
 
 /// Longest wait for something that is sure to come; only a failing test waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,6 +84,21 @@ fn offsets() -> Vec<(&'static str, usize)> {
         ("THREAD_STATE", offset_of!(ThreadEntry, state)),
         ("NOTICE_WORD", offset_of!(ThreadEntry, notice) + offset_of!(DeathNotice, word)),
         ("NOTICE_NEXT", offset_of!(ThreadEntry, notice) + offset_of!(DeathNotice, next)),
+        ("CONFIG_END", offset_of!(SegmentHeader, supervisor_pid)),
+        ("ROSTER", ROSTER_BYTES),
+        ("ROSTER_SUPERVISOR_PID", offset_of!(RosterHeader, supervisor_pid)),
+        ("USED", offset_of!(RosterHeader, used)),
+        ("NEWS", offset_of!(RosterHeader, news)),
+        ("PROCESSES", offset_of!(Roster, processes)),
+        ("PROCESS_BYTES", size_of::<Process>()),
+        ("PROCESS_STATE", offset_of!(Process, state)),
+        ("PROCESS_PID", offset_of!(Process, pid)),
+        ("PROCESS_PARENT", offset_of!(Process, parent)),
+        ("PROCESS_PRIMARY", offset_of!(Process, primary)),
+        ("PROCESS_JOINED", offset_of!(Process, joined)),
+        ("PROCESS_KIN", offset_of!(Process, kin)),
+        ("PROCESS_END", offset_of!(Process, end)),
+        ("PROCESS_BORN_NS", offset_of!(Process, born_ns)),
     ]
 }
 
@@ -95,7 +113,7 @@ impl Sandbox {
     /// With a runtime that answers as `stand_in` says: `follow`, `silent` (never), `mute` (without death
     /// notices), `die`, `diverge`, `refuse`, `deaf` (the standby outlives its supervisor), `barren` (cannot make
     /// a second standby), `busy` (does not answer requests), `restless` (does not park),
-    /// `unparkable` (says that it cannot).
+    /// `unparkable` (says that it cannot), `solitary` (children do not join).
     pub fn new(stand_in: &'static str) -> Sandbox {
         Sandbox::with_library(&built().stand_in, stand_in)
     }

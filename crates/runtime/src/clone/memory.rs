@@ -3,15 +3,19 @@
 //! A shared mapping is shared with the copy as well; a private mapping of a file shows what is in the file when
 //! it is first touched, which for a standby is the primary's future (7 where 6 was right). The coordinator lists
 //! such mappings while everything stands still, and the copy puts its own bytes in their place before anybody goes
-//! on. Of a writable shared mapping of a file the copy keeps the mapping itself too, at another address: when it is
-//! promoted, what it has written belongs into the file.
+//! on. Of a writable shared mapping the copy keeps the mapping itself too, at another address: when it is promoted, it
+//! goes back to where the guest has it. What the copy has written then belongs there, unless other processes share the
+//! mapping: they have seen what the dead primary wrote, and have written themselves, so what is there stays.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use us_abi::{RING_BYTES, RINGS_ADDRESS, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX};
+use us_abi::{
+    RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
+};
 
 use super::proc;
+use crate::door::numbers;
 use crate::raw::{self, failed, nr};
 use crate::sys::guest;
 
@@ -25,7 +29,7 @@ struct Mapping {
     start: u64,
     end: u64,
     protection: u64,
-    /// Writable, shared, of a file: what is written there belongs to others as well.
+    /// Writable and shared: what is written there belongs to others as well.
     written_through: bool,
     /// Device and inode of the file of a private mapping, zeros for a shared one.
     private_of: (u64, u64),
@@ -80,7 +84,7 @@ pub fn list() -> Result<(), &'static [u8]> {
             start: map.start,
             end: map.end,
             protection: map.protection,
-            written_through: map.shared && map.inode != 0 && map.protection & WRITE != 0 && !map.anonymous,
+            written_through: map.shared && map.protection & WRITE != 0,
             private_of: if map.shared { (0, 0) } else { (map.device, map.inode) },
         };
         listed += 1;
@@ -113,6 +117,7 @@ fn is_ours(address: u64) -> bool {
     let within = |start: usize, bytes: usize| address.wrapping_sub(start as u64) < bytes as u64;
     within(SEGMENT_ADDRESS, SEGMENT_BYTES)
         || within(RINGS_ADDRESS, 2 * THREADS_MAX * RING_BYTES)
+        || within(ROSTER_ADDRESS, ROSTER_BYTES.next_multiple_of(PAGE as usize))
         || is_kept(address)
 }
 
@@ -167,9 +172,12 @@ struct Kept {
     /// Where it is kept, 0 for none.
     at: AtomicU64,
 }
-const KEPT_MAX: usize = 64;
+const KEPT_MAX: usize = 256;
 static KEPT: [Kept; KEPT_MAX] =
     [const { Kept { start: AtomicU64::new(0), bytes: AtomicU64::new(0), at: AtomicU64::new(0) } }; KEPT_MAX];
+
+/// Whether there is one.
+static ANY_KEPT: AtomicBool = AtomicBool::new(false);
 
 fn is_kept(address: u64) -> bool {
     KEPT.iter().any(|kept| {
@@ -191,6 +199,7 @@ unsafe fn keep(mapping: Mapping) -> bool {
     kept.start.store(mapping.start, Ordering::Relaxed);
     kept.bytes.store(len, Ordering::Relaxed);
     kept.at.store(at as u64, Ordering::Relaxed);
+    ANY_KEPT.store(true, Ordering::Relaxed);
     true
 }
 
@@ -206,8 +215,32 @@ pub fn unmapped(start: u64, bytes: u64) {
     }
 }
 
-/// At a promotion, while no thread acts: what the guest has written in this copy goes into the files, and their
-/// mappings back to where the guest has them.
+/// Whether an object lies in memory that this standby has copied and that other processes may share: its state here
+/// says nothing.
+pub fn is_elsewhere(object: usize) -> bool {
+    ANY_KEPT.load(Ordering::Relaxed)
+        && numbers::is_numbered()
+        && KEPT.iter().any(|kept| {
+            (object as u64).wrapping_sub(kept.start.load(Ordering::Relaxed))
+                < kept.bytes.load(Ordering::Relaxed)
+        })
+}
+
+/// Whether relatives share memory with this standby's primary, which it has as it once was.
+pub fn is_any_elsewhere() -> bool {
+    ANY_KEPT.load(Ordering::Relaxed) && numbers::is_numbered()
+}
+
+/// Locks are taken for real from here on.
+pub fn nothing_is_elsewhere() {
+    ANY_KEPT.store(false, Ordering::Relaxed);
+    for kept in &KEPT {
+        kept.bytes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// At a promotion, while no thread acts: the mappings go back to where the guest has them, with what it has written in
+/// this copy if it has them for itself.
 pub fn make_real() {
     const MAYMOVE_FIXED: u64 = 3;
     for kept in &KEPT {
@@ -216,7 +249,8 @@ pub fn make_real() {
             continue;
         }
         let (start, len) = (kept.start.load(Ordering::Relaxed), kept.bytes.load(Ordering::Relaxed));
-        for page in (0..len).step_by(PAGE as usize) {
+        let written = if numbers::is_numbered() { 0 } else { len };
+        for page in (0..written).step_by(PAGE as usize) {
             // Only what differs: a page that is written becomes dirty, and a hole a block. Behind the file's end the copy
             // fails, as the guest's own store would have.
             if !is_same_page(at + page, start + page) {
@@ -242,8 +276,6 @@ struct Line {
     shared: bool,
     device: u64,
     inode: u64,
-    /// Memory without a file that has a name, as shared anonymous memory has.
-    anonymous: bool,
 }
 
 impl Line {
@@ -255,7 +287,6 @@ impl Line {
         let _offset = fields.next()?;
         let device = fields.next()?;
         let inode = fields.next()?;
-        let path = fields.next().unwrap_or(&[]);
         let on = |at: usize, sign: u8, bit: u64| if flags.get(at) == Some(&sign) { bit } else { 0 };
         Some(Line {
             start: hex(&range[..dash])?,
@@ -264,7 +295,6 @@ impl Line {
             shared: flags.get(3) == Some(&b's'),
             device: device.iter().fold(0, |value, byte| value << 8 ^ u64::from(*byte)),
             inode: inode.iter().fold(0, |value, digit| value * 10 + u64::from(digit.wrapping_sub(b'0'))),
-            anonymous: path.starts_with(b"/dev/zero") || path.starts_with(b"/SYSV"),
         })
     }
 }

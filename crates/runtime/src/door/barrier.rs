@@ -8,6 +8,7 @@ use us_order::barrier::is_serial;
 
 use super::block::{Deadline, Wait};
 use super::sync::{self, ALL, Caller, errno};
+use crate::clone::memory;
 use crate::log::Next;
 
 /// In the bytes of glibc's `pthread_barrier_t`.
@@ -89,6 +90,13 @@ impl Barrier {
 
     fn wait(&self) -> bool {
         let caller = Caller::get();
+        if caller.replaying().is_some()
+            && memory::is_elsewhere(self as *const Barrier as usize)
+            && let Some(serial) = self.logged(caller, 0)
+        {
+            // Its other parties are other processes.
+            return serial;
+        }
         let Arrival { round, last } = self.arrive();
         // A primary's last arriver is serial. A standby's need not be: the log tells.
         let mut replays = caller.replaying().is_some();

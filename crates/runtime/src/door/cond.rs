@@ -147,7 +147,10 @@ impl Waiting<'_> {
             Place::Shared(sequence) => (&self.cond.sequence, sequence, true),
             Place::Nowhere => return Some(0),
         };
-        while word.load(Ordering::Acquire) == asleep {
+        // A handler that has waited as well has taken this thread's place with it: nobody would find it any more.
+        // SAFETY: the caller's own.
+        let is_lost = || matches!(self.place, Place::Queue(waiter) if !unsafe { &*waiter }.is_queued());
+        while word.load(Ordering::Acquire) == asleep && !is_lost() {
             match self.caller.sleep(word, asleep, self.deadline, shared) {
                 Wait::TimedOut => return Some(errno::ETIMEDOUT),
                 Wait::Follow => return None,
@@ -163,8 +166,9 @@ impl Waiting<'_> {
             if self.caller.mode() == Mode::Replay
                 && let Some(result) = mutex::reacquire_by_log(self.mutex, self.caller, self.depth)
             {
-                // Then the primary's thread was not woken, and whom the signal was meant for still waits.
-                self.end(matches!(result, errno::ETIMEDOUT | errno::ECANCELED));
+                // Then the primary's thread may not have been woken, and whom the signal was meant for still waits. A robust
+                // mutex says EOWNERDEAD in place of the timeout.
+                self.end(result != 0);
                 return result;
             }
             // SAFETY: `self` outlives the call.

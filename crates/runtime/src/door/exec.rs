@@ -4,7 +4,7 @@
 //! close-on-exec descriptor open, and a parent that waits for the end of such a pipe would hang. The new
 //! image is told the way back into the group by its environment, and makes a standby of its own.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
@@ -16,25 +16,28 @@ use crate::state::{self, Role};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, stop_logging};
+use crate::{drop_standby, stop_logging, tls};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
 const AT_FDCWD: u64 = -100i64 as u64;
 const X_OK: u64 = 1;
-const PATH_BYTES: usize = 4096;
+/// Longest path, with its NUL.
+pub const PATH_BYTES: usize = 4096;
 
-/// Path of the runtime's library and of the segment, as the supervisor gave them: each with its NUL.
+/// Path of the runtime's library, and of the group's folder with the last `/`: each with its NUL.
 static PATHS: [[AtomicU64; PATH_BYTES / 8]; 2] = [const { [const { AtomicU64::new(0) }; PATH_BYTES / 8] }; 2];
 const LIBRARY: usize = 0;
-const SEGMENT: usize = 1;
+const FOLDER: usize = 1;
+/// Which segment in the folder is this process's: the number in its name, 0 for the group's first one.
+pub static SEGMENT: AtomicU32 = AtomicU32::new(0);
 
-/// Remembers the two paths, up to the first separator or the NUL. In the constructor.
+/// Remembers where the library is, and the folder of the segment. In the constructor.
 ///
 /// # Safety
 /// Both strings end with NUL.
 pub unsafe fn remember(library: *const u8, segment: *const u8) {
-    for (place, from) in [(LIBRARY, library), (SEGMENT, segment)] {
+    for (place, from) in [(LIBRARY, library), (FOLDER, segment)] {
         let to = PATHS[place].as_ptr().cast_mut().cast::<u8>();
         for at in 0..PATH_BYTES - 1 {
             // SAFETY: the source ends with NUL, where the loop stops; the target is large enough, and no other
@@ -48,6 +51,48 @@ pub unsafe fn remember(library: *const u8, segment: *const u8) {
             }
         }
     }
+    // SAFETY: written a moment ago; the path of a file has a separator.
+    unsafe {
+        let folder = PATHS[FOLDER].as_ptr().cast_mut().cast::<u8>();
+        let len = guest::string_len(folder as u64);
+        let end = (0..len).rev().find(|at| *folder.add(*at) == b'/').map_or(0, |at| at + 1);
+        let name = core::slice::from_raw_parts(folder.add(end), len - end);
+        let number = name.strip_prefix(b"segment.").unwrap_or(b"");
+        let number = number.iter().fold(0u32, |sum, digit| sum * 10 + u32::from(digit.wrapping_sub(b'0')));
+        SEGMENT.store(number, Ordering::Relaxed);
+        folder.add(end).write_bytes(0, len - end);
+    }
+}
+
+fn remembered(place: usize) -> &'static [u8] {
+    let path = PATHS[place].as_ptr().cast::<u8>();
+    // SAFETY: written in the constructor; it ends with NUL inside the array.
+    unsafe { core::slice::from_raw_parts(path, guest::string_len(path as u64)) }
+}
+
+/// A file in the group's folder: its name in parts, with a NUL behind it.
+fn in_folder(name: &[&[u8]], to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    let folder = remembered(FOLDER);
+    if folder.is_empty() {
+        return None;
+    }
+    let mut at = 0;
+    for part in [folder].iter().chain(name) {
+        to.get_mut(at..at + part.len())?.copy_from_slice(part);
+        at += part.len();
+    }
+    *to.get_mut(at)? = 0;
+    Some(())
+}
+
+/// The path of the segment of the process with this number.
+pub fn segment_path(pid: u32, to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    in_folder(&[b"segment.", state::Decimal::new(u64::from(pid)).bytes()], to)
+}
+
+/// The path of the roster.
+pub fn roster_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    in_folder(&[b"roster"], to)
 }
 
 /// execve, execveat.
@@ -56,10 +101,7 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
         match thread.calls() {
             // A primary whose standby is gone may be asked for another at this moment.
             Mode::Solo if is_waited_for() => return hopeless(call).unwrap_or_else(|| replace(call)),
-            Mode::Solo => {
-                // SAFETY: the guest's own call.
-                return unsafe { call6(call.nr, call.args) };
-            }
+            Mode::Solo => return pass_on(call),
             Mode::Record => {
                 // A search along PATH tries many names that do not exist: answered without giving anything up.
                 if let Some(error) = hopeless(call) {
@@ -86,6 +128,60 @@ fn is_waited_for() -> bool {
     state::role() == Role::Primary && state::header().is_some_and(|header| header.config.standbys != 0)
 }
 
+/// By a process that has no standby to end: the new image joins the group when it is worth it.
+fn pass_on(call: &Call) -> i64 {
+    if let Some(error) = hopeless(call) {
+        return error;
+    }
+    let mut call = *call;
+    let memory = add_ours(&mut call);
+    // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
+    let result = unsafe { call6(call.nr, call.args) };
+    release(memory);
+    result
+}
+
+/// Any call of a child that borrows its parent's memory. What an exec needs is put into that memory, and given back
+/// by the parent.
+pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
+    let mut call = *call;
+    if matches!(call.nr, 59 | EXECVEAT) {
+        if let Some(error) = hopeless(&call) {
+            return error;
+        }
+        give_back(thread);
+        thread.lent = add_ours(&mut call);
+    }
+    // SAFETY: the guest's own call.
+    unsafe { call6(call.nr, call.args) }
+}
+
+/// After a child has stopped to borrow this thread's block.
+pub fn give_back(thread: &mut Thread) {
+    release(core::mem::take(&mut thread.lent));
+}
+
+/// Memory of an environment with our variables: address and bytes, zeros for none.
+pub type Lent = [u64; 2];
+
+fn release([start, bytes]: Lent) {
+    if bytes != 0 {
+        // SAFETY: memory of ours that only a failed, or another process's, exec has looked at.
+        unsafe { raw::call2(raw::nr::MUNMAP, start, bytes) };
+    }
+}
+
+/// Adds our variables to the environment of an exec, if the new image could be of this group.
+fn add_ours(call: &mut Call) -> Lent {
+    let environment = if call.nr == EXECVEAT { 3 } else { 2 };
+    let group = state::role() != Role::Outside && crate::members::header().is_some();
+    let Some(lent) = group.then(|| environment_with_ours(call.args[environment])).flatten() else {
+        return [0; 2];
+    };
+    call.args[environment] = lent[0];
+    lent
+}
+
 /// An error that the call would give anyway. `None` when it may succeed.
 fn hopeless(call: &Call) -> Option<i64> {
     let (folder, path) =
@@ -110,14 +206,10 @@ fn replace(call: &Call) -> i64 {
     header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
     state::attention();
     let mut call = *call;
-    let environment = if call.nr == EXECVEAT { 3 } else { 2 };
-    if state::role() == Role::Primary
-        && let Some(with_ours) = environment_with_ours(call.args[environment])
-    {
-        call.args[environment] = with_ours;
-    }
+    let memory = add_ours(&mut call);
     // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
     let result = unsafe { call6(call.nr, call.args) };
+    release(memory);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     drop_standby(Cause::Exec, &[b"the standby was given up for an exec that failed"]);
     result
@@ -125,7 +217,7 @@ fn replace(call: &Call) -> i64 {
 
 /// A copy of an environment with our variables. `None` if there is no memory for it: the new image is then
 /// not protected, and the supervisor says so.
-fn environment_with_ours(from: u64) -> Option<u64> {
+fn environment_with_ours(from: u64) -> Option<Lent> {
     const MAX: u64 = 1 << 16;
     let count = if from == 0 {
         0
@@ -150,9 +242,9 @@ fn environment_with_ours(from: u64) -> Option<u64> {
         let written = if is_preload {
             preloaded = true;
             // SAFETY: the table has room for all entries and four more.
-            unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], None, entry + 11)?) };
+            unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], entry + 11)?) };
             next += 1;
-            strings.put(&[b"LD_PRELOAD="], Some(LIBRARY), entry + 10)?
+            strings.put(&[b"LD_PRELOAD=", remembered(LIBRARY)], entry + 10)?
         } else {
             entry
         };
@@ -160,9 +252,16 @@ fn environment_with_ours(from: u64) -> Option<u64> {
         unsafe { table.add(next).write(written) };
         next += 1;
     }
-    let mut ours = [strings.put(&[ENV_SEGMENT.as_bytes(), b"="], Some(SEGMENT), 0)?, 0];
+    let name = state::Decimal::new(u64::from(SEGMENT.load(Ordering::Relaxed)));
+    let (dot, name): (&[u8], &[u8]) = if SEGMENT.load(Ordering::Relaxed) == 0 || thread_is_borrowed() {
+        (b"", b"")
+    } else {
+        (b".", name.bytes())
+    };
+    let path: [&[u8]; 6] = [ENV_SEGMENT.as_bytes(), b"=", remembered(FOLDER), b"segment", dot, name];
+    let mut ours = [strings.put(&path, 0)?, 0];
     if !preloaded {
-        ours[1] = strings.put(&[b"LD_PRELOAD="], Some(LIBRARY), 0)?;
+        ours[1] = strings.put(&[b"LD_PRELOAD=", remembered(LIBRARY)], 0)?;
     }
     for entry in ours {
         // SAFETY: as above; a zero ends the table.
@@ -171,7 +270,13 @@ fn environment_with_ours(from: u64) -> Option<u64> {
     }
     // SAFETY: as above.
     unsafe { table.add(next.min(count as usize + 3)).write(0) };
-    Some(memory as u64)
+    Some([memory as u64, bytes])
+}
+
+/// A child that borrows a member's memory has not its segment.
+fn thread_is_borrowed() -> bool {
+    // SAFETY: the calling thread's own block.
+    unsafe { tls::current().as_ref() }.is_some_and(|thread| thread.borrowed.load(Ordering::Relaxed) != 0)
 }
 
 /// Builds strings one behind the other.
@@ -181,22 +286,18 @@ struct Strings {
 }
 
 impl Strings {
-    /// A string of parts, one of the remembered paths, and a string of the guest's. The guest's begins with the
-    /// `=` that becomes the separator where a path stands before it.
-    fn put(&mut self, parts: &[&[u8]], path: Option<usize>, tail: u64) -> Option<u64> {
+    /// A string of parts, and a string of the guest's. The guest's may begin with the `=` that becomes the separator.
+    fn put(&mut self, parts: &[&[u8]], tail: u64) -> Option<u64> {
         let start = self.at;
         for part in parts {
             self.bytes(part.as_ptr(), part.len())?;
-        }
-        if let Some(path) = path {
-            let path = PATHS[path].as_ptr().cast::<u8>();
-            self.bytes(path, guest::string_len(path as u64))?;
         }
         if tail != 0 {
             let len = guest::string_len(tail);
             let place = self.at;
             self.bytes(tail as *const u8, len)?;
-            if path.is_some() && len > 0 {
+            // SAFETY: the byte has just been written.
+            if len > 0 && unsafe { *place } == b'=' {
                 // SAFETY: the byte has just been written.
                 unsafe { place.write(b':') };
             }

@@ -93,6 +93,9 @@ static LOCALE: Family = Family::new();
 static CONVERSION: Family = Family::new();
 /// The list of exit handlers.
 static EXIT_HANDLERS: Family = Family::new();
+/// What a fork holds from before to behind the system call: which of two threads forks first is in the log by the call,
+/// and a standby's thread that has come first to libc's own locks would keep the other from it for ever.
+static FORKING: Family = Family::new();
 /// The numbers of thread-specific keys.
 static KEYS: Family = Family::new();
 
@@ -119,6 +122,7 @@ impl Domain for Directory {
 }
 
 forward_doors! { u64,
+    fork = FORK, |_| &FORKING;
     rand = RAND, |_| &RANDOM;
     srand = SRAND, |_| &RANDOM;
     random = RANDOM, |_| &RANDOM;

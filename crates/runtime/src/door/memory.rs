@@ -5,7 +5,7 @@
 //! of a file holds (a standby has no file of its own to map: the bytes travel in the log), and memory
 //! that the kernel would share between the copies (a standby gets a private one).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
@@ -72,10 +72,29 @@ pub fn remap(call: &Call) -> i64 {
 /// in it: a standby's is private.
 fn anonymous(call: &Call) -> i64 {
     let mut call = *call;
-    if crate::state::is_standby() && call.args[3] & MAP_TYPE != MAP_PRIVATE {
-        call.args[3] = call.args[3] & !MAP_TYPE | MAP_PRIVATE;
+    if call.args[3] & MAP_TYPE != MAP_PRIVATE {
+        if crate::state::is_standby() {
+            call.args[3] = call.args[3] & !MAP_TYPE | MAP_PRIVATE;
+        }
+        SHARED_LATELY.store(true, Ordering::Relaxed);
     }
     local(&call)
+}
+
+/// Shared memory has been made since the standby has.
+static SHARED_LATELY: AtomicBool = AtomicBool::new(false);
+
+/// A new standby has whatever is shared by now.
+pub fn nothing_shared_lately() {
+    SHARED_LATELY.store(false, Ordering::Relaxed);
+}
+
+/// Before a fork, as a primary: memory that a child will share, and that the standby has for itself alone, could not be
+/// put back at a promotion.
+pub fn before_fork() {
+    if SHARED_LATELY.load(Ordering::Relaxed) {
+        drop_standby(Cause::CannotReplay, &[b"a child shares memory that is newer than the standby"]);
+    }
 }
 
 fn row() -> &'static Row {

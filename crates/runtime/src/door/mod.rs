@@ -27,6 +27,7 @@ pub mod libc_state;
 pub mod memory;
 pub mod message;
 pub mod mutex;
+pub mod numbers;
 pub mod once;
 pub mod pending;
 pub mod process;
@@ -42,6 +43,7 @@ pub mod thread_c11;
 pub mod time;
 pub mod timer;
 pub mod unwind;
+pub mod wait;
 pub mod waiters;
 
 pub use mutex::{OPAQUE_END, OPAQUE_START, opaque};

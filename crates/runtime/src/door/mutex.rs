@@ -15,6 +15,7 @@ use us_abi::event::{EventKind, NO_TICKET};
 use super::block::{Deadline, Wait};
 use super::robust;
 use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno};
+use crate::clone::memory;
 use crate::log::Next;
 use crate::raw::Timespec;
 use crate::thread::{Mode, Thread};
@@ -185,7 +186,8 @@ impl Mutex {
         let Next::Event(event) = thread.expect(EventKind::Mutex, 0) else { return None };
         let header = event.header;
         let acquired = header.ticket != NO_TICKET;
-        if acquired {
+        // Its word and its clock are moved by other processes, of which this log says nothing.
+        if acquired && !memory::is_elsewhere(self as *const Mutex as usize) {
             clock::wait(thread, &self.clock, header.ticket);
             // Its last holder's ticket has been applied, its unlock perhaps not yet. This may sleep and borrows
             // the block for that: ours ends here.

@@ -15,6 +15,7 @@ use us_calls::Row;
 
 use crate::clock::KERNEL;
 use crate::fdtable;
+use crate::members;
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, Info, Plan};
 use crate::state;
@@ -243,6 +244,24 @@ pub fn raise_all() {
         }
         *count = 0;
     });
+    members::each_unseen(|signal| {
+        // SAFETY: to our own process, as above.
+        unsafe { raw::call2(nr::KILL, process, signal) };
+    });
+}
+
+/// At a promotion, before anything is raised: what came to this process because it was one of a group of processes, or a
+/// terminal's, came to the primary as well.
+pub fn forget_strays() {
+    const RT_SIGTIMEDWAIT: u64 = 128;
+    let (all, now) = (!0u64, [0u64; 2]);
+    for _ in 0..WAITING_MAX {
+        // SAFETY: takes what waits for this process, without waiting.
+        let taken = unsafe { raw::call4(RT_SIGTIMEDWAIT, &raw const all as u64, 0, now.as_ptr() as u64, 8) };
+        if failed(taken) {
+            return;
+        }
+    }
 }
 
 static SIGNALFDS: [AtomicU64; fdtable::SHADOWED / 64] = [const { AtomicU64::new(0) }; fdtable::SHADOWED / 64];

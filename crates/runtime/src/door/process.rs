@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
-use us_abi::{Cause, leaving, slot};
+use us_abi::{Cause, Header, leaving, slot};
 use us_calls::{Prctl, Row, Sharing};
 
 use crate::log::Next;
@@ -13,8 +13,9 @@ use crate::sys::dispatch::refused;
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
-use crate::thread::{self, Mode, Thread};
-use crate::{drop_standby, tls};
+use crate::sys::trap;
+use crate::thread::{Mode, Thread};
+use crate::{drop_standby, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
@@ -49,8 +50,12 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return result;
             }
             Mode::Record => {
+                super::memory::before_fork();
+                if thread.calls() != Mode::Record {
+                    continue;
+                }
                 begin(thread, row, arguments);
-                let result = make_child(call);
+                let result = make_child(&witnessed(thread, call));
                 if state::role() == Role::Child {
                     return result;
                 }
@@ -72,6 +77,45 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
 }
 
+/// The same fork, made so that the kernel puts the child's number into the slot of the call's `Return` before the child
+/// runs: a promoted copy must not make a second one.
+fn witnessed(thread: &mut Thread, call: &Call) -> Call {
+    const PARENT_SETTID: u64 = 0x10_0000;
+    let mut call = *call;
+    if call.nr == FORK {
+        (call.nr, call.args) = (raw::nr::CLONE, [17, 0, 0, 0, 0, 0]);
+    }
+    if call.nr != raw::nr::CLONE || call.args[0] & PARENT_SETTID != 0 {
+        return call;
+    }
+    if let Some(place) = thread.reserve(size_of::<ReturnHead>() + 8) {
+        // SAFETY: reserved: the event's head comes before its payload.
+        unsafe {
+            let child = place.add(size_of::<ReturnHead>()).cast::<u64>();
+            child.write_volatile(0);
+            place.sub(size_of::<Header>()).cast::<u64>().write_volatile(FORK_MARK);
+            call.args[0] |= PARENT_SETTID;
+            call.args[2] = child as u64;
+        }
+    }
+    call
+}
+
+/// In the first word of a slot that holds a child's number.
+const FORK_MARK: u64 = 0x7573_666f_726b_2121;
+
+/// The child of a dead primary's fork in doubt.
+pub fn forked(slot: *const u8) -> Option<i64> {
+    // SAFETY: the slot of a dead primary's call, as `witnessed` has laid it out.
+    unsafe {
+        if slot.cast::<u64>().read() != FORK_MARK {
+            return None;
+        }
+        let child = slot.add(size_of::<Header>() + size_of::<ReturnHead>()).cast::<u64>().read();
+        (child != 0).then_some(child as i64)
+    }
+}
+
 /// Forks for real. In the child nothing of ours goes on but the doors themselves.
 fn make_child(call: &Call) -> i64 {
     // SAFETY: the guest's own fork: no shared memory, so the child returns here on its own copy of the stack.
@@ -83,6 +127,7 @@ fn make_child(call: &Call) -> i64 {
 }
 
 fn become_child() {
+    let parent = state::GUEST_PID.load(Ordering::Relaxed);
     state::set_role(Role::Child);
     state::set_header(core::ptr::null_mut());
     crate::stop_logging();
@@ -97,6 +142,12 @@ fn become_child() {
     // SAFETY: the only thread of this process, and its block.
     if let Some(thread) = unsafe { tls::current().as_mut() } {
         thread.guest_tid = pid;
+        thread.real_tid.store(0, Ordering::Relaxed);
+        crate::signal::reset(thread);
+        crate::door::timer::forget();
+        members::born(parent);
+        members::join::forget_relatives(thread);
+        trap::arm(thread);
     }
 }
 
@@ -148,18 +199,40 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     guest::read(thread.child_words.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
     if flags & CLONE_VM != 0 {
         // The child runs in our memory, on our block, until it execs or exits; the parent sleeps meanwhile.
-        thread.borrowed.store(1, Ordering::Relaxed);
+        thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
     } else {
-        thread.borrowed.store(2, Ordering::Relaxed);
+        thread.borrowed.store(OWN_MEMORY, Ordering::Relaxed);
     }
     0
 }
+
+/// Whether the caller, on a borrowed block, is a child with memory of its own: then it goes its own way from here on.
+pub fn is_own_again(thread: &mut Thread) -> bool {
+    // SAFETY: asks for a number.
+    let is_child = || unsafe { raw::call1(GETPID, 0) } as u32 != state::REAL_PID.load(Ordering::Relaxed);
+    if thread.borrowed.load(Ordering::Relaxed) != OWN_MEMORY || !is_child() {
+        return false;
+    }
+    thread.borrowed.store(0, Ordering::Relaxed);
+    become_child();
+    true
+}
+
+/// Values of [`Thread::borrowed`]: by a child that runs in our memory, or in a copy of it.
+const OUR_MEMORY: u8 = 1;
+const OWN_MEMORY: u8 = 2;
 
 /// After it, in the parent.
 pub extern "C" fn after_clone(result: i64) {
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
-    if thread.borrowed.swap(0, Ordering::Relaxed) != 0 && thread.calls() == Mode::Record {
+    let borrowed = thread.borrowed.swap(0, Ordering::Relaxed);
+    crate::door::exec::give_back(thread);
+    if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {
+        // It may have ended already; then nobody else has.
+        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+    }
+    if borrowed != 0 && thread.calls() == Mode::Record {
         log_child_words(thread, result);
     }
 }
@@ -283,9 +356,7 @@ fn await_standby(header: &us_abi::SegmentHeader) {
         if !behind || header.dropped.0.load(Ordering::Acquire) != 0 {
             return;
         }
-        let pause = raw::Timespec::from_ns(1_000_000);
-        // SAFETY: a short sleep.
-        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+        raw::nap(1_000_000);
     }
     drop_standby(Cause::Behind, &[b"the standby had not applied everything at the program's end"]);
 }
@@ -319,57 +390,6 @@ pub fn identity(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         218 => i64::from(thread.guest_tid),
         _ => recorded(thread, row, call),
     }
-}
-
-/// The kernel's number for a number of the group's.
-fn to_kernel(number: u64) -> u64 {
-    let value = number as u32 as i32;
-    let guest = state::GUEST_PID.load(Ordering::Relaxed) as i32;
-    let real = state::REAL_PID.load(Ordering::Relaxed) as i32;
-    if value == guest {
-        return real as u64;
-    }
-    if value == -guest && guest > 1 {
-        return number;
-    }
-    let mut found = number;
-    thread::for_each(|other| {
-        // Only a promoted copy has threads whose numbers differ.
-        let tid = other.real_tid.load(Ordering::Relaxed);
-        if tid != 0 && other.guest_tid as i32 == value {
-            found = u64::from(tid);
-        }
-    });
-    found
-}
-
-/// Calls that name a process or a thread: kill, tgkill, sched_*, prlimit ... The guest uses the group's
-/// numbers; [`translate`] gives the kernel its own when the call is really made.
-pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    recorded(thread, row, call)
-}
-
-/// Whether this copy's numbers differ from those that the guest knows: after a promotion.
-#[inline(always)]
-pub fn is_renumbered() -> bool {
-    state::GUEST_PID.load(Ordering::Relaxed) != state::REAL_PID.load(Ordering::Relaxed)
-}
-
-/// The arguments of a call with the kernel's numbers in place of the group's.
-#[cold]
-pub fn translate(row: &Row, args: &[u64; 6]) -> [u64; 6] {
-    use us_calls::{Door, Policy, SignalDoor};
-    let mut args = *args;
-    if matches!(row.policy, Policy::Special(Door::Pid | Door::Thread | Door::Signal(SignalDoor::Send))) {
-        args[0] = to_kernel(args[0]);
-        if matches!(u64::from(row.nr), raw::nr::TGKILL | 297) {
-            args[1] = to_kernel(args[1]);
-        }
-    }
-    if matches!(row.policy, Policy::Special(Door::Timer)) {
-        args[0] = crate::door::timer::to_kernel(row, args[0]);
-    }
-    args
 }
 
 /// chdir, fchdir, chroot. The standby's own folder follows by the absolute name that the primary ended up in.
@@ -414,6 +434,12 @@ pub fn chdir(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// Credentials, limits, umask: state of the process that must be true in both copies, so both execute.
 pub fn mirror(call: &Call) -> i64 {
+    const PRLIMIT: u64 = 302;
+    let mut call = *call;
+    if call.nr == PRLIMIT && call.args[0] as u32 == state::GUEST_PID.load(Ordering::Relaxed) {
+        // By its number it would be the primary, for both.
+        call.args[0] = 0;
+    }
     // SAFETY: the guest's own call, on this copy's own process.
     unsafe { call6(call.nr, call.args) }
 }
@@ -425,7 +451,7 @@ pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 
     if own && call.nr == SCHED_GETAFFINITY {
         return own_affinity(thread, call);
     }
-    let result = named(thread, row, call);
+    let result = super::numbers::named(thread, row, call);
     if own && call.nr == raw::nr::SCHED_SETAFFINITY && result == 0 {
         let bytes = (call.args[1] as usize).min(size_of_val(&thread.affinity));
         thread.affinity = [0; 16];
@@ -463,6 +489,8 @@ pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
     const PR_SET_NAME: u64 = 15;
     const PR_GET_NAME: u64 = 16;
+    const PR_SET_CHILD_SUBREAPER: u64 = 36;
+    const PR_GET_CHILD_SUBREAPER: u64 = 37;
     match call.args[0] & 0xffff_ffff {
         PR_SET_NAME => {
             let mut name = [0u8; 16];
@@ -478,8 +506,26 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
                 -14
             }
         }
+        PR_SET_CHILD_SUBREAPER if members::own().is_some() => {
+            let Some(own) = members::own().filter(|_| !state::is_standby()) else { return 0 };
+            own.reaps_orphans.store(u32::from(call.args[1] != 0), Ordering::SeqCst);
+            mirror(call)
+        }
+        PR_GET_CHILD_SUBREAPER if members::own().is_some() => {
+            let reaps = members::own().map_or(0, |own| own.reaps_orphans.load(Ordering::SeqCst));
+            if guest::store(call.args[1], &reaps) { 0 } else { -14 }
+        }
         _ if state::is_standby() => 0,
         _ => mirror(call),
+    }
+}
+
+/// At a promotion: what the kernel must know of this process and has known of the dead one.
+pub fn take_over_attributes() {
+    const PR_SET_CHILD_SUBREAPER: u64 = 36;
+    if members::own().is_some_and(|own| own.reaps_orphans.load(Ordering::SeqCst) != 0) {
+        // SAFETY: an attribute of our own process.
+        unsafe { raw::call2(raw::nr::PRCTL, PR_SET_CHILD_SUBREAPER, 1) };
     }
 }
 

@@ -13,6 +13,7 @@ use us_abi::{OWNER_DIED, TID_MASK, WAITERS};
 use super::block::Wait;
 use super::mutex::{Mutex, Patience, kind};
 use super::sync::{self, Caller, Outcome, errno, op};
+use crate::clone::memory;
 use crate::raw;
 
 /// `Mutex::owner` after the owner's death, until `pthread_mutex_consistent`.
@@ -190,8 +191,16 @@ pub fn lock(mutex: &Mutex, patience: Patience) -> c_int {
     take(mutex, patience, 0, 1)
 }
 
+/// Whether the caller is a standby that has never taken the mutex: its state here is that of other processes.
+fn is_anothers(mutex: &Mutex) -> bool {
+    memory::is_elsewhere(mutex.lock.as_ptr() as usize) && Caller::get().replaying().is_some()
+}
+
 /// Unlocks; like every unlock it takes no ticket.
 pub fn unlock(mutex: &Mutex) -> c_int {
+    if is_anothers(mutex) {
+        return 0;
+    }
     if !mine(mutex) {
         return errno::EPERM;
     }
@@ -224,6 +233,9 @@ fn release(mutex: &Mutex) {
 
 /// See [`super::mutex::release_for_wait`].
 pub fn release_for_wait(mutex: &Mutex) -> Result<(), c_int> {
+    if is_anothers(mutex) {
+        return Ok(());
+    }
     if !mine(mutex) {
         return Err(errno::EPERM);
     }
@@ -239,7 +251,9 @@ pub fn reacquire_after_wait(mutex: &Mutex, depth: u32, say: c_int) -> c_int {
 /// See [`super::mutex::reacquire_by_log`].
 pub fn reacquire_by_log(mutex: &Mutex, caller: Caller, depth: u32) -> Option<c_int> {
     let force = || {
-        acquire(mutex, Patience::Block, depth);
+        if !memory::is_elsewhere(mutex.lock.as_ptr() as usize) {
+            acquire(mutex, Patience::Block, depth);
+        }
     };
     sync::replay(caller, op::ROBUST, force).map(|outcome| outcome.errno)
 }

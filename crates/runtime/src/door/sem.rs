@@ -17,6 +17,7 @@ use super::mutex::Patience;
 use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, Value, as_errno, call_of, clock_of, errno, op};
 use super::unwind;
 use crate::clock;
+use crate::clone::memory;
 use crate::log::Next;
 use crate::raw::Timespec;
 
@@ -235,7 +236,12 @@ pub unsafe extern "C" fn sem_post(semaphore: *const Semaphore) -> c_int {
     let semaphore = unsafe { &*semaphore };
     let caller = Caller::get();
     let mut result = 0;
-    if sync::replay(caller, op::SEM_POST, || result = semaphore.add()).is_some() {
+    let add = || {
+        if !memory::is_elsewhere(semaphore.address()) {
+            result = semaphore.add();
+        }
+    };
+    if sync::replay(caller, op::SEM_POST, add).is_some() {
         return as_errno(result);
     }
     if let Some(thread) = caller.recording() {

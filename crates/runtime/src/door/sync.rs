@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET};
 
+use crate::clone::memory;
 use crate::door::block::{self, Deadline, Wait};
 use crate::log::Next;
 use crate::raw::{self, Timespec};
@@ -307,7 +308,13 @@ pub fn acquire(
 ) -> c_int {
     let caller = Caller::get();
     loop {
-        if let Some(outcome) = replay(caller, op, || force(caller)) {
+        let force = || {
+            // Another process may hold it here for ever: what it does is in no log of ours.
+            if !memory::is_elsewhere(address) {
+                force(caller);
+            }
+        };
+        if let Some(outcome) = replay(caller, op, force) {
             return outcome.errno;
         }
         let outcome = attempt(caller);

@@ -17,6 +17,7 @@ use us_calls::Row;
 
 use crate::clone::park;
 use crate::log::Next;
+use crate::members::join;
 use crate::raw::{self, failed};
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::sys::trap;
@@ -81,6 +82,15 @@ const DETACHED: i32 = 1;
 const JOINED: i32 = 2;
 const JOINABLE: i32 = 3;
 const CLAIMED: i32 = 4;
+
+/// In a forked child: the slot of a thread that was left behind.
+pub fn vacate(block: &mut Thread) {
+    if block.generation != 0 {
+        block.fate.store(JOINED, Ordering::Relaxed);
+    }
+    signal::reset(block);
+    block.borrowed.store(0, Ordering::Relaxed);
+}
 
 /// Takes a slot, as the copy that decides.
 fn claim_slot() -> Option<u32> {
@@ -285,6 +295,9 @@ pub(super) unsafe fn create(
     argument: *mut c_void,
     start_c11: *mut u8,
 ) -> i32 {
+    if parent.newborn {
+        join::join(parent);
+    }
     become_threaded(parent);
     let entry = Entry { start, argument, start_c11 };
     loop {
@@ -418,9 +431,7 @@ fn await_slot(slot: u32, generation: u32) {
             DETACHED if made.wrapping_add(1) == generation && handle != 0 => return wait_gone(handle, None),
             _ => {}
         }
-        let pause = raw::Timespec::from_ns(50_000);
-        // SAFETY: a short sleep.
-        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+        raw::nap(50_000);
     }
 }
 

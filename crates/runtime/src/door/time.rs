@@ -85,7 +85,7 @@ mod cpu {
 
     /// This copy's own reading, moved up by what the last primary was ahead.
     pub fn goes_on(clock: i32, own: u64) -> u64 {
-        if !crate::door::process::is_renumbered() || state::is_standby() {
+        if !crate::door::numbers::is_renumbered() || state::is_standby() {
             return own;
         }
         let place = place(clock);

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use us_abi::Cause;
 use us_calls::Row;
 
-use crate::door::process;
+use crate::door::numbers;
 use crate::raw;
 use crate::signal::Info;
 use crate::sys::gate::Call;
@@ -156,7 +156,7 @@ fn load(from: u64, unit_ns: u64) -> Option<(u64, u64)> {
 fn created(clock: u64, event: u64, place: u64) {
     let Some(real) = guest::load::<u32>(place) else { return };
     let mut number = real as usize;
-    if process::is_renumbered() {
+    if numbers::is_renumbered() {
         // The number may be one that an older timer has kept since before the promotion.
         let taken = |number: &usize| {
             POSIX.get(*number).is_some_and(|timer| timer.exists.load(Ordering::Relaxed) != 0)
@@ -181,6 +181,16 @@ fn created(clock: u64, event: u64, place: u64) {
     timer.real.store(u64::from(real), Ordering::Relaxed);
     timer.setting.value_ns.store(0, Ordering::Relaxed);
     timer.exists.store(1, Ordering::Release);
+}
+
+/// In a forked child, which inherits none of them.
+pub fn forget() {
+    for setting in INTERVAL.iter().chain(POSIX.iter().map(|timer| &timer.setting)) {
+        setting.value_ns.store(0, Ordering::Relaxed);
+    }
+    for timer in &POSIX {
+        timer.exists.store(0, Ordering::Relaxed);
+    }
 }
 
 /// The kernel's number for a timer of the guest's.

@@ -32,6 +32,11 @@ impl Waiter {
         Waiter { woken: AtomicU32::new(0), key: AtomicUsize::new(0), next: null_mut(), previous: null_mut() }
     }
 
+    /// Whether it is in a queue.
+    pub fn is_queued(&self) -> bool {
+        self.key.load(Ordering::Acquire) != 0
+    }
+
     /// Whether somebody has woken it.
     pub fn is_woken(&self) -> bool {
         self.woken.load(Ordering::Acquire) != 0

@@ -6,6 +6,7 @@
 
 use super::doors::{kernel_mask, set_mask};
 use super::*;
+use crate::door::wait;
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
@@ -40,7 +41,11 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         let context = &mut *context;
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
             let mut info = *info;
+            if signal == 17 && !wait::is_news(&mut info.0) {
+                return;
+            }
             info.adopt();
+            info.stamp();
             thread.queue.push(&info);
         }
         thread.pending.store(1, Ordering::SeqCst);
@@ -143,6 +148,7 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
             return;
         }
         let Some(info) = thread.queue.take(thread.mask) else { return };
+        members::seen(info.signal(), info.sent());
         let action = disposition(info.signal());
         if action.handler <= SIG_IGN {
             handle(thread, &info);

@@ -266,6 +266,9 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         match thread.calls() {
             Mode::Solo => {
                 let result = take_or_wait(thread, row, call);
+                if result > 0 {
+                    members::seen(result as i32, members::sent_so_far(result as i32));
+                }
                 if !solo_restart(thread, row, result) {
                     return result;
                 }
@@ -277,7 +280,9 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 if plan.is_abandoned() {
                     continue;
                 }
-                let head = ReturnHead { result, identity: 0 };
+                let sent = members::sent_so_far(result.max(0) as i32);
+                members::seen(result.max(0) as i32, sent);
+                let head = ReturnHead { result, identity: u64::from(sent) };
                 recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
                 if !plan.carry_out(thread) {
                     return result;
@@ -292,6 +297,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     continue;
                 };
                 if head.result > 0 {
+                    members::seen(head.result as i32, head.identity as u32);
                     let known = if place == 0 { None } else { guest::load::<Info>(place) };
                     let mut info = known.unwrap_or_default();
                     info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;

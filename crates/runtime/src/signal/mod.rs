@@ -15,6 +15,7 @@ use crate::clock::{self, KERNEL};
 use crate::clone::park;
 use crate::door::{cancel, pending, process, timer};
 use crate::log::{Event, Next, has_ticket};
+use crate::members;
 use crate::raw::{self, call4, err};
 use crate::state::{self, Role};
 use crate::sys::gate::{self, Call};
@@ -26,6 +27,7 @@ use crate::tls;
 
 mod arrive;
 mod doors;
+mod info;
 
 use arrive::end_by;
 pub use arrive::nudged;
@@ -109,39 +111,6 @@ fn disposition(signal: i32) -> Action {
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info(pub [u64; 16]);
-
-impl Info {
-    /// The signal's number.
-    pub fn signal(&self) -> i32 {
-        self.0[0] as u32 as i32
-    }
-
-    /// `si_code`: who sent it.
-    pub fn code(&self) -> i32 {
-        self.0[1] as u32 as i32
-    }
-
-    /// Puts the group's numbers in place of this process's own. True if there were any.
-    pub fn adopt(&mut self) -> bool {
-        self.adopt_from(state::REAL_PID.load(Ordering::Relaxed))
-    }
-
-    /// As [`Info::adopt`], of a signal that the process with this number has taken.
-    pub fn adopt_from(&mut self, process: u32) -> bool {
-        const SI_USER: i32 = 0;
-        const SI_QUEUE: i32 = -1;
-        const SI_TIMER: i32 = -2;
-        const SI_TKILL: i32 = -6;
-        let number = self.0[2] as u32;
-        let ours = match self.code() {
-            SI_TIMER => timer::to_guest(number),
-            SI_USER | SI_QUEUE | SI_TKILL if number == process => state::GUEST_PID.load(Ordering::Relaxed),
-            _ => number,
-        };
-        self.0[2] = self.0[2] >> 32 << 32 | u64::from(ours);
-        ours != number
-    }
-}
 
 const QUEUED_MAX: usize = 32;
 
@@ -448,6 +417,7 @@ fn deliver_one(thread: &mut Thread) -> bool {
         let ticket = recorded::kernel_ticket();
         thread.append(EventKind::Signal, 0, info.signal() as u16, ticket, &info);
     }
+    members::seen(info.signal(), info.sent());
     handle(thread, &info);
     true
 }
@@ -471,6 +441,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
         cancel::end_thread();
     }
     consumed(thread, &info, true, ticket);
+    members::seen(info.signal(), info.sent());
     handle(thread, &info);
 }
 

@@ -47,14 +47,30 @@ static STACK: AtomicU64 = AtomicU64::new(0);
 /// promotion it is this one that takes it back: a promoted program must not end with its supervisor.
 fn end_with_supervisor(header: &us_abi::SegmentHeader) {
     const PR_SET_PDEATHSIG: u64 = 1;
+    let supervised = || {
+        // SAFETY: asks for a number.
+        let parent = unsafe { raw::call1(raw::nr::GETPPID, 0) } as u32;
+        parent == header.supervisor_pid.load(Ordering::Relaxed)
+    };
+    // A copy's first parent may have been a process in between, whose end must not be taken for the supervisor's.
+    for _ in 0..ADOPTION_LOOKS {
+        if supervised() {
+            break;
+        }
+        raw::nap(ADOPTION_PAUSE_NS);
+    }
     // SAFETY: an attribute of the calling thread; ends a standby whose supervisor is gone already.
     unsafe {
         raw::call2(raw::nr::PRCTL, PR_SET_PDEATHSIG, 9);
-        if raw::call1(raw::nr::GETPPID, 0) as u32 != header.supervisor_pid.load(Ordering::Relaxed) {
+        if !supervised() {
             raw::call1(raw::nr::EXIT_GROUP, 0);
         }
     }
 }
+
+/// How often, and how long apart, a new standby looks whether it is the supervisor's child.
+const ADOPTION_LOOKS: u32 = 10_000;
+const ADOPTION_PAUSE_NS: u64 = 50_000;
 
 extern "C" fn main(_: u64) {
     let Some(header) = state::header() else { return };

@@ -12,7 +12,8 @@ use us_abi::{CLOCKS, Cause, EVENT_ALIGN, GroupState, NO_TICKET, RING_BYTES, Segm
 use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
-use crate::raw::{self, Timespec};
+use crate::clone::memory;
+use crate::raw;
 use crate::signal;
 use crate::standby::{notice, poll, settle};
 use crate::state::{self, Role};
@@ -20,6 +21,11 @@ use crate::thread::{self, Mode, RingMemory, Thread};
 
 const PR_SET_PDEATHSIG: u64 = 1;
 const PR_SET_NAME: u64 = 15;
+
+/// Looks at rings of which nothing moves, until shared memory is shown as it is: 50 ms.
+const STUCK: u32 = 300;
+/// The same, until a standby that is elsewhere gives up: 5 s.
+const HOPELESS: u32 = 25_000;
 
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
@@ -33,16 +39,15 @@ pub fn run(header: &SegmentHeader) {
     header.unsettled.store(unsettled, Ordering::Relaxed);
     // Threads that were completed by settlement apply that first.
     drain(header);
-    crate::clone::memory::make_real();
+    memory::make_real();
+    memory::nothing_is_elsewhere();
     crate::door::epoll::rearm();
     become_primary(header);
     state::LIVE.store(true, Ordering::SeqCst);
     poll::wake_all();
     // A thread that was between its last look and its sleep hears the second bell.
-    let pause = Timespec::from_ns(200_000);
     for _ in 0..5 {
-        // SAFETY: a short sleep.
-        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+        raw::nap(200_000);
         poll::wake_all();
         call_to_life();
     }
@@ -86,9 +91,17 @@ fn drain(header: &SegmentHeader) {
             settle::creations(header);
             close_gaps(header);
         }
-        let pause = Timespec::from_ns(if still < 50 { 20_000 } else { 200_000 });
-        // SAFETY: a short sleep.
-        unsafe { raw::call2(raw::nr::NANOSLEEP, &raw const pause as u64, 0) };
+        if still == STUCK && memory::is_any_elsewhere() {
+            // A thread may be spinning on what it sees of memory that others have changed since: shown as it is now.
+            memory::make_real();
+        }
+        if still == HOPELESS && memory::is_any_elsewhere() {
+            // It has gone another way than its primary, for a reason that is in no log. Nobody takes over.
+            crate::give_up_standby(&[
+                b"the standby of a process that shares memory did not come to the log's end",
+            ]);
+        }
+        raw::nap(if still < 50 { 20_000 } else { 200_000 });
     }
 }
 
@@ -191,6 +204,8 @@ fn become_primary(header: &SegmentHeader) {
         &[b"the standby was promoted and there is no other"],
     );
     state::set_role(Role::Primary);
+    crate::door::process::take_over_attributes();
+    crate::door::pending::forget_strays();
     crate::door::timer::set_again();
     crate::door::pending::raise_all();
 }

@@ -15,7 +15,7 @@ use us_calls::{Door, Policy, Row, SignalDoor};
 use us_order::settle::{Identity, Settled};
 use us_ring::Position;
 
-use crate::door::table;
+use crate::door::{process, table, wait};
 use crate::fdtable::{self, Kind};
 use crate::raw;
 use crate::standby::makers::{self, Claimed};
@@ -195,6 +195,18 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
         return true;
     }
     let Policy::Special(door) = doubt.row.policy else { return waiting(doubt) };
+    if let Door::Clone = door
+        && let Some(result) = process::forked(doubt.place())
+    {
+        complete(doubt, 0, ReturnHead { result, identity: 0 }, &[]);
+        return true;
+    }
+    if let Door::Wait = door {
+        if let Some((result, told)) = wait::told(doubt.place(), doubt.row.nr.into(), &doubt.asked) {
+            complete(doubt, 0, ReturnHead { result, identity: 0 }, told.bytes());
+        }
+        return true;
+    }
     match (door, verdicts.of(doubt.slot)) {
         (Door::RecvMsg, _) => {
             witness::rights(doubt.place(), |fd| claimed.add(fd));

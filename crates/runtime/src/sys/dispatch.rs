@@ -3,7 +3,9 @@
 use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::clone::park;
+use crate::door::numbers;
 use crate::door::{epoll, exec, io, memory, message, pending, process, table, time, timer};
+use crate::members::join;
 use crate::raw::{self, call6};
 use crate::sys::allocator;
 use crate::sys::gate::Call;
@@ -24,10 +26,9 @@ pub unsafe extern "C" fn enter(call: *mut Call) -> i64 {
     }
     // SAFETY: the block of the calling thread, which nobody else uses.
     let thread = unsafe { &mut *thread };
-    if thread.borrowed.load(core::sync::atomic::Ordering::Relaxed) != 0 {
+    if thread.borrowed.load(core::sync::atomic::Ordering::Relaxed) != 0 && !process::is_own_again(thread) {
         // A child made by vfork: it shares our memory, not our log.
-        // SAFETY: the guest's own call.
-        return unsafe { call6(call.nr, call.args) };
+        return exec::borrowed(thread, call);
     }
     dispatch(thread, call)
 }
@@ -107,6 +108,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     if signal::is_due(thread) && has_events(row) {
         signal::deliver_at_call(thread);
     }
+    if thread.newborn {
+        join::consider(thread, row, call);
+    }
     if thread.calls() == Mode::Replay {
         thread.asked = call.args;
     }
@@ -181,7 +185,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Exit => process::exit_thread(thread),
         Door::ExitGroup => process::exit_group(thread, call),
         Door::Identity => process::identity(thread, row, call),
-        Door::Pid => process::named(thread, row, call),
+        Door::Pid => numbers::named(thread, row, call),
         Door::Signal(SignalDoor::Action) => signal::action(thread, call),
         Door::Signal(SignalDoor::Mask) => signal::mask(thread, call),
         Door::Signal(SignalDoor::Stack) => signal::stack(thread, call),

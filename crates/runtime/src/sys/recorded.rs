@@ -8,10 +8,11 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{CLASSES, PAYLOAD_BYTES_MAX};
-use us_calls::{Class, FdUse, Order, Row};
+use us_calls::{Class, Door, FdUse, Order, Policy, Row, SignalDoor};
 
 use crate::clock::{self, KERNEL};
-use crate::door::{again, process};
+use crate::door::numbers;
+use crate::door::{again, wait};
 use crate::log::{Next, has_ticket};
 use crate::raw;
 use crate::signal::{self, Plan};
@@ -43,14 +44,27 @@ pub const fn class_index(class: Class) -> usize {
 #[inline(always)]
 pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     let translated;
-    let args = if process::is_renumbered() {
-        translated = process::translate(row, args);
+    let args = if numbers::is_numbered() {
+        translated = numbers::translate(row, args);
         &translated
     } else {
         args
     };
     // SAFETY: the guest's own call, to be executed by the copy whose effects are real.
     unsafe { if row.blocks { raw::blocking(nr, args, &thread.pending) } else { raw::call6(nr, *args) } }
+}
+
+/// As [`execute`]; where not all of the answer is the kernel's, the rest as well.
+#[inline(always)]
+fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
+    match row.policy {
+        Policy::Special(Door::Wait) => wait::make(thread, nr, args),
+        Policy::Special(Door::Signal(SignalDoor::Send)) if numbers::is_numbered() => {
+            numbers::send(thread, row, nr, args)
+        }
+        Policy::Special(Door::Identity) if nr == raw::nr::GETPPID => wait::parent(),
+        _ => execute(thread, row, nr, args),
+    }
 }
 
 /// As [`execute`], for a call of which the log has an `Enter`: leaves a mark where its `Return` will be, as the last
@@ -62,8 +76,8 @@ pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) 
         return execute(thread, row, nr, args);
     }
     let translated;
-    let args = if process::is_renumbered() {
-        translated = process::translate(row, args);
+    let args = if numbers::is_numbered() {
+        translated = numbers::translate(row, args);
         &translated
     } else {
         args
@@ -256,12 +270,12 @@ pub fn recorded_with(
         match thread.calls() {
             Mode::Solo => {
                 let result = match again {
-                    None => execute(thread, row, call.nr, patience.args(call)),
+                    None => act(thread, row, call.nr, patience.args(call)),
                     Some((noted, _)) if patience.continues(call, noted) => {
                         execute(thread, row, call.nr, patience.args(call))
                     }
                     Some(noted) => {
-                        again::make(call.nr, &call.args, noted, |args| execute(thread, row, call.nr, args))
+                        again::make(call.nr, &call.args, noted, |args| act(thread, row, call.nr, args))
                     }
                 };
                 if signal::solo_restart(thread, row, result) {
@@ -282,7 +296,7 @@ pub fn recorded_with(
                 let result = match again {
                     None => taken::make(thread, row, call.nr, args),
                     Some(noted) => {
-                        again::make(call.nr, &call.args, noted, |args| execute(thread, row, call.nr, args))
+                        again::make(call.nr, &call.args, noted, |args| act(thread, row, call.nr, args))
                     }
                 };
                 let identity = if raw::failed(result) { 0 } else { identify(thread, call, result) };

@@ -10,6 +10,8 @@
 use us_abi::event::ReturnHead;
 use us_calls::Row;
 
+use crate::door::numbers;
+use crate::door::wait;
 use crate::fdtable;
 use crate::raw::failed;
 use crate::sys::gate::Call;
@@ -32,6 +34,9 @@ const MESSAGES: u64 = 1024;
 #[inline(always)]
 pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) -> i64 {
     let special = match nr {
+        wait::WAIT4 | wait::WAITID => Some(wait::make_recorded(thread, nr, args)),
+        62 | 129 | 234 | 297 if numbers::is_numbered() => Some(numbers::send(thread, row, nr, args)),
+        crate::raw::nr::GETPPID => Some(wait::parent()),
         GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE | SENDMMSG => through_the_slot(thread, row, nr, *args),
         _ => None,
     };

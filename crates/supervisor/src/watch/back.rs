@@ -1,4 +1,4 @@
-//! The way back: a group that has lost its standby asks its primary for another.
+//! The way back: a process without a standby asks its primary for one, its first or another.
 //!
 //! The primary is asked by a word in the header and a signal that makes one of its threads look there; which
 //! thread does not matter, and one that sits in a call that nothing interrupts is passed over for the next.
@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{GroupState, TID_MASK, command, leaving, slot};
+use us_abi::{Cause, GroupState, TID_MASK, command, leaving, slot};
 use us_order::reclone::Backoff;
 
 use super::Watch;
@@ -36,7 +36,7 @@ struct Lost {
     why: String,
 }
 
-/// Where the group stands on its way back.
+/// Where the process stands on its way back.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// It has a standby, or is to have none.
@@ -124,12 +124,23 @@ impl Watch<'_> {
         back
     }
 
-    /// A stretch under protection ends at `at_ns`.
-    pub(super) fn protection_ends(&mut self, at_ns: u64) {
-        if let Some(stretch_ns) = self.history.unprotected(at_ns) {
-            self.back.stretch_ns = stretch_ns;
-            self.back.lost = Some(Lost { at_ns, cause: 0, why: String::new() });
-        }
+    /// A stretch under protection of this length has ended at `at_ns`.
+    pub(super) fn note_stretch(&mut self, stretch_ns: u64, at_ns: u64) {
+        self.back.stretch_ns = stretch_ns;
+        self.back.lost = Some(Lost { at_ns, cause: 0, why: String::new() });
+    }
+
+    /// Why the last attempt to make a standby did not succeed, until one does.
+    pub(super) fn clone_error(&self) -> Option<String> {
+        self.book.borrow().history.reclone_errors.get(&self.guest_pid()).cloned()
+    }
+
+    pub(super) fn set_clone_error(&self, why: Option<&str>) {
+        let errors = &mut self.book.borrow_mut().history.reclone_errors;
+        match why {
+            Some(why) => errors.insert(self.guest_pid(), why.into()),
+            None => errors.remove(&self.guest_pid()),
+        };
     }
 
     /// Whether the primary is to be asked, now or later.
@@ -137,22 +148,32 @@ impl Watch<'_> {
         let header = self.shared.segment.header();
         let situation = Situation {
             state: self.state(),
-            cause: read_text(&header.why.0).map_or(0, |(code, _)| code),
+            cause: self.cause(),
             leaving: self.leaving(),
             has_runtime: header.primary_pid.load(Ordering::Acquire) == self.primary.pid,
         };
-        self.meta.reprotect
+        self.is_standby_wanted(situation.cause)
+            && !self.shared.roster.is_doomed(self.shared.place)
             && self.standby.is_none()
             && self.dropped()
             && !self.is_promoted()
             && reprotect::is_due(situation)
     }
 
+    fn is_standby_wanted(&self, cause: u32) -> bool {
+        let meta = &self.book.borrow().meta;
+        reprotect::is_wanted(meta.standbys, meta.reprotect, cause)
+    }
+
+    /// Whether the primary has been asked for a standby, and has not answered.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self.back.stage, Stage::Asked(_))
+    }
+
     /// Whether an attempt is under way that has not failed yet: nothing need be said until it has.
     pub(super) fn comes_back_at_once(&self) -> bool {
-        let promoted =
-            self.back.lost.as_ref().is_some_and(|lost| lost.cause == us_abi::Cause::Promoted as u32);
-        promoted && self.history.reclone_error.is_none() && !matches!(self.back.stage, Stage::Idle)
+        let promoted = self.back.lost.as_ref().is_some_and(|lost| lost.cause == Cause::Promoted as u32);
+        promoted && self.clone_error().is_none() && !matches!(self.back.stage, Stage::Idle)
     }
 
     /// When to look again, CLOCK_MONOTONIC ns.
@@ -200,6 +221,10 @@ impl Watch<'_> {
     }
 
     fn ask(&mut self, now_ns: u64) {
+        // A process that is gone before it is asked needs none.
+        if let Err(cause) = self.start_sentry() {
+            return self.not_made(&format!("cannot start a thread: {cause}"));
+        }
         self.say_last_words();
         self.last_words_said = false;
         let header = self.shared.segment.header();
@@ -233,7 +258,8 @@ impl Watch<'_> {
             let mut knock = self.back.knock;
             self.knock(&mut knock);
             self.back.knock = knock;
-        } else if self.take_back(command::CLONE) {
+        } else {
+            // Whether or not the word still stands: an exec may have wiped it away. An answer that comes after all is heard.
             self.not_made("the primary did not answer in time");
         }
     }
@@ -243,12 +269,12 @@ impl Watch<'_> {
         self.back.failures = self.shared.segment.header().clone_failures.load(Ordering::Acquire);
         let delay_ns = self.back.backoff.failed();
         self.back.stage = Stage::Waits(clock::monotonic_ns() + delay_ns);
-        self.history.failed_reclones += 1;
-        let news = self.history.reclone_error.as_deref() != Some(why);
-        self.history.reclone_error = Some(why.into());
+        self.book.borrow_mut().history.failed_reclones += 1;
+        let news = self.clone_error().as_deref() != Some(why);
+        self.set_clone_error(Some(why));
         self.save();
         if news {
-            let line = format!("{}: a new standby could not be made: {why}", self.folder.name);
+            let line = format!("{}: a new standby could not be made: {why}", self.name());
             self.say(Verbosity::Normal, line);
         }
         self.announce_unprotected();
@@ -259,8 +285,8 @@ impl Watch<'_> {
         self.shared.segment.header().clones.load(Ordering::Acquire) != self.back.clones
     }
 
-    /// The group has a standby again.
-    pub(super) fn taken_up(&mut self, standby: &Child) {
+    /// The process has a standby that was made at our wish. Whether that has been told: of a first one it is not.
+    pub(super) fn taken_up(&mut self, standby: &Child) -> bool {
         let header = self.shared.segment.header();
         self.back.clones = header.clones.load(Ordering::Acquire);
         self.back.failures = header.clone_failures.load(Ordering::Acquire);
@@ -269,7 +295,11 @@ impl Watch<'_> {
         self.back.stage = Stage::Idle;
         let now = clock::monotonic_ns();
         let lost = self.back.lost.take().unwrap_or(Lost { at_ns: now, cause: 0, why: String::new() });
+        if lost.cause == Cause::Newborn as u32 {
+            return false;
+        }
         let reclone = Reclone {
+            process: self.guest_pid(),
             at: clock::now_text(),
             reason: reprotect::reason(lost.cause).into(),
             why: lost.why,
@@ -282,20 +312,21 @@ impl Watch<'_> {
         fields["standby"] = json!(standby.pid);
         let line = format!(
             "{} is protected again after {:.1} ms, standby pid {}; the program stood still for {:.1} ms",
-            self.folder.name,
+            self.name(),
             reclone.gap_us as f64 / 1000.0,
             standby.pid,
             reclone.pause_us as f64 / 1000.0,
         );
-        self.history.reclones.push(reclone);
+        self.book.borrow_mut().history.reclones.push(reclone);
         self.event("recloned", fields);
         self.say(Verbosity::Normal, line);
+        true
     }
 
     /// A standby came by another way: whatever had become of the last one is no reason for it.
     pub(super) fn forget_loss(&mut self) {
         self.back.lost = None;
-        self.history.reclone_error = None;
+        self.set_clone_error(None);
     }
 
     /// It is gone before it could be taken up.
@@ -308,7 +339,7 @@ impl Watch<'_> {
     pub(super) fn has_new_standby(&self) -> bool {
         let given_up = self.state() == GroupState::Unprotected
             && self.dropped()
-            && (self.said == GroupState::Starting || self.is_cloned());
+            && ((self.said == GroupState::Starting && !self.is_newborn()) || self.is_cloned());
         // Of one that we have asked for the counter is written last.
         let whole = !matches!(self.back.stage, Stage::Asked(_)) || self.is_cloned();
         (self.state() == GroupState::Protected && whole) || given_up

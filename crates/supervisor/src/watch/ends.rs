@@ -1,49 +1,104 @@
-//! Ends of processes: whose it was, and what follows.
+//! Ends of copies: whose it was, and what follows.
 
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{GroupState, command};
+use us_abi::{GroupState, command, kin};
 use us_order::detect::{self, Decision};
 
-use super::{Fallen, Watch};
+use super::Watch;
+use super::said::Fallen;
 use crate::child::Child;
-use crate::clock;
+use crate::history::Ended;
 use crate::options::Verbosity;
 use crate::segment::wake;
 use crate::sentry::{fail_over, verdict};
-use crate::spawn::{self, End};
+use crate::spawn::{End, Reaped};
+use crate::{clock, proc};
+
+/// The end of a process for good.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Over {
+    /// How, if the kernel has told us or could still be asked.
+    pub(crate) end: Option<Reaped>,
+    /// It is we who have reaped it.
+    is_reaped: bool,
+}
 
 impl Watch<'_> {
-    /// Reaps every child that has ended; the group's end, if this was it.
-    pub(super) fn reap(&mut self) -> Option<End> {
-        while let Some(pid) = spawn::next_ended_child() {
-            // What the process wrote before it ended comes first.
-            self.look();
-            let Some(end) = spawn::reap(pid) else { continue };
-            let group_end = if pid == self.primary.pid {
-                self.primary_ended(end)
-            } else if self.standby.as_ref().is_some_and(|standby| standby.pid == pid) {
-                self.standby_ended(end)
-            } else {
-                self.other_ended(pid, end);
-                None
-            };
-            if group_end.is_some() {
-                return group_end;
-            }
-        }
-        None
+    /// Whether the kernel's `pid` is a copy of this process, or was one.
+    pub(crate) fn knows(&self, pid: u32) -> bool {
+        let copies = [Some(&self.primary), self.standby.as_ref(), self.ending.as_ref()];
+        copies.into_iter().flatten().any(|copy| copy.pid == pid)
+            || self.fallen.iter().any(|fallen| fallen.pid() == pid)
+            || self.shared.segment.header().standby_pid.load(Ordering::Acquire) == pid
     }
 
-    fn primary_ended(&mut self, end: End) -> Option<End> {
+    /// Our child `pid` has ended; `false` when it is nobody of this process.
+    pub(crate) fn child_ended(&mut self, pid: u32, end: &Reaped) -> bool {
+        if pid == self.primary.pid {
+            self.is_polled = false;
+            self.primary_ended(Some(*end), true);
+        } else if self.standby.as_ref().is_some_and(|standby| standby.pid == pid) {
+            self.standby_ended(end.end());
+        } else if self.ending.take_if(|ending| ending.pid == pid).is_some() {
+            // Its successor may be asked for.
+        } else if let Some(fallen) = self.fallen.iter_mut().find(|fallen| fallen.pid() == pid) {
+            fallen.is_gone_by(Some(*end), true);
+            self.tell_failovers();
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Copies whose descriptors are to be polled.
+    pub(crate) fn polled(&self) -> impl Iterator<Item = &Child> {
+        let primary = Some(&self.primary).filter(|_| self.is_polled && self.over.is_none());
+        primary.into_iter().chain(self.fallen.iter().filter(|fallen| fallen.is_polled).map(Fallen::copy))
+    }
+
+    /// The descriptor of the copy `pid` has become readable.
+    pub(crate) fn copy_gone(&mut self, pid: u32) {
+        let seen = proc::read(pid);
+        let end = seen.filter(|process| !process.alive()).map(|process| Reaped::by(process.status));
+        // One that has become ours meanwhile we shall be told of.
+        let ours = seen.is_some_and(|process| process.parent == std::process::id());
+        if pid == self.primary.pid {
+            self.is_polled = false;
+        }
+        self.fallen
+            .iter_mut()
+            .filter(|fallen| fallen.pid() == pid)
+            .for_each(|fallen| fallen.is_polled = false);
+        if ours {
+            return;
+        }
+        // What the process wrote before it ended comes first. Its standby may be live by now.
+        self.look();
+        if pid == self.primary.pid {
+            self.primary_ended(end, false);
+        } else if let Some(fallen) = self.fallen.iter_mut().find(|fallen| fallen.pid() == pid) {
+            fallen.is_gone_by(end, false);
+            self.tell_failovers();
+        }
+    }
+
+    fn primary_ended(&mut self, end: Option<Reaped>, is_reaped: bool) {
+        if self.over.is_some() {
+            return;
+        }
+        // One that was somebody else's child can be found gone first, and come to us afterwards.
+        if let Some(fallen) = self.fallen.iter_mut().find(|fallen| fallen.pid() == self.primary.pid) {
+            return fallen.is_gone_by(end, is_reaped);
+        }
         // It may have died before it could say all that there is to say of a new standby.
         let has_one = matches!(self.state(), GroupState::Protected | GroupState::Promoting);
         self.attach_standby(has_one);
         // The net under the death notices. An exit that said nothing is still an exit, as natively.
         if self.standby.is_some()
             && self.state() == GroupState::Protected
-            && verdict(&self.shared.segment, cause_of(end)) == Decision::Promote
+            && verdict(&self.shared, cause_of(end)) == Decision::Promote
         {
             fail_over(&self.shared, &self.primary, clock::monotonic_ns());
         }
@@ -51,49 +106,39 @@ impl Watch<'_> {
         let command = self.shared.segment.header().command.0.load(Ordering::Acquire);
         let takes_over = self.state() == GroupState::Promoting || command == command::PROMOTE;
         if self.standby.is_some() && takes_over {
-            self.fallen.push_back(Fallen::new(self.primary.pid, Some(end), None));
-            return None;
+            let mut fallen = Fallen::new(self.primary.clone(), false);
+            fallen.is_gone_by(end, is_reaped);
+            return self.fallen.push_back(fallen);
         }
-        Some(end)
+        self.over = Some(Over { end, is_reaped });
     }
 
-    fn standby_ended(&mut self, end: End) -> Option<End> {
+    fn standby_ended(&mut self, end: End) {
         if self.state() == GroupState::Promoting {
             self.standby = None;
             self.say_last_words();
-            let line = format!("{}: the standby could not take over: {}", self.folder.name, end.words());
+            let line = format!("{}: the standby could not take over: {}", self.name(), end.words());
             self.say(Verbosity::Normal, line);
             self.event("standby_lost", json!({ "why": end.words() }));
+            // If the primary is not gone yet, its end will be that of the process.
             let primary = self.primary.pid;
-            return self.fallen.iter().find(|fallen| fallen.pid == primary).and_then(|fallen| fallen.end);
+            if let Some(fallen) = self.fallen.iter().find(|fallen| fallen.pid() == primary) {
+                self.over = Some(Over { end: fallen.end, is_reaped: fallen.is_reaped });
+            }
+            return;
         }
         let pid = self.standby.take().map_or(0, |standby| standby.pid);
         self.lose_standby(pid, &format!("the standby's process is gone: {}", end.words()));
-        None
     }
 
-    /// An adopted orphan, a standby that was dropped, the primary from before a promotion, or a probe.
-    fn other_ended(&mut self, pid: u32, end: End) {
-        self.ending.take_if(|ending| ending.pid == pid);
-        if let Some(fallen) = self.fallen.iter_mut().find(|fallen| fallen.pid == pid) {
-            fallen.end = Some(end);
-            self.tell_failovers();
-        }
-        if let Some(finding) = self.probe.as_mut().and_then(|probe| probe.ended(pid, end)) {
-            self.act_on(finding);
-        }
+    /// Whether the process has ended for good.
+    pub(crate) fn over(&self) -> Option<Over> {
+        self.over
     }
 
-    /// Everything is over: nothing may be left of the group.
-    pub(super) fn finish(mut self, end: End) -> End {
-        self.probe = None;
-        for fallen in self.fallen.iter_mut().filter(|fallen| fallen.end.is_none()) {
-            fallen.end = spawn::reap(fallen.pid);
-        }
-        self.tell_failovers();
-        // A fallen primary whose standby could not take over keeps nobody waiting any more.
-        self.fallen.clear();
-        self.tell_rest();
+    /// Everything is over: nothing may be left of the process. The standby's pid, which is to be reaped.
+    pub(crate) fn finish(&mut self) -> Option<u32> {
+        self.tell_all();
         // A short program has come and gone before we looked, and was protected all the same.
         let first = self.shared.segment.header().first_standby.load(Ordering::Acquire);
         if first != 0 && !self.protected_said {
@@ -105,32 +150,74 @@ impl Watch<'_> {
         header.command.0.store(command::END, Ordering::Release);
         wake(&header.command.0);
         let named = header.standby_pid.load(Ordering::Acquire);
-        if let Some(standby) = self.standby.take().or_else(|| Child::of_child(named)) {
+        let unheard = || if self.is_root { Child::of_child(named) } else { Child::of_descendant(named) };
+        let standby = self.standby.take().or_else(unheard).map(|standby| {
             standby.kill();
-            spawn::reap(standby.pid);
-        }
+            standby.pid
+        });
         self.say_last_words();
         self.answer_switch(&json!({ "error": "the program has ended" }));
+        self.protection_ends(clock::monotonic_ns());
         self.shared.segment.header().state.0.store(GroupState::Ended as u32, Ordering::Release);
-        let fields = match end {
-            End::Exited(code) => json!({ "exit_code": code }),
-            End::Killed(signal) => {
-                json!({ "exit_code": 128 + signal, "signal": crate::signals::name(signal) })
+        self.set_clone_error(None);
+        self.shared.dismiss();
+        standby
+    }
+
+    /// Adds what it leaves behind; `false` when that is nothing.
+    pub(crate) fn leave_sums(&self, sums: &mut Ended) -> bool {
+        let before = sums.clone();
+        let (header, segment) = (self.shared.segment.header(), &self.shared.segment);
+        sums.epochs += header.epoch.load(Ordering::Acquire);
+        for entry in (0..segment.slots()).map(|at| segment.thread(at)) {
+            let skipped = entry.skipped.load(Ordering::Acquire);
+            sums.bytes += entry.tail.0.load(Ordering::Acquire).saturating_sub(skipped);
+            for (sum, applied) in sums.by_class.iter_mut().zip(&entry.events) {
+                let applied = applied.load(Ordering::Acquire);
+                *sum += applied;
+                sums.events += applied;
             }
+        }
+        for (call, count) in (0..).zip(&header.refused) {
+            let count = count.load(Ordering::Acquire);
+            if count > 0 {
+                *sums.refused.entry(call).or_default() += count;
+            }
+        }
+        *sums != before
+    }
+
+    /// Says in the roster what there is to say of the end. The number of the parent that is to be sent SIGCHLD.
+    pub(crate) fn sign_off(&self, over: Over) -> Option<u32> {
+        let (roster, place) = (&self.shared.roster, self.shared.place);
+        let lives = |pid| proc::read(pid).is_some_and(|process| process.alive());
+        let entry = roster.get(place)?;
+        // Its standby was the one that the kernel would have told us of as its primary, and could not take over.
+        let refused = entry.primary.load(Ordering::Acquire) != self.primary.pid;
+        let is_ours = over.is_reaped || entry.kin.load(Ordering::Acquire) == kin::ADOPTED;
+        let told = match over.end {
+            // Its parent asks the kernel; or we do when it has given the process to us.
+            _ if !is_ours => None,
+            Some(end) if over.is_reaped => roster.ended(place, &end, lives),
+            end if refused => roster.ended(place, &end.unwrap_or(Reaped::by(libc::SIGKILL)), lives),
+            _ => None,
         };
-        self.event("ended", fields);
-        self.say(Verbosity::Verbose, format!("{} ended: {}", self.folder.name, end.words()));
-        end
+        roster.is_final(place);
+        roster.orphan(place.pid);
+        told
     }
 }
 
-/// A wait status in the words of the rules.
-fn cause_of(end: End) -> detect::Cause {
+/// A wait status in the words of the rules. One that nobody could tell us of is that of a violent end, since a program
+/// that ends by its own will says so.
+fn cause_of(end: Option<Reaped>) -> detect::Cause {
     use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV, SIGSYS, SIGTRAP};
-    match end {
-        End::Exited(_) => detect::Cause::Exited,
-        End::Killed(SIGKILL) => detect::Cause::Killed,
-        End::Killed(SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGABRT | SIGSYS | SIGTRAP) => detect::Cause::Fault,
-        End::Killed(_) => detect::Cause::Signal,
+    match end.map(Reaped::end) {
+        Some(End::Exited(_)) => detect::Cause::Exited,
+        None | Some(End::Killed(SIGKILL)) => detect::Cause::Killed,
+        Some(End::Killed(SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGABRT | SIGSYS | SIGTRAP)) => {
+            detect::Cause::Fault
+        }
+        Some(End::Killed(_)) => detect::Cause::Signal,
     }
 }

@@ -1,4 +1,4 @@
-//! Switches that somebody wants: a person, by `understudy failover`, or the probe.
+//! Switches that somebody wants: a person, by `understudy failover`, or the group's probe.
 //!
 //! A planned switch first parks the primary, so that the standby finds no call in doubt. One that cannot be
 //! parked because it does not react is switched all the same: it is then a failover like any other.
@@ -14,8 +14,6 @@ use super::Watch;
 use super::back::Knock;
 use crate::clock;
 use crate::history::Failover;
-use crate::options::Verbosity;
-use crate::probe::{self, Finding};
 use crate::request;
 use crate::segment::wake;
 use crate::sentry::{fail_over, verdict};
@@ -46,10 +44,10 @@ pub(super) struct Fenced {
 
 impl Watch<'_> {
     /// Whether a standby could take over at this moment.
-    fn can_switch(&self) -> bool {
+    pub(crate) fn can_switch(&self) -> bool {
         self.standby.is_some()
             && self.state() == GroupState::Protected
-            && verdict(&self.shared.segment, Cause::Killed) == Decision::Promote
+            && verdict(&self.shared, Cause::Killed) == Decision::Promote
     }
 
     /// Whether there is a standby that we have not taken up yet, or a primary of which we have not heard.
@@ -66,25 +64,25 @@ impl Watch<'_> {
         Some(if answered { end_ns } else { switch.knock.due_ns.min(end_ns) })
     }
 
-    /// Hears what callers want.
-    pub(super) fn hear_requests(&mut self) {
-        self.requests.extend(self.desk.as_mut().map(|desk| desk.requests()).unwrap_or_default());
-        for (what, caller) in std::mem::take(&mut self.requests) {
-            let refusal = match what.as_str() {
-                request::FAILOVER if self.switch.is_some() => "a switch is under way".into(),
-                request::FAILOVER if self.is_between() => {
-                    self.requests.push((what, caller));
-                    continue;
-                }
-                request::FAILOVER if !self.can_switch() => self.why_no_switch(),
-                request::FAILOVER => {
-                    self.begin_switch(caller);
-                    continue;
-                }
-                _ => format!("{what:?} is not a request"),
-            };
-            request::answer(caller, &json!({ "error": refusal }));
-        }
+    /// Somebody wants a planned switch. The caller again if it is not known yet whether that can be met.
+    pub(crate) fn ask_switch(&mut self, caller: UnixStream) -> Option<UnixStream> {
+        let refusal = if self.switch.is_some() {
+            "a switch is under way".into()
+        } else if self.is_between() {
+            return Some(caller);
+        } else if !self.can_switch() {
+            self.why_no_switch()
+        } else {
+            self.begin_switch(caller);
+            return None;
+        };
+        request::answer(caller, &json!({ "error": refusal }));
+        None
+    }
+
+    /// Whether a planned switch is under way.
+    pub(crate) fn is_switching(&self) -> bool {
+        self.switch.is_some()
     }
 
     fn why_no_switch(&self) -> String {
@@ -112,7 +110,7 @@ impl Watch<'_> {
     }
 
     /// One step of a planned switch.
-    pub(super) fn drive_switch(&mut self) {
+    pub(crate) fn drive_switch(&mut self) {
         let Some(switch) = self.switch.as_ref().filter(|_| self.fenced.is_none()) else { return };
         let (since_ns, mut knock) = (switch.since_ns, switch.knock);
         if self.state() == GroupState::Promoting {
@@ -144,7 +142,7 @@ impl Watch<'_> {
     }
 
     /// Ends the primary; the standby takes over.
-    fn fence(&mut self, reason: &'static str, since_ns: u64) {
+    pub(crate) fn fence(&mut self, reason: &'static str, since_ns: u64) {
         self.fenced = Some(Fenced { pid: self.primary.pid, reason });
         let begun = fail_over(&self.shared, &self.primary, since_ns);
         // The sentry may have been first, and the standby live by now. If not, there was none any more.
@@ -165,49 +163,6 @@ impl Watch<'_> {
     pub(super) fn answer_switch(&mut self, answer: &Value) {
         if let Some(switch) = self.switch.take() {
             request::answer(switch.caller, answer);
-        }
-    }
-
-    // ---- The probe ----
-
-    /// When to look again, CLOCK_MONOTONIC ns.
-    pub(super) fn probe_at_ns(&self) -> Option<u64> {
-        self.probe.as_ref().and_then(probe::Probe::look_at_ns)
-    }
-
-    /// One step of the probe.
-    pub(super) fn drive_probe(&mut self) {
-        let now = clock::monotonic_ns();
-        let can_switch = self.can_switch() && self.switch.is_none();
-        let Some(probe) = &mut self.probe else { return };
-        match (can_switch, probe.is_on()) {
-            (true, false) => {
-                probe.begin(now);
-                self.say(Verbosity::Verbose, format!("{}: the probe begins", self.folder.name));
-            }
-            (false, true) => {
-                probe.pause();
-                let line = format!("{}: the probe waits until there is a standby", self.folder.name);
-                self.say(Verbosity::Verbose, line);
-            }
-            (true, true) => {
-                let finding = probe.look(now);
-                self.act_on(finding);
-            }
-            (false, false) => {}
-        }
-    }
-
-    /// Draws the consequence of what the probe found.
-    pub(super) fn act_on(&mut self, finding: Finding) {
-        match finding {
-            Finding::Nothing => {}
-            Finding::Failed(why) => {
-                self.say(Verbosity::Verbose, format!("{}: the probe failed: {why}", self.folder.name));
-            }
-            // Asked anew: it may have lost its standby since the probe began.
-            Finding::Fence if self.can_switch() => self.fence(probe::REASON, clock::monotonic_ns()),
-            Finding::Fence => {}
         }
     }
 }

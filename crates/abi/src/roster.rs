@@ -1,0 +1,121 @@
+//! The roster: every process of a group, in a file beside the segments that all of them map.
+//!
+//! A segment belongs to one process and its standby. What parents, children and the supervisor have to know of each
+//! other stands here: who is whose child, which process is a number's primary now, and how a process ended
+//! that its parent can no longer ask the kernel about.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+use crate::segment::Line;
+
+/// Processes that one group may have at a time. One more is made natively, and nobody else can speak for it.
+pub const PROCESSES_MAX: usize = 4096;
+
+/// Address at which every copy maps the roster.
+pub const ROSTER_ADDRESS: usize = 0x2900_0000_0000;
+
+/// One more than the highest signal.
+pub const SIGNALS: usize = 65;
+
+/// Bytes of the file.
+pub const ROSTER_BYTES: usize = size_of::<Roster>();
+
+/// Values of [`Process::state`].
+pub mod process {
+    /// Nobody.
+    pub const FREE: u32 = 0;
+    /// Being written by who has taken it.
+    pub const TAKEN: u32 = 1;
+    /// A process, until its parent has been told of its end.
+    pub const LISTED: u32 = 2;
+}
+
+/// Values of [`Process::kin`].
+pub mod kin {
+    /// The kernel tells its parent's primary of its end.
+    pub const KERNEL: u32 = 0;
+    /// The supervisor does: its parent, or it itself, has failed over.
+    pub const ADOPTED: u32 = 1;
+}
+
+/// Values of [`Process::end`].
+pub mod end {
+    /// It runs, or nobody has said otherwise.
+    pub const NONE: u32 = 0;
+    /// Its primary died and no standby takes over. Said only of those that the kernel still counts as their parent's.
+    pub const FINAL: u32 = 1;
+    /// [`Process::status`] says how it ended; nobody has been told yet.
+    pub const ENDED: u32 = 2;
+}
+
+/// One process.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Process {
+    /// A value of [`process`]. Written last by who fills the entry in.
+    pub state: AtomicU32,
+    /// The number that its parent knows, for ever. Its parent or it itself, at its birth.
+    pub pid: AtomicU32,
+    /// Its parent's number of the same kind; 0 once that has ended for good.
+    pub parent: AtomicU32,
+    /// Kernel's pid of its current primary. At its birth; supervisor after each promotion.
+    pub primary: AtomicU32,
+    /// Not zero once it has a segment, `segment.PID` with its number; counts up when it makes another one. Itself.
+    pub joined: AtomicU32,
+    /// A value of [`kin`]. Supervisor, before it tells a standby to take over.
+    pub kin: AtomicU32,
+    /// A value of [`end`]. Supervisor, after `status`; with a wake of [`RosterHeader::ends`].
+    pub end: AtomicU32,
+    /// As `wait4` gives it.
+    pub status: AtomicI32,
+    /// Time that it has used, its waited-for children included: user, system, microseconds.
+    pub used_us: [AtomicU64; 2],
+    /// CLOCK_MONOTONIC of its birth, ns.
+    pub born_ns: AtomicU64,
+    /// Not zero once a process of the group has sent it SIGKILL: it is to die, and no standby takes over. Any process of
+    /// the group, before the kernel is asked.
+    pub doomed: AtomicU32,
+    /// Not zero if orphans among its descendants become its children (`PR_SET_CHILD_SUBREAPER`): the kernel would give it
+    /// standbys as well, so none of them joins. Itself.
+    pub reaps_orphans: AtomicU32,
+    /// How often processes of the group have sent it each signal. The sender, before the kernel is asked: a standby
+    /// knows by it which signals its dead primary had not taken.
+    pub sent: [AtomicU32; SIGNALS],
+    /// Who sent it the last of them, by the group's number. The sender.
+    pub last_sender: AtomicU32,
+}
+
+/// Start of the roster.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct RosterHeader {
+    /// [`MAGIC`](crate::MAGIC). Supervisor, before the start.
+    pub magic: u64,
+    /// [`VERSION`](crate::VERSION). Supervisor, before the start.
+    pub version: u32,
+    /// Not zero once the group ends or its supervisor is about to: nobody joins any more. Supervisor.
+    pub closing: AtomicU32,
+    /// Pid of the supervisor. Supervisor, before the start.
+    pub supervisor_pid: AtomicU32,
+    /// One past the highest entry that has ever been used. Whoever takes an entry.
+    pub used: AtomicU32,
+    /// Futex: counts what the supervisor should look at. Any process of the group, with a wake.
+    pub news: Line<AtomicU32>,
+    /// Futex: counts ends and adoptions. Supervisor, with a wake.
+    pub ends: Line<AtomicU32>,
+}
+
+/// The whole file.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Roster {
+    /// See [`RosterHeader`].
+    pub header: RosterHeader,
+    /// See [`Process`].
+    pub processes: [Process; PROCESSES_MAX],
+}
+
+const _: () = {
+    assert!(size_of::<Process>() == 384);
+    assert!(ROSTER_ADDRESS + ROSTER_BYTES <= crate::limits::SEGMENT_ADDRESS);
+};

@@ -1,0 +1,138 @@
+//! Numbers of processes and threads: the guest's, which are the group's for ever, and the kernel's.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use us_calls::Row;
+
+use crate::members;
+use crate::raw;
+use crate::state;
+use crate::sys::gate::Call;
+use crate::sys::recorded::recorded;
+use crate::thread::{self, Thread};
+
+/// The kernel's number for a number of the group's.
+fn to_kernel(number: u64) -> u64 {
+    let value = number as u32 as i32;
+    let guest = state::GUEST_PID.load(Ordering::Relaxed) as i32;
+    let real = state::REAL_PID.load(Ordering::Relaxed) as i32;
+    if value == guest {
+        return real as u64;
+    }
+    if value == -guest && guest > 1 {
+        return number;
+    }
+    if value > 1
+        && let Some(primary) = members::primary_of(value as u32)
+    {
+        return u64::from(primary);
+    }
+    let mut found = number;
+    thread::for_each(|other| {
+        // Only a promoted copy has threads whose numbers differ.
+        let tid = other.real_tid.load(Ordering::Relaxed);
+        if tid != 0 && other.guest_tid as i32 == value {
+            found = u64::from(tid);
+        }
+    });
+    found
+}
+
+/// Calls that name a process or a thread: kill, tgkill, sched_*, prlimit ... The guest uses the group's
+/// numbers; [`translate`] gives the kernel its own when the call is really made.
+pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    recorded(thread, row, call)
+}
+
+/// Set once the guest may know a process by another number than the kernel: after a promotion, and where it has
+/// relatives that may be promoted.
+static NUMBERED: AtomicBool = AtomicBool::new(false);
+
+/// The guest has, or is, a child process.
+pub fn has_relatives() {
+    NUMBERED.store(true, Ordering::Relaxed);
+}
+
+/// Whether numbers that the guest names have to be looked up.
+#[inline(always)]
+pub fn is_numbered() -> bool {
+    NUMBERED.load(Ordering::Relaxed) || is_renumbered()
+}
+
+/// Whether this copy's numbers differ from those that the guest knows: after a promotion.
+#[inline(always)]
+pub fn is_renumbered() -> bool {
+    state::GUEST_PID.load(Ordering::Relaxed) != state::REAL_PID.load(Ordering::Relaxed)
+}
+
+/// Signals within the group are counted.
+fn note_send(number: u64, args: &[u64; 6]) {
+    const RT_SIGQUEUEINFO: u64 = 129;
+    const RT_TGSIGQUEUEINFO: u64 = 297;
+    let signal = match number {
+        raw::nr::KILL | RT_SIGQUEUEINFO => args[1],
+        raw::nr::TGKILL | RT_TGSIGQUEUEINFO => args[2],
+        _ => return,
+    };
+    if signal as u32 != 0 {
+        members::note_send(args[0] as u32 as i32, u64::from(signal as u32));
+    }
+}
+
+/// Sends a signal for real. To a process whose primary is dead and whose standby is not yet known as its successor, when
+/// it is.
+pub fn send(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
+    const PATIENCE_NS: u64 = 3_000_000_000;
+    let start = raw::now_ns();
+    loop {
+        let result = crate::sys::recorded::execute(thread, row, nr, args);
+        let target = args[0] as u32 as i32;
+        if result != raw::err::ESRCH || target <= 1 || !members::is_between(target as u32) {
+            return result;
+        }
+        if raw::now_ns() - start > PATIENCE_NS {
+            return result;
+        }
+        members::await_news();
+    }
+}
+
+/// Which of the first three arguments of a call are numbers of processes or threads.
+fn numbers_in(nr: u16, args: &[u64; 6]) -> [bool; 3] {
+    const F_SETOWN: u32 = 8;
+    const PRIO_PROCESS: u32 = 0;
+    const IOPRIO_WHO_PROCESS: u32 = 1;
+    let which = args[0] as u32;
+    match nr {
+        // kill, tkill, rt_sigqueueinfo; setpgid, getpgid, getsid; sched_*; migrate_pages, move_pages, process_vm_*; prlimit64;
+        // get_robust_list; pidfd_open
+        62 | 200 | 129 | 109 | 121 | 124 | 142..=145 | 148 | 203 | 204 | 314 | 315 => [true, false, false],
+        256 | 279 | 310 | 311 | 302 | 274 | 434 => [true, false, false],
+        // tgkill, rt_tgsigqueueinfo, kcmp
+        234 | 297 | 312 => [true, true, false],
+        // getpriority, setpriority; ioprio_set, ioprio_get
+        140 | 141 => [false, which == PRIO_PROCESS, false],
+        251 | 252 => [false, which == IOPRIO_WHO_PROCESS, false],
+        72 => [false, false, args[1] as u32 == F_SETOWN],
+        _ => [false; 3],
+    }
+}
+
+/// The arguments of a call with the kernel's numbers in place of the group's.
+#[cold]
+pub fn translate(row: &Row, args: &[u64; 6]) -> [u64; 6] {
+    use us_calls::{Door, Policy, SignalDoor};
+    let mut args = *args;
+    if matches!(row.policy, Policy::Special(Door::Signal(SignalDoor::Send))) {
+        note_send(u64::from(row.nr), &args);
+    }
+    for (at, names) in numbers_in(row.nr, &args).into_iter().enumerate() {
+        if names {
+            args[at] = to_kernel(args[at]);
+        }
+    }
+    if matches!(row.policy, Policy::Special(Door::Timer)) {
+        args[0] = crate::door::timer::to_kernel(row, args[0]);
+    }
+    args
+}

@@ -1,0 +1,432 @@
+//! wait4, waitid: children of the kernel's, and those of which the supervisor tells.
+//!
+//! A child that has failed over is no longer its parent's in the kernel's eyes, nor are any of a parent's that has. How
+//! these end stands in the roster ([`crate::members`]); the guest sees one family. And the death of a child's primary is
+//! not told where a standby takes over.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::{Header, Process, ReturnHead, end, kin};
+
+use crate::members;
+use crate::raw::{self, failed, nr};
+use crate::sys::guest;
+use crate::thread::Thread;
+
+/// Numbers of the two calls.
+pub const WAIT4: u64 = 61;
+/// See [`WAIT4`].
+pub const WAITID: u64 = 247;
+
+const WNOHANG: u64 = 1;
+const WEXITED: u64 = 4;
+const WNOWAIT: u64 = 0x0100_0000;
+const ECHILD: i64 = -10;
+/// How long the death of a child with a standby may stay undecided, ns.
+const VERDICT_NS: u64 = 3_000_000_000;
+/// Pause between two looks where both the kernel and the roster may have news, ns.
+const LOOK_NS: u64 = 5_000_000;
+
+const CLD_EXITED: i32 = 1;
+const CLD_KILLED: i32 = 2;
+const CLD_DUMPED: i32 = 3;
+
+/// Which children a call is about.
+#[derive(Clone, Copy)]
+enum Whom {
+    All,
+    One(u32),
+    Group(u32),
+}
+
+/// A call of either kind, in waitid's terms.
+struct Ask {
+    whom: Whom,
+    /// The kernel's own words for it.
+    kernel: [u64; 2],
+    options: u64,
+}
+
+/// What waitid writes of a child: the start of a `siginfo_t`, and its resources.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct News {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    pad: i32,
+    pid: u32,
+    uid: u32,
+    status: i32,
+    rest: [u32; 25],
+    used: [u64; 18],
+}
+
+impl News {
+    const NONE: News = News {
+        signal: 0,
+        errno: 0,
+        code: 0,
+        pad: 0,
+        pid: 0,
+        uid: 0,
+        status: 0,
+        rest: [0; 25],
+        used: [0; 18],
+    };
+
+    /// Of a process of which the roster tells.
+    fn of(entry: &Process) -> News {
+        let status = entry.status.load(Ordering::Relaxed);
+        let (code, value) = match status & 0x7f {
+            0 => (CLD_EXITED, status >> 8 & 0xff),
+            signal if status & 0x80 != 0 => (CLD_DUMPED, signal),
+            signal => (CLD_KILLED, signal),
+        };
+        let mut news =
+            News { signal: 17, code, pid: entry.pid.load(Ordering::Relaxed), status: value, ..News::NONE };
+        for (kind, used) in entry.used_us.iter().enumerate() {
+            let us = used.load(Ordering::Relaxed);
+            (news.used[2 * kind], news.used[2 * kind + 1]) = (us / 1_000_000, us % 1_000_000);
+        }
+        news
+    }
+
+    fn is_violent(&self) -> bool {
+        matches!(self.code, CLD_KILLED | CLD_DUMPED)
+    }
+
+    fn is_end(&self) -> bool {
+        matches!(self.code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
+    }
+
+    /// As wait4 has it.
+    fn status_word(&self) -> i32 {
+        const CLD_CONTINUED: i32 = 6;
+        match self.code {
+            CLD_EXITED => self.status << 8,
+            CLD_KILLED => self.status,
+            CLD_DUMPED => self.status | 0x80,
+            CLD_CONTINUED => 0xffff,
+            _ => self.status << 8 | 0x7f,
+        }
+    }
+}
+
+impl Ask {
+    fn new(nr: u64, args: &[u64; 6]) -> Option<Ask> {
+        const P_ALL: u64 = 0;
+        const P_PID: u64 = 1;
+        const P_PGID: u64 = 2;
+        let id = |value: u64| value as u32;
+        if nr == WAITID {
+            let whom = match args[0] as u32 as u64 {
+                P_ALL => Whom::All,
+                P_PID => Whom::One(id(args[1])),
+                P_PGID => Whom::Group(id(args[1])),
+                // By a descriptor: the kernel alone knows whose it is.
+                _ => return None,
+            };
+            return Some(Ask { whom, kernel: [args[0], args[1]], options: args[3] });
+        }
+        let (whom, kernel) = match args[0] as u32 as i32 {
+            -1 => (Whom::All, [P_ALL, 0]),
+            0 => (Whom::Group(0), [P_PGID, 0]),
+            pid if pid > 0 => (Whom::One(pid as u32), [P_PID, pid as u64]),
+            i32::MIN => return None,
+            group => (Whom::Group(group.unsigned_abs()), [P_PGID, u64::from(group.unsigned_abs())]),
+        };
+        // wait4 means ends unless it is told otherwise, and has no WEXITED.
+        Some(Ask { whom, kernel, options: args[2] | WEXITED })
+    }
+
+    fn is_about(&self, entry: &Process) -> bool {
+        match self.whom {
+            Whom::All => true,
+            Whom::One(pid) => entry.pid.load(Ordering::Relaxed) == pid,
+            Whom::Group(group) => {
+                group_of(entry).is_none_or(|its| its == if group == 0 { own_group() } else { group })
+            }
+        }
+    }
+}
+
+fn own_group() -> u32 {
+    const GETPGRP: u64 = 111;
+    // SAFETY: asks for a number.
+    unsafe { raw::call1(GETPGRP, 0) as u32 }
+}
+
+/// The process group of a listed process; that of one that has ended is no longer known.
+fn group_of(entry: &Process) -> Option<u32> {
+    const GETPGID: u64 = 121;
+    // SAFETY: asks for a number.
+    let group = unsafe { raw::call1(GETPGID, u64::from(entry.primary.load(Ordering::Relaxed))) };
+    (!failed(group)).then_some(group as u32)
+}
+
+/// Makes the call for real, as a copy that records: what there is to tell is put into the slot of the call's `Return`
+/// before anybody else forgets it.
+pub fn make_recorded(thread: &mut Thread, number: u64, args: &[u64; 6]) -> i64 {
+    let mut own = News::NONE;
+    let place = match thread.reserve(size_of::<ReturnHead>() + size_of::<News>()) {
+        // SAFETY: reserved: the event's head comes before its payload.
+        Some(place) => unsafe {
+            let news = place.add(size_of::<ReturnHead>()).cast::<News>();
+            news.write(News::NONE);
+            place.sub(size_of::<Header>()).cast::<u64>().write_volatile(MARK);
+            news
+        },
+        None => &raw mut own,
+    };
+    make_at(thread, number, args, place)
+}
+
+/// In the first word of a slot that holds [`News`].
+const MARK: u64 = 0x7573_7761_6974_2121;
+
+/// What a dead primary's wait had been told and has not published: the call's result and what the kernel would have
+/// written. `None`: nothing, or what nobody is to hear of.
+pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told)> {
+    // SAFETY: the slot of a dead primary's call, as `make_recorded` has laid it out.
+    let news = unsafe {
+        if slot.cast::<u64>().read() != MARK {
+            return None;
+        }
+        slot.add(size_of::<Header>() + size_of::<ReturnHead>()).cast::<News>().read()
+    };
+    let lives = news.is_violent()
+        && members::find(news.pid).is_some_and(|entry| {
+            entry.kin.load(Ordering::Acquire) == kin::ADOPTED
+                && entry.end.load(Ordering::Acquire) != end::ENDED
+        });
+    if news.pid == 0 || lives {
+        return None;
+    }
+    let peeks = number == WAITID && asked[3] & WNOWAIT != 0;
+    if let Some(entry) = members::find(news.pid).filter(|_| news.is_end() && !peeks) {
+        members::strike_off(entry);
+    }
+    let mut told = Told { bytes: [0; 192], len: 0 };
+    // SAFETY: plain data.
+    let of_news = unsafe { core::slice::from_raw_parts((&raw const news).cast::<u8>(), size_of::<News>()) };
+    if number == WAITID {
+        told.put(asked[2], &of_news[..SIGINFO_BYTES]);
+        told.put(asked[4], &of_news[USED_AT..USED_AT + RUSAGE_BYTES]);
+        return Some((0, told));
+    }
+    told.put(asked[1], &news.status_word().to_ne_bytes());
+    told.put(asked[3], &of_news[USED_AT..USED_AT + RUSAGE_BYTES]);
+    Some((i64::from(news.pid), told))
+}
+
+/// The payload of a wait's `Return`.
+pub struct Told {
+    bytes: [u8; 192],
+    len: usize,
+}
+
+impl Told {
+    /// What goes to a place of the guest's, if it has one.
+    fn put(&mut self, place: u64, bytes: &[u8]) {
+        if place != 0 {
+            self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Bytes that the log carries of a `siginfo_t`.
+const SIGINFO_BYTES: usize = 28;
+const RUSAGE_BYTES: usize = 144;
+/// Where the resources lie in [`News`].
+const USED_AT: usize = 128;
+
+/// Makes the call for real.
+pub fn make(thread: &Thread, number: u64, args: &[u64; 6]) -> i64 {
+    let mut own = News::NONE;
+    make_at(thread, number, args, &raw mut own)
+}
+
+fn make_at(thread: &Thread, number: u64, args: &[u64; 6], place: *mut News) -> i64 {
+    let ask = match Ask::new(number, args) {
+        Some(ask) if members::header().is_some() => ask,
+        // SAFETY: the guest's own call.
+        _ => return unsafe { raw::blocking(number, args, &thread.pending) },
+    };
+    // What is wrong with the arguments the kernel says best, and it says it before it waits.
+    let valid = if number == WAITID { WNOHANG | WEXITED | WNOWAIT | 10 } else { WNOHANG | WEXITED | 10 };
+    if ask.options & !(valid | 0xe000_0000) != 0 {
+        // SAFETY: as above.
+        return unsafe { raw::blocking(number, args, &thread.pending) };
+    }
+    match find(thread, &ask, place) {
+        // SAFETY: the caller's place.
+        Ok(()) => tell(number, args, unsafe { &*place }),
+        Err(error) => error,
+    }
+}
+
+/// What there is to tell: of a child, of none yet (no pid), or an error.
+fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
+    let Some(roster) = members::header() else { return Err(ECHILD) };
+    loop {
+        let seen = roster.ends.0.load(Ordering::Acquire);
+        let mut is_any = false;
+        for entry in members::adopted().filter(|entry| ask.is_about(entry)) {
+            is_any = true;
+            if ask.options & WEXITED != 0 && entry.end.load(Ordering::Acquire) == end::ENDED {
+                // SAFETY: the caller's place, written before the roster forgets.
+                unsafe { place.write_volatile(News::of(entry)) };
+                if ask.options & WNOWAIT == 0 {
+                    // What the kernel keeps of its first primary, if it was ours.
+                    look(1, entry.pid.load(Ordering::Relaxed), WEXITED | WNOHANG);
+                    members::strike_off(entry);
+                }
+                return Ok(());
+            }
+        }
+        let waits = ask.options & WNOHANG == 0;
+        let options = if is_any { ask.options | WNOHANG } else { ask.options };
+        // SAFETY: the caller's place.
+        unsafe { place.write_volatile(News::NONE) };
+        // SAFETY: the same.
+        match ask_kernel(thread, ask, options, place).map(|()| unsafe { place.read_volatile() }) {
+            Ok(news) if news.pid != 0 => match lives_on(&news, ask.options & WNOWAIT != 0) {
+                true => continue,
+                false => return Ok(()),
+            },
+            Ok(_) if !is_any || !waits => return Ok(()),
+            Ok(_) => sleep(thread, &roster.ends.0, seen, LOOK_NS)?,
+            Err(ECHILD) if is_any && !waits => return Ok(()),
+            // A child may still be on its way to us from a parent of the kernel's: looked at again now and then.
+            Err(ECHILD) if is_any => sleep(thread, &roster.ends.0, seen, 20 * LOOK_NS)?,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn ask_kernel(thread: &Thread, ask: &Ask, options: u64, place: *mut News) -> Result<(), i64> {
+    let used = place.cast::<u8>().wrapping_add(USED_AT) as u64;
+    let args = [ask.kernel[0], ask.kernel[1], place as u64, options, used, 0];
+    // SAFETY: the guest's own call, into memory of ours.
+    let result = unsafe { raw::blocking(WAITID, &args, &thread.pending) };
+    if failed(result) { Err(result) } else { Ok(()) }
+}
+
+/// Sleeps until the roster has news; an error if a signal is due.
+fn sleep(thread: &Thread, word: &core::sync::atomic::AtomicU32, seen: u32, for_ns: u64) -> Result<(), i64> {
+    let pause = raw::Timespec::from_ns(for_ns);
+    let args = [word.as_ptr() as u64, 0, u64::from(seen), &raw const pause as u64, 0, 0];
+    // SAFETY: a futex wait on a word of the roster.
+    match unsafe { raw::blocking(nr::FUTEX, &args, &thread.pending) } {
+        raw::err::EINTR => Err(raw::err::EINTR),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a child whose primary the kernel has reported lives on in its standby. If not, it is struck off the list, unless
+/// the caller only peeks.
+fn lives_on(news: &News, peeks: bool) -> bool {
+    let Some(entry) = members::find(news.pid).filter(|_| news.is_end()) else { return false };
+    let Some(roster) = members::header() else { return false };
+    let start = raw::now_ns();
+    while news.is_violent() && entry.joined.load(Ordering::Acquire) != 0 && raw::now_ns() - start < VERDICT_NS
+    {
+        let seen = roster.ends.0.load(Ordering::Acquire);
+        if entry.kin.load(Ordering::Acquire) == kin::ADOPTED {
+            return true;
+        }
+        if entry.end.load(Ordering::Acquire) == end::FINAL {
+            break;
+        }
+        raw::futex_wait_shared(&roster.ends.0, seen, LOOK_NS);
+    }
+    if !peeks {
+        members::strike_off(entry);
+    }
+    false
+}
+
+/// Writes what is told to where the guest wants it.
+fn tell(number: u64, args: &[u64; 6], news: &News) -> i64 {
+    const EFAULT: i64 = -14;
+    let used = (&raw const *news).cast::<u8>().wrapping_add(USED_AT);
+    let rusage = if number == WAITID { args[4] } else { args[3] };
+    if rusage != 0 && news.pid != 0 && !guest::write(rusage, used, RUSAGE_BYTES) {
+        return EFAULT;
+    }
+    if number == WAITID {
+        // Single fields, as the kernel does it.
+        let [head, tail]: [[i32; 3]; 2] =
+            [[news.signal, 0, news.code], [news.pid as i32, news.uid as i32, news.status]];
+        let place = args[2];
+        let written = place == 0 || (guest::store(place, &head) && guest::store(place + 16, &tail));
+        return if written { 0 } else { EFAULT };
+    }
+    if news.pid != 0 && args[1] != 0 && !guest::store(args[1], &news.status_word()) {
+        return EFAULT;
+    }
+    i64::from(news.pid)
+}
+
+/// getppid: the group's number for the parent, while it lives.
+pub fn parent() -> i64 {
+    // SAFETY: asks for a number.
+    members::parent().map_or_else(|| unsafe { raw::call1(nr::GETPPID, 0) }, i64::from)
+}
+
+/// Whether a SIGCHLD tells the guest anything, and what. The death of a child's primary does not, until it is known that
+/// nobody takes over; the supervisor then sends another, as it does for children that it has adopted.
+pub fn is_news(info: &mut [u64; 16]) -> bool {
+    const SI_USER: i32 = 0;
+    let Some(header) = members::header() else { return true };
+    let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
+    if matches!(code, CLD_KILLED | CLD_DUMPED) {
+        let undecided = |entry: &Process| {
+            entry.joined.load(Ordering::Acquire) != 0
+                && entry.doomed.load(Ordering::Acquire) == 0
+                && entry.end.load(Ordering::Acquire) == end::NONE
+        };
+        return !members::find(sender).is_some_and(undecided);
+    }
+    if code != SI_USER || header.supervisor_pid.load(Ordering::Relaxed) != sender {
+        return true;
+    }
+    let ended = members::adopted().find(|entry| entry.end.load(Ordering::Acquire) == end::ENDED);
+    let Some(news) = ended.map(News::of).or_else(waiting) else { return false };
+    // SAFETY: asks for a number.
+    let uid = unsafe { raw::call1(102, 0) } as u64;
+    info[1] = u64::from(news.code as u32);
+    info[2] = u64::from(news.pid) | uid << 32;
+    info[3] = u64::from(news.status as u32);
+    true
+}
+
+/// A child of the kernel's that waits to be asked for. What an adopted one has left there goes.
+fn waiting() -> Option<News> {
+    loop {
+        let found = look(0, 0, WEXITED | WNOHANG | WNOWAIT)?;
+        let adopted = members::find(found.pid)
+            .is_some_and(|entry| entry.kin.load(Ordering::Acquire) == kin::ADOPTED && found.is_violent());
+        if !adopted {
+            return Some(found);
+        }
+        look(1, found.pid, WEXITED | WNOHANG)?;
+    }
+}
+
+/// What the kernel has to tell at once.
+fn look(kind: u64, id: u32, options: u64) -> Option<News> {
+    let mut news = News::NONE;
+    let place = &raw mut news;
+    let used = place.cast::<u8>().wrapping_add(USED_AT) as u64;
+    // SAFETY: the kernel writes into our memory; it does not wait.
+    let result = unsafe { raw::call6(WAITID, [kind, u64::from(id), place as u64, options, used, 0]) };
+    (!failed(result) && news.pid != 0).then_some(news)
+}

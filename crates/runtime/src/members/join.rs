@@ -1,0 +1,214 @@
+//! How a child process becomes a member: with a segment of its own, for which the supervisor then makes a standby.
+//!
+//! Most children live for a moment and end, or become another program. So a child joins when it does something that
+//! suggests a longer life: it makes a thread, it waits for something, or it has lived for a while. Until then, and
+//! until its standby has been made, its death is its death.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering;
+
+use us_abi::{
+    Cause, Config, GroupState, MAGIC, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS,
+    SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION,
+};
+use us_calls::{Door, EpollDoor, Policy, Row};
+
+use crate::door::{exec, thread as threads};
+use crate::fdtable;
+use crate::raw::{self, failed, nr};
+use crate::standby::notice;
+use crate::state::{self, Role};
+use crate::sys::gate::Call;
+use crate::sys::trap;
+use crate::thread::{self, Mode, Thread};
+
+/// A child that has lived for so long is worth a standby, ns.
+const AGE_NS: u64 = 5_000_000;
+
+/// What the supervisor decided before the start, kept for a segment that is still to be made.
+struct Kept(UnsafeCell<Option<Config>>);
+// SAFETY: written once, before any thread exists.
+unsafe impl Sync for Kept {}
+static CONFIG: Kept = Kept(UnsafeCell::new(None));
+
+/// Keeps what the group's first segment says.
+///
+/// # Safety
+/// In the constructor, before any thread exists.
+pub unsafe fn keep_config(config: &Config) {
+    // SAFETY: plain data; nobody else looks at it yet.
+    unsafe { *CONFIG.0.get() = Some(core::ptr::read(config)) };
+}
+
+/// What was kept.
+pub fn config() -> Option<&'static Config> {
+    // SAFETY: written once, before any thread exists.
+    unsafe { (*CONFIG.0.get()).as_ref() }
+}
+
+/// Whether this process could have a standby of its own, and has none yet.
+pub fn is_possible() -> bool {
+    config().is_some_and(|config| config.standbys != 0) && super::own().is_some()
+}
+
+/// At a call of a newborn's: joins if this suggests a longer life, or changes what the process may do.
+#[cold]
+#[inline(never)]
+pub fn consider(thread: &mut Thread, row: &Row, call: &Call) {
+    if waits(row, call) || changes_identity(row) || (row.blocks && is_grown_up()) {
+        join(thread);
+    }
+}
+
+/// Whether a call is made to wait for something, or will have to.
+fn waits(row: &Row, call: &Call) -> bool {
+    let Policy::Special(door) = row.policy else { return false };
+    match door {
+        Door::Poll | Door::Select | Door::Wait | Door::Sleep | Door::Epoll(EpollDoor::Wait) => true,
+        Door::Read | Door::Readv | Door::Recv | Door::RecvMsg | Door::RecvMmsg | Door::Accept => {
+            row.blocks && !has_input(call.args[0])
+        }
+        _ => false,
+    }
+}
+
+/// Whether a read of a descriptor would return at once.
+fn has_input(fd: u64) -> bool {
+    let mut poll = fd & 0xffff_ffff | 1 << 32;
+    // SAFETY: asks, with a time-out of zero.
+    unsafe { raw::call3(nr::POLL, &raw mut poll as u64, 1, 0) != 0 }
+}
+
+/// After these the group's folder may be out of reach.
+fn changes_identity(row: &Row) -> bool {
+    const CHROOT: u16 = 161;
+    const PIVOT_ROOT: u16 = 155;
+    const UNSHARE: u16 = 272;
+    const SETNS: u16 = 308;
+    const CAPSET: u16 = 126;
+    // setuid, setgid, setreuid, setregid, setgroups, setresuid, setresgid, setfsuid, setfsgid
+    matches!(row.nr, 105 | 106 | 113 | 114 | 116 | 117 | 119 | 122 | 123)
+        || matches!(row.nr, CHROOT | PIVOT_ROOT | UNSHARE | SETNS | CAPSET)
+}
+
+fn is_grown_up() -> bool {
+    super::own().is_some_and(|own| raw::now_ns() - own.born_ns.load(Ordering::Relaxed) > AGE_NS)
+}
+
+/// Joins, once. A child that cannot is one that nobody protects.
+pub fn join(thread: &mut Thread) {
+    thread.newborn = false;
+    let Some(own) = super::own() else { return };
+    let Some(roster) = super::header() else { return };
+    // Its standby would be found among a guest's children.
+    if super::is_below_a_reaper() {
+        return;
+    }
+    if state::role() != Role::Child || roster.closing.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let Some(config) = config() else { return };
+    let pid = own.pid.load(Ordering::Relaxed);
+    let mut path = [0u8; exec::PATH_BYTES];
+    if exec::segment_path(pid, &mut path).is_none() || !make_segment(&path, thread.slot) {
+        return;
+    }
+    // SAFETY: mapped a moment ago, by the only thread that knows of it.
+    let header = unsafe { fill(config, roster.supervisor_pid.load(Ordering::Relaxed), pid) };
+    state::set_header(header);
+    if !threads::map_ring(thread.slot) {
+        state::set_header(core::ptr::null_mut());
+        return;
+    }
+    exec::SEGMENT.store(pid, Ordering::Relaxed);
+    // What a new image has inherited has not been looked at: most have no use for it.
+    fdtable::take_stock();
+    thread.generation = 1;
+    thread.in_doubt = u64::MAX;
+    thread.verify = state::VERIFY.load(Ordering::Relaxed);
+    thread.attach_ring();
+    thread.call_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    thread.live = true;
+    state::set_role(Role::Primary);
+    notice::register(thread, raw::gettid());
+    trap::arm(thread);
+    own.joined.fetch_add(1, Ordering::AcqRel);
+    super::tell();
+}
+
+/// Makes the segment's file and maps it in place of the one that this process has inherited.
+fn make_segment(path: &[u8], slot: u32) -> bool {
+    const FLAGS: u64 = 0o2400302; // RDWR CREAT EXCL NOFOLLOW CLOEXEC
+    const FTRUNCATE: u64 = 77;
+    const UNLINK: u64 = 87;
+    const SHARED_FIXED: u64 = 0x11;
+    let ring = (RINGS_OFFSET + slot as usize * RING_BYTES) as u64;
+    // SAFETY: a new file, mapped at addresses that belong to the runtime; the descriptor does not stay.
+    unsafe {
+        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, FLAGS, 0o600);
+        if failed(file) {
+            return false;
+        }
+        // A full file system shows as SIGBUS at the first touch of a sparse page.
+        let room = !failed(raw::call2(FTRUNCATE, file as u64, SEGMENT_BYTES as u64))
+            && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, 0, RINGS_OFFSET as u64))
+            && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, ring, RING_STEP as u64));
+        let args = [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, 3, SHARED_FIXED, file as u64, 0];
+        let made = room && raw::call6(nr::MMAP, args) == SEGMENT_ADDRESS as i64;
+        raw::call1(nr::CLOSE, file as u64);
+        if !made {
+            raw::call1(UNLINK, path.as_ptr() as u64);
+            return false;
+        }
+        raw::call2(nr::MUNMAP, RINGS_ADDRESS as u64, (2 * THREADS_MAX * RING_BYTES) as u64);
+    }
+    true
+}
+
+/// # Safety
+/// The segment has just been mapped and nobody else knows it.
+unsafe fn fill(config: &Config, supervisor: u32, pid: u32) -> *mut SegmentHeader {
+    let header = SEGMENT_ADDRESS as *mut SegmentHeader;
+    let real = state::REAL_PID.load(Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    let this = unsafe {
+        (&raw mut (*header).magic).write(MAGIC);
+        (&raw mut (*header).version).write(VERSION);
+        (&raw mut (*header).config).write(core::ptr::read(config));
+        &*header
+    };
+    for (word, value) in [
+        (&this.supervisor_pid, supervisor),
+        (&this.root_pid, real),
+        (&this.guest_pid, pid),
+        (&this.primary_pid, real),
+    ] {
+        word.store(value, Ordering::Relaxed);
+    }
+    be_newborn(this);
+    header
+}
+
+/// There is no standby yet, and that is how it should be.
+pub fn be_newborn(header: &SegmentHeader) {
+    state::write_text(&header.why.0, Cause::Newborn as u32, &[b"it has just been made"]);
+    header.dropped.0.store(Cause::Newborn as u32, Ordering::Release);
+    header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+}
+
+/// In a forked child: what of the parent's threads and segment is not its own.
+pub fn forget_relatives(thread: &mut Thread) {
+    exec::SEGMENT.store(0, Ordering::Relaxed);
+    let own = thread.slot;
+    for slot in 0..thread::SLOTS.load(Ordering::Relaxed) {
+        // SAFETY: the only thread of this process.
+        let block = unsafe { &mut *thread::block(slot) };
+        block.ring.0 = core::ptr::null_mut();
+        block.waiter = crate::door::waiters::Waiter::new();
+        if slot != own {
+            threads::vacate(block);
+        }
+    }
+    thread.newborn = is_possible();
+}

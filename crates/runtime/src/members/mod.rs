@@ -1,0 +1,321 @@
+//! The processes of a group: the roster that all of them map, and how a child joins.
+//!
+//! What parents and children must know of each other outlives each of their copies, so it stands neither in the log
+//! nor in a segment: who is whose child, which process is a number's primary now, how one ended that the kernel can
+//! no longer tell its parent of.
+
+pub mod join;
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use us_abi::{
+    MAGIC, PROCESSES_MAX, Process, ROSTER_ADDRESS, ROSTER_BYTES, Roster, RosterHeader, SIGNALS, VERSION, end,
+    kin, process,
+};
+
+use crate::raw::{self, failed, nr};
+use crate::state;
+
+static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
+/// This process's entry.
+static OWN: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+
+fn be(entry: Option<&'static Process>) {
+    let entry = entry.map_or(core::ptr::null_mut(), |entry| (&raw const *entry).cast_mut());
+    OWN.store(entry, Ordering::Relaxed);
+    for seen in &SEEN {
+        seen.store(0, Ordering::Relaxed);
+    }
+}
+
+fn roster() -> Option<&'static Roster> {
+    // SAFETY: set once to a mapping that is never removed, of atomics and constants only.
+    unsafe { ROSTER.load(Ordering::Relaxed).as_ref() }
+}
+
+/// The roster's head, `None` outside a group.
+pub fn header() -> Option<&'static RosterHeader> {
+    roster().map(|roster| &roster.header)
+}
+
+/// Maps the roster, a file of that path. In the constructor.
+///
+/// # Safety
+/// The path ends with NUL.
+pub unsafe fn map(path: *const u8) -> bool {
+    const READ_WRITE: u64 = 3;
+    const SHARED_NOREPLACE: u64 = 0x10_0001;
+    // SAFETY: opens and maps a file that the supervisor has made; the descriptor does not stay in the guest's table.
+    unsafe {
+        let file = raw::call3(nr::OPEN, path as u64, 0o2000002, 0);
+        if failed(file) {
+            return false;
+        }
+        let args = [ROSTER_ADDRESS as u64, ROSTER_BYTES as u64, READ_WRITE, SHARED_NOREPLACE, file as u64, 0];
+        let mapped = raw::call6(nr::MMAP, args);
+        raw::call1(nr::CLOSE, file as u64);
+        if mapped != ROSTER_ADDRESS as i64 {
+            return false;
+        }
+        let roster = ROSTER_ADDRESS as *mut Roster;
+        if (*roster).header.magic != MAGIC || (*roster).header.version != VERSION {
+            raw::call2(nr::MUNMAP, ROSTER_ADDRESS as u64, ROSTER_BYTES as u64);
+            return false;
+        }
+        ROSTER.store(roster, Ordering::Release);
+    }
+    true
+}
+
+/// Every process that is listed.
+fn listed() -> impl Iterator<Item = &'static Process> {
+    let used = header().map_or(0, |header| header.used.load(Ordering::Acquire) as usize).min(PROCESSES_MAX);
+    let all = roster().map_or(&[][..], |roster| &roster.processes[..used]);
+    all.iter().filter(|entry| entry.state.load(Ordering::Acquire) == process::LISTED)
+}
+
+/// The process with this number, as its relatives know it.
+pub fn find(pid: u32) -> Option<&'static Process> {
+    listed().find(|entry| entry.pid.load(Ordering::Relaxed) == pid)
+}
+
+/// This process's own entry.
+pub fn own() -> Option<&'static Process> {
+    // SAFETY: null, or an entry of the roster, which is never unmapped.
+    let known = unsafe { OWN.load(Ordering::Relaxed).as_ref() };
+    // The supervisor lists the group's first process, perhaps after that has begun.
+    known.or_else(|| {
+        let found = find(state::GUEST_PID.load(Ordering::Relaxed))?;
+        OWN.store((&raw const *found).cast_mut(), Ordering::Relaxed);
+        Some(found)
+    })
+}
+
+/// The children of this process of which the supervisor, and not the kernel, will tell.
+pub fn adopted() -> impl Iterator<Item = &'static Process> {
+    let parent = state::GUEST_PID.load(Ordering::Relaxed);
+    listed().filter(move |entry| {
+        entry.parent.load(Ordering::Relaxed) == parent && entry.kin.load(Ordering::Acquire) == kin::ADOPTED
+    })
+}
+
+/// The kernel's number of the process that is `pid`'s primary now. `None` if it is no other.
+pub fn primary_of(pid: u32) -> Option<u32> {
+    let entry = find(pid)?;
+    let primary = entry.primary.load(Ordering::Acquire);
+    (primary != pid && primary != 0).then_some(primary)
+}
+
+/// The number under which its relatives know the process that the kernel knows as `pid`.
+pub fn known_as(pid: u32) -> Option<u32> {
+    listed()
+        .find(|entry| entry.primary.load(Ordering::Acquire) == pid)
+        .map(|entry| entry.pid.load(Ordering::Relaxed))
+}
+
+/// Takes a process off the list: its parent has been told of its end.
+pub fn strike_off(entry: &Process) {
+    let _ = entry.state.compare_exchange(process::LISTED, process::FREE, Ordering::AcqRel, Ordering::Acquire);
+}
+
+/// A process of the group sends a signal to `target`, as `kill` names it. SIGKILL is no failure then, and nobody is to
+/// take over; of any other a standby must know that it was sent.
+pub fn note_send(target: i32, signal: u64) {
+    const SIGKILL: u64 = 9;
+    const GETPGID: u64 = 121;
+    // SAFETY: asks for a number.
+    let group = |pid: u32| unsafe { raw::call1(GETPGID, u64::from(pid)) };
+    let wanted = match target {
+        0 => group(0),
+        target => i64::from(target.unsigned_abs()),
+    };
+    let meant = |entry: &&Process| match target {
+        -1 => true,
+        1.. => entry.pid.load(Ordering::Relaxed) == target as u32,
+        _ => group(entry.primary.load(Ordering::Relaxed)) == wanted,
+    };
+    let own = state::GUEST_PID.load(Ordering::Relaxed);
+    for entry in listed().filter(meant) {
+        if signal == SIGKILL {
+            entry.doomed.store(1, Ordering::SeqCst);
+        } else if entry.pid.load(Ordering::Relaxed) != own
+            && let Some(sent) = entry.sent.get(signal as usize)
+        {
+            entry.last_sender.store(own, Ordering::Relaxed);
+            sent.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Of each signal, how often it had been sent to this process when it was last taken.
+static SEEN: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
+
+/// How often relatives have sent this process a signal so far.
+pub fn sent_so_far(signal: i32) -> u32 {
+    own().and_then(|own| own.sent.get(signal as usize)).map_or(0, |sent| sent.load(Ordering::SeqCst))
+}
+
+/// A signal has been taken, of which so many had been sent when it arrived.
+pub fn seen(signal: i32, sent: u32) {
+    if let Some(seen) = SEEN.get(signal as usize) {
+        seen.store(sent, Ordering::Relaxed);
+    }
+}
+
+/// At a promotion: calls `f` for each signal that a relative has sent and that the dead primary has not taken.
+pub fn each_unseen(mut f: impl FnMut(u64)) {
+    for (signal, seen) in SEEN.iter().enumerate().skip(1) {
+        if sent_so_far(signal as i32) != seen.load(Ordering::Relaxed) {
+            seen.store(sent_so_far(signal as i32), Ordering::Relaxed);
+            RAISED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
+            f(signal as u64);
+        }
+    }
+    if adopted().any(|entry| entry.end.load(Ordering::Acquire) == end::ENDED) {
+        f(17);
+    }
+}
+
+/// Signals that a promotion has raised in a relative's place and that have not arrived yet.
+static RAISED: AtomicU64 = AtomicU64::new(0);
+
+/// Who is to be named as the sender of a signal that has arrived from this very process: the relative whose it was.
+pub fn sender_of_raised(signal: i32) -> Option<u32> {
+    let bit = 1 << (signal - 1);
+    (RAISED.fetch_and(!bit, Ordering::SeqCst) & bit != 0)
+        .then(|| own().map(|own| own.last_sender.load(Ordering::Relaxed)))
+        .flatten()
+}
+
+/// Whether the kernel would give this process's standby to a guest: to an ancestor that reaps orphans.
+pub fn is_below_a_reaper() -> bool {
+    // An orphan's parent is off the list, and the kernel knows the next.
+    // SAFETY: asks for a number.
+    let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    let mut above =
+        known_as(real).or_else(|| own().map(|own| own.parent.load(Ordering::Acquire))).unwrap_or(0);
+    for _ in 0..PROCESSES_MAX {
+        let Some(entry) = find(above).filter(|_| above != 0) else { return false };
+        if entry.reaps_orphans.load(Ordering::SeqCst) != 0 {
+            return true;
+        }
+        above = entry.parent.load(Ordering::Acquire);
+    }
+    false
+}
+
+/// Whether a process that the kernel does not know is about to be another: its standby takes over.
+pub fn is_between(pid: u32) -> bool {
+    find(pid).is_some_and(|entry| {
+        entry.joined.load(Ordering::Acquire) != 0
+            && entry.doomed.load(Ordering::Acquire) == 0
+            && entry.end.load(Ordering::Acquire) == end::NONE
+    })
+}
+
+/// Waits for news of an end or an adoption, for a moment at most.
+pub fn await_news() {
+    if let Some(header) = header() {
+        let seen = header.ends.0.load(Ordering::Acquire);
+        raw::futex_wait_shared(&header.ends.0, seen, 1_000_000);
+    }
+}
+
+/// Tells the supervisor that there is something to look at.
+pub fn tell() {
+    if let Some(header) = header() {
+        header.news.0.fetch_add(1, Ordering::AcqRel);
+        raw::futex_wake_shared(&header.news.0);
+    }
+}
+
+/// Whether the kernel knows a process of this number, which may be a zombie.
+fn exists(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { raw::call2(nr::KILL, u64::from(pid), 0) != raw::err::ESRCH }
+}
+
+/// Takes an entry that nobody uses, or whose process has gone without anybody asking for it.
+fn take() -> Option<&'static Process> {
+    let roster = roster()?;
+    let free = |entry: &&Process| {
+        entry
+            .state
+            .compare_exchange(process::FREE, process::TAKEN, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    };
+    let forgotten = |entry: &&Process| {
+        entry.state.load(Ordering::Acquire) == process::LISTED
+            && entry.kin.load(Ordering::Acquire) == kin::KERNEL
+            && !exists(entry.primary.load(Ordering::Relaxed))
+            && entry
+                .state
+                .compare_exchange(process::LISTED, process::TAKEN, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+    };
+    let (at, entry) = roster
+        .processes
+        .iter()
+        .enumerate()
+        .find(|(_, entry)| free(entry))
+        .or_else(|| roster.processes.iter().enumerate().find(|(_, entry)| forgotten(entry)))?;
+    roster.header.used.fetch_max(at as u32 + 1, Ordering::AcqRel);
+    Some(entry)
+}
+
+/// Lists a process that has just been made. Without room it is one that only the kernel knows.
+pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
+    // The last process of that number: its parent takes no interest in its children's ends.
+    if let Some(old) = find(pid) {
+        strike_off(old);
+    }
+    let entry = take()?;
+    for (word, value) in [
+        (&entry.pid, pid),
+        (&entry.parent, parent),
+        (&entry.primary, pid),
+        (&entry.joined, 0),
+        (&entry.doomed, 0),
+        (&entry.reaps_orphans, 0),
+        (&entry.kin, kin::KERNEL),
+        (&entry.end, end::NONE),
+    ] {
+        word.store(value, Ordering::Relaxed);
+    }
+    for sent in &entry.sent {
+        sent.store(0, Ordering::Relaxed);
+    }
+    entry.born_ns.store(raw::now_ns(), Ordering::Relaxed);
+    entry.state.store(process::LISTED, Ordering::SeqCst);
+    Some(entry)
+}
+
+/// In a forked child: its own entry.
+pub fn born(parent: u32) {
+    let pid = state::REAL_PID.load(Ordering::Relaxed);
+    be(None);
+    let Some(entry) = list(pid, parent) else { return };
+    be(Some(entry));
+    // Its parent may have died meanwhile, and whoever adopted that one's children has not seen this one.
+    // SAFETY: asks for a number.
+    let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    if header().is_some_and(|header| header.supervisor_pid.load(Ordering::Relaxed) == real) {
+        entry.kin.store(kin::ADOPTED, Ordering::Release);
+    }
+}
+
+/// In the constructor of a new image: the entry of the process that it is.
+pub fn recognise() {
+    let pid = state::GUEST_PID.load(Ordering::Relaxed);
+    be(find(pid));
+    for (signal, seen) in SEEN.iter().enumerate() {
+        // What an earlier image has taken is not known; what waits, waits in the kernel.
+        seen.store(sent_so_far(signal as i32), Ordering::Relaxed);
+    }
+}
+
+/// What the guest sees as its parent: the group's number of it while that lives.
+pub fn parent() -> Option<u32> {
+    let parent = own()?.parent.load(Ordering::Acquire);
+    (parent != 0 && find(parent).is_some()).then_some(parent)
+}

@@ -1,0 +1,198 @@
+//! The supervisor's main thread while the program runs: everything of which a group has one, and the processes that
+//! it watches.
+//!
+//! The program itself is the first of them. A child process joins by an entry in the roster and a segment of its own,
+//! and is then watched as the program is. The group ends with the program, unless that has left a daemon.
+
+mod ends;
+mod join;
+mod requests;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use us_abi::Cause;
+
+use self::ends::Outcome;
+use crate::book::{Book, SharedBook};
+use crate::child::Child;
+use crate::clock;
+use crate::options::Verbosity;
+use crate::probe::{self, Probe};
+use crate::request::Desk;
+use crate::roster::{Place, Roster};
+use crate::run::{say_started, started};
+use crate::sentry::{self, Shared};
+use crate::spawn::Signals;
+use crate::watch::Watch;
+
+/// One group being watched.
+pub(crate) struct Group<'a> {
+    book: SharedBook<'a>,
+    roster: Arc<Roster>,
+    signals: Signals,
+    bell: Arc<OwnedFd>,
+    desk: Option<Desk>,
+    /// Requests that wait until it is known whether they can be met.
+    requests: Vec<(String, UnixStream)>,
+    probe: Option<Probe>,
+    /// Signals to pass on once there is a primary to take them.
+    held: Vec<i32>,
+    /// The program itself in the roster.
+    root: Place,
+    /// In the order of their joining, the program itself first.
+    watches: Vec<Watch<'a>>,
+    /// What has been acted on of each process in the roster: how often it had joined.
+    seen: HashMap<Place, u32>,
+    /// The roster's count of news at the last look.
+    news: Option<u32>,
+    /// When to look at the roster all the same, CLOCK_MONOTONIC ns.
+    roster_at_ns: Option<u64>,
+    /// Nobody rings at news in the roster.
+    is_without_reader: bool,
+    /// Copies whose descriptors have become readable: of which process, and the kernel's pid.
+    gone: Vec<(Place, u32)>,
+    /// Somebody wants the whole group to end, and waits for it.
+    is_stopping: bool,
+    outcome: Outcome,
+}
+
+impl<'a> Group<'a> {
+    /// A group whose program has just been started.
+    pub(crate) fn new(
+        book: Book<'a>,
+        shared: Arc<Shared>,
+        signals: Signals,
+        primary: Child,
+        probe: Option<probe::Order>,
+    ) -> Group<'a> {
+        let standbys = book.meta.standbys;
+        let book = Rc::new(std::cell::RefCell::new(book));
+        let (roster, bell) = (Arc::clone(&shared.roster), Arc::clone(&shared.bell));
+        let outcome = Outcome::new(shared.place.pid);
+        let mut group = Group {
+            root: shared.place,
+            watches: vec![Watch::root(Rc::clone(&book), shared, primary)],
+            book,
+            roster,
+            signals,
+            bell,
+            desk: None,
+            requests: Vec::new(),
+            probe: probe.map(Probe::new),
+            held: Vec::new(),
+            seen: HashMap::new(),
+            news: None,
+            roster_at_ns: None,
+            is_without_reader: false,
+            gone: Vec::new(),
+            is_stopping: false,
+            outcome,
+        };
+        group.book.borrow().save();
+        group.open_desk();
+        group.say_started();
+        if standbys == 0 {
+            group.watches[0].drop_protection(Cause::NotAsked, "started with --standbys 0");
+        }
+        group.start_threads();
+        group
+    }
+
+    fn say_started(&self) {
+        let mut book = self.book.borrow_mut();
+        let fields = started(&book.meta);
+        book.voice.event("started", fields);
+        say_started(&book.voice, &book.folder.name, &book.meta);
+    }
+
+    fn start_threads(&mut self) {
+        if let Err(cause) = self.watches[0].start_sentry() {
+            // The supervisor cannot do its work: the program goes on without it.
+            self.book.borrow_mut().meta.reprotect = false;
+            self.watches[0].drop_protection(Cause::CannotReplay, &format!("cannot start a thread: {cause}"));
+        }
+        let reader = sentry::start_reader(Arc::clone(&self.roster), Arc::clone(&self.bell));
+        self.is_without_reader = reader.is_err();
+    }
+
+    fn open_desk(&mut self) {
+        let desk = Desk::open(&self.book.borrow().folder.path);
+        match desk {
+            Ok(desk) => self.desk = Some(desk),
+            Err(cause) => self.say(Verbosity::Verbose, &format!("no requests can be taken: {cause}")),
+        }
+    }
+
+    /// Says a line of the group as a whole.
+    fn say(&self, level: Verbosity, line: &str) {
+        self.book.borrow().voice.say(level, line);
+    }
+
+    fn name(&self) -> String {
+        self.book.borrow().folder.name.clone()
+    }
+
+    /// The process that the group is judged by, and that signals go to.
+    fn lead(&mut self) -> Option<&mut Watch<'a>> {
+        self.watches.iter_mut().find(|watch| watch.leads)
+    }
+
+    /// Acts on what has changed.
+    fn look(&mut self) {
+        self.watches.iter_mut().for_each(Watch::look);
+        self.hear_requests();
+        self.drive_probe();
+    }
+
+    // ---- Sleeping and signals ----
+
+    fn sleep(&mut self) {
+        let now = clock::monotonic_ns();
+        let moments = [self.probe_at_ns(), self.roster_at_ns, self.outcome_at_ns()];
+        let watches = self.watches.iter_mut().filter_map(Watch::look_at_ns);
+        let until_ns = moments.into_iter().flatten().chain(watches).min();
+        let timeout = until_ns.map(|at_ns| clock::timespec(at_ns.saturating_sub(now)));
+
+        let mut fds: Vec<BorrowedFd> = vec![self.signals.fd.as_fd(), self.bell.as_fd()];
+        fds.extend(self.desk.iter().flat_map(|desk| desk.fds()));
+        let first_copy = fds.len();
+        let mut copies = Vec::new();
+        for watch in &self.watches {
+            for copy in watch.polled() {
+                copies.push((watch.shared().place, copy.pid));
+                fds.push(copy.pidfd.as_fd());
+            }
+        }
+        let mut fds: Vec<PollFd> =
+            fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // Interrupted or timed out: the loop looks at everything anyway.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let readable = fds[first_copy..].iter().map(|fd| !fd.revents().is_empty());
+        self.gone
+            .extend(copies.into_iter().zip(readable).filter(|(_, readable)| *readable).map(|(copy, _)| copy));
+        drop(fds);
+        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        while let Some(arrived) = self.signals.next() {
+            // A key of the terminal reaches the whole foreground group: the primary has its own copy.
+            if arrived.signal != libc::SIGCHLD && !arrived.from_kernel {
+                self.held.push(arrived.signal);
+            }
+        }
+    }
+
+    fn pass_signals_on(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let held = std::mem::take(&mut self.held);
+        match self.lead().filter(|lead| lead.takes_signals()) {
+            Some(lead) => held.into_iter().for_each(|signal| lead.primary().signal(signal)),
+            None => self.held = held,
+        }
+    }
+}

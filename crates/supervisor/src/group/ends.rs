@@ -1,0 +1,283 @@
+//! Ends: of copies, of processes, and of the group.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use super::Group;
+use crate::clock;
+use crate::options::Verbosity;
+use crate::spawn::{self, End, Reaped};
+use crate::watch::{Over, Watch};
+use crate::{proc, signals};
+
+/// A child that is about to leave the program's session may not have come to it when the program ends.
+const GRACE_NS: u64 = 300_000_000;
+
+/// A child that has been made a moment before the program's end may not be listed yet.
+const BIRTH_NS: u64 = 100_000_000;
+
+/// Pause between two looks at processes of whose ends nobody tells us.
+const LOOK_NS: u64 = 10_000_000;
+
+/// How long the end of the group waits for a standby that takes over at that moment.
+const PROMOTION_NS: u64 = 5_000_000_000;
+
+/// What is known of the group's end.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// How the program itself ended, and when.
+    root: Option<(End, u64)>,
+    /// How the last daemon ended of which that is known.
+    daemon: Option<End>,
+    /// Sessions that the program was in.
+    sessions: Vec<u32>,
+    /// When it is too late to become a daemon.
+    grace_ends_ns: Option<u64>,
+    /// When to look again.
+    look_at_ns: Option<u64>,
+    /// Standbys of processes that have ended, to be reaped.
+    pub(super) dying: Vec<u32>,
+}
+
+impl Outcome {
+    pub(super) fn new(root: u32) -> Outcome {
+        // It began in ours. One of its own has its number; in a promoted copy, that copy's.
+        let own = proc::read(std::process::id()).map_or(0, |process| process.session);
+        Outcome {
+            root: None,
+            daemon: None,
+            sessions: vec![own, root],
+            grace_ends_ns: None,
+            look_at_ns: None,
+            dying: Vec::new(),
+        }
+    }
+
+    fn reap_dying(&mut self) {
+        for standby in std::mem::take(&mut self.dying) {
+            spawn::reap(standby);
+        }
+    }
+
+    /// What the group has come to.
+    fn end(&self) -> End {
+        match self.root {
+            Some((End::Exited(0), _)) | None => self.daemon.unwrap_or(End::Exited(0)),
+            Some((end, _)) => end,
+        }
+    }
+}
+
+impl<'a> Group<'a> {
+    /// Watches until the group is over; how it ended.
+    pub(crate) fn until_the_end(mut self) -> End {
+        loop {
+            self.read_roster();
+            self.reap();
+            self.look();
+            self.bury();
+            if self.is_over() {
+                return self.finish();
+            }
+            self.pass_signals_on();
+            self.sleep();
+        }
+    }
+
+    /// Reaps every child that has ended, and hears of copies that are other people's children.
+    fn reap(&mut self) {
+        for (place, pid) in std::mem::take(&mut self.gone) {
+            if let Some(watch) = self.watches.iter_mut().find(|watch| watch.shared().place == place) {
+                watch.copy_gone(pid);
+            }
+        }
+        self.bury();
+        while let Some(pid) = spawn::next_ended_child() {
+            self.read_roster();
+            // What the process wrote before it ended comes first.
+            if self.is_ours(pid) {
+                self.look();
+            }
+            self.note_session(pid);
+            let Some(reaped) = spawn::take(pid) else { continue };
+            self.child_ended(pid, &reaped);
+            self.bury();
+        }
+    }
+
+    /// Whether `pid` is more to us than an orphan.
+    fn is_ours(&self, pid: u32) -> bool {
+        self.watches.iter().any(|watch| watch.knows(pid))
+            || self.probe.as_ref().is_some_and(|probe| probe.is(pid))
+    }
+
+    fn note_session(&mut self, pid: u32) {
+        let root = self.watches.iter().any(|watch| watch.is_root() && watch.primary().pid == pid);
+        if root && let Some(process) = proc::read(pid) {
+            self.outcome.sessions.push(process.session);
+        }
+    }
+
+    fn child_ended(&mut self, pid: u32, reaped: &Reaped) {
+        self.outcome.dying.retain(|dying| *dying != pid);
+        // Each of them is asked: one may be of two minds about a number.
+        if self.watches.iter_mut().any(|watch| watch.child_ended(pid, reaped)) {
+            return;
+        }
+        if let Some(finding) = self.probe.as_mut().and_then(|probe| probe.ended(pid, reaped.end())) {
+            return self.act_on(finding);
+        }
+        // An orphan of the group's that nobody watched.
+        if let Some((place, entry)) = self.roster.with_primary(pid) {
+            let joined = entry.joined.load(Ordering::Acquire) != 0;
+            let parent = self.roster.ended(place, reaped, is_alive);
+            self.roster.orphan(place.pid);
+            self.tell_parent(parent);
+            if joined {
+                let _ = std::fs::remove_file(self.segment_path(place));
+            }
+        }
+    }
+
+    /// A child of this process has ended of which the kernel tells nobody but us.
+    fn tell_parent(&self, parent: Option<u32>) {
+        let Some((_, entry)) = parent.and_then(|parent| self.roster.find(parent)) else { return };
+        let primary = entry.primary.load(Ordering::Acquire);
+        let told = self.watches.iter().any(|watch| watch.signal_copy(primary, libc::SIGCHLD));
+        if !told && proc::is_descendant(primary, std::process::id()) {
+            spawn::signal(primary, libc::SIGCHLD);
+        }
+    }
+
+    /// Draws the consequences of every process that has ended for good.
+    fn bury(&mut self) {
+        while let Some((at, over)) =
+            self.watches.iter().enumerate().find_map(|(at, watch)| Some((at, watch.over()?)))
+        {
+            let watch = self.watches.remove(at);
+            self.bury_one(watch, over);
+        }
+    }
+
+    fn bury_one(&mut self, mut watch: Watch<'a>, over: Over) {
+        let standby = watch.finish();
+        self.outcome.dying.extend(standby);
+        let end = over.end.map(Reaped::end);
+        if watch.is_root() {
+            self.probe = None;
+            self.outcome.root = Some((end.unwrap_or(End::Exited(0)), clock::monotonic_ns()));
+        }
+        if watch.is_daemon {
+            self.outcome.daemon = end.or(self.outcome.daemon);
+        }
+        self.keep_sums(&watch);
+        self.tell_parent(watch.sign_off(over));
+        // Last: giving the memory of a file back takes its time, and its parent waits for what has been said.
+        if !watch.is_root() {
+            watch.shared().segment.remove(&self.segment_path(watch.shared().place));
+        }
+    }
+
+    fn keep_sums(&self, watch: &Watch<'a>) {
+        let mut book = self.book.borrow_mut();
+        if watch.leave_sums(&mut book.history.ended) {
+            book.save();
+        }
+    }
+
+    // ---- The end of the group ----
+
+    /// When to look again, CLOCK_MONOTONIC ns.
+    pub(super) fn outcome_at_ns(&self) -> Option<u64> {
+        self.outcome.look_at_ns
+    }
+
+    /// Whether the group has come to its end: the program has, and nobody is left whom we should stay for.
+    fn is_over(&mut self) -> bool {
+        self.outcome.look_at_ns = None;
+        let Some((_, ended_ns)) = self.outcome.root else { return false };
+        let now = clock::monotonic_ns();
+        if !self.is_anybody_left() {
+            self.outcome.reap_dying();
+            self.outcome.look_at_ns = Some(now + LOOK_NS);
+            return !spawn::has_children() || now >= ended_ns + BIRTH_NS;
+        }
+        self.outcome.look_at_ns = Some(now + LOOK_NS);
+        if self.is_stopping {
+            self.choose_lead(|_| true);
+            return false;
+        }
+        if self.watches.iter().any(Watch::is_between_primaries) && now < ended_ns + PROMOTION_NS {
+            return false;
+        }
+        if self.find_daemons() {
+            // Of its end we shall hear.
+            self.outcome.look_at_ns = None;
+            self.outcome.grace_ends_ns = None;
+            self.choose_lead(|watch| watch.is_daemon);
+            return false;
+        }
+        now >= *self.outcome.grace_ends_ns.get_or_insert(now + GRACE_NS)
+    }
+
+    /// Whether any process of the group is known to live.
+    fn is_anybody_left(&self) -> bool {
+        let listed = || self.roster.listed().map(|(_, entry)| entry.primary.load(Ordering::Acquire));
+        !self.watches.is_empty()
+            || listed().any(|pid| proc::is_descendant(pid, std::process::id()) && is_alive(pid))
+    }
+
+    /// Whether there is a process that the program has left as a daemon: in a session of its own.
+    fn find_daemons(&mut self) -> bool {
+        let sessions = &self.outcome.sessions;
+        for watch in self.watches.iter_mut().filter(|watch| !watch.is_daemon) {
+            let session = proc::read(watch.primary().pid).map(|process| process.session);
+            watch.is_daemon = session.is_some_and(|session| session != 0 && !sessions.contains(&session));
+        }
+        self.watches.iter().any(|watch| watch.is_daemon)
+    }
+
+    /// The oldest of those that may is judged, and takes the signals, in the program's place.
+    fn choose_lead(&mut self, may: impl Fn(&Watch<'a>) -> bool) {
+        if self.watches.iter().any(|watch| watch.leads) {
+            return;
+        }
+        let oldest = self
+            .watches
+            .iter_mut()
+            .filter(|watch| may(watch))
+            .min_by_key(|watch| watch.shared().place.born_ns);
+        if let Some(watch) = oldest {
+            watch.take_the_lead();
+            let pid = watch.guest_pid();
+            self.say(
+                Verbosity::Verbose,
+                &format!("{}: the program has ended; process {pid} goes on", self.name()),
+            );
+        }
+    }
+
+    /// Everything is over: nothing of ours may be left. Who lives goes on alone.
+    fn finish(mut self) -> End {
+        self.roster.header().closing.store(1, Ordering::SeqCst);
+        for watch in &mut std::mem::take(&mut self.watches) {
+            self.outcome.dying.extend(watch.let_go());
+        }
+        self.roster.listed().for_each(|(place, _)| self.roster.is_final(place));
+        self.outcome.reap_dying();
+        let end = self.outcome.end();
+        let fields = match end {
+            End::Exited(code) => json!({ "exit_code": code }),
+            End::Killed(signal) => json!({ "exit_code": 128 + signal, "signal": signals::name(signal) }),
+        };
+        let mut book = self.book.borrow_mut();
+        book.voice.event("ended", fields);
+        book.voice.say(Verbosity::Verbose, &format!("{} ended: {}", book.folder.name, end.words()));
+        end
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    proc::read(pid).is_some_and(|process| process.alive())
+}

@@ -1,0 +1,125 @@
+//! The roster's news: who has joined the group.
+//!
+//! Whatever a guest says there is looked at before it is believed: a file of the right size and owner, a process that
+//! descends from us. Most children of a shell are gone before we come to look, and nothing of them may stay.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::Group;
+use crate::child::Child;
+use crate::clock;
+use crate::error::Error;
+use crate::options::Verbosity;
+use crate::roster::Place;
+use crate::run::explain;
+use crate::segment::Segment;
+use crate::sentry::Shared;
+use crate::watch::Watch;
+use crate::{proc, spawn};
+
+/// One that has been listed a moment ago may join, and be killed before it could say so.
+const YOUNG_NS: u64 = 1_000_000_000;
+
+/// Pause between two looks at the roster while there are such, and where nobody rings.
+const LOOK_NS: u64 = 50_000_000;
+
+/// Why a process that says it has joined is not watched.
+enum Refusal {
+    /// It has ended.
+    Gone,
+    /// It cannot be.
+    Cannot(Error),
+}
+
+impl<'a> Group<'a> {
+    /// Takes in whoever has joined since the last look.
+    pub(super) fn read_roster(&mut self) {
+        let news = Some(self.roster.header().news.0.load(Ordering::Acquire));
+        let now = clock::monotonic_ns();
+        if news == self.news && self.roster_at_ns.is_none_or(|at_ns| now < at_ns) {
+            return;
+        }
+        self.news = news;
+        let mut joined = Vec::new();
+        let mut is_young = false;
+        self.seen.retain(|place, _| self.roster.get(*place).is_some());
+        for (place, entry) in self.roster.listed().filter(|(place, _)| *place != self.root) {
+            let count = entry.joined.load(Ordering::Acquire);
+            if count == 0 {
+                is_young |= now.saturating_sub(place.born_ns) < YOUNG_NS;
+            } else if self.seen.insert(place, count) != Some(count) {
+                joined.push((place, entry.primary.load(Ordering::Acquire)));
+            }
+        }
+        self.roster_at_ns = (is_young || self.is_without_reader).then_some(now + LOOK_NS);
+        joined.into_iter().for_each(|(place, primary)| self.take_in(place, primary));
+    }
+
+    fn take_in(&mut self, place: Place, primary: u32) {
+        // One that has made itself another segment: what we had of it is no more.
+        if let Some(at) = self.watches.iter().position(|watch| watch.shared().place == place) {
+            let standby = self.watches.remove(at).let_go();
+            self.outcome.dying.extend(standby);
+        }
+        match self.admit(place, primary) {
+            Ok(watch) => self.watches.push(watch),
+            Err(refusal) => {
+                if let Refusal::Cannot(cause) = &refusal {
+                    let line = format!(
+                        "{}: process {} runs unprotected: {}",
+                        self.name(),
+                        place.pid,
+                        explain(cause)
+                    );
+                    self.say(Verbosity::Normal, &line);
+                }
+                // Nobody will take over for it: its parent need not wait for us to say so at its death.
+                self.roster.is_final(place);
+                let _ = std::fs::remove_file(self.segment_path(place));
+                if matches!(refusal, Refusal::Gone) {
+                    self.roster.orphan(place.pid);
+                }
+            }
+        }
+    }
+
+    pub(super) fn segment_path(&self, place: Place) -> PathBuf {
+        self.book.borrow().folder.member_path(place.pid)
+    }
+
+    /// Begins to watch a process that says it has joined.
+    fn admit(&mut self, place: Place, pid: u32) -> Result<Watch<'a>, Refusal> {
+        if self.watches.len() <= 1 {
+            spawn::raise_descriptor_limit();
+        }
+        let primary = Child::of_descendant(pid).filter(Child::is_alive).ok_or_else(|| why_not(pid))?;
+        let segment = Segment::open(&self.segment_path(place)).map_err(Refusal::Cannot)?;
+        let header = segment.header();
+        let says = [&header.guest_pid, &header.primary_pid, &header.supervisor_pid];
+        let says = says.map(|word| word.load(Ordering::Acquire));
+        if says != [place.pid, pid, std::process::id()] {
+            return Err(Refusal::Cannot(Error::Refused("its segment is another process's".into())));
+        }
+        let shared = Shared {
+            segment,
+            roster: Arc::clone(&self.roster),
+            place,
+            primary: Mutex::new(Some(primary.clone())),
+            standby_pid: AtomicU32::new(0),
+            bell: Arc::clone(&self.bell),
+            done: AtomicBool::new(false),
+        };
+        Ok(Watch::member(Rc::clone(&self.book), Arc::new(shared), primary))
+    }
+}
+
+/// Why `pid` cannot be held on to.
+fn why_not(pid: u32) -> Refusal {
+    match proc::read(pid).is_some_and(|process| process.alive()) {
+        true => Refusal::Cannot(Error::Refused("its process cannot be watched".into())),
+        false => Refusal::Gone,
+    }
+}

@@ -1,0 +1,111 @@
+//! What somebody wants of the group: callers at the desk, and the probe.
+
+use serde_json::json;
+
+use super::Group;
+use crate::clock;
+use crate::options::Verbosity;
+use crate::probe::{self, Finding, Probe};
+use crate::request;
+use crate::watch::Watch;
+
+impl<'a> Group<'a> {
+    // ---- Callers ----
+
+    /// Hears what callers want.
+    pub(super) fn hear_requests(&mut self) {
+        self.requests.extend(self.desk.as_mut().map(|desk| desk.requests()).unwrap_or_default());
+        for (what, caller) in std::mem::take(&mut self.requests) {
+            let mut words = what.split_ascii_whitespace();
+            let refusal = match (words.next(), words.next()) {
+                (Some(request::FAILOVER), pid) => match self.whom(pid) {
+                    Some(watch) => {
+                        let back = watch.ask_switch(caller);
+                        self.requests.extend(back.map(|caller| (what, caller)));
+                        continue;
+                    }
+                    None => format!("no process {} is protected here", pid.unwrap_or("")),
+                },
+                (Some(request::STOP), None) => {
+                    self.is_stopping = true;
+                    request::answer(caller, &json!({}));
+                    continue;
+                }
+                (Some(request::KILL), None) => {
+                    self.roster.doom_all();
+                    request::answer(caller, &json!({}));
+                    continue;
+                }
+                _ => format!("{what:?} is not a request"),
+            };
+            request::answer(caller, &json!({ "error": refusal }));
+        }
+        self.watches.iter_mut().filter(|watch| watch.is_switching()).for_each(Watch::drive_switch);
+    }
+
+    /// The process that a caller means: the one that leads, or the one that knows itself by this number.
+    fn whom(&mut self, pid: Option<&str>) -> Option<&mut Watch<'a>> {
+        match pid {
+            None => self.lead(),
+            Some(pid) => {
+                let pid: u32 = pid.parse().ok()?;
+                self.watches.iter_mut().find(|watch| watch.guest_pid() == pid)
+            }
+        }
+    }
+
+    // ---- The probe ----
+
+    /// When to look again, CLOCK_MONOTONIC ns.
+    pub(super) fn probe_at_ns(&self) -> Option<u64> {
+        self.probe.as_ref().and_then(Probe::look_at_ns)
+    }
+
+    /// Whether the program's standby could take over.
+    fn can_switch_root(&mut self) -> bool {
+        self.root().is_some_and(|root| root.can_switch() && !root.is_switching())
+    }
+
+    fn root(&mut self) -> Option<&mut Watch<'a>> {
+        self.watches.iter_mut().find(|watch| watch.is_root())
+    }
+
+    /// One step of the probe.
+    pub(super) fn drive_probe(&mut self) {
+        let now = clock::monotonic_ns();
+        let can_switch = self.can_switch_root();
+        let Some(probe) = &mut self.probe else { return };
+        match (can_switch, probe.is_on()) {
+            (true, false) => {
+                probe.begin(now);
+                self.say(Verbosity::Verbose, &format!("{}: the probe begins", self.name()));
+            }
+            (false, true) => {
+                probe.pause();
+                let line = format!("{}: the probe waits until there is a standby", self.name());
+                self.say(Verbosity::Verbose, &line);
+            }
+            (true, true) => {
+                let finding = probe.look(now);
+                self.act_on(finding);
+            }
+            (false, false) => {}
+        }
+    }
+
+    /// Draws the consequence of what the probe found.
+    pub(super) fn act_on(&mut self, finding: Finding) {
+        match finding {
+            Finding::Nothing => {}
+            Finding::Failed(why) => {
+                self.say(Verbosity::Verbose, &format!("{}: the probe failed: {why}", self.name()));
+            }
+            // Asked anew: it may have lost its standby since the probe began.
+            Finding::Fence => {
+                if let Some(root) = self.root().filter(|root| root.can_switch()) {
+                    root.fence(probe::REASON, clock::monotonic_ns());
+                }
+            }
+        }
+    }
+}

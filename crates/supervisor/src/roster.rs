@@ -1,0 +1,274 @@
+//! The roster as the supervisor has it: who is whose child, and the duties that follow.
+//!
+//! The kernel knows each process once; the group knows it through all of its copies. Where the two differ, because a
+//! process or its parent has failed over, the supervisor is the process's parent in the kernel's eyes and says
+//! here what the kernel would have said.
+//!
+//! # Safety
+//! References into the mapping borrow from the [`Roster`]. All fields that others write are atomics; the others are
+//! written once, in [`Roster::create`], before any other process knows the file.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use us_abi::{MAGIC, PROCESSES_MAX, Process, ROSTER_BYTES, RosterHeader, VERSION, end, kin, process};
+
+use crate::clock;
+use crate::error::Error;
+use crate::mapping::Mapping;
+use crate::segment::wake;
+use crate::spawn::{self, Reaped};
+
+/// The roster's name in the group's folder.
+pub const NAME: &str = "roster";
+
+/// Index of the entry of the program itself.
+pub const ROOT: usize = 0;
+
+/// One process for ever: an entry is used again, and so is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Index of the entry.
+    pub at: usize,
+    /// The number by which its relatives know it.
+    pub pid: u32,
+    /// Its birth.
+    pub born_ns: u64,
+}
+
+/// The mapped roster.
+#[derive(Debug)]
+pub struct Roster {
+    map: Mapping,
+}
+
+impl Roster {
+    /// Makes the file at `path`, without anybody in it.
+    ///
+    /// # Errors
+    /// When the file cannot be made, or there is no room for it.
+    pub fn create(path: &Path) -> Result<Roster, Error> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|cause| Error::file("make", path, cause))?;
+        // All of it, which is little: on a full file system a hole would show as SIGBUS in whoever touches it first.
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, ROSTER_BYTES as u64)
+            .map_err(|cause| Error::file("reserve room for", path, cause))?;
+        let roster = Roster { map: Mapping::new(path, &file, ROSTER_BYTES)? };
+        let header: *mut RosterHeader = roster.map.base().as_ptr().cast();
+        // SAFETY: the file was made a moment ago by this thread and no one else has it mapped; the header
+        // fits the mapping and a page's start is aligned for it.
+        unsafe {
+            (&raw mut (*header).magic).write(MAGIC);
+            (&raw mut (*header).version).write(VERSION);
+        }
+        roster.header().supervisor_pid.store(std::process::id(), Ordering::Release);
+        Ok(roster)
+    }
+
+    fn shared(&self) -> &us_abi::Roster {
+        // SAFETY: mapped while we live, aligned, large enough; atomics, and fields that nobody writes any more.
+        unsafe { self.map.base().cast().as_ref() }
+    }
+
+    /// Its start.
+    pub fn header(&self) -> &RosterHeader {
+        &self.shared().header
+    }
+
+    /// Fills in the program itself, as the process `pid`. Calls nothing that a fork of a process with threads must not.
+    pub fn enter_root(&self, pid: u32) {
+        let entry = &self.shared().processes[ROOT];
+        entry.pid.store(pid, Ordering::Relaxed);
+        entry.primary.store(pid, Ordering::Relaxed);
+        // Its parent is the supervisor, which is told by the kernel.
+        entry.kin.store(kin::ADOPTED, Ordering::Relaxed);
+        entry.born_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        self.header().used.fetch_max(ROOT as u32 + 1, Ordering::AcqRel);
+        entry.state.store(process::LISTED, Ordering::SeqCst);
+    }
+
+    /// Every process that is listed.
+    pub fn listed(&self) -> impl Iterator<Item = (Place, &Process)> {
+        // Written by the guests: a wild value must not lead outside the table.
+        let used = (self.header().used.load(Ordering::Acquire) as usize).min(PROCESSES_MAX);
+        self.shared().processes[..used].iter().enumerate().filter_map(|(at, entry)| {
+            let listed = entry.state.load(Ordering::Acquire) == process::LISTED;
+            listed.then(|| (place(at, entry), entry))
+        })
+    }
+
+    /// The entry of this very process, while it is listed.
+    pub fn get(&self, of: Place) -> Option<&Process> {
+        let entry = self.shared().processes.get(of.at)?;
+        let listed = entry.state.load(Ordering::Acquire) == process::LISTED;
+        (listed && place(of.at, entry) == of).then_some(entry)
+    }
+
+    /// The process that its relatives know as `pid`: the youngest, since nobody may have asked for the end of another.
+    pub fn find(&self, pid: u32) -> Option<(Place, &Process)> {
+        self.listed().filter(|(place, _)| place.pid == pid).max_by_key(|(place, _)| place.born_ns)
+    }
+
+    /// The process whose primary the kernel knows as `pid`.
+    pub fn with_primary(&self, pid: u32) -> Option<(Place, &Process)> {
+        let is_its = |entry: &Process| entry.primary.load(Ordering::Acquire) == pid;
+        self.listed().filter(|(_, entry)| is_its(entry)).max_by_key(|(place, _)| place.born_ns)
+    }
+
+    /// Nobody who is listed is to be carried on any more.
+    pub fn doom_all(&self) {
+        self.listed().for_each(|(_, entry)| entry.doomed.store(1, Ordering::SeqCst));
+    }
+
+    /// Whether the process is to die by the will of another of its group.
+    pub fn is_doomed(&self, place: Place) -> bool {
+        self.get(place).is_some_and(|entry| entry.doomed.load(Ordering::SeqCst) != 0)
+    }
+
+    // ---- Duties ----
+
+    /// Tells everybody who waits that something has been said.
+    pub fn tell(&self) {
+        let ends = &self.header().ends.0;
+        ends.fetch_add(1, Ordering::AcqRel);
+        wake(ends);
+    }
+
+    /// The process is about to be carried on by the kernel's `primary`: it, and its children, are ours from now on.
+    /// Before the standby takes over, which may ask for their ends at once.
+    pub fn failed_over(&self, place: Place, primary: u32) {
+        self.adopt_children(place.pid, u64::MAX);
+        let entry = self.get(place);
+        let was_kernels = entry.is_some_and(|entry| {
+            entry.primary.store(primary, Ordering::Release);
+            entry.kin.swap(kin::ADOPTED, Ordering::AcqRel) == kin::KERNEL
+        });
+        self.tell();
+        if let Some(entry) = entry.filter(|_| was_kernels) {
+            self.remind_parent(entry);
+        }
+    }
+
+    /// The kernel has told the parent of a primary's death, and the runtime has not passed that on before it is known
+    /// what it means. Nor what came with it: of several ends the kernel tells one.
+    fn remind_parent(&self, entry: &Process) {
+        let parent = entry.parent.load(Ordering::Acquire);
+        if let Some((_, parent)) = (parent != 0).then(|| self.find(parent)).flatten() {
+            spawn::signal(parent.primary.load(Ordering::Acquire), libc::SIGCHLD);
+        }
+    }
+
+    /// The kernel has given us the children of `parent` that were born before `until_ns`. `true` when there was one
+    /// that we did not have already.
+    pub fn adopt_children(&self, parent: u32, until_ns: u64) -> bool {
+        let mut any = false;
+        for (place, entry) in self.children(parent) {
+            // The others have been made by its new primary.
+            if place.born_ns < until_ns && entry.kin.swap(kin::ADOPTED, Ordering::AcqRel) == kin::KERNEL {
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// The process's primary is dead, or as good as that, and nobody takes over: what the kernel tells its parent is
+    /// true.
+    pub fn is_final(&self, place: Place) {
+        if let Some(entry) = self.get(place)
+            && entry.kin.load(Ordering::Acquire) == kin::KERNEL
+        {
+            let (from, to) = (end::NONE, end::FINAL);
+            let news = entry.end.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            self.tell();
+            if news {
+                self.remind_parent(entry);
+            }
+        }
+    }
+
+    /// The process has ended for good, and we are the one who knows how. The number of the parent that is to be sent
+    /// SIGCHLD, unless there is none that could ask; then the entry is free. `lives` says whether the kernel's
+    /// process of a number is there.
+    pub fn ended(&self, place: Place, how: &Reaped, lives: impl Fn(u32) -> bool) -> Option<u32> {
+        let entry = self.get(place)?;
+        let parent = entry.parent.load(Ordering::Acquire);
+        if !self.can_ask(parent, lives) {
+            self.free(place);
+            return None;
+        }
+        entry.status.store(how.status, Ordering::Relaxed);
+        for (word, used) in entry.used_us.iter().zip(how.used_us) {
+            word.store(used, Ordering::Relaxed);
+        }
+        // One that its parent listed late may still count as the kernel's.
+        entry.kin.store(kin::ADOPTED, Ordering::Release);
+        entry.end.store(end::ENDED, Ordering::Release);
+        self.tell();
+        Some(parent)
+    }
+
+    /// Whether there is a parent of this number to ask for its children's ends.
+    fn can_ask(&self, parent: u32, lives: impl Fn(u32) -> bool) -> bool {
+        let listed = (parent != 0).then(|| self.find(parent)).flatten();
+        listed.is_some_and(|(_, entry)| match entry.end.load(Ordering::Acquire) {
+            end::NONE => true,
+            end::FINAL => lives(entry.primary.load(Ordering::Acquire)),
+            _ => false,
+        })
+    }
+
+    /// The process of this number has ended for good: its children are those of the next of its ancestors that reaps
+    /// orphans. If there is none, nobody asks for them any more.
+    pub fn orphan(&self, pid: u32) {
+        let reaper = self.reaper_above(pid);
+        for (place, entry) in self.children(pid) {
+            entry.kin.store(kin::ADOPTED, Ordering::Release);
+            entry.parent.store(reaper, Ordering::Release);
+            if entry.end.load(Ordering::Acquire) == end::ENDED {
+                match reaper {
+                    0 => self.free(place),
+                    _ => self.remind_parent(entry),
+                }
+            }
+        }
+        self.tell();
+    }
+
+    fn reaper_above(&self, pid: u32) -> u32 {
+        // Itself it may be off the list already: what its entry says stays until another takes it.
+        let used = (self.header().used.load(Ordering::Acquire) as usize).min(PROCESSES_MAX);
+        let known =
+            self.shared().processes[..used].iter().find(|entry| entry.pid.load(Ordering::Relaxed) == pid);
+        let mut above = known.map_or(0, |entry| entry.parent.load(Ordering::Acquire));
+        // Numbers may be used again: no chain is longer than the list.
+        for _ in 0..PROCESSES_MAX {
+            let Some((_, entry)) = (above != 0).then(|| self.find(above)).flatten() else { return 0 };
+            if entry.reaps_orphans.load(Ordering::SeqCst) != 0 {
+                return above;
+            }
+            above = entry.parent.load(Ordering::Acquire);
+        }
+        0
+    }
+
+    /// Strikes a process off the list, if it is still this one.
+    pub fn free(&self, place: Place) {
+        if let Some(entry) = self.get(place) {
+            let (from, to) = (process::LISTED, process::FREE);
+            let _ = entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    fn children(&self, parent: u32) -> impl Iterator<Item = (Place, &Process)> {
+        self.listed().filter(move |(_, entry)| entry.parent.load(Ordering::Acquire) == parent)
+    }
+}
+
+fn place(at: usize, entry: &Process) -> Place {
+    Place { at, pid: entry.pid.load(Ordering::Relaxed), born_ns: entry.born_ns.load(Ordering::Relaxed) }
+}
+
+#[cfg(test)]
+mod tests;

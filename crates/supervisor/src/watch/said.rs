@@ -1,0 +1,207 @@
+//! What is said of a process, each in its place: a failover is told once it is known how the old primary ended, and
+//! what came after it is told after it.
+
+use serde_json::{Value, json};
+use us_abi::{Cause, GroupState};
+
+use super::Watch;
+use crate::child::Child;
+use crate::clock;
+use crate::history::Failover;
+use crate::options::Verbosity;
+use crate::proc;
+use crate::segment::read_text;
+use crate::spawn::{self, Reaped};
+
+/// The reason of a failover where the kernel has told somebody else how the primary ended.
+const UNKNOWN: &str = "killed";
+
+/// A primary that is no more.
+#[derive(Debug)]
+pub(super) struct Fallen {
+    copy: Child,
+    /// Its descriptor is to be polled: it is not we who reap it.
+    pub(super) is_polled: bool,
+    /// How it ended; known once its address space is gone, which may be after the standby is live.
+    pub(super) end: Option<Reaped>,
+    /// It is gone, whether its end is known or not.
+    is_gone: bool,
+    /// It is we who have reaped it.
+    pub(super) is_reaped: bool,
+    /// The failover that is told once `end` is known, or at once where we ended the primary ourselves.
+    failover: Option<Failover>,
+    /// It has been told.
+    told: bool,
+}
+
+/// What is to be said once a failover before it has been told.
+#[derive(Debug)]
+pub(super) enum Word {
+    Event(&'static str, Value),
+    Line(Verbosity, String),
+}
+
+impl Fallen {
+    pub(super) fn new(copy: Child, is_polled: bool) -> Fallen {
+        Fallen { copy, is_polled, end: None, is_gone: false, is_reaped: false, failover: None, told: false }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.copy.pid
+    }
+
+    pub(super) fn copy(&self) -> &Child {
+        &self.copy
+    }
+
+    pub(super) fn tell_of(&mut self, failover: Failover) {
+        self.failover = Some(failover);
+    }
+
+    /// It is gone; how it ended, if somebody could say.
+    pub(super) fn is_gone_by(&mut self, end: Option<Reaped>, is_reaped: bool) {
+        self.end = self.end.or(end);
+        self.is_reaped |= is_reaped;
+        self.is_gone = true;
+        self.is_polled = false;
+    }
+
+    fn reason(&self) -> Option<String> {
+        let known = self.end.map(|end| end.end().words());
+        known.or_else(|| self.is_gone.then(|| UNKNOWN.into()))
+    }
+}
+
+impl Watch<'_> {
+    /// The process in a line for people.
+    pub(super) fn name(&self) -> String {
+        let group = &self.book.borrow().folder.name;
+        if self.is_root { group.clone() } else { format!("{group}: process {}", self.guest_pid()) }
+    }
+
+    /// Writes each failover down once it is known how the old primary ended, and what had to wait for that.
+    pub(super) fn tell_failovers(&mut self) {
+        for at in 0..self.fallen.len() {
+            let fallen = &mut self.fallen[at];
+            if fallen.told {
+                continue;
+            }
+            let Some(mut failover) = fallen.failover.take() else { break };
+            if failover.reason.is_empty() {
+                let Some(reason) = fallen.reason() else {
+                    fallen.failover = Some(failover);
+                    break;
+                };
+                failover.reason = reason;
+            }
+            fallen.told = true;
+            self.tell_failover(failover);
+        }
+        // One that is not gone yet is reaped at the process's end at the latest.
+        self.fallen.retain(|fallen| !fallen.told || !fallen.is_gone);
+        self.tell_rest();
+    }
+
+    /// The end of everything: nothing waits any more for how a fallen primary ended.
+    pub(super) fn tell_all(&mut self) {
+        for fallen in self.fallen.iter_mut().filter(|fallen| !fallen.is_gone) {
+            let pid = fallen.copy.pid;
+            let end = if fallen.is_polled { proc::end_of(pid).map(Reaped::by) } else { spawn::take(pid) };
+            fallen.is_gone_by(end, !fallen.is_polled);
+        }
+        self.tell_failovers();
+        // A fallen primary whose standby could not take over keeps nobody waiting any more.
+        self.fallen.clear();
+        self.tell_rest();
+    }
+
+    fn tell_failover(&mut self, failover: Failover) {
+        let mut fields = serde_json::to_value(&failover).unwrap_or_default();
+        fields["primary"] = self.primary.pid.into();
+        let line = format!(
+            "{}: the primary is gone ({}); the standby, pid {}, took over in {:.1} ms; calls in doubt: {}, unsettled: {}",
+            self.name(),
+            failover.reason,
+            self.primary.pid,
+            failover.blackout_us as f64 / 1000.0,
+            failover.in_doubt,
+            failover.unsettled,
+        );
+        let mut book = self.book.borrow_mut();
+        book.voice.event("promoted", fields);
+        book.voice.say(Verbosity::Normal, &line);
+        book.history.unsettled += u64::from(failover.unsettled);
+        book.history.failovers.push(failover.clone());
+        book.save();
+        drop(book);
+        self.switched(&failover);
+        self.announce_unprotected();
+    }
+
+    /// Says what had to wait for a failover to be told.
+    fn tell_rest(&mut self) {
+        if self.fallen.iter().all(|fallen| fallen.told) {
+            let mut book = self.book.borrow_mut();
+            for word in std::mem::take(&mut self.words) {
+                match word {
+                    Word::Event(event, fields) => book.voice.event(event, fields),
+                    Word::Line(level, line) => book.voice.say(level, &line),
+                }
+            }
+        }
+    }
+
+    /// Writes an event, behind the failover that came before it.
+    pub(super) fn event(&mut self, event: &'static str, mut fields: Value) {
+        fields["process"] = self.guest_pid().into();
+        self.words.push(Word::Event(event, fields));
+        self.tell_rest();
+    }
+
+    /// Says a line, behind the failover that came before it.
+    pub(super) fn say(&mut self, level: Verbosity, line: String) {
+        self.words.push(Word::Line(level, line));
+        self.tell_rest();
+    }
+
+    pub(super) fn say_protected(&mut self, standby: u32) {
+        self.protected_said = true;
+        self.event("protected", json!({ "primary": self.primary.pid, "standby": standby }));
+        let line = format!("{} is protected, standby pid {standby}", self.name());
+        self.say(Verbosity::Verbose, line);
+    }
+
+    pub(super) fn announce_unprotected(&mut self) {
+        let in_failover = self.fallen.iter().any(|fallen| fallen.failover.is_some());
+        let said_or_untrue = self.said == GroupState::Unprotected || self.state() != GroupState::Unprotected;
+        // One that is new need not be spoken of before its first standby could not be made.
+        let waits = self.is_newborn() && self.clone_error().is_none();
+        // A reason that is being cleared: there is a standby, or about to be one.
+        let arrives = self.is_asked() && read_text(&self.shared.segment.header().why.0).is_none();
+        if said_or_untrue || in_failover || waits || arrives || self.comes_back_at_once() {
+            return;
+        }
+        self.said = GroupState::Unprotected;
+        self.protection_ends(clock::monotonic_ns());
+        self.save();
+        let why = read_text(&self.shared.segment.header().why.0);
+        let (code, mut why) = why.unwrap_or((0, "no reason was given".into()));
+        if code == Cause::Newborn as u32 {
+            why = self.clone_error().unwrap_or_default();
+        }
+        self.event("unprotected", json!({ "why": why }));
+        let asked_for = code == Cause::NotAsked as u32;
+        let level = if asked_for { Verbosity::Verbose } else { Verbosity::Normal };
+        self.say(level, format!("{} runs unprotected: {why}", self.name()));
+    }
+
+    pub(super) fn say_last_words(&mut self) {
+        if self.last_words_said {
+            return;
+        }
+        if let Some((line, words)) = read_text(&self.shared.segment.header().last_words.0) {
+            self.last_words_said = true;
+            self.say(Verbosity::Normal, format!("the runtime failed: {words} (line {line})"));
+        }
+    }
+}
