@@ -195,6 +195,17 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Kills of one run: all of the primary, at seeded moments within `window`.
+    fn primaries(&self, rng: &mut Rng, choices: &mut Rng, window: Duration) -> Vec<Plan> {
+        let kills = self.options.kills.max(1);
+        let plan = |_| Plan {
+            target: Target::Primary,
+            delay: window.mul_f64(rng.fraction() / kills as f64),
+            choice: choices.draw(),
+        };
+        (0..kills).map(plan).collect()
+    }
+
     fn protected_once(&self, guest: &Guest, reference: &Reference, seed: u64) -> Result<Option<Duration>> {
         let (verdict, _) = self.stage.protected(guest, sink(seed), reference, &[])?;
         self.judge(guest, "protected", seed, verdict)
@@ -202,15 +213,19 @@ impl Session<'_> {
 
     fn kill_once(&self, guest: &Guest, reference: &Reference, mut window: Duration, seed: u64) -> Result<()> {
         let mut rng = Rng::new(seed, &guest.name);
-        let kills = self.options.kills.max(1);
+        let mut choices = Rng::new(seed, &format!("{} choice", guest.name));
+        let mut void = 0;
         for _ in 0..=RETRIES {
-            let moment =
-                |_| Plan { target: Target::Primary, delay: window.mul_f64(rng.fraction() / kills as f64) };
-            let plans: Vec<Plan> = (0..kills).map(moment).collect();
+            let plans = self.primaries(&mut rng, &mut choices, window);
             let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans)?;
-            let Verdict::Pass { elapsed, active, promoted, .. } = verdict else {
-                self.judge(guest, "kill", seed, verdict)?;
-                return Ok(());
+            let (elapsed, active, promoted) = match verdict {
+                Verdict::Pass { elapsed, active, promoted, .. } => (elapsed, active, promoted),
+                Verdict::Void => {
+                    void += 1;
+                    self.report.void();
+                    continue;
+                }
+                failed => return self.judge(guest, "kill", seed, failed).map(|_| ()),
             };
             self.report.kill(promoted > 0);
             if promoted > 0 {
@@ -220,8 +235,7 @@ impl Session<'_> {
             }
             window = window.min(active);
         }
-        let why = format!("none of {} kills found the guest protected", RETRIES + 1);
-        self.report.skip(&format!("{} kill seed {seed}", guest.name), &why);
+        self.gave_up(guest, "kill", seed, void);
         Ok(())
     }
 
@@ -235,17 +249,25 @@ impl Session<'_> {
         seed: u64,
     ) -> Result<()> {
         let mut rng = Rng::new(seed, &format!("{} storm", guest.name));
+        let mut choices = Rng::new(seed, &format!("{} storm choice", guest.name));
+        let mut void = 0;
         for _ in 0..=RETRIES {
             let gap = window / 8;
             let strike = |_| Plan {
                 target: if rng.below(3) == 0 { Target::Standby } else { Target::Primary },
                 delay: gap.mul_f64(rng.fraction()),
+                choice: choices.draw(),
             };
             let plans: Vec<Plan> = (0..STORM_MAX).map(strike).collect();
             let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans)?;
-            let Verdict::Pass { elapsed, active, promoted, .. } = verdict else {
-                self.judge(guest, "storm", seed, verdict)?;
-                return Ok(());
+            let (elapsed, active, promoted) = match verdict {
+                Verdict::Pass { elapsed, active, promoted, .. } => (elapsed, active, promoted),
+                Verdict::Void => {
+                    void += 1;
+                    self.report.void();
+                    continue;
+                }
+                failed => return self.judge(guest, "storm", seed, failed).map(|_| ()),
             };
             let sent = account.sent(Target::Primary) + account.sent(Target::Standby);
             if sent > 0 {
@@ -256,9 +278,21 @@ impl Session<'_> {
             }
             window = window.min(active);
         }
-        let why = format!("none of {} first kills found the guest protected", RETRIES + 1);
-        self.report.skip(&format!("{} storm seed {seed}", guest.name), &why);
+        self.gave_up(guest, "storm", seed, void);
         Ok(())
+    }
+
+    /// No run of several has shown anything. A kill seldom meets a child's end: if every one did, nobody took over.
+    fn gave_up(&self, guest: &Guest, mode: &str, seed: u64, void: u32) {
+        let tries = RETRIES + 1;
+        let what = format!("{} {mode} seed {seed}", guest.name);
+        if void == tries {
+            let why =
+                format!("{tries} runs in which a child that was killed was not taken over, and its end seen");
+            self.report.fail(&what, &why, "", &self.repeat(guest, mode, seed));
+        } else {
+            self.report.skip(&what, &format!("none of {tries} (first) kills found the guest protected"));
+        }
     }
 
     /// Reports a run; the time in which a kill could have fallen, if it passed.
@@ -269,6 +303,7 @@ impl Session<'_> {
                 self.report.pass(&what, &format!("{elapsed:.0?}"));
                 Ok(Some(active))
             }
+            Verdict::Void => Ok(None),
             Verdict::Fail { why, dir } => {
                 let kept = self.stage.place.keep(&dir, &format!("{}-{mode}-{seed}", guest.name))?;
                 let repeat = self.repeat(guest, mode, seed);

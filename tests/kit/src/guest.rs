@@ -49,6 +49,8 @@ pub struct Guest {
 pub struct Directives {
     /// Output may differ from run to run: only the status and the last line are checked.
     pub varies: bool,
+    /// It makes child processes that are protected too, and no kill comes before one is.
+    pub tree: bool,
     /// How it must end.
     pub end: End,
     /// Why it is not run with kills, if it is not.
@@ -67,6 +69,7 @@ impl Default for Directives {
     fn default() -> Self {
         Self {
             varies: false,
+            tree: false,
             end: End::Code(0),
             no_kill: None,
             no_protect: None,
@@ -96,6 +99,7 @@ impl Directives {
         let rest = rest.trim();
         match word {
             "varies" => self.varies = true,
+            "tree" => self.tree = true,
             "exit" => self.end = End::Code(rest.parse().context("exit needs a code")?),
             "signal" => self.end = End::Signal(rest.parse().context("signal needs a number")?),
             "no-kill" => self.no_kill = Some(reason(rest)?),
@@ -219,10 +223,10 @@ mod tests {
 
     #[test]
     fn directives_are_read_from_the_top_only() {
-        let text = "// Shows: x\n// kit: varies\n// kit: signal 15\n// kit: stdin a\\nb\n// kit: args A B\n\
+        let text = "// Shows: x\n// kit: varies\n// kit: tree\n// kit: signal 15\n// kit: stdin a\\nb\n// kit: args A B\n\
                     // kit: no-kill a reason\n// kit: allow diverged planted\nint main;\n// kit: exit 3\n";
         let wants = Directives::parse(text).expect("valid");
-        assert!(wants.varies);
+        assert!(wants.varies && wants.tree);
         assert_eq!(wants.end, End::Signal(15));
         assert_eq!(wants.end.as_code(), 143);
         assert_eq!(wants.stdin.as_deref(), Some("a\nb"));

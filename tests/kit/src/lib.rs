@@ -7,10 +7,12 @@
 pub mod battery;
 pub mod events;
 pub mod guest;
+pub mod judge;
 pub mod place;
 pub mod process;
 pub mod report;
 pub mod rng;
 pub mod servers;
 pub mod strike;
+pub mod track;
 pub mod trial;

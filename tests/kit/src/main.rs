@@ -26,6 +26,12 @@ enum Command {
     Threads16(servers::Options),
     /// Compress and decompress a generated file, the primary killed in the middle
     Pbzip2(servers::Options),
+    /// GET from Python's threaded HTTP server over kept connections, the primary killed once
+    Python(servers::Options),
+    /// GET from nginx, a master and two workers, over kept connections; one of them killed, and a reload
+    Nginx(servers::nginx::Options),
+    /// A shell's pipeline and make -j4, one of their processes killed
+    Shell(servers::Options),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +42,9 @@ fn main() -> ExitCode {
         Command::Memcached(options) => servers::memcached::run(&options),
         Command::Threads16(options) => servers::threads16::run(&options),
         Command::Pbzip2(options) => servers::pbzip2::run(&options),
+        Command::Python(options) => servers::python::run(&options),
+        Command::Nginx(options) => servers::nginx::run(&options),
+        Command::Shell(options) => servers::shell::run(&options),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

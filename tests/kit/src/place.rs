@@ -95,8 +95,9 @@ pub fn own_path() -> String {
     env::args().next().unwrap_or_else(|| "kit".to_owned())
 }
 
-/// The full path of a program on `PATH`, if it is installed.
+/// The full path of a program on `PATH`, or where servers are, if it is installed.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+    let system = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    env::split_paths(&path).chain(system).map(|dir| dir.join(program)).find(|file| file.is_file())
 }

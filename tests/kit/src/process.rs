@@ -2,8 +2,9 @@
 //!
 //! Members are found by an environment variable with a value unique to the run. It survives fork, exec,
 //! new sessions and re-parenting (a standby's kernel parent is not the guest), where parent pids and
-//! process groups do not.
+//! process groups do not. Of a program that overwrites its environment, those count that the events of the run name.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::events;
 
 const MARK: &str = "KIT_TREE";
 
@@ -44,6 +47,8 @@ pub struct Launch {
 /// A started tree.
 pub struct Tree {
     child: Child,
+    /// Start of `child`, clock ticks since boot.
+    start: u64,
     mark: String,
     dir: PathBuf,
     started: Instant,
@@ -95,7 +100,8 @@ impl Launch {
                 pipe.read_to_end(&mut bytes).map(|_| bytes)
             })
         });
-        Ok(Tree { child, mark, dir: self.dir, started, drain })
+        let start = start_of(child.id()).map_or(u64::MAX, |(start, _)| start);
+        Ok(Tree { child, start, mark, dir: self.dir, started, drain })
     }
 }
 
@@ -103,6 +109,11 @@ impl Tree {
     /// How long it has been running.
     pub fn age(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// The process that was started.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether the process that was started has ended.
@@ -153,6 +164,20 @@ impl Tree {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
             .filter(|pid| has_variable(*pid, wanted.as_bytes()))
+            .chain(self.named())
+            .collect::<BTreeSet<u32>>()
+            .into_iter()
+            .collect()
+    }
+
+    /// Copies that the run's events name and that are alive. A number may have a new owner: older than the tree, it
+    /// is a stranger.
+    fn named(&self) -> Vec<u32> {
+        let told = events::read_all(&self.dir.join("events"));
+        let pids = told.iter().flat_map(|event| [event.number("primary"), event.number("standby")]);
+        pids.flatten()
+            .filter_map(|pid| u32::try_from(pid).ok())
+            .filter(|pid| start_of(*pid).is_some_and(|(start, is_alive)| is_alive && start >= self.start))
             .collect()
     }
 
@@ -178,12 +203,26 @@ impl Drop for Tree {
     }
 }
 
+/// When a process began, clock ticks since boot, and whether it is more than the memory of its end.
+fn start_of(pid: u32) -> Option<(u64, bool)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may hold anything: the state, and the start as the twentieth.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ');
+    let is_alive = !matches!(fields.next()?, "Z" | "X");
+    Some((fields.nth(18)?.parse().ok()?, is_alive))
+}
+
 fn has_variable(pid: u32, wanted: &[u8]) -> bool {
     fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|variable| variable == wanted))
 }
 
 fn wait_until(child: &mut Child, deadline: Instant) -> Result<Option<ExitStatus>> {
+    // Somebody may have looked already; its number is nobody's then.
+    if let Some(status) = child.try_wait()? {
+        return Ok(Some(status));
+    }
     let pid = Pid::from_child(child);
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("watching a child")?;
     loop {
@@ -281,6 +320,22 @@ mod tests {
             assert!(ended.left_behind.is_empty());
             fs::remove_dir_all(dir).expect("removed");
         }
+    }
+
+    #[test]
+    fn a_process_that_only_an_event_names_is_of_the_tree() {
+        let script = "env -i sleep 1000 >/dev/null 2>&1 & exec 9>../events; \
+                      printf '{\"event\":\"protected\",\"primary\":%s}\\n' $! >&9";
+        let (mut tree, dir) = shell("named", script, Sink::File);
+        while !tree.has_ended() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let members = tree.members();
+        assert_eq!(members.len(), 1);
+        super::end(&members);
+        let ended = tree.finish(Duration::from_secs(600)).expect("it has ended");
+        assert!(ended.left_behind.is_empty());
+        fs::remove_dir_all(dir).expect("removed");
     }
 
     #[test]

@@ -17,6 +17,7 @@ struct Counts {
     kills_hit: u32,
     kills_missed: u32,
     storm_kills: usize,
+    void: u32,
     failures: Vec<String>,
     skips: BTreeMap<String, Vec<String>>,
 }
@@ -65,6 +66,11 @@ impl Report {
         self.with(|counts| counts.storm_kills += kills);
     }
 
+    /// A run with a kill that met a child process at its end, and was made again.
+    pub fn void(&self) {
+        self.with(|counts| counts.void += 1);
+    }
+
     /// Prints the summary; true if nothing failed.
     pub fn finish(&self) -> bool {
         self.with(|counts| {
@@ -79,6 +85,9 @@ impl Report {
             }
             if counts.storm_kills > 0 {
                 println!("kills of storms: {}", counts.storm_kills);
+            }
+            if counts.void > 0 {
+                println!("runs made again, a kill having met a child at its end: {}", counts.void);
             }
             println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
             counts.failed == 0

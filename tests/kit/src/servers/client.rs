@@ -1,6 +1,6 @@
 //! A connection that measures its own silences.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -37,14 +37,22 @@ impl Connection {
 
     /// Receives one line, without its CR LF.
     pub fn line(&mut self) -> Result<String> {
+        self.line_or_end()?.context("the connection was closed")
+    }
+
+    /// The same; none if the connection was closed, or reset, before the line began.
+    pub fn line_or_end(&mut self) -> Result<Option<String>> {
         let start = Instant::now();
         let mut line = String::new();
-        let n = self.reader.read_line(&mut line).context("receiving a line")?;
-        ensure!(n > 0, "the connection was closed");
+        match self.reader.read_line(&mut line) {
+            Ok(0) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && line.is_empty() => return Ok(None),
+            received => received.context("receiving a line")?,
+        };
         self.longest = self.longest.max(start.elapsed());
         ensure!(line.ends_with("\r\n"), "a line without its end: {line:?}");
         line.truncate(line.len() - 2);
-        Ok(line)
+        Ok(Some(line))
     }
 
     /// Receives one line that must be `expected`.
@@ -62,7 +70,7 @@ impl Connection {
         let more = self.reader.get_mut().read(&mut byte);
         self.reader.get_ref().set_nonblocking(false)?;
         match more {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             other => anyhow::bail!("expected silence after the last answer, got {other:?}"),
         }
     }

@@ -10,12 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::process::send;
 use crate::rng::Rng;
-use crate::strike::{Tracker, status};
+use crate::strike::{Pair, Target, Tracker, status};
 
 /// From one kill to the next, `MIN..MAX` milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,16 +83,24 @@ pub struct Life<'a> {
     pub kills: usize,
     /// How long after the last time.
     pub every: &'a Every,
+    /// How many processes are protected when all is well. They are killed in turn.
+    pub processes: usize,
     /// The longest wait for a new standby.
     pub limit: Duration,
 }
 
 impl Life<'_> {
-    /// Kills the current primary again and again, each time only once there is a standby. Says what it cost.
-    pub fn go_through(&self, seed: u64, load: &Load) -> Result<String> {
+    /// Kills the current primary again and again, each time only once there is a standby; `between` is called once
+    /// all are protected again after a kill, with its number. Says what it cost.
+    pub fn go_through(
+        &self,
+        seed: u64,
+        load: &Load,
+        between: impl Fn(usize) -> Result<()>,
+    ) -> Result<String> {
         let mut rng = Rng::new(seed, "life");
         let mut tracker = Tracker::new(self.events, self.understudy, self.group);
-        let before = Weight::of(&self.wait_for(&mut tracker, &[], load)?.1);
+        let before = Weight::of(&self.wait_and_ask(&mut tracker, &[], load)?);
         let mut killed = Vec::new();
         let mut last = Instant::now();
         for n in 0..self.kills {
@@ -103,41 +109,55 @@ impl Life<'_> {
             );
             thread::sleep((last + gap).saturating_duration_since(Instant::now()));
             // Killed in the very moment in which the group is seen to be protected, if that comes later.
-            let pid =
-                self.wait_for_pair(&mut tracker, &killed, load).with_context(|| format!("after kill {n}"))?;
-            ensure!(send(pid, Signal::KILL), "kill {n}: the primary, pid {pid}, was gone before it");
+            let found = self.wait(&mut tracker, &killed, load).with_context(|| format!("after kill {n}"))?;
+            let (process, pair) = found[n % found.len()];
+            let pid = tracker.kill(process, Target::Primary);
+            ensure!(pid.is_some(), "kill {n}: the primary, pid {}, was gone before it", pair.primary);
             last = Instant::now();
-            killed.push(pid);
+            killed.push(pair.primary);
+            self.wait(&mut tracker, &killed, load).with_context(|| format!("after kill {}", n + 1))?;
+            between(n)?;
         }
-        let (_, end) = self.wait_for(&mut tracker, &killed, load)?;
+        let end = self.wait_and_ask(&mut tracker, &killed, load)?;
         let epoch = end["epoch"].as_u64();
         ensure!(epoch == Some(self.kills as u64), "epoch {epoch:?} after {} kills", self.kills);
         Ok(format!("{}; {}", costs(&end), before.against(&Weight::of(&end))))
     }
 
-    /// Waits for two copies, none of them killed: pid of the primary.
-    fn wait_for_pair(&self, tracker: &mut Tracker, killed: &[u32], load: &Load) -> Result<u32> {
+    /// Waits until all processes have two copies, none of them killed.
+    fn wait(&self, tracker: &mut Tracker, killed: &[u32], load: &Load) -> Result<Vec<(u32, Pair)>> {
         let until = Instant::now() + self.limit;
         loop {
-            match tracker.pair() {
-                Some(pair) if !killed.contains(&pair.primary) => return Ok(pair.primary),
-                _ => {}
+            let mut found = tracker.protected();
+            found.retain(|(_, pair)| !killed.contains(&pair.primary));
+            if found.len() >= self.processes {
+                return Ok(found);
             }
             ensure!(load.goes_on(0), "the client has given up");
             if Instant::now() > until {
-                let why = status(self.understudy, self.group).map(|group| group["why"].clone());
-                bail!("no standby for {:?}: {}", self.limit, why.unwrap_or_default());
+                let states = status(self.understudy, self.group).map(|group| states(&group));
+                bail!("no standby for {:?}: {}", self.limit, states.unwrap_or_default());
             }
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// The same, and the group's status then.
-    fn wait_for(&self, tracker: &mut Tracker, killed: &[u32], load: &Load) -> Result<(u32, Value)> {
-        let pid = self.wait_for_pair(tracker, killed, load)?;
-        let group = status(self.understudy, self.group).ok_or_else(|| anyhow!("status does not answer"))?;
-        Ok((pid, group))
+    /// The same: the group's status then.
+    fn wait_and_ask(&self, tracker: &mut Tracker, killed: &[u32], load: &Load) -> Result<Value> {
+        self.wait(tracker, killed, load)?;
+        status(self.understudy, self.group).ok_or_else(|| anyhow!("status does not answer"))
     }
+}
+
+/// What is said of each process, for example `4711 unprotected "it has just been made"`.
+fn states(group: &Value) -> String {
+    let processes = group["processes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let state = |process: &Value| {
+        // Older ones say it of the group only.
+        let of = if process["state"].is_null() { group } else { process };
+        format!("{} {} {}", process["guest_pid"], of["state"].as_str().unwrap_or_default(), of["why"])
+    };
+    processes.iter().map(state).collect::<Vec<_>>().join(", ")
 }
 
 /// Blackouts and pauses of a group's life, from its status.

@@ -1,12 +1,17 @@
 //! Real servers: clients that can tell a lost, repeated or reset answer, and one kill in the middle, or many.
 
+pub mod batch;
 pub mod client;
 pub mod echo;
+pub mod http;
 pub mod life;
 pub mod memcached;
+pub mod nginx;
 pub mod pbzip2;
+pub mod python;
 pub mod redis;
 pub mod session;
+pub mod shell;
 pub mod threads16;
 
 use std::path::PathBuf;

@@ -3,21 +3,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
+use super::batch::{Job, RETRIES};
 use super::{Failure, Options, Outcome, Run, Title};
-use crate::events;
-use crate::process::{Ended, Launch, Sink};
+use crate::judge::difference;
 use crate::rng::Rng;
-use crate::strike::{Assassin, Plan, Target, protected_command};
-use crate::trial::{Kills, difference, group_name, judge_events};
-
-/// How often a kill that came too late is tried again at half the moment.
-const RETRIES: u32 = 6;
+use crate::strike::{Plan, Target};
 
 /// Runs the command. True if nothing failed.
 pub fn run(options: &Options) -> Result<bool> {
@@ -45,76 +38,30 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
 
 /// The native run's bytes, after the protected run has shown the same.
 fn both_ways(run: &Run, flags: &[&str], input: &Path) -> Result<(Vec<u8>, String), Failure> {
-    let native = execute(run, flags, input, None)?;
+    let mut program: Vec<OsString> = vec!["pbzip2".into()];
+    program.extend(flags.iter().map(Into::into));
+    program.push(input.into());
+    let job = Job { label: "pbzip2", program, tree: false, prepare: &|_| Ok(()) };
+    let native = job.execute(run, None)?;
+    native.remove()?;
     let reference = native.ended;
-    fs::remove_dir_all(&native.dir).map_err(anyhow::Error::from)?;
     if run.understudy.is_none() {
         return Ok((reference.stdout, format!("{:.0?}", reference.elapsed)));
     }
     let mut moment = reference.elapsed.mul_f64(Rng::new(run.seed, &flags.join(" ")).fraction());
     for _ in 0..=RETRIES {
-        let protected = execute(run, flags, input, Some(moment))?;
+        let plan = Plan { target: Target::Primary, delay: moment, choice: 0 };
+        let protected = job.execute(run, Some(if run.kill { std::slice::from_ref(&plan) } else { &[] }))?;
         if let Some(words) = difference(&reference.stdout, &protected.ended.stdout) {
             return Err(Failure { why: words, dir: Some(protected.dir) });
         }
-        fs::remove_dir_all(&protected.dir).map_err(anyhow::Error::from)?;
-        if !run.kill || protected.promoted {
+        protected.remove()?;
+        if !run.kill || protected.promoted > 0 {
             return Ok((reference.stdout, format!("{:.0?}", protected.ended.elapsed)));
         }
         moment /= 2;
     }
     Err(anyhow!("pbzip2 ended before each of {} kills", RETRIES + 1).into())
-}
-
-struct Executed {
-    ended: Ended,
-    dir: std::path::PathBuf,
-    promoted: bool,
-}
-
-fn execute(run: &Run, flags: &[&str], input: &Path, kill: Option<Duration>) -> Result<Executed, Failure> {
-    let dir = run.place.fresh("pbzip2")?;
-    let (events_file, group) = (dir.join("events"), group_name(&dir));
-    let mut program: Vec<OsString> = vec!["pbzip2".into()];
-    program.extend(flags.iter().map(Into::into));
-    program.push(input.into());
-    let understudy = run.understudy.as_deref().filter(|_| kill.is_some());
-    let command = match understudy {
-        Some(understudy) => protected_command(understudy, &group, &events_file, program),
-        None => program,
-    };
-    // A file: of a write to somebody else's pipe that is larger than the pipe, nobody can tell how much went out.
-    let tree = Launch { command, dir: dir.clone(), stdin: None, sink: Sink::File }.spawn()?;
-    let over = AtomicBool::new(false);
-    let ended = thread::scope(|scope| {
-        if let (Some(understudy), Some(moment), true) = (understudy, kill, run.kill) {
-            let assassin = Assassin { events: &events_file, understudy, group: &group, over: &over };
-            scope.spawn(move || assassin.strike_each(&[Plan { target: Target::Primary, delay: moment }]));
-        }
-        let ended = tree.finish(run.limit);
-        over.store(true, Ordering::Release);
-        ended
-    })
-    .map_err(|error| Failure::of(error, &dir))?;
-    let lifecycle = events::read_all(&events_file);
-    let complaints = match understudy {
-        Some(_) => judge_events(&[], &lifecycle, &Kills { primary: run.kill, standbys: 0 }),
-        None => Vec::new(),
-    };
-    let why = match ended.status {
-        None => Some("timed out".to_owned()),
-        Some(status) if !status.success() => Some(format!("ended with {status}")),
-        _ if !complaints.is_empty() => Some(complaints.join("\n")),
-        _ if !ended.left_behind.is_empty() => Some(format!("processes left behind: {:?}", ended.left_behind)),
-        _ => None,
-    };
-    match why {
-        Some(why) => Err(Failure { why, dir: Some(dir) }),
-        None => {
-            let promoted = lifecycle.iter().any(|event| event.name == "promoted");
-            Ok(Executed { ended, dir, promoted })
-        }
-    }
 }
 
 /// Text that compresses by about half: words from a small list with numbers between.

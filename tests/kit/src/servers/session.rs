@@ -1,22 +1,26 @@
 //! One server, started for one run, watched, killed and stopped.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::life::{Every, Life, Load};
 use super::{Failure, Run};
-use crate::events::{self, Reader};
-use crate::process::{Launch, Sink, Tree, send};
+use crate::events;
+use crate::judge::{Kills, count, judge_events, judge_folder};
+use crate::process::{Launch, Sink, Tree};
 use crate::rng::Rng;
-use crate::strike::{primary_of, protected_command};
-use crate::trial::{Kills, group_name, judge_events};
+use crate::strike::{ROOT, Target, Tracker, choose, protected_command, status};
+use crate::trial::group_name;
 
 /// A running server.
 pub struct Session {
@@ -24,9 +28,13 @@ pub struct Session {
     dir: PathBuf,
     events: PathBuf,
     group: String,
+    understudy: Option<PathBuf>,
     /// Where clients connect.
     pub address: SocketAddr,
-    primary: Option<u32>,
+    /// How many processes are protected when all is well.
+    processes: usize,
+    /// Lifecycle events that are no failure, each with the reason.
+    allowed: Vec<(String, String)>,
 }
 
 /// A loopback port that was free a moment ago.
@@ -40,6 +48,17 @@ impl Session {
     /// until the group is protected.
     pub fn start(run: &Run, label: &str, program: Vec<OsString>, port: u16) -> Result<Self, Failure> {
         let dir = run.place.fresh(label)?;
+        Self::start_in(run, dir, program, port, 1)
+    }
+
+    /// The same in a folder that is made already; protected means that so many processes are.
+    pub fn start_in(
+        run: &Run,
+        dir: PathBuf,
+        program: Vec<OsString>,
+        port: u16,
+        processes: usize,
+    ) -> Result<Self, Failure> {
         let events = dir.join("events");
         let group = group_name(&dir);
         let command = match &run.understudy {
@@ -48,7 +67,9 @@ impl Session {
         };
         let tree = Launch { command, dir: dir.clone(), stdin: None, sink: Sink::File }.spawn()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut session = Self { tree, dir: dir.clone(), events, group, address, primary: None };
+        let understudy = run.understudy.clone();
+        let mut session =
+            Self { tree, dir, events, group, understudy, address, processes, allowed: Vec::new() };
         let ready = session.wait_ready(run, Instant::now() + run.limit);
         match ready {
             Ok(()) => Ok(session),
@@ -60,11 +81,12 @@ impl Session {
         while TcpStream::connect(self.address).is_err() {
             self.still_running(until, "the server never listened")?;
         }
-        let mut reader = Reader::new(&self.events);
-        while let (Some(understudy), None) = (&run.understudy, self.primary) {
-            let protected = reader.fresh().into_iter().find(|event| event.name == "protected");
-            self.primary = protected.and_then(|event| primary_of(&event, understudy, &self.group));
-            self.still_running(until, "the group was never protected")?;
+        if let Some(understudy) = &run.understudy {
+            let (events, group) = (self.events.clone(), self.group.clone());
+            let mut tracker = Tracker::new(&events, understudy, &group);
+            while tracker.protected().len() < self.processes {
+                self.still_running(until, "the group was never protected")?;
+            }
         }
         Ok(())
     }
@@ -89,23 +111,33 @@ impl Session {
         total: u64,
         work: impl FnOnce(&Load) -> Result<T>,
     ) -> Result<(T, String), Failure> {
+        self.with(run, work, |session, load| match &run.life {
+            Some(life) => session.kill_many(run, life, load, |_| Ok(())),
+            None => session.kill_once(run, total, load),
+        })
+    }
+
+    /// The same with a `disturb` of the caller's own.
+    pub fn with<T>(
+        self,
+        run: &Run,
+        work: impl FnOnce(&Load) -> Result<T>,
+        disturb: impl FnOnce(&Session, &Load) -> Result<String> + Send,
+    ) -> Result<(T, String), Failure> {
         let load = Load::new(run.requests, run.life.is_some());
-        let (outcome, killed) = thread::scope(|scope| {
-            let killer = scope.spawn(|| {
-                let killed = match &run.life {
-                    Some((kills, every)) => self.kill_many(run, *kills, every, &load),
-                    None => self.kill_once(run, total, &load),
-                };
-                if run.life.is_some() || killed.is_err() {
+        let (outcome, disturbed) = thread::scope(|scope| {
+            let disturber = scope.spawn(|| {
+                let disturbed = disturb(&self, &load);
+                if run.life.is_some() || disturbed.is_err() {
                     load.stop();
                 }
-                killed
+                disturbed
             });
             let outcome = work(&load);
             load.stop();
-            (outcome, killer.join().expect("the killer does not panic"))
+            (outcome, disturber.join().expect("the killer does not panic"))
         });
-        match (outcome, killed) {
+        match (outcome, disturbed) {
             (Err(error), Ok(words)) => Err(self.failed(format!("{error:#} ({words})"))),
             (Err(error), Err(other)) => Err(self.failed(format!("{error:#} ({other:#})"))),
             (Ok(_), Err(error)) => Err(self.failed(format!("{error:#}"))),
@@ -113,28 +145,98 @@ impl Session {
         }
     }
 
-    /// Kills the primary once a seeded number of requests has been answered, plus up to a millisecond, so that the
+    /// Kills one primary once a seeded number of requests has been answered, plus up to a millisecond, so that the
     /// kill falls anywhere inside a request.
-    fn kill_once(&self, run: &Run, total: u64, load: &Load) -> Result<String> {
+    pub fn kill_once(&self, run: &Run, total: u64, load: &Load) -> Result<String> {
         let mut rng = Rng::new(run.seed, "server kill");
         let point = rng.below(total * 9 / 10);
         let extra = Duration::from_micros(rng.below(1000));
-        let Some(pid) = self.primary.filter(|_| run.kill) else { return Ok(String::new()) };
+        let Some(understudy) = run.understudy.as_deref().filter(|_| run.kill) else {
+            return Ok(String::new());
+        };
+        let mut tracker = Tracker::new(&self.events, understudy, &self.group);
+        tracker.protected();
         let words = format!("kill planned at request {point} + {extra:?}");
-        while load.done() < point {
-            ensure!(load.goes_on(0), "{words}, but the clients have given up");
-            thread::sleep(Duration::from_micros(100));
-        }
+        self.wait_until(load, point).with_context(|| words.clone())?;
         thread::sleep(extra);
-        ensure!(send(pid, Signal::KILL), "{words}, but the primary was gone before it");
-        Ok(words)
+        let found = tracker.protected();
+        let process = choose(&found, rng.draw()).with_context(|| format!("{words}: nobody is protected"))?;
+        let killed = tracker.kill(process, Target::Primary);
+        ensure!(killed.is_some(), "{words}, but the primary was gone before it");
+        if process == ROOT { Ok(words) } else { Ok(format!("{words}, of process {process}")) }
     }
 
-    fn kill_many(&self, run: &Run, kills: usize, every: &Every, load: &Load) -> Result<String> {
+    /// Kills the primaries in turn, as often as the life says; `between` as for [`Life::go_through`].
+    pub fn kill_many(
+        &self,
+        run: &Run,
+        (kills, every): &(usize, Every),
+        load: &Load,
+        between: impl Fn(usize) -> Result<()>,
+    ) -> Result<String> {
         let understudy = run.understudy.as_deref().context("many kills need Understudy")?;
-        let life =
-            Life { events: &self.events, understudy, group: &self.group, kills, every, limit: run.limit };
-        life.go_through(run.seed, load)
+        let life = Life {
+            events: &self.events,
+            understudy,
+            group: &self.group,
+            kills: *kills,
+            every,
+            processes: self.processes,
+            limit: run.limit,
+        };
+        life.go_through(run.seed, load, between)
+    }
+
+    /// Waits until the events tell of a promotion.
+    pub fn wait_promoted(&self, run: &Run) -> Result<()> {
+        let until = Instant::now() + run.limit;
+        while count(&events::read_all(&self.events), "promoted") == 0 {
+            ensure!(Instant::now() < until, "nobody was promoted for {:?}", run.limit);
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// This lifecycle event is no failure, for a reason.
+    pub fn allow(&mut self, event: &str, why: &str) {
+        self.allowed.push((event.to_owned(), why.to_owned()));
+    }
+
+    /// Waits until so many requests have been answered.
+    pub fn wait_until(&self, load: &Load, point: u64) -> Result<()> {
+        while load.done() < point {
+            ensure!(load.goes_on(0), "the clients have given up");
+            thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    /// Sends a signal to the program, whichever process that is now.
+    pub fn signal_program(&self, run: &Run, signal: Signal, name: &str) -> Result<()> {
+        let Some(understudy) = &run.understudy else {
+            self.tree.signal(signal);
+            return Ok(());
+        };
+        let status = Command::new(understudy).args(["signal", &self.group, name]).status()?;
+        ensure!(status.success(), "understudy signal {name} ended with {status}");
+        Ok(())
+    }
+
+    /// The program's child processes, by the pids that it knows, and whether all of them, and it, are protected.
+    pub fn children(&self, run: &Run) -> Result<(BTreeSet<u32>, bool)> {
+        let Some(understudy) = &run.understudy else {
+            let pid = self.tree.pid();
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+            return Ok((children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect(), true));
+        };
+        let group = status(understudy, &self.group).context("status does not answer")?;
+        let processes = group["processes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let follows = |process: &Value| {
+            let standbys = process["standbys"].as_array().map(Vec::as_slice).unwrap_or_default();
+            standbys.iter().any(|standby| standby["state"] == "following" || standby["state"] == "behind")
+        };
+        let pids = processes.iter().skip(1).filter_map(|process| process["guest_pid"].as_u64());
+        Ok((pids.filter_map(|pid| u32::try_from(pid).ok()).collect(), processes.iter().all(follows)))
     }
 
     /// Ends the server by SIGTERM, as a user would, and looks at what is left.
@@ -151,12 +253,17 @@ impl Session {
         }
         if run.understudy.is_some() {
             let lifecycle = events::read_all(&self.events);
-            let promoted = lifecycle.iter().filter(|event| event.name == "promoted").count();
+            let promoted = count(&lifecycle, "promoted");
             let expected = run.life.as_ref().map_or(usize::from(run.kill), |(kills, _)| *kills);
             if promoted != expected {
                 complaints.push(format!("{promoted} promotions, expected {expected}"));
             }
-            complaints.extend(judge_events(&[], &lifecycle, &Kills { primary: run.kill, standbys: 0 }));
+            complaints.extend(judge_events(
+                &self.allowed,
+                &lifecycle,
+                &Kills { primary: run.kill, standbys: 0 },
+            ));
+            complaints.extend(judge_folder(&self.group));
         }
         if complaints.is_empty() {
             fs::remove_dir_all(&self.dir).map_err(|error| Failure::of(error.into(), &self.dir))?;
@@ -181,6 +288,8 @@ impl Session {
             Ok(_) => why,
             Err(error) => format!("{why}\nand stopping it: {error:#}"),
         };
+        // Whoever asks clears away what a dead group has left.
+        self.understudy.and_then(|understudy| status(&understudy, &self.group));
         Failure { why, dir: Some(dir) }
     }
 }
