@@ -286,11 +286,11 @@ fn stop_ends_every_process_without_a_supervisor() {
 fn a_daemon_keeps_its_group() {
     let sandbox = Sandbox::new("follow");
     let mut running = sandbox.start("g", &["daemon"]);
-    let daemon = wait_for(
-        || processes(&sandbox).into_iter().find(|process| process["state"] == "protected"),
-        "the daemon to be protected",
-    );
-    wait_for(|| (processes(&sandbox).len() == 1).then_some(()), "the program to be gone");
+    let program = pid(&sandbox.wait_for_event("started")["primary"]);
+    let is_it = |process: &Value| process["state"] == "protected" && guest_pid(process) != program;
+    let daemon =
+        || Some(processes(&sandbox)).filter(|all| all.len() == 1).and_then(|all| all.into_iter().find(is_it));
+    let daemon = wait_for(daemon, "the daemon to be alone and protected");
     kill(primary(&daemon), Signal::KILL);
     assert_eq!(sandbox.wait_for_event("promoted")["process"], daemon["guest_pid"]);
     sandbox.wait_for_event("recloned");

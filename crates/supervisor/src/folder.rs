@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{PidfdFlags, Signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -258,10 +258,11 @@ fn remove_folder(path: &Path) {
 /// Ends the standbys of a dead group, should they have missed their supervisor's death, and removes the folder.
 fn clear_dead(path: &Path) {
     for segment in segments(path) {
-        let standby = Snapshot::read(&segment).and_then(|snapshot| raw(snapshot.standby_pid()));
-        if let Some(pid) = standby
+        let standby = Snapshot::read(&segment).map(|snapshot| snapshot.standby_pid());
+        if let Some((number, pid)) = standby.and_then(|number| Some((number, raw(number)?)))
             && let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            && maps(pid, &segment)
+            // The pid may have been used again.
+            && proc::maps(number, &segment)
         {
             let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
         }
@@ -274,14 +275,6 @@ fn segments(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let paths = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment"));
     paths.map(|entry| entry.path()).collect()
-}
-
-/// Whether the process has `file` mapped: the proof that a pid found in a dead group's segment is still its own.
-fn maps(pid: Pid, file: &Path) -> bool {
-    let Ok(file) = file.canonicalize() else { return false };
-    let maps = fs::read_to_string(format!("/proc/{}/maps", pid.as_raw_nonzero())).unwrap_or_default();
-    let file = file.to_string_lossy();
-    maps.lines().any(|line| line.ends_with(&*file))
 }
 
 /// A group as others see it.
@@ -346,7 +339,7 @@ impl Found {
     pub fn is_ours(&self, pid: u32) -> bool {
         let supervisor = self.meta().map(|meta| meta.supervisor).filter(|supervisor| supervisor.is_alive());
         let descends = || supervisor.is_some_and(|supervisor| proc::is_descendant(pid, supervisor.pid));
-        let holds = || raw(pid).is_some_and(|pid| maps(pid, &self.path.join(roster::NAME)));
+        let holds = || proc::maps(pid, &self.path.join(roster::NAME));
         self.may_be_ours(pid) && (descends() || holds())
     }
 

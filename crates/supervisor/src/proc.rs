@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// A process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -73,6 +74,21 @@ fn descends(pid: u32, ancestor: u32) -> bool {
 pub fn is_descendant(pid: u32, ancestor: u32) -> bool {
     // The parent of one that was put into our namespace from outside reads as 0.
     ancestor != 0 && (0..3).any(|_| descends(pid, ancestor))
+}
+
+/// The children of `parent`.
+pub fn children(parent: u32) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(move |pid| read(*pid).is_some_and(|process| process.parent == parent))
+}
+
+/// Whether the process has `file` mapped: the proof that it is one of those who were told of it.
+pub fn maps(pid: u32, file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else { return false };
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let file = file.to_string_lossy();
+    maps.lines().any(|line| line.ends_with(&*file))
 }
 
 /// The user that owns the process, `None` when there is none.

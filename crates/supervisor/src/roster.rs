@@ -224,7 +224,6 @@ impl Roster {
     pub fn orphan(&self, pid: u32) {
         let reaper = self.reaper_above(pid);
         for (place, entry) in self.children(pid) {
-            entry.kin.store(kin::ADOPTED, Ordering::Release);
             entry.parent.store(reaper, Ordering::Release);
             if entry.end.load(Ordering::Acquire) == end::ENDED {
                 match reaper {

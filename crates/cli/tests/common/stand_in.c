@@ -241,6 +241,9 @@ pid_t fork(void) {
 int execv(const char *path, char *const arguments[]) {
     if (base && is_primary) {
         WORD(LEAVING) = LEAVING_EXEC;
+        /* The supervisor takes back what it has asked for. */
+        attention();
+        for (int i = 0; i < 100000 && WORD(COMMAND) == CLONE; i++) usleep(50);
         WORD(COMMAND) = END;
         wake(COMMAND);
         if (WORD(STANDBY_PID)) kill(WORD(STANDBY_PID), SIGKILL);

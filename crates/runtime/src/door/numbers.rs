@@ -79,18 +79,16 @@ fn note_send(number: u64, args: &[u64; 6]) {
     }
 }
 
-/// Sends a signal for real. To a process whose primary is dead and whose standby is not yet known as its successor, when
-/// it is.
-pub fn send(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
+/// Sends a signal for real, by `attempt`. To a process whose primary is dead and whose standby is not yet known as its
+/// successor, when it is.
+pub fn send(args: &[u64; 6], mut attempt: impl FnMut() -> i64) -> i64 {
     const PATIENCE_NS: u64 = 3_000_000_000;
     let start = raw::now_ns();
     loop {
-        let result = crate::sys::recorded::execute(thread, row, nr, args);
+        let result = attempt();
         let target = args[0] as u32 as i32;
-        if result != raw::err::ESRCH || target <= 1 || !members::is_between(target as u32) {
-            return result;
-        }
-        if raw::now_ns() - start > PATIENCE_NS {
+        let between = result == raw::err::ESRCH && target > 1 && members::is_between(target as u32);
+        if !between || raw::now_ns() - start > PATIENCE_NS {
             return result;
         }
         members::await_news();

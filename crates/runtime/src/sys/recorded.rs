@@ -60,7 +60,7 @@ fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     match row.policy {
         Policy::Special(Door::Wait) => wait::make(thread, nr, args),
         Policy::Special(Door::Signal(SignalDoor::Send)) if numbers::is_numbered() => {
-            numbers::send(thread, row, nr, args)
+            numbers::send(args, || execute(thread, row, nr, args))
         }
         Policy::Special(Door::Identity) if nr == raw::nr::GETPPID => wait::parent(),
         _ => execute(thread, row, nr, args),

@@ -12,10 +12,10 @@ use crate::watch::{Over, Watch};
 use crate::{proc, signals};
 
 /// A child that is about to leave the program's session may not have come to it when the program ends.
-const GRACE_NS: u64 = 300_000_000;
+const GRACE_NS: u64 = 500_000_000;
 
-/// A child that has been made a moment before the program's end may not be listed yet.
-const BIRTH_NS: u64 = 100_000_000;
+/// A child that has been made a moment before the program's end may not be listed yet. It will be, within this time.
+const BIRTH_NS: u64 = 5_000_000_000;
 
 /// Pause between two looks at processes of whose ends nobody tells us.
 const LOOK_NS: u64 = 10_000_000;
@@ -201,7 +201,7 @@ impl<'a> Group<'a> {
         if !self.is_anybody_left() {
             self.outcome.reap_dying();
             self.outcome.look_at_ns = Some(now + LOOK_NS);
-            return !spawn::has_children() || now >= ended_ns + BIRTH_NS;
+            return now >= ended_ns + BIRTH_NS || !self.is_anybody_unlisted();
         }
         self.outcome.look_at_ns = Some(now + LOOK_NS);
         if self.is_stopping {
@@ -226,6 +226,12 @@ impl<'a> Group<'a> {
         let listed = || self.roster.listed().map(|(_, entry)| entry.primary.load(Ordering::Acquire));
         !self.watches.is_empty()
             || listed().any(|pid| proc::is_descendant(pid, std::process::id()) && is_alive(pid))
+    }
+
+    /// Whether a child that we have been left is under the runtime, and has not come to say so.
+    fn is_anybody_unlisted(&self) -> bool {
+        let roster = self.book.borrow().folder.roster_path();
+        spawn::has_children() && proc::children(std::process::id()).any(|pid| proc::maps(pid, &roster))
     }
 
     /// Whether there is a process that the program has left as a daemon: in a session of its own.
