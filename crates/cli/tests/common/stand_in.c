@@ -129,7 +129,6 @@ static void clone_again(void) {
         WORD(COMMAND) = FOLLOW;
         return attention();
     }
-    WORD(COMMAND) = FOLLOW;
     long pid = (uint32_t)getppid() == WORD(SUPERVISOR_PID)
                    ? syscall(SYS_clone, CLONE_FILES | CLONE_SYSVSEM | CLONE_PARENT | SIGCHLD, 0, 0, 0, 0)
                    : fork_away();
@@ -143,6 +142,7 @@ static void clone_again(void) {
     WORD(STANDBY_PID) = pid;
     LONG(CLONE_PAUSE_NS) = 1234000;
     LONG(CLONE_BYTES) = 4096;
+    WORD(COMMAND) = FOLLOW;
     WORD(CLONES)++;
     WORD(STATE) = PROTECTED;
     attention();

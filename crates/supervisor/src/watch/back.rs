@@ -28,6 +28,9 @@ const UNFINISHED_NS: u64 = 1_000_000;
 /// Pause between two signals to it.
 const NUDGE_NS: u64 = 20_000_000;
 
+/// The word may be gone so long before there is an answer. It is wiped away by an exec at the same moment.
+const WIPED_NS: u64 = 50_000_000;
+
 /// A standby that is gone.
 #[derive(Clone, Debug)]
 struct Lost {
@@ -60,6 +63,8 @@ pub(super) struct Back {
     clones: u32,
     failures: u32,
     knock: Knock,
+    /// Since when the word is gone and there is no answer.
+    wiped_ns: Option<u64>,
 }
 
 impl Back {
@@ -73,6 +78,7 @@ impl Back {
             clones: 0,
             failures: 0,
             knock: Knock::default(),
+            wiped_ns: None,
         }
     }
 }
@@ -235,6 +241,7 @@ impl Watch<'_> {
         header.command.0.store(command::CLONE, Ordering::SeqCst);
         wake(&header.command.0);
         self.back.stage = Stage::Asked(now_ns);
+        self.back.wiped_ns = None;
         let mut knock = Knock::default();
         self.knock(&mut knock);
         self.back.knock = knock;
@@ -242,11 +249,12 @@ impl Watch<'_> {
 
     fn hear_answer(&mut self, asked_ns: u64) {
         let header = self.shared.segment.header();
-        let late = clock::monotonic_ns() >= asked_ns + ANSWER_NS;
+        let now = clock::monotonic_ns();
+        let late = now >= asked_ns + ANSWER_NS;
         // The rest of a good answer is still being written.
         let unfinished = self.state() == GroupState::Protected || self.is_cloned();
         if self.standby.is_none() && unfinished && !late {
-            self.back.knock.due_ns = clock::monotonic_ns() + UNFINISHED_NS;
+            self.back.knock.due_ns = now + UNFINISHED_NS;
         } else if self.standby.is_some() || !self.wants_standby() {
             // It exits, or replaces itself, or has its standby already.
             self.take_back(command::CLONE);
@@ -254,12 +262,17 @@ impl Watch<'_> {
         } else if header.clone_failures.load(Ordering::Acquire) != self.back.failures {
             let why = read_text(&header.clone_error.0);
             self.not_made(&why.map_or("the primary gave no reason".into(), |(_, why)| why));
+        } else if header.command.0.load(Ordering::SeqCst) != command::CLONE && !late {
+            match *self.back.wiped_ns.get_or_insert(now) {
+                since_ns if now >= since_ns + WIPED_NS => self.ask(now),
+                since_ns => self.back.knock.due_ns = since_ns + WIPED_NS,
+            }
         } else if !late {
             let mut knock = self.back.knock;
             self.knock(&mut knock);
             self.back.knock = knock;
         } else {
-            // Whether or not the word still stands: an exec may have wiped it away. An answer that comes after all is heard.
+            // Whether or not the word still stands. An answer that comes after all is heard.
             self.not_made("the primary did not answer in time");
         }
     }
