@@ -305,17 +305,30 @@ fn entry_points() -> (u64, u64) {
     (loader, value(AT_ENTRY))
 }
 
-/// Finds where glibc keeps the kernel's thread id in its control block.
+/// Finds where glibc keeps the kernel's thread id in its control block. The kernel clears that word at the thread's end,
+/// and can be asked for its address; where it does not answer, the control block is searched for the number.
 fn find_tid_offset(tid: u32) {
+    const PR_GET_TID_ADDRESS: u64 = 40;
     let block = tls::thread_pointer();
-    for offset in (0..2304).step_by(4) {
-        // SAFETY: glibc's control block is larger than this.
-        if unsafe { ((block + offset) as *const u32).read() } == tid {
-            threads::TID_OFFSET.store(offset, Ordering::Relaxed);
-            return;
-        }
+    let mut word = 0u64;
+    // SAFETY: the kernel writes one address.
+    let told = unsafe { raw::call2(nr::PRCTL, PR_GET_TID_ADDRESS, &raw mut word as u64) } == 0;
+    let inside = (block..block + CONTROL_BYTES).contains(&word);
+    // The word behind the number is zero. Without this the upper half of an address will do: many begin with 0x7f48,
+    // which is the number of some process.
+    let found = || {
+        (0..CONTROL_BYTES).step_by(8).find(|offset| {
+            // SAFETY: glibc's control block is at least so large.
+            unsafe { ((block + offset) as *const u64).read() == u64::from(tid) }
+        })
+    };
+    if let Some(offset) = (told && inside).then(|| word - block).or_else(found) {
+        threads::TID_OFFSET.store(offset, Ordering::Relaxed);
     }
 }
+
+/// Bytes that glibc's control block has at least.
+const CONTROL_BYTES: u64 = 2304;
 
 fn main_block() -> &'static mut Thread {
     // SAFETY: the first slot belongs to the main thread, and this is it.

@@ -331,6 +331,8 @@ impl Watch<'_> {
             reclone.pause_us as f64 / 1000.0,
         );
         self.book.borrow_mut().history.reclones.push(reclone);
+        // Before it is told: whoever hears of it and asks for the status finds it there.
+        self.save();
         self.event("recloned", fields);
         self.say(Verbosity::Normal, line);
         true
