@@ -1,0 +1,257 @@
+//! Reading a recording, also one that is being written, is cut, or is damaged.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use crate::bytes::Fault;
+use crate::chunk::{CHUNK_HEAD, FILE_HEAD, Head, Kind, MAGIC};
+use crate::decode::Decoder;
+use crate::header::{Complete, Header, Image, Item, end_from_bytes};
+use crate::{Error, VERSION, chunk, content};
+
+/// How often a reader that follows looks whether there is more.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Reads a recording from its beginning to its end.
+#[derive(Debug)]
+pub struct Reader {
+    file: fs::File,
+    header: Header,
+    /// Where the next chunk begins, and its number.
+    offset: u64,
+    chunks: u64,
+    /// Where the chunk that is being read begins.
+    current: (u64, u64),
+    decoder: Option<Decoder>,
+    seen: Complete,
+    complete: bool,
+    follow: bool,
+    damage: Option<Fault>,
+}
+
+/// A chunk whose checksums are right.
+struct Chunk {
+    head: Head,
+    content: Vec<u8>,
+}
+
+impl Reader {
+    /// Opens a recording and reads its header.
+    ///
+    /// # Errors
+    /// Any [`Error`] but `Exists` and `Misuse`; without a header nothing can be read.
+    pub fn open(path: &Path) -> Result<Reader, Error> {
+        let mut file = fs::File::open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(Error::NotARecording("it is a folder".into()));
+        }
+        let mut head = Vec::new();
+        file.by_ref().take(FILE_HEAD as u64).read_to_end(&mut head)?;
+        check_file_head(&head)?;
+        let mut reader = Reader {
+            file,
+            header: Header::default(),
+            offset: FILE_HEAD as u64,
+            chunks: 0,
+            current: (FILE_HEAD as u64, 0),
+            decoder: None,
+            seen: Complete::default(),
+            complete: false,
+            follow: false,
+            damage: None,
+        };
+        let chunk = reader.chunk()?;
+        if chunk.head.kind != Kind::Header {
+            return Err(reader.damaged("it does not begin with a header".into()));
+        }
+        let header = content::unpack(&chunk.content).and_then(|content| Header::from_bytes(&content));
+        reader.header = header.map_err(|fault| reader.damaged(fault))?;
+        Ok(reader)
+    }
+
+    /// What the recording says before everything else.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Whether [`Reader::next`] waits at the end of an unfinished file for as long as its writer lives.
+    pub fn follow(&mut self, follow: bool) {
+        self.follow = follow;
+    }
+
+    /// End of what has been read, bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Sums over what has been read; `duration_ns` is the time of the last chunk. After the end of a finished recording
+    /// these are the writer's own.
+    pub fn seen(&self) -> Complete {
+        self.seen
+    }
+
+    /// The next item; `None` behind [`Item::Complete`].
+    ///
+    /// # Errors
+    /// [`Error::Unfinished`] at the end of an unfinished file: another try goes on where this one ended.
+    /// [`Error::Damaged`]: another try says the same.
+    #[expect(clippy::should_implement_trait, reason = "an iterator's end would hide what is wrong")]
+    pub fn next(&mut self) -> Result<Option<Item>, Error> {
+        loop {
+            if let Some(fault) = &self.damage {
+                return Err(self.damaged(fault.clone()));
+            }
+            let item = match self.decoder.is_some() {
+                true => self.run(),
+                false if self.complete => self.nothing_behind().map(|()| None),
+                false => {
+                    let chunk = match self.chunk() {
+                        Err(Error::Damaged { what, .. }) => Err(what),
+                        Err(other) => return Err(other),
+                        Ok(chunk) => Ok(chunk),
+                    };
+                    chunk.and_then(|chunk| self.take(chunk))
+                }
+            };
+            match item {
+                Ok(Some(item)) => return Ok(Some(item)),
+                Ok(None) if self.complete => return Ok(None),
+                Ok(None) => {}
+                Err(fault) => self.damage = Some(fault),
+            }
+        }
+    }
+
+    fn damaged(&self, what: Fault) -> Error {
+        Error::Damaged { offset: self.current.0, chunk: self.current.1, what }
+    }
+
+    /// The next run of the open chunk.
+    fn run(&mut self) -> Result<Option<Item>, Fault> {
+        let Some(decoder) = &mut self.decoder else { return Ok(None) };
+        let Some(run) = decoder.next_run()? else {
+            self.decoder = None;
+            return Ok(None);
+        };
+        if run.image >= self.seen.images {
+            return Err(format!("events of image {}, which has not been told of", run.image));
+        }
+        self.seen.events += run.events;
+        self.seen.bytes_raw += run.bytes.len() as u64;
+        Ok(Some(Item::Events { image: run.image, slot: run.slot, bytes: run.bytes }))
+    }
+
+    /// What a chunk holds; `None` for events, whose decoder is open then.
+    fn take(&mut self, chunk: Chunk) -> Result<Option<Item>, Fault> {
+        self.seen.duration_ns = chunk.head.at_ns;
+        let item = match chunk.head.kind {
+            Kind::Events => {
+                self.decoder = Some(Decoder::new(&chunk.content)?);
+                return Ok(None);
+            }
+            Kind::Header => return Err("a second header".into()),
+            Kind::Image => {
+                let image = Image::from_bytes(&content::unpack(&chunk.content)?)?;
+                if image.number != self.seen.images {
+                    return Err(format!("image {} comes out of order", image.number));
+                }
+                self.seen.images += 1;
+                Item::Image(image)
+            }
+            Kind::End => {
+                let end = end_from_bytes(&content::unpack(&chunk.content)?)?;
+                match end {
+                    Item::End { image, .. } if image >= self.seen.images => {
+                        return Err(format!("the end of image {image}, which has not been told of"));
+                    }
+                    end => end,
+                }
+            }
+            Kind::Complete => {
+                let complete = Complete::from_bytes(&content::unpack(&chunk.content)?)?;
+                let sums = |of: Complete| (of.images, of.events, of.bytes_raw);
+                if sums(complete) != sums(self.seen) {
+                    return Err("its sums are not those of what stands before".into());
+                }
+                self.complete = true;
+                self.seen = complete;
+                Item::Complete(complete)
+            }
+        };
+        Ok(Some(item))
+    }
+
+    fn nothing_behind(&mut self) -> Result<(), Fault> {
+        self.current = (self.offset, self.chunks);
+        let length = self.file.metadata().map(|data| data.len()).unwrap_or(self.offset);
+        match length.saturating_sub(self.offset) {
+            0 => Ok(()),
+            more => Err(format!("{more} bytes behind the end")),
+        }
+    }
+
+    /// Reads the next chunk, waiting for it if that is asked for.
+    fn chunk(&mut self) -> Result<Chunk, Error> {
+        loop {
+            // Asked first: what the writer wrote before it went is there afterwards.
+            let writer_lives = self.follow && self.file.try_lock_shared().is_err();
+            if self.follow && !writer_lives {
+                let _ = self.file.unlock();
+            }
+            match self.whole_chunk() {
+                Err(Error::Unfinished { .. }) if writer_lives => thread::sleep(PAUSE),
+                other => return other,
+            }
+        }
+    }
+
+    fn whole_chunk(&mut self) -> Result<Chunk, Error> {
+        self.current = (self.offset, self.chunks);
+        let length = self.file.metadata()?.len();
+        let there = length.saturating_sub(self.offset);
+        let unfinished = Error::Unfinished { offset: self.offset, chunk: self.chunks, rest: there };
+        self.file.seek(SeekFrom::Start(self.offset))?;
+        let mut bytes = Vec::with_capacity(CHUNK_HEAD);
+        self.file.by_ref().take(CHUNK_HEAD as u64).read_to_end(&mut bytes)?;
+        let Ok(head) = <[u8; CHUNK_HEAD]>::try_from(&bytes[..]) else { return Err(unfinished) };
+        let head = Head::from_bytes(&head, self.chunks).map_err(|fault| self.damaged(fault))?;
+        if (head.stored as u64) > there.saturating_sub(CHUNK_HEAD as u64) {
+            return Err(unfinished);
+        }
+        let mut content = Vec::with_capacity(head.stored as usize);
+        self.file.by_ref().take(u64::from(head.stored)).read_to_end(&mut content)?;
+        if content.len() != head.stored as usize {
+            return Err(unfinished);
+        }
+        if crc32c::crc32c(&content) != head.crc {
+            return Err(self.damaged("the checksum of its content is wrong".into()));
+        }
+        self.offset += (CHUNK_HEAD + content.len()) as u64;
+        self.chunks += 1;
+        Ok(Chunk { head, content })
+    }
+}
+
+/// Magic, version and checksum.
+fn check_file_head(head: &[u8]) -> Result<(), Error> {
+    if head.len() < FILE_HEAD {
+        return Err(Error::NotARecording(format!("it has {} bytes", head.len())));
+    }
+    if head[..8] != MAGIC {
+        return Err(Error::NotARecording("it does not begin as one".into()));
+    }
+    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes were cut"));
+    if word(12) != crc32c::crc32c(&head[..12]) {
+        return Err(Error::Damaged { offset: 0, chunk: 0, what: "the checksum of the file's head".into() });
+    }
+    match word(8) {
+        VERSION => {
+            debug_assert!(chunk::file_head() == *head);
+            Ok(())
+        }
+        version => Err(Error::Version(version)),
+    }
+}

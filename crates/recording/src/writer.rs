@@ -1,0 +1,199 @@
+//! Writing a recording.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Instant;
+
+use us_abi::EventKind;
+
+use crate::chunk::{self, CHUNK_HEAD, Head, Kind};
+use crate::encode::Encoder;
+use crate::event::Events;
+use crate::header::{Complete, Header, Image, end_to_bytes};
+use crate::{CHUNK_MAX, CONTENT_MAX, Error, content};
+
+/// A chunk is written once its events take so many bytes. Half of what a reader takes: what waits here, and what is
+/// being compressed, stays within a few MiB.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// Writes a recording, chunk by chunk. What has not been flushed is lost with the process. Dropped without
+/// [`finish`](Writer::finish) the file says that it is unfinished.
+#[derive(Debug)]
+pub struct Writer {
+    file: fs::File,
+    begun: Instant,
+    encoder: Encoder,
+    chunks: u64,
+    written: u64,
+    done: Complete,
+    broken: bool,
+}
+
+impl Writer {
+    /// Makes the file, which only its owner may read, and writes the header. While the writer lives it holds the file's
+    /// lock (`flock`), by which a reader that follows knows that there may be more.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Io`]; [`Error::Misuse`] for a header of more than [`CONTENT_MAX`] bytes.
+    pub fn create(path: &Path, header: &Header) -> Result<Writer, Error> {
+        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = file.map_err(|cause| match cause.kind() {
+            io::ErrorKind::AlreadyExists => Error::Exists(path.into()),
+            _ => Error::Io(cause),
+        })?;
+        // A file system without locks only costs those who follow.
+        let _ = file.try_lock();
+        let mut writer = Writer {
+            file,
+            begun: Instant::now(),
+            encoder: Encoder::default(),
+            chunks: 0,
+            written: 0,
+            done: Complete::default(),
+            broken: false,
+        };
+        writer.append(&chunk::file_head())?;
+        writer.small(Kind::Header, &header.to_bytes())?;
+        Ok(writer)
+    }
+
+    /// A process image, before its first event. Written at once, behind all events that were given before.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if its number is not the next one or its parent not an older one; [`Error::Io`].
+    pub fn image(&mut self, image: &Image) -> Result<(), Error> {
+        if image.number != self.done.images || image.parent.is_some_and(|parent| parent >= image.number) {
+            return Err(Error::Misuse(format!("image {} comes out of order", image.number)));
+        }
+        self.flush()?;
+        self.small(Kind::Image, &image.to_bytes())?;
+        self.done.images += 1;
+        Ok(())
+    }
+
+    /// The next events of a thread slot: whole ones, as they lie in its ring.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the image has not been told of, if the bytes are not whole events, or if one of them is larger
+    /// than a chunk; [`Error::Io`].
+    pub fn events(&mut self, image: u32, slot: u16, bytes: &[u8]) -> Result<(), Error> {
+        if image >= self.done.images {
+            return Err(Error::Misuse(format!("events of image {image}, which nobody knows")));
+        }
+        let mut events = Events::new(bytes);
+        let is_skip = |kind| kind == EventKind::Skip as u8;
+        let too_large = events.by_ref().any(|event| event.size() > CHUNK_MAX && !is_skip(event.header.kind));
+        if too_large || !events.rest().is_empty() {
+            return Err(Error::Misuse(format!(
+                "the bytes of slot {slot} of image {image} are no whole events"
+            )));
+        }
+        for event in Events::new(bytes).filter(|event| !is_skip(event.header.kind)) {
+            let full = self.encoder.raw() > 0 && self.encoder.raw() + event.size() > CHUNK_BYTES;
+            if full || !self.encoder.takes(image, slot) {
+                self.flush()?;
+            }
+            self.encoder.push(image, slot, &event);
+            self.done.events += 1;
+            self.done.bytes_raw += event.size() as u64;
+        }
+        Ok(())
+    }
+
+    /// A process image is at its end. Written at once, behind all events that were given before.
+    ///
+    /// # Errors
+    /// As [`Writer::events`].
+    pub fn end(&mut self, image: u32, status: i32, facts: &[u8]) -> Result<(), Error> {
+        if image >= self.done.images {
+            return Err(Error::Misuse(format!("the end of image {image}, which nobody knows")));
+        }
+        self.flush()?;
+        self.small(Kind::End, &end_to_bytes(image, status, facts))
+    }
+
+    /// Ends the chunk: whoever reads the file now finds everything that has been given. The kernel has it then; a power
+    /// cut may still take it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn flush(&mut self) -> Result<(), Error> {
+        if self.encoder.raw() == 0 {
+            return Ok(());
+        }
+        let content = self.encoder.finish();
+        self.chunk(Kind::Events, &content)
+    }
+
+    /// Says that the recording is whole; gives the sums over it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(mut self) -> Result<Complete, Error> {
+        self.flush()?;
+        self.done.duration_ns = self.now();
+        self.small(Kind::Complete, &self.done.to_bytes())?;
+        Ok(self.done)
+    }
+
+    /// Bytes of all events given so far, as they come back.
+    pub fn bytes_raw(&self) -> u64 {
+        self.done.bytes_raw
+    }
+
+    /// Bytes of the file so far.
+    pub fn bytes_file(&self) -> u64 {
+        self.written
+    }
+
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_nanos() as u64
+    }
+
+    fn small(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.len() > CONTENT_MAX {
+            return Err(Error::Misuse(format!("{} bytes are too many for a chunk", bytes.len())));
+        }
+        self.chunk(kind, &content::pack(bytes))
+    }
+
+    fn chunk(&mut self, kind: Kind, content: &[u8]) -> Result<(), Error> {
+        let head = Head {
+            kind,
+            number: self.chunks,
+            at_ns: self.now(),
+            stored: content.len() as u32,
+            crc: crc32c::crc32c(content),
+        };
+        debug_assert!(content.len() <= chunk::STORED_MAX);
+        let mut bytes = Vec::with_capacity(CHUNK_HEAD + content.len());
+        bytes.extend_from_slice(&head.to_bytes());
+        bytes.extend_from_slice(content);
+        self.append(&bytes)?;
+        self.chunks += 1;
+        Ok(())
+    }
+
+    /// After a failure nothing is written any more: a chunk behind a torn one could not be found.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if self.broken {
+            return Err(Error::Io(io::Error::other("an earlier write has failed")));
+        }
+        if let Err(cause) = self.file.write_all(bytes) {
+            self.broken = true;
+            // A reader then finds an unfinished file that ends with a whole chunk.
+            let _ = self.file.set_len(self.written);
+            return Err(Error::Io(cause));
+        }
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.flush();
+    }
+}
