@@ -40,13 +40,19 @@ pub enum EventKind {
     ThreadExit = 11,
     /// Nothing: the ring goes on at its beginning, so many bytes further.
     Skip = 12,
+    /// In a recording, the first events of an image: a piece of [`ImageHead`](crate::image::ImageHead) and what follows
+    /// it. `flags` is [`RETURN_MORE`] where another piece comes.
+    Image = 13,
+    /// In a recording, behind a `Return` with [`RETURN_OUTPUT`]: the bytes went to standard output (`flags` 1) or standard
+    /// error (2); `ticket` counts such outputs of all processes.
+    Output = 14,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 12] = [
+        const KINDS: [EventKind; 14] = [
             Mutex,
             Ordered,
             Time,
@@ -59,6 +65,8 @@ impl EventKind {
             ThreadStart,
             ThreadExit,
             Skip,
+            Image,
+            Output,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }
@@ -108,6 +116,9 @@ pub struct CallArgs {
 pub const RETURN_MORE: u8 = 1;
 /// Flag of an [`EventKind::Return`] written at promotion: `result` bytes are done, the rest is to be continued live.
 pub const RETURN_PARTIAL: u8 = 2;
+
+/// Flag of an [`EventKind::Return`] in a recording: an [`EventKind::Output`] follows.
+pub const RETURN_OUTPUT: u8 = 8;
 
 /// Head of the payload of [`EventKind::Return`] and [`EventKind::Call`].
 #[repr(C)]

@@ -103,6 +103,11 @@ pub struct RosterHeader {
     pub news: Line<AtomicU32>,
     /// Futex: counts ends and adoptions. Supervisor, with a wake.
     pub ends: Line<AtomicU32>,
+    /// Outputs to the standard descriptors so far, of all processes of a recording; in a replay, those made again.
+    pub outputs: Line<AtomicU64>,
+    /// Identities of the open files behind standard input, output and error when the program started. Its runtime; in a
+    /// replay the supervisor.
+    pub standard: [AtomicU64; 3],
 }
 
 /// The whole file.

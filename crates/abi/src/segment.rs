@@ -101,6 +101,10 @@ pub struct Config {
 
 /// [`Config::flags`]: pin the copies.
 pub const CONFIG_PINNED: u32 = 1;
+/// [`Config::flags`]: there is no standby, the supervisor takes the events into a recording.
+pub const CONFIG_RECORDED: u32 = 2;
+/// [`Config::flags`]: this is a replay of a recording, without any kernel object of the original.
+pub const CONFIG_DETACHED: u32 = 4;
 
 /// Values of [`SegmentHeader::command`].
 pub mod command {
@@ -217,6 +221,10 @@ pub struct SegmentHeader {
     pub clone_stage: AtomicU32,
     /// Why the last attempt failed. Primary; cleared by the supervisor before it asks.
     pub clone_error: Line<Text>,
+    /// Images whose first events have been published, in a recorded process. Primary, before the image makes a thread.
+    pub images: AtomicU32,
+    /// Not zero while a replayed process is held at its start, for a debugger. Supervisor; a futex.
+    pub hold: AtomicU32,
 }
 
 /// States of a thread slot: values of [`ThreadEntry::state`].

@@ -84,12 +84,10 @@ pub enum Command {
     /// The same as status, live
     #[command(hide = true)]
     Top(Later),
-    /// Write a recording
-    #[command(hide = true)]
-    Record(Later),
-    /// Replay a recording
-    #[command(hide = true)]
-    Replay(Later),
+    /// Run PROGRAM and write a recording of it and of everything that it starts
+    Record(Box<Record>),
+    /// Run a recorded program again, exactly as it ran
+    Replay(Replay),
     /// What a recording holds
     #[command(hide = true)]
     Inspect(Later),
@@ -102,6 +100,55 @@ pub struct Later {
     /// Whatever was typed
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub rest: Vec<OsString>,
+}
+
+/// The options of `record`.
+#[derive(Debug, ClapArgs)]
+pub struct Record {
+    /// The recording's file, which must not be there yet [default: the program's file name, .understudy]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The group's name, unique on the machine [default: the program's file name, then -2, -3, …]
+    #[arg(long, value_name = "NAME", value_parser = group_name)]
+    pub name: Option<String>,
+    /// How long the program waits, in milliseconds, for a recorder that is a full ring behind; then the recording ends
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    pub lag_timeout: u32,
+    /// Append lifecycle events, one JSON object a line, to FILE (- is stderr)
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+    /// Say only what stops a run
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say every lifecycle event
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// The program and its arguments
+    #[arg(required = true, value_names = ["PROGRAM", "ARG"], num_args = 1.., trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// The options of `replay`.
+#[derive(Debug, ClapArgs)]
+pub struct Replay {
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Open gdb on the program, before its first instruction; ARGs are gdb's
+    #[arg(long, conflicts_with = "gdb_port")]
+    pub gdb: bool,
+    /// Let a gdb connect: gdbserver listens on PORT
+    #[arg(long, value_name = "PORT")]
+    pub gdb_port: Option<u16>,
+    /// Stop before the event of this number, counted as inspect counts them
+    #[arg(long, value_name = "EVENT")]
+    pub until: Option<u64>,
+    /// Replay although the processor, or a file, is another one
+    #[arg(long)]
+    pub force: bool,
+    /// Further arguments for gdb
+    #[arg(value_name = "ARG", last = true, requires = "gdb")]
+    pub arguments: Vec<OsString>,
 }
 
 /// The options of `run`.
@@ -146,6 +193,9 @@ pub struct Run {
     /// Say every lifecycle event
     #[arg(short, long)]
     pub verbose: bool,
+    /// Also write a recording; with --standbys 0 only, for now
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     #[command(flatten)]
     pub later: LaterOptions,
     /// The program and its arguments
@@ -156,9 +206,6 @@ pub struct Run {
 /// Options of `run` that a later version has: known, so that they can be refused by name.
 #[derive(Debug, ClapArgs)]
 pub struct LaterOptions {
-    /// Also write a recording
-    #[arg(long, hide = true, value_name = "FILE")]
-    pub record: Option<OsString>,
     /// Prometheus text
     #[arg(long, hide = true, value_name = "ADDR:PORT")]
     pub metrics: Option<OsString>,

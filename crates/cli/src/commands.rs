@@ -1,14 +1,17 @@
 //! What each subcommand does.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use us_abi::exit;
 use us_supervisor::probe::Order as ProbeOrder;
+use us_supervisor::recorder::replay::Debugger;
+use us_supervisor::recorder::{record, replay};
 use us_supervisor::run::explain;
 use us_supervisor::{Error, Options, Verbosity, control, doctor, folder, request, run, status};
 
-use crate::args::{Command, Order, Run, Verify};
+use crate::args::{Command, Order, Record, Replay, Run, Verify};
 use crate::report;
 
 /// Carries out `command`; the exit code.
@@ -31,8 +34,8 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         }
         Command::Man => Ok(manual(definition)),
         Command::Top(_) => Err(later("top")),
-        Command::Record(_) => Err(later("record")),
-        Command::Replay(_) => Err(later("replay")),
+        Command::Record(record) => record_program(&record),
+        Command::Replay(order) => replay::replay(&replay_order(&order)),
         Command::Inspect(_) => Err(later("inspect")),
     };
     result.unwrap_or_else(|error| {
@@ -47,12 +50,60 @@ fn later(what: &str) -> Error {
 
 fn run_program(run: &Run) -> Result<i32, Error> {
     let options = options(run)?;
-    run::run(&options).map(|end| end.exit_code())
+    match &run.record {
+        Some(_) if run.standbys != 0 => Err(Error::Usage(
+            "--record beside a standby is not available in this version; use record, or --standbys 0".into(),
+        )),
+        Some(file) => record::record(&options, file).map(|end| end.exit_code()),
+        None => run::run(&options).map(|end| end.exit_code()),
+    }
+}
+
+fn record_program(record: &Record) -> Result<i32, Error> {
+    let options = Options {
+        name: record.name.clone(),
+        standbys: 0,
+        order: "schedule".into(),
+        lag_timeout_ms: record.lag_timeout,
+        lag_limit: us_abi::RING_BYTES as u64,
+        verify: 1,
+        cpus: None,
+        reprotect: false,
+        probe: None,
+        events: record.events.clone(),
+        verbosity: verbosity(record.quiet, record.verbose),
+        command: record.command.clone(),
+    };
+    let file = record.output.clone().unwrap_or_else(|| {
+        let program = us_supervisor::options::default_name(&record.command[0]);
+        PathBuf::from(format!("{program}.understudy"))
+    });
+    record::record(&options, &file).map(|end| end.exit_code())
+}
+
+fn replay_order(order: &Replay) -> replay::Order {
+    replay::Order {
+        file: order.file.clone(),
+        debugger: match order.gdb_port {
+            Some(port) => Debugger::Port(port),
+            None if order.gdb => Debugger::Gdb(order.arguments.clone()),
+            None => Debugger::None,
+        },
+        until: order.until,
+        force: order.force,
+    }
+}
+
+fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
+    match (quiet, verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    }
 }
 
 fn options(run: &Run) -> Result<Options, Error> {
     let asked = [
-        ("--record", run.later.record.is_some()),
         ("--metrics", run.later.metrics.is_some()),
         ("--order deterministic", run.order == Order::Deterministic),
         ("--order serial", run.order == Order::Serial),
@@ -75,11 +126,7 @@ fn options(run: &Run) -> Result<Options, Error> {
         reprotect: !run.no_reprotect,
         probe: run.probe.clone().map(|command| ProbeOrder { command, interval_ms: run.probe_interval }),
         events: run.events.clone(),
-        verbosity: match (run.quiet, run.verbose) {
-            (true, _) => Verbosity::Quiet,
-            (_, true) => Verbosity::Verbose,
-            _ => Verbosity::Normal,
-        },
+        verbosity: verbosity(run.quiet, run.verbose),
         command: run.command.clone(),
     })
 }

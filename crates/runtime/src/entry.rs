@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::{
-    CONFIG_PINNED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEGMENT_ADDRESS,
-    SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, leaving, slot,
+    CONFIG_DETACHED, CONFIG_PINNED, CONFIG_RECORDED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEGMENT_ADDRESS,
+    SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
 };
 
 use crate::door::{exec, mutex, thread as threads};
@@ -16,14 +16,16 @@ use crate::standby::{notice, poll};
 use crate::state::{self, Role};
 use crate::sys::{guest, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
+use crate::recording::{self, image};
 use crate::{fdtable, members, real, signal, tls};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(i32, *mut *mut u8, *mut *mut u8) = constructor;
 
-extern "C" fn constructor(_count: i32, _arguments: *mut *mut u8, environment: *mut *mut u8) {
+extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut *mut u8) {
     real::find_all();
+    image::remember_strings(count, arguments, environment);
     let Some(path) = take_environment(environment) else { return };
     let header = match join(path) {
         Joined::Member(header) => header,
@@ -36,11 +38,19 @@ extern "C" fn constructor(_count: i32, _arguments: *mut *mut u8, environment: *m
     // SAFETY: no other thread exists.
     unsafe { members::join::keep_config(&header.config) };
     map_roster();
+    if header.config.flags & CONFIG_DETACHED != 0 {
+        prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);
+        return recording::replay::begin(header);
+    }
     fdtable::take_stock();
     prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);
     members::recognise();
     // SAFETY: asks for a number.
     let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    if header.config.flags & CONFIG_RECORDED != 0 {
+        let first = header.images.load(Ordering::Relaxed) == 0;
+        return recording::begin(header, if first { how::STARTED } else { how::EXECUTED });
+    }
     if header.config.standbys != 0 && parent != header.supervisor_pid.load(Ordering::Relaxed) {
         return begin_anew(header);
     }
@@ -164,6 +174,9 @@ fn become_child() {
     state::set_role(Role::Child);
     let thread = main_block();
     take_place(thread, Mode::Solo);
+    if state::is_recorded() {
+        return members::join::join_recorded(thread, how::EXECUTED);
+    }
     thread.newborn = members::join::is_possible();
 }
 
@@ -205,11 +218,15 @@ fn join(path: *const u8) -> Joined {
         let header = SEGMENT_ADDRESS as *mut SegmentHeader;
         let pid = raw::call1(nr::GETPID, 0) as u32;
         let known = (*header).magic == MAGIC && (*header).version == VERSION;
+        // The supervisor has started it for this, and its number is the recording's.
+        let replays = |header: &SegmentHeader| {
+            header.config.flags & CONFIG_DETACHED != 0 && header.root_pid.load(Ordering::Acquire) == pid
+        };
         let begins = |header: &SegmentHeader| {
             header.root_pid.load(Ordering::Acquire) == pid
                 && header.guest_pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).is_ok()
         };
-        if known && (begins(&*header) || comes_back(&*header, pid)) {
+        if known && (replays(&*header) || begins(&*header) || comes_back(&*header, pid)) {
             return Joined::Member(header);
         }
         if known {
@@ -255,6 +272,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     state::LAG_TIMEOUT_NS.store(u64::from(config.lag_timeout_ms) * 1_000_000, Ordering::Relaxed);
     state::LAG_LIMIT.store(config.lag_limit, Ordering::Relaxed);
     guest::HAS_CRC.store(core::arch::x86_64::__cpuid(1).ecx & (1 << 20) != 0, Ordering::Relaxed);
+    state::set_purpose(config.flags);
     find_tid_offset(pid);
     crate::door::cancel::find_word();
     // The allocator's own first call must not come later, in one copy earlier than in the other.
@@ -266,6 +284,9 @@ fn prepare(guest_pid: u32, config: &Config) {
     let (loader, program) = entry_points();
     let maps =
         patch::Maps::read(real::__errno_location as *const () as u64, loader, real::malloc() as u64, program);
+    if state::is_recorded() || state::is_detached() {
+        recording::settle_allocator(maps.libc_data);
+    }
     mutex::OPAQUE_START.store(maps.allocator.0 as usize, Ordering::Relaxed);
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
     patch::patch_all(&maps);
@@ -288,6 +309,14 @@ fn prepare(guest_pid: u32, config: &Config) {
 fn entry_points() -> (u64, u64) {
     const AT_BASE: u64 = 7;
     const AT_ENTRY: u64 = 9;
+    let base = auxiliary(AT_BASE);
+    // SAFETY: the loader's ELF header: the entry point's offset is at byte 24.
+    let loader = if base == 0 { 0 } else { base + unsafe { (base as *const u64).add(3).read() } };
+    (loader, auxiliary(AT_ENTRY))
+}
+
+/// A value of the auxiliary vector, 0 where it has none of that kind.
+pub fn auxiliary(kind: u64) -> u64 {
     let path = c"/proc/self/auxv";
     let mut vector = [0u64; 128];
     // SAFETY: opens, reads, closes.
@@ -298,11 +327,7 @@ fn entry_points() -> (u64, u64) {
             raw::call1(nr::CLOSE, file as u64);
         }
     }
-    let value = |kind| vector.chunks_exact(2).find(|pair| pair[0] == kind).map_or(0, |pair| pair[1]);
-    let base = value(AT_BASE);
-    // SAFETY: the loader's ELF header: the entry point's offset is at byte 24.
-    let loader = if base == 0 { 0 } else { base + unsafe { (base as *const u64).add(3).read() } };
-    (loader, value(AT_ENTRY))
+    vector.chunks_exact(2).find(|pair| pair[0] == kind).map_or(0, |pair| pair[1])
 }
 
 /// Finds where glibc keeps the kernel's thread id in its control block. The kernel clears that word at the thread's end,
@@ -330,7 +355,8 @@ fn find_tid_offset(tid: u32) {
 /// Bytes that glibc's control block has at least.
 const CONTROL_BYTES: u64 = 2304;
 
-fn main_block() -> &'static mut Thread {
+/// The main thread's block.
+pub fn main_block() -> &'static mut Thread {
     // SAFETY: the first slot belongs to the main thread, and this is it.
     unsafe { &mut *thread::block(0) }
 }
@@ -395,7 +421,7 @@ fn make_standby(header: &SegmentHeader) {
 }
 
 /// The main thread takes its place.
-fn become_member(_header: &SegmentHeader, mode: Mode) {
+pub fn become_member(_header: &SegmentHeader, mode: Mode) {
     let thread = main_block();
     thread.attach_ring();
     take_place(thread, mode);

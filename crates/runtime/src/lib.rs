@@ -23,6 +23,7 @@ pub mod mem;
 pub mod members;
 pub mod raw;
 pub mod real;
+pub mod recording;
 pub mod signal;
 pub mod standby;
 pub mod state;
@@ -71,8 +72,11 @@ pub fn last_words(parts: &[&[u8]]) -> ! {
     }
 }
 
-/// The standby's process is still there. Asked only when a ring is full.
-pub fn standby_exists() -> bool {
+/// Whoever follows the log is still there. Asked only when a ring is full.
+pub fn is_followed() -> bool {
+    if state::is_recorded() {
+        return recording::is_taken();
+    }
     let Some(header) = state::header() else { return false };
     let pid = header.standby_pid.load(Ordering::Relaxed);
     // SAFETY: signal 0 only asks.

@@ -114,12 +114,16 @@ impl Thread {
             if waited > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed) {
                 drop_standby(
                     Cause::Behind,
-                    &[b"the standby did not free room in a ring within the lag timeout"],
+                    &[if state::is_recorded() {
+                        b"the recorder did not free room in a ring within the lag timeout".as_slice()
+                    } else {
+                        b"the standby did not free room in a ring within the lag timeout"
+                    }],
                 );
                 return false;
             }
-            if waited > 2_000_000 && !crate::standby_exists() {
-                drop_standby(Cause::StandbyLost, &[b"the standby's process is gone"]);
+            if waited > 2_000_000 && !crate::is_followed() {
+                drop_standby(Cause::StandbyLost, &[b"the process that took the log is gone"]);
                 return false;
             }
             raw::nap(pause_ns);

@@ -67,6 +67,12 @@ pub fn malloc() -> *mut c_void {
     unsafe { dlsym(core::ptr::null_mut(), c"malloc".as_ptr()) }
 }
 
+/// The `free` that belongs to it.
+pub fn free() -> *mut c_void {
+    // SAFETY: as above.
+    unsafe { dlsym(core::ptr::null_mut(), c"free".as_ptr()) }
+}
+
 macro_rules! real_functions {
     ($($id:ident = $name:literal @ $version:literal;)*) => {
         $(

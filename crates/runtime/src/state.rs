@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use us_abi::{SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
+use us_abi::{CONFIG_DETACHED, CONFIG_RECORDED, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
 
 use crate::raw;
 
@@ -41,6 +41,29 @@ pub static LAG_TIMEOUT_NS: AtomicU64 = AtomicU64::new(100_000_000);
 pub static AFFINITY_BYTES: AtomicU32 = AtomicU32::new(8);
 /// Bytes that a thread's standby may be behind.
 pub static LAG_LIMIT: AtomicU64 = AtomicU64::new(0);
+
+/// The log is taken into a recording, and there is no standby.
+static RECORDED: AtomicBool = AtomicBool::new(false);
+/// This is a replay of a recording: a standby that shares nothing with the process whose log it follows.
+static DETACHED: AtomicBool = AtomicBool::new(false);
+
+/// Notes what the supervisor wants this process for, besides protection.
+pub fn set_purpose(config_flags: u32) {
+    RECORDED.store(config_flags & CONFIG_RECORDED != 0, Ordering::Relaxed);
+    DETACHED.store(config_flags & CONFIG_DETACHED != 0, Ordering::Relaxed);
+}
+
+/// Whether the log goes into a recording.
+#[inline(always)]
+pub fn is_recorded() -> bool {
+    RECORDED.load(Ordering::Relaxed)
+}
+
+/// Whether this is a replay of a recording.
+#[inline(always)]
+pub fn is_detached() -> bool {
+    DETACHED.load(Ordering::Relaxed)
+}
 
 /// This copy's role.
 #[inline(always)]

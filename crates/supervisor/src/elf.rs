@@ -63,6 +63,32 @@ fn elf(head: &[u8]) -> Option<Kind> {
     Some(Kind::Static)
 }
 
+/// The build id in the notes of an ELF file, if the first bytes hold it.
+pub fn build_id(head: &[u8]) -> Option<Vec<u8>> {
+    const PT_NOTE: u32 = 4;
+    const NT_GNU_BUILD_ID: u32 = 3;
+    if !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let (table, count) = (long(head, 32)? as usize, half(head, 56)? as usize);
+    for phdr in (0..count).filter_map(|at| table.checked_add(at * PHDR_BYTES)) {
+        if word(head, phdr) != Some(PT_NOTE) {
+            continue;
+        }
+        let (mut at, bytes) = (long(head, phdr + 8)? as usize, long(head, phdr + 32)? as usize);
+        let end = at.checked_add(bytes)?.min(head.len());
+        while at < end {
+            let (name, length, kind) = (word(head, at)? as usize, word(head, at + 4)? as usize, word(head, at + 8)?);
+            let content = at.checked_add(12)?.checked_add(name.checked_next_multiple_of(4)?)?;
+            if kind == NT_GNU_BUILD_ID && head.get(at + 12..at + 16) == Some(b"GNU\0") {
+                return head.get(content..content.checked_add(length)?).map(<[u8]>::to_vec);
+            }
+            at = content.checked_add(length.checked_next_multiple_of(4)?)?;
+        }
+    }
+    None
+}
+
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
@@ -112,11 +138,13 @@ mod tests {
         let whole = program(62, 3, "/lib/ld.so");
         for length in 0..whole.len() {
             kind(&whole[..length]);
+            build_id(&whole[..length]);
         }
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] = 0xff;
             kind(&damaged);
+            build_id(&damaged);
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod options;
 pub mod probe;
 pub mod proc;
 pub mod program;
+pub mod recorder;
 pub mod reprotect;
 pub mod request;
 #[allow(unsafe_code)]

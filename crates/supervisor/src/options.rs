@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use us_abi::{CONFIG_PINNED, Config};
+
 /// How much Understudy itself says on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
@@ -50,6 +52,22 @@ pub struct Options {
     pub verbosity: Verbosity,
     /// PROGRAM and its arguments, as typed. Never empty.
     pub command: Vec<OsString>,
+}
+
+impl Options {
+    /// What the segments of the group say, with these further flags.
+    pub fn config(&self, flags: u32) -> Config {
+        let pair = self.cpus.as_ref();
+        Config {
+            lag_timeout_ms: self.lag_timeout_ms,
+            lag_limit: self.lag_limit,
+            standbys: self.standbys,
+            verify: self.verify,
+            flags: flags | if pair.is_some() { CONFIG_PINNED } else { 0 },
+            primary_cpus: pair.map_or([0; 16], |pair| pair.primary),
+            standby_cpus: pair.map_or([0; 16], |pair| pair.standby),
+        }
+    }
 }
 
 /// Why `name` cannot be a group's name, if it cannot.

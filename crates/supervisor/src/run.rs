@@ -37,7 +37,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
     };
     voice.set_group(&folder.name);
 
-    let segment = Segment::create(&folder.segment_path(), options)?;
+    let segment = Segment::create(&folder.segment_path(), options.config(0))?;
     let roster = Arc::new(Roster::create(&folder.roster_path())?);
     let mut meta = meta(options);
     folder.write_json("meta.json", &meta)?;
@@ -80,13 +80,13 @@ fn start(
         &Start {
             path,
             command: &options.command,
-            library,
-            segment_path: &segment_path,
+            environment: &spawn::environment(library, &segment_path),
+            layout: None,
             cpus: options.cpus.as_ref(),
             mask: &signals.previous,
         },
         segment,
-        roster,
+        Some(roster),
     )?;
     Child::of_child(pid).ok_or_else(|| {
         // Unreaped, so the pid is still its own.
@@ -95,7 +95,7 @@ fn start(
     })
 }
 
-fn meta(options: &Options) -> Meta {
+pub(crate) fn meta(options: &Options) -> Meta {
     Meta {
         version: 1,
         program: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),

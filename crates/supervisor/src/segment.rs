@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::thread::futex;
 use us_abi::{
-    CONFIG_PINNED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader, THREAD_ENTRY_BYTES,
+    Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader, THREAD_ENTRY_BYTES,
     THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION,
 };
 
 use crate::error::Error;
 use crate::mapping::Mapping;
-use crate::options::Options;
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl Segment {
     ///
     /// # Errors
     /// When the file cannot be made, or there is no room for the header and the first ring.
-    pub fn create(path: &Path, options: &Options) -> Result<Segment, Error> {
+    pub fn create(path: &Path, config: Config) -> Result<Segment, Error> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|cause| Error::file("make", path, cause))?;
@@ -43,7 +42,7 @@ impl Segment {
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, first)
             .map_err(|cause| Error::file("reserve room for", path, cause))?;
         let segment = Segment::map(path, &file)?;
-        segment.write_constants(options);
+        segment.write_constants(config);
         Ok(segment)
     }
 
@@ -87,18 +86,8 @@ impl Segment {
         }
     }
 
-    fn write_constants(&self, options: &Options) {
+    fn write_constants(&self, config: Config) {
         let header: *mut SegmentHeader = self.map.base().as_ptr().cast();
-        let pair = options.cpus.as_ref();
-        let config = Config {
-            lag_timeout_ms: options.lag_timeout_ms,
-            lag_limit: options.lag_limit,
-            standbys: options.standbys,
-            verify: options.verify,
-            flags: if pair.is_some() { CONFIG_PINNED } else { 0 },
-            primary_cpus: pair.map_or([0; 16], |pair| pair.primary),
-            standby_cpus: pair.map_or([0; 16], |pair| pair.standby),
-        };
         // SAFETY: the file was made a moment ago by this thread and no one else has it mapped; the header
         // fits the mapping (asserted in us-abi) and a page's start is aligned for it.
         unsafe {

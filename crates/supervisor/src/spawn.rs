@@ -58,24 +58,34 @@ pub struct Start<'a> {
     pub path: &'a Path,
     /// PROGRAM and its arguments as typed.
     pub command: &'a [OsString],
-    /// `libunderstudy.so`.
-    pub library: &'a Path,
-    /// The segment's file.
-    pub segment_path: &'a Path,
+    /// Its environment, as `NAME=value`: see [`environment`].
+    pub environment: &'a [OsString],
+    /// For a recording or its replay: see [`Layout`].
+    pub layout: Option<&'a Layout>,
     /// Where to run the primary's threads.
     pub cpus: Option<&'a CpuPair>,
     /// Signals blocked when `run` itself was started.
     pub mask: &'a libc::sigset_t,
 }
 
-/// Starts the program and returns its pid once exec has succeeded.
+/// What a program's addresses depend on besides its files: a replay has to have the same as its recording. Addresses are
+/// not randomised.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// The folder to start in, `None` for our own.
+    pub directory: Option<CString>,
+    /// Soft and hard limit of the stack, bytes; `None` for our own.
+    pub stack: Option<(u64, u64)>,
+}
+
+/// Starts the program and returns its pid once exec has succeeded. It is listed in `roster` as the program itself.
 ///
 /// # Errors
 /// When exec failed; no process is left then.
-pub fn start(start: &Start, segment: &Segment, roster: &Roster) -> Result<u32, Error> {
+pub fn start(start: &Start, segment: &Segment, roster: Option<&Roster>) -> Result<u32, Error> {
     let path = c_string(start.path.as_os_str())?;
     let arguments = start.command.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
-    let environment = environment(start)?;
+    let environment = start.environment.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
     let argument_pointers = null_ended(&arguments);
     let environment_pointers = null_ended(&environment);
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
@@ -129,7 +139,7 @@ unsafe fn child(
     arguments: &[*const libc::c_char],
     environment: &[*const libc::c_char],
     start: &Start,
-    (root_pid, roster): (&AtomicU32, &Roster),
+    (root_pid, roster): (&AtomicU32, Option<&Roster>),
     report: RawFd,
 ) -> ! {
     let inherited = INHERITED.load(Ordering::Relaxed);
@@ -138,8 +148,13 @@ unsafe fn child(
     unsafe {
         // The runtime acts only in the process named here: written by it, so that exec cannot come first.
         let own = libc::getpid() as u32;
-        roster.enter_root(own);
+        if let Some(roster) = roster {
+            roster.enter_root(own);
+        }
         root_pid.store(own, Ordering::Release);
+        if let Some(layout) = start.layout {
+            lay_out(layout);
+        }
         if let Some(pair) = start.cpus {
             // A CPU that is not there leaves the program where it is: pinning is a wish.
             libc::sched_setaffinity(0, size_of_val(&pair.primary), pair.primary.as_ptr().cast());
@@ -158,10 +173,33 @@ unsafe fn child(
     }
 }
 
+/// # Safety
+/// To be called after fork, in the child.
+unsafe fn lay_out(layout: &Layout) {
+    const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
+    // SAFETY: system calls on the calling process alone, with strings and structures that live until they return.
+    unsafe {
+        libc::personality(ADDR_NO_RANDOMIZE);
+        if let Some((soft, hard)) = layout.stack {
+            let mut limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+            if libc::setrlimit(libc::RLIMIT_STACK, &limit) != 0 {
+                // The soft one alone decides where mappings begin.
+                libc::getrlimit(libc::RLIMIT_STACK, &mut limit);
+                limit.rlim_cur = soft;
+                libc::setrlimit(libc::RLIMIT_STACK, &limit);
+            }
+        }
+        if let Some(directory) = &layout.directory {
+            // A folder that is gone matters to a loader that looks for libraries in it: exec tells.
+            libc::chdir(directory.as_ptr());
+        }
+    }
+}
+
 /// Our environment with the runtime in front of `LD_PRELOAD`; every other variable keeps its place.
-fn environment(start: &Start) -> Result<Vec<CString>, Error> {
+pub fn environment(library: &Path, segment_path: &Path) -> Vec<OsString> {
     let previous = std::env::var_os("LD_PRELOAD");
-    let mut preload = start.library.as_os_str().to_owned();
+    let mut preload = library.as_os_str().to_owned();
     if let Some(previous) = previous.as_ref().filter(|text| !text.is_empty()) {
         preload.push(":");
         preload.push(previous);
@@ -174,15 +212,13 @@ fn environment(start: &Start) -> Result<Vec<CString>, Error> {
         Some(previous) => variables.push((ENV_PRELOAD.into(), previous)),
         None => variables.push(("LD_PRELOAD".into(), preload)),
     }
-    variables.push((ENV_SEGMENT.into(), start.segment_path.into()));
-    variables
-        .into_iter()
-        .map(|(mut variable, value)| {
-            variable.push("=");
-            variable.push(value);
-            c_string(&variable)
-        })
-        .collect()
+    variables.push((ENV_SEGMENT.into(), segment_path.into()));
+    let joined = variables.into_iter().map(|(mut variable, value)| {
+        variable.push("=");
+        variable.push(value);
+        variable
+    });
+    joined.collect()
 }
 
 fn c_string(text: &OsStr) -> Result<CString, Error> {

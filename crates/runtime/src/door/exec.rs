@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 
 use crate::door::process;
@@ -16,7 +16,7 @@ use crate::state::{self, Role};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, stop_logging, tls};
+use crate::{drop_standby, recording, stop_logging, tls};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
@@ -109,8 +109,12 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
                     thread.append(EventKind::Call, 0, EXECVE, NO_TICKET, &head);
                     return error;
                 }
+                if state::is_recorded() {
+                    return become_recorded(thread, call);
+                }
                 return replace(call);
             }
+            Mode::Replay if state::is_detached() && is_begun(thread) => return end_image(thread),
             Mode::Replay => match thread.expect(EventKind::Call, EXECVE) {
                 Next::Live => continue,
                 Next::Event(event) => {
@@ -213,6 +217,49 @@ fn replace(call: &Call) -> i64 {
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     drop_standby(Cause::Exec, &[b"the standby was given up for an exec that failed"]);
     result
+}
+
+/// As a recorded process: what the old image has logged is taken before the new one begins.
+fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
+    let Some(header) = state::header() else { return raw::err::ENOENT };
+    let arguments = CallArgs { fd: -1, digest: 0, len: 0 };
+    thread.append(EventKind::Enter, 0, EXECVE, NO_TICKET, &arguments);
+    header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
+    recording::await_taken(header);
+    let mut call = *call;
+    let memory = add_ours(&mut call);
+    // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
+    let result = unsafe { call6(call.nr, call.args) };
+    release(memory);
+    header.leaving.0.store(leaving::NO, Ordering::SeqCst);
+    thread.append(EventKind::Return, 0, EXECVE, NO_TICKET, &ReturnHead { result, identity: 0 });
+    result
+}
+
+/// Whether the recording says that an exec was tried here, rather than answered without trying.
+fn is_begun(thread: &mut Thread) -> bool {
+    loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
+            Some(header) => return header.kind == EventKind::Enter as u8,
+            None => thread.wait_more(),
+        }
+    }
+}
+
+/// In a replay: the exec failed, as the next event says, or this image ends here, and the supervisor starts the next.
+fn end_image(thread: &mut Thread) -> i64 {
+    if let Next::Event(_) = thread.expect(EventKind::Enter, EXECVE) {
+        thread.close();
+    }
+    match thread.expect(EventKind::Return, EXECVE) {
+        Next::Event(event) => {
+            let result = event.returned().0.result;
+            thread.close();
+            result
+        }
+        Next::Live => raw::err::ENOENT,
+    }
 }
 
 /// A copy of an environment with our variables. `None` if there is no memory for it: the new image is then

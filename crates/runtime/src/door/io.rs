@@ -14,6 +14,7 @@ use crate::door::carry::{self, Source, VECTORS};
 use crate::door::message;
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
+use crate::recording::output as shown;
 use crate::signal::{self, Plan};
 use crate::sys::gate::Call;
 use crate::sys::guest::{self, Digest};
@@ -424,7 +425,9 @@ pub fn output(
                     continue;
                 }
                 let identity = append_position(call, result);
-                end(thread, row, plan.flags(), ReturnHead { result, identity });
+                let flags = plan.flags() | shown::flag(call.args[0] as i32, result);
+                end(thread, row, flags, ReturnHead { result, identity });
+                shown::log(thread, call.args[0] as i32, flags);
                 if plan.carry_out(thread) {
                     continue;
                 }
@@ -454,6 +457,7 @@ pub fn output(
                 if flags & RETURN_PARTIAL != 0 {
                     return carry::output_in_doubt(thread, call, source, result);
                 }
+                shown::replay(thread, source, result, flags);
                 if Plan::replay(thread, flags) {
                     continue;
                 }

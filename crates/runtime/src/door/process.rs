@@ -7,6 +7,7 @@ use us_abi::{Cause, Header, leaving, slot};
 use us_calls::{Prctl, Row, Sharing};
 
 use crate::log::Next;
+use crate::recording::replay;
 use crate::raw::{self, call6, failed};
 use crate::state::{self, Role};
 use crate::sys::dispatch::refused;
@@ -56,7 +57,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 }
                 begin(thread, row, arguments);
                 let result = make_child(&witnessed(thread, call));
-                if state::role() == Role::Child {
+                if result == 0 {
                     return result;
                 }
                 crate::fdtable::child_made();
@@ -70,6 +71,9 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 // The number is the group's; no child is made here. What the kernel would have stored for it is
                 // not: glibc's fork stores the child's number in the child only.
                 let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
+                if state::is_detached() && result > 0 && replay::fork(thread, call, result as u32) {
+                    return 0;
+                }
                 crate::fdtable::child_made();
                 return result;
             }
@@ -129,26 +133,36 @@ fn make_child(call: &Call) -> i64 {
 fn become_child() {
     let parent = state::GUEST_PID.load(Ordering::Relaxed);
     state::set_role(Role::Child);
+    // SAFETY: asks for a number.
+    let pid = unsafe { raw::call1(GETPID, 0) } as u32;
+    // SAFETY: the only thread of this process, and its block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    forget_parent(thread, pid);
+    members::born(parent);
+    thread.newborn = members::join::is_possible();
+    trap::arm(thread);
+    if state::is_recorded() {
+        members::join::join_recorded(thread, us_abi::how::FORKED);
+    }
+}
+
+/// In a forked child, of which the guest knows that number: what it has of its parent's in memory and is not its own.
+pub fn forget_parent(thread: &mut Thread, pid: u32) {
     state::set_header(core::ptr::null_mut());
     crate::stop_logging();
     crate::door::epoll::reset_lock();
     crate::door::thread::reset_lock();
     crate::door::waiters::reset();
     crate::clone::forget();
-    // SAFETY: asks for numbers.
-    let pid = unsafe { raw::call1(GETPID, 0) } as u32;
     state::GUEST_PID.store(pid, Ordering::Relaxed);
-    state::REAL_PID.store(pid, Ordering::Relaxed);
-    // SAFETY: the only thread of this process, and its block.
-    if let Some(thread) = unsafe { tls::current().as_mut() } {
-        thread.guest_tid = pid;
-        thread.real_tid.store(0, Ordering::Relaxed);
-        crate::signal::reset(thread);
-        crate::door::timer::forget();
-        members::born(parent);
-        members::join::forget_relatives(thread);
-        trap::arm(thread);
-    }
+    // SAFETY: asks for a number.
+    let real = unsafe { raw::call1(GETPID, 0) } as u32;
+    state::REAL_PID.store(real, Ordering::Relaxed);
+    thread.guest_tid = pid;
+    thread.real_tid.store(if real == pid { 0 } else { real }, Ordering::Relaxed);
+    crate::signal::reset(thread);
+    crate::door::timer::forget();
+    members::join::forget_relatives(thread);
 }
 
 /// Before the system call of a clone-like site. Returns 1, with the result in `call.nr`, when the call is not to
@@ -320,14 +334,26 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
 
 /// exit_group: the standby is gone before the program is, or ports and pipes would stay open a moment longer.
 pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
+    if state::is_detached() {
+        replay_exit(thread, call);
+    }
     while thread.calls() == Mode::Replay {
         if let Next::Event(event) = thread.next() {
             crate::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
         }
     }
+    crate::recording::log_exit(thread, call.nr, call.args[0]);
     leave(leaving::EXIT);
     // SAFETY: the guest's own end.
     unsafe { call6(call.nr, call.args) }
+}
+
+/// exit_group in a replay, which ends there as the recorded process did.
+fn replay_exit(thread: &mut Thread, call: &Call) -> ! {
+    if let Some(row) = us_calls::row(call.nr) {
+        take_begin(thread, row, &CallArgs { fd: -1, digest: 0, len: call.args[0] & 0xff });
+    }
+    replay::end(call.args[0])
 }
 
 /// Announces that the program ends by its own will, and ends its standby first.

@@ -15,6 +15,7 @@ use us_calls::{Door, EpollDoor, Policy, Row};
 
 use crate::door::{exec, thread as threads};
 use crate::fdtable;
+use crate::recording;
 use crate::raw::{self, failed, nr};
 use crate::standby::notice;
 use crate::state::{self, Role};
@@ -95,13 +96,33 @@ fn is_grown_up() -> bool {
     super::own().is_some_and(|own| raw::now_ns() - own.born_ns.load(Ordering::Relaxed) > AGE_NS)
 }
 
+/// In a group that is recorded every child joins at once: a replay needs all that it does.
+pub fn join_recorded(thread: &mut Thread, how: u32) {
+    const TRIES: u32 = 2_000;
+    // A child by vfork is listed by its parent, which goes on at the same moment.
+    for _ in 0..TRIES {
+        if super::own().is_some() {
+            break;
+        }
+        raw::nap(50_000);
+    }
+    if super::own().is_none() {
+        // SAFETY: asks for a number.
+        super::born(unsafe { raw::call1(nr::GETPPID, 0) } as u32);
+    }
+    join(thread);
+    if state::role() == Role::Primary {
+        recording::begin_child(thread, how);
+    }
+}
+
 /// Joins, once. A child that cannot is one that nobody protects.
 pub fn join(thread: &mut Thread) {
     thread.newborn = false;
     let Some(own) = super::own() else { return };
     let Some(roster) = super::header() else { return };
     // Its standby would be found among a guest's children.
-    if super::is_below_a_reaper() {
+    if !state::is_recorded() && super::is_below_a_reaper() {
         return;
     }
     if state::role() != Role::Child || roster.closing.load(Ordering::Acquire) != 0 {
@@ -186,7 +207,9 @@ unsafe fn fill(config: &Config, supervisor: u32, pid: u32) -> *mut SegmentHeader
     ] {
         word.store(value, Ordering::Relaxed);
     }
-    be_newborn(this);
+    if !state::is_recorded() {
+        be_newborn(this);
+    }
     header
 }
 
@@ -210,5 +233,5 @@ pub fn forget_relatives(thread: &mut Thread) {
             threads::vacate(block);
         }
     }
-    thread.newborn = is_possible();
+    thread.newborn = false;
 }

@@ -10,6 +10,7 @@ use us_abi::{RING_NEAR, command};
 use us_ring::Position;
 
 use crate::raw;
+use crate::recording::replay;
 use crate::standby::promote;
 use crate::sys::gate;
 use crate::{state, thread};
@@ -68,15 +69,25 @@ fn end_with_supervisor(header: &us_abi::SegmentHeader) {
     }
 }
 
+/// A replay may be the child of another one: it looks for the supervisor itself, once in so many naps.
+const LOOKS: u32 = 64;
+
 /// How often, and how long apart, a new standby looks whether it is the supervisor's child.
 const ADOPTION_LOOKS: u32 = 10_000;
 const ADOPTION_PAUSE_NS: u64 = 50_000;
 
 extern "C" fn main(_: u64) {
     let Some(header) = state::header() else { return };
-    end_with_supervisor(header);
+    if !state::is_detached() {
+        end_with_supervisor(header);
+    }
     let mut nap_ns = NAP_MIN_NS;
+    let mut looks = 0u32;
     loop {
+        looks = looks.wrapping_add(1);
+        if state::is_detached() && looks.is_multiple_of(LOOKS) && !replay::is_fed() {
+            replay::end(0);
+        }
         let command = header.command.0.load(Ordering::Acquire);
         match command {
             command::PROMOTE => return promote::run(header),

@@ -17,6 +17,8 @@ pub struct Maps {
     pub loader: (u64, u64),
     /// Executable range of the library that `malloc` comes from, if that is not the C library or the program.
     pub allocator: (u64, u64),
+    /// Writable range of the C library: its variables.
+    pub libc_data: (u64, u64),
     /// Start of the first vDSO data mapping.
     pub vvar_start: u64,
     /// Start and end of the vDSO's text.
@@ -50,6 +52,15 @@ impl Maps {
                 }
                 if named(b"[vdso]") {
                     (maps.vdso_start, maps.vdso_end) = (start, end);
+                }
+            }
+            let writes = line.windows(4).any(|four| four == b" rw-");
+            if writes && maps.libc.1 != 0 && start >= maps.libc.1 {
+                match maps.libc_data {
+                    (0, 0) => maps.libc_data = (start, end),
+                    // What is zero at the start lies behind what is not, in a mapping without a name.
+                    (_, last) if last == start => maps.libc_data.1 = end,
+                    _ => {}
                 }
             }
             if !executable {

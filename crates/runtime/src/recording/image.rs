@@ -1,0 +1,196 @@
+//! The first events of an image: what a replay must know to begin as it began.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use us_abi::event::{EventKind, NO_TICKET, RETURN_MORE};
+use us_abi::{ImageHead, Inherited, PAYLOAD_BYTES_MAX, how};
+
+use crate::door::table;
+use crate::door::thread::TID_OFFSET;
+use crate::fdtable;
+use crate::fdtable::Kind;
+use crate::log::Next;
+use crate::raw::{self, failed, nr};
+use crate::sys::guest;
+use crate::thread::Thread;
+use crate::{entry, members, state, tls};
+
+/// Where the strings begin that the kernel has put on the stack: arguments, behind them the environment.
+static STRINGS: AtomicU64 = AtomicU64::new(0);
+static ARGUMENTS: AtomicU32 = AtomicU32::new(0);
+static VARIABLES: AtomicU32 = AtomicU32::new(0);
+
+const AT_RANDOM: u64 = 25;
+const AT_EXECFN: u64 = 31;
+const PATH_MAX: usize = 4096;
+/// Offset of libc's canary from the thread pointer; the pointer guard follows.
+const GUARDS: u64 = 40;
+
+/// Remembers the strings, before ours are taken out of the environment.
+pub fn remember_strings(count: i32, arguments: *mut *mut u8, environment: *mut *mut u8) {
+    if count < 1 {
+        return;
+    }
+    // SAFETY: the arrays that the kernel has made; the environment ends with null.
+    unsafe {
+        STRINGS.store(*arguments as u64, Ordering::Relaxed);
+        let variables = (0..).take_while(|at| !(*environment.add(*at)).is_null()).count();
+        VARIABLES.store(variables as u32, Ordering::Relaxed);
+    }
+    ARGUMENTS.store(count as u32, Ordering::Relaxed);
+}
+
+/// Bytes that are put together in memory of their own: an environment may be larger than an event.
+struct Parcel {
+    start: *mut u8,
+    bytes: usize,
+    room: usize,
+}
+
+impl Parcel {
+    fn new(room: usize) -> Option<Parcel> {
+        // SAFETY: new memory.
+        let start = unsafe { raw::call6(nr::MMAP, [0, room as u64, 3, 0x22, u64::MAX, 0]) };
+        (!failed(start)).then_some(Parcel { start: start as *mut u8, bytes: 0, room })
+    }
+    fn put(&mut self, from: *const u8, bytes: usize) {
+        if self.bytes + bytes <= self.room {
+            // SAFETY: inside our memory; what cannot be read stays zero.
+            guest::read(unsafe { self.start.add(self.bytes) }, from as u64, bytes);
+            self.bytes += bytes;
+        }
+    }
+    /// A string with its NUL. Returns where the next one begins.
+    fn put_string(&mut self, from: u64) -> u64 {
+        let bytes = if from == 0 { 0 } else { guest::string_len(from) + 1 };
+        match bytes {
+            0 => self.put(c"".as_ptr().cast(), 1),
+            _ => self.put(from as *const u8, bytes),
+        }
+        from + bytes as u64
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of which nobody has kept an address.
+        unsafe { raw::call2(nr::MUNMAP, self.start as u64, self.room as u64) };
+    }
+}
+
+fn head(how: u32) -> ImageHead {
+    let random_at = entry::auxiliary(AT_RANDOM);
+    ImageHead {
+        pid: state::GUEST_PID.load(Ordering::Relaxed),
+        // SAFETY: asks for a number.
+        parent: members::parent().unwrap_or_else(|| unsafe { raw::call1(nr::GETPPID, 0) } as u32),
+        how,
+        descriptors: 0,
+        arguments: if how == how::FORKED { 0 } else { ARGUMENTS.load(Ordering::Relaxed) },
+        variables: if how == how::FORKED { 0 } else { VARIABLES.load(Ordering::Relaxed) },
+        random_at,
+        random: guest::load(random_at).unwrap_or_default(),
+        guards: guest::load(tls::thread_pointer() + GUARDS).unwrap_or_default(),
+    }
+}
+
+/// Publishes what this image is.
+pub fn publish(thread: &mut Thread, how: u32) {
+    let mut head = head(how);
+    let mut descriptors = 0usize;
+    fdtable::for_open(|_| descriptors += 1);
+    let strings = head.arguments + head.variables;
+    let mut string_bytes = 2 * PATH_MAX;
+    let mut at = STRINGS.load(Ordering::Relaxed);
+    for _ in 0..strings {
+        let bytes = guest::string_len(at) + 1;
+        string_bytes += bytes;
+        at += bytes as u64;
+    }
+    let room = size_of::<ImageHead>() + (descriptors + 16) * size_of::<Inherited>() + string_bytes;
+    let Some(mut parcel) = Parcel::new(room) else { return };
+    parcel.bytes = size_of::<ImageHead>();
+    let mut listed = 0;
+    fdtable::for_open(|fd| {
+        let Some(shadow) = fdtable::get(fd).filter(|shadow| shadow.kind() != Kind::None) else { return };
+        let identity = table::kept(shadow.identity.load(Ordering::Relaxed));
+        let inherited = Inherited { fd, kind: shadow.kind() as u32, identity };
+        listed += 1;
+        parcel.put((&raw const inherited).cast(), size_of::<Inherited>());
+    });
+    head.descriptors = listed;
+    if how != how::FORKED {
+        parcel.put_string(entry::auxiliary(AT_EXECFN));
+        let mut folder = [0u8; PATH_MAX];
+        // SAFETY: the kernel writes a path of at most so many bytes.
+        unsafe { raw::call2(nr::GETCWD, folder.as_mut_ptr() as u64, PATH_MAX as u64) };
+        parcel.put_string(folder.as_ptr() as u64);
+        let mut at = STRINGS.load(Ordering::Relaxed);
+        (0..strings).for_each(|_| at = parcel.put_string(at));
+    }
+    // SAFETY: the start of our memory, set aside for it.
+    unsafe { parcel.start.cast::<ImageHead>().write(head) };
+    append(thread, &parcel);
+    if let Some(header) = state::header() {
+        header.images.fetch_add(1, Ordering::AcqRel);
+    }
+    state::attention();
+}
+
+fn append(thread: &mut Thread, parcel: &Parcel) {
+    let mut at = 0;
+    while at < parcel.bytes {
+        let bytes = (parcel.bytes - at).min(PAYLOAD_BYTES_MAX);
+        let Some(place) = thread.reserve(bytes) else { return };
+        // SAFETY: reserved; inside our memory.
+        unsafe { place.copy_from_nonoverlapping(parcel.start.add(at), bytes) };
+        at += bytes;
+        let more = if at < parcel.bytes { RETURN_MORE } else { 0 };
+        thread.publish(EventKind::Image, more, 0, NO_TICKET, bytes);
+    }
+}
+
+/// Takes what the recording says of this image, and makes it so.
+pub fn take(thread: &mut Thread) {
+    let mut head = None;
+    let mut left = 0;
+    loop {
+        let Next::Event(event) = thread.expect(EventKind::Image, 0) else { return };
+        let mut payload = event.payload();
+        if head.is_none() && payload.len() >= size_of::<ImageHead>() {
+            // SAFETY: long enough; plain data.
+            let given = unsafe { payload.as_ptr().cast::<ImageHead>().read_unaligned() };
+            payload = &payload[size_of::<ImageHead>()..];
+            left = given.descriptors;
+            head = Some(given);
+        }
+        for entry in payload.chunks_exact(size_of::<Inherited>()).take(left as usize) {
+            // SAFETY: as long as one; plain data.
+            let inherited = unsafe { entry.as_ptr().cast::<Inherited>().read_unaligned() };
+            left -= 1;
+            if let Some(shadow) = fdtable::get(inherited.fd) {
+                shadow.open(Kind::from_number(inherited.kind as u8), inherited.identity);
+            }
+        }
+        let more = event.header.flags & RETURN_MORE != 0;
+        thread.close();
+        if !more {
+            break;
+        }
+    }
+    if let Some(head) = head.filter(|head| head.how != how::FORKED) {
+        be_as(thread, &head);
+    }
+}
+
+/// Takes over the numbers that the kernel and libc had drawn or been given before our constructor ran.
+fn be_as(thread: &Thread, head: &ImageHead) {
+    if entry::auxiliary(AT_RANDOM) != head.random_at {
+        crate::report_divergence(thread, &[b"the program lies at other addresses than in the recording"]);
+    }
+    let block = tls::thread_pointer();
+    guest::store(head.random_at, &head.random);
+    // No frame that was entered before checks them again but with the words it finds: the loader's are built without.
+    guest::store(block + GUARDS, &head.guards);
+    guest::store(block + TID_OFFSET.load(Ordering::Relaxed), &head.pid);
+}

@@ -1,0 +1,116 @@
+//! Recording a process, and replaying a recording without it.
+//!
+//! A recorded process is a primary whose log the supervisor takes: it logs from its first instruction, and so do its
+//! children and whatever they become, each into a segment of its own. A replay is a standby that was not forked: it
+//! is the same program started again in the same layout, fed from the file. It has no kernel object of the
+//! original; descriptors are numbers, forks fork, and what went to the standard descriptors goes there again.
+
+pub mod image;
+pub mod output;
+pub mod replay;
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{CallArgs, EventKind};
+use us_abi::{GroupState, SegmentHeader, leaving};
+use us_ring::Position;
+
+use crate::door::thread as threads;
+use crate::raw;
+use crate::state::{self, Role};
+use crate::sys::recorded::kernel_ticket;
+use crate::thread::{Mode, Thread};
+use crate::{clock, entry, members, real};
+
+/// In the constructor of a recorded image that has its segment: the program itself, or a member after its exec.
+pub fn begin(header: &'static SegmentHeader, how: u32) {
+    state::set_role(Role::Primary);
+    crate::door::numbers::has_relatives();
+    if !threads::map_ring(0) {
+        crate::last_words(&[b"the rings could not be mapped"]);
+    }
+    header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
+    entry::become_member(header, Mode::Record);
+    header.leaving.0.store(leaving::NO, Ordering::SeqCst);
+    header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+    if how == us_abi::how::STARTED {
+        output::remember_standard();
+    }
+    image::publish(entry::main_block(), how);
+    members::tell();
+}
+
+/// In a child that has just joined: it logs from here on.
+pub fn begin_child(thread: &mut Thread, how: u32) {
+    reset_clocks();
+    thread.call_mode.store(Mode::Record as u8, Ordering::Relaxed);
+    image::publish(thread, how);
+}
+
+/// A forked child's clocks begin again: in a replay the parent's other threads may be at another place.
+pub fn reset_clocks() {
+    clock::KERNEL.0.store(0, Ordering::Relaxed);
+    (0..us_abi::CLOCKS).for_each(|number| clock::hashed(number as u16).store(0, Ordering::Relaxed));
+}
+
+/// Whether the supervisor that takes the events is there.
+pub fn is_taken() -> bool {
+    let Some(header) = state::header() else { return false };
+    let pid = header.supervisor_pid.load(Ordering::Relaxed);
+    // SAFETY: signal 0 only asks. Of another user's process it is told that it may not be signalled.
+    pid != 0 && unsafe { raw::call2(raw::nr::KILL, u64::from(pid), 0) } != raw::err::ESRCH
+}
+
+/// Waits until everything in the rings is taken: the next image begins with empty ones. For some seconds at most.
+pub fn await_taken(header: &SegmentHeader) {
+    const TRIES: u32 = 50_000;
+    state::attention();
+    for _ in 0..TRIES {
+        let slots = header.slots.load(Ordering::Acquire);
+        let left = (0..slots).map(state::entry).any(|entry| entry.tail.0.acquire() != entry.head.0.acquire());
+        if !left || !is_taken() {
+            return;
+        }
+        raw::nap(100_000);
+    }
+}
+
+/// The end of a recorded process, as an event: what others did before is replayed before it.
+pub fn log_exit(thread: &mut Thread, nr: u64, status: u64) {
+    if thread.calls() == Mode::Record {
+        let arguments = CallArgs { fd: -1, digest: 0, len: status & 0xff };
+        let ticket = kernel_ticket();
+        thread.append(EventKind::Enter, 0, nr as u16, ticket, &arguments);
+    }
+}
+
+/// glibc's allocator marks what is free with a number that it has drawn. A program that shows memory it has never
+/// written would show it, and a replay another one.
+pub fn settle_allocator((start, end): (u64, u64)) {
+    const SETTLED: u64 = 0x7573_7469_6e67_6d61;
+    const SMALL: usize = 24;
+    // SAFETY: libc's malloc and free, or those that stand in front of them. The chunk is read after it was given back,
+    // while no other thread exists; the range is libc's variables.
+    unsafe {
+        let malloc: extern "C" fn(usize) -> *mut u64 = core::mem::transmute(real::malloc());
+        let free: extern "C" fn(*mut u64) = core::mem::transmute(real::free());
+        let chunk = malloc(SMALL);
+        if chunk.is_null() {
+            return;
+        }
+        chunk.add(1).write_volatile(0);
+        free(chunk);
+        let drawn = chunk.add(1).read_volatile();
+        if drawn == 0 {
+            return;
+        }
+        let mut at = start as *mut u64;
+        while (at as u64) < end {
+            if at.read_volatile() == drawn {
+                at.write_volatile(SETTLED);
+            }
+            at = at.add(1);
+        }
+        chunk.add(1).write_volatile(SETTLED);
+    }
+}

@@ -1,0 +1,138 @@
+//! A replay: the program started again, or forked again, with the log of a recording in its rings.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::{RING_BYTES, RINGS_ADDRESS, SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX};
+
+use super::{image, reset_clocks};
+use crate::door::{exec, process, thread as threads};
+use crate::raw::{self, failed, nr};
+use crate::standby::poll;
+use crate::state::{self, Role};
+use crate::sys::gate::Call;
+use crate::sys::{guest, trap};
+use crate::thread::{Mode, Thread};
+use crate::{entry, members, signal};
+
+/// In the constructor: this image is to become what the recording says.
+pub fn begin(header: &'static SegmentHeader) {
+    state::set_role(Role::Standby);
+    if !threads::map_ring(0) {
+        crate::last_words(&[b"the rings could not be mapped"]);
+    }
+    // Nothing from outside reaches a replay: a key of the terminal is the supervisor's business.
+    signal::apply_mask(0);
+    state::entry(0).standby_tid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
+    entry::become_member(header, Mode::Replay);
+    follow(header, entry::main_block());
+    while header.hold.load(Ordering::Acquire) != 0 {
+        raw::futex_wait_shared(&header.hold, 1, 0);
+    }
+}
+
+fn follow(header: &SegmentHeader, thread: &mut Thread) {
+    header.standby_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
+    if !poll::start() {
+        crate::last_words(&[b"the poller of a replay could not be started"]);
+    }
+    image::take(thread);
+}
+
+/// The supervisor's process, for as long as it is there. Without it no more events come.
+pub fn is_fed() -> bool {
+    let Some(roster) = members::header() else { return false };
+    let supervisor = roster.supervisor_pid.load(Ordering::Relaxed);
+    // SAFETY: signal 0 only asks.
+    roster.closing.load(Ordering::Acquire) == 0
+        && unsafe { raw::call2(nr::KILL, u64::from(supervisor), 0) } != raw::err::ESRCH
+}
+
+/// Ends a replay that has nothing left to follow.
+pub fn end(status: u64) -> ! {
+    loop {
+        // SAFETY: a replay has no effects of its own to finish.
+        unsafe { raw::call1(nr::EXIT_GROUP, status) };
+    }
+}
+
+/// Makes the child that the recording tells of. `true` in that child.
+pub fn fork(thread: &mut Thread, call: &Call, pid: u32) -> bool {
+    const SIGCHLD: u64 = 17;
+    // SAFETY: a fork on the same stack, in its own memory.
+    let made = unsafe { raw::call6(nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]) };
+    if failed(made) {
+        crate::report_divergence(thread, &[b"a child of the recording could not be made"]);
+    }
+    if made != 0 {
+        return false;
+    }
+    process::forget_parent(thread, pid);
+    name_child(call, pid);
+    be_child(thread, pid);
+    true
+}
+
+/// What the kernel would have done for libc: the child's number in its control block.
+fn name_child(call: &Call, pid: u32) {
+    const CLONE_CHILD_SETTID: u64 = 0x100_0000;
+    const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+    const SET_TID_ADDRESS: u64 = 218;
+    if call.nr != nr::CLONE {
+        return;
+    }
+    let [flags, _, _, word, ..] = call.args;
+    if flags & CLONE_CHILD_SETTID != 0 {
+        guest::store(word, &pid);
+    }
+    if flags & CLONE_CHILD_CLEARTID != 0 {
+        // SAFETY: the guest's own wish.
+        unsafe { raw::call1(SET_TID_ADDRESS, word) };
+    }
+}
+
+fn be_child(thread: &mut Thread, pid: u32) {
+    let mut path = [0u8; exec::PATH_BYTES];
+    if exec::segment_path(pid, &mut path).is_none() {
+        end(1);
+    }
+    while !map_segment(&path) {
+        if !is_fed() {
+            end(0);
+        }
+        raw::nap(500_000);
+    }
+    let header = SEGMENT_ADDRESS as *mut SegmentHeader;
+    state::set_header(header);
+    state::set_role(Role::Standby);
+    reset_clocks();
+    if !threads::map_ring(thread.slot) {
+        end(1);
+    }
+    thread.generation = 1;
+    thread.in_doubt = u64::MAX;
+    thread.attach_ring();
+    thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    thread.call_mode.store(Mode::Replay as u8, Ordering::Relaxed);
+    thread.live = false;
+    state::entry(thread.slot).standby_tid.store(raw::gettid(), Ordering::Relaxed);
+    trap::arm(thread);
+    // SAFETY: mapped for ever; atomics and constants.
+    follow(unsafe { &*header }, thread);
+}
+
+/// Maps the child's own segment in place of its parent's, once the supervisor has made it.
+fn map_segment(path: &[u8]) -> bool {
+    const SHARED_FIXED: u64 = 0x11;
+    // SAFETY: opens a file of the supervisor's and maps it at addresses that belong to the runtime.
+    unsafe {
+        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000002, 0);
+        if failed(file) {
+            return false;
+        }
+        let args = [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, 3, SHARED_FIXED, file as u64, 0];
+        let mapped = raw::call6(nr::MMAP, args) == SEGMENT_ADDRESS as i64;
+        raw::call1(nr::CLOSE, file as u64);
+        raw::call2(nr::MUNMAP, RINGS_ADDRESS as u64, (2 * THREADS_MAX * RING_BYTES) as u64);
+        mapped
+    }
+}

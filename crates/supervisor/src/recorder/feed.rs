@@ -1,0 +1,189 @@
+//! One image being replayed: the events that wait for it, and the process that applies them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use us_abi::event::RETURN_MORE;
+use us_abi::{EventKind, PAYLOAD_BYTES_MAX, command};
+
+use super::rings::{self, Rings, first_event};
+use super::take::{EXECUTED, UNKNOWN};
+use crate::error::Error;
+use crate::segment::{self, read_text};
+
+/// Events are handed over in pieces of about so many bytes.
+const PIECE: usize = 256 << 10;
+
+/// How the recording says that an image ended.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    /// As `wait` gives it, [`UNKNOWN`] if nobody knew.
+    pub status: i32,
+    /// Another image took its place.
+    pub is_exec: bool,
+    /// Why the log ends before the process did, if it does.
+    pub why: Option<String>,
+}
+
+impl Ending {
+    /// As the recording has it.
+    pub fn new(status: i32, facts: &[u8]) -> Ending {
+        let is_exec = facts == EXECUTED;
+        let why = (!is_exec && !facts.is_empty()).then(|| String::from_utf8_lossy(facts).into_owned());
+        Ending { status, is_exec, why }
+    }
+
+    /// Whether the process ended by its own will, at a place that the log has.
+    pub fn is_exit(&self) -> bool {
+        !self.is_exec && self.why.is_none() && self.status != UNKNOWN && libc::WIFEXITED(self.status)
+    }
+}
+
+/// An image being replayed.
+#[derive(Debug)]
+pub struct Fed {
+    /// Its number in the recording.
+    pub image: u32,
+    /// The number that it knows itself by.
+    pub pid: u32,
+    /// The kernel's number of the replaying process where we started it ourselves.
+    pub child: Option<u32>,
+    /// Its rings.
+    pub rings: Rings,
+    /// Their file.
+    pub path: PathBuf,
+    queues: BTreeMap<u16, VecDeque<Vec<u8>>>,
+    queued: usize,
+    /// What the recording says of its end, once that has been read.
+    pub ending: Option<Ending>,
+    /// When everything was found applied, CLOCK_MONOTONIC ns.
+    pub still_since_ns: Option<u64>,
+    progress: u64,
+    /// When that was last seen to grow.
+    pub progress_ns: u64,
+}
+
+impl Fed {
+    /// An image whose first events, in the slot in which it begins, say what it is.
+    ///
+    /// # Errors
+    /// When the rings' file is not there.
+    pub fn new(image: u32, pid: u32, rings: Rings, path: PathBuf) -> Result<Fed, Error> {
+        Ok(Fed {
+            image,
+            pid,
+            child: None,
+            rings,
+            path,
+            queues: BTreeMap::new(),
+            queued: 0,
+            ending: None,
+            still_since_ns: None,
+            progress: 0,
+            progress_ns: 0,
+        })
+    }
+
+    /// What the runtime has to be told of the image, before all events of its first slot.
+    pub fn begin(&mut self, slot: u16, facts: &[u8]) {
+        let pieces = facts.chunks(PAYLOAD_BYTES_MAX).count();
+        for (at, piece) in facts.chunks(PAYLOAD_BYTES_MAX).enumerate() {
+            let more = if at + 1 < pieces { RETURN_MORE } else { 0 };
+            self.push(slot, rings::event(EventKind::Image, more, piece));
+        }
+    }
+
+    /// Whole events for a slot.
+    pub fn push(&mut self, slot: u16, events: Vec<u8>) {
+        self.queued += events.len();
+        self.queues.entry(slot).or_default().push_back(events);
+    }
+
+    /// Bytes that wait for room.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Whether any of its slots could go on if there were more. Only slots that exist in the replaying process ask.
+    pub fn is_hungry(&self) -> bool {
+        self.queued == 0 && self.ending.is_none() && self.unapplied() < PIECE as u64
+    }
+
+    /// Hands over what there is room for. Returns how many bytes.
+    ///
+    /// # Errors
+    /// When there is no memory for the rings.
+    pub fn feed(&mut self) -> std::io::Result<usize> {
+        let mut done = 0;
+        for (slot, queue) in &mut self.queues {
+            let slot = usize::from(*slot);
+            while let Some(first) = queue.front_mut() {
+                let whole = fitting(first, self.rings.room(slot));
+                if whole == 0 {
+                    break;
+                }
+                self.rings.write(slot, &first[..whole])?;
+                self.rings.segment.header().slots.fetch_max(slot as u32 + 1, Ordering::AcqRel);
+                done += whole;
+                self.queued -= whole;
+                if whole == first.len() {
+                    queue.pop_front();
+                } else {
+                    first.drain(..whole);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Bytes handed over and not applied yet.
+    pub fn unapplied(&self) -> u64 {
+        (0..self.rings.segment.slots()).map(|slot| self.rings.waiting(slot)).map(|(head, tail)| tail - head).sum()
+    }
+
+    /// Notes whether anything has been applied since the last look.
+    pub fn look(&mut self, now_ns: u64) {
+        let heads = (0..self.rings.segment.slots()).map(|slot| self.rings.waiting(slot).0);
+        let progress = heads.fold(0u64, u64::wrapping_add);
+        if progress != self.progress || self.progress_ns == 0 {
+            (self.progress, self.progress_ns) = (progress, now_ns);
+        }
+        match self.queued == 0 && self.unapplied() == 0 {
+            true => _ = self.still_since_ns.get_or_insert(now_ns),
+            false => self.still_since_ns = None,
+        }
+    }
+
+    /// The kernel's number of the replaying process, 0 while there is none.
+    pub fn process(&self) -> u32 {
+        self.child.unwrap_or_else(|| self.rings.segment.header().standby_pid.load(Ordering::Acquire))
+    }
+
+    /// Where the replay did something else than the recording says, and what.
+    pub fn divergence(&self) -> Option<String> {
+        let header = self.rings.segment.header();
+        let words = read_text(&header.last_words.0).map(|(_, words)| format!("internal error: {words}"));
+        let why = || read_text(&header.why.0).map_or("no reason was given".into(), |(_, why)| why);
+        words.or_else(|| (header.divergences.load(Ordering::Acquire) > 0).then(why))
+    }
+
+    /// Ends the replaying process: there is nothing more for it.
+    pub fn end(&self) {
+        let word = &self.rings.segment.header().command.0;
+        word.store(command::END, Ordering::Release);
+        segment::wake(word);
+    }
+}
+
+/// Bytes of the whole events at the start of `events` that fit into `room`, at most about a piece.
+fn fitting(events: &[u8], room: usize) -> usize {
+    let mut at = 0;
+    while let Some((size, _)) = first_event(&events[at..]) {
+        if at + size > room || (at > 0 && at + size > PIECE) {
+            break;
+        }
+        at += size;
+    }
+    at
+}

@@ -1,0 +1,37 @@
+//! Recordings: `understudy record` takes the log of a group into a file, `understudy replay` feeds one to the same
+//! program.
+//!
+//! Both are supervisors of a plainer kind than `run`'s: nobody is promoted, so nobody is watched but for its end.
+
+mod facts;
+mod feed;
+mod machine;
+mod rings;
+pub mod record;
+pub mod replay;
+mod take;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// The same path, at least `bytes` long: strings lie on the stack, and a replay, whose paths are other ones, has to
+/// have as many bytes of them.
+fn padded(path: &Path, bytes: usize) -> PathBuf {
+    let path = path.as_os_str().as_bytes();
+    let mut padded = vec![b'/'; bytes.saturating_sub(path.len())];
+    padded.extend_from_slice(path);
+    PathBuf::from(OsString::from_vec(padded))
+}
+
+fn of_recording(path: &Path, cause: recording::Error) -> Error {
+    match cause {
+        recording::Error::Io(cause) => Error::file("use", path, cause),
+        recording::Error::Exists(path) => {
+            Error::Refused(format!("{} is there already; choose another file, or remove it", path.display()))
+        }
+        other => Error::Refused(format!("{}: {other}", path.display())),
+    }
+}

@@ -1,0 +1,497 @@
+//! `understudy replay`: starts the program again and feeds it what the recording holds.
+//!
+//! Nothing of the original is needed but its files. Images that a start or an exec made are started from here; those
+//! that a fork made fork. Each is a process of its own that applies its own log, so none waits for another but
+//! where they write to the standard descriptors.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
+
+use recording::{How, Image, Item, Reader};
+use rustix::event::{PollFd, PollFlags, poll};
+use us_abi::{CONFIG_DETACHED, Config, exit};
+
+use super::facts::Facts;
+use super::feed::{Ending, Fed};
+use super::rings::Rings;
+use super::take::UNKNOWN;
+use super::{machine, of_recording};
+use crate::clock;
+use crate::error::Error;
+use crate::folder::GroupFolder;
+use crate::proc;
+use crate::program;
+use crate::roster::Roster;
+use crate::segment::Segment;
+use crate::spawn::{self, Layout, Signals, Start};
+
+/// Events that wait for the slowest process, bytes. More are read only for one that has none left.
+const QUEUED_BYTES: usize = 16 << 20;
+const NAP_NS: u64 = 200_000;
+/// So long nothing may move once everything has been handed over, before the end of what can be replayed is assumed.
+const STUCK_NS: u64 = 3_000_000_000;
+/// A process whose log has been applied and that does not end by itself is ended.
+const STILL_NS: u64 = 300_000_000;
+
+/// How a debugger comes in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Debugger {
+    /// None.
+    None,
+    /// gdb on this terminal, with further arguments.
+    Gdb(Vec<OsString>),
+    /// gdbserver on this port.
+    Port(u16),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// The recording.
+    pub file: PathBuf,
+    /// Who looks on.
+    pub debugger: Debugger,
+    /// To stop before the event of this number, counted in the order of the file.
+    pub until: Option<u64>,
+    /// To replay although this machine differs.
+    pub force: bool,
+}
+
+/// Replays; the exit code.
+///
+/// # Errors
+/// When the recording cannot be read, this is not the machine for it, or the program cannot be started.
+pub fn replay(order: &Order) -> Result<i32, Error> {
+    let reader = Reader::open(&order.file).map_err(|cause| of_recording(&order.file, cause))?;
+    let differences = machine::differences(reader.header());
+    if !differences.is_empty() && !order.force {
+        return Err(Error::Refused(format!("{}: {}", order.file.display(), differences.join("; "))));
+    }
+    let library = program::library()?;
+    let folder = GroupFolder::first_free("replay")?;
+    let roster = Roster::create(&folder.roster_path())?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
+    let signals = spawn::take_signals()?;
+    let path = folder.path.canonicalize().map_err(|cause| Error::file("find", &folder.path, cause))?;
+    let replay = Replay {
+        order,
+        path,
+        library,
+        roster,
+        signals,
+        layout: Layout { directory: None, stack: machine::stack(reader.header()) },
+        reader,
+        fed: Vec::new(),
+        slots: HashMap::new(),
+        waiting_facts: HashMap::new(),
+        events: 0,
+        is_read: false,
+        incomplete: None,
+        debugger: None,
+        ends: HashMap::new(),
+        root: None,
+    };
+    replay.run()
+}
+
+struct Replay<'a> {
+    order: &'a Order,
+    path: PathBuf,
+    library: PathBuf,
+    roster: Roster,
+    signals: Signals,
+    layout: Layout,
+    reader: Reader,
+    fed: Vec<Fed>,
+    /// Where an image lies in `fed`, while it does.
+    slots: HashMap<u32, usize>,
+    /// Facts of images of which no event has been read: the first one says in which slot they begin.
+    waiting_facts: HashMap<u32, Vec<u8>>,
+    events: u64,
+    is_read: bool,
+    /// Why the recording is not whole.
+    incomplete: Option<String>,
+    debugger: Option<Child>,
+    /// How processes that we started have ended, by the kernel's number.
+    ends: HashMap<u32, i32>,
+    root: Option<Root>,
+}
+
+/// The program itself: its number, and what the recording says of its end.
+#[derive(Clone, Debug)]
+struct Root {
+    pid: u32,
+    ending: Option<Ending>,
+    replayed: Option<i32>,
+}
+
+impl Replay<'_> {
+    fn run(mut self) -> Result<i32, Error> {
+        let outcome = self.until_the_end();
+        self.roster.header().closing.store(1, Ordering::SeqCst);
+        let left: Vec<u32> = self.fed.iter().map(Fed::process).filter(|pid| *pid > 1).collect();
+        for pid in left {
+            if proc::is_descendant(pid, std::process::id()) {
+                spawn::signal(pid, libc::SIGKILL);
+            }
+        }
+        if let Some(mut debugger) = self.debugger.take() {
+            let _ = debugger.wait();
+        }
+        while spawn::has_children() {
+            match spawn::next_ended_child() {
+                Some(pid) => _ = spawn::take(pid),
+                None => std::thread::sleep(std::time::Duration::from_millis(1)),
+            }
+        }
+        outcome.map(|()| self.verdict())
+    }
+
+    fn until_the_end(&mut self) -> Result<(), Error> {
+        loop {
+            let read = self.read()?;
+            let mut moved = 0;
+            for fed in &mut self.fed {
+                moved += fed.feed().map_err(|cause| Error::file("write", &fed.path, cause))?;
+            }
+            self.reap();
+            if let Some((pid, what)) = self.fed.iter().find_map(|fed| Some((fed.pid, fed.divergence()?))) {
+                return Err(Error::Refused(format!(
+                    "the replay of process {pid} went another way than the recording: {what}"
+                )));
+            }
+            self.end_finished();
+            let debugged = self.debugger.as_mut().is_some_and(|gdb| matches!(gdb.try_wait(), Ok(None)));
+            if self.is_read && self.fed.is_empty() && !debugged {
+                return Ok(());
+            }
+            if self.debugger.is_some() && !debugged {
+                // Whoever looked on has gone.
+                return Ok(());
+            }
+            if !read && moved == 0 {
+                self.sleep();
+            }
+            if self.interrupted() {
+                return Err(Error::Refused("interrupted".into()));
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        let mut fds = [PollFd::from_borrowed_fd(self.signals.fd.as_fd(), PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&clock::timespec(NAP_NS)));
+    }
+
+    fn interrupted(&self) -> bool {
+        let ends = |signal| matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT);
+        let under_gdb = matches!(self.order.debugger, Debugger::Gdb(_));
+        // A debugger has its own use for the keys of its terminal.
+        std::iter::from_fn(|| self.signals.next()).any(|arrived| {
+            ends(arrived.signal) && !(under_gdb && arrived.from_kernel)
+        })
+    }
+
+    // ---- Reading ----
+
+    /// Reads on if anybody has a use for it. Returns whether it has read anything.
+    fn read(&mut self) -> Result<bool, Error> {
+        let queued: usize = self.fed.iter().map(Fed::queued).sum();
+        let wanted = self.fed.is_empty() || queued < QUEUED_BYTES || self.fed.iter().any(Fed::is_hungry);
+        if self.is_read || !wanted {
+            return Ok(false);
+        }
+        match self.reader.next() {
+            Ok(Some(item)) => self.take(item)?,
+            Ok(None) => self.is_read = true,
+            Err(cause) => {
+                self.is_read = true;
+                self.incomplete = Some(cause.to_string());
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, item: Item) -> Result<(), Error> {
+        match item {
+            Item::Image(image) => self.take_image(&image),
+            Item::Events { image, slot, bytes } => {
+                self.take_events(image, slot, bytes);
+                Ok(())
+            }
+            Item::End { image, status, facts } => {
+                self.take_end(image, Ending::new(status, &facts));
+                Ok(())
+            }
+            Item::Complete(_) => Ok(()),
+        }
+    }
+
+    fn take_events(&mut self, image: u32, slot: u16, mut bytes: Vec<u8>) {
+        if let Some(until) = self.order.until {
+            let count = recording::Events::new(&bytes).count() as u64;
+            if self.events + count > until {
+                let keep = (until - self.events) as usize;
+                let size: usize = recording::Events::new(&bytes).take(keep).map(|event| event.size()).sum();
+                bytes.truncate(size);
+                self.is_read = true;
+                self.incomplete = Some(format!("stopped before event {until}"));
+            }
+        }
+        self.events += recording::Events::new(&bytes).count() as u64;
+        let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
+        if let Some(facts) = self.waiting_facts.remove(&image) {
+            fed.begin(slot, &facts);
+        }
+        fed.push(slot, bytes);
+    }
+
+    fn take_end(&mut self, image: u32, ending: Ending) {
+        let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
+        if let Some(root) = self.root.as_mut().filter(|root| root.pid == fed.pid && !ending.is_exec) {
+            root.ending = Some(ending.clone());
+        }
+        if let Some(facts) = self.waiting_facts.remove(&image) {
+            fed.begin(0, &facts);
+        }
+        fed.ending = Some(ending);
+    }
+
+    // ---- Images ----
+
+    fn take_image(&mut self, image: &Image) -> Result<(), Error> {
+        let facts = Facts::read(&image.facts);
+        let facts = facts.ok_or_else(|| self.refuse("it does not say what one of its processes was"))?;
+        if self.root.is_none() {
+            self.root = Some(Root { pid: facts.pid, ending: None, replayed: None });
+            for (place, identity) in self.roster.header().standard.iter().zip(facts.standard) {
+                place.store(identity, Ordering::Release);
+            }
+        }
+        let name = match image.how {
+            How::Forked => format!("segment.{}", facts.pid),
+            // As long as `segment`.
+            _ => format!("s{:06}", image.number),
+        };
+        let path = self.path.join(name);
+        // The number may have been another's, whose process has this file mapped or is gone.
+        let _ = std::fs::remove_file(&path);
+        let new = self.path.join("new");
+        let segment = Segment::create(&new, config())?;
+        let header = segment.header();
+        header.guest_pid.store(facts.pid, Ordering::Release);
+        let mut fed = Fed::new(image.number, facts.pid, Rings::new(segment, &new)?, path.clone())?;
+        let started = image.how != How::Forked;
+        if started {
+            // It begins in its first slot. A forked one begins in that of the thread that forked.
+            fed.begin(0, &image.facts);
+            fed.feed().map_err(|cause| Error::file("write", &new, cause))?;
+        } else {
+            self.waiting_facts.insert(image.number, image.facts.clone());
+        }
+        // Whole at once for a child that waits for it.
+        std::fs::rename(&new, &path).map_err(|cause| Error::file("make", &path, cause))?;
+        if started {
+            self.start(&mut fed, &facts)?;
+        }
+        self.slots.insert(image.number, self.fed.len());
+        self.fed.push(fed);
+        Ok(())
+    }
+
+    fn refuse(&self, why: &str) -> Error {
+        Error::Refused(format!("{}: {why}", self.order.file.display()))
+    }
+
+    fn start(&mut self, fed: &mut Fed, facts: &Facts) -> Result<(), Error> {
+        let environment = facts.environment_here(&self.library, &fed.path);
+        let environment = environment.map_err(|why| self.refuse(&why))?;
+        let environment: Vec<OsString> =
+            environment.into_iter().map(|text| OsString::from_vec(text.into_bytes())).collect();
+        let executable = Path::new(OsStr::from_bytes(facts.executable.as_bytes()));
+        let arguments: Vec<OsString> = facts.arguments.iter().map(|text| OsStr::from_bytes(text.as_bytes()).into()).collect();
+        let debugged = self.debugger.is_none() && self.order.debugger != Debugger::None;
+        fed.rings.segment.header().hold.store(u32::from(debugged), Ordering::Release);
+        let start = Start {
+            path: executable,
+            command: &as_given(executable, arguments),
+            environment: &environment,
+            layout: Some(&Layout { directory: Some(facts.directory.clone()), ..self.layout.clone() }),
+            cpus: None,
+            mask: &self.signals.previous,
+        };
+        let pid = spawn::start(&start, &fed.rings.segment, None)?;
+        fed.child = Some(pid);
+        if debugged {
+            self.attach(pid, fed)?;
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, pid: u32, fed: &Fed) -> Result<(), Error> {
+        let mut command = match &self.order.debugger {
+            Debugger::None => return Ok(()),
+            Debugger::Gdb(arguments) => {
+                let mut gdb = Command::new("gdb");
+                // The runtime's own signal, and its text, are not the program's.
+                gdb.args(["-q", "-iex", "set pagination off", "-p", &pid.to_string()]);
+                gdb.args(["-ex", "handle SIGSYS nostop noprint pass"]).args(arguments);
+                gdb
+            }
+            Debugger::Port(port) => {
+                let mut server = Command::new("gdbserver");
+                server.args(["--attach", &format!(":{port}"), &pid.to_string()]);
+                server
+            }
+        };
+        let name = command.get_program().to_string_lossy().into_owned();
+        let debugger = command.spawn().map_err(|cause| match cause.kind() {
+            std::io::ErrorKind::NotFound => Error::Refused(format!("{name} is not installed")),
+            _ => Error::system("start the debugger", cause),
+        })?;
+        let debugger = self.debugger.insert(debugger);
+        // Held in the runtime's constructor until the debugger has it: nothing of the program's own has run.
+        while proc::read(pid).is_some_and(|process| process.state != 't') {
+            if !matches!(debugger.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let hold = &fed.rings.segment.header().hold;
+        hold.store(0, Ordering::Release);
+        crate::segment::wake(hold);
+        Ok(())
+    }
+
+    // ---- Ends ----
+
+    fn reap(&mut self) {
+        while let Some(pid) = spawn::next_ended_child() {
+            if self.debugger.as_ref().is_some_and(|debugger| debugger.id() == pid) {
+                // Its own handle reaps it; others may have ended as well, and are seen afterwards.
+                let _ = self.debugger.as_mut().map(Child::try_wait);
+                continue;
+            }
+            let Some(reaped) = spawn::take(pid) else { return };
+            self.ends.insert(pid, reaped.status);
+        }
+    }
+
+    /// Takes processes off that have come to their end, and ends those for which there is nothing more.
+    fn end_finished(&mut self) {
+        let now = clock::monotonic_ns();
+        let mut at = 0;
+        while at < self.fed.len() {
+            let fed = &mut self.fed[at];
+            fed.look(now);
+            let process = fed.process();
+            let gone = process != 0 && (self.ends.contains_key(&process) || !is_alive(process));
+            if gone {
+                self.process_ended(at);
+                continue;
+            }
+            if self.debugger.is_none() {
+                self.perhaps_end(at, now);
+            }
+            at += 1;
+        }
+    }
+
+    /// Ends a process for which there is nothing more, or that cannot come to its next event.
+    fn perhaps_end(&mut self, at: usize, now: u64) {
+        let is_read = self.is_read;
+        let fed = &self.fed[at];
+        let since = |moment: u64| now.saturating_sub(moment);
+        let still_ns = fed.still_since_ns.map_or(0, since);
+        let log_ends = fed.ending.is_some() || is_read;
+        let by_itself = fed.ending.as_ref().is_some_and(Ending::is_exit);
+        let is_exec = fed.ending.as_ref().is_some_and(|ending| ending.is_exec);
+        // It has applied everything. One that exits does so by itself, and one that died of a fault runs into it.
+        let patience = if by_itself || !is_exec { STILL_NS } else { 0 };
+        let finished = log_ends && fed.still_since_ns.is_some() && still_ns >= patience;
+        // A ticket that was taken and never published, by one that was killed: nothing behind it can be applied.
+        let cut = log_ends && !by_itself && fed.queued() == 0 && since(fed.progress_ns) > STUCK_NS;
+        // A fork that was in doubt when its parent was killed: nobody makes this child.
+        let orphan = is_read && fed.process() == 0 && since(fed.progress_ns) > STUCK_NS;
+        if finished || cut || orphan {
+            fed.end();
+            if fed.process() == 0 {
+                self.process_ended(at);
+            }
+        }
+    }
+
+    fn process_ended(&mut self, at: usize) {
+        let fed = self.fed.remove(at);
+        let _ = std::fs::remove_file(&fed.path);
+        self.slots.remove(&fed.image);
+        self.slots.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);
+        let is_exec = fed.ending.as_ref().is_some_and(|ending| ending.is_exec);
+        if let Some(root) = self.root.as_mut().filter(|root| root.pid == fed.pid && !is_exec) {
+            root.replayed = self.ends.get(&fed.process()).copied();
+        }
+    }
+
+    /// What the replay has come to, as an exit code: the recorded one where that was reached.
+    fn verdict(&self) -> i32 {
+        let say = |line: &str| eprintln!("understudy: {}: {line}", self.order.file.display());
+        if let Some(why) = &self.incomplete {
+            say(&format!("the recording was replayed up to its end, and is not whole: {why}"));
+            return exit::FAILED;
+        }
+        if self.debugger.is_some() {
+            return 0;
+        }
+        let Some(root) = &self.root else { return exit::FAILED };
+        let Some(ending) = &root.ending else {
+            say("the recording does not say how the program ended");
+            return exit::FAILED;
+        };
+        if let Some(why) = &ending.why {
+            say(&format!("the log ends before the program did: {why}"));
+        }
+        let code = |status: i32| if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) };
+        match root.replayed {
+            Some(status) if ending.is_exit() && status != ending.status => {
+                say(&format!("the replay ended with {}, the recording with {}", code(status), code(ending.status)));
+                exit::FAILED
+            }
+            _ if ending.status == UNKNOWN => exit::FAILED,
+            _ => code(ending.status),
+        }
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    proc::read(pid).is_some_and(|process| process.alive())
+}
+
+fn config() -> Config {
+    Config {
+        lag_timeout_ms: 100,
+        standbys: 0,
+        lag_limit: u64::MAX,
+        verify: 1,
+        flags: CONFIG_DETACHED,
+        primary_cpus: [0; 16],
+        standby_cpus: [0; 16],
+    }
+}
+
+/// The arguments to give to an exec of `executable` so that the image gets `arguments`: of a script the kernel puts the
+/// interpreter and the script's path in front.
+fn as_given(executable: &Path, arguments: Vec<OsString>) -> Vec<OsString> {
+    let head = std::fs::read(executable).ok().filter(|bytes| bytes.starts_with(b"#!"));
+    let Some(line) = head.as_deref().and_then(|bytes| bytes[2..].split(|byte| *byte == b'\n').next()) else {
+        return arguments;
+    };
+    let words = String::from_utf8_lossy(line).trim().splitn(2, char::is_whitespace).count();
+    let rest = arguments.into_iter().skip(words + 1);
+    std::iter::once(executable.into()).chain(rest).collect()
+}

@@ -1,0 +1,98 @@
+//! The rings of a segment as files: the supervisor reads and writes them by `pread` and `pwrite`, and maps only their
+//! heads and tails.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use us_abi::{EVENT_ALIGN, EventKind, Header, RING_BYTES, RINGS_OFFSET};
+
+use crate::error::Error;
+use crate::segment::Segment;
+
+/// A segment with its rings.
+#[derive(Debug)]
+pub struct Rings {
+    /// Header and thread table.
+    pub segment: Segment,
+    file: File,
+}
+
+fn place(slot: usize, position: u64) -> (u64, usize) {
+    let at = position as usize % RING_BYTES;
+    ((RINGS_OFFSET + slot * RING_BYTES + at) as u64, RING_BYTES - at)
+}
+
+impl Rings {
+    /// The rings of a segment that is mapped already.
+    ///
+    /// # Errors
+    /// When its file cannot be opened.
+    pub fn new(segment: Segment, path: &Path) -> Result<Rings, Error> {
+        let file = File::options().read(true).write(true).open(path);
+        Ok(Rings { segment, file: file.map_err(|cause| Error::file("open", path, cause))? })
+    }
+
+    /// Published and not taken yet: where it begins and ends, bytes since the start.
+    pub fn waiting(&self, slot: usize) -> (u64, u64) {
+        let entry = self.segment.thread(slot);
+        let head = entry.head.0.load(Ordering::Acquire);
+        (head, entry.tail.0.load(Ordering::Acquire).clamp(head, head + RING_BYTES as u64))
+    }
+
+    /// Copies bytes of a ring.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(&self, slot: usize, from: u64, to: &mut [u8]) -> io::Result<()> {
+        let (at, before_end) = place(slot, from);
+        let (first, rest) = to.split_at_mut(before_end.min(to.len()));
+        self.file.read_exact_at(first, at)?;
+        self.file.read_exact_at(rest, place(slot, 0).0)
+    }
+
+    /// Gives everything before `to` back to the producer.
+    pub fn release(&self, slot: usize, to: u64) {
+        self.segment.thread(slot).head.0.store(to, Ordering::Release);
+    }
+
+    /// Bytes that may be written to a ring now.
+    pub fn room(&self, slot: usize) -> usize {
+        let entry = self.segment.thread(slot);
+        let used = entry.tail.0.load(Ordering::Acquire).wrapping_sub(entry.head.0.load(Ordering::Acquire));
+        RING_BYTES.saturating_sub(used as usize)
+    }
+
+    /// Writes whole events, for which there is room, and publishes them.
+    ///
+    /// # Errors
+    /// When the file cannot be written: the file system is full.
+    pub fn write(&self, slot: usize, events: &[u8]) -> io::Result<()> {
+        let entry = self.segment.thread(slot);
+        let tail = entry.tail.0.load(Ordering::Acquire);
+        let (at, before_end) = place(slot, tail);
+        let (first, rest) = events.split_at(before_end.min(events.len()));
+        self.file.write_all_at(first, at)?;
+        self.file.write_all_at(rest, place(slot, 0).0)?;
+        entry.tail.0.store(tail + events.len() as u64, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The bytes that the event at the start of `bytes` takes, and its kind; `None` if it is not whole.
+pub fn first_event(bytes: &[u8]) -> Option<(usize, u8)> {
+    let length = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
+    let size = Header::size(length);
+    (size <= bytes.len()).then(|| (size, bytes[0]))
+}
+
+/// An event as it lies in a ring.
+pub fn event(kind: EventKind, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Header::word(kind, flags, 0, payload.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&us_abi::NO_TICKET.to_le_bytes());
+    bytes.extend_from_slice(payload);
+    bytes.resize(bytes.len().next_multiple_of(EVENT_ALIGN), 0);
+    bytes
+}

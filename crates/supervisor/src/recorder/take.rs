@@ -1,0 +1,235 @@
+//! One recorded process: its rings are emptied into the recording.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use recording::{How, Image, Writer};
+use us_abi::{CallArgs, EventKind, Header, how};
+
+use super::facts;
+use super::rings::{Rings, first_event};
+use crate::error::Error;
+use crate::segment::read_text;
+
+/// Bytes that are taken out of a ring at once.
+const PIECE: usize = 1 << 20;
+
+const EXIT_GROUP: u16 = 231;
+
+/// What the recording has to know of all processes.
+pub struct Book<'a> {
+    /// The file.
+    pub writer: &'a mut Writer,
+    /// Images so far.
+    pub images: u32,
+    /// The last image of each number.
+    pub by_pid: std::collections::HashMap<u32, u32>,
+}
+
+/// A recorded process.
+#[derive(Debug)]
+pub struct Taken {
+    rings: Rings,
+    path: PathBuf,
+    /// Readable once the process has ended; `None` if it had before we could look.
+    pub pidfd: Option<Arc<OwnedFd>>,
+    /// Kernel's and guest's number.
+    pub pid: u32,
+    image: Option<u32>,
+    /// Facts of an image that are not whole yet.
+    facts: Vec<u8>,
+    images_seen: u32,
+    exit_status: Option<i32>,
+    stopped: bool,
+    buffer: Vec<u8>,
+}
+
+impl Taken {
+    /// A process whose segment lies at `path`.
+    pub fn new(rings: Rings, path: PathBuf, pid: u32, pidfd: Option<Arc<OwnedFd>>) -> Taken {
+        Taken {
+            rings,
+            path,
+            pidfd,
+            pid,
+            image: None,
+            facts: Vec::new(),
+            images_seen: 0,
+            exit_status: None,
+            stopped: false,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Whether the primary has stopped to log, and why.
+    pub fn has_stopped(&self) -> Option<String> {
+        let header = self.rings.segment.header();
+        (header.dropped.0.load(Ordering::Acquire) != 0)
+            .then(|| read_text(&header.why.0).map_or("no reason was given".into(), |(_, why)| why))
+    }
+
+    /// Takes what there is. Returns how many bytes.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub fn drain(&mut self, book: &mut Book) -> Result<u64, recording::Error> {
+        let tails = |rings: &Rings| -> Vec<(u64, u64)> {
+            (0..rings.segment.slots()).map(|slot| rings.waiting(slot)).collect()
+        };
+        let mut waiting = tails(&self.rings);
+        // A new image publishes what it is before it makes a thread: seen in this order, its first events are among
+        // those that we have, whatever else is.
+        let images = self.rings.segment.header().images.load(Ordering::Acquire);
+        if images != self.images_seen {
+            self.images_seen = images;
+            waiting = tails(&self.rings);
+        }
+        let mut order: Vec<usize> = (0..waiting.len()).collect();
+        order.sort_by_key(|slot| !self.begins_image(*slot, waiting[*slot]));
+        let mut taken = 0;
+        for slot in order {
+            let (from, to) = waiting[slot];
+            taken += to - from;
+            self.take(slot, from, to, book)?;
+        }
+        Ok(taken)
+    }
+
+    fn begins_image(&self, slot: usize, (from, to): (u64, u64)) -> bool {
+        let mut kind = [0u8; 16];
+        to - from >= 16
+            && self.rings.read(slot, from, &mut kind).is_ok()
+            && kind[0] == EventKind::Image as u8
+    }
+
+    fn take(&mut self, slot: usize, mut from: u64, to: u64, book: &mut Book) -> Result<(), recording::Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        while from < to {
+            buffer.resize(((to - from) as usize).min(PIECE), 0);
+            self.rings.read(slot, from, &mut buffer)?;
+            let whole = self.pass_on(slot, &buffer, book)?;
+            if whole == 0 {
+                // What lies in a ring below its tail is whole; a guest that has written there itself ends up here.
+                return Err(recording::Error::Misuse(format!("the log of process {} is damaged", self.pid)));
+            }
+            from += whole as u64;
+            self.rings.release(slot, from);
+        }
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    /// Writes the whole events at the start of `bytes`. Returns how many bytes they were.
+    fn pass_on(&mut self, slot: usize, bytes: &[u8], book: &mut Book) -> Result<usize, recording::Error> {
+        let (mut begun, mut at) = (0, 0);
+        let slot = slot as u16;
+        while let Some((size, kind)) = first_event(&bytes[at..]) {
+            if kind == EventKind::Image as u8 {
+                self.write(slot, &bytes[begun..at], book)?;
+                self.take_facts(&bytes[at..at + size], book)?;
+                begun = at + size;
+            } else if kind == EventKind::Enter as u8 && size >= 32 {
+                self.note_exit(&bytes[at..at + size]);
+            }
+            at += size;
+        }
+        self.write(slot, &bytes[begun..at], book)?;
+        // A long leap over the rest of the ring: its payload need not be read.
+        if at == 0 && bytes.len() >= 16 && bytes[0] == EventKind::Skip as u8 {
+            let length = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            return Ok(Header::size(length));
+        }
+        Ok(at)
+    }
+
+    fn write(&mut self, slot: u16, events: &[u8], book: &mut Book) -> Result<(), recording::Error> {
+        match self.image {
+            Some(image) if !events.is_empty() => book.writer.events(image, slot, events),
+            _ => Ok(()),
+        }
+    }
+
+    fn note_exit(&mut self, event: &[u8]) {
+        let call = u16::from_le_bytes([event[2], event[3]]);
+        let at = 16 + std::mem::offset_of!(CallArgs, len);
+        if call == EXIT_GROUP {
+            self.exit_status = Some(i32::from(event[at]) << 8);
+        }
+    }
+
+    fn take_facts(&mut self, event: &[u8], book: &mut Book) -> Result<(), recording::Error> {
+        let length = u32::from_le_bytes([event[4], event[5], event[6], event[7]]) as usize;
+        self.facts.extend_from_slice(&event[16..16 + length]);
+        if event[1] & us_abi::event::RETURN_MORE != 0 {
+            return Ok(());
+        }
+        let facts = std::mem::take(&mut self.facts);
+        let Some((pid, parent, made)) = facts::head(&facts) else { return Ok(()) };
+        let before = self.image.take();
+        if let Some(before) = before {
+            book.writer.end(before, 0, EXECUTED)?;
+        }
+        let number = book.images;
+        let image = Image {
+            number,
+            pid: pid as i32,
+            parent: before.or_else(|| book.by_pid.get(&parent).copied()),
+            how: match made {
+                how::FORKED => How::Forked,
+                how::EXECUTED => How::Executed,
+                _ => How::Started,
+            },
+            facts,
+        };
+        book.writer.image(&image)?;
+        book.images += 1;
+        book.by_pid.insert(pid, number);
+        self.image = Some(number);
+        self.exit_status = None;
+        Ok(())
+    }
+
+    /// The process has ended, or will say no more: everything that is left, and its end. `status` is what the kernel says,
+    /// where it tells us.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub fn finish(&mut self, status: Option<i32>, book: &mut Book) -> Result<(), recording::Error> {
+        while self.drain(book)? > 0 {}
+        let why = self.has_stopped();
+        if let Some(image) = self.image.take() {
+            let status = status.or(self.exit_status).unwrap_or(UNKNOWN);
+            book.writer.end(image, status, why.unwrap_or_default().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has just been found to have stopped logging.
+    pub fn stops_now(&mut self) -> Option<String> {
+        let why = self.has_stopped().filter(|_| !self.stopped)?;
+        self.stopped = true;
+        Some(why)
+    }
+
+    /// Removes the segment's file.
+    pub fn remove(&self) {
+        self.rings.segment.remove(&self.path);
+    }
+}
+
+/// Instead of a status: nobody has told us how the process ended.
+pub const UNKNOWN: i32 = -1;
+
+/// Facts of an image's end: another one has taken its place.
+pub const EXECUTED: &[u8] = b"exec";
+
+/// Opens the segment at `path` of the process `pid`.
+///
+/// # Errors
+/// When it is none.
+pub fn open(path: PathBuf, pid: u32, pidfd: Option<Arc<OwnedFd>>) -> Result<Taken, Error> {
+    let segment = crate::segment::Segment::open(&path)?;
+    Ok(Taken::new(Rings::new(segment, &path)?, path, pid, pidfd))
+}
