@@ -8,7 +8,9 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -385,6 +387,20 @@ pub fn has_children() -> bool {
         libc::waitid(libc::P_ALL, 0, ptr::null_mut(), libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
     };
     answer == 0
+}
+
+/// Gives a command the signal mask that we were started with: a debugger with our own would not hear of its children.
+pub fn with_mask<'a>(command: &'a mut Command, signals: &Signals) -> &'a mut Command {
+    let mask = signals.previous;
+    let restore = move || {
+        // SAFETY: sets the calling thread's mask; nothing is written.
+        match unsafe { libc::sigprocmask(libc::SIG_SETMASK, &mask, ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes one system call.
+    unsafe { command.pre_exec(restore) }
 }
 
 /// Waits for the child `pid`, reaps it and says how it ended; `None` when it is no child of ours.

@@ -11,8 +11,6 @@ use us_abi::{ENV_PRELOAD, ENV_SEGMENT, ImageHead, Inherited, how};
 pub struct Facts {
     /// The number that it knows itself by.
     pub pid: u32,
-    /// A value of [`how`].
-    pub how: u32,
     /// Identities of standard input, output and error, 0 where they were closed.
     pub standard: [u64; 3],
     /// The file that was executed.
@@ -65,7 +63,6 @@ impl Facts {
         let mut next = || CString::from_vec_with_nul(strings.next()?.to_vec()).ok();
         let mut facts = Facts {
             pid,
-            how,
             standard,
             executable: CString::default(),
             directory: CString::default(),

@@ -141,7 +141,11 @@ impl Replay<'_> {
                 spawn::signal(pid, libc::SIGKILL);
             }
         }
-        if let Some(mut debugger) = self.debugger.take() {
+        if let Some(debugger) = &mut self.debugger {
+            if outcome.is_err() {
+                // It has nothing left to look at, and nobody may be there to say so to it.
+                let _ = debugger.kill();
+            }
             let _ = debugger.wait();
         }
         while spawn::has_children() {
@@ -351,7 +355,7 @@ impl Replay<'_> {
             }
         };
         let name = command.get_program().to_string_lossy().into_owned();
-        let debugger = command.spawn().map_err(|cause| match cause.kind() {
+        let debugger = spawn::with_mask(&mut command, &self.signals).spawn().map_err(|cause| match cause.kind() {
             std::io::ErrorKind::NotFound => Error::Refused(format!("{name} is not installed")),
             _ => Error::system("start the debugger", cause),
         })?;
