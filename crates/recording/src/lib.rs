@@ -16,7 +16,9 @@ mod encode;
 mod error;
 mod event;
 mod header;
+mod predict;
 mod reader;
+mod streams;
 mod writer;
 
 pub use error::Error;

@@ -10,6 +10,7 @@ use crate::bytes::Fault;
 use crate::chunk::{CHUNK_HEAD, FILE_HEAD, Head, Kind, MAGIC};
 use crate::decode::Decoder;
 use crate::header::{Complete, Header, Image, Item, end_from_bytes};
+use crate::streams::Unpacker;
 use crate::{Error, VERSION, chunk, content};
 
 /// How often a reader that follows looks whether there is more.
@@ -26,6 +27,8 @@ pub struct Reader {
     /// Where the chunk that is being read begins.
     current: (u64, u64),
     decoder: Option<Decoder>,
+    unpacker: Unpacker,
+    costs: Option<Vec<f32>>,
     seen: Complete,
     complete: bool,
     follow: bool,
@@ -58,6 +61,8 @@ impl Reader {
             chunks: 0,
             current: (FILE_HEAD as u64, 0),
             decoder: None,
+            unpacker: Unpacker::new()?,
+            costs: None,
             seen: Complete::default(),
             complete: false,
             follow: false,
@@ -67,7 +72,8 @@ impl Reader {
         if chunk.head.kind != Kind::Header {
             return Err(reader.damaged("it does not begin with a header".into()));
         }
-        let header = content::unpack(&chunk.content).and_then(|content| Header::from_bytes(&content));
+        let header = content::unpack(&mut reader.unpacker, &chunk.content)
+            .and_then(|content| Header::from_bytes(&content));
         reader.header = header.map_err(|fault| reader.damaged(fault))?;
         Ok(reader)
     }
@@ -80,6 +86,17 @@ impl Reader {
     /// Whether [`Reader::next`] waits at the end of an unfinished file for as long as its writer lives.
     pub fn follow(&mut self, follow: bool) {
         self.follow = follow;
+    }
+
+    /// From now on [`Reader::costs`] are known.
+    pub fn measure(&mut self) {
+        self.costs = Some(Vec::new());
+    }
+
+    /// What each event of the last [`Item::Events`] takes in the file, bytes: its share of each column, as that column
+    /// compresses. Heads of chunks are nobody's.
+    pub fn costs(&self) -> &[f32] {
+        self.costs.as_deref().unwrap_or_default()
     }
 
     /// End of what has been read, bytes.
@@ -132,7 +149,10 @@ impl Reader {
     /// The next run of the open chunk.
     fn run(&mut self) -> Result<Option<Item>, Fault> {
         let Some(decoder) = &mut self.decoder else { return Ok(None) };
-        let Some(run) = decoder.next_run()? else {
+        if let Some(costs) = &mut self.costs {
+            costs.clear();
+        }
+        let Some(run) = decoder.next_run(self.costs.as_mut())? else {
             self.decoder = None;
             return Ok(None);
         };
@@ -149,12 +169,12 @@ impl Reader {
         self.seen.duration_ns = chunk.head.at_ns;
         let item = match chunk.head.kind {
             Kind::Events => {
-                self.decoder = Some(Decoder::new(&chunk.content)?);
+                self.decoder = Some(Decoder::new(&mut self.unpacker, &chunk.content)?);
                 return Ok(None);
             }
             Kind::Header => return Err("a second header".into()),
             Kind::Image => {
-                let image = Image::from_bytes(&content::unpack(&chunk.content)?)?;
+                let image = Image::from_bytes(&content::unpack(&mut self.unpacker, &chunk.content)?)?;
                 if image.number != self.seen.images {
                     return Err(format!("image {} comes out of order", image.number));
                 }
@@ -162,7 +182,7 @@ impl Reader {
                 Item::Image(image)
             }
             Kind::End => {
-                let end = end_from_bytes(&content::unpack(&chunk.content)?)?;
+                let end = end_from_bytes(&content::unpack(&mut self.unpacker, &chunk.content)?)?;
                 match end {
                     Item::End { image, .. } if image >= self.seen.images => {
                         return Err(format!("the end of image {image}, which has not been told of"));
@@ -171,7 +191,7 @@ impl Reader {
                 }
             }
             Kind::Complete => {
-                let complete = Complete::from_bytes(&content::unpack(&chunk.content)?)?;
+                let complete = Complete::from_bytes(&content::unpack(&mut self.unpacker, &chunk.content)?)?;
                 let sums = |of: Complete| (of.images, of.events, of.bytes_raw);
                 if sums(complete) != sums(self.seen) {
                     return Err("its sums are not those of what stands before".into());

@@ -25,6 +25,8 @@ pub struct Writer {
     file: fs::File,
     begun: Instant,
     encoder: Encoder,
+    /// The last chunk, for its memory.
+    packed: Vec<u8>,
     chunks: u64,
     written: u64,
     done: Complete,
@@ -48,7 +50,8 @@ impl Writer {
         let mut writer = Writer {
             file,
             begun: Instant::now(),
-            encoder: Encoder::default(),
+            encoder: Encoder::new()?,
+            packed: Vec::new(),
             chunks: 0,
             written: 0,
             done: Complete::default(),
@@ -123,8 +126,13 @@ impl Writer {
         if self.encoder.raw() == 0 {
             return Ok(());
         }
-        let content = self.encoder.finish();
-        self.chunk(Kind::Events, &content)
+        let mut bytes = std::mem::take(&mut self.packed);
+        bytes.clear();
+        bytes.resize(CHUNK_HEAD, 0);
+        self.encoder.finish(&mut bytes);
+        let result = self.chunk(Kind::Events, &mut bytes);
+        self.packed = bytes;
+        result
     }
 
     /// Says that the recording is whole; gives the sums over it.
@@ -156,10 +164,15 @@ impl Writer {
         if bytes.len() > CONTENT_MAX {
             return Err(Error::Misuse(format!("{} bytes are too many for a chunk", bytes.len())));
         }
-        self.chunk(kind, &content::pack(bytes))
+        let mut chunk = vec![0; CHUNK_HEAD];
+        content::pack(bytes, &mut chunk);
+        self.chunk(kind, &mut chunk)
     }
 
-    fn chunk(&mut self, kind: Kind, content: &[u8]) -> Result<(), Error> {
+    /// Writes a chunk. `bytes` has room for the head, then the content.
+    fn chunk(&mut self, kind: Kind, bytes: &mut [u8]) -> Result<(), Error> {
+        let (room, content) = bytes.split_at_mut(CHUNK_HEAD);
+        debug_assert!(content.len() <= chunk::STORED_MAX);
         let head = Head {
             kind,
             number: self.chunks,
@@ -167,11 +180,8 @@ impl Writer {
             stored: content.len() as u32,
             crc: crc32c::crc32c(content),
         };
-        debug_assert!(content.len() <= chunk::STORED_MAX);
-        let mut bytes = Vec::with_capacity(CHUNK_HEAD + content.len());
-        bytes.extend_from_slice(&head.to_bytes());
-        bytes.extend_from_slice(content);
-        self.append(&bytes)?;
+        room.copy_from_slice(&head.to_bytes());
+        self.append(bytes)?;
         self.chunks += 1;
         Ok(())
     }

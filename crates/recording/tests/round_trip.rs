@@ -1,50 +1,155 @@
 //! What is written comes back.
 
-use recording::{Error, Header, How, Image, Item, Reader, Writer, canonical};
+mod common;
 
-fn image(number: u32) -> Image {
-    Image {
-        number,
-        pid: 100 + number as i32,
-        parent: number.checked_sub(1),
-        how: How::Forked,
-        facts: vec![1; 9],
-    }
-}
+use std::collections::BTreeMap;
+use std::path::Path;
 
-fn event(kind: u8, call: u16, ticket: u64, payload: &[u8]) -> Vec<u8> {
-    let word = u64::from(kind) | u64::from(call) << 16 | (payload.len() as u64) << 32;
-    let mut bytes = [word.to_le_bytes(), ticket.to_le_bytes()].concat();
-    bytes.extend_from_slice(payload);
-    bytes.resize(bytes.len().next_multiple_of(16), 0xaa);
-    bytes
-}
+use common::{event, header, image, read, streams};
+use proptest::prelude::*;
+use recording::{Error, Item, Reader, Writer, canonical};
 
 #[test]
 fn every_kind_of_item() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r");
-    let header =
-        Header { program: vec![b"a".into()], standard: [Some((1, 2)), None, None], ..Header::default() };
-    let mut writer = Writer::create(&path, &header).unwrap();
-    assert!(matches!(Writer::create(&path, &header), Err(Error::Exists(_))));
+    let mut writer = Writer::create(&path, &header()).unwrap();
+    assert!(matches!(Writer::create(&path, &header()), Err(Error::Exists(_))));
     assert!(matches!(writer.events(0, 0, &[]), Err(Error::Misuse(_))));
     writer.image(&image(0)).unwrap();
     assert!(matches!(writer.image(&image(0)), Err(Error::Misuse(_))));
-    let events = [event(1, 0, 5, &[]), event(5, 7, u64::MAX, &[3; 21]), event(12, 0, 0, &[0; 64])].concat();
+    let events = [event(1, 0, 0, 5, &[]), event(5, 0, 7, u64::MAX, &[3; 21]), event(12, 0, 0, 0, &[0; 64])];
+    let events = events.concat();
     writer.events(0, 3, &events).unwrap();
     assert!(matches!(writer.events(0, 3, &events[..8]), Err(Error::Misuse(_))));
     writer.end(0, 256, b"f").unwrap();
     let mut reader = Reader::open(&path).unwrap();
-    assert_eq!(reader.header(), &header);
+    assert_eq!(reader.header(), &header());
     assert_eq!(reader.next().unwrap(), Some(Item::Image(image(0))));
     let bytes = canonical(&events).unwrap();
     assert_eq!(reader.next().unwrap(), Some(Item::Events { image: 0, slot: 3, bytes }));
     assert_eq!(reader.next().unwrap(), Some(Item::End { image: 0, status: 256, facts: b"f".into() }));
+    // Another try goes on where this one ended.
     assert!(matches!(reader.next(), Err(Error::Unfinished { rest: 0, .. })));
     let done = writer.finish().unwrap();
     assert_eq!((done.images, done.events, done.bytes_raw), (1, 2, 64));
     assert_eq!(reader.next().unwrap(), Some(Item::Complete(done)));
     assert_eq!(reader.next().unwrap(), None);
     assert_eq!(reader.next().unwrap(), None);
+}
+
+#[test]
+fn only_the_owner_may_read_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r");
+    Writer::create(&path, &header()).unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// A chunk bears so many slots; the next one bears the others.
+#[test]
+fn more_slots_than_a_chunk_bears() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r");
+    let mut writer = Writer::create(&path, &header()).unwrap();
+    writer.image(&image(0)).unwrap();
+    let one = |slot: u16| event(1, 0, 0, slot.into(), &[]);
+    (0..3000).for_each(|slot| writer.events(0, slot, &one(slot)).unwrap());
+    writer.finish().unwrap();
+    let (items, error) = read(&path);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(streams(&items), (0..3000).map(|slot| ((0, slot), one(slot))).collect());
+}
+
+/// Events whose headers, and clocks, are more than the dictionaries bear.
+#[test]
+fn more_headers_than_the_dictionary_bears() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r");
+    let mut events = Vec::new();
+    for round in 0..2u64 {
+        (0..1000).for_each(|call| events.extend(event(9, 0, call, round, &[])));
+        (0..4096).for_each(|clock| events.extend(event(2, 0, 3 << 12 | clock, round + 5, &[])));
+    }
+    round_trip(&path, &[(0, 0, events, false)]);
+}
+
+/// The largest event that a chunk bears, and one that it does not.
+#[test]
+fn large_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = common::Rng(5);
+    let largest = event(7, 0, 0, 0, &rng.bytes((4 << 20) - 16));
+    round_trip(&folder.path().join("r"), &[(0, 0, largest, false), (0, 1, event(1, 0, 0, 1, &[]), false)]);
+    let mut writer = Writer::create(&folder.path().join("s"), &header()).unwrap();
+    writer.image(&image(0)).unwrap();
+    let larger = event(7, 0, 0, 0, &vec![0; (4 << 20) - 15]);
+    assert!(matches!(writer.events(0, 0, &larger), Err(Error::Misuse(_))));
+}
+
+type Given = (u32, u16, Vec<u8>, bool);
+
+/// Writes these, image by image as they come, and compares what comes back.
+fn round_trip(path: &Path, given: &[Given]) {
+    let mut writer = Writer::create(path, &header()).unwrap();
+    let images = given.iter().map(|given| given.0).max().map_or(0, |last| last + 1);
+    (0..images).for_each(|number| writer.image(&image(number)).unwrap());
+    let mut expected = BTreeMap::<_, Vec<u8>>::new();
+    for (image, slot, bytes, flush) in given {
+        writer.events(*image, *slot, bytes).unwrap();
+        let bytes = canonical(bytes).unwrap();
+        if !bytes.is_empty() {
+            expected.entry((*image, *slot)).or_default().extend(bytes);
+        }
+        if *flush {
+            writer.flush().unwrap();
+        }
+    }
+    let done = writer.finish().unwrap();
+    let (items, error) = read(path);
+    assert!(error.is_none(), "{error:?}");
+    assert!(streams(&items) == expected, "what comes back is not what was given");
+    assert_eq!(items.last(), Some(&Item::Complete(done)));
+}
+
+/// A ticket: none, a near one, any.
+fn tickets() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(u64::MAX), Just(0), 0..300u64, 1_000_000..1_001_000u64, any::<u64>()]
+}
+
+fn payloads() -> impl Strategy<Value = Vec<u8>> {
+    use proptest::collection::vec;
+    prop_oneof![
+        4 => Just(Vec::new()),
+        4 => vec(any::<u8>(), 16),
+        2 => vec(prop_oneof![Just(0u8), any::<u8>()], 0..80),
+        1 => (any::<u8>(), 0..5000usize).prop_map(|(byte, length)| vec![byte; length]),
+        1 => vec(any::<u8>(), 400..600),
+    ]
+}
+
+fn any_event() -> impl Strategy<Value = Vec<u8>> {
+    let kinds = prop_oneof![8 => 1..=12u8, 1 => any::<u8>()];
+    let calls = prop_oneof![Just(0u16), 0..4u16, any::<u16>()];
+    (kinds, prop_oneof![Just(0u8), any::<u8>()], calls, tickets(), payloads())
+        .prop_map(|(kind, flags, call, ticket, payload)| event(kind, flags, call, ticket, &payload))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever whole events are given come back byte for byte.
+    #[test]
+    fn arbitrary_events(
+        given in proptest::collection::vec(
+            (0..3u32, 0..4u16, proptest::collection::vec(any_event(), 0..40), proptest::bool::weighted(0.2)),
+            0..20,
+        )
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let given: Vec<Given> =
+            given.into_iter().map(|(image, slot, events, flush)| (image, slot, events.concat(), flush)).collect();
+        round_trip(&folder.path().join("r"), &given);
+    }
 }
