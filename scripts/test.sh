@@ -71,6 +71,12 @@ if "$CARGO" +nightly miri --version >/dev/null 2>&1; then
 else
     skip ring-miri "no nightly toolchain with miri"
 fi
+# The same entry on a bounded number of cases is one of the tests of the crate.
+if "$CARGO" +nightly fuzz --version >/dev/null 2>&1; then
+    whole recording-fuzz "$CARGO" +nightly fuzz run --target-dir "$TARGET/fuzz" recording -- -max_total_time=30 -max_len=65536
+else
+    skip recording-fuzz "no nightly toolchain with cargo-fuzz"
+fi
 # Many times what it takes: only a runtime that hangs in many guests meets this end.
 limit=${GUESTS_LIMIT:-$((300 + 200 * SEEDS))}
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS"

@@ -15,6 +15,8 @@ mod decode;
 mod encode;
 mod error;
 mod event;
+#[doc(hidden)]
+pub mod fuzz;
 mod header;
 mod predict;
 mod reader;

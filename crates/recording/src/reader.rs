@@ -1,7 +1,8 @@
 //! Reading a recording, also one that is being written, is cut, or is damaged.
 
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Reads a recording from its beginning to its end.
 #[derive(Debug)]
 pub struct Reader {
-    file: fs::File,
+    source: Source,
     header: Header,
     /// Where the next chunk begins, and its number.
     offset: u64,
@@ -35,6 +36,58 @@ pub struct Reader {
     damage: Option<Fault>,
 }
 
+/// Where the bytes are.
+#[derive(Debug)]
+enum Source {
+    File(fs::File),
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    /// Up to `count` bytes from `offset`: fewer at the end. The caller has bounded `count`.
+    fn read(&self, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+        match self {
+            Source::File(file) => {
+                let mut bytes = vec![0; count];
+                let mut done = 0;
+                while done < count {
+                    match file.read_at(&mut bytes[done..], offset + done as u64) {
+                        Ok(0) => break,
+                        Ok(more) => done += more,
+                        Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                        Err(cause) => return Err(cause),
+                    }
+                }
+                bytes.truncate(done);
+                Ok(bytes)
+            }
+            Source::Bytes(bytes) => {
+                let behind = bytes.get(offset as usize..).unwrap_or_default();
+                Ok(behind[..count.min(behind.len())].to_vec())
+            }
+        }
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        match self {
+            Source::File(file) => Ok(file.metadata()?.len()),
+            Source::Bytes(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    /// Whether the writer has the file open still: it holds the lock.
+    fn has_writer(&self) -> bool {
+        match self {
+            Source::File(file) => match file.try_lock_shared() {
+                Ok(()) => file.unlock().is_err(),
+                // Where there are no locks nobody can know.
+                Err(cause) => matches!(cause, fs::TryLockError::WouldBlock),
+            },
+            Source::Bytes(_) => false,
+        }
+    }
+}
+
 /// A chunk whose checksums are right.
 struct Chunk {
     head: Head,
@@ -47,15 +100,26 @@ impl Reader {
     /// # Errors
     /// Any [`Error`] but `Exists` and `Misuse`; without a header nothing can be read.
     pub fn open(path: &Path) -> Result<Reader, Error> {
-        let mut file = fs::File::open(path)?;
+        let file = fs::File::open(path)?;
         if file.metadata()?.is_dir() {
             return Err(Error::NotARecording("it is a folder".into()));
         }
-        let mut head = Vec::new();
-        file.by_ref().take(FILE_HEAD as u64).read_to_end(&mut head)?;
+        Reader::new(Source::File(file))
+    }
+
+    /// Reads a recording that is in memory.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Reader, Error> {
+        Reader::new(Source::Bytes(bytes))
+    }
+
+    fn new(source: Source) -> Result<Reader, Error> {
+        let head = source.read(0, FILE_HEAD)?;
         check_file_head(&head)?;
         let mut reader = Reader {
-            file,
+            source,
             header: Header::default(),
             offset: FILE_HEAD as u64,
             chunks: 0,
@@ -206,7 +270,7 @@ impl Reader {
 
     fn nothing_behind(&mut self) -> Result<(), Fault> {
         self.current = (self.offset, self.chunks);
-        let length = self.file.metadata().map(|data| data.len()).unwrap_or(self.offset);
+        let length = self.source.length().unwrap_or(self.offset);
         match length.saturating_sub(self.offset) {
             0 => Ok(()),
             more => Err(format!("{more} bytes behind the end")),
@@ -217,10 +281,7 @@ impl Reader {
     fn chunk(&mut self) -> Result<Chunk, Error> {
         loop {
             // Asked first: what the writer wrote before it went is there afterwards.
-            let writer_lives = self.follow && self.file.try_lock_shared().is_err();
-            if self.follow && !writer_lives {
-                let _ = self.file.unlock();
-            }
+            let writer_lives = self.follow && self.source.has_writer();
             match self.whole_chunk() {
                 Err(Error::Unfinished { .. }) if writer_lives => thread::sleep(PAUSE),
                 other => return other,
@@ -230,19 +291,16 @@ impl Reader {
 
     fn whole_chunk(&mut self) -> Result<Chunk, Error> {
         self.current = (self.offset, self.chunks);
-        let length = self.file.metadata()?.len();
+        let length = self.source.length()?;
         let there = length.saturating_sub(self.offset);
         let unfinished = Error::Unfinished { offset: self.offset, chunk: self.chunks, rest: there };
-        self.file.seek(SeekFrom::Start(self.offset))?;
-        let mut bytes = Vec::with_capacity(CHUNK_HEAD);
-        self.file.by_ref().take(CHUNK_HEAD as u64).read_to_end(&mut bytes)?;
+        let bytes = self.source.read(self.offset, CHUNK_HEAD)?;
         let Ok(head) = <[u8; CHUNK_HEAD]>::try_from(&bytes[..]) else { return Err(unfinished) };
         let head = Head::from_bytes(&head, self.chunks).map_err(|fault| self.damaged(fault))?;
         if (head.stored as u64) > there.saturating_sub(CHUNK_HEAD as u64) {
             return Err(unfinished);
         }
-        let mut content = Vec::with_capacity(head.stored as usize);
-        self.file.by_ref().take(u64::from(head.stored)).read_to_end(&mut content)?;
+        let content = self.source.read(self.offset + CHUNK_HEAD as u64, head.stored as usize)?;
         if content.len() != head.stored as usize {
             return Err(unfinished);
         }

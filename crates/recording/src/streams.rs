@@ -71,7 +71,7 @@ const COLUMN_LEVEL: i32 = 3;
 const BULK_LEVEL: i32 = -1;
 
 /// Where a column lies: in the frame that several share, or alone.
-const SHARED: u8 = 0xff;
+pub const SHARED: u8 = 0xff;
 
 /// The columns of a chunk that is being made.
 #[derive(Debug)]
@@ -288,6 +288,11 @@ impl Columns {
     pub fn two(&mut self, first: Stream, second: Stream) -> (&mut Column, &mut Column) {
         let (low, high) = self.0.split_at_mut(second as usize);
         (&mut low[first as usize], &mut high[0])
+    }
+
+    /// What each holds.
+    pub fn bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|column| &column.bytes[..])
     }
 
     /// Whether everything has been read.
