@@ -1,15 +1,17 @@
 //! What events take in the file, and how fast they are taken: streams such as programs make.
 //!
-//! `cargo run --release -p us-recording --example measure [FOLDER]`
+//! `cargo run --release -p us-recording --example measure [FOLDER [DUMP]...]`: recordings are made in FOLDER; a DUMP is
+//! a folder of files `slotN` with the events of a slot, and takes the place of the made-up streams.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use common::{NONE, Rng, call, event, header, image, locks};
-use recording::{Events, Reader, Writer};
+use recording::{Events, Item, Reader, Writer};
 
 /// A recorder looks at the rings about so often: events of one slot at a time.
 const BATCH: usize = 64 << 10;
@@ -18,8 +20,16 @@ const BATCH: usize = 64 << 10;
 type Make = fn(&mut Rng) -> Vec<Vec<u8>>;
 
 fn main() {
-    let folder = std::env::args_os().nth(1).map_or("/dev/shm".into(), PathBuf::from);
+    let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
+    let folder = arguments.next().unwrap_or("/dev/shm".into());
     println!("{:<44} {:>12} {:>12} {:>10} {:>10}", "", "B/event raw", "B/event file", "MB/s", "read MB/s");
+    let dumps: Vec<PathBuf> = arguments.collect();
+    for dump in &dumps {
+        measure(&folder, &dump.display().to_string(), &slots_of(dump));
+    }
+    if !dumps.is_empty() {
+        return;
+    }
     let cases: [(&str, Make); 12] = [
         ("locks: one thread, 4 mutexes", |rng| vec![locks(rng, 500_000, 1, 4)]),
         ("locks: 4 threads, one mutex", |rng| threads(4, rng, |rng| locks(rng, 200_000, 4, 1))),
@@ -37,6 +47,13 @@ fn main() {
     for (name, make) in cases {
         measure(&folder, name, &make(&mut Rng(1)));
     }
+}
+
+fn slots_of(dump: &Path) -> Vec<Vec<u8>> {
+    let entries = dump.read_dir().expect("a folder");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    files.sort();
+    files.iter().map(|file| std::fs::read(file).expect("readable")).collect()
 }
 
 fn threads(count: usize, rng: &mut Rng, each: fn(&mut Rng) -> Vec<u8>) -> Vec<Vec<u8>> {
@@ -140,6 +157,7 @@ fn measure(folder: &Path, name: &str, slots: &[Vec<u8>]) {
     let mut reader = Reader::open(&path).expect("a recording");
     while reader.next().expect("a whole recording").is_some() {}
     let read = begin.elapsed().as_secs_f64();
+    let kinds = kinds(&path);
     std::fs::remove_file(&path).expect("it is there");
     let each = |bytes: f64| bytes / events as f64;
     let rate = |seconds: f64| raw as f64 / seconds / 1e6;
@@ -150,6 +168,25 @@ fn measure(folder: &Path, name: &str, slots: &[Vec<u8>]) {
         rate(wrote),
         rate(read)
     );
+    for (kind, (count, cost)) in kinds {
+        println!("    kind {kind:>2} {count:>10} events {:>10.3} bytes each", cost / count as f64);
+    }
+}
+
+/// How many events there are of each kind, and what they take in the file.
+fn kinds(path: &Path) -> BTreeMap<u8, (usize, f64)> {
+    let mut reader = Reader::open(path).expect("a recording");
+    reader.measure();
+    let mut kinds = BTreeMap::<u8, (usize, f64)>::new();
+    while let Some(item) = reader.next().expect("a whole recording") {
+        let Item::Events { bytes, .. } = item else { continue };
+        for (event, cost) in Events::new(&bytes).zip(reader.costs()) {
+            let kind = kinds.entry(event.header.kind).or_default();
+            kind.0 += 1;
+            kind.1 += f64::from(*cost);
+        }
+    }
+    kinds
 }
 
 /// Whole events of each slot in turn.
