@@ -11,12 +11,17 @@ use crate::limits::EVENT_ALIGN;
 /// Ticket of an event that takes none.
 pub const NO_TICKET: u64 = u64::MAX;
 
+/// `call` of a [`EventKind::Mutex`] by which nothing but the mutex is acquired.
+pub const LOCKED: u16 = 0;
+/// `call` of a [`EventKind::Mutex`] with which a conditional wait ends.
+pub const AFTER_WAIT: u16 = 1;
+
 /// What an event says.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A mutex operation ended: `flags` is its errno, `ticket` the value of the mutex's own clock when it
-    /// was acquired, [`NO_TICKET`] when it was not.
+    /// was acquired, [`NO_TICKET`] when it was not; `call` is [`LOCKED`] or [`AFTER_WAIT`].
     Mutex = 1,
     /// An operation on an object of a hashed clock: `call` is `op << 12 | clock`, `flags` its errno.
     Ordered = 2,

@@ -18,6 +18,9 @@
 //!
 //! A number without a row is treated as [`Policy::Refused`].
 
+use us_abi::event::{AFTER_WAIT, EventKind};
+use us_abi::{CLASS_NAMES, CLASSES};
+
 mod buffer;
 mod door;
 mod guests;
@@ -160,7 +163,7 @@ pub enum FdUse {
     Process,
 }
 
-/// The classes of `events_by_class` in `status --json`.
+/// The classes of `events_by_class` in `status --json`, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Locks and futexes.
@@ -186,28 +189,40 @@ pub enum Class {
 }
 
 impl Class {
+    /// Its place among the counters of the segment, and in [`us_abi::CLASS_NAMES`].
+    pub const fn index(self) -> usize {
+        let index = self as usize;
+        assert!(index < CLASSES);
+        index
+    }
+
+    /// That of an event: what a standby counts when it has applied it, and what a recording is counted by.
+    pub const fn of_event(kind: EventKind, call: u16) -> Class {
+        match kind {
+            EventKind::Mutex if call == AFTER_WAIT => Class::Cond,
+            EventKind::Mutex | EventKind::Ordered | EventKind::Barrier | EventKind::OnceRun => Class::Lock,
+            EventKind::Time => Class::Time,
+            EventKind::Enter | EventKind::Return | EventKind::Call => match row(call as u64) {
+                Some(row) => row.class,
+                None => Class::Other,
+            },
+            EventKind::Signal => Class::Signal,
+            EventKind::ThreadStart | EventKind::ThreadExit => Class::Thread,
+            EventKind::Skip => Class::Other,
+        }
+    }
+
     /// The key in `status --json`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Class::Lock => "lock",
-            Class::Cond => "cond",
-            Class::Read => "read",
-            Class::Write => "write",
-            Class::Poll => "poll",
-            Class::Time => "time",
-            Class::Memory => "memory",
-            Class::Thread => "thread",
-            Class::Signal => "signal",
-            Class::Other => "other",
-        }
+        CLASS_NAMES[self.index()]
     }
 }
 
 /// The row of a call by the number in `rax`, or `None` for a number that the table does not know (to be
 /// treated as [`Policy::Refused`]; x32 numbers, which carry bit 30, are among them).
 #[inline]
-pub fn row(nr: u64) -> Option<&'static Row> {
-    TABLE.get(usize::try_from(nr).ok()?)?.as_ref()
+pub const fn row(nr: u64) -> Option<&'static Row> {
+    if nr < TABLE.len() as u64 { TABLE[nr as usize].as_ref() } else { None }
 }
 
 /// The call's name, `"unknown"` for a number without a row.

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
 use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, RING_NEAR, RING_STEP};
+use us_calls::Class;
 use us_ring::{Memory, Position};
 
 use crate::thread::{Mode, Thread};
@@ -295,8 +296,8 @@ impl Thread {
 
     /// Counts an applied event for `status`.
     #[inline(always)]
-    pub fn count(&self, class: usize) {
-        let counter = &self.entry().events[class];
+    pub fn count(&self, class: Class) {
+        let counter = &self.entry().events[class.index()];
         // One writer: a plain add is enough.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }

@@ -35,13 +35,16 @@ pub fn sources() -> Vec<Source> {
     found
 }
 
+/// What builds, benchmarks and fuzzers leave.
+const OUTPUT: [&str; 5] = ["target", "bench/results", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
+
 fn collect(top: &Path, folder: &Path, found: &mut Vec<Source>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for entry in entries {
         let path = entry.expect("a readable folder").path();
         let name = path.file_name().expect("entries have names").to_string_lossy().into_owned();
         let within = path.strip_prefix(top).expect("below the top").to_string_lossy().into_owned();
-        if path.is_symlink() || name == ".git" || within == "target" || within == "bench/results" {
+        if path.is_symlink() || name == ".git" || OUTPUT.contains(&within.as_str()) {
             continue;
         }
         if path.is_dir() {

@@ -4,6 +4,7 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::EventKind;
+use us_calls::Class;
 use us_order::barrier::is_serial;
 
 use super::block::{Deadline, Wait};
@@ -84,7 +85,7 @@ impl Barrier {
             self.claim(round);
         }
         thread.close();
-        thread.count(sync::LOCK_CLASS);
+        thread.count(Class::of_event(EventKind::Barrier, 0));
         Some(serial)
     }
 

@@ -10,7 +10,8 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-use us_abi::event::{EventKind, NO_TICKET};
+use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, NO_TICKET};
+use us_calls::Class;
 
 use super::block::{Deadline, Wait};
 use super::robust;
@@ -140,10 +141,10 @@ impl Mutex {
 
     /// Logs the acquisition, as a primary. Nobody else has the mutex: its clock needs no atomic add.
     #[inline(always)]
-    fn push_ticket(&self, thread: &mut Thread, errno: c_int) {
+    fn push_ticket(&self, thread: &mut Thread, errno: c_int, call: u16) {
         let ticket = self.clock.load(Ordering::Relaxed);
         self.clock.store(ticket + 1, Ordering::Relaxed);
-        thread.push(EventKind::Mutex, errno as u8, 0, ticket);
+        thread.push(EventKind::Mutex, errno as u8, call, ticket);
     }
 
     /// Takes the lock word, waiting if need be and allowed.
@@ -181,9 +182,9 @@ impl Mutex {
     }
 
     /// Applies the thread's next mutex event, as a standby. `None`: live, act for real.
-    fn replay(&self, caller: Caller, class: usize) -> Option<Outcome> {
+    fn replay(&self, caller: Caller, call: u16) -> Option<Outcome> {
         let thread = caller.replaying()?;
-        let Next::Event(event) = thread.expect(EventKind::Mutex, 0) else { return None };
+        let Next::Event(event) = thread.expect(EventKind::Mutex, call) else { return None };
         let header = event.header;
         let acquired = header.ticket != NO_TICKET;
         // Its word and its clock are moved by other processes, of which this log says nothing.
@@ -197,7 +198,7 @@ impl Mutex {
         // Closed only now: once a ring is empty its thread counts as caught up.
         if let Some(thread) = caller.thread() {
             thread.close();
-            thread.count(class);
+            thread.count(Class::of_event(EventKind::Mutex, call));
         }
         Some(Outcome { acquired, errno: c_int::from(header.flags) })
     }
@@ -312,13 +313,13 @@ fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
         }
         return outcome.errno;
     }
-    take(mutex, caller, patience, 0, 1, sync::LOCK_CLASS)
+    take(mutex, caller, patience, 0, 1, LOCKED)
 }
 
 /// Acquires a mutex that is not the caller's, logged or by the log. `say` is what the guest is told when it
 /// is acquired: a wait that has timed out still re-acquires.
-fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u32, class: usize) -> c_int {
-    if let Some(outcome) = mutex.replay(caller, class) {
+fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u32, call: u16) -> c_int {
+    if let Some(outcome) = mutex.replay(caller, call) {
         if outcome.acquired {
             mutex.held(caller, depth);
         }
@@ -326,15 +327,15 @@ fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u3
     }
     let outcome = mutex.acquire(caller, patience);
     if outcome == Outcome::FOLLOW {
-        return take(mutex, caller, patience, say, depth, class);
+        return take(mutex, caller, patience, say, depth, call);
     }
     if outcome.acquired {
         mutex.held(caller, depth);
     }
     if let Some(thread) = caller.recording() {
         match outcome.acquired {
-            true => mutex.push_ticket(thread, say),
-            false => thread.push(EventKind::Mutex, outcome.errno as u8, 0, NO_TICKET),
+            true => mutex.push_ticket(thread, say, call),
+            false => thread.push(EventKind::Mutex, outcome.errno as u8, call, NO_TICKET),
         }
     }
     if outcome.acquired { say } else { outcome.errno }
@@ -361,7 +362,7 @@ pub fn reacquire_after_wait(mutex: &Mutex, caller: Caller, depth: u32, say: c_in
     if mutex.robust() {
         return robust::reacquire_after_wait(mutex, depth, say);
     }
-    take(mutex, caller, Patience::Block, say, depth, sync::COND_CLASS)
+    take(mutex, caller, Patience::Block, say, depth, AFTER_WAIT)
 }
 
 /// Re-acquires as a standby when the log says so, and tells what it says. `None`: the log ends in the wait, and the
@@ -370,7 +371,7 @@ pub fn reacquire_by_log(mutex: &Mutex, caller: Caller, depth: u32) -> Option<c_i
     if mutex.robust() {
         return robust::reacquire_by_log(mutex, caller, depth);
     }
-    let outcome = mutex.replay(caller, sync::COND_CLASS)?;
+    let outcome = mutex.replay(caller, AFTER_WAIT)?;
     if outcome.acquired {
         mutex.held(caller, depth);
     }
@@ -396,7 +397,7 @@ fn lock_short(mutex: &Mutex, opaque: bool) -> bool {
     }
     mutex.owner.store(thread.guest_tid, Ordering::Relaxed);
     if !opaque {
-        mutex.push_ticket(thread, 0);
+        mutex.push_ticket(thread, 0, LOCKED);
     }
     true
 }

@@ -8,6 +8,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{EventKind, Header};
+use us_calls::Class;
 use us_order::once::{Local, Once, OnceView, decide};
 
 use super::sync::{self, ALL, Caller, call_of, clock_of, op};
@@ -166,7 +167,7 @@ impl Kind {
         let _ = thread.expect(EventKind::OnceRun, head.call);
         clock::advance(clock_of(head.call), head.ticket + 1);
         thread.close();
-        thread.count(sync::LOCK_CLASS);
+        thread.count(Class::of_event(EventKind::OnceRun, head.call));
     }
 
     fn end(&self, word: &AtomicU32, state: u32) {

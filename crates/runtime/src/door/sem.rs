@@ -10,6 +10,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{EventKind, Header};
+use us_calls::Class;
 
 use super::block::{Deadline, Wait};
 use super::cancel;
@@ -284,6 +285,6 @@ fn logged_value(caller: Caller) -> Option<c_int> {
     clock::wait(thread, clock, ticket);
     clock::advance(clock, ticket + 1);
     thread.close();
-    thread.count(sync::LOCK_CLASS);
+    thread.count(Class::of_event(EventKind::Ordered, call));
     Some(value)
 }

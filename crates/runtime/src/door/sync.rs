@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET};
+use us_calls::Class;
 
 use crate::clone::memory;
 use crate::door::block::{self, Deadline, Wait};
@@ -287,15 +288,10 @@ pub fn replay(caller: Caller, op: u16, act: impl FnOnce()) -> Option<Outcome> {
     }
     if let Some(thread) = caller.thread() {
         thread.close();
-        thread.count(LOCK_CLASS);
+        thread.count(Class::of_event(EventKind::Ordered, header.call));
     }
     Some(Outcome { acquired, errno: c_int::from(header.flags) })
 }
-
-/// Index of lock events in the segment's counters.
-pub const LOCK_CLASS: usize = 0;
-/// Index of condition variable events in the segment's counters.
-pub const COND_CLASS: usize = 1;
 
 /// An acquisition on a hashed clock in whatever mode the caller is in. `attempt` may fail (busy, timed
 /// out); `force` blocks until it has the object: the last holder's ticket does not say that its release

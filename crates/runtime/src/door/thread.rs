@@ -13,7 +13,7 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead, ThreadStart};
 use us_abi::{
     RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, STACK_STRIDE, STACKS_ADDRESS, THREADS_MAX, slot,
 };
-use us_calls::Row;
+use us_calls::{Class, Row};
 
 use crate::clone::park;
 use crate::log::Next;
@@ -517,7 +517,7 @@ fn enter(thread: &mut Thread) {
                     // in every copy. The kernel clears it at the thread's end all the same.
                     tid_word(tls::thread_pointer()).store(thread.guest_tid, Ordering::Release);
                     thread.close();
-                    thread.count(7);
+                    thread.count(Class::of_event(EventKind::ThreadStart, 0));
                     break;
                 }
             },

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::event::EventKind;
-use us_calls::Row;
+use us_calls::{Class, Row};
 
 use crate::log::Next;
 use crate::raw::{Timespec, failed};
@@ -109,7 +109,7 @@ fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
                 cpu::note(clock, value);
             }
             thread.close();
-            thread.count(recorded::class_index(us_calls::Class::Time));
+            thread.count(Class::of_event(EventKind::Time, READ));
             Ok(value)
         }
     }

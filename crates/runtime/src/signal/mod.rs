@@ -436,7 +436,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
         thread.ticket = ticket;
     }
     thread.close();
-    thread.count(8);
+    thread.count(Class::Signal);
     if info.signal() == SIGCANCEL && !has_ticket(ticket) {
         cancel::end_thread();
     }

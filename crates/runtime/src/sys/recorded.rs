@@ -6,9 +6,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
-use us_abi::{CLASSES, PAYLOAD_BYTES_MAX};
-use us_calls::{Class, Door, FdUse, Order, Policy, Row, SignalDoor};
+use us_calls::{Door, FdUse, Order, Policy, Row, SignalDoor};
 
 use crate::clock::{self, KERNEL};
 use crate::door::numbers;
@@ -21,24 +21,6 @@ use crate::sys::patience::Patience;
 use crate::sys::spans::{self, Before};
 use crate::sys::{taken, witness};
 use crate::thread::{Mode, Thread};
-
-/// Index of a class in the counters of the segment.
-pub const fn class_index(class: Class) -> usize {
-    let index = match class {
-        Class::Lock => 0,
-        Class::Cond => 1,
-        Class::Read => 2,
-        Class::Write => 3,
-        Class::Poll => 4,
-        Class::Time => 5,
-        Class::Memory => 6,
-        Class::Thread => 7,
-        Class::Signal => 8,
-        Class::Other => 9,
-    };
-    assert!(index < CLASSES);
-    index
-}
 
 /// Executes the guest's call for real. A call that may block is not entered while a signal is queued.
 #[inline(always)]
@@ -188,7 +170,7 @@ pub fn take_end<R>(
     }
     if event.header.flags & RETURN_MORE == 0 {
         thread.in_doubt = u64::MAX;
-        thread.count(class_index(row.class));
+        thread.count(row.class);
     }
     thread.close();
     Some(result)
@@ -246,7 +228,7 @@ fn private(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 let Next::Event(event) = thread.expect(EventKind::Call, row.nr) else { continue };
                 let result = event.returned().0.result;
                 thread.close();
-                thread.count(class_index(row.class));
+                thread.count(row.class);
                 return result;
             }
         }
