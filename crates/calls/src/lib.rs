@@ -208,7 +208,8 @@ impl Class {
             },
             EventKind::Signal => Class::Signal,
             EventKind::ThreadStart | EventKind::ThreadExit => Class::Thread,
-            EventKind::Skip => Class::Other,
+            EventKind::Output => Class::Write,
+            EventKind::Image | EventKind::Skip => Class::Other,
         }
     }
 

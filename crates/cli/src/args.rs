@@ -73,6 +73,22 @@ pub enum Command {
         #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
         program: Vec<OsString>,
     },
+    /// Run PROGRAM and write a recording of it and of everything that it starts
+    Record(Box<Record>),
+    /// Run a recorded program again, exactly as it ran
+    Replay(Replay),
+    /// What a recording holds: events and bytes by class, thread and call
+    Inspect {
+        /// The recording; one that is damaged, or still being written, as far as it goes
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Machine-readable
+        #[arg(long)]
+        json: bool,
+        /// Also draw the shares of the kinds of messages, as an SVG picture
+        #[arg(long, value_name = "FILE.svg")]
+        plot: Option<PathBuf>,
+    },
     /// Write the completions of a shell to stdout
     Completions {
         /// The shell
@@ -84,13 +100,6 @@ pub enum Command {
     /// The same as status, live
     #[command(hide = true)]
     Top(Later),
-    /// Run PROGRAM and write a recording of it and of everything that it starts
-    Record(Box<Record>),
-    /// Run a recorded program again, exactly as it ran
-    Replay(Replay),
-    /// What a recording holds
-    #[command(hide = true)]
-    Inspect(Later),
 }
 
 /// The arguments of a command that a later version has: taken as they are, so that the refusal names the

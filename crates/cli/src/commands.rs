@@ -1,7 +1,8 @@
 //! What each subcommand does.
 
+use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use us_abi::exit;
@@ -12,7 +13,7 @@ use us_supervisor::run::explain;
 use us_supervisor::{Error, Options, Verbosity, control, doctor, folder, request, run, status};
 
 use crate::args::{Command, Order, Record, Replay, Run, Verify};
-use crate::report;
+use crate::{inspect, report};
 
 /// Carries out `command`; the exit code.
 pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
@@ -27,6 +28,7 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
             folder::find(&name).and_then(|group| control::signal(&group, signal)).map(|()| 0)
         }
         Command::Doctor { json, program } => Ok(show_doctor(json, program.first())),
+        Command::Inspect { file, json, plot } => show_recording(&file, json, plot.as_deref()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, definition, "understudy", &mut script);
@@ -36,7 +38,6 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Top(_) => Err(later("top")),
         Command::Record(record) => record_program(&record),
         Command::Replay(order) => replay::replay(&replay_order(&order)),
-        Command::Inspect(_) => Err(later("inspect")),
     };
     result.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "understudy: {}", explain(&error));
@@ -152,6 +153,17 @@ fn show_doctor(json: bool, program: Option<&std::ffi::OsString>) -> i32 {
         0 if !findings.ok => exit::FAILED,
         code => code,
     }
+}
+
+fn show_recording(file: &Path, json: bool, plot: Option<&Path>) -> Result<i32, Error> {
+    let found = inspect::read(file)
+        .map_err(|error| Error::Refused(format!("cannot read {}: {error}", file.display())))?;
+    if let Some(picture) = plot {
+        fs::write(picture, inspect::plot::draw(&found))
+            .map_err(|cause| Error::Refused(format!("cannot write {}: {cause}", picture.display())))?;
+    }
+    let text = if json { report::json(&found) } else { inspect::text::write(&found) };
+    Ok(print(text.as_bytes()))
 }
 
 fn manual(definition: &clap::Command) -> i32 {

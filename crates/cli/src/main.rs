@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod inspect;
 mod report;
 
 use clap::{CommandFactory, Parser};

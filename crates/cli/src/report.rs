@@ -152,7 +152,7 @@ pub fn failover(name: &str, done: &Value) -> String {
 }
 
 /// Bytes in the largest unit that leaves a number of at least one.
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -166,7 +166,8 @@ fn size(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
+/// Columns side by side, as wide as they have to be.
+pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {

@@ -2,20 +2,8 @@
 
 mod common;
 
-use std::path::Path;
-
-use common::{Sandbox, text};
+use common::{Sandbox, golden, text};
 use serde_json::Value;
-
-/// Compares with `golden/<name>`; `UPDATE_GOLDEN=1` writes it.
-fn golden(name: &str, found: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, found).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(expected == found, "{name} differs; UPDATE_GOLDEN=1 writes it. Found:\n{found}");
-}
 
 #[test]
 fn help() {
@@ -28,6 +16,7 @@ fn help() {
         ("help-signal.txt", &["signal", "--help"]),
         ("help-failover.txt", &["failover", "--help"]),
         ("help-doctor.txt", &["doctor", "--help"]),
+        ("help-inspect.txt", &["inspect", "--help"]),
     ] {
         let out = sandbox.output(arguments);
         assert!(out.status.success());
@@ -39,7 +28,7 @@ fn help() {
 fn help_names_nothing_that_is_not_there() {
     let sandbox = Sandbox::new("silent");
     let help = text(&sandbox.output(&["--help"]).stdout) + &text(&sandbox.output(&["run", "--help"]).stdout);
-    for absent in ["record", "replay", "inspect", "  top", "--metrics", "deterministic"] {
+    for absent in ["  top", "--metrics", "deterministic"] {
         assert!(!help.contains(absent), "{absent} is in the help");
     }
 }

@@ -168,6 +168,11 @@ impl Reader {
         self.offset
     }
 
+    /// Chunks that have been read.
+    pub fn chunks(&self) -> u64 {
+        self.chunks
+    }
+
     /// Sums over what has been read; `duration_ns` is the time of the last chunk. After the end of a finished recording
     /// these are the writer's own.
     pub fn seen(&self) -> Complete {

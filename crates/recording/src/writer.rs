@@ -18,13 +18,22 @@ use crate::{CHUNK_MAX, CONTENT_MAX, Error, content};
 /// being compressed, stays within a few MiB.
 const CHUNK_BYTES: usize = 2 << 20;
 
+/// Where the times of the chunks come from.
+#[derive(Debug)]
+enum Clock {
+    /// The machine's, since this moment.
+    Running(Instant),
+    /// From the number of chunks.
+    Counting,
+}
+
 /// Writes a recording, chunk by chunk. What has not been flushed is lost with the process. Dropped without
 /// [`finish`](Writer::finish) the file says that it is unfinished.
 #[derive(Debug)]
 pub struct Writer {
     file: fs::File,
-    begun: Instant,
-    encoder: Encoder,
+    clock: Clock,
+    encoder: Box<Encoder>,
     /// The last chunk, for its memory.
     packed: Vec<u8>,
     chunks: u64,
@@ -40,6 +49,19 @@ impl Writer {
     /// # Errors
     /// [`Error::Exists`], [`Error::Io`]; [`Error::Misuse`] for a header of more than [`CONTENT_MAX`] bytes.
     pub fn create(path: &Path, header: &Header) -> Result<Writer, Error> {
+        Writer::with_clock(path, header, Clock::Running(Instant::now()))
+    }
+
+    /// As [`Writer::create`], with a clock by which every chunk takes a millisecond: for tests, whose files are then the
+    /// same each time.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn create_timeless(path: &Path, header: &Header) -> Result<Writer, Error> {
+        Writer::with_clock(path, header, Clock::Counting)
+    }
+
+    fn with_clock(path: &Path, header: &Header, clock: Clock) -> Result<Writer, Error> {
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(|cause| match cause.kind() {
             io::ErrorKind::AlreadyExists => Error::Exists(path.into()),
@@ -49,8 +71,8 @@ impl Writer {
         let _ = file.try_lock();
         let mut writer = Writer {
             file,
-            begun: Instant::now(),
-            encoder: Encoder::new()?,
+            clock,
+            encoder: Box::new(Encoder::new()?),
             packed: Vec::new(),
             chunks: 0,
             written: 0,
@@ -157,7 +179,10 @@ impl Writer {
     }
 
     fn now(&self) -> u64 {
-        self.begun.elapsed().as_nanos() as u64
+        match self.clock {
+            Clock::Running(begun) => begun.elapsed().as_nanos() as u64,
+            Clock::Counting => self.chunks * 1_000_000,
+        }
     }
 
     fn small(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {

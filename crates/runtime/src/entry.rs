@@ -6,17 +6,18 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_PINNED, CONFIG_RECORDED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEGMENT_ADDRESS,
-    SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
+    CONFIG_DETACHED, CONFIG_PINNED, CONFIG_RECORDED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState,
+    MAGIC, SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how,
+    leaving, slot,
 };
 
 use crate::door::{exec, mutex, thread as threads};
 use crate::raw::{self, failed, nr};
+use crate::recording::{self, image};
 use crate::standby::{notice, poll};
 use crate::state::{self, Role};
 use crate::sys::{guest, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
-use crate::recording::{self, image};
 use crate::{fdtable, members, real, signal, tls};
 
 #[used]

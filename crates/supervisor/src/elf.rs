@@ -78,7 +78,8 @@ pub fn build_id(head: &[u8]) -> Option<Vec<u8>> {
         let (mut at, bytes) = (long(head, phdr + 8)? as usize, long(head, phdr + 32)? as usize);
         let end = at.checked_add(bytes)?.min(head.len());
         while at < end {
-            let (name, length, kind) = (word(head, at)? as usize, word(head, at + 4)? as usize, word(head, at + 8)?);
+            let (name, length, kind) =
+                (word(head, at)? as usize, word(head, at + 4)? as usize, word(head, at + 8)?);
             let content = at.checked_add(12)?.checked_add(name.checked_next_multiple_of(4)?)?;
             if kind == NT_GNU_BUILD_ID && head.get(at + 12..at + 16) == Some(b"GNU\0") {
                 return head.get(content..content.checked_add(length)?).map(<[u8]>::to_vec);

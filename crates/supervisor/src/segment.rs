@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::thread::futex;
 use us_abi::{
-    Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader, THREAD_ENTRY_BYTES,
-    THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION,
+    Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader, THREAD_ENTRY_BYTES, THREADS_MAX,
+    THREADS_OFFSET, Text, ThreadEntry, VERSION,
 };
 
 use crate::error::Error;

@@ -284,3 +284,13 @@ pub fn pid(value: &Value) -> u32 {
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+/// Compares with `golden/<name>`; `UPDATE_GOLDEN=1` writes it.
+pub fn golden(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(expected == found, "{name} differs; UPDATE_GOLDEN=1 writes it. Found:\n{found}");
+}

@@ -7,8 +7,8 @@ use us_abi::{Cause, Header, leaving, slot};
 use us_calls::{Prctl, Row, Sharing};
 
 use crate::log::Next;
-use crate::recording::replay;
 use crate::raw::{self, call6, failed};
+use crate::recording::replay;
 use crate::state::{self, Role};
 use crate::sys::dispatch::refused;
 use crate::sys::gate::Call;

@@ -7,6 +7,7 @@
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+pub use us_abi::event::op;
 use us_abi::event::{EventKind, NO_TICKET};
 use us_calls::Class;
 
@@ -16,33 +17,6 @@ use crate::log::Next;
 use crate::raw::{self, Timespec};
 use crate::thread::{Mode, Thread};
 use crate::{clock, tls};
-
-/// Operations on hashed clocks: the upper four bits of an event's `call`. A standby whose thread is at
-/// another kind of object than its primary's was is caught by them.
-pub mod op {
-    /// A robust mutex has been acquired.
-    pub const ROBUST: u16 = 0;
-    /// A read-write lock has been acquired for reading.
-    pub const READ: u16 = 1;
-    /// A read-write lock has been acquired for writing.
-    pub const WRITE: u16 = 2;
-    /// A semaphore has been taken.
-    pub const SEM_WAIT: u16 = 3;
-    /// A semaphore is about to be posted.
-    pub const SEM_POST: u16 = 4;
-    /// A semaphore's value has been read: payload [`super::Value`].
-    pub const SEM_VALUE: u16 = 5;
-    /// A spin lock has been acquired.
-    pub const SPIN: u16 = 6;
-    /// A stream has been locked.
-    pub const STREAM: u16 = 7;
-    /// A family of libc functions with common state has been entered.
-    pub const LIBC: u16 = 8;
-    /// `pthread_once`, `call_once`.
-    pub const ONCE: u16 = 9;
-    /// A guarded function static.
-    pub const GUARD: u16 = 10;
-}
 
 /// Payload of an event that carries a value; events with payload are multiples of 16 bytes anyway.
 #[repr(C)]

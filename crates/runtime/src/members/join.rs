@@ -15,8 +15,8 @@ use us_calls::{Door, EpollDoor, Policy, Row};
 
 use crate::door::{exec, thread as threads};
 use crate::fdtable;
-use crate::recording;
 use crate::raw::{self, failed, nr};
+use crate::recording;
 use crate::standby::notice;
 use crate::state::{self, Role};
 use crate::sys::gate::Call;

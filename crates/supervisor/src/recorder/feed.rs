@@ -139,7 +139,10 @@ impl Fed {
 
     /// Bytes handed over and not applied yet.
     pub fn unapplied(&self) -> u64 {
-        (0..self.rings.segment.slots()).map(|slot| self.rings.waiting(slot)).map(|(head, tail)| tail - head).sum()
+        (0..self.rings.segment.slots())
+            .map(|slot| self.rings.waiting(slot))
+            .map(|(head, tail)| tail - head)
+            .sum()
     }
 
     /// Notes whether anything has been applied since the last look.

@@ -65,7 +65,8 @@ fn umask() -> u32 {
 fn cpu() -> Vec<String> {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = info.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
-    let mut names: Vec<String> = flags.map_or("", |(_, flags)| flags).split_whitespace().map(Into::into).collect();
+    let mut names: Vec<String> =
+        flags.map_or("", |(_, flags)| flags).split_whitespace().map(Into::into).collect();
     names.sort();
     names
 }
@@ -126,7 +127,10 @@ pub fn differences(header: &Header) -> Vec<String> {
         found.push(format!("this processor does not have {}", missing.join(", ")));
     }
     if !extra.is_empty() {
-        found.push(format!("this processor also has {}, by which libc chooses other functions", extra.join(", ")));
+        found.push(format!(
+            "this processor also has {}, by which libc chooses other functions",
+            extra.join(", ")
+        ));
     }
     for before in &header.files {
         match file(&before.path) {
@@ -147,8 +151,18 @@ fn lacking<'a>(wanted: &'a [String], given: &'a [String]) -> impl Iterator<Item 
 /// Features that only the kernel makes use of, and that differ from boot to boot.
 fn is_of_the_kernel(name: &str) -> bool {
     const NAMES: [&str; 12] = [
-        "ibrs", "ibpb", "stibp", "ssbd", "pti", "md_clear", "arch_capabilities", "flush_l1d", "hypervisor", "cpuid",
-        "constant_tsc", "nopl",
+        "ibrs",
+        "ibpb",
+        "stibp",
+        "ssbd",
+        "pti",
+        "md_clear",
+        "arch_capabilities",
+        "flush_l1d",
+        "hypervisor",
+        "cpuid",
+        "constant_tsc",
+        "nopl",
     ];
     NAMES.contains(&name)
 }
@@ -158,7 +172,9 @@ fn build_ids(before: &File, now: &File) -> String {
         id.as_ref().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     };
     match (hex(&before.build_id), hex(&now.build_id)) {
-        (Some(before), Some(now)) if before != now => format!(": build id {now}, the recording's has {before}"),
+        (Some(before), Some(now)) if before != now => {
+            format!(": build id {now}, the recording's has {before}")
+        }
         _ => String::new(),
     }
 }

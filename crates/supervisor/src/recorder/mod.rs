@@ -6,9 +6,9 @@
 mod facts;
 mod feed;
 mod machine;
-mod rings;
 pub mod record;
 pub mod replay;
+mod rings;
 mod take;
 
 use std::ffi::OsString;

@@ -235,7 +235,8 @@ impl Recorder<'_> {
             Some(pidfd) => has_ended(pidfd.as_fd()),
             None => true,
         };
-        let (ended, living): (Vec<Taken>, Vec<Taken>) = std::mem::take(&mut self.taken).into_iter().partition(over);
+        let (ended, living): (Vec<Taken>, Vec<Taken>) =
+            std::mem::take(&mut self.taken).into_iter().partition(over);
         self.taken = living;
         for mut taken in ended {
             let status = root_end.filter(|_| taken.pid == root).map(|(reaped, _)| reaped.status);
@@ -263,7 +264,8 @@ impl Recorder<'_> {
         }
         let own = proc::read(std::process::id()).map_or(0, |process| process.session);
         let is_daemon = |taken: &Taken| {
-            proc::read(taken.pid).is_some_and(|process| process.session != own && process.session != self.root)
+            proc::read(taken.pid)
+                .is_some_and(|process| process.session != own && process.session != self.root)
         };
         clock::monotonic_ns() > ended_ns + GRACE_NS && !self.taken.iter().any(is_daemon)
     }

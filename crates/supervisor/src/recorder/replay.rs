@@ -197,9 +197,8 @@ impl Replay<'_> {
         let ends = |signal| matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT);
         let under_gdb = matches!(self.order.debugger, Debugger::Gdb(_));
         // A debugger has its own use for the keys of its terminal.
-        std::iter::from_fn(|| self.signals.next()).any(|arrived| {
-            ends(arrived.signal) && !(under_gdb && arrived.from_kernel)
-        })
+        std::iter::from_fn(|| self.signals.next())
+            .any(|arrived| ends(arrived.signal) && !(under_gdb && arrived.from_kernel))
     }
 
     // ---- Reading ----
@@ -319,7 +318,8 @@ impl Replay<'_> {
         let environment: Vec<OsString> =
             environment.into_iter().map(|text| OsString::from_vec(text.into_bytes())).collect();
         let executable = Path::new(OsStr::from_bytes(facts.executable.as_bytes()));
-        let arguments: Vec<OsString> = facts.arguments.iter().map(|text| OsStr::from_bytes(text.as_bytes()).into()).collect();
+        let arguments: Vec<OsString> =
+            facts.arguments.iter().map(|text| OsStr::from_bytes(text.as_bytes()).into()).collect();
         let debugged = self.debugger.is_none() && self.order.debugger != Debugger::None;
         fed.rings.segment.header().hold.store(u32::from(debugged), Ordering::Release);
         let start = Start {
@@ -460,10 +460,16 @@ impl Replay<'_> {
         if let Some(why) = &ending.why {
             say(&format!("the log ends before the program did: {why}"));
         }
-        let code = |status: i32| if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) };
+        let code = |status: i32| {
+            if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+        };
         match root.replayed {
             Some(status) if ending.is_exit() && status != ending.status => {
-                say(&format!("the replay ended with {}, the recording with {}", code(status), code(ending.status)));
+                say(&format!(
+                    "the replay ended with {}, the recording with {}",
+                    code(status),
+                    code(ending.status)
+                ));
                 exit::FAILED
             }
             _ if ending.status == UNKNOWN => exit::FAILED,

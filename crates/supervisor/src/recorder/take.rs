@@ -99,9 +99,7 @@ impl Taken {
 
     fn begins_image(&self, slot: usize, (from, to): (u64, u64)) -> bool {
         let mut kind = [0u8; 16];
-        to - from >= 16
-            && self.rings.read(slot, from, &mut kind).is_ok()
-            && kind[0] == EventKind::Image as u8
+        to - from >= 16 && self.rings.read(slot, from, &mut kind).is_ok() && kind[0] == EventKind::Image as u8
     }
 
     fn take(&mut self, slot: usize, mut from: u64, to: u64, book: &mut Book) -> Result<(), recording::Error> {
