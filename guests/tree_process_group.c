@@ -1,6 +1,5 @@
 // Shows: children in a process group of their own: the parent signals the group, all answer, and it waits for the group only.
 // Breaks if: a member that goes on in its other copy has left its group, or a signal to the group counts for a standby too.
-// kit: no-protect known defect: a standby is found in its process group for a moment after the last member has been waited for
 #include "guest.h"
 #include <signal.h>
 #include <sys/wait.h>

@@ -408,7 +408,25 @@ pub fn reap(pid: u32) -> Option<End> {
     take(pid).map(Reaped::end)
 }
 
-/// The same with all that the kernel tells.
+/// Waits for the child `pid`, which has been killed, for `limit` at most; whether it is gone. A debugger may hold it.
+pub fn reap_within(pid: u32, limit: std::time::Duration) -> bool {
+    const PAUSE: std::time::Duration = std::time::Duration::from_micros(50);
+    let end = std::time::Instant::now() + limit;
+    loop {
+        // SAFETY: asks for nothing but the end itself.
+        let got = unsafe { libc::waitpid(pid as libc::pid_t, ptr::null_mut(), libc::WNOHANG) };
+        // An error: somebody has reaped it already.
+        if got != 0 {
+            return true;
+        }
+        if std::time::Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// As [`reap`], with all that the kernel tells.
 pub fn take(pid: u32) -> Option<Reaped> {
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
     loop {

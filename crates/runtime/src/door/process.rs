@@ -405,7 +405,24 @@ pub fn end_standby() {
             raw::call1(raw::nr::CLOSE, pidfd as u64);
         }
     }
+    if members::header().is_some() {
+        await_burial(pid);
+    }
     header.standby_pid.store(0, Ordering::Release);
+}
+
+/// Waits until the supervisor has reaped an ended standby: a zombie still counts as one of its process group, which a
+/// parent that has waited for us may ask for. Not for long, since the supervisor may be stopped.
+fn await_burial(pid: u32) {
+    const LOOKS: u32 = 500;
+    const PAUSE_NS: u64 = 200_000;
+    for look in 0..LOOKS {
+        // SAFETY: signal 0 only asks.
+        if unsafe { raw::call2(raw::nr::KILL, u64::from(pid), 0) } == raw::err::ESRCH {
+            return;
+        }
+        raw::nap(if look < 10 { PAUSE_NS / 10 } else { PAUSE_NS });
+    }
 }
 
 /// getpid, gettid, set_tid_address ...: the group's numbers, in every copy, also after a promotion.

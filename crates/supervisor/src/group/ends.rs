@@ -1,6 +1,7 @@
 //! Ends: of copies, of processes, and of the group.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -19,6 +20,9 @@ const BIRTH_NS: u64 = 5_000_000_000;
 
 /// Pause between two looks at processes of whose ends nobody tells us.
 const LOOK_NS: u64 = 10_000_000;
+
+/// How long the news of a process's end waits until its killed standby is gone.
+const BURIAL: Duration = Duration::from_millis(200);
 
 /// How long the end of the group waits for a standby that takes over at that moment.
 const PROMOTION_NS: u64 = 5_000_000_000;
@@ -161,8 +165,9 @@ impl<'a> Group<'a> {
     }
 
     fn bury_one(&mut self, mut watch: Watch<'a>, over: Over) {
+        // Before anybody is told: whoever has waited for a member finds nobody of it in its process group.
         let standby = watch.finish();
-        self.outcome.dying.extend(standby);
+        self.outcome.dying.extend(standby.filter(|standby| !spawn::reap_within(*standby, BURIAL)));
         let end = over.end.map(Reaped::end);
         if watch.is_root() {
             self.probe = None;
