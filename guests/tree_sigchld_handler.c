@@ -1,6 +1,5 @@
 // Shows: a SIGCHLD handler with SA_SIGINFO reaps whatever has ended, while main works; each child is told of once.
 // Breaks if: the signal of a child's end is lost, comes for a copy's death, or names a pid that the program never saw.
-// kit: no-protect a parent may be told of a child once more than natively
 #include "guest.h"
 #include <signal.h>
 #include <sys/wait.h>

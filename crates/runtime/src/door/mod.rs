@@ -34,6 +34,7 @@ pub mod process;
 pub mod robust;
 pub mod rwlock;
 pub mod sem;
+pub mod sigchld;
 pub mod spin;
 pub mod stdio;
 pub mod sync;

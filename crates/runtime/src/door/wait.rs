@@ -18,18 +18,18 @@ pub const WAIT4: u64 = 61;
 /// See [`WAIT4`].
 pub const WAITID: u64 = 247;
 
-const WNOHANG: u64 = 1;
-const WEXITED: u64 = 4;
-const WNOWAIT: u64 = 0x0100_0000;
+pub(super) const WNOHANG: u64 = 1;
+pub(super) const WEXITED: u64 = 4;
+pub(super) const WNOWAIT: u64 = 0x0100_0000;
 const ECHILD: i64 = -10;
 /// How long the death of a child with a standby may stay undecided, ns.
 const VERDICT_NS: u64 = 3_000_000_000;
 /// Pause between two looks where both the kernel and the roster may have news, ns.
 const LOOK_NS: u64 = 5_000_000;
 
-const CLD_EXITED: i32 = 1;
-const CLD_KILLED: i32 = 2;
-const CLD_DUMPED: i32 = 3;
+pub(super) const CLD_EXITED: i32 = 1;
+pub(super) const CLD_KILLED: i32 = 2;
+pub(super) const CLD_DUMPED: i32 = 3;
 
 /// Which children a call is about.
 #[derive(Clone, Copy)]
@@ -50,14 +50,14 @@ struct Ask {
 /// What waitid writes of a child: the start of a `siginfo_t`, and its resources.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct News {
+pub(super) struct News {
     signal: i32,
     errno: i32,
-    code: i32,
+    pub(super) code: i32,
     pad: i32,
-    pid: u32,
+    pub(super) pid: u32,
     uid: u32,
-    status: i32,
+    pub(super) status: i32,
     rest: [u32; 25],
     used: [u64; 18],
 }
@@ -76,7 +76,7 @@ impl News {
     };
 
     /// Of a process of which the roster tells.
-    fn of(entry: &Process) -> News {
+    pub(super) fn of(entry: &Process) -> News {
         let status = entry.status.load(Ordering::Relaxed);
         let (code, value) = match status & 0x7f {
             0 => (CLD_EXITED, status >> 8 & 0xff),
@@ -92,7 +92,7 @@ impl News {
         news
     }
 
-    fn is_violent(&self) -> bool {
+    pub(super) fn is_violent(&self) -> bool {
         matches!(self.code, CLD_KILLED | CLD_DUMPED)
     }
 
@@ -381,48 +381,8 @@ pub fn parent() -> i64 {
     members::parent().map_or_else(|| unsafe { raw::call1(nr::GETPPID, 0) }, i64::from)
 }
 
-/// Whether a SIGCHLD tells the guest anything, and what. The death of a child's primary does not, until it is known that
-/// nobody takes over; the supervisor then sends another, as it does for children that it has adopted.
-pub fn is_news(info: &mut [u64; 16]) -> bool {
-    const SI_USER: i32 = 0;
-    let Some(header) = members::header() else { return true };
-    let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
-    if matches!(code, CLD_KILLED | CLD_DUMPED) {
-        let undecided = |entry: &Process| {
-            entry.joined.load(Ordering::Acquire) != 0
-                && entry.doomed.load(Ordering::Acquire) == 0
-                && entry.end.load(Ordering::Acquire) == end::NONE
-        };
-        return !members::find(sender).is_some_and(undecided);
-    }
-    if code != SI_USER || header.supervisor_pid.load(Ordering::Relaxed) != sender {
-        return true;
-    }
-    let ended = members::adopted().find(|entry| entry.end.load(Ordering::Acquire) == end::ENDED);
-    let Some(news) = ended.map(News::of).or_else(waiting) else { return false };
-    // SAFETY: asks for a number.
-    let uid = unsafe { raw::call1(102, 0) } as u64;
-    info[1] = u64::from(news.code as u32);
-    info[2] = u64::from(news.pid) | uid << 32;
-    info[3] = u64::from(news.status as u32);
-    true
-}
-
-/// A child of the kernel's that waits to be asked for. What an adopted one has left there goes.
-fn waiting() -> Option<News> {
-    loop {
-        let found = look(0, 0, WEXITED | WNOHANG | WNOWAIT)?;
-        let adopted = members::find(found.pid)
-            .is_some_and(|entry| entry.kin.load(Ordering::Acquire) == kin::ADOPTED && found.is_violent());
-        if !adopted {
-            return Some(found);
-        }
-        look(1, found.pid, WEXITED | WNOHANG)?;
-    }
-}
-
 /// What the kernel has to tell at once.
-fn look(kind: u64, id: u32, options: u64) -> Option<News> {
+pub(super) fn look(kind: u64, id: u32, options: u64) -> Option<News> {
     let mut news = News::NONE;
     let place = &raw mut news;
     let used = place.cast::<u8>().wrapping_add(USED_AT) as u64;

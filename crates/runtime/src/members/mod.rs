@@ -13,6 +13,7 @@ use us_abi::{
     kin, process,
 };
 
+use crate::door::sigchld;
 use crate::raw::{self, failed, nr};
 use crate::state;
 
@@ -91,12 +92,21 @@ pub fn own() -> Option<&'static Process> {
     })
 }
 
+/// The children of this process.
+pub fn children() -> impl Iterator<Item = &'static Process> {
+    let parent = state::GUEST_PID.load(Ordering::Relaxed);
+    listed().filter(move |entry| entry.parent.load(Ordering::Relaxed) == parent)
+}
+
+/// Where an entry stands in the roster.
+pub fn index_of(entry: &Process) -> Option<usize> {
+    let base = (&raw const roster()?.processes).addr();
+    Some(((&raw const *entry).addr() - base) / size_of::<Process>())
+}
+
 /// The children of this process of which the supervisor, and not the kernel, will tell.
 pub fn adopted() -> impl Iterator<Item = &'static Process> {
-    let parent = state::GUEST_PID.load(Ordering::Relaxed);
-    listed().filter(move |entry| {
-        entry.parent.load(Ordering::Relaxed) == parent && entry.kin.load(Ordering::Acquire) == kin::ADOPTED
-    })
+    children().filter(|entry| entry.kin.load(Ordering::Acquire) == kin::ADOPTED)
 }
 
 /// The kernel's number of the process that is `pid`'s primary now. `None` if it is no other.
@@ -171,7 +181,7 @@ pub fn each_unseen(mut f: impl FnMut(u64)) {
             f(signal as u64);
         }
     }
-    if adopted().any(|entry| entry.end.load(Ordering::Acquire) == end::ENDED) {
+    if sigchld::is_due_again() {
         f(17);
     }
 }

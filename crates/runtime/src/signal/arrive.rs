@@ -6,7 +6,6 @@
 
 use super::doors::{kernel_mask, set_mask};
 use super::*;
-use crate::door::wait;
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
@@ -41,7 +40,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         let context = &mut *context;
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
             let mut info = *info;
-            if signal == 17 && !wait::is_news(&mut info.0) {
+            if signal == 17 && !sigchld::is_news(&mut info.0) {
                 return;
             }
             info.adopt();

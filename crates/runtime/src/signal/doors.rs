@@ -319,13 +319,23 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> i64 {
     {
         return if place == 0 || guest::store(place, &info) { i64::from(info.signal()) } else { -14 };
     }
-    let result = recorded::execute(thread, row, call.nr, &call.args);
-    if result > 0
-        && place != 0
-        && let Some(mut info) = guest::load::<Info>(place)
-        && info.adopt()
-    {
-        guest::store(place, &info);
+    let mut taken = Info::default();
+    let mut args = call.args;
+    if place == 0 {
+        args[1] = &raw mut taken as u64;
     }
-    result
+    loop {
+        let result = recorded::execute(thread, row, call.nr, &args);
+        if result <= 0 {
+            return result;
+        }
+        let Some(mut info) = guest::load::<Info>(args[1]) else { return result };
+        if result == 17 && !sigchld::is_news(&mut info.0) {
+            // As if nothing had come.
+            continue;
+        }
+        info.adopt();
+        guest::store(args[1], &info);
+        return result;
+    }
 }

@@ -13,7 +13,7 @@ use us_calls::{Class, Row};
 
 use crate::clock::{self, KERNEL};
 use crate::clone::park;
-use crate::door::{cancel, pending, process, timer};
+use crate::door::{cancel, pending, process, sigchld, timer};
 use crate::log::{Event, Next, has_ticket};
 use crate::members;
 use crate::raw::{self, call4, err};
@@ -449,6 +449,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
 pub fn consumed(thread: &Thread, info: &Info, exact: bool, ticket: u64) {
     pending::taken(thread.slot, info, exact, ticket);
     timer::fired(info, ticket);
+    sigchld::taken(&info.0);
 }
 
 /// Whether a signal that is sent now would wait, or run a handler, rather than be thrown away.

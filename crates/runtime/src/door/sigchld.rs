@@ -1,0 +1,110 @@
+//! SIGCHLD: whether it tells the guest anything, and what.
+//!
+//! It comes from the kernel at the death of any child of the kernel's, and from the supervisor as a reminder: an end of
+//! which it alone knows, or a verdict on a death that was not told. Both may speak of one end, and the guest hears of it
+//! once.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use us_abi::{PROCESSES_MAX, Process, end, kin};
+
+use super::wait::{CLD_DUMPED, CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WNOWAIT, look};
+use crate::members;
+use crate::raw;
+use crate::state;
+
+const SIGCHLD: i32 = 17;
+
+/// Birth of the process, for each place of the roster, of whose end a signal has told this process.
+static TOLD: [AtomicU64; PROCESSES_MAX] = [const { AtomicU64::new(0) }; PROCESSES_MAX];
+
+fn is_told(entry: &Process) -> bool {
+    told_of(entry).is_some_and(|told| told.load(Ordering::Relaxed) == entry.born_ns.load(Ordering::Relaxed))
+}
+
+fn note(entry: &Process) {
+    if let Some(told) = told_of(entry) {
+        told.store(entry.born_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+fn told_of(entry: &Process) -> Option<&'static AtomicU64> {
+    TOLD.get(members::index_of(entry)?)
+}
+
+/// Not zero while a reminder of a promoted copy's own is on its way to it.
+static REMINDED: AtomicU32 = AtomicU32::new(0);
+
+/// A signal has reached the guest, in a copy that takes it from the log: at a promotion this one is not told of again.
+pub fn taken(info: &[u64; 16]) {
+    let (signal, code, child) = (info[0] as u32 as i32, info[1] as u32 as i32, info[2] as u32);
+    if signal == SIGCHLD
+        && matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
+        && let Some(entry) = members::find(child)
+    {
+        note(entry);
+    }
+}
+
+/// At a promotion: whether this process is to send itself a reminder, because the signal of an end was lost with the dead
+/// primary.
+pub fn is_due_again() -> bool {
+    let due =
+        members::adopted().any(|entry| entry.end.load(Ordering::Acquire) == end::ENDED && !is_told(entry));
+    REMINDED.fetch_or(u32::from(due), Ordering::SeqCst);
+    due
+}
+
+/// Whether a SIGCHLD tells the guest anything; made to say what. The death of a child's primary does not, until it is
+/// known that nobody takes over; the supervisor then sends another, as it does for children that it has adopted.
+pub fn is_news(info: &mut [u64; 16]) -> bool {
+    const SI_USER: i32 = 0;
+    let Some(header) = members::header() else { return true };
+    let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
+    if matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED) {
+        let Some(entry) = members::find(sender) else { return true };
+        // An adopted one's is its first primary's, which may have waited here until that one's successor has ended too.
+        let is_undecided = entry.kin.load(Ordering::Acquire) == kin::ADOPTED
+            || (entry.joined.load(Ordering::Acquire) != 0
+                && entry.doomed.load(Ordering::Acquire) == 0
+                && entry.end.load(Ordering::Acquire) == end::NONE);
+        if is_told(entry) || (code != CLD_EXITED && is_undecided) {
+            return false;
+        }
+        note(entry);
+        return true;
+    }
+    let is_own =
+        || state::REAL_PID.load(Ordering::Relaxed) == sender && REMINDED.swap(0, Ordering::SeqCst) != 0;
+    if code != SI_USER || (header.supervisor_pid.load(Ordering::Relaxed) != sender && !is_own()) {
+        return true;
+    }
+    let ended = |entry: &&Process| entry.end.load(Ordering::Acquire) == end::ENDED && !is_told(entry);
+    let adopted = members::adopted().find(ended);
+    let Some((entry, news)) = adopted.map(|entry| (entry, News::of(entry))).or_else(waiting) else {
+        return false;
+    };
+    note(entry);
+    // SAFETY: asks for a number.
+    let uid = unsafe { raw::call1(102, 0) } as u64;
+    info[1] = u64::from(news.code as u32);
+    info[2] = u64::from(news.pid) | uid << 32;
+    info[3] = u64::from(news.status as u32);
+    true
+}
+
+/// A child of the kernel's that waits to be asked for, and that no signal has told of. What an adopted one has left there
+/// goes. One by one, since of several the kernel names the same one again and again.
+fn waiting() -> Option<(&'static Process, News)> {
+    const P_PID: u64 = 1;
+    // Nobody at all: the roster need not be looked through.
+    look(0, 0, WEXITED | WNOHANG | WNOWAIT)?;
+    members::children().find_map(|entry| {
+        let news = look(P_PID, entry.pid.load(Ordering::Relaxed), WEXITED | WNOHANG | WNOWAIT)?;
+        if entry.kin.load(Ordering::Acquire) == kin::ADOPTED && news.is_violent() {
+            look(P_PID, news.pid, WEXITED | WNOHANG);
+            return None;
+        }
+        (!is_told(entry)).then_some((entry, news))
+    })
+}
