@@ -1,6 +1,5 @@
 // Shows: three threads at a time make and wait for children of their own, by pid; the same with a thread that waits for another thread's child.
 // Breaks if: a wait that is under way when its process goes on in its other copy finds no child, or another thread's.
-// kit: no-protect known defect: the standby of a program whose threads fork at the same time may hang in locks of libc
 #include "guest.h"
 #include <sys/wait.h>
 

@@ -276,6 +276,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     state::set_purpose(config.flags);
     find_tid_offset(pid);
     crate::door::cancel::find_word();
+    crate::door::libc_state::order_forks();
     // The allocator's own first call must not come later, in one copy earlier than in the other.
     // SAFETY: libc's malloc and its result's free.
     unsafe {

@@ -94,7 +94,7 @@ impl Roster {
         // Written by the guests: a wild value must not lead outside the table.
         let used = (self.header().used.load(Ordering::Acquire) as usize).min(PROCESSES_MAX);
         self.shared().processes[..used].iter().enumerate().filter_map(|(at, entry)| {
-            let listed = entry.state.load(Ordering::Acquire) == process::LISTED;
+            let listed = entry.state.load(Ordering::SeqCst) == process::LISTED;
             listed.then(|| (place(at, entry), entry))
         })
     }
@@ -139,12 +139,14 @@ impl Roster {
     /// The process is about to be carried on by the kernel's `primary`: it, and its children, are ours from now on.
     /// Before the standby takes over, which may ask for their ends at once.
     pub fn failed_over(&self, place: Place, primary: u32) {
-        self.adopt_children(place.pid, u64::MAX);
         let entry = self.get(place);
-        let was_kernels = entry.is_some_and(|entry| {
-            entry.primary.store(primary, Ordering::Release);
-            entry.kin.swap(kin::ADOPTED, Ordering::AcqRel) == kin::KERNEL
-        });
+        // Before its children are looked through: one that is being born looks here after it has been listed.
+        if let Some(entry) = entry {
+            entry.primary.store(primary, Ordering::SeqCst);
+        }
+        self.adopt_children(place.pid, u64::MAX);
+        let was_kernels =
+            entry.is_some_and(|entry| entry.kin.swap(kin::ADOPTED, Ordering::AcqRel) == kin::KERNEL);
         self.tell();
         if let Some(entry) = entry.filter(|_| was_kernels) {
             self.remind_parent(entry);

@@ -12,10 +12,16 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use us_abi::event::EventKind;
+
 use super::block::{Deadline, Wait};
 use super::forward::Domain;
 use super::sync::{self, Caller, Outcome, op};
-use crate::{clock, forward_doors};
+use crate::log::has_ticket;
+use crate::real::REGISTER_ATFORK;
+use crate::standby::promote;
+use crate::thread::Mode;
+use crate::{clock, forward_doors, state, tls};
 
 /// One family's lock. Recursive: a handler that interrupts one of these functions may call another.
 struct Family {
@@ -96,6 +102,47 @@ static EXIT_HANDLERS: Family = Family::new();
 /// What a fork holds from before to behind the system call: which of two threads forks first is in the log by the call,
 /// and a standby's thread that has come first to libc's own locks would keep the other from it for ever.
 static FORKING: Family = Family::new();
+/// In the constructor: [`await_turn`] is called by every fork of libc's behind the guest's own handlers, since the first
+/// to be registered is the last to be called, and before libc takes its locks.
+pub fn order_forks() {
+    static IN_LIBRARY: u8 = 0;
+    type Handler = Option<extern "C" fn()>;
+    type Register = extern "C" fn(Handler, Handler, Handler, *const u8) -> i32;
+    let register = REGISTER_ATFORK.get();
+    if !register.is_null() {
+        // SAFETY: libc's function of this type, which keeps the addresses; the library is never unloaded.
+        unsafe {
+            let register = core::mem::transmute::<*mut core::ffi::c_void, Register>(register);
+            register(Some(await_turn), None, None, &raw const IN_LIBRARY);
+        }
+    }
+}
+
+/// A standby's thread takes no lock of libc's before its fork is next. With the allocator's in its hands it would wait for
+/// a thread that needs memory to come to its own, earlier event.
+extern "C" fn await_turn() {
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    while thread.calls() == Mode::Replay {
+        let Some(header) = thread.peek() else {
+            if state::LIVE.load(Ordering::Acquire) {
+                return promote::go_live(thread);
+            }
+            thread.wait_more();
+            continue;
+        };
+        if header.kind == EventKind::Signal as u8 {
+            thread.take_signal();
+            continue;
+        }
+        // Of whatever else comes next its own door makes sure.
+        if header.kind == EventKind::Enter as u8 && has_ticket(header.ticket) {
+            clock::wait(thread, &clock::KERNEL.0, header.ticket);
+        }
+        return;
+    }
+}
+
 /// The numbers of thread-specific keys.
 static KEYS: Family = Family::new();
 

@@ -132,13 +132,14 @@ fn make_child(call: &Call) -> i64 {
 
 fn become_child() {
     let parent = state::GUEST_PID.load(Ordering::Relaxed);
+    let made_by = state::REAL_PID.load(Ordering::Relaxed);
     state::set_role(Role::Child);
     // SAFETY: asks for a number.
     let pid = unsafe { raw::call1(GETPID, 0) } as u32;
     // SAFETY: the only thread of this process, and its block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
     forget_parent(thread, pid);
-    members::born(parent);
+    members::born(parent, made_by);
     thread.newborn = members::join::is_possible();
     trap::arm(thread);
     if state::is_recorded() {

@@ -108,7 +108,8 @@ pub fn join_recorded(thread: &mut Thread, how: u32) {
     }
     if super::own().is_none() {
         // SAFETY: asks for a number.
-        super::born(unsafe { raw::call1(nr::GETPPID, 0) } as u32);
+        let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+        super::born(parent, parent);
     }
     join(thread);
     if state::role() == Role::Primary {

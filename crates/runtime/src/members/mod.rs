@@ -300,16 +300,19 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
     Some(entry)
 }
 
-/// In a forked child: its own entry.
-pub fn born(parent: u32) {
+/// In a forked child: its own entry. `made_by` is the kernel's number of the copy that has made it.
+pub fn born(parent: u32, made_by: u32) {
     let pid = state::REAL_PID.load(Ordering::Relaxed);
     be(None);
     let Some(entry) = list(pid, parent) else { return };
     be(Some(entry));
-    // Its parent may have died meanwhile, and whoever adopted that one's children has not seen this one.
+    // Its parent may have died meanwhile, and whoever adopted that one's children has not seen this one. The parent's
+    // successor is named before its children are looked through, and this one was listed before it looks there: one of
+    // the two sees the other. The kernel may be late in giving it another parent.
     // SAFETY: asks for a number.
     let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
-    if header().is_some_and(|header| header.supervisor_pid.load(Ordering::Relaxed) == real) {
+    let has_successor = find(parent).is_some_and(|entry| entry.primary.load(Ordering::SeqCst) != made_by);
+    if has_successor || header().is_some_and(|header| header.supervisor_pid.load(Ordering::Relaxed) == real) {
         entry.kin.store(kin::ADOPTED, Ordering::Release);
     }
 }
