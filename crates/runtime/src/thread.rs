@@ -78,7 +78,9 @@ pub struct Thread {
     /// Where the child's argument lies, and what was there before the child ran.
     pub child_argument: u64,
     /// See `child_argument`.
-    pub child_words: crate::door::process::ChildWords,
+    pub child_words: crate::door::spawn::ChildWords,
+    /// What the kernel reads of a clone3 in the guest's place.
+    pub clone_args: crate::door::spawn::CloneArgs,
     /// Kernel's thread id in a promoted copy, 0 where it equals the guest's.
     pub real_tid: AtomicU32,
     /// Whether digests are compared.
@@ -176,6 +178,7 @@ impl Thread {
             vfork_call: 0,
             child_argument: 0,
             child_words: [0; 32],
+            clone_args: [0; 11],
             real_tid: AtomicU32::new(0),
             verify: false,
             slot: 0,

@@ -211,6 +211,48 @@ impl Roster {
         Some(parent)
     }
 
+    /// A process has ended that is not on the list: it is put there, without a parent. The next copy of the one that made
+    /// it a moment before its own death may come and ask. `false` if there is no room.
+    pub fn ended_unlisted(&self, pid: u32, how: &Reaped) -> bool {
+        let processes = &self.shared().processes;
+        let free = processes.iter().enumerate().find(|(_, entry)| {
+            let (from, to) = (process::FREE, process::TAKEN);
+            entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        });
+        let Some((at, entry)) = free else { return false };
+        self.header().used.fetch_max(at as u32 + 1, Ordering::AcqRel);
+        for (word, value) in [
+            (&entry.pid, pid),
+            (&entry.parent, 0),
+            (&entry.primary, pid),
+            (&entry.joined, 0),
+            (&entry.doomed, 0),
+            (&entry.reaps_orphans, 0),
+            (&entry.kin, kin::ADOPTED),
+            (&entry.end, end::ENDED),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+        entry.status.store(how.status, Ordering::Relaxed);
+        for (word, used) in entry.used_us.iter().zip(how.used_us) {
+            word.store(used, Ordering::Relaxed);
+        }
+        entry.born_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        entry.state.store(process::LISTED, Ordering::SeqCst);
+        self.tell();
+        true
+    }
+
+    /// Strikes off those that were listed so before `until_ns`: nobody has come.
+    pub fn forget_unlisted(&self, until_ns: u64) {
+        let unasked = |place: &Place, entry: &Process| {
+            place.at != ROOT && place.born_ns < until_ns && entry.end.load(Ordering::Acquire) == end::ENDED
+        };
+        self.children(0)
+            .filter(|(place, entry)| unasked(place, entry))
+            .for_each(|(place, _)| self.free(place));
+    }
+
     /// Whether there is a parent of this number to ask for its children's ends.
     fn can_ask(&self, parent: u32, lives: impl Fn(u32) -> bool) -> bool {
         let listed = (parent != 0).then(|| self.find(parent)).flatten();

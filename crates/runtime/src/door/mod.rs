@@ -35,6 +35,7 @@ pub mod robust;
 pub mod rwlock;
 pub mod sem;
 pub mod sigchld;
+pub mod spawn;
 pub mod spin;
 pub mod stdio;
 pub mod sync;

@@ -3,9 +3,10 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
-use us_abi::{Cause, Header, leaving, slot};
-use us_calls::{Prctl, Row, Sharing};
+use us_abi::{Cause, leaving, slot};
+use us_calls::{Prctl, Row};
 
+use super::spawn;
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::recording::replay;
@@ -20,26 +21,11 @@ use crate::{drop_standby, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
-const CLONE3: u64 = 435;
-const VFORK: u64 = 58;
-const FORK: u64 = 57;
-const CLONE_VM: u64 = 0x100;
-const CLONE_THREAD: u64 = 0x1_0000;
 
-/// Flags of a clone in any of its forms.
-fn clone_flags(call: &Call) -> u64 {
-    match call.nr {
-        FORK => 17,
-        VFORK => CLONE_VM | 0x4000 | 17,
-        CLONE3 => guest::load::<u64>(call.args[0]).unwrap_or(0),
-        _ => call.args[0],
-    }
-}
-
-/// clone, fork: a child with its own memory. (Threads and vfork have sites of their own, see `before_clone`.)
+/// clone, fork: a child with its own memory. (Threads and vfork have sites of their own, see [`spawn`].)
 pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let flags = clone_flags(call);
-    if flags & CLONE_VM != 0 {
+    let flags = spawn::clone_flags(call);
+    if flags & spawn::CLONE_VM != 0 {
         return refused(thread, call, "clone with shared memory");
     }
     crate::fdtable::child_made();
@@ -56,7 +42,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     continue;
                 }
                 begin(thread, row, arguments);
-                let result = make_child(&witnessed(thread, call));
+                let result = make_child(&spawn::witnessed(thread, call));
                 if result == 0 {
                     return result;
                 }
@@ -81,45 +67,6 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
 }
 
-/// The same fork, made so that the kernel puts the child's number into the slot of the call's `Return` before the child
-/// runs: a promoted copy must not make a second one.
-fn witnessed(thread: &mut Thread, call: &Call) -> Call {
-    const PARENT_SETTID: u64 = 0x10_0000;
-    let mut call = *call;
-    if call.nr == FORK {
-        (call.nr, call.args) = (raw::nr::CLONE, [17, 0, 0, 0, 0, 0]);
-    }
-    if call.nr != raw::nr::CLONE || call.args[0] & PARENT_SETTID != 0 {
-        return call;
-    }
-    if let Some(place) = thread.reserve(size_of::<ReturnHead>() + 8) {
-        // SAFETY: reserved: the event's head comes before its payload.
-        unsafe {
-            let child = place.add(size_of::<ReturnHead>()).cast::<u64>();
-            child.write_volatile(0);
-            place.sub(size_of::<Header>()).cast::<u64>().write_volatile(FORK_MARK);
-            call.args[0] |= PARENT_SETTID;
-            call.args[2] = child as u64;
-        }
-    }
-    call
-}
-
-/// In the first word of a slot that holds a child's number.
-const FORK_MARK: u64 = 0x7573_666f_726b_2121;
-
-/// The child of a dead primary's fork in doubt.
-pub fn forked(slot: *const u8) -> Option<i64> {
-    // SAFETY: the slot of a dead primary's call, as `witnessed` has laid it out.
-    unsafe {
-        if slot.cast::<u64>().read() != FORK_MARK {
-            return None;
-        }
-        let child = slot.add(size_of::<Header>() + size_of::<ReturnHead>()).cast::<u64>().read();
-        (child != 0).then_some(child as i64)
-    }
-}
-
 /// Forks for real. In the child nothing of ours goes on but the doors themselves.
 fn make_child(call: &Call) -> i64 {
     // SAFETY: the guest's own fork: no shared memory, so the child returns here on its own copy of the stack.
@@ -130,7 +77,7 @@ fn make_child(call: &Call) -> i64 {
     result
 }
 
-fn become_child() {
+pub(super) fn become_child() {
     let parent = state::GUEST_PID.load(Ordering::Relaxed);
     let made_by = state::REAL_PID.load(Ordering::Relaxed);
     state::set_role(Role::Child);
@@ -164,137 +111,6 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::signal::reset(thread);
     crate::door::timer::forget();
     members::join::forget_relatives(thread);
-}
-
-/// Before the system call of a clone-like site. Returns 1, with the result in `call.nr`, when the call is not to
-/// be made.
-///
-/// # Safety
-/// `call` is the frame that the site's entry has built.
-pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
-    // SAFETY: the entry's own frame.
-    let call = unsafe { &mut *call };
-    // SAFETY: the calling thread's own block.
-    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return 0 };
-    let flags = clone_flags(call);
-    if flags & CLONE_THREAD != 0 || thread.borrowed.load(Ordering::Relaxed) != 0 {
-        return 0;
-    }
-    let Some(row) = us_calls::row(call.nr) else { return 0 };
-    crate::fdtable::child_made();
-    let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
-    loop {
-        match thread.calls() {
-            Mode::Solo => break,
-            Mode::Record => {
-                begin(thread, row, arguments);
-                break;
-            }
-            Mode::Replay => {
-                if !take_begin(thread, row, &arguments) {
-                    continue;
-                }
-                let Some(result) = take_end(thread, row, |_, head, words, _| {
-                    apply_child_words(child_argument(call), words);
-                    head.result
-                }) else {
-                    continue;
-                };
-                call.nr = result as u64;
-                crate::fdtable::child_made();
-                return 1;
-            }
-        }
-    }
-    if us_calls::clone_sharing(flags) == Sharing::Foreign {
-        drop_standby(Cause::CannotReplay, &[b"a process with shared memory was made"]);
-    }
-    thread.vfork_call = row.nr;
-    thread.child_argument = child_argument(call);
-    guest::read(thread.child_words.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
-    if flags & CLONE_VM != 0 {
-        // The child runs in our memory, on our block, until it execs or exits; the parent sleeps meanwhile.
-        thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
-    } else {
-        thread.borrowed.store(OWN_MEMORY, Ordering::Relaxed);
-    }
-    0
-}
-
-/// Whether the caller, on a borrowed block, is a child with memory of its own: then it goes its own way from here on.
-pub fn is_own_again(thread: &mut Thread) -> bool {
-    // SAFETY: asks for a number.
-    let is_child = || unsafe { raw::call1(GETPID, 0) } as u32 != state::REAL_PID.load(Ordering::Relaxed);
-    if thread.borrowed.load(Ordering::Relaxed) != OWN_MEMORY || !is_child() {
-        return false;
-    }
-    thread.borrowed.store(0, Ordering::Relaxed);
-    become_child();
-    true
-}
-
-/// Values of [`Thread::borrowed`]: by a child that runs in our memory, or in a copy of it.
-const OUR_MEMORY: u8 = 1;
-const OWN_MEMORY: u8 = 2;
-
-/// After it, in the parent.
-pub extern "C" fn after_clone(result: i64) {
-    // SAFETY: the calling thread's own block.
-    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
-    let borrowed = thread.borrowed.swap(0, Ordering::Relaxed);
-    crate::door::exec::give_back(thread);
-    if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {
-        // It may have ended already; then nobody else has.
-        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
-    }
-    if borrowed != 0 && thread.calls() == Mode::Record {
-        log_child_words(thread, result);
-    }
-}
-
-/// The first words of what a child that borrows our memory was given: glibc's `posix_spawn` has its child put
-/// the error there.
-pub type ChildWords = [u64; 32];
-
-/// Where the argument of such a child lies. glibc's `__clone` has put it on the child's stack, behind the
-/// function; its `__clone3` keeps it in a register.
-fn child_argument(call: &Call) -> u64 {
-    match call.nr {
-        raw::nr::CLONE if call.args[1] != 0 => guest::load::<u64>(call.args[1] + 8).unwrap_or(0),
-        CLONE3 => call.args[4],
-        _ => 0,
-    }
-}
-
-/// Publishes the result, and the words that the child has changed: a standby has no child that could.
-fn log_child_words(thread: &mut Thread, result: i64) {
-    let mut now: ChildWords = [0; 32];
-    let readable = thread.child_argument != 0
-        && guest::read(now.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
-    let Some(place) = thread.reserve(size_of::<ReturnHead>() + 2 * size_of::<ChildWords>()) else { return };
-    let mut bytes = size_of::<ReturnHead>();
-    // SAFETY: reserved; each changed word is an index and a value behind the head.
-    unsafe {
-        place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
-        for (index, (before, after)) in thread.child_words.iter().zip(&now).enumerate() {
-            if readable && before != after {
-                place.add(bytes).cast::<[u64; 2]>().write([index as u64, *after]);
-                bytes += 16;
-            }
-        }
-    }
-    let number = thread.vfork_call;
-    thread.publish(EventKind::Return, 0, number, NO_TICKET, bytes);
-}
-
-/// Does to this copy's memory what the primary's child did.
-fn apply_child_words(argument: u64, words: &[u8]) {
-    for pair in words.chunks_exact(16) {
-        let word = |at: usize| pair[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        if argument != 0 && word(0) < 32 {
-            guest::store(argument + word(0) * 8, &word(8));
-        }
-    }
 }
 
 /// exit: the end of one thread. Its last event is published before the kernel hears of it.

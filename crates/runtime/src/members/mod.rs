@@ -240,7 +240,7 @@ pub fn tell() {
 }
 
 /// Whether the kernel knows a process of this number, which may be a zombie.
-fn exists(pid: u32) -> bool {
+pub fn exists(pid: u32) -> bool {
     // SAFETY: signal 0 only asks.
     unsafe { raw::call2(nr::KILL, u64::from(pid), 0) != raw::err::ESRCH }
 }
@@ -298,6 +298,15 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
     entry.born_ns.store(raw::now_ns(), Ordering::Relaxed);
     entry.state.store(process::LISTED, Ordering::SeqCst);
     Some(entry)
+}
+
+/// Makes a process one of `parent`'s children whose end the supervisor has seen without knowing whose it was. False if there
+/// is none of this number.
+pub fn claim_end(pid: u32, parent: u32) -> bool {
+    let Some(entry) = find(pid).filter(|entry| entry.end.load(Ordering::Acquire) == end::ENDED) else {
+        return false;
+    };
+    entry.parent.compare_exchange(0, parent, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 /// In a forked child: its own entry. `made_by` is the kernel's number of the copy that has made it.

@@ -15,7 +15,7 @@ use us_calls::{Door, Policy, Row, SignalDoor};
 use us_order::settle::{Identity, Settled};
 use us_ring::Position;
 
-use crate::door::{process, table, wait};
+use crate::door::{spawn, table, wait};
 use crate::fdtable::{self, Kind};
 use crate::raw;
 use crate::standby::makers::{self, Claimed};
@@ -196,7 +196,7 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
     }
     let Policy::Special(door) = doubt.row.policy else { return waiting(doubt) };
     if let Door::Clone = door
-        && let Some(result) = process::forked(doubt.place())
+        && let Some(result) = spawn::forked(doubt.place(), doubt.args.digest)
     {
         complete(doubt, 0, ReturnHead { result, identity: 0 }, &[]);
         return true;

@@ -4,7 +4,7 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::clone::park;
 use crate::door::numbers;
-use crate::door::{epoll, exec, io, memory, message, pending, process, table, time, timer};
+use crate::door::{epoll, exec, io, memory, message, pending, process, spawn, table, time, timer};
 use crate::members::join;
 use crate::raw::{self, call6};
 use crate::sys::allocator;
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn enter(call: *mut Call) -> i64 {
     }
     // SAFETY: the block of the calling thread, which nobody else uses.
     let thread = unsafe { &mut *thread };
-    if thread.borrowed.load(core::sync::atomic::Ordering::Relaxed) != 0 && !process::is_own_again(thread) {
+    if thread.borrowed.load(core::sync::atomic::Ordering::Relaxed) != 0 && !spawn::is_own_again(thread) {
         // A child made by vfork: it shares our memory, not our log.
         return exec::borrowed(thread, call);
     }

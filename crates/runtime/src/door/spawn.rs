@@ -1,0 +1,278 @@
+//! Children that are made from sites of their own (threads apart): vfork, posix_spawn, and whoever calls `clone` by
+//! its name; and how a promoted copy finds the child of a fork, of any kind, that its primary had not told of.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
+use us_abi::{Cause, Header, kin};
+use us_calls::Sharing;
+
+use super::exec;
+use super::process::become_child;
+use crate::raw::{self, failed};
+use crate::state::{self, Role};
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::sys::recorded::{begin, take_begin, take_end};
+use crate::thread::{Mode, Thread};
+use crate::{drop_standby, members, tls};
+
+const GETPID: u64 = raw::nr::GETPID;
+const CLONE3: u64 = 435;
+const VFORK: u64 = 58;
+const FORK: u64 = 57;
+/// The child shares the memory.
+pub const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_THREAD: u64 = 0x1_0000;
+const PARENT_SETTID: u64 = 0x10_0000;
+const SIGCHLD: u64 = 17;
+
+/// Flags of a clone in any of its forms.
+pub fn clone_flags(call: &Call) -> u64 {
+    match call.nr {
+        FORK => SIGCHLD,
+        VFORK => CLONE_VM | CLONE_VFORK | SIGCHLD,
+        CLONE3 => guest::load::<u64>(call.args[0]).unwrap_or(0),
+        _ => call.args[0],
+    }
+}
+
+// ---- The child of a call in doubt ----
+
+/// In the first word of a slot that holds a child's number.
+const FORK_MARK: u64 = 0x7573_666f_726b_2121;
+/// Where the number lies behind the slot's header: behind whatever the call's `Return` may carry.
+const WITNESS_AT: usize = size_of::<ReturnHead>() + 2 * size_of::<ChildWords>();
+
+/// Bytes of the kernel's `struct clone_args`, as far as it is known here.
+const CLONE_ARGS_BYTES: usize = 88;
+/// The structure of a clone3, with an address of ours in it.
+pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
+
+/// Where the kernel is to put the number of a child. `None` if there is no room in the log.
+fn prepare_slot(thread: &mut Thread) -> Option<u64> {
+    let place = thread.reserve(WITNESS_AT + 8)?;
+    // SAFETY: reserved: the event's head comes before its payload.
+    unsafe {
+        let child = place.add(WITNESS_AT).cast::<u64>();
+        child.write_volatile(0);
+        place.sub(size_of::<Header>()).cast::<u64>().write_volatile(FORK_MARK);
+        Some(child as u64)
+    }
+}
+
+/// The same fork, made so that the kernel puts the child's number into the slot of the call's `Return` before the child
+/// runs: a promoted copy must not make a second one.
+pub fn witnessed(thread: &mut Thread, call: &Call) -> Call {
+    let mut call = *call;
+    if call.nr == FORK {
+        (call.nr, call.args) = (raw::nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]);
+    }
+    witness(thread, &mut call);
+    call
+}
+
+/// Changes a call to that end.
+fn witness(thread: &mut Thread, call: &mut Call) {
+    if call.nr == VFORK {
+        (call.nr, call.args) = (raw::nr::CLONE, [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0]);
+    }
+    // A guest that wants the number in a place of its own gets it there.
+    if clone_flags(call) & PARENT_SETTID != 0 {
+        return;
+    }
+    if call.nr == CLONE3 {
+        const FLAGS: usize = 0;
+        const PARENT_TID: usize = 3;
+        let bytes = call.args[1] as usize;
+        let fits = bytes >= 64 && bytes <= CLONE_ARGS_BYTES;
+        if fits && guest::read(thread.clone_args.as_mut_ptr().cast(), call.args[0], bytes) {
+            let Some(slot) = prepare_slot(thread) else { return };
+            thread.clone_args[FLAGS] |= PARENT_SETTID;
+            thread.clone_args[PARENT_TID] = slot;
+            call.args[0] = thread.clone_args.as_ptr() as u64;
+        }
+    } else if let Some(slot) = prepare_slot(thread) {
+        call.args[0] |= PARENT_SETTID;
+        call.args[2] = slot;
+    }
+}
+
+/// The child of a dead primary's fork in doubt. One that shared memory has not come to list itself.
+pub fn forked(slot: *const u8, flags: u32) -> Option<i64> {
+    // SAFETY: the slot of a dead primary's call, as `prepare_slot` has laid it out.
+    let child = unsafe {
+        if slot.cast::<u64>().read() != FORK_MARK {
+            return None;
+        }
+        slot.add(size_of::<Header>() + WITNESS_AT).cast::<u64>().read()
+    };
+    if child == 0 {
+        return None;
+    }
+    if u64::from(flags) & CLONE_VM != 0 {
+        claim(child as u32);
+    }
+    Some(child as i64)
+}
+
+/// Lists a child of the dead primary's that could not list itself, as one of which the supervisor tells. It may have ended,
+/// of which the supervisor then has said so.
+fn claim(child: u32) {
+    const LOOKS: u32 = 500;
+    let own = state::GUEST_PID.load(Ordering::Relaxed);
+    for _ in 0..LOOKS {
+        if members::claim_end(child, own) {
+            return;
+        }
+        if let Some(entry) = members::find(child) {
+            entry.kin.store(kin::ADOPTED, Ordering::SeqCst);
+            return;
+        }
+        if members::exists(child) {
+            let Some(entry) = members::list(child, own) else { return };
+            entry.kin.store(kin::ADOPTED, Ordering::SeqCst);
+            // Whoever reaps it from now on finds it on the list.
+            if members::exists(child) {
+                return;
+            }
+            members::strike_off(entry);
+        }
+        raw::nap(200_000);
+    }
+}
+
+// ---- Sites of their own ----
+
+/// Before the system call of a clone-like site. Returns 1, with the result in `call.nr`, when the call is not to
+/// be made.
+///
+/// # Safety
+/// `call` is the frame that the site's entry has built.
+pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
+    // SAFETY: the entry's own frame.
+    let call = unsafe { &mut *call };
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return 0 };
+    let flags = clone_flags(call);
+    if flags & CLONE_THREAD != 0 || thread.borrowed.load(Ordering::Relaxed) != 0 {
+        return 0;
+    }
+    let Some(row) = us_calls::row(call.nr) else { return 0 };
+    crate::fdtable::child_made();
+    let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
+    loop {
+        match thread.calls() {
+            Mode::Solo => break,
+            Mode::Record => {
+                begin(thread, row, arguments);
+                witness(thread, call);
+                break;
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row, &arguments) {
+                    continue;
+                }
+                let Some(result) = take_end(thread, row, |_, head, words, _| {
+                    apply_child_words(child_argument(call), words);
+                    head.result
+                }) else {
+                    continue;
+                };
+                call.nr = result as u64;
+                crate::fdtable::child_made();
+                return 1;
+            }
+        }
+    }
+    if us_calls::clone_sharing(flags) == Sharing::Foreign {
+        drop_standby(Cause::CannotReplay, &[b"a process with shared memory was made"]);
+    }
+    thread.vfork_call = row.nr;
+    thread.child_argument = child_argument(call);
+    guest::read(thread.child_words.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
+    if flags & CLONE_VM != 0 {
+        // The child runs in our memory, on our block, until it execs or exits; the parent sleeps meanwhile.
+        thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
+    } else {
+        thread.borrowed.store(OWN_MEMORY, Ordering::Relaxed);
+    }
+    0
+}
+
+/// Whether the caller, on a borrowed block, is a child with memory of its own: then it goes its own way from here on.
+pub fn is_own_again(thread: &mut Thread) -> bool {
+    // SAFETY: asks for a number.
+    let is_child = || unsafe { raw::call1(GETPID, 0) } as u32 != state::REAL_PID.load(Ordering::Relaxed);
+    if thread.borrowed.load(Ordering::Relaxed) != OWN_MEMORY || !is_child() {
+        return false;
+    }
+    thread.borrowed.store(0, Ordering::Relaxed);
+    become_child();
+    true
+}
+
+/// Values of [`Thread::borrowed`]: by a child that runs in our memory, or in a copy of it.
+const OUR_MEMORY: u8 = 1;
+const OWN_MEMORY: u8 = 2;
+
+/// After it, in the parent.
+pub extern "C" fn after_clone(result: i64) {
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    let borrowed = thread.borrowed.swap(0, Ordering::Relaxed);
+    exec::give_back(thread);
+    if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {
+        // It may have ended already; then nobody else has listed it.
+        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+    }
+    if borrowed != 0 && thread.calls() == Mode::Record {
+        log_child_words(thread, result);
+    }
+}
+
+/// The first words of what a child that borrows our memory was given: glibc's `posix_spawn` has its child put
+/// the error there.
+pub type ChildWords = [u64; 32];
+
+/// Where the argument of such a child lies. glibc's `__clone` has put it on the child's stack, behind the
+/// function; its `__clone3` keeps it in a register.
+fn child_argument(call: &Call) -> u64 {
+    match call.nr {
+        raw::nr::CLONE if call.args[1] != 0 => guest::load::<u64>(call.args[1] + 8).unwrap_or(0),
+        CLONE3 => call.args[4],
+        _ => 0,
+    }
+}
+
+/// Publishes the result, and the words that the child has changed: a standby has no child that could.
+fn log_child_words(thread: &mut Thread, result: i64) {
+    let mut now: ChildWords = [0; 32];
+    let readable = thread.child_argument != 0
+        && guest::read(now.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
+    let Some(place) = thread.reserve(WITNESS_AT + 8) else { return };
+    let mut bytes = size_of::<ReturnHead>();
+    // SAFETY: reserved; each changed word is an index and a value behind the head.
+    unsafe {
+        place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
+        for (index, (before, after)) in thread.child_words.iter().zip(&now).enumerate() {
+            if readable && before != after {
+                place.add(bytes).cast::<[u64; 2]>().write([index as u64, *after]);
+                bytes += 16;
+            }
+        }
+    }
+    let number = thread.vfork_call;
+    thread.publish(EventKind::Return, 0, number, NO_TICKET, bytes);
+}
+
+/// Does to this copy's memory what the primary's child did.
+fn apply_child_words(argument: u64, words: &[u8]) {
+    for pair in words.chunks_exact(16) {
+        let word = |at: usize| pair[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if argument != 0 && word(0) < 32 {
+            guest::store(argument + word(0) * 8, &word(8));
+        }
+    }
+}
