@@ -17,6 +17,9 @@ pub const ROSTER_ADDRESS: usize = 0x2900_0000_0000;
 /// One more than the highest signal.
 pub const SIGNALS: usize = 65;
 
+/// Set in [`Process::will`] where it says anything.
+pub const WILL: i32 = 0x1_0000;
+
 /// Bytes of the file.
 pub const ROSTER_BYTES: usize = size_of::<Roster>();
 
@@ -83,6 +86,9 @@ pub struct Process {
     pub sent: [AtomicU32; SIGNALS],
     /// Who sent it the last of them, by the group's number. The sender.
     pub last_sender: AtomicU32,
+    /// As `wait4` gives it, with [`WILL`]: how it is about to end, once it has said that it leaves. A kill that meets it
+    /// there comes too late, as natively. Itself.
+    pub will: AtomicI32,
 }
 
 /// Start of the roster.

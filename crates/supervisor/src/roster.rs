@@ -233,6 +233,7 @@ impl Roster {
         ] {
             word.store(value, Ordering::Relaxed);
         }
+        entry.will.store(0, Ordering::Relaxed);
         entry.status.store(how.status, Ordering::Relaxed);
         for (word, used) in entry.used_us.iter().zip(how.used_us) {
             word.store(used, Ordering::Relaxed);

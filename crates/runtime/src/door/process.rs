@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
-use us_abi::{Cause, leaving, slot};
+use us_abi::{Cause, WILL, leaving, slot};
 use us_calls::{Prctl, Row};
 
 use super::spawn;
@@ -160,7 +160,7 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
         }
     }
     crate::recording::log_exit(thread, call.nr, call.args[0]);
-    leave(leaving::EXIT);
+    leave(leaving::EXIT, (call.args[0] as i32 & 0xff) << 8);
     // SAFETY: the guest's own end.
     unsafe { call6(call.nr, call.args) }
 }
@@ -173,8 +173,8 @@ fn replay_exit(thread: &mut Thread, call: &Call) -> ! {
     replay::end(call.args[0])
 }
 
-/// Announces that the program ends by its own will, and ends its standby first.
-pub fn leave(how: u32) {
+/// Announces that the program ends by its own will, with this status of `wait4`'s, and ends its standby first.
+pub fn leave(how: u32, status: i32) {
     if state::role() != Role::Primary {
         return;
     }
@@ -183,6 +183,10 @@ pub fn leave(how: u32) {
         await_standby(header);
     }
     header.leaving.0.store(how, Ordering::SeqCst);
+    // Behind it: until then a standby takes over.
+    if let Some(own) = members::own() {
+        own.will.store(status | WILL, Ordering::SeqCst);
+    }
     end_standby();
 }
 

@@ -68,8 +68,13 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
             || (entry.joined.load(Ordering::Acquire) != 0
                 && entry.doomed.load(Ordering::Acquire) == 0
                 && entry.end.load(Ordering::Acquire) == end::NONE);
-        if is_told(entry) || (code != CLD_EXITED && is_undecided) {
+        const SIGKILL: u32 = 9;
+        let willed = News::willed(entry).filter(|_| code == CLD_KILLED && info[3] as u32 == SIGKILL);
+        if is_told(entry) || (code != CLD_EXITED && willed.is_none() && is_undecided) {
             return false;
+        }
+        if let Some((code, status)) = willed {
+            (info[1], info[3]) = (u64::from(code as u32), u64::from(status as u32));
         }
         note(entry);
         return true;

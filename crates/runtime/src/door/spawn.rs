@@ -86,7 +86,7 @@ fn witness(thread: &mut Thread, call: &mut Call) {
         const FLAGS: usize = 0;
         const PARENT_TID: usize = 3;
         let bytes = call.args[1] as usize;
-        let fits = bytes >= 64 && bytes <= CLONE_ARGS_BYTES;
+        let fits = (64..=CLONE_ARGS_BYTES).contains(&bytes);
         if fits && guest::read(thread.clone_args.as_mut_ptr().cast(), call.args[0], bytes) {
             let Some(slot) = prepare_slot(thread) else { return };
             thread.clone_args[FLAGS] |= PARENT_SETTID;

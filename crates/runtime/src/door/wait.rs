@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::{Header, Process, ReturnHead, end, kin};
+use us_abi::{Header, Process, ReturnHead, WILL, end, kin};
 
 use crate::members;
 use crate::raw::{self, failed, nr};
@@ -77,12 +77,7 @@ impl News {
 
     /// Of a process of which the roster tells.
     pub(super) fn of(entry: &Process) -> News {
-        let status = entry.status.load(Ordering::Relaxed);
-        let (code, value) = match status & 0x7f {
-            0 => (CLD_EXITED, status >> 8 & 0xff),
-            signal if status & 0x80 != 0 => (CLD_DUMPED, signal),
-            signal => (CLD_KILLED, signal),
-        };
+        let (code, value) = News::parts(entry.status.load(Ordering::Relaxed));
         let mut news =
             News { signal: 17, code, pid: entry.pid.load(Ordering::Relaxed), status: value, ..News::NONE };
         for (kind, used) in entry.used_us.iter().enumerate() {
@@ -90,6 +85,32 @@ impl News {
             (news.used[2 * kind], news.used[2 * kind + 1]) = (us / 1_000_000, us % 1_000_000);
         }
         news
+    }
+
+    /// The same of a child that was killed when it was about to end: that is how it has ended.
+    fn or_as_willed(mut self) -> News {
+        const SIGKILL: i32 = 9;
+        if self.code == CLD_KILLED
+            && self.status == SIGKILL
+            && let Some(end) = members::find(self.pid).and_then(News::willed)
+        {
+            (self.code, self.status) = end;
+        }
+        self
+    }
+
+    /// Code and status of the end that a process has announced.
+    pub(super) fn willed(entry: &Process) -> Option<(i32, i32)> {
+        let will = entry.will.load(Ordering::SeqCst);
+        (will & WILL != 0).then(|| News::parts(will & !WILL))
+    }
+
+    fn parts(status: i32) -> (i32, i32) {
+        match status & 0x7f {
+            0 => (CLD_EXITED, status >> 8 & 0xff),
+            signal if status & 0x80 != 0 => (CLD_DUMPED, signal),
+            signal => (CLD_KILLED, signal),
+        }
     }
 
     pub(super) fn is_violent(&self) -> bool {
@@ -193,7 +214,7 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         if slot.cast::<u64>().read() != MARK {
             return None;
         }
-        slot.add(size_of::<Header>() + size_of::<ReturnHead>()).cast::<News>().read()
+        slot.add(size_of::<Header>() + size_of::<ReturnHead>()).cast::<News>().read().or_as_willed()
     };
     let lives = news.is_violent()
         && members::find(news.pid).is_some_and(|entry| {
@@ -316,7 +337,12 @@ fn ask_kernel(thread: &Thread, ask: &Ask, options: u64, place: *mut News) -> Res
     let args = [ask.kernel[0], ask.kernel[1], place as u64, options, used, 0];
     // SAFETY: the guest's own call, into memory of ours.
     let result = unsafe { raw::blocking(WAITID, &args, &thread.pending) };
-    if failed(result) { Err(result) } else { Ok(()) }
+    if failed(result) {
+        return Err(result);
+    }
+    // SAFETY: the caller's place, which the kernel has written.
+    unsafe { place.write_volatile(place.read_volatile().or_as_willed()) };
+    Ok(())
 }
 
 /// Sleeps until the roster has news; an error if a signal is due.
@@ -388,5 +414,5 @@ pub(super) fn look(kind: u64, id: u32, options: u64) -> Option<News> {
     let used = place.cast::<u8>().wrapping_add(USED_AT) as u64;
     // SAFETY: the kernel writes into our memory; it does not wait.
     let result = unsafe { raw::call6(WAITID, [kind, u64::from(id), place as u64, options, used, 0]) };
-    (!failed(result) && news.pid != 0).then_some(news)
+    (!failed(result) && news.pid != 0).then_some(news.or_as_willed())
 }

@@ -292,6 +292,7 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
     ] {
         word.store(value, Ordering::Relaxed);
     }
+    entry.will.store(0, Ordering::Relaxed);
     for sent in &entry.sent {
         sent.store(0, Ordering::Relaxed);
     }

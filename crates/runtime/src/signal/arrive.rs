@@ -9,7 +9,7 @@ use super::*;
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
-    process::leave(leaving::SIGNAL);
+    process::leave(leaving::SIGNAL, signal);
     let default = Action::default();
     let all = 0u64;
     // SAFETY: back to the default action, unblocked, and sent to ourselves: the status is the one a parent expects.

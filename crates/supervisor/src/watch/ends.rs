@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{GroupState, command, kin};
+use us_abi::{GroupState, WILL, command, kin};
 use us_order::detect::{self, Decision};
 
 use super::Watch;
@@ -110,7 +110,19 @@ impl Watch<'_> {
             fallen.is_gone_by(end, is_reaped);
             return self.fallen.push_back(fallen);
         }
-        self.over = Some(Over { end, is_reaped });
+        self.over = Some(Over { end: self.or_as_willed(end), is_reaped });
+    }
+
+    /// The end of a primary that was killed when it was about to end: as it wanted to.
+    fn or_as_willed(&self, end: Option<Reaped>) -> Option<Reaped> {
+        let place = self.shared.place;
+        let will = self.shared.roster.get(place).map_or(0, |entry| entry.will.load(Ordering::SeqCst));
+        match end {
+            Some(Reaped { status: libc::SIGKILL, used_us }) if will & WILL != 0 => {
+                Some(Reaped { status: will & !WILL, used_us })
+            }
+            end => end,
+        }
     }
 
     fn standby_ended(&mut self, end: End) {
