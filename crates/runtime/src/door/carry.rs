@@ -228,7 +228,8 @@ fn is_short(result: i64, wanted: u64) -> bool {
     result >= 0 && (result as u64) < wanted
 }
 
-fn is_nonblocking(fd: u64) -> bool {
+/// Whether a call on this descriptor would not wait.
+pub fn is_nonblocking(fd: u64) -> bool {
     const F_GETFL: u64 = 3;
     const O_NONBLOCK: i64 = 0o4000;
     // SAFETY: asks for flags.

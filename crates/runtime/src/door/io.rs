@@ -11,7 +11,7 @@ use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead
 use us_calls::Row;
 
 use crate::door::carry::{self, Source, VECTORS};
-use crate::door::message;
+use crate::door::{message, pipe};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
 use crate::recording::output as shown;
@@ -371,7 +371,14 @@ pub fn writev(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// Executes an output for real; on a socket whose own figures do not tell how far it came, with a witness.
 fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
     let args = &call.args;
-    let kind = fdtable::get(args[0] as i32).map_or(Kind::None, fdtable::Shadow::kind);
+    let shadow = fdtable::get(args[0] as i32);
+    let kind = shadow.map_or(Kind::None, fdtable::Shadow::kind);
+    if let Some(shadow) = shadow
+        && pipe::is_shared(shadow, row, source.wanted())
+        && let Some(result) = pipe::put_out(thread, args[0], source)
+    {
+        return result;
+    }
     let attempt = match source {
         _ if has_position(call.nr) || !kind.is_socket() => None,
         // Plain output on TCP is the most frequent of all, and the socket's figures tell as much.

@@ -30,6 +30,7 @@ pub mod mutex;
 pub mod numbers;
 pub mod once;
 pub mod pending;
+pub mod pipe;
 pub mod process;
 pub mod robust;
 pub mod rwlock;

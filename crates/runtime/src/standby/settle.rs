@@ -285,7 +285,9 @@ fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     let (fd, len) = (doubt.args.fd, doubt.args.len);
     match verdict {
         None | Some(Verdict::Again) => true,
-        Some(Verdict::Moved(0)) if matches!(witness::testimony(doubt.place()), Testimony::Moved(_)) => {
+        Some(Verdict::Moved(0))
+            if matches!(witness::testimony(doubt.place(), doubt.entered()), Testimony::Moved(_)) =>
+        {
             returned(doubt, 0, 0, &[]);
             true
         }
@@ -318,7 +320,7 @@ fn could_go_on(fd: i32) -> bool {
 fn input(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     let so_far = doubt.so_far();
     let (place, nr) = (doubt.place(), u64::from(doubt.row.nr));
-    let data = match (witness::testimony(place), verdict) {
+    let data = match (witness::testimony(place, doubt.entered()), verdict) {
         (Testimony::Moved(moved), _) => Some((u64::from(moved), witness::compose(place, nr))),
         (Testimony::None, Some(Verdict::Moved(moved))) if moved > 0 => {
             let in_ring = doubt.row.nr != 19 || witness::touched(place).is_some();
@@ -329,7 +331,8 @@ fn input(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     };
     match data {
         Some((moved, bytes)) if bytes <= PAYLOAD_BYTES_MAX - size_of::<ReturnHead>() => {
-            if so_far + moved > 0 || matches!(witness::testimony(place), Testimony::Moved(_)) {
+            if so_far + moved > 0 || matches!(witness::testimony(place, doubt.entered()), Testimony::Moved(_))
+            {
                 // SAFETY: the dead primary's reserved slot, contiguous in the doubled mapping.
                 let data = unsafe { core::slice::from_raw_parts(witness::data_of(place), bytes) };
                 returned(doubt, RETURN_PARTIAL, so_far + moved, data);

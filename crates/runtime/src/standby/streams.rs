@@ -78,7 +78,7 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
         out,
         len,
         entered: doubt.entered(),
-        testimony: witness::testimony(place),
+        testimony: witness::testimony(place, doubt.entered()),
         place,
     };
     let (fd, len, asked) = (doubt.args.fd as u64, doubt.args.len, &doubt.asked);

@@ -30,6 +30,10 @@ const ENOTSOCK: i64 = -88;
 const MESSAGE_MARK: u64 = 0x7573_6d65_7373_6167;
 /// First word of a slot that was filled with the pattern before a read.
 const PATTERN_MARK: u64 = 0x7573_7061_7474_6572;
+/// First word of a slot in which an output to a pipe goes on piece by piece.
+const PIECES_MARK: u64 = 0x7573_7069_6563_6573;
+/// Longest piece that a pipe takes whole or not at all, bytes.
+const WHOLE_PIECE: u64 = 4096;
 /// The count of a message that has not been moved.
 const NEVER: u32 = u32::MAX;
 /// Longest part of a slot that gets the pattern, bytes.
@@ -264,8 +268,34 @@ fn hand_over(got: &Message, shape: Shape, bytes: u64) {
     }
 }
 
-/// What the slot of a dead primary says: `slot` is where its next event would have been.
-pub fn testimony(slot: *const u8) -> Testimony {
+/// An output of `len` bytes, behind `done` others of the same call, is about to be made such that it does not wait.
+pub fn begin_piece(thread: &Thread, place: *mut u8, done: u64, len: u64) {
+    // In this order: a kill between any two of them finds what is true.
+    thread.entry().entered[0].store(u64::MAX, Ordering::SeqCst);
+    mark(place, PIECES_MARK, done << 32 | len);
+}
+
+/// It has been made: so much is done.
+pub fn end_piece(thread: &Thread, place: *mut u8, done: u64) {
+    mark(place, PIECES_MARK, done << 32);
+    thread.entry().entered[0].store(u64::MAX, Ordering::SeqCst);
+}
+
+/// What the slot of a dead primary says: `slot` is where its next event would have been. `entered` as of its mark.
+pub fn testimony(slot: *const u8, entered: bool) -> Testimony {
+    // SAFETY: the place of a header in a mapped ring.
+    let (word, pieces) = unsafe { (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read()) };
+    if word == PIECES_MARK {
+        let (done, len) = (pieces >> 32, pieces & 0xffff_ffff);
+        return match (done + len, entered) {
+            // More than a pipe takes whole: how much of it was done nobody knows.
+            (_, true) if len > WHOLE_PIECE => Testimony::None,
+            (0, _) => Testimony::Nothing,
+            (moved, true) => Testimony::Moved(moved as u32),
+            (_, false) if done == 0 => Testimony::Nothing,
+            (_, false) => Testimony::Moved(done as u32),
+        };
+    }
     let Some(message) = message_in(slot) else { return Testimony::None };
     match message.moved {
         NEVER => Testimony::Nothing,
@@ -344,7 +374,7 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
     let slot = thread.ring.at(thread.producer.at).cast::<u64>();
     // SAFETY: the reserved event's own header, above the tail.
     unsafe {
-        if !matches!(slot.read(), PATTERN_MARK | MESSAGE_MARK) {
+        if !matches!(slot.read(), PATTERN_MARK | MESSAGE_MARK | PIECES_MARK) {
             slot.write_volatile(0);
         }
     }
@@ -364,7 +394,7 @@ pub fn entered(entry: &ThreadEntry) -> bool {
 pub fn unpublished(slot: *const u8) -> Option<Header> {
     // SAFETY: the place of a header in a mapped ring.
     let (word, header) = unsafe { (slot.cast::<u64>().read(), slot.cast::<Header>().read()) };
-    (!matches!(word, 0 | PATTERN_MARK | MESSAGE_MARK)).then_some(header)
+    (!matches!(word, 0 | PATTERN_MARK | MESSAGE_MARK | PIECES_MARK)).then_some(header)
 }
 
 /// readv from a pipe: into the slot, behind the pattern's mark, and from there to where the guest wants it. `None`:
