@@ -58,17 +58,17 @@ pub fn put_out(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
         let result = unsafe { raw::marked(PWRITEV2, &args, &thread.pending, witness::mark_of(thread)) };
         done += result.max(0) as u64;
         witness::end_piece(thread, place, done);
+        if result == EOPNOTSUPP && done == 0 {
+            WAITS.store(true, Ordering::Relaxed);
+            return None;
+        }
+        if result == err::EAGAIN && !carry::is_nonblocking(fd) {
+            if !await_room(thread, fd) && !goes_on(thread, done) {
+                return Some(so_far(done, err::EINTR));
+            }
+            continue;
+        }
         match result {
-            EOPNOTSUPP if done == 0 => {
-                WAITS.store(true, Ordering::Relaxed);
-                return None;
-            }
-            err::EAGAIN if carry::is_nonblocking(fd) => return Some(so_far(done, result)),
-            err::EAGAIN => {
-                if !await_room(thread, fd) && !goes_on(thread, done) {
-                    return Some(so_far(done, err::EINTR));
-                }
-            }
             err::EINTR if goes_on(thread, done) => {}
             result if failed(result) => return Some(so_far(done, result)),
             _ if done >= wanted || result == 0 || carry::is_nonblocking(fd) => return Some(done as i64),
