@@ -2,7 +2,8 @@
 //! [`EventKind::Image`](crate::EventKind::Image).
 //!
 //! An image is what a start, a fork or an exec makes. Behind the head come the inherited descriptors, then strings that
-//! end with NUL: the executed file, the current folder, every argument, every variable of the environment.
+//! end with NUL: the executed file as it was named, the file itself, the current folder, every argument, every variable of
+//! the environment.
 
 /// Values of [`ImageHead::how`].
 pub mod how {

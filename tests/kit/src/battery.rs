@@ -26,6 +26,8 @@ enum Mode {
     Kill,
     /// Under protection, primaries and standbys killed at random moments, one after the other
     Storm,
+    /// Recorded, and the recording replayed
+    Record,
     /// All of them, one after the other
     All,
 }
@@ -141,6 +143,14 @@ impl Session<'_> {
         if self.wants(Mode::Kill) && !self.skipped(guest, "kill", guest.wants.no_kill.as_deref()) {
             for seed in self.seeds() {
                 self.kill_once(guest, &reference, window, seed)?;
+            }
+        }
+        if self.wants(Mode::Record) && !self.skipped(guest, "record", guest.wants.no_record.as_deref()) {
+            // What happens is decided in one run: a long battery of all modes needs fewer of them.
+            let count = if self.options.mode == Mode::Record { self.options.seeds } else { 1 };
+            for seed in (self.options.seed..).take(count.max(1) as usize) {
+                let verdict = self.stage.recorded(guest, sink(seed), &reference)?;
+                self.judge(guest, "record", seed, verdict)?;
             }
         }
         // Not yet certain enough to stand between a change and its acceptance.

@@ -57,6 +57,8 @@ pub struct Directives {
     pub no_kill: Option<String>,
     /// Why it is not run under protection at all, if it is not.
     pub no_protect: Option<String>,
+    /// Why it is not recorded and replayed, if it is not.
+    pub no_record: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
     pub allowed: Vec<(String, String)>,
     /// What it reads from stdin.
@@ -73,6 +75,7 @@ impl Default for Directives {
             end: End::Code(0),
             no_kill: None,
             no_protect: None,
+            no_record: None,
             allowed: Vec::new(),
             stdin: None,
             args: Vec::new(),
@@ -104,6 +107,7 @@ impl Directives {
             "signal" => self.end = End::Signal(rest.parse().context("signal needs a number")?),
             "no-kill" => self.no_kill = Some(reason(rest)?),
             "no-protect" => self.no_protect = Some(reason(rest)?),
+            "no-record" => self.no_record = Some(reason(rest)?),
             "allow" => {
                 let (event, why) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 self.allowed.push((event.to_owned(), reason(why)?));

@@ -130,6 +130,45 @@ impl Stage<'_> {
     }
 }
 
+impl Stage<'_> {
+    /// Records the guest, and replays the recording twice: each shows what the recorded run has shown, byte for byte.
+    pub fn recorded(&self, guest: &Guest, sink: Sink, reference: &Reference) -> Result<Verdict> {
+        let understudy = self.understudy.expect("recorded runs are planned only with a binary");
+        let dir = self.place.fresh(&guest.name)?;
+        let group = group_name(&dir);
+        let file = dir.join("recording");
+        let mut command: Vec<OsString> = vec![understudy.into(), "record".into(), "-q".into()];
+        command.extend(["--name".into(), OsString::from(&group), "-o".into(), file.clone().into(), "--".into()]);
+        command.extend(program(guest));
+        let ended = launch(guest, command, &dir, sink)?.finish(self.limit)?;
+        let mut complaints = judge::judge_output(guest, &ended, Some(&reference.stdout));
+        complaints.extend(judge::judge_code(guest.wants.end, ended.status));
+        complaints.extend(judge::judge_remains(&dir, &ended, Some(&group)));
+        for replay in 1..=REPLAYS {
+            if !complaints.is_empty() {
+                break;
+            }
+            let folder = dir.join(format!("replay-{replay}"));
+            fs::create_dir_all(folder.join("tmp"))?;
+            let command = vec![understudy.into(), "replay".into(), file.clone().into()];
+            let again = Launch { command, dir: folder.clone(), stdin: None, sink }.spawn()?.finish(self.limit)?;
+            let what = |text: String| format!("replay {replay}: {text}");
+            if again.stdout != ended.stdout {
+                complaints.push(what("stdout differs from the recorded run's".into()));
+            }
+            complaints.extend(judge::judge_code(guest.wants.end, again.status).into_iter().map(what));
+            let said = fs::read_to_string(folder.join("stderr")).unwrap_or_default();
+            let ours = said.lines().filter(|line| line.starts_with("understudy"));
+            complaints.extend(ours.map(|line| what(line.to_owned())));
+        }
+        let active = ended.elapsed;
+        verdict(complaints, dir, ended, active, 0)
+    }
+}
+
+/// Replays of one recording.
+const REPLAYS: u32 = 2;
+
 /// A group name that is unique on the machine while this kit runs.
 pub fn group_name(dir: &Path) -> String {
     let serial = dir.file_name().and_then(|name| name.to_str()).unwrap_or("run");

@@ -308,6 +308,14 @@ pub fn mirror(call: &Call) -> i64 {
     unsafe { call6(call.nr, call.args) }
 }
 
+/// Whether such a call is about another process: then it is one for the primary alone. Made by a standby too it would
+/// come late, and in a replay it would meet whoever has that number now.
+pub fn names_another(call: &Call) -> bool {
+    const PRLIMIT: u64 = 302;
+    let whom = call.args[0] as u32;
+    call.nr == PRLIMIT && whom != 0 && whom != state::GUEST_PID.load(Ordering::Relaxed)
+}
+
 /// Affinity and priority of the calling thread: the primary's are real; a standby has its own place.
 pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     const SCHED_GETAFFINITY: u64 = 204;

@@ -155,7 +155,10 @@ pub fn join(thread: &mut Thread) {
     state::set_role(Role::Primary);
     notice::register(thread, raw::gettid());
     trap::arm(thread);
-    own.joined.fetch_add(1, Ordering::AcqRel);
+    // Of a recorded one nobody takes over: its parent is told of its end by the kernel alone.
+    if !state::is_recorded() {
+        own.joined.fetch_add(1, Ordering::AcqRel);
+    }
     super::tell();
 }
 

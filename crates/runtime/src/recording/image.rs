@@ -23,6 +23,7 @@ static VARIABLES: AtomicU32 = AtomicU32::new(0);
 const AT_RANDOM: u64 = 25;
 const AT_EXECFN: u64 = 31;
 const PATH_MAX: usize = 4096;
+const READLINK: u64 = 89;
 /// Offset of libc's canary from the thread pointer; the pointer guard follows.
 const GUARDS: u64 = 40;
 
@@ -100,7 +101,7 @@ pub fn publish(thread: &mut Thread, how: u32) {
     let mut descriptors = 0usize;
     fdtable::for_open(|_| descriptors += 1);
     let strings = head.arguments + head.variables;
-    let mut string_bytes = 2 * PATH_MAX;
+    let mut string_bytes = 3 * PATH_MAX;
     let mut at = STRINGS.load(Ordering::Relaxed);
     for _ in 0..strings {
         let bytes = guest::string_len(at) + 1;
@@ -121,10 +122,16 @@ pub fn publish(thread: &mut Thread, how: u32) {
     head.descriptors = listed;
     if how != how::FORKED {
         parcel.put_string(entry::auxiliary(AT_EXECFN));
-        let mut folder = [0u8; PATH_MAX];
-        // SAFETY: the kernel writes a path of at most so many bytes.
-        unsafe { raw::call2(nr::GETCWD, folder.as_mut_ptr() as u64, PATH_MAX as u64) };
-        parcel.put_string(folder.as_ptr() as u64);
+        let mut path = [0u8; PATH_MAX];
+        // SAFETY: the kernel writes a path of fewer bytes than that.
+        unsafe {
+            let exe = c"/proc/self/exe".as_ptr() as u64;
+            raw::call3(READLINK, exe, path.as_mut_ptr() as u64, PATH_MAX as u64 - 1);
+            parcel.put_string(path.as_ptr() as u64);
+            path.fill(0);
+            raw::call2(nr::GETCWD, path.as_mut_ptr() as u64, PATH_MAX as u64);
+        }
+        parcel.put_string(path.as_ptr() as u64);
         let mut at = STRINGS.load(Ordering::Relaxed);
         (0..strings).for_each(|_| at = parcel.put_string(at));
     }
@@ -154,6 +161,7 @@ fn append(thread: &mut Thread, parcel: &Parcel) {
 pub fn take(thread: &mut Thread) {
     let mut head = None;
     let mut left = 0;
+    let mut is_named = false;
     loop {
         let Next::Event(event) = thread.expect(EventKind::Image, 0) else { return };
         let mut payload = event.payload();
@@ -171,6 +179,11 @@ pub fn take(thread: &mut Thread) {
             if let Some(shadow) = fdtable::get(inherited.fd) {
                 shadow.open(Kind::from_number(inherited.kind as u8), inherited.identity);
             }
+            payload = &payload[size_of::<Inherited>()..];
+        }
+        if left == 0 && !is_named {
+            is_named = true;
+            be_named(payload);
         }
         let more = event.header.flags & RETURN_MORE != 0;
         thread.close();
@@ -180,6 +193,15 @@ pub fn take(thread: &mut Thread) {
     }
     if let Some(head) = head.filter(|head| head.how != how::FORKED) {
         be_as(thread, &head);
+    }
+}
+
+/// The name by which the program was executed: its file may have been reached by another one of that length.
+fn be_named(strings: &[u8]) {
+    let name = entry::auxiliary(AT_EXECFN);
+    let bytes = strings.iter().position(|byte| *byte == 0).unwrap_or(0);
+    if name != 0 && bytes != 0 && guest::string_len(name) == bytes {
+        guest::write(name, strings.as_ptr(), bytes);
     }
 }
 

@@ -199,6 +199,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Time => time::by_call(thread, row, call),
         Door::Timer => timer::call(thread, row, call),
         Door::Chdir => process::chdir(thread, row, call),
+        Door::Mirror if process::names_another(call) => recorded(thread, row, call),
         Door::Mirror => process::mirror(call),
         Door::Thread => process::thread_state(thread, row, call),
         Door::Prctl => process::prctl(thread, row, call),

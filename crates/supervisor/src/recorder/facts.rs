@@ -13,7 +13,9 @@ pub struct Facts {
     pub pid: u32,
     /// Identities of standard input, output and error, 0 where they were closed.
     pub standard: [u64; 3],
-    /// The file that was executed.
+    /// The file that was executed, as it was named.
+    pub name: CString,
+    /// The file itself.
     pub executable: CString,
     /// The folder it began in.
     pub directory: CString,
@@ -64,13 +66,14 @@ impl Facts {
         let mut facts = Facts {
             pid,
             standard,
+            name: CString::default(),
             executable: CString::default(),
             directory: CString::default(),
             arguments: Vec::new(),
             environment: Vec::new(),
         };
         if how != how::FORKED {
-            (facts.executable, facts.directory) = (next()?, next()?);
+            (facts.name, facts.executable, facts.directory) = (next()?, next()?, next()?);
             for _ in 0..arguments {
                 facts.arguments.push(next()?);
             }

@@ -147,6 +147,8 @@ impl Recorder<'_> {
             if self.is_over() {
                 return self.finish();
             }
+            let now = clock::monotonic_ns();
+            self.taken.iter().for_each(|taken| taken.ask_for_late_signals(now));
             nap_ns = if bytes > 0 { NAP_MIN_NS } else { (nap_ns * 2).min(NAP_MAX_NS) };
             self.sleep(nap_ns);
         }

@@ -5,7 +5,7 @@
 //! where they write to the standard descriptors.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -127,6 +127,8 @@ struct Replay<'a> {
 #[derive(Clone, Debug)]
 struct Root {
     pid: u32,
+    /// Its last image so far.
+    image: u32,
     ending: Option<Ending>,
     replayed: Option<i32>,
 }
@@ -256,10 +258,11 @@ impl Replay<'_> {
     }
 
     fn take_end(&mut self, image: u32, ending: Ending) {
-        let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
-        if let Some(root) = self.root.as_mut().filter(|root| root.pid == fed.pid && !ending.is_exec) {
+        // Its process may have come to its end before we have read of it.
+        if let Some(root) = self.root.as_mut().filter(|root| root.image == image && !ending.is_exec) {
             root.ending = Some(ending.clone());
         }
+        let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
         if let Some(facts) = self.waiting_facts.remove(&image) {
             fed.begin(0, &facts);
         }
@@ -271,8 +274,13 @@ impl Replay<'_> {
     fn take_image(&mut self, image: &Image) -> Result<(), Error> {
         let facts = Facts::read(&image.facts);
         let facts = facts.ok_or_else(|| self.refuse("it does not say what one of its processes was"))?;
+        if let Some(root) = self.root.as_mut().filter(|root| image.how == How::Executed && image.parent == Some(root.image))
+            && root.pid == facts.pid
+        {
+            root.image = image.number;
+        }
         if self.root.is_none() {
-            self.root = Some(Root { pid: facts.pid, ending: None, replayed: None });
+            self.root = Some(Root { pid: facts.pid, image: image.number, ending: None, replayed: None });
             for (place, identity) in self.roster.header().standard.iter().zip(facts.standard) {
                 place.store(identity, Ordering::Release);
             }
@@ -317,7 +325,8 @@ impl Replay<'_> {
         let environment = environment.map_err(|why| self.refuse(&why))?;
         let environment: Vec<OsString> =
             environment.into_iter().map(|text| OsString::from_vec(text.into_bytes())).collect();
-        let executable = Path::new(OsStr::from_bytes(facts.executable.as_bytes()));
+        let (executable, directory) = self.way_to(facts)?;
+        let executable = executable.as_path();
         let arguments: Vec<OsString> =
             facts.arguments.iter().map(|text| OsStr::from_bytes(text.as_bytes()).into()).collect();
         let debugged = self.debugger.is_none() && self.order.debugger != Debugger::None;
@@ -326,7 +335,7 @@ impl Replay<'_> {
             path: executable,
             command: &as_given(executable, arguments),
             environment: &environment,
-            layout: Some(&Layout { directory: Some(facts.directory.clone()), ..self.layout.clone() }),
+            layout: Some(&Layout { directory: Some(directory), ..self.layout.clone() }),
             cpus: None,
             mask: &self.signals.previous,
         };
@@ -336,6 +345,33 @@ impl Replay<'_> {
             self.attach(pid, fed)?;
         }
         Ok(())
+    }
+
+    /// A path for exec that is as long as the name that the program was executed by, and the folder to start in. The name
+    /// itself may mean something else here: `/proc/self/exe`, or one in a folder that is gone.
+    fn way_to(&self, facts: &Facts) -> Result<(PathBuf, CString), Error> {
+        let path = |text: &CString| PathBuf::from(OsStr::from_bytes(text.as_bytes()));
+        let (name, file) = (path(&facts.name), path(&facts.executable));
+        let meant = path(&facts.directory).join(&name);
+        let is_it = |meant: &Path| {
+            let is_script = std::fs::File::open(meant).is_ok_and(|mut opened| {
+                let mut head = [0u8; 2];
+                std::io::Read::read_exact(&mut opened, &mut head).is_ok() && &head == b"#!"
+            });
+            !meant.starts_with("/proc") && (is_script || meant.canonicalize().is_ok_and(|real| real == file))
+        };
+        if is_it(&meant) {
+            return Ok((name, facts.directory.clone()));
+        }
+        // By a link in our folder: `./` and as many letters as it takes.
+        let letters = name.as_os_str().len().checked_sub(2).filter(|letters| *letters > 0);
+        let letters = letters.ok_or_else(|| self.refuse(&format!("{} is not to be found", meant.display())))?;
+        let link = "x".repeat(letters.min(255));
+        let place = self.path.join(&link);
+        let _ = std::fs::remove_file(&place);
+        std::os::unix::fs::symlink(&file, &place).map_err(|cause| Error::file("make", &place, cause))?;
+        let folder = CString::new(self.path.as_os_str().as_bytes()).unwrap_or_default();
+        Ok((Path::new(".").join(link), folder))
     }
 
     fn attach(&mut self, pid: u32, fed: &Fed) -> Result<(), Error> {

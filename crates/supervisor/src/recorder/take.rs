@@ -12,6 +12,8 @@ use super::facts;
 use super::rings::{Rings, first_event};
 use crate::error::Error;
 use crate::segment::read_text;
+use crate::spawn;
+use crate::watch::SIGNAL_WAIT_NS_MAX;
 
 /// Bytes that are taken out of a ring at once.
 const PIECE: usize = 1 << 20;
@@ -60,6 +62,18 @@ impl Taken {
             exit_status: None,
             stopped: false,
             buffer: Vec::new(),
+        }
+    }
+
+    /// Signals that wait for a thread that only computes: it is asked to take them where it is, as under `run`.
+    pub fn ask_for_late_signals(&self, now_ns: u64) {
+        for entry in (0..self.rings.segment.slots()).map(|slot| self.rings.segment.thread(slot)) {
+            if entry.pending_signal.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            if now_ns >= entry.pending_since_ns.load(Ordering::Acquire) + SIGNAL_WAIT_NS_MAX {
+                spawn::nudge(self.pid, entry.primary_tid.load(Ordering::Acquire));
+            }
         }
     }
 
