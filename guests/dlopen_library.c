@@ -4,6 +4,7 @@
 // kit: allow standby_lost as above
 // kit: allow unprotected as above
 // kit: no-kill without a standby nobody takes over
+// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <dlfcn.h>
 

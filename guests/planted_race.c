@@ -5,6 +5,7 @@
 // kit: allow standby_lost the race is planted
 // kit: allow unprotected the race is planted
 // kit: no-kill a kill while no standby has caught up again is a loss by design
+// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 
 enum { ROUNDS = 60 };

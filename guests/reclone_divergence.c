@@ -3,6 +3,7 @@
 // kit: allow diverged the race is planted
 // kit: allow standby_lost the race is planted
 // kit: allow unprotected the race is planted
+// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 
 enum { ROUNDS = 100, THREADS = 2 };

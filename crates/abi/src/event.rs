@@ -78,13 +78,17 @@ pub enum EventKind {
     /// In a recording, behind a `Return` with [`RETURN_OUTPUT`]: the bytes went to standard output (`flags` 1) or standard
     /// error (2); `ticket` counts such outputs of all processes.
     Output = 14,
+    /// In a recording with `--order serial`: this thread waits for a lock, and others have their turn.
+    Yield = 15,
+    /// The same: this thread has the turn of the number `ticket`.
+    Turn = 16,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 14] = [
+        const KINDS: [EventKind; 16] = [
             Mutex,
             Ordered,
             Time,
@@ -99,6 +103,8 @@ impl EventKind {
             Skip,
             Image,
             Output,
+            Yield,
+            Turn,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }

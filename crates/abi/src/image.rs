@@ -25,12 +25,16 @@ pub struct ImageHead {
     pub parent: u32,
     /// A value of [`how`].
     pub how: u32,
+    /// The flags of the [`Config`](crate::Config) under which it was recorded.
+    pub flags: u32,
     /// [`Inherited`] that follow.
     pub descriptors: u32,
     /// Strings that are arguments.
     pub arguments: u32,
     /// Strings that are variables of the environment, ours among them.
     pub variables: u32,
+    /// Zero.
+    pub zero: u32,
     /// Where the kernel has put the random bytes.
     pub random_at: u64,
     /// The bytes: libc's canary and pointer guard are made of them.
@@ -52,6 +56,6 @@ pub struct Inherited {
 }
 
 const _: () = {
-    assert!(size_of::<ImageHead>() == 64);
+    assert!(size_of::<ImageHead>() == 72);
     assert!(size_of::<Inherited>() == 16);
 };

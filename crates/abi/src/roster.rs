@@ -111,6 +111,13 @@ pub struct RosterHeader {
     pub ends: Line<AtomicU32>,
     /// Outputs to the standard descriptors so far, of all processes of a recording; in a replay, those made again.
     pub outputs: Line<AtomicU64>,
+    /// Futex: with `--order serial` 0 while nobody has the turn, 1 while somebody has, 2 while others wait for it; in a
+    /// replay a count of changes of `turns`.
+    pub turn: Line<AtomicU32>,
+    /// Turns taken so far; in a replay the number of the one that is due.
+    pub turns: AtomicU64,
+    /// Kernel's pid of the process that took the last one.
+    pub turn_holder: AtomicU32,
     /// Identities of the open files behind standard input, output and error when the program started. Its runtime; in a
     /// replay the supervisor.
     pub standard: [AtomicU64; 3],

@@ -105,6 +105,8 @@ pub const CONFIG_PINNED: u32 = 1;
 pub const CONFIG_RECORDED: u32 = 2;
 /// [`Config::flags`]: this is a replay of a recording, without any kernel object of the original.
 pub const CONFIG_DETACHED: u32 = 4;
+/// [`Config::flags`], with one of the two before: `--order serial`.
+pub const CONFIG_SERIAL: u32 = 8;
 
 /// Values of [`SegmentHeader::command`].
 pub mod command {

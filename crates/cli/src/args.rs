@@ -117,6 +117,10 @@ pub struct Record {
     /// The recording's file, which must not be there yet [default: the program's file name, .understudy]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// schedule: threads run in parallel, and their locks are replayed in order. serial: one thread of all runs at a time,
+    /// so that a replay also repeats data races, lock-free code, and what processes do to shared memory
+    #[arg(long, value_enum, value_name = "ORDER", default_value = "schedule", hide_possible_values = true)]
+    pub order: Order,
     /// The group's name, unique on the machine [default: the program's file name, then -2, -3, …]
     #[arg(long, value_name = "NAME", value_parser = group_name)]
     pub name: Option<String>,

@@ -61,10 +61,13 @@ fn run_program(run: &Run) -> Result<i32, Error> {
 }
 
 fn record_program(record: &Record) -> Result<i32, Error> {
+    if record.order == Order::Deterministic {
+        return Err(later("--order deterministic"));
+    }
     let options = Options {
         name: record.name.clone(),
         standbys: 0,
-        order: "schedule".into(),
+        order: if record.order == Order::Serial { "serial" } else { "schedule" }.into(),
         lag_timeout_ms: record.lag_timeout,
         lag_limit: us_abi::RING_BYTES as u64,
         verify: 1,

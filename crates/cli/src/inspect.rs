@@ -186,6 +186,7 @@ impl Inspection {
             Some(EventKind::Signal) => "signal",
             Some(EventKind::ThreadStart | EventKind::ThreadExit) => "thread",
             Some(EventKind::Output) => "output",
+            Some(EventKind::Yield | EventKind::Turn) => "schedule",
             Some(EventKind::Mutex | EventKind::Ordered | EventKind::Barrier | EventKind::OnceRun) => {
                 "schedule"
             }
@@ -223,6 +224,8 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         Some(EventKind::ThreadExit) => "thread exit",
         Some(EventKind::Image) => "process image",
         Some(EventKind::Output) => "output",
+        Some(EventKind::Yield) => "yield",
+        Some(EventKind::Turn) => "turn",
         _ => "unknown",
     }
 }

@@ -11,6 +11,7 @@ use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, RING_NEAR, RING_STEP};
 use us_calls::Class;
 use us_ring::{Memory, Position};
 
+use crate::recording::turns;
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, raw, signal, state};
 
@@ -209,6 +210,9 @@ impl Thread {
                 self.asked = asked;
             } else if header.kind == EventKind::Skip as u8 {
                 self.close();
+            } else if header.kind == EventKind::Yield as u8 {
+                self.open = 0;
+                turns::follow_pause(self);
             } else {
                 return Next::Event(event);
             }
@@ -243,6 +247,12 @@ impl Thread {
         };
         self.open = Header::size(event.header.len);
         signal::replay(self, event);
+    }
+
+    /// Takes the event at the front of the ring, which has no payload and of which this is the header.
+    pub fn take_front(&mut self, header: &Header) {
+        self.open = Header::size(header.len);
+        self.close();
     }
 
     /// Sleeps until there may be another event, or this copy is live.

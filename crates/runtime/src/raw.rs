@@ -249,6 +249,12 @@ pub fn futex_wake_shared(word: &AtomicU32) {
     unsafe { call3(nr::FUTEX, word.as_ptr() as u64, FUTEX_WAKE, i32::MAX as u64) };
 }
 
+/// Wakes one waiter of a word in the shared segment.
+pub fn futex_wake_one_shared(word: &AtomicU32) {
+    // SAFETY: a wake touches no memory.
+    unsafe { call3(nr::FUTEX, word.as_ptr() as u64, FUTEX_WAKE, 1) };
+}
+
 /// A short sleep, ns; a signal may end it early.
 pub fn nap(ns: u64) {
     let pause = Timespec::from_ns(ns);

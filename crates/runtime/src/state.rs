@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use us_abi::{CONFIG_DETACHED, CONFIG_RECORDED, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
+use us_abi::{CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
 
 use crate::raw;
 
@@ -47,16 +47,26 @@ static RECORDED: AtomicBool = AtomicBool::new(false);
 /// This is a replay of a recording: a standby that shares nothing with the process whose log it follows.
 static DETACHED: AtomicBool = AtomicBool::new(false);
 
+/// One thread runs at a time.
+static SERIAL: AtomicBool = AtomicBool::new(false);
+
 /// Notes what the supervisor wants this process for, besides protection.
 pub fn set_purpose(config_flags: u32) {
     RECORDED.store(config_flags & CONFIG_RECORDED != 0, Ordering::Relaxed);
     DETACHED.store(config_flags & CONFIG_DETACHED != 0, Ordering::Relaxed);
+    SERIAL.store(config_flags & CONFIG_SERIAL != 0, Ordering::Relaxed);
 }
 
 /// Whether the log goes into a recording.
 #[inline(always)]
 pub fn is_recorded() -> bool {
     RECORDED.load(Ordering::Relaxed)
+}
+
+/// Whether one thread of the group runs at a time.
+#[inline(always)]
+pub fn is_serial() -> bool {
+    SERIAL.load(Ordering::Relaxed)
 }
 
 /// Whether this is a replay of a recording.

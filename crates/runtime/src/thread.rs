@@ -71,6 +71,12 @@ pub struct Thread {
     pub counts_processors: bool,
     /// Whether what it does now is part of a call that the log has begun.
     pub in_call: bool,
+    /// With `--order serial`: whether it is its turn, the number of that, and doors passed meanwhile.
+    pub has_turn: bool,
+    /// See `has_turn`.
+    pub turn: u64,
+    /// See `has_turn`.
+    pub doors: u32,
     /// How often it has been parked.
     pub stops: u32,
     /// The call that made it.
@@ -174,6 +180,9 @@ impl Thread {
             lent: [0; 2],
             counts_processors: false,
             in_call: false,
+            has_turn: false,
+            turn: 0,
+            doors: 0,
             stops: 0,
             vfork_call: 0,
             child_argument: 0,

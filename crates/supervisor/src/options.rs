@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use us_abi::{CONFIG_PINNED, Config};
+use us_abi::{CONFIG_PINNED, CONFIG_SERIAL, Config};
 
 /// How much Understudy itself says on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +63,9 @@ impl Options {
             lag_limit: self.lag_limit,
             standbys: self.standbys,
             verify: self.verify,
-            flags: flags | if pair.is_some() { CONFIG_PINNED } else { 0 },
+            flags: flags
+                | if self.order == "serial" { CONFIG_SERIAL } else { 0 }
+                | if pair.is_some() { CONFIG_PINNED } else { 0 },
             primary_cpus: pair.map_or([0; 16], |pair| pair.primary),
             standby_cpus: pair.map_or([0; 16], |pair| pair.standby),
         }

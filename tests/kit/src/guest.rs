@@ -59,6 +59,8 @@ pub struct Directives {
     pub no_protect: Option<String>,
     /// Why it is not recorded and replayed, if it is not.
     pub no_record: Option<String>,
+    /// Why it is recorded with one thread at a time, if it is.
+    pub serial: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
     pub allowed: Vec<(String, String)>,
     /// What it reads from stdin.
@@ -76,6 +78,7 @@ impl Default for Directives {
             no_kill: None,
             no_protect: None,
             no_record: None,
+            serial: None,
             allowed: Vec::new(),
             stdin: None,
             args: Vec::new(),
@@ -107,6 +110,7 @@ impl Directives {
             "signal" => self.end = End::Signal(rest.parse().context("signal needs a number")?),
             "no-kill" => self.no_kill = Some(reason(rest)?),
             "no-protect" => self.no_protect = Some(reason(rest)?),
+            "serial" => self.serial = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
             "allow" => {
                 let (event, why) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));

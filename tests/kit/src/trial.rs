@@ -138,6 +138,9 @@ impl Stage<'_> {
         let group = group_name(&dir);
         let file = dir.join("recording");
         let mut command: Vec<OsString> = vec![understudy.into(), "record".into(), "-q".into()];
+        if guest.wants.serial.is_some() {
+            command.extend(["--order".into(), "serial".into()]);
+        }
         command.extend(["--name".into(), OsString::from(&group), "-o".into(), file.clone().into(), "--".into()]);
         command.extend(program(guest));
         let ended = launch(guest, command, &dir, sink)?.finish(self.limit)?;

@@ -8,6 +8,7 @@ use core::sync::atomic::AtomicU32;
 
 use crate::clone::park;
 use crate::raw::{self, Timespec};
+use crate::recording::turns;
 use crate::signal;
 use crate::thread::{Mode, Thread};
 
@@ -50,11 +51,17 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
             &raw const *time
         }
     };
+    if turns::is_followed(thread) && thread.locks() == Mode::Solo {
+        turns::follow_pause(thread);
+        return Wait::Again;
+    }
     // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
     let followed = thread.locks() == Mode::Replay;
     let args = [word.as_ptr() as u64, op, value as u64, time as u64, 0, u64::from(u32::MAX)];
+    turns::pause(thread);
     // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
     let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
+    turns::take(thread);
     if result == raw::err::EINTR {
         // The door's own outcome says it, not an event of the signal's.
         super::cancel::leave_if_due(thread);

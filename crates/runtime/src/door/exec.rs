@@ -16,6 +16,7 @@ use crate::state::{self, Role};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::thread::{Mode, Thread};
+use crate::recording::turns;
 use crate::{drop_standby, recording, stop_logging, tls};
 
 const EXECVE: u16 = 59;
@@ -224,6 +225,7 @@ fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
     let Some(header) = state::header() else { return raw::err::ENOENT };
     let arguments = CallArgs { fd: -1, digest: 0, len: 0 };
     thread.append(EventKind::Enter, 0, EXECVE, NO_TICKET, &arguments);
+    turns::give(thread);
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
     recording::await_taken(header);
     let mut call = *call;
@@ -233,6 +235,7 @@ fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
     release(memory);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     thread.append(EventKind::Return, 0, EXECVE, NO_TICKET, &ReturnHead { result, identity: 0 });
+    turns::take(thread);
     result
 }
 
@@ -241,6 +244,7 @@ fn is_begun(thread: &mut Thread) -> bool {
     loop {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
+            Some(header) if header.kind == EventKind::Yield as u8 => turns::follow_pause(thread),
             Some(header) => return header.kind == EventKind::Enter as u8,
             None => thread.wait_more(),
         }
@@ -252,10 +256,12 @@ fn end_image(thread: &mut Thread) -> i64 {
     if let Next::Event(_) = thread.expect(EventKind::Enter, EXECVE) {
         thread.close();
     }
+    turns::give(thread);
     match thread.expect(EventKind::Return, EXECVE) {
         Next::Event(event) => {
             let result = event.returned().0.result;
             thread.close();
+            turns::take(thread);
             result
         }
         Next::Live => raw::err::ENOENT,

@@ -73,7 +73,9 @@ pub fn remap(call: &Call) -> i64 {
 fn anonymous(call: &Call) -> i64 {
     let mut call = *call;
     if call.args[3] & MAP_TYPE != MAP_PRIVATE {
-        if crate::state::is_standby() {
+        // With an order between processes a replay shares as the recorded ones did.
+        let ordered = crate::state::is_detached() && crate::state::is_serial();
+        if crate::state::is_standby() && !ordered {
             call.args[3] = call.args[3] & !MAP_TYPE | MAP_PRIVATE;
         }
         SHARED_LATELY.store(true, Ordering::Relaxed);

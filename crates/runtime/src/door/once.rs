@@ -13,6 +13,7 @@ use us_order::once::{Local, Once, OnceView, decide};
 
 use super::sync::{self, ALL, Caller, call_of, clock_of, op};
 use super::unwind;
+use crate::recording::turns;
 use crate::clone::park;
 use crate::standby::promote;
 use crate::thread::{Mode, Thread};
@@ -96,7 +97,11 @@ impl Kind {
             }
             // Not through `Caller::sleep`: a signal delivered here would stand in the log before a run that
             // may be another thread's, and the standby looks at its ring without waiting.
+            // SAFETY: the calling thread's own block; no reference to it is held here.
+            let mut thread = unsafe { crate::tls::current().as_mut() };
+            thread.as_deref_mut().map(turns::pause);
             raw::futex_wait(word, self.awaited, 0);
+            thread.map(turns::take);
             if park::spinning() && Caller::get().mode() == Mode::Replay {
                 return Begun::Follow;
             }
@@ -122,7 +127,12 @@ impl Kind {
             thread.parked.store(true, Ordering::SeqCst);
             // Read before the ring: when the copy is live the ring can only have been drained.
             let live = state::LIVE.load(Ordering::Acquire);
-            let head = thread.peek().filter(|head| self.is_run(head));
+            let head = thread.peek();
+            if head.is_some_and(|head| head.kind == EventKind::Yield as u8) {
+                turns::follow_pause(thread);
+                continue;
+            }
+            let head = head.filter(|head| self.is_run(head));
             let decision = decide(self.view(word, head, live));
             if matches!(decision, Once::Wait) {
                 // What is awaited (object, clock, ring, promotion) has no common wake: short naps. It happens

@@ -9,7 +9,7 @@ use us_calls::{Prctl, Row};
 use super::spawn;
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
-use crate::recording::replay;
+use crate::recording::{replay, turns};
 use crate::state::{self, Role};
 use crate::sys::dispatch::refused;
 use crate::sys::gate::Call;
@@ -106,6 +106,8 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     // SAFETY: asks for a number.
     let real = unsafe { raw::call1(GETPID, 0) } as u32;
     state::REAL_PID.store(real, Ordering::Relaxed);
+    // The parent has it still.
+    thread.has_turn = false;
     thread.guest_tid = pid;
     thread.real_tid.store(if real == pid { 0 } else { real }, Ordering::Relaxed);
     crate::signal::reset(thread);
@@ -133,6 +135,7 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
             },
         }
     }
+    turns::give(thread);
     if state::header().is_some() && !state::is_standby() {
         thread.entry().state.store(slot::LEAVING, Ordering::Release);
     }
@@ -160,6 +163,7 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
         }
     }
     crate::recording::log_exit(thread, call.nr, call.args[0]);
+    turns::give(thread);
     leave(leaving::EXIT, (call.args[0] as i32 & 0xff) << 8);
     // SAFETY: the guest's own end.
     unsafe { call6(call.nr, call.args) }
@@ -170,6 +174,7 @@ fn replay_exit(thread: &mut Thread, call: &Call) -> ! {
     if let Some(row) = us_calls::row(call.nr) {
         take_begin(thread, row, &CallArgs { fd: -1, digest: 0, len: call.args[0] & 0xff });
     }
+    turns::give(thread);
     replay::end(call.args[0])
 }
 

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 use super::sync::{self, Caller, Outcome, errno, op};
 use crate::clone::park;
 use crate::raw;
+use crate::recording::turns;
 use crate::thread::Mode;
 
 const FREE: i32 = 1;
@@ -25,8 +26,12 @@ fn take(lock: &AtomicI32) -> bool {
         turns += 1;
         // The holder may be waiting for this very processor: a standby's threads often share one.
         if turns.is_multiple_of(1000) {
+            // SAFETY: the calling thread's own block; no reference to it is held here.
+            let mut thread = unsafe { crate::tls::current().as_mut() };
+            thread.as_deref_mut().map(turns::pause);
             // SAFETY: gives the processor away, nothing else.
             unsafe { raw::call1(raw::nr::SCHED_YIELD, 0) };
+            thread.map(turns::take);
         }
         if park::spinning() && Caller::get().mode() == Mode::Replay {
             return false;

@@ -19,6 +19,7 @@ use crate::clone::park;
 use crate::log::Next;
 use crate::members::join;
 use crate::raw::{self, failed};
+use crate::recording::turns;
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
@@ -446,8 +447,11 @@ fn wait_gone(handle: u64, mut waiter: Option<&mut Thread>) {
         match waiter.as_deref_mut() {
             Some(thread) if thread.calls() == Mode::Replay => {
                 // The primary may have delivered a signal while it waited here.
-                if thread.peek().is_some_and(|next| next.kind == EventKind::Signal as u8) {
+                let next = thread.peek().map_or(0, |next| next.kind);
+                if next == EventKind::Signal as u8 {
                     thread.take_signal();
+                } else if next == EventKind::Yield as u8 {
+                    turns::follow_pause(thread);
                 } else if state::LIVE.load(Ordering::Acquire) {
                     // Whoever waits here after a promotion has to be open for signals like any other.
                     standby::promote::go_live(thread);
@@ -458,8 +462,11 @@ fn wait_gone(handle: u64, mut waiter: Option<&mut Thread>) {
             Some(thread) => {
                 signal::cancellation_point(thread);
                 let args = [word.as_ptr() as u64, 0, u64::from(tid), 0, 0, 0];
+                turns::pause(thread);
                 // SAFETY: a futex wait on a word of our own memory; shared, as the kernel's wake is.
-                if unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) } == raw::err::EINTR {
+                let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
+                turns::take(thread);
+                if result == raw::err::EINTR {
                     signal::deliver(thread);
                     park::at_door(thread);
                 }
@@ -532,6 +539,7 @@ fn enter(thread: &mut Thread) {
     if !state::is_standby() {
         standby::notice::register(thread, tid);
     }
+    turns::take(thread);
 }
 
 /// `pthread_join(3)`: a wait of our own first, so that nobody is ever left inside libc's.

@@ -86,9 +86,11 @@ fn head(how: u32) -> ImageHead {
         // SAFETY: asks for a number.
         parent: members::parent().unwrap_or_else(|| unsafe { raw::call1(nr::GETPPID, 0) } as u32),
         how,
+        flags: state::header().map_or(0, |header| header.config.flags),
         descriptors: 0,
         arguments: if how == how::FORKED { 0 } else { ARGUMENTS.load(Ordering::Relaxed) },
         variables: if how == how::FORKED { 0 } else { VARIABLES.load(Ordering::Relaxed) },
+        zero: 0,
         random_at,
         random: guest::load(random_at).unwrap_or_default(),
         guards: guest::load(tls::thread_pointer() + GUARDS).unwrap_or_default(),

@@ -8,6 +8,7 @@
 pub mod image;
 pub mod output;
 pub mod replay;
+pub mod turns;
 
 use core::sync::atomic::Ordering;
 
@@ -38,6 +39,7 @@ pub fn begin(header: &'static SegmentHeader, how: u32) {
     }
     image::publish(entry::main_block(), how);
     members::tell();
+    turns::take(entry::main_block());
 }
 
 /// In a child that has just joined: it logs from here on.
@@ -45,6 +47,7 @@ pub fn begin_child(thread: &mut Thread, how: u32) {
     reset_clocks();
     thread.call_mode.store(Mode::Record as u8, Ordering::Relaxed);
     image::publish(thread, how);
+    turns::take(thread);
 }
 
 /// A forked child's clocks begin again: in a replay the parent's other threads may be at another place.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{RING_BYTES, RINGS_ADDRESS, SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX};
 
-use super::{image, reset_clocks};
+use super::{image, reset_clocks, turns};
 use crate::door::{exec, process, thread as threads};
 use crate::raw::{self, failed, nr};
 use crate::standby::poll;
@@ -36,6 +36,7 @@ fn follow(header: &SegmentHeader, thread: &mut Thread) {
         crate::last_words(&[b"the poller of a replay could not be started"]);
     }
     image::take(thread);
+    turns::take(thread);
 }
 
 /// The supervisor's process, for as long as it is there. Without it no more events come.

@@ -17,6 +17,7 @@ use crate::door::{cancel, pending, process, sigchld, timer};
 use crate::log::{Event, Next, has_ticket};
 use crate::members;
 use crate::raw::{self, call4, err};
+use crate::recording::turns;
 use crate::state::{self, Role};
 use crate::sys::gate::{self, Call};
 use crate::sys::spans::{self, Before};
@@ -520,6 +521,27 @@ unsafe fn invoke(thread: &mut Thread, action: &Action, signal: i32, info: &Info,
     let [address, flags, bytes] = thread.alt_stack;
     let switch = action.flags & SA_ONSTACK != 0 && flags == 0 && bytes > 0 && !thread.on_alt_stack;
     let info = if action.flags & SA_SIGINFO != 0 { &raw const *info } else { core::ptr::null() };
+    // In the middle of a call that waits, others have their turn.
+    let in_turn = thread.has_turn;
+    turns::take(thread);
+    // SAFETY: the caller's promise.
+    unsafe { invoke_on(thread, action, signal, info, context, switch, (address + bytes) & !15) };
+    if !in_turn {
+        turns::give(thread);
+    }
+}
+
+/// # Safety
+/// As [`invoke`]; `top` is the end of the stack to switch to.
+unsafe fn invoke_on(
+    thread: &mut Thread,
+    action: &Action,
+    signal: i32,
+    info: *const Info,
+    context: *mut u64,
+    switch: bool,
+    top: u64,
+) {
     if !switch {
         // SAFETY: the C ABI of a handler. Not "C-unwind": a handler that ends its thread unwinds through these frames,
         // which have nothing to clean up, and the compiler would put an abort in its way.
@@ -533,7 +555,7 @@ unsafe fn invoke(thread: &mut Thread, action: &Action, signal: i32, info: &Info,
     thread.on_alt_stack = true;
     thread.shared_with_guest();
     // SAFETY: the guest's own stack, unused until now.
-    unsafe { gate_on_stack(signal, info, context, action.handler, (address + bytes) & !15) };
+    unsafe { gate_on_stack(signal, info, context, action.handler, top) };
     thread.shared_with_guest();
     thread.on_alt_stack = false;
 }

@@ -7,6 +7,7 @@ use crate::door::numbers;
 use crate::door::{epoll, exec, io, memory, message, pending, process, spawn, table, time, timer};
 use crate::members::join;
 use crate::raw::{self, call6};
+use crate::recording::turns;
 use crate::sys::allocator;
 use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
@@ -114,6 +115,29 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     if thread.calls() == Mode::Replay {
         thread.asked = call.args;
     }
+    if state::is_serial() {
+        return in_turns(thread, row, call);
+    }
+    by_policy(thread, row, call)
+}
+
+/// With `--order serial`: while a call may block, others have their turn.
+#[cold]
+fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if matches!(row.policy, Policy::Special(Door::Futex))
+        && let Some(result) = turns::futex(thread, call)
+    {
+        return result;
+    }
+    let paused = turns::before_call(thread, row, has_events(row));
+    let result = by_policy(thread, row, call);
+    if paused {
+        turns::take(thread);
+    }
+    result
+}
+
+fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     match row.policy {
         // SAFETY: the guest's own call, on its own memory or thread.
         Policy::Local => unsafe { call6(call.nr, call.args) },

@@ -11,6 +11,8 @@ use us_abi::{ENV_PRELOAD, ENV_SEGMENT, ImageHead, Inherited, how};
 pub struct Facts {
     /// The number that it knows itself by.
     pub pid: u32,
+    /// The configuration's flags.
+    pub flags: u32,
     /// Identities of standard input, output and error, 0 where they were closed.
     pub standard: [u64; 3],
     /// The file that was executed, as it was named.
@@ -52,6 +54,7 @@ impl Facts {
         let descriptors = count(std::mem::offset_of!(ImageHead, descriptors))?;
         let arguments = count(std::mem::offset_of!(ImageHead, arguments))?;
         let variables = count(std::mem::offset_of!(ImageHead, variables))?;
+        let flags = word(bytes, std::mem::offset_of!(ImageHead, flags))?;
         let inherited = bytes.get(size_of::<ImageHead>()..)?;
         let strings = inherited.get(descriptors.checked_mul(size_of::<Inherited>())?..)?;
         let mut standard = [0; 3];
@@ -65,6 +68,7 @@ impl Facts {
         let mut next = || CString::from_vec_with_nul(strings.next()?.to_vec()).ok();
         let mut facts = Facts {
             pid,
+            flags,
             standard,
             name: CString::default(),
             executable: CString::default(),

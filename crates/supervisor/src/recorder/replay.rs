@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use recording::{How, Image, Item, Reader};
 use rustix::event::{PollFd, PollFlags, poll};
-use us_abi::{CONFIG_DETACHED, Config, exit};
+use us_abi::{CONFIG_DETACHED, CONFIG_SERIAL, Config, exit};
 
 use super::facts::Facts;
 use super::feed::{Ending, Fed};
@@ -294,7 +294,7 @@ impl Replay<'_> {
         // The number may have been another's, whose process has this file mapped or is gone.
         let _ = std::fs::remove_file(&path);
         let new = self.path.join("new");
-        let segment = Segment::create(&new, config())?;
+        let segment = Segment::create(&new, config(facts.flags & CONFIG_SERIAL))?;
         let header = segment.header();
         header.guest_pid.store(facts.pid, Ordering::Release);
         let mut fed = Fed::new(image.number, facts.pid, Rings::new(segment, &new)?, path.clone())?;
@@ -518,13 +518,13 @@ fn is_alive(pid: u32) -> bool {
     proc::read(pid).is_some_and(|process| process.alive())
 }
 
-fn config() -> Config {
+fn config(flags: u32) -> Config {
     Config {
         lag_timeout_ms: 100,
         standbys: 0,
         lag_limit: u64::MAX,
         verify: 1,
-        flags: CONFIG_DETACHED,
+        flags: CONFIG_DETACHED | flags,
         primary_cpus: [0; 16],
         standby_cpus: [0; 16],
     }

@@ -1,0 +1,220 @@
+//! `--order serial`: one thread of the whole group runs at a time, and another only when it comes to a door where it may
+//! wait. What threads, and processes that share memory, do to each other without any lock is then in an order, and a
+//! replay repeats it: the order of turns is all that it needs.
+//!
+//! A turn is given back in front of every call that may block, and behind the wait for a lock; taking it again is an
+//! event. Where a thread waits for a lock only a look at the log tells a replay that it does: *Yield* comes first.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{EventKind, Header, NO_TICKET};
+use us_abi::{ReturnHead, RosterHeader};
+use us_calls::Row;
+
+use crate::raw::{self, nr};
+use crate::state;
+use crate::sys::gate::Call;
+use crate::thread::{Mode, Thread};
+use crate::{members, report_divergence};
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+const WANTED: u32 = 2;
+
+/// How long a look at the holder's process is put off, ns.
+const LOOK_NS: u64 = 100_000_000;
+/// A thread that has not come to a door for so long does not come to one: it spins on what another one would have to
+/// change. ns.
+const PATIENCE_NS: u64 = 10_000_000_000;
+/// Doors behind which a thread that is waited for goes on, until it gives others a turn.
+const DOORS: u32 = 64;
+
+#[inline(always)]
+fn roster() -> Option<&'static RosterHeader> {
+    if state::is_serial() { members::header() } else { None }
+}
+
+/// Takes the turn: the next guest instruction of this thread is nobody else's at the same time.
+#[inline]
+pub fn take(thread: &mut Thread) {
+    if state::is_serial() {
+        take_slowly(thread);
+    }
+}
+
+#[inline(never)]
+fn take_slowly(thread: &mut Thread) {
+    let Some(roster) = roster().filter(|_| !thread.has_turn) else { return };
+    match thread.calls() {
+        Mode::Solo => {}
+        Mode::Record => {
+            lock(roster);
+            if thread.calls() != Mode::Record {
+                // The log has been given up meanwhile, and with it the order.
+                return unlock(roster);
+            }
+            thread.has_turn = true;
+            let ticket = roster.turns.load(Ordering::Relaxed);
+            roster.turns.store(ticket + 1, Ordering::Relaxed);
+            thread.push(EventKind::Turn, 0, 0, ticket);
+        }
+        Mode::Replay => follow(thread, roster),
+    }
+}
+
+/// Gives it back.
+#[inline]
+pub fn give(thread: &mut Thread) {
+    if !thread.has_turn {
+        return;
+    }
+    thread.has_turn = false;
+    let Some(roster) = roster() else { return };
+    if state::is_detached() {
+        roster.turns.store(thread.turn + 1, Ordering::Release);
+        roster.turn.0.fetch_add(1, Ordering::AcqRel);
+        raw::futex_wake_shared(&roster.turn.0);
+    } else {
+        unlock(roster);
+    }
+}
+
+fn lock(roster: &RosterHeader) {
+    let word = &roster.turn.0;
+    let own = state::REAL_PID.load(Ordering::Relaxed);
+    if word.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let mut since = raw::now_ns();
+        let mut turns = roster.turns.load(Ordering::Relaxed);
+        while word.swap(WANTED, Ordering::AcqRel) != FREE {
+            raw::futex_wait_shared(word, WANTED, LOOK_NS);
+            let now = roster.turns.load(Ordering::Relaxed);
+            if now != turns {
+                (turns, since) = (now, raw::now_ns());
+            }
+            let holder = roster.turn_holder.load(Ordering::Relaxed);
+            // SAFETY: signal 0 only asks.
+            let gone = unsafe { raw::call2(nr::KILL, u64::from(holder), 0) } == raw::err::ESRCH;
+            if gone || raw::now_ns() - since > PATIENCE_NS {
+                break;
+            }
+        }
+    }
+    roster.turn_holder.store(own, Ordering::Relaxed);
+}
+
+fn unlock(roster: &RosterHeader) {
+    if roster.turn.0.swap(FREE, Ordering::AcqRel) == WANTED {
+        raw::futex_wake_one_shared(&roster.turn.0);
+    }
+}
+
+/// The event at the front of the ring, which must be of this kind.
+fn front(thread: &mut Thread, kind: EventKind) -> Header {
+    loop {
+        match thread.peek() {
+            Some(header) if header.kind == kind as u8 => return header,
+            Some(_) => report_divergence(thread, &[b"a thread takes its turn where the log has another event"]),
+            None => thread.wait_more(),
+        }
+    }
+}
+
+fn follow(thread: &mut Thread, roster: &RosterHeader) {
+    let header = front(thread, EventKind::Turn);
+    thread.take_front(&header);
+    let mut since = raw::now_ns();
+    let mut before = u64::MAX;
+    loop {
+        let word = roster.turn.0.load(Ordering::Acquire);
+        let now = roster.turns.load(Ordering::Acquire);
+        if now >= header.ticket {
+            break;
+        }
+        if now != before {
+            (before, since) = (now, raw::now_ns());
+        }
+        // Whoever had it was killed, and nobody says so in the log.
+        let holder = roster.turn_holder.load(Ordering::Relaxed);
+        // SAFETY: signal 0 only asks.
+        let gone = holder != 0 && unsafe { raw::call2(nr::KILL, u64::from(holder), 0) } == raw::err::ESRCH;
+        if gone && now + 1 >= header.ticket && raw::now_ns() - since > LOOK_NS {
+            break;
+        }
+        raw::futex_wait_shared(&roster.turn.0, word, LOOK_NS / 10);
+    }
+    roster.turn_holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
+    thread.turn = header.ticket;
+    thread.has_turn = true;
+}
+
+/// Before a wait for a lock, in a door that a replay passes without waiting.
+#[inline]
+pub fn pause(thread: &mut Thread) {
+    if thread.has_turn {
+        if thread.calls() == Mode::Record {
+            thread.push(EventKind::Yield, 0, 0, NO_TICKET);
+        }
+        give(thread);
+    }
+}
+
+/// At the front of a replay's ring is a *Yield*: what the recorded thread did there was to wait.
+pub fn follow_pause(thread: &mut Thread) {
+    let header = front(thread, EventKind::Yield);
+    thread.take_front(&header);
+    give(thread);
+    take(thread);
+}
+
+/// Whether this copy waits for nothing itself: what the recorded one waited for, the log says.
+#[inline]
+pub fn is_followed(thread: &Thread) -> bool {
+    state::is_serial() && state::is_detached() && thread.calls() == Mode::Replay
+}
+
+/// Around a system call. `true` if the turn has to be taken again.
+#[inline]
+pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
+    const SCHED_YIELD: u64 = nr::SCHED_YIELD;
+    if !thread.has_turn {
+        return false;
+    }
+    if row.blocks || u64::from(row.nr) == SCHED_YIELD {
+        give(thread);
+        return true;
+    }
+    if has_events && thread.calls() == Mode::Record {
+        thread.doors = thread.doors.wrapping_add(1);
+        let wanted = || roster().is_some_and(|roster| roster.turn.0.load(Ordering::Relaxed) == WANTED);
+        if thread.doors.is_multiple_of(DOORS) && wanted() {
+            pause(thread);
+            take(thread);
+        }
+    }
+    false
+}
+
+/// A futex wait of the guest's own, or of libc's: its result is an event here.
+pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
+    const WAITS: [u64; 5] = [0, 6, 9, 11, 13]; // WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
+    const COMMAND: u64 = 127;
+    if !thread.has_turn || !WAITS.contains(&(call.args[1] & COMMAND)) {
+        return None;
+    }
+    let row = us_calls::row(nr::FUTEX)?;
+    give(thread);
+    let result = if thread.calls() == Mode::Replay {
+        let crate::log::Next::Event(event) = thread.expect(EventKind::Call, row.nr) else { return None };
+        let result = event.returned().0.result;
+        thread.close();
+        result
+    } else {
+        // SAFETY: the guest's own call.
+        let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+        thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
+        result
+    };
+    take(thread);
+    Some(result)
+}
+
