@@ -20,6 +20,9 @@ pub const SIGNALS: usize = 65;
 /// Set in [`Process::will`] where it says anything.
 pub const WILL: i32 = 0x1_0000;
 
+/// Bells for those who wait for a turn.
+pub const TURN_BELLS: usize = 64;
+
 /// Bytes of the file.
 pub const ROSTER_BYTES: usize = size_of::<Roster>();
 
@@ -111,9 +114,10 @@ pub struct RosterHeader {
     pub ends: Line<AtomicU32>,
     /// Outputs to the standard descriptors so far, of all processes of a recording; in a replay, those made again.
     pub outputs: Line<AtomicU64>,
-    /// Futex: with `--order serial` 0 while nobody has the turn, 1 while somebody has, 2 while others wait for it; in a
-    /// replay a count of changes of `turns`.
+    /// Futex: with `--order serial` 0 while nobody has the turn, 1 while somebody has, 2 while others wait for it.
     pub turn: Line<AtomicU32>,
+    /// Futexes of a replay: who waits for a turn sleeps on the one of its number, and only that one is rung.
+    pub turn_bells: [Line<AtomicU32>; TURN_BELLS],
     /// Turns taken so far; in a replay the number of the one that is due.
     pub turns: AtomicU64,
     /// Kernel's pid of the process that took the last one.

@@ -80,7 +80,8 @@ pub fn await_taken(header: &SegmentHeader) {
 
 /// The end of a recorded process, as an event: what others did before is replayed before it.
 pub fn log_exit(thread: &mut Thread, nr: u64, status: u64) {
-    if thread.calls() == Mode::Record {
+    // A standby ends with its primary, and does not look for its end in the log.
+    if state::is_recorded() && thread.calls() == Mode::Record {
         let arguments = CallArgs { fd: -1, digest: 0, len: status & 0xff };
         let ticket = kernel_ticket();
         thread.append(EventKind::Enter, 0, nr as u16, ticket, &arguments);

@@ -5,10 +5,10 @@
 //! A turn is given back in front of every call that may block, and behind the wait for a lock; taking it again is an
 //! event. Where a thread waits for a lock only a look at the log tells a replay that it does: *Yield* comes first.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{EventKind, Header, NO_TICKET};
-use us_abi::{ReturnHead, RosterHeader};
+use us_abi::{ReturnHead, RosterHeader, TURN_BELLS};
 use us_calls::Row;
 
 use crate::raw::{self, nr};
@@ -71,12 +71,19 @@ pub fn give(thread: &mut Thread) {
     thread.has_turn = false;
     let Some(roster) = roster() else { return };
     if state::is_detached() {
-        roster.turns.store(thread.turn + 1, Ordering::Release);
-        roster.turn.0.fetch_add(1, Ordering::AcqRel);
-        raw::futex_wake_shared(&roster.turn.0);
+        let next = thread.turn + 1;
+        roster.turns.store(next, Ordering::SeqCst);
+        let bell = bell(roster, next);
+        bell.fetch_add(1, Ordering::SeqCst);
+        raw::futex_wake_shared(bell);
     } else {
         unlock(roster);
     }
+}
+
+/// On which those sleep who wait for that turn.
+fn bell(roster: &RosterHeader, turn: u64) -> &AtomicU32 {
+    &roster.turn_bells[turn as usize % TURN_BELLS].0
 }
 
 fn lock(roster: &RosterHeader) {
@@ -122,11 +129,12 @@ fn front(thread: &mut Thread, kind: EventKind) -> Header {
 fn follow(thread: &mut Thread, roster: &RosterHeader) {
     let header = front(thread, EventKind::Turn);
     thread.take_front(&header);
+    let bell = bell(roster, header.ticket);
     let mut since = raw::now_ns();
     let mut before = u64::MAX;
     loop {
-        let word = roster.turn.0.load(Ordering::Acquire);
-        let now = roster.turns.load(Ordering::Acquire);
+        let rung = bell.load(Ordering::SeqCst);
+        let now = roster.turns.load(Ordering::SeqCst);
         if now >= header.ticket {
             break;
         }
@@ -140,7 +148,7 @@ fn follow(thread: &mut Thread, roster: &RosterHeader) {
         if gone && now + 1 >= header.ticket && raw::now_ns() - since > LOOK_NS {
             break;
         }
-        raw::futex_wait_shared(&roster.turn.0, word, LOOK_NS / 10);
+        raw::futex_wait_shared(bell, rung, LOOK_NS);
     }
     roster.turn_holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
     thread.turn = header.ticket;
