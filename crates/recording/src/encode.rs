@@ -111,16 +111,17 @@ impl Encoder {
         }
     }
 
-    /// Appends the content of the chunk to `to`; the next one is empty.
-    pub fn finish(&mut self, to: &mut Vec<u8>) {
+    /// Gives the content of the chunk, in pieces, to `write`; the next chunk is empty.
+    pub fn finish<R>(&mut self, write: impl FnOnce(&[&[u8]]) -> R) -> R {
         self.end_run();
-        self.streams.pack(&mut self.packer, to);
+        let result = self.streams.pack(&mut self.packer, write);
         self.words = Words::default();
         self.clocks = Clocks::default();
         self.slots.clear();
         self.states.clear();
         self.state = 0;
         self.raw = 0;
+        result
     }
 }
 

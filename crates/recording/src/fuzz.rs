@@ -102,8 +102,7 @@ fn events(bytes: &[u8]) {
     for (at, event) in Events::new(&expected).enumerate() {
         encoder.push(0, (at / 16 % 3) as u16, &event);
     }
-    let mut packed = Vec::new();
-    encoder.finish(&mut packed);
+    let packed = encoder.finish(|pieces| pieces.concat());
     let Ok(mut unpacker) = streams::Unpacker::new() else { return };
     let mut decoder = crate::decode::Decoder::new(&mut unpacker, &packed).expect("it has just been made");
     let mut found = Vec::new();

@@ -18,6 +18,7 @@ mod event;
 #[doc(hidden)]
 pub mod fuzz;
 mod header;
+mod output;
 mod predict;
 mod reader;
 mod streams;

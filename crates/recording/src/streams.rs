@@ -1,6 +1,8 @@
 //! The columns of a chunk: like goes with like, and each is compressed for itself.
 
 use std::fmt;
+use std::io::Cursor;
+use std::ops::Range;
 
 use crate::CHUNK_MAX;
 use crate::bytes::{Fault, Get, varint};
@@ -98,27 +100,34 @@ impl Streams {
         (&mut low[first], &mut high[0])
     }
 
-    /// The content of the chunk; the columns are empty afterwards, with the memory that they had.
-    pub fn pack(&mut self, packer: &mut Packer, to: &mut Vec<u8>) {
-        let mut frames = std::mem::take(&mut packer.frames);
-        let mut shared = std::mem::take(&mut packer.shared);
-        frames.clear();
-        shared.clear();
-        to.push(STREAMS as u8);
-        for (at, column) in self.0.iter_mut().enumerate() {
-            varint(to, column.len() as u64);
+    /// Gives the content of the chunk, in pieces, to `write`; the columns are empty afterwards, with the memory that they
+    /// had. What does not compress is given from where it lies.
+    pub fn pack<R>(&mut self, packer: &mut Packer, write: impl FnOnce(&[&[u8]]) -> R) -> R {
+        packer.begin();
+        let mut pieces = Vec::new();
+        for (at, column) in self.0.iter().enumerate() {
+            varint(&mut packer.table, column.len() as u64);
             if column.len() < ALONE {
-                shared.extend_from_slice(column);
-                to.push(SHARED);
+                packer.shared.extend_from_slice(column);
+                packer.table.push(SHARED);
             } else {
                 let is_bulk = at == Stream::Bulk as usize;
-                packer.frame(column, is_bulk, to, &mut frames);
+                let piece = packer.frame(column, is_bulk);
+                pieces.push((&column[..], piece));
             }
-            column.clear();
         }
-        packer.frame(&shared, false, to, &mut frames);
-        to.extend_from_slice(&frames);
-        (packer.frames, packer.shared) = (frames, shared);
+        let shared = std::mem::take(&mut packer.shared);
+        let last = packer.frame(&shared, false);
+        pieces.push((&shared, last));
+        let content: Vec<&[u8]> = std::iter::once(&packer.table[..])
+            .chain(
+                pieces.into_iter().map(|(plain, packed)| packed.map_or(plain, |range| &packer.frames[range])),
+            )
+            .collect();
+        let result = write(&content);
+        packer.shared = shared;
+        self.0.iter_mut().for_each(Vec::clear);
+        result
     }
 }
 
@@ -126,9 +135,12 @@ impl Streams {
 pub struct Packer {
     columns: zstd::bulk::Compressor<'static>,
     bulk: zstd::bulk::Compressor<'static>,
-    frames: Vec<u8>,
+    /// Where each column is, and how long.
+    table: Vec<u8>,
+    /// Columns that share a frame.
     shared: Vec<u8>,
-    packed: Vec<u8>,
+    /// What has been compressed, one behind the other.
+    frames: Vec<u8>,
 }
 
 impl fmt::Debug for Packer {
@@ -143,33 +155,39 @@ impl Packer {
         Ok(Packer {
             columns: zstd::bulk::Compressor::new(COLUMN_LEVEL)?,
             bulk: zstd::bulk::Compressor::new(BULK_LEVEL)?,
-            frames: Vec::new(),
+            table: Vec::new(),
             shared: Vec::new(),
-            packed: Vec::new(),
+            frames: Vec::new(),
         })
     }
 
-    /// Appends `bytes` to `frames`, compressed if that makes them shorter, and coding and length to the table.
-    fn frame(&mut self, bytes: &[u8], is_bulk: bool, table: &mut Vec<u8>, frames: &mut Vec<u8>) {
-        let packed = match is_bulk && !self.is_worth_it(bytes) {
-            true => None,
-            false => self.compress(bytes, is_bulk).filter(|size| *size < bytes.len()),
-        };
-        let (coding, stored) = match packed {
-            Some(size) => (ZSTD, &self.packed[..size]),
-            None => (PLAIN, bytes),
-        };
-        table.push(coding);
-        varint(table, stored.len() as u64);
-        frames.extend_from_slice(stored);
+    fn begin(&mut self) {
+        self.table.clear();
+        self.shared.clear();
+        self.frames.clear();
+        self.table.push(STREAMS as u8);
     }
 
-    /// Into `packed`; how long it has become, `None` if zstd fails, which costs space and no event.
-    fn compress(&mut self, bytes: &[u8], is_bulk: bool) -> Option<usize> {
-        self.packed.clear();
-        self.packed.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
+    /// Compresses `bytes` and says where they are then; `None` if they are stored as they are. Adds coding and length
+    /// to the table.
+    fn frame(&mut self, bytes: &[u8], is_bulk: bool) -> Option<Range<usize>> {
+        let is_worth_it = !is_bulk || self.is_worth_it(bytes);
+        let packed = is_worth_it.then(|| self.compress(bytes, is_bulk)).flatten();
+        let packed = packed.filter(|packed| packed.len() < bytes.len());
+        self.table.push(if packed.is_some() { ZSTD } else { PLAIN });
+        varint(&mut self.table, packed.as_ref().map_or(bytes.len(), Range::len) as u64);
+        packed
+    }
+
+    /// Appends to `frames`; where it is then, `None` if zstd fails, which costs space and no event.
+    fn compress(&mut self, bytes: &[u8], is_bulk: bool) -> Option<Range<usize>> {
+        let begin = self.frames.len();
+        self.frames.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
+        let mut frames = Cursor::new(&mut self.frames);
+        frames.set_position(begin as u64);
         let compressor = if is_bulk { &mut self.bulk } else { &mut self.columns };
-        compressor.compress_to_buffer(bytes, &mut self.packed).ok()
+        let size = compressor.compress_to_buffer(bytes, &mut frames).ok()?;
+        Some(begin..begin + size)
     }
 
     /// Whether long payloads compress, by samples: what does not (an archive, a film, TLS) is stored at the speed of
@@ -183,7 +201,11 @@ impl Packer {
         let step = bytes.len() / SAMPLES;
         let sample: Vec<u8> =
             (0..SAMPLES).flat_map(|at| &bytes[at * step..at * step + SAMPLE]).copied().collect();
-        self.compress(&sample, true).is_none_or(|size| size < sample.len() / 64 * 63)
+        let packed = self.compress(&sample, true);
+        packed.is_none_or(|packed| {
+            self.frames.truncate(packed.start);
+            packed.len() < sample.len() / 64 * 63
+        })
     }
 }
 

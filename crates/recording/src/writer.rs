@@ -1,45 +1,31 @@
 //! Writing a recording.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
 use us_abi::EventKind;
 
-use crate::chunk::{self, CHUNK_HEAD, Head, Kind};
+use crate::chunk::Kind;
 use crate::encode::Encoder;
 use crate::event::Events;
 use crate::header::{Complete, Header, Image, end_to_bytes};
-use crate::{CHUNK_MAX, CONTENT_MAX, Error, content};
+use crate::output::{Clock, Output};
+use crate::{CHUNK_MAX, Error};
 
 /// A chunk is written once its events take so many bytes. Half of what a reader takes: what waits here, and what is
 /// being compressed, stays within a few MiB.
 const CHUNK_BYTES: usize = 2 << 20;
 
-/// Where the times of the chunks come from.
-#[derive(Debug)]
-enum Clock {
-    /// The machine's, since this moment.
-    Running(Instant),
-    /// From the number of chunks.
-    Counting,
-}
-
 /// Writes a recording, chunk by chunk. What has not been flushed is lost with the process. Dropped without
 /// [`finish`](Writer::finish) the file says that it is unfinished.
 #[derive(Debug)]
 pub struct Writer {
-    file: fs::File,
-    clock: Clock,
+    out: Output,
     encoder: Box<Encoder>,
-    /// The last chunk, for its memory.
-    packed: Vec<u8>,
-    chunks: u64,
-    written: u64,
     done: Complete,
-    broken: bool,
 }
 
 impl Writer {
@@ -47,7 +33,7 @@ impl Writer {
     /// lock (`flock`), by which a reader that follows knows that there may be more.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Io`]; [`Error::Misuse`] for a header of more than [`CONTENT_MAX`] bytes.
+    /// [`Error::Exists`], [`Error::Io`]; [`Error::Misuse`] for a header of more than [`CONTENT_MAX`](crate::CONTENT_MAX) bytes.
     pub fn create(path: &Path, header: &Header) -> Result<Writer, Error> {
         Writer::with_clock(path, header, Clock::Running(Instant::now()))
     }
@@ -69,18 +55,9 @@ impl Writer {
         })?;
         // A file system without locks only costs those who follow.
         let _ = file.try_lock();
-        let mut writer = Writer {
-            file,
-            clock,
-            encoder: Box::new(Encoder::new()?),
-            packed: Vec::new(),
-            chunks: 0,
-            written: 0,
-            done: Complete::default(),
-            broken: false,
-        };
-        writer.append(&chunk::file_head())?;
-        writer.small(Kind::Header, &header.to_bytes())?;
+        let encoder = Box::new(Encoder::new()?);
+        let mut writer = Writer { out: Output::begin(file, clock)?, encoder, done: Complete::default() };
+        writer.out.small(Kind::Header, &header.to_bytes())?;
         Ok(writer)
     }
 
@@ -93,7 +70,7 @@ impl Writer {
             return Err(Error::Misuse(format!("image {} comes out of order", image.number)));
         }
         self.flush()?;
-        self.small(Kind::Image, &image.to_bytes())?;
+        self.out.small(Kind::Image, &image.to_bytes())?;
         self.done.images += 1;
         Ok(())
     }
@@ -136,7 +113,7 @@ impl Writer {
             return Err(Error::Misuse(format!("the end of image {image}, which nobody knows")));
         }
         self.flush()?;
-        self.small(Kind::End, &end_to_bytes(image, status, facts))
+        self.out.small(Kind::End, &end_to_bytes(image, status, facts))
     }
 
     /// Ends the chunk: whoever reads the file now finds everything that has been given. The kernel has it then; a power
@@ -148,13 +125,8 @@ impl Writer {
         if self.encoder.raw() == 0 {
             return Ok(());
         }
-        let mut bytes = std::mem::take(&mut self.packed);
-        bytes.clear();
-        bytes.resize(CHUNK_HEAD, 0);
-        self.encoder.finish(&mut bytes);
-        let result = self.chunk(Kind::Events, &mut bytes);
-        self.packed = bytes;
-        result
+        let out = &mut self.out;
+        self.encoder.finish(|content| out.chunk(Kind::Events, content))
     }
 
     /// Says that the recording is whole; gives the sums over it.
@@ -163,8 +135,8 @@ impl Writer {
     /// [`Error::Io`].
     pub fn finish(mut self) -> Result<Complete, Error> {
         self.flush()?;
-        self.done.duration_ns = self.now();
-        self.small(Kind::Complete, &self.done.to_bytes())?;
+        self.done.duration_ns = self.out.now();
+        self.out.small(Kind::Complete, &self.done.to_bytes())?;
         Ok(self.done)
     }
 
@@ -175,55 +147,7 @@ impl Writer {
 
     /// Bytes of the file so far.
     pub fn bytes_file(&self) -> u64 {
-        self.written
-    }
-
-    fn now(&self) -> u64 {
-        match self.clock {
-            Clock::Running(begun) => begun.elapsed().as_nanos() as u64,
-            Clock::Counting => self.chunks * 1_000_000,
-        }
-    }
-
-    fn small(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), Error> {
-        if bytes.len() > CONTENT_MAX {
-            return Err(Error::Misuse(format!("{} bytes are too many for a chunk", bytes.len())));
-        }
-        let mut chunk = vec![0; CHUNK_HEAD];
-        content::pack(bytes, &mut chunk);
-        self.chunk(kind, &mut chunk)
-    }
-
-    /// Writes a chunk. `bytes` has room for the head, then the content.
-    fn chunk(&mut self, kind: Kind, bytes: &mut [u8]) -> Result<(), Error> {
-        let (room, content) = bytes.split_at_mut(CHUNK_HEAD);
-        debug_assert!(content.len() <= chunk::STORED_MAX);
-        let head = Head {
-            kind,
-            number: self.chunks,
-            at_ns: self.now(),
-            stored: content.len() as u32,
-            crc: crc32c::crc32c(content),
-        };
-        room.copy_from_slice(&head.to_bytes());
-        self.append(bytes)?;
-        self.chunks += 1;
-        Ok(())
-    }
-
-    /// After a failure nothing is written any more: a chunk behind a torn one could not be found.
-    fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        if self.broken {
-            return Err(Error::Io(io::Error::other("an earlier write has failed")));
-        }
-        if let Err(cause) = self.file.write_all(bytes) {
-            self.broken = true;
-            // A reader then finds an unfinished file that ends with a whole chunk.
-            let _ = self.file.set_len(self.written);
-            return Err(Error::Io(cause));
-        }
-        self.written += bytes.len() as u64;
-        Ok(())
+        self.out.written()
     }
 }
 
