@@ -1,6 +1,6 @@
 //! A recording: the log of a whole group of processes in one file.
 //!
-//! A file is a head and chunks; a chunk has a length and two checksums,
+//! `docs/RECORDING.md` has the format to the byte. A file is a head and chunks; a chunk has a length and two checksums,
 //! and what it holds can be read without any other chunk. So a file can be read while it is written, and one that is
 //! cut or damaged can be read up to there.
 //!
