@@ -6,13 +6,22 @@ use us_abi::{EventKind, Header, NO_TICKET};
 
 use crate::CHUNK_MAX;
 use crate::bytes::{Fault, Get, unzigzag};
-use crate::encode::SLOTS_MAX;
+use crate::encode::{SLOTS_MAX, item_size};
 use crate::event;
 use crate::predict::{
     CLOCK, DICTIONARY, LONG, State, TICKET_NONE, TICKET_ZERO, VARIES, Word, args, enters, get, is_hashed,
     ret, returns,
 };
 use crate::streams::{Columns, Stream, Unpacker};
+
+/// What a chunk of events holds.
+#[derive(Debug)]
+pub enum Found {
+    /// Events.
+    Run(Run),
+    /// An image, or its end: whose, which of both, and what is told.
+    Item(u32, u64, Vec<u8>),
+}
 
 /// A stretch of one slot's stream.
 #[derive(Debug)]
@@ -51,7 +60,7 @@ impl Decoder {
     }
 
     /// The next one, `None` behind the last. With `costs`, adds what each event takes in the file.
-    pub fn next_run(&mut self, mut costs: Option<&mut Vec<f32>>) -> Result<Option<Run>, Fault> {
+    pub fn next(&mut self, costs: Option<&mut Vec<f32>>) -> Result<Option<Found>, Fault> {
         let runs = self.columns.of(Stream::Runs);
         if runs.is_at_end() {
             return match self.columns.are_at_end() {
@@ -59,8 +68,31 @@ impl Decoder {
                 false => Err("a column is longer than its events".into()),
             };
         }
-        let read = |get: &mut Get| Ok((get.number("image")?, get.number("slot")?, get.varint()?));
-        let (image, slot, events) = runs.with(read)?;
+        let (image, what, count) =
+            runs.with(|get| Ok((get.number("image")?, get.varint()?, get.varint()?)))?;
+        match u16::try_from(what) {
+            Ok(slot) => self.run(image, slot, count, costs).map(|run| Some(Found::Run(run))),
+            Err(_) => self.item(image, what, count).map(Some),
+        }
+    }
+
+    fn item(&mut self, image: u32, what: u64, length: u64) -> Result<Found, Fault> {
+        let length = usize::try_from(length).ok().filter(|length| *length < CHUNK_MAX);
+        let length = length.filter(|length| item_size(*length) <= self.room);
+        let length = length.ok_or("more bytes than a chunk may have")?;
+        let mut bytes = Vec::new();
+        self.columns.of(Stream::Items).copy(length, &mut bytes)?;
+        self.room -= item_size(length);
+        Ok(Found::Item(image, what, bytes))
+    }
+
+    fn run(
+        &mut self,
+        image: u32,
+        slot: u16,
+        events: u64,
+        mut costs: Option<&mut Vec<f32>>,
+    ) -> Result<Run, Fault> {
         if events == 0 {
             return Err("a stretch of no events".into());
         }
@@ -76,7 +108,7 @@ impl Decoder {
             }
         }
         self.room -= bytes.len();
-        Ok(Some(Run { image, slot, events, bytes }))
+        Ok(Run { image, slot, events, bytes })
     }
 
     fn turn(&mut self, image: u32, slot: u16) -> Result<(), Fault> {

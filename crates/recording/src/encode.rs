@@ -15,6 +15,17 @@ use crate::streams::{Packer, Stream, Streams};
 /// Slots that one chunk may speak of: each costs the reader memory for what it expects next.
 pub const SLOTS_MAX: usize = 1024;
 
+/// In place of a slot: an image is told of.
+pub const IMAGE: u64 = 1 << 16;
+
+/// In place of a slot: an image is at its end.
+pub const END: u64 = IMAGE + 1;
+
+/// What an image or an end takes of a chunk's room, bytes.
+pub fn item_size(bytes: usize) -> usize {
+    bytes + 16
+}
+
 /// A ticket so far from all lanes of a thread's mutexes belongs to one that it has not taken lately.
 pub const LOCK_FAR: u64 = 1 << 12;
 
@@ -54,7 +65,7 @@ impl Encoder {
         })
     }
 
-    /// Bytes that the events take as they come back.
+    /// Bytes of the chunk's room that are taken: those of the events as they come back, and those of the rest.
     pub fn raw(&self) -> usize {
         self.raw
     }
@@ -101,6 +112,15 @@ impl Encoder {
             self.states.push(like);
         }
         (self.run, self.state) = (Some((image, slot)), state);
+    }
+
+    /// Adds what stands between events, `what` being [`IMAGE`] or [`END`].
+    pub fn put_item(&mut self, image: u32, what: u64, bytes: &[u8]) {
+        self.end_run();
+        let runs = self.streams.of(Stream::Runs);
+        [image.into(), what, bytes.len() as u64].into_iter().for_each(|number| varint(runs, number));
+        self.streams.of(Stream::Items).extend_from_slice(bytes);
+        self.raw += item_size(bytes.len());
     }
 
     fn end_run(&mut self) {

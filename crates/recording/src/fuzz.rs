@@ -1,6 +1,7 @@
 //! One entry for a fuzzer: bytes that somebody forged, with checksums that are right.
 
 use crate::chunk::{self, Head, Kind};
+use crate::decode::Found;
 use crate::event::{Events, canonical};
 use crate::header::{Header, How, Image, Item};
 use crate::{Reader, content, encode, streams};
@@ -106,7 +107,7 @@ fn events(bytes: &[u8]) {
     let Ok(mut unpacker) = streams::Unpacker::new() else { return };
     let mut decoder = crate::decode::Decoder::new(&mut unpacker, &packed).expect("it has just been made");
     let mut found = Vec::new();
-    while let Some(run) = decoder.next_run(None).expect("it has just been made") {
+    while let Some(Found::Run(run)) = decoder.next(None).expect("it has just been made") {
         found.extend(run.bytes);
     }
     // Sixteen events of each slot in turn, so their order is that of the runs.

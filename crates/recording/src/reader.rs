@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::bytes::Fault;
 use crate::chunk::{CHUNK_HEAD, FILE_HEAD, Head, Kind, MAGIC};
-use crate::decode::Decoder;
+use crate::decode::{Decoder, Found, Run};
+use crate::encode::{END, IMAGE};
 use crate::header::{Complete, Header, Image, Item, end_from_bytes};
 use crate::streams::Unpacker;
 use crate::{Error, VERSION, chunk, content};
@@ -221,16 +222,46 @@ impl Reader {
         if let Some(costs) = &mut self.costs {
             costs.clear();
         }
-        let Some(run) = decoder.next_run(self.costs.as_mut())? else {
-            self.decoder = None;
-            return Ok(None);
-        };
-        if run.image >= self.seen.images {
-            return Err(format!("events of image {}, which has not been told of", run.image));
+        match decoder.next(self.costs.as_mut())? {
+            None => {
+                self.decoder = None;
+                Ok(None)
+            }
+            Some(Found::Item(image, IMAGE, bytes)) => self.image(&bytes, Some(image)).map(Some),
+            Some(Found::Item(image, END, bytes)) => self.end(&bytes, Some(image)).map(Some),
+            Some(Found::Item(_, what, _)) => Err(format!("an item of unknown kind {what}")),
+            Some(Found::Run(run)) if run.image >= self.seen.images => {
+                Err(format!("events of image {}, which has not been told of", run.image))
+            }
+            Some(Found::Run(Run { image, slot, events, bytes })) => {
+                self.seen.events += events;
+                self.seen.bytes_raw += bytes.len() as u64;
+                Ok(Some(Item::Events { image, slot, bytes }))
+            }
         }
-        self.seen.events += run.events;
-        self.seen.bytes_raw += run.bytes.len() as u64;
-        Ok(Some(Item::Events { image: run.image, slot: run.slot, bytes: run.bytes }))
+    }
+
+    /// An image is told of; its number, where that stands outside as well.
+    fn image(&mut self, bytes: &[u8], outside: Option<u32>) -> Result<Item, Fault> {
+        let image = Image::from_bytes(bytes)?;
+        if image.number != self.seen.images || outside.is_some_and(|number| number != image.number) {
+            return Err(format!("image {} comes out of order", image.number));
+        }
+        self.seen.images += 1;
+        Ok(Item::Image(image))
+    }
+
+    /// An image is at its end; see [`Reader::image`].
+    fn end(&mut self, bytes: &[u8], outside: Option<u32>) -> Result<Item, Fault> {
+        let end = end_from_bytes(bytes)?;
+        match end {
+            Item::End { image, .. }
+                if image >= self.seen.images || outside.is_some_and(|number| number != image) =>
+            {
+                Err(format!("the end of image {image}, which has not been told of"))
+            }
+            end => Ok(end),
+        }
     }
 
     /// What a chunk holds; `None` for events, whose decoder is open then.
@@ -243,21 +274,12 @@ impl Reader {
             }
             Kind::Header => return Err("a second header".into()),
             Kind::Image => {
-                let image = Image::from_bytes(&content::unpack(&mut self.unpacker, &chunk.content)?)?;
-                if image.number != self.seen.images {
-                    return Err(format!("image {} comes out of order", image.number));
-                }
-                self.seen.images += 1;
-                Item::Image(image)
+                let bytes = content::unpack(&mut self.unpacker, &chunk.content)?;
+                self.image(&bytes, None)?
             }
             Kind::End => {
-                let end = end_from_bytes(&content::unpack(&mut self.unpacker, &chunk.content)?)?;
-                match end {
-                    Item::End { image, .. } if image >= self.seen.images => {
-                        return Err(format!("the end of image {image}, which has not been told of"));
-                    }
-                    end => end,
-                }
+                let bytes = content::unpack(&mut self.unpacker, &chunk.content)?;
+                self.end(&bytes, None)?
             }
             Kind::Complete => {
                 let complete = Complete::from_bytes(&content::unpack(&mut self.unpacker, &chunk.content)?)?;

@@ -13,6 +13,8 @@ use crate::content::{PLAIN, ZSTD};
 pub enum Stream {
     /// Whose events follow, and how many: image, slot, count.
     Runs,
+    /// Images and ends that stand between them.
+    Items,
     /// One byte an event: which of the dictionary's headers it has.
     Heads,
     /// The dictionary.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use us_abi::EventKind;
 
 use crate::chunk::Kind;
-use crate::encode::Encoder;
+use crate::encode::{END, Encoder, IMAGE, item_size};
 use crate::event::Events;
 use crate::header::{Complete, Header, Image, end_to_bytes};
 use crate::output::{Clock, Output};
@@ -61,7 +61,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// A process image, before its first event. Written at once, behind all events that were given before.
+    /// A process image, before its first event and behind all events that were given before.
     ///
     /// # Errors
     /// [`Error::Misuse`] if its number is not the next one or its parent not an older one; [`Error::Io`].
@@ -69,8 +69,7 @@ impl Writer {
         if image.number != self.done.images || image.parent.is_some_and(|parent| parent >= image.number) {
             return Err(Error::Misuse(format!("image {} comes out of order", image.number)));
         }
-        self.flush()?;
-        self.out.small(Kind::Image, &image.to_bytes())?;
+        self.item(image.number, IMAGE, &image.to_bytes())?;
         self.done.images += 1;
         Ok(())
     }
@@ -104,7 +103,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A process image is at its end. Written at once, behind all events that were given before.
+    /// A process image is at its end, behind all events that were given before.
     ///
     /// # Errors
     /// As [`Writer::events`].
@@ -112,8 +111,22 @@ impl Writer {
         if image >= self.done.images {
             return Err(Error::Misuse(format!("the end of image {image}, which nobody knows")));
         }
-        self.flush()?;
-        self.out.small(Kind::End, &end_to_bytes(image, status, facts))
+        self.item(image, END, &end_to_bytes(image, status, facts))
+    }
+
+    /// Images and ends stand between the events, so that the events of many short processes share a chunk. Facts that
+    /// would fill it have a chunk of their own.
+    fn item(&mut self, image: u32, what: u64, bytes: &[u8]) -> Result<(), Error> {
+        const LARGE: usize = 64 << 10;
+        if bytes.len() > LARGE {
+            self.flush()?;
+            return self.out.small(if what == IMAGE { Kind::Image } else { Kind::End }, bytes);
+        }
+        if self.encoder.raw() + item_size(bytes.len()) > CHUNK_BYTES {
+            self.flush()?;
+        }
+        self.encoder.put_item(image, what, bytes);
+        Ok(())
     }
 
     /// Ends the chunk: whoever reads the file now finds everything that has been given. The kernel has it then; a power

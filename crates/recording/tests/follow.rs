@@ -36,6 +36,7 @@ fn until_the_recording_is_finished() {
     let mut writer = Writer::create(&path, &header()).unwrap();
     let items = follow(path);
     writer.image(&image(0)).unwrap();
+    writer.flush().unwrap();
     assert_eq!(items.recv_timeout(PATIENCE).unwrap().unwrap(), Some(Item::Image(image(0))));
     let mut rng = Rng(1);
     let (mut given, mut found) = (Vec::new(), Vec::new());
@@ -59,6 +60,7 @@ fn until_the_writer_is_gone() {
     let path = folder.path().join("r");
     let mut writer = Writer::create(&path, &header()).unwrap();
     writer.image(&image(0)).unwrap();
+    writer.flush().unwrap();
     let items = follow(path);
     assert!(matches!(items.recv_timeout(PATIENCE).unwrap(), Ok(Some(Item::Image(_)))));
     assert!(items.recv_timeout(Duration::from_millis(50)).is_err(), "it does not wait");

@@ -23,6 +23,7 @@ fn every_kind_of_item() {
     writer.events(0, 3, &events).unwrap();
     assert!(matches!(writer.events(0, 3, &events[..8]), Err(Error::Misuse(_))));
     writer.end(0, 256, b"f").unwrap();
+    writer.flush().unwrap();
     let mut reader = Reader::open(&path).unwrap();
     assert_eq!(reader.header(), &header());
     assert_eq!(reader.next().unwrap(), Some(Item::Image(image(0))));

@@ -50,15 +50,11 @@ pub fn call(number: u16, fd: i32, digest: u32, asked: u64, ticket: u64, result: 
     [event(4, 0, number, NONE, &args), event(5, 0, number, ticket, &back)].concat()
 }
 
+/// The second has more facts than fit between events.
 pub fn image(number: u32) -> Image {
     let how = if number == 0 { How::Started } else { How::Forked };
-    Image {
-        number,
-        pid: 100 + number as i32,
-        parent: number.checked_sub(1),
-        how,
-        facts: vec![number as u8; 40],
-    }
+    let facts = vec![number as u8; if number == 1 { 70_000 } else { 40 }];
+    Image { number, pid: 100 + number as i32, parent: number.checked_sub(1), how, facts }
 }
 
 pub fn header() -> Header {
@@ -110,11 +106,14 @@ pub fn small_recording(path: &Path) {
             writer.events(number, slot, &some_of_everything(&mut rng)).unwrap();
         }
         writer.flush().unwrap();
-        writer.events(0, 0, &locks(&mut rng, 40, 3, 4)).unwrap();
+        for _ in 0..3 {
+            writer.events(0, 0, &locks(&mut rng, 40, 3, 4)).unwrap();
+            writer.flush().unwrap();
+        }
     }
     writer.end(1, 9, b"facts").unwrap();
     writer.events(2, 1, &some_of_everything(&mut rng)).unwrap();
-    writer.end(2, 0, b"").unwrap();
+    writer.end(2, 0, &[3; 70_000]).unwrap();
     writer.end(0, 256, b"more facts").unwrap();
     writer.finish().unwrap();
 }

@@ -391,10 +391,11 @@ impl Replay<'_> {
             }
         };
         let name = command.get_program().to_string_lossy().into_owned();
-        let debugger = spawn::with_mask(&mut command, &self.signals).spawn().map_err(|cause| match cause.kind() {
-            std::io::ErrorKind::NotFound => Error::Refused(format!("{name} is not installed")),
-            _ => Error::system("start the debugger", cause),
-        })?;
+        let debugger =
+            spawn::with_mask(&mut command, &self.signals).spawn().map_err(|cause| match cause.kind() {
+                std::io::ErrorKind::NotFound => Error::Refused(format!("{name} is not installed")),
+                _ => Error::system("start the debugger", cause),
+            })?;
         let debugger = self.debugger.insert(debugger);
         // Held in the runtime's constructor until the debugger has it: nothing of the program's own has run.
         while proc::read(pid).is_some_and(|process| process.state != 't') {
