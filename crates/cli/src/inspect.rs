@@ -171,6 +171,13 @@ fn broken(error: Error, reader: &Reader) -> Broken {
 }
 
 impl Inspection {
+    /// PROGRAM and its arguments on one line. Whoever made the recording wrote them, and a terminal obeys control
+    /// characters.
+    fn command(&self) -> String {
+        let command = self.program.join(" ");
+        command.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    }
+
     /// Adds all events of one kind and call, the class being that of `status`.
     fn add(&mut self, (kind, call): (u8, u16), count: Count) {
         let kind = EventKind::from_u8(kind);

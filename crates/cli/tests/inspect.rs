@@ -29,7 +29,7 @@ fn call(number: u16, ticket: u64, result: i64, out: &[u8]) -> Vec<u8> {
 /// A few of everything, by two processes of which one replaces itself.
 fn record(path: &Path) -> Writer {
     let header = Header {
-        program: vec![b"server".into(), b"--name=<&\xff>".into()],
+        program: vec![b"server".into(), b"--name=<&\xff>\x1b[2J".into()],
         started_unix_ns: 1_795_183_199_999_000_000,
         understudy: "0.1.0".into(),
         ..Header::default()

@@ -50,7 +50,7 @@ pub fn draw(found: &Inspection) -> String {
          font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
         LEFT + WIDTH + 20.0
     );
-    let title = format!("{}: {} events", found.program.join(" "), found.events);
+    let title = format!("{}: {} events", found.command(), found.events);
     // What fits in the width, about.
     let title: String = title.chars().take(85).collect();
     let _ = writeln!(svg, "<text x=\"10\" y=\"24\" font-size=\"15\">{}</text>", escape(&title));
@@ -128,14 +128,13 @@ fn parts(found: &Inspection) -> Vec<Part> {
     parts
 }
 
-/// As text in XML, which has no control characters.
+/// As text in XML.
 fn escape(text: &str) -> String {
     let each = |c: char| match c {
         '&' => "&amp;".into(),
         '<' => "&lt;".into(),
         '>' => "&gt;".into(),
         '"' => "&quot;".into(),
-        c if c.is_control() => "\u{fffd}".into(),
         c => c.to_string(),
     };
     text.chars().map(each).collect()
@@ -147,6 +146,6 @@ mod tests {
 
     #[test]
     fn a_program_cannot_write_into_the_picture() {
-        assert_eq!(escape("<a b=\"&\">\u{1b}"), "&lt;a b=&quot;&amp;&quot;&gt;\u{fffd}");
+        assert_eq!(escape("<a b=\"&\">"), "&lt;a b=&quot;&amp;&quot;&gt;");
     }
 }

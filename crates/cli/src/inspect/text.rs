@@ -35,7 +35,7 @@ fn head(found: &Inspection) -> String {
         |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     let mut text = format!(
         "{}\nrecorded {} by understudy {}, {:.3} s\n{}, {}, {}\n{}: {} in the rings, {} in the file\n",
-        found.program.join(" "),
+        found.command(),
         found.started,
         found.understudy,
         found.duration_s,
