@@ -2,6 +2,7 @@
 // Breaks if: the cancellation signal waits for a door that never comes, or the unwinder meets a frame without tables.
 // kit: allow unprotected a thread is cancelled between two instructions that no copy can find again
 // kit: no-kill protection ends with the first round
+// kit: no-record a signal is delivered between two doors, where no replay finds it again: the recording ends there, and says so
 #include "guest.h"
 
 enum { ROUNDS = 60 };

@@ -3,6 +3,7 @@
 // kit: allow unprotected a writable shared mapping of a file costs the standby
 // kit: allow diverged its next one has stores of its own, and does not see what comes by pwrite
 // kit: no-kill without a standby nobody takes over
+// kit: no-record a replay's copy of a mapping does not see what is written to the file by another way
 #include "guest.h"
 #include <sys/mman.h>
 

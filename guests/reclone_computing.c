@@ -1,6 +1,7 @@
 // Shows: a thread that computes for a second without any call, interrupted by SIGALRM, beside one that talks.
 // Breaks if: the computing thread cannot be parked, or loses or repeats a step or a register where it was.
 // kit: allow unprotected a thread interrupted while it computes costs the standby, and a new one is made
+// kit: no-record a signal is delivered between two doors, where no replay finds it again: the recording ends there, and says so
 #include "guest.h"
 #include <signal.h>
 #include <sys/time.h>

@@ -1,6 +1,7 @@
 // Shows: a program that now and then makes a call which no standby can follow; it goes on, and so does its log.
 // Breaks if: the new standby after such a call begins with a wrong table, clock or count.
 // kit: allow unprotected unshare costs the standby, and a new one is made
+// kit: no-record the recording ends at the call that cannot be replayed, and says so
 #include "guest.h"
 #include <sched.h>
 

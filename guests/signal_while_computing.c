@@ -2,6 +2,7 @@
 // Breaks if: a signal waits for a door that does not come; it must cost protection instead.
 // kit: allow unprotected the computing thread is interrupted where no copy can be
 // kit: no-kill protection ends with the signal, and a kill behind it is a death like any other
+// kit: no-record a signal is delivered between two doors, where no replay finds it again: the recording ends there, and says so
 #include "guest.h"
 #include <signal.h>
 #include <sys/time.h>

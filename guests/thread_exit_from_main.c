@@ -4,6 +4,7 @@
 // kit: allow standby_lost as above
 // kit: allow unprotected as above
 // kit: no-kill without a standby nobody takes over
+// kit: no-record which thread is the last one, and runs the exit handlers, is decided behind every door
 #include "guest.h"
 
 enum { THREADS = 3, ROUNDS = 60 };

@@ -3,7 +3,7 @@
 // kit: no-kill the kernel tells the others of the owner's death
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: allow diverged a standby's copy of shared memory is not kept up to date
-// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
+// kit: no-record the kernel frees robust mutexes by its own thread numbers, and a replay has the recorded ones
 #include "guest.h"
 #include <signal.h>
 #include <sys/mman.h>

@@ -120,7 +120,14 @@ fn front(thread: &mut Thread, kind: EventKind) -> Header {
     loop {
         match thread.peek() {
             Some(header) if header.kind == kind as u8 => return header,
-            Some(_) => report_divergence(thread, &[b"a thread takes its turn where the log has another event"]),
+            Some(other) => {
+                let number = |value: u64| state::Decimal::new(value);
+                let (ours, theirs) = (number(kind as u64), number(u64::from(other.kind)));
+                report_divergence(
+                    thread,
+                    &[b"a turn: event kind ", ours.bytes(), b" where the log has kind ", theirs.bytes()],
+                )
+            }
             None => thread.wait_more(),
         }
     }
