@@ -41,6 +41,11 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
             let mut info = *info;
             if signal == 17 && !sigchld::is_news(&mut info.0) {
+                // A call that this has interrupted goes on: nobody must notice.
+                thread.pending.store(1, Ordering::SeqCst);
+                if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
+                    context.regs[reg::RIP] = exit;
+                }
                 return;
             }
             info.adopt();

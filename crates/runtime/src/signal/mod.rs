@@ -218,7 +218,10 @@ impl Plan {
                 break;
             }
             deliver_cancellation(thread);
-            deliver_one(thread);
+            if !deliver_one(thread) && thread.calls() == Mode::Record {
+                // A door inside an earlier one's handler has delivered it. It was announced here, so the log must have it.
+                thread.append(EventKind::Signal, 0, 0, NO_TICKET, &Info::default());
+            }
         }
         self.restart
     }
@@ -322,6 +325,16 @@ pub fn deliver(thread: &mut Thread) {
         if follows(thread) {
             return;
         }
+    }
+}
+
+/// Before a call that the dead primary had not begun: what the promotion has raised again does not break it off, unless it
+/// is one that waits for signals.
+pub fn deliver_raised(thread: &mut Thread, row: &Row) {
+    if restartable(row) && thread.pending.load(Ordering::Relaxed) != 0 {
+        let asked = thread.asked;
+        deliver(thread);
+        thread.asked = asked;
     }
 }
 
@@ -431,6 +444,10 @@ pub fn replay(thread: &mut Thread, event: Event) {
         *word = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     }
     let ticket = event.header.ticket;
+    if info.signal() == 0 {
+        // Announced, and delivered elsewhere.
+        return thread.close();
+    }
     if has_ticket(ticket) {
         clock::wait(thread, &KERNEL.0, ticket);
         clock::advance(&KERNEL.0, ticket + 1);

@@ -98,7 +98,10 @@ pub fn end(thread: &mut Thread, row: &Row, flags: u8, head: ReturnHead) {
 /// Takes the `Enter` of a call, as a standby. `false` when this copy is live instead.
 #[inline]
 pub fn take_begin(thread: &mut Thread, row: &Row, args: &CallArgs) -> bool {
-    let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else { return false };
+    let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else {
+        signal::deliver_raised(thread, row);
+        return false;
+    };
     let logged = event.arguments();
     if logged.fd != args.fd || logged.len != args.len || (thread.verify && logged.digest != args.digest) {
         mismatch(thread, row, &logged, args);
@@ -123,7 +126,10 @@ pub fn take_begin_with(
     digest: u32,
     apply: impl FnOnce(&mut Thread, u64),
 ) -> Option<u64> {
-    let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else { return None };
+    let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else {
+        signal::deliver_raised(thread, row);
+        return None;
+    };
     let logged = event.arguments();
     if logged.fd != fd || (thread.verify && logged.digest != digest) {
         mismatch(thread, row, &logged, &CallArgs { fd, digest, len: logged.len });
