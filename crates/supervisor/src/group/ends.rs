@@ -141,7 +141,8 @@ impl<'a> Group<'a> {
             if joined {
                 let _ = std::fs::remove_file(self.segment_path(place));
             }
-        } else if self.watches.iter().any(Watch::is_between_primaries) {
+        } else if self.roster.find(pid).is_none() && self.watches.iter().any(Watch::is_between_primaries) {
+            // No former copy, which has its number in the roster still: perhaps somebody's child.
             // Of the last promotions nobody is still to come.
             self.roster.forget_unlisted(clock::monotonic_ns().saturating_sub(PROMOTION_NS));
             self.roster.ended_unlisted(pid, reaped);
