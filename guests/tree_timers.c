@@ -1,7 +1,6 @@
 // Shows: an interval timer in the child and a POSIX timer in the parent, both ticking; neither is inherited, each counts for its own process.
 // Breaks if: a timer stops with the process that set it, ticks in a copy, or its signal goes to another process.
 // kit: tree
-// kit: no-kill known defect: in some storms a timer of a child stops
 #include "guest.h"
 #include <signal.h>
 #include <sys/time.h>

@@ -225,12 +225,21 @@ pub fn fired(info: &Info, ticket: u64) {
 pub fn take_stock() {
     const GETITIMER: u64 = 36;
     const TIMER_GETTIME: u64 = 224;
+    const RT_SIGPENDING: u64 = 127;
     let now = raw::now_ns();
     let mut time = [0u64; 4];
-    let note = |setting: &Setting, time: &[u64; 4], unit_ns: u64| {
-        let value = time[2] * 1_000_000_000 + time[3] * unit_ns;
+    let mut waiting = 0u64;
+    // SAFETY: the kernel writes one word: what waits for the process, of which the caller blocks everything.
+    unsafe { raw::call2(RT_SIGPENDING, &raw mut waiting as u64, 8) };
+    let note = |setting: &Setting, time: &[u64; 4], unit_ns: u64, signal: u64| {
+        let (interval, mut value) =
+            (time[0] * 1_000_000_000 + time[1] * unit_ns, time[2] * 1_000_000_000 + time[3] * unit_ns);
+        // One whose signal waits to be taken shows as nothing left: it runs on when that is taken, and it has not been yet.
+        if value == 0 && (interval != 0 || waiting & 1u64.unbounded_shl(signal as u32 - 1) != 0) {
+            value = 1;
+        }
         setting.value_ns.store(value, Ordering::Relaxed);
-        setting.interval_ns.store(time[0] * 1_000_000_000 + time[1] * unit_ns, Ordering::Relaxed);
+        setting.interval_ns.store(interval, Ordering::Relaxed);
         setting.set_ns.store(now, Ordering::Relaxed);
         setting.absolute.store(0, Ordering::Relaxed);
         setting.set_at.store(0, Ordering::Relaxed);
@@ -239,14 +248,16 @@ pub fn take_stock() {
     for (which, setting) in INTERVAL.iter().enumerate() {
         // SAFETY: the kernel writes four words.
         if unsafe { raw::call2(GETITIMER, which as u64, time.as_mut_ptr() as u64) } == 0 {
-            note(setting, &time, 1000);
+            // SIGALRM, SIGVTALRM, SIGPROF
+            note(setting, &time, 1000, [14, 26, 27][which]);
         }
     }
     for timer in POSIX.iter().filter(|timer| timer.exists.load(Ordering::Acquire) != 0) {
         let real = timer.real.load(Ordering::Relaxed);
         // SAFETY: the kernel writes four words.
         if unsafe { raw::call2(TIMER_GETTIME, real, time.as_mut_ptr() as u64) } == 0 {
-            note(&timer.setting, &time, 1);
+            let signal = timer.event[1].load(Ordering::Relaxed) & 0xffff_ffff;
+            note(&timer.setting, &time, 1, signal.clamp(1, 64));
         }
     }
 }
