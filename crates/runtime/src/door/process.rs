@@ -34,6 +34,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         match thread.calls() {
             Mode::Solo => {
                 let result = make_child(call);
+                spawn::note_forked(result);
                 return result;
             }
             Mode::Record => {
@@ -47,6 +48,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     return result;
                 }
                 crate::fdtable::child_made();
+                spawn::note_forked(result);
                 end(thread, row, 0, ReturnHead { result, identity: 0 });
                 return result;
             }
@@ -61,6 +63,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     return 0;
                 }
                 crate::fdtable::child_made();
+                spawn::note_forked(result);
                 return result;
             }
         }
@@ -102,6 +105,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::thread::reset_lock();
     crate::door::waiters::reset();
     crate::clone::forget();
+    spawn::forget();
     state::GUEST_PID.store(pid, Ordering::Relaxed);
     // SAFETY: asks for a number.
     let real = unsafe { raw::call1(GETPID, 0) } as u32;

@@ -161,6 +161,14 @@ impl Ask {
         Some(Ask { whom, kernel, options: args[2] | WEXITED })
     }
 
+    /// The child that it is about, if that is a certain one.
+    fn one(&self) -> Option<u32> {
+        match self.whom {
+            Whom::One(pid) => Some(pid),
+            _ => None,
+        }
+    }
+
     fn is_about(&self, entry: &Process) -> bool {
         match self.whom {
             Whom::All => true,
@@ -327,6 +335,7 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             Err(ECHILD) if is_any && !waits => return Ok(()),
             // A child may still be on its way to us from a parent of the kernel's: looked at again now and then.
             Err(ECHILD) if is_any => sleep(thread, &roster.ends.0, seen, 20 * LOOK_NS)?,
+            Err(ECHILD) if super::spawn::await_birth(ask.one()) => {}
             Err(error) => return Err(error),
         }
     }
