@@ -175,8 +175,8 @@ pub fn seen(signal: i32, sent: u32) {
 /// At a promotion: calls `f` for each signal that a relative has sent and that the dead primary has not taken.
 pub fn each_unseen(mut f: impl FnMut(u64)) {
     for (signal, seen) in SEEN.iter().enumerate().skip(1) {
+        // It counts as seen when it is taken: until then the next copy has to raise it again.
         if sent_so_far(signal as i32) != seen.load(Ordering::Relaxed) {
-            seen.store(sent_so_far(signal as i32), Ordering::Relaxed);
             RAISED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
             f(signal as u64);
         }

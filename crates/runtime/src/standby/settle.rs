@@ -17,6 +17,7 @@ use us_ring::Position;
 
 use crate::door::{spawn, table, wait};
 use crate::fdtable::{self, Kind};
+use crate::members;
 use crate::raw;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::streams::{self, Verdict, Verdicts};
@@ -380,10 +381,11 @@ fn sent_to_another(doubt: &Doubt) {
     const PIDFD_SEND_SIGNAL: u16 = 424;
     let to = doubt.asked[0] as i32;
     let own = state::GUEST_PID.load(Ordering::Relaxed) as i32;
+    let kernels = |to: i32| u64::from(members::primary_of(to as u32).unwrap_or(to as u32));
     let other = match doubt.row.nr {
         KILL | 129 | 234 | 297 => {
             // SAFETY: asks whether a signal could be sent.
-            to > 0 && to != own && unsafe { raw::call2(raw::nr::KILL, to as u64, 0) } == 0
+            to > 0 && to != own && unsafe { raw::call2(raw::nr::KILL, kernels(to), 0) } == 0
         }
         PIDFD_SEND_SIGNAL => true,
         _ => false,
