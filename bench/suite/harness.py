@@ -15,8 +15,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
-NATIVE, ALONE, PROTECTED = "native", "alone", "protected"
-"""Without Understudy; with the runtime and no standby (--standbys 0); with a live standby."""
+NATIVE, ALONE, PROTECTED, RECORDED = "native", "alone", "protected", "recorded"
+"""Without Understudy; with the runtime and no standby (--standbys 0); with a live standby; into a recording."""
 
 
 class Failed(Exception):
@@ -87,7 +87,7 @@ class Bench:
 class Run:
     """One run of a program in one mode; a context manager that ends what it has started."""
 
-    def __init__(self, bench, mode, argv, stdout=subprocess.DEVNULL, more=()):
+    def __init__(self, bench, mode, argv, stdout=subprocess.DEVNULL, more=(), file=None):
         self.bench, self.mode, self.argv = bench, mode, argv
         bench.groups += 1
         self.name = f"bench-{os.getpid()}-{bench.groups}"
@@ -97,6 +97,8 @@ class Run:
         else:
             self.events_path = bench.path(self.name + ".events")
             command = [bench.understudy, "run", "-q", "--name", self.name, "--events", self.events_path]
+            if mode == RECORDED:
+                command += ["--lag-timeout", "10000", "--record", file or bench.path(self.name + ".understudy")]
             command += ["--standbys", "1" if mode == PROTECTED else "0", "--cpus", bench.args.cpus, *more, "--", *argv]
             prepare = None
         self.process = subprocess.Popen(command, stdout=stdout, stderr=self.log, text=True, env=bench.environment, preexec_fn=prepare)
@@ -145,7 +147,7 @@ class Run:
         while time.monotonic() < deadline and self.process.poll() is None:
             for name in ("protected", "started"):
                 event = self.event(name)
-                if event and event.get("primary") and (name == "protected" or self.mode == ALONE):
+                if event and event.get("primary") and (name == "protected" or self.mode in (ALONE, RECORDED)):
                     return event["primary"]
             time.sleep(0.002)
         raise Failed(f"{self.argv[0]} did not become protected: {self.complaint()}")

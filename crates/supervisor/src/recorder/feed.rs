@@ -10,10 +10,14 @@ use us_abi::{EventKind, PAYLOAD_BYTES_MAX, command};
 use super::rings::{self, Rings, first_event};
 use super::take::{EXECUTED, UNKNOWN};
 use crate::error::Error;
+use crate::proc;
 use crate::segment::{self, read_text};
 
 /// Events are handed over in pieces of about so many bytes.
 const PIECE: usize = 256 << 10;
+
+/// So long nothing is applied before a look is taken whether anybody computes.
+const STUCK_NS: u64 = 10_000_000_000;
 
 /// How the recording says that an image ended.
 #[derive(Clone, Debug)]
@@ -62,6 +66,8 @@ pub struct Fed {
     progress: u64,
     /// When that was last seen to grow.
     pub progress_ns: u64,
+    /// Processor time that the replaying process had used then, seconds.
+    progress_cpu_s: f64,
 }
 
 impl Fed {
@@ -82,6 +88,7 @@ impl Fed {
             still_since_ns: None,
             progress: 0,
             progress_ns: 0,
+            progress_cpu_s: 0.0,
         })
     }
 
@@ -151,11 +158,25 @@ impl Fed {
         let progress = heads.fold(0u64, u64::wrapping_add);
         if progress != self.progress || self.progress_ns == 0 {
             (self.progress, self.progress_ns) = (progress, now_ns);
+            self.progress_cpu_s = self.cpu_s();
         }
         match self.queued == 0 && self.unapplied() == 0 {
             true => _ = self.still_since_ns.get_or_insert(now_ns),
             false => self.still_since_ns = None,
         }
+    }
+
+    fn cpu_s(&self) -> f64 {
+        proc::read(self.process()).map_or(0.0, |process| process.cpu_s)
+    }
+
+    /// Whether there are events that nobody comes to: all threads wait for one another. One that computes does not wait.
+    pub fn is_stuck(&self, now_ns: u64) -> bool {
+        const COMPUTES_S: f64 = 0.5;
+        self.unapplied() > 0
+            && now_ns.saturating_sub(self.progress_ns) > STUCK_NS
+            && self.process() != 0
+            && self.cpu_s() - self.progress_cpu_s < COMPUTES_S
     }
 
     /// The kernel's number of the replaying process, 0 while there is none.

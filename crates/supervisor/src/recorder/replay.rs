@@ -173,6 +173,7 @@ impl Replay<'_> {
                 )));
             }
             self.end_finished();
+            self.check_progress()?;
             let debugged = self.debugger.as_mut().is_some_and(|gdb| matches!(gdb.try_wait(), Ok(None)));
             if self.is_read && self.fed.is_empty() && !debugged {
                 return Ok(());
@@ -201,6 +202,21 @@ impl Replay<'_> {
         // A debugger has its own use for the keys of its terminal.
         std::iter::from_fn(|| self.signals.next())
             .any(|arrived| ends(arrived.signal) && !(under_gdb && arrived.from_kernel))
+    }
+
+    /// A race may also end in threads that wait for each other: no event says of which lock it is.
+    fn check_progress(&self) -> Result<(), Error> {
+        let now = clock::monotonic_ns();
+        // Others may wait for one that is held by a debugger.
+        let stuck = self.debugger.is_none().then(|| self.fed.iter().find(|fed| fed.is_stuck(now))).flatten();
+        match stuck {
+            // Once everything has been handed over, the end of the log may be why.
+            Some(fed) if fed.ending.as_ref().is_none_or(Ending::is_exit) => Err(Error::Refused(format!(
+                "the replay of process {} does not come to its next event: its threads went another way than in the recording",
+                fed.pid
+            ))),
+            _ => Ok(()),
+        }
     }
 
     // ---- Reading ----
