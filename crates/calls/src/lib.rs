@@ -207,7 +207,9 @@ impl Class {
                 None => Class::Other,
             },
             EventKind::Signal => Class::Signal,
-            EventKind::ThreadStart | EventKind::ThreadExit | EventKind::Yield | EventKind::Turn => Class::Thread,
+            EventKind::ThreadStart | EventKind::ThreadExit | EventKind::Yield | EventKind::Turn => {
+                Class::Thread
+            }
             EventKind::Output => Class::Write,
             EventKind::Image | EventKind::Skip => Class::Other,
         }

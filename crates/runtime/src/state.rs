@@ -5,7 +5,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use us_abi::{CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry};
+use us_abi::{
+    CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry,
+};
 
 use crate::raw;
 

@@ -141,7 +141,13 @@ impl Stage<'_> {
         if guest.wants.serial.is_some() {
             command.extend(["--order".into(), "serial".into()]);
         }
-        command.extend(["--name".into(), OsString::from(&group), "-o".into(), file.clone().into(), "--".into()]);
+        command.extend([
+            "--name".into(),
+            OsString::from(&group),
+            "-o".into(),
+            file.clone().into(),
+            "--".into(),
+        ]);
         command.extend(program(guest));
         let ended = launch(guest, command, &dir, sink)?.finish(self.limit)?;
         let mut complaints = judge::judge_output(guest, &ended, Some(&reference.stdout));
@@ -154,7 +160,8 @@ impl Stage<'_> {
             let folder = dir.join(format!("replay-{replay}"));
             fs::create_dir_all(folder.join("tmp"))?;
             let command = vec![understudy.into(), "replay".into(), file.clone().into()];
-            let again = Launch { command, dir: folder.clone(), stdin: None, sink }.spawn()?.finish(self.limit)?;
+            let again =
+                Launch { command, dir: folder.clone(), stdin: None, sink }.spawn()?.finish(self.limit)?;
             let what = |text: String| format!("replay {replay}: {text}");
             if again.stdout != ended.stdout {
                 complaints.push(what("stdout differs from the recorded run's".into()));

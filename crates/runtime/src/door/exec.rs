@@ -12,11 +12,11 @@ use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 use crate::door::process;
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
+use crate::recording::turns;
 use crate::state::{self, Role};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::thread::{Mode, Thread};
-use crate::recording::turns;
 use crate::{drop_standby, recording, stop_logging, tls};
 
 const EXECVE: u16 = 59;

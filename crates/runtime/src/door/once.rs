@@ -13,8 +13,8 @@ use us_order::once::{Local, Once, OnceView, decide};
 
 use super::sync::{self, ALL, Caller, call_of, clock_of, op};
 use super::unwind;
-use crate::recording::turns;
 use crate::clone::park;
+use crate::recording::turns;
 use crate::standby::promote;
 use crate::thread::{Mode, Thread};
 use crate::{clock, raw, real, state};

@@ -232,4 +232,3 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
     take(thread);
     Some(result)
 }
-

@@ -290,7 +290,8 @@ impl Replay<'_> {
     fn take_image(&mut self, image: &Image) -> Result<(), Error> {
         let facts = Facts::read(&image.facts);
         let facts = facts.ok_or_else(|| self.refuse("it does not say what one of its processes was"))?;
-        if let Some(root) = self.root.as_mut().filter(|root| image.how == How::Executed && image.parent == Some(root.image))
+        if let Some(root) =
+            self.root.as_mut().filter(|root| image.how == How::Executed && image.parent == Some(root.image))
             && root.pid == facts.pid
         {
             root.image = image.number;
@@ -381,7 +382,8 @@ impl Replay<'_> {
         }
         // By a link in our folder: `./` and as many letters as it takes.
         let letters = name.as_os_str().len().checked_sub(2).filter(|letters| *letters > 0);
-        let letters = letters.ok_or_else(|| self.refuse(&format!("{} is not to be found", meant.display())))?;
+        let letters =
+            letters.ok_or_else(|| self.refuse(&format!("{} is not to be found", meant.display())))?;
         let link = "x".repeat(letters.min(255));
         let place = self.path.join(&link);
         let _ = std::fs::remove_file(&place);

@@ -100,7 +100,7 @@ impl Life<'_> {
     ) -> Result<String> {
         let mut rng = Rng::new(seed, "life");
         let mut tracker = Tracker::new(self.events, self.understudy, self.group);
-        let before = Weight::of(&self.wait_and_ask(&mut tracker, &[], load)?);
+        let mut before = Weight::of(&self.wait_and_ask(&mut tracker, &[], load)?);
         let mut killed = Vec::new();
         let mut last = Instant::now();
         for n in 0..self.kills {
@@ -110,6 +110,10 @@ impl Life<'_> {
             thread::sleep((last + gap).saturating_duration_since(Instant::now()));
             // Killed in the very moment in which the group is seen to be protected, if that comes later.
             let found = self.wait(&mut tracker, &killed, load).with_context(|| format!("after kill {n}"))?;
+            if n == 0 {
+                // The last copy is weighed under load, and so is the first.
+                before = Weight::of(&self.wait_and_ask(&mut tracker, &killed, load)?);
+            }
             let (process, pair) = found[n % found.len()];
             let pid = tracker.kill(process, Target::Primary);
             ensure!(pid.is_some(), "kill {n}: the primary, pid {}, was gone before it", pair.primary);
@@ -207,9 +211,10 @@ impl Weight {
         let (kib, files, threads) = self.supervisor;
         let (end_kib, end_files, end_threads) = end.supervisor;
         format!(
-            "primary {:.1} MiB, at first {:.1}; supervisor {end_kib} KiB, {end_files} files, {end_threads} threads, at \
+            "primary {:.1} MiB, {:.2} times the first copy's {:.1} before its end; supervisor {end_kib} KiB, {end_files} files, {end_threads} threads, at \
              first {kib}, {files}, {threads}",
             mib(end.primary_rss),
+            end.primary_rss as f64 / self.primary_rss.max(1) as f64,
             mib(self.primary_rss),
         )
     }
