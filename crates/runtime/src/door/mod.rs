@@ -43,6 +43,7 @@ pub mod sync;
 pub mod table;
 pub mod thread;
 pub mod thread_c11;
+mod thread_stack;
 pub mod time;
 pub mod timer;
 pub mod unwind;

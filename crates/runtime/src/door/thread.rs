@@ -6,15 +6,13 @@
 //! can tell a thread that was never made from one that was.
 
 use core::ffi::c_void;
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead, ThreadStart};
-use us_abi::{
-    RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, STACK_STRIDE, STACKS_ADDRESS, THREADS_MAX, slot,
-};
+use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX, slot};
 use us_calls::{Class, Row};
 
+use super::thread_stack::attributes_for;
 use crate::clone::park;
 use crate::log::Next;
 use crate::members::join;
@@ -26,7 +24,6 @@ use crate::thread::{self, Mode, Thread};
 use crate::{real, signal, standby, state, tls};
 
 const EAGAIN: i32 = 11;
-const PAGE: u64 = 4096;
 
 /// Offset of the kernel's thread id inside glibc's control block: zero once the thread is gone.
 pub static TID_OFFSET: AtomicU64 = AtomicU64::new(0);
@@ -161,79 +158,6 @@ pub fn map_ring(slot: u32) -> bool {
         }
     }
     true
-}
-
-/// The stack of a slot: lowest usable address. A guard page lies below it.
-fn stack_of(slot: u32, bytes: u64) -> Option<u64> {
-    const STACK_FLAGS: u64 = 0x2_0000 | 0x4000 | 0x22; // STACK|NORESERVE|PRIVATE|ANONYMOUS
-    const MAP_FIXED: u64 = 0x10;
-    // SAFETY: blocks are never freed.
-    let block = unsafe { &*thread::block(slot) };
-    let top = (STACKS_ADDRESS + (slot as usize + 1) * STACK_STRIDE) as u64;
-    let base = top - bytes;
-    if bytes + 2 * PAGE > STACK_STRIDE as u64 {
-        return None;
-    }
-    if block.stack_bytes.load(Ordering::Relaxed) < bytes {
-        // SAFETY: the slot's own range; whatever an earlier thread left there is dead.
-        let result = unsafe {
-            raw::call6(raw::nr::MMAP, [base - PAGE, bytes + PAGE, 3, STACK_FLAGS | MAP_FIXED, u64::MAX, 0])
-        };
-        if failed(result) {
-            return None;
-        }
-        // SAFETY: the guard page of the new mapping.
-        unsafe { raw::call3(raw::nr::MPROTECT, base - PAGE, PAGE, 0) };
-        block.stack_bytes.store(bytes, Ordering::Relaxed);
-        block.stack.store(base, Ordering::Relaxed);
-    }
-    Some(base)
-}
-
-/// Calls libc's function of one attribute argument and one more.
-fn attribute_call(function: &real::Real, attributes: *const Attributes, value: u64) -> i32 {
-    // SAFETY: libc's function of that shape.
-    unsafe {
-        let function: unsafe extern "C" fn(*const Attributes, u64) -> i32 =
-            core::mem::transmute(function.get());
-        function(attributes, value)
-    }
-}
-
-/// The attributes to create with: the guest's, with the slot's stack unless the guest has given one.
-fn attributes_for(slot: u32, given: *const Attributes) -> Option<(Attributes, bool)> {
-    let mut own: MaybeUninit<Attributes> = MaybeUninit::uninit();
-    // SAFETY: libc's functions on attribute objects: the guest's, or one that libc fills.
-    unsafe {
-        if given.is_null() {
-            let default: unsafe extern "C" fn(*mut Attributes) -> i32 =
-                core::mem::transmute(real::PTHREAD_GETATTR_DEFAULT.get());
-            if default(own.as_mut_ptr()) != 0 {
-                return None;
-            }
-        } else {
-            own.as_mut_ptr().copy_from_nonoverlapping(given, 1);
-        }
-        let mut own = own.assume_init();
-        let (mut base, mut bytes) = (0u64, 0u64);
-        let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
-            core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());
-        getstack(&raw const own, &raw mut base, &raw mut bytes);
-        let mut detached = 0i32;
-        attribute_call(&real::PTHREAD_ATTR_GETDETACHSTATE, &raw const own, &raw mut detached as u64);
-        // An address that was never set reads as zero minus the size.
-        if base.wrapping_add(bytes) != 0 && base != 0 {
-            return Some((own, detached == 1));
-        }
-        if bytes == 0 {
-            bytes = 8 << 20;
-        }
-        let bytes = bytes.next_multiple_of(PAGE);
-        let base = stack_of(slot, bytes)?;
-        let setstack: unsafe extern "C" fn(*mut Attributes, u64, u64) -> i32 =
-            core::mem::transmute(real::PTHREAD_ATTR_SETSTACK.get());
-        (setstack(&raw mut own, base, bytes) == 0).then_some((own, detached == 1))
-    }
 }
 
 /// Makes the thread in this copy.

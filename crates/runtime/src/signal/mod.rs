@@ -29,10 +29,12 @@ use crate::tls;
 mod arrive;
 mod doors;
 mod info;
+mod run;
 
 use arrive::end_by;
 pub use arrive::nudged;
 pub use doors::*;
+use run::{handle, invoke};
 
 const SIGNALS: usize = 65;
 const SIGILL: i32 = 4;
@@ -502,103 +504,4 @@ fn replay_next(thread: &mut Thread) {
             None => thread.wait_more(),
         }
     }
-}
-
-/// Calls the guest's handler as the kernel would.
-fn handle(thread: &mut Thread, info: &Info) {
-    let signal = info.signal();
-    let action = disposition(signal);
-    match action.handler {
-        SIG_IGN => return,
-        SIG_DFL => {
-            if ENDING & bit(signal) != 0 && !state::is_standby() {
-                end_by(signal);
-            }
-            return;
-        }
-        _ => {}
-    }
-    if action.flags & SA_RESETHAND != 0 {
-        DISPOSITIONS[signal as usize].handler.store(SIG_DFL, Ordering::Release);
-    }
-    let before = thread.mask;
-    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
-    set_mask(thread, before | action.mask | own);
-    let mut context = [0u64; 128];
-    context[37] = before;
-    // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
-    unsafe { invoke(thread, &action, signal, info, context.as_mut_ptr()) };
-    // A handler may have changed the mask that its return restores.
-    set_mask(thread, context[37]);
-}
-
-/// # Safety
-/// `action` is the guest's.
-unsafe fn invoke(thread: &mut Thread, action: &Action, signal: i32, info: &Info, context: *mut u64) {
-    let [address, flags, bytes] = thread.alt_stack;
-    let switch = action.flags & SA_ONSTACK != 0 && flags == 0 && bytes > 0 && !thread.on_alt_stack;
-    let info = if action.flags & SA_SIGINFO != 0 { &raw const *info } else { core::ptr::null() };
-    // In the middle of a call that waits, others have their turn.
-    let in_turn = thread.has_turn;
-    turns::take(thread);
-    // SAFETY: the caller's promise.
-    unsafe { invoke_on(thread, action, signal, info, context, switch, (address + bytes) & !15) };
-    if !in_turn {
-        turns::give(thread);
-    }
-}
-
-/// # Safety
-/// As [`invoke`]; `top` is the end of the stack to switch to.
-unsafe fn invoke_on(
-    thread: &mut Thread,
-    action: &Action,
-    signal: i32,
-    info: *const Info,
-    context: *mut u64,
-    switch: bool,
-    top: u64,
-) {
-    if !switch {
-        // SAFETY: the C ABI of a handler. Not "C-unwind": a handler that ends its thread unwinds through these frames,
-        // which have nothing to clean up, and the compiler would put an abort in its way.
-        let handler: extern "C" fn(i32, *const Info, *mut u64) =
-            unsafe { core::mem::transmute(action.handler) };
-        thread.shared_with_guest();
-        handler(signal, info, context);
-        thread.shared_with_guest();
-        return;
-    }
-    thread.on_alt_stack = true;
-    thread.shared_with_guest();
-    // SAFETY: the guest's own stack, unused until now.
-    unsafe { gate_on_stack(signal, info, context, action.handler, top) };
-    thread.shared_with_guest();
-    thread.on_alt_stack = false;
-}
-
-/// Calls `handler(signal, info, context)` on another stack.
-#[unsafe(naked)]
-unsafe extern "C" fn gate_on_stack(
-    _signal: i32,
-    _info: *const Info,
-    _context: *mut u64,
-    _handler: u64,
-    _top: u64,
-) {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "mov rsp, r8",
-        "call rcx",
-        "mov rsp, rbp",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_endproc",
-    )
 }
