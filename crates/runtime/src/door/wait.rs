@@ -226,8 +226,9 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
     };
     let lives = news.is_violent()
         && members::find(news.pid).is_some_and(|entry| {
+            // One whose end was said to be final before its parent failed over is adopted as well.
             entry.kin.load(Ordering::Acquire) == kin::ADOPTED
-                && entry.end.load(Ordering::Acquire) != end::ENDED
+                && entry.end.load(Ordering::Acquire) == end::NONE
         });
     if news.pid == 0 || lives {
         return None;

@@ -129,9 +129,12 @@ impl Watch<'_> {
         if self.state() == GroupState::Promoting {
             self.standby = None;
             self.say_last_words();
-            let line = format!("{}: the standby could not take over: {}", self.name(), end.words());
-            self.say(Verbosity::Normal, line);
-            self.event("standby_lost", json!({ "why": end.words() }));
+            // Killed by one of its group while it took over: as that one wanted.
+            if !self.shared.roster.is_doomed(self.shared.place) {
+                let line = format!("{}: the standby could not take over: {}", self.name(), end.words());
+                self.say(Verbosity::Normal, line);
+                self.event("standby_lost", json!({ "why": end.words() }));
+            }
             // If the primary is not gone yet, its end will be that of the process.
             let primary = self.primary.pid;
             if let Some(fallen) = self.fallen.iter().find(|fallen| fallen.pid() == primary) {
