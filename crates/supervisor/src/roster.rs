@@ -190,6 +190,15 @@ impl Roster {
         }
     }
 
+    /// The process's primary is gone and nobody takes over, whoever was told how it ended: perhaps a parent that has died
+    /// since, and whose next copy looks here whether to believe what it finds.
+    pub fn nobody_follows(&self, place: Place) {
+        if let Some(entry) = self.get(place) {
+            let _ = entry.end.compare_exchange(end::NONE, end::FINAL, Ordering::AcqRel, Ordering::Acquire);
+            self.tell();
+        }
+    }
+
     /// The process has ended for good, and we are the one who knows how. The number of the parent that is to be sent
     /// SIGCHLD, unless there is none that could ask; then the entry is free. `lives` says whether the kernel's
     /// process of a number is there.

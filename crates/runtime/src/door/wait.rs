@@ -224,12 +224,8 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         }
         slot.add(size_of::<Header>() + size_of::<ReturnHead>()).cast::<News>().read().or_as_willed()
     };
-    let lives = news.is_violent()
-        && members::find(news.pid).is_some_and(|entry| {
-            // One whose end was said to be final before its parent failed over is adopted as well.
-            entry.kin.load(Ordering::Acquire) == kin::ADOPTED
-                && entry.end.load(Ordering::Acquire) == end::NONE
-        });
+    let lives =
+        news.is_violent() && members::find(news.pid).is_some_and(|entry| is_followed(entry, news.pid));
     if news.pid == 0 || lives {
         return None;
     }
@@ -248,6 +244,21 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
     told.put(asked[1], &news.status_word().to_ne_bytes());
     told.put(asked[3], &of_news[USED_AT..USED_AT + RUSAGE_BYTES]);
     Some((i64::from(news.pid), told))
+}
+
+/// Whether a standby takes over for an adopted child, of whose first primary's violent end a dead parent had been told.
+/// Nobody else has been: what the supervisor decides about it stands in the roster.
+fn is_followed(entry: &Process, first: u32) -> bool {
+    let start = raw::now_ns();
+    while entry.joined.load(Ordering::Acquire) != 0
+        && entry.kin.load(Ordering::Acquire) == kin::ADOPTED
+        && entry.primary.load(Ordering::Acquire) == first
+        && entry.end.load(Ordering::Acquire) == end::NONE
+        && raw::now_ns() - start < VERDICT_NS
+    {
+        members::await_news();
+    }
+    entry.primary.load(Ordering::Acquire) != first && entry.end.load(Ordering::Acquire) != end::FINAL
 }
 
 /// The payload of a wait's `Return`.

@@ -218,6 +218,9 @@ impl Watch<'_> {
             _ => None,
         };
         roster.is_final(place);
+        if told.is_none() && !over.is_reaped {
+            roster.nobody_follows(place);
+        }
         roster.orphan(place.pid);
         told
     }
