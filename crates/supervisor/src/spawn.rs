@@ -277,6 +277,12 @@ pub fn take_signals() -> Result<Signals, Error> {
             libc::sigaddset(&mut set, *signal);
         });
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut previous);
+        // A file that has come to its size limit costs the file: the write fails, and the program goes on. Blocked and not
+        // ignored, which exec would pass on.
+        let mut limit: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut limit);
+        libc::sigaddset(&mut limit, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &limit, ptr::null_mut());
         match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
             -1 => Err(Error::system("take signals", io::Error::last_os_error())),
             fd => Ok(Signals { fd: OwnedFd::from_raw_fd(fd), previous }),

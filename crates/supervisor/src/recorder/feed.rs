@@ -152,15 +152,16 @@ impl Fed {
             .sum()
     }
 
-    /// Notes whether anything has been applied since the last look.
-    pub fn look(&mut self, now_ns: u64) {
+    /// Notes whether anything has been applied since the last look. No time passes while the output waits for its reader.
+    pub fn look(&mut self, now_ns: u64, output_waits: bool) {
         let heads = (0..self.rings.segment.slots()).map(|slot| self.rings.waiting(slot).0);
         let progress = heads.fold(0u64, u64::wrapping_add);
-        if progress != self.progress || self.progress_ns == 0 {
+        if progress != self.progress || self.progress_ns == 0 || output_waits {
             (self.progress, self.progress_ns) = (progress, now_ns);
             self.progress_cpu_s = self.cpu_s();
         }
         match self.queued == 0 && self.unapplied() == 0 {
+            true if output_waits => self.still_since_ns = Some(now_ns),
             true => _ = self.still_since_ns.get_or_insert(now_ns),
             false => self.still_since_ns = None,
         }

@@ -187,7 +187,9 @@ impl Recorder<'_> {
         let flush = now >= self.flush_at_ns;
         let (mut bytes, mut failure) = (0, None);
         let mut stopped = Vec::new();
-        let File::Open(writer) = &mut self.file else { return 0 };
+        let File::Open(writer) = &mut self.file else {
+            return self.taken.iter().map(Taken::discard).sum();
+        };
         let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
         for taken in &mut self.taken {
             match taken.drain(&mut book) {
@@ -210,7 +212,7 @@ impl Recorder<'_> {
         bytes
     }
 
-    /// The file cannot be written any more. The program goes on: it stops to log at the next full ring.
+    /// The file cannot be written any more. The program goes on, and what it logs is thrown away.
     fn give_up(&mut self, cause: recording::Error) {
         self.say(&format!("{}: the recording ends here: {cause}", self.path.display()));
         self.file = File::Closed;

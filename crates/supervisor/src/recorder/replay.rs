@@ -445,10 +445,11 @@ impl Replay<'_> {
     /// Takes processes off that have come to their end, and ends those for which there is nothing more.
     fn end_finished(&mut self) {
         let now = clock::monotonic_ns();
+        let output_waits = output_waits();
         let mut at = 0;
         while at < self.fed.len() {
             let fed = &mut self.fed[at];
-            fed.look(now);
+            fed.look(now, output_waits);
             let process = fed.process();
             let gone = process != 0 && (self.ends.contains_key(&process) || !is_alive(process));
             if gone {
@@ -531,6 +532,16 @@ impl Replay<'_> {
             _ => code(ending.status),
         }
     }
+}
+
+/// Whether somebody is slow to read what the replay writes: a process that waits for them is not stuck, and what it has
+/// not been rid of yet would be missing if it were ended.
+fn output_waits() -> bool {
+    let (out, error) = (std::io::stdout(), std::io::stderr());
+    [out.as_fd(), error.as_fd()].into_iter().any(|output| {
+        let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::OUT)];
+        matches!(poll(&mut fds, Some(&clock::timespec(0))), Ok(0))
+    })
 }
 
 fn is_alive(pid: u32) -> bool {

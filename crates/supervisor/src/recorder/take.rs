@@ -111,6 +111,17 @@ impl Taken {
         Ok(taken)
     }
 
+    /// Gives back, unread, what there is: there is no file any more, and the program would wait for room. Returns how many
+    /// bytes.
+    pub fn discard(&self) -> u64 {
+        let each = (0..self.rings.segment.slots()).map(|slot| {
+            let (from, to) = self.rings.waiting(slot);
+            self.rings.release(slot, to);
+            to - from
+        });
+        each.sum()
+    }
+
     fn begins_image(&self, slot: usize, (from, to): (u64, u64)) -> bool {
         let mut kind = [0u8; 16];
         to - from >= 16 && self.rings.read(slot, from, &mut kind).is_ok() && kind[0] == EventKind::Image as u8
