@@ -29,6 +29,8 @@ pub enum Error {
     },
     /// The runtime library is missing or cannot be preloaded.
     Runtime(String),
+    /// The program could be run, but not as it was asked for: why.
+    NothingRun(String),
     /// A group of this name is alive.
     NameInUse(String),
     /// No group has this name.
@@ -81,7 +83,9 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(text) | Error::Runtime(text) | Error::Refused(text) => f.write_str(text),
+            Error::Usage(text) | Error::Runtime(text) | Error::NothingRun(text) | Error::Refused(text) => {
+                f.write_str(text)
+            }
             Error::NotFound(program) => write!(f, "{program}: not found"),
             Error::NotExecutable { program, reason } => write!(f, "{program} cannot be executed: {reason}"),
             Error::CannotProtect { program, reason } => write!(f, "{program} cannot be protected: {reason}"),

@@ -23,6 +23,7 @@ pub struct Built {
     pub stand_in: PathBuf,
     pub guest: PathBuf,
     pub static_guest: PathBuf,
+    pub recorded: PathBuf,
 }
 
 pub fn built() -> &'static Built {
@@ -34,6 +35,7 @@ pub fn built() -> &'static Built {
             stand_in: compile("stand_in.c", "stand_in.so", &flags),
             guest: compile("guest.c", "guest", &[]),
             static_guest: compile("guest.c", "guest-static", &["-static"]),
+            recorded: compile("recorded.c", "recorded", &["-g", "-pthread"]),
         }
     })
 }

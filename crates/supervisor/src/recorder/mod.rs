@@ -28,10 +28,7 @@ fn padded(path: &Path, bytes: usize) -> PathBuf {
 
 fn of_recording(path: &Path, cause: recording::Error) -> Error {
     match cause {
-        recording::Error::Io(cause) => Error::file("use", path, cause),
-        recording::Error::Exists(path) => {
-            Error::Refused(format!("{} is there already; choose another file, or remove it", path.display()))
-        }
+        recording::Error::Io(cause) => Error::file("read", path, cause),
         other => Error::Refused(format!("{}: {other}", path.display())),
     }
 }

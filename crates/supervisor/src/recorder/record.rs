@@ -14,7 +14,7 @@ use rustix::process::PidfdFlags;
 use us_abi::CONFIG_RECORDED;
 
 use super::take::{self, Book, Taken};
-use super::{machine, of_recording, padded};
+use super::{machine, padded};
 use crate::child;
 use crate::clock;
 use crate::error::Error;
@@ -57,8 +57,6 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
     };
     voice.set_group(&folder.name);
     let header = machine::header(options, &program, &library);
-    let writer = Writer::create(path, &header).map_err(|cause| of_recording(path, cause))?;
-
     let segment = Segment::create(&folder.segment_path(), options.config(CONFIG_RECORDED))?;
     let roster = Roster::create(&folder.roster_path())?;
     let mut meta = run::meta(options);
@@ -79,6 +77,8 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         cpus: options.cpus.as_ref(),
         mask: &signals.previous,
     };
+    // Last, so that what has failed before leaves no file.
+    let writer = Writer::create(path, &header).map_err(|cause| not_made(path, cause))?;
     let pid = match spawn::start(&start, &segment, Some(&roster)) {
         Ok(pid) => pid,
         Err(cause) => {
@@ -109,6 +109,17 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         flush_at_ns: 0,
     };
     Ok(recorder.until_the_end())
+}
+
+/// Never the exit code of a program that has failed: whoever records until it does would take it for that.
+fn not_made(path: &Path, cause: recording::Error) -> Error {
+    match cause {
+        recording::Error::Exists(path) => {
+            Error::NothingRun(format!("{} is there already; choose another file, or remove it", path.display()))
+        }
+        recording::Error::Io(cause) => Error::file("make", path, cause),
+        other => Error::NothingRun(format!("{}: {other}", path.display())),
+    }
 }
 
 /// The file, for as long as it can be written.

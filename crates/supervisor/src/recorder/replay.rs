@@ -93,6 +93,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
         events: 0,
         is_read: false,
         incomplete: None,
+        stopped: false,
         debugger: None,
         ends: HashMap::new(),
         root: None,
@@ -117,6 +118,8 @@ struct Replay<'a> {
     is_read: bool,
     /// Why the recording is not whole.
     incomplete: Option<String>,
+    /// The event that was asked for has been reached.
+    stopped: bool,
     debugger: Option<Child>,
     /// How processes that we started have ended, by the kernel's number.
     ends: HashMap<u32, i32>,
@@ -262,7 +265,7 @@ impl Replay<'_> {
                 let size: usize = recording::Events::new(&bytes).take(keep).map(|event| event.size()).sum();
                 bytes.truncate(size);
                 self.is_read = true;
-                self.incomplete = Some(format!("stopped before event {until}"));
+                self.stopped = true;
             }
         }
         self.events += recording::Events::new(&bytes).count() as u64;
@@ -504,6 +507,10 @@ impl Replay<'_> {
         if let Some(why) = &self.incomplete {
             say(&format!("the recording was replayed up to its end, and is not whole: {why}"));
             return exit::FAILED;
+        }
+        if let Some(until) = self.order.until.filter(|_| self.stopped) {
+            say(&format!("stopped before event {until}"));
+            return 0;
         }
         if self.debugger.is_some() {
             return 0;
