@@ -107,11 +107,12 @@ def redis_load(bench, port, kind, requests):
 def memcached(bench, results):
     """memcached -t 4 under nine gets and one set: CPU of the primary a request"""
 
-    def load(port):
-        line = fields(bench.helper([bench.path("mcload"), str(port), str(CONNECTIONS), "250000"], 120))
-        return int(line["requests"]), float(line["per_s"])
+    server_rounds(bench, results, "memcached", memcached_command, {"get/set": lambda port: memcached_load(bench, port)}, 1.08)
 
-    server_rounds(bench, results, "memcached", memcached_command, {"get/set": load}, 1.08)
+
+def memcached_load(bench, port):
+    line = fields(bench.helper([bench.path("mcload"), str(port), str(CONNECTIONS), "250000"], 120))
+    return int(line["requests"]), float(line["per_s"])
 
 
 def pbzip2(bench, results):

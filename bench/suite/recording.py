@@ -1,12 +1,13 @@
 """What a recording costs beside a live standby, how large it is, and how fast it is replayed."""
 
+import json
 import os
 import statistics
 import subprocess
 import time
 
 import programs
-from harness import NATIVE, PROTECTED, RECORDED, Failed, need
+from harness import NATIVE, PROTECTED, RECORDED, Failed, free_port, need
 
 INPUT_MB = 2048
 """Input of one run, in reads of 1 MiB: incompressible, so nothing is won by compression."""
@@ -17,6 +18,39 @@ def recording(bench, results):
     costs(bench, results, "redis", programs.redis_command, {"SET": lambda port: programs.redis_load(bench, port, "set", 250_000)})
     taken(bench, results)
     replayed(bench, results)
+    served(bench, results)
+
+
+def inspected(bench, results, what, path, per=None):
+    """A row of what a recording holds: the papers' kinds of message (document 000, figures 6.3, 6.8 to 6.10, 6.15 to 6.17)."""
+    done = subprocess.run([bench.understudy, "inspect", "--json", path], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"inspect: {done.stderr[-200:]}")
+    said = json.loads(done.stdout)
+    parts = []
+    for name, count in sorted(said["by_message"].items(), key=lambda item: -item[1]["events"]):
+        results.raw(what, name, 0, "events", count["events"])
+        results.raw(what, name, 0, "bytes", count["bytes"])
+        parts.append(f"{name} {count['events'] / said['events']:.1%}")
+    results.raw(what, "-", 0, "bytes_file", said["bytes_file"])
+    each = f"; {said['bytes_file'] / per:.1f} B a request" if per else ""
+    mib = f"{said['bytes_raw'] / 2**20:.1f} MiB in the rings, {said['bytes_file'] / 2**20:.1f} in the file"
+    results.add(what, "", "", "", "", f"{said['events']} events", "", f"{mib}{each}; {', '.join(parts)}")
+
+
+def served(bench, results):
+    """What a million requests leave behind."""
+    for name, command, load in (
+        ("redis SET", programs.redis_command, lambda port: programs.redis_load(bench, port, "set", 250_000)),
+        ("memcached", programs.memcached_command, lambda port: programs.memcached_load(bench, port)),
+    ):
+        port = free_port()
+        path = os.path.join(bench.folder, "served")
+        with bench.start(RECORDED, command(port), file=path) as run:
+            run.await_port(port)
+            requests, _ = load(port)
+        inspected(bench, results, f"log of {name}", path, requests)
+        os.remove(path)
 
 
 def costs(bench, results, label, command, loads):
@@ -78,6 +112,7 @@ def replayed(bench, results):
         results.raw(f"pbzip2 -p{threads}", "replay", 0, "seconds", again)
         results.raw(f"pbzip2 -p{threads}", RECORDED, 0, "bytes", os.path.getsize(name))
         verdict = "within" if again <= original else "MISSED"
+        inspected(bench, results, f"log of pbzip2 -p{threads}", name)
         size = f"{os.path.getsize(name) / 1e6:.1f} MB of which the input is {os.path.getsize(path) / 1e6:.1f}"
         results.add(f"replay of pbzip2 -p{threads}", "at most 1", "", "", f"{original:.2f} s", f"{again / original:.2f}", verdict, size)
 

@@ -88,6 +88,12 @@ pub enum Command {
         /// Also draw the shares of the kinds of messages, as an SVG picture
         #[arg(long, value_name = "FILE.svg")]
         plot: Option<PathBuf>,
+        /// The log itself: a line for each event, numbered as replay --until counts them
+        #[arg(long, conflicts_with_all = ["json", "plot"])]
+        events: bool,
+        /// With --events: those of this process only, by the pid that it knew as its own
+        #[arg(long, value_name = "PID", requires = "events")]
+        process: Option<i32>,
     },
     /// Write the completions of a shell to stdout
     Completions {

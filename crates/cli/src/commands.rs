@@ -28,7 +28,8 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
             folder::find(&name).and_then(|group| control::signal(&group, signal)).map(|()| 0)
         }
         Command::Doctor { json, program } => Ok(show_doctor(json, program.first())),
-        Command::Inspect { file, json, plot } => show_recording(&file, json, plot.as_deref()),
+        Command::Inspect { file, events: true, process, .. } => show_events(&file, process),
+        Command::Inspect { file, json, plot, .. } => show_recording(&file, json, plot.as_deref()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, definition, "understudy", &mut script);
@@ -43,6 +44,17 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         let _ = writeln!(std::io::stderr(), "understudy: {}", explain(&error));
         error.exit_code()
     })
+}
+
+fn show_events(file: &Path, process: Option<i32>) -> Result<i32, Error> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let written = inspect::events::write(file, process, &mut out).and_then(|()| Ok(out.flush()?));
+    match written {
+        // A reader that has seen enough (`| head`) is no failure.
+        Err(recording::Error::Io(cause)) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
+        Err(cause) => Err(Error::Refused(format!("{}: {cause}", file.display()))),
+        Ok(()) => Ok(0),
+    }
 }
 
 fn later(what: &str) -> Error {

@@ -1,5 +1,6 @@
 //! `inspect`: what a recording holds, counted.
 
+pub mod events;
 pub mod plot;
 pub mod text;
 

@@ -57,7 +57,8 @@ fn always(sandbox: &Sandbox, file: &str, recorded: &(Option<i32>, String, String
     for _ in 0..3 {
         assert_eq!(&said(&replay(sandbox, &[file])), recorded);
     }
-    let piped = || sandbox.understudy(&["replay", file]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let piped =
+        || sandbox.understudy(&["replay", file]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let together: Vec<_> = (0..4).map(|_| piped().unwrap()).collect();
     for one in together {
         assert_eq!(&said(&one.wait_with_output().unwrap()), recorded);
@@ -112,7 +113,8 @@ fn a_program_that_is_killed() {
     let Some(sandbox) = sandbox("a_program_that_is_killed") else { return };
     let (file, events) = (place(&sandbox, "r"), place(&sandbox, "events"));
     for signal in [Signal::KILL, Signal::SEGV] {
-        let mut command = sandbox.understudy(&["record", "-o", &file, "--events", &events, program(), "sleep"]);
+        let mut command =
+            sandbox.understudy(&["record", "-o", &file, "--events", &events, program(), "sleep"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -73,6 +73,8 @@ pub struct Thread {
     pub in_call: bool,
     /// With `--order serial`: whether it is its turn, the number of that, and doors passed meanwhile.
     pub has_turn: bool,
+    /// See `has_turn`: to be given back once the call that begins has been logged, or found in the log.
+    pub gives_turn: bool,
     /// See `has_turn`.
     pub turn: u64,
     /// See `has_turn`.
@@ -181,6 +183,7 @@ impl Thread {
             counts_processors: false,
             in_call: false,
             has_turn: false,
+            gives_turn: false,
             turn: 0,
             doors: 0,
             stops: 0,

@@ -91,6 +91,11 @@ pub fn segment_path(pid: u32, to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"segment.", state::Decimal::new(u64::from(pid)).bytes()], to)
 }
 
+/// The path of what stands for a file that processes share by a mapping, in a replay: by the file's identity.
+pub fn shared_path(identity: u64, to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    in_folder(&[b"shared.", state::Decimal::new(identity).bytes()], to)
+}
+
 /// The path of the roster.
 pub fn roster_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"roster"], to)

@@ -13,6 +13,7 @@ use us_calls::Row;
 
 use crate::door::mutex;
 use crate::raw::{self, failed};
+use crate::recording::shared;
 use crate::sys::gate::Call;
 use crate::sys::recorded::{begin, end, take_begin, take_end};
 use crate::thread::{Mode, Thread};
@@ -222,6 +223,13 @@ fn stand_in(call: &Call, logged: i64, impose: bool) -> i64 {
         0
     };
     let address = if flags & MAP_FIXED != 0 { address } else { logged as u64 };
+    if crate::state::is_detached()
+        && crate::state::is_serial()
+        && is_shared(flags)
+        && let Some(shared) = shared::file(call, address, fixed)
+    {
+        return shared;
+    }
     let args = [address, bytes, prot | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed, u64::MAX, 0];
     // SAFETY: new memory in place of the mapping that the guest asked for.
     unsafe { raw::call6(raw::nr::MMAP, args) }
@@ -381,7 +389,7 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
 }
 
 /// An address for a mapping of `bytes` bytes: a hint to the kernel, which moves it if it is taken.
-fn offer(bytes: u64) -> u64 {
+pub fn offer(bytes: u64) -> u64 {
     const HUGE: u64 = 2 << 20;
     let grain = if bytes >= HUGE { HUGE } else { PAGE };
     let mut next = NEXT.load(Ordering::Relaxed);
@@ -397,7 +405,7 @@ fn offer(bytes: u64) -> u64 {
 }
 
 /// A standby has repeated a mapping of the primary's: what it offers itself, once it is one, lies behind.
-fn follow(start: u64, bytes: u64) {
+pub fn follow(start: u64, bytes: u64) {
     const REACH: u64 = 16 << 40;
     // An address that the kernel chose, because the one offered was taken, lies far above.
     if start.wrapping_sub(GUEST_MAPS_ADDRESS as u64) < REACH {

@@ -8,6 +8,7 @@
 pub mod image;
 pub mod output;
 pub mod replay;
+pub mod shared;
 pub mod turns;
 
 use core::sync::atomic::Ordering;

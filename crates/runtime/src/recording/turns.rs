@@ -98,10 +98,15 @@ fn lock(roster: &RosterHeader) {
             if now != turns {
                 (turns, since) = (now, raw::now_ns());
             }
+            let still_ns = raw::now_ns() - since;
+            // Who has just taken it may not have put down its name, and who had it before may have ended.
+            if still_ns < LOOK_NS {
+                continue;
+            }
             let holder = roster.turn_holder.load(Ordering::Relaxed);
             // SAFETY: signal 0 only asks.
             let gone = unsafe { raw::call2(nr::KILL, u64::from(holder), 0) } == raw::err::ESRCH;
-            if gone || raw::now_ns() - since > PATIENCE_NS {
+            if gone || still_ns > PATIENCE_NS {
                 break;
             }
         }
@@ -181,6 +186,17 @@ pub fn follow_pause(thread: &mut Thread) {
     take(thread);
 }
 
+/// The same, as often as the log says.
+fn follow_pauses(thread: &mut Thread) {
+    loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Yield as u8 => follow_pause(thread),
+            Some(_) => return,
+            None => thread.wait_more(),
+        }
+    }
+}
+
 /// Whether this copy waits for nothing itself: what the recorded one waited for, the log says.
 #[inline]
 pub fn is_followed(thread: &Thread) -> bool {
@@ -194,8 +210,17 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
     if !thread.has_turn {
         return false;
     }
-    if row.blocks || u64::from(row.nr) == SCHED_YIELD {
+    if has_events && is_followed(thread) {
+        // Where it waited for a lock that is free here: the wait comes before the call.
+        follow_pauses(thread);
+    }
+    if u64::from(row.nr) == SCHED_YIELD {
         give(thread);
+        return true;
+    }
+    if row.blocks {
+        // What it puts out, others may be about to change: it is looked at in turn.
+        thread.gives_turn = true;
         return true;
     }
     if has_events && thread.calls() == Mode::Record {
@@ -207,6 +232,22 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
         }
     }
     false
+}
+
+/// The call has begun.
+#[inline(always)]
+pub fn begun(thread: &mut Thread) {
+    if thread.gives_turn {
+        thread.gives_turn = false;
+        give(thread);
+    }
+}
+
+/// And has returned.
+pub fn after_call(thread: &mut Thread) {
+    // One that was answered without being made.
+    begun(thread);
+    take(thread);
 }
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.

@@ -7,7 +7,7 @@ use crate::door::numbers;
 use crate::door::{epoll, exec, io, memory, message, pending, process, spawn, table, time, timer};
 use crate::members::join;
 use crate::raw::{self, call6};
-use crate::recording::turns;
+use crate::recording::{shared, turns};
 use crate::sys::allocator;
 use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
@@ -132,7 +132,7 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let paused = turns::before_call(thread, row, has_events(row));
     let result = by_policy(thread, row, call);
     if paused {
-        turns::take(thread);
+        turns::after_call(thread);
     }
     result
 }
@@ -202,6 +202,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Mremap => memory::remap(call),
         Door::Munmap => memory::unmap(call),
         Door::Brk | Door::Madvise => memory::local(call),
+        Door::Shm if state::is_recorded() || state::is_detached() => shared::system_v(thread, row, call),
         Door::Shm => refused(thread, call, row.name),
         Door::Mlock => memory::advisory(call),
         Door::Clone => process::clone(thread, row, call),

@@ -15,6 +15,7 @@ use crate::door::numbers;
 use crate::door::{again, wait};
 use crate::log::{Next, has_ticket};
 use crate::raw;
+use crate::recording::turns;
 use crate::signal::{self, Plan};
 use crate::sys::gate::Call;
 use crate::sys::patience::Patience;
@@ -80,6 +81,7 @@ pub fn kernel_ticket() -> u64 {
 pub fn begin(thread: &mut Thread, row: &Row, args: CallArgs) {
     let ticket = if row.order.at_entry() { kernel_ticket() } else { NO_TICKET };
     thread.append(EventKind::Enter, 0, row.nr, ticket, &args);
+    turns::begun(thread);
 }
 
 /// Takes the ticket of an acquiring call, after it has returned.
@@ -114,6 +116,7 @@ pub fn take_begin(thread: &mut Thread, row: &Row, args: &CallArgs) -> bool {
     thread.in_doubt = thread.consumer.at;
     thread.doubted = (row.nr, logged);
     thread.close();
+    turns::begun(thread);
     true
 }
 
@@ -145,6 +148,7 @@ pub fn take_begin_with(
     thread.in_doubt = thread.consumer.at;
     thread.doubted = (row.nr, logged);
     thread.close();
+    turns::begun(thread);
     Some(logged.len)
 }
 

@@ -93,6 +93,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
         events: 0,
         is_read: false,
         incomplete: None,
+        diverged: None,
         stopped: false,
         debugger: None,
         ends: HashMap::new(),
@@ -118,6 +119,8 @@ struct Replay<'a> {
     is_read: bool,
     /// Why the recording is not whole.
     incomplete: Option<String>,
+    /// What a process that is gone did that the recording does not say.
+    diverged: Option<(u32, String)>,
     /// The event that was asked for has been reached.
     stopped: bool,
     debugger: Option<Child>,
@@ -170,7 +173,8 @@ impl Replay<'_> {
                 moved += fed.feed().map_err(|cause| Error::file("write", &fed.path, cause))?;
             }
             self.reap();
-            if let Some((pid, what)) = self.fed.iter().find_map(|fed| Some((fed.pid, fed.divergence()?))) {
+            let diverged = || self.fed.iter().find_map(|fed| Some((fed.pid, fed.divergence()?)));
+            if let Some((pid, what)) = self.diverged.clone().or_else(diverged) {
                 return Err(Error::Refused(format!(
                     "the replay of process {pid} went another way than the recording: {what}"
                 )));
@@ -492,6 +496,7 @@ impl Replay<'_> {
 
     fn process_ended(&mut self, at: usize) {
         let fed = self.fed.remove(at);
+        self.diverged = self.diverged.take().or_else(|| Some((fed.pid, fed.divergence()?)));
         let _ = std::fs::remove_file(&fed.path);
         self.slots.remove(&fed.image);
         self.slots.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);

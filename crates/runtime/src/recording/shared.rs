@@ -1,0 +1,113 @@
+//! Memory that processes share through the kernel, in a recording and its replay: a replay has files of its own in place of
+//! what was shared, so that its processes see each other's stores.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{CallArgs, ReturnHead};
+use us_calls::Row;
+
+use crate::door::{exec, memory, table};
+use crate::fdtable;
+use crate::raw::{self, failed, nr};
+use crate::state;
+use crate::sys::gate::Call;
+use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
+use crate::thread::{Mode, Thread};
+
+const PAGE: u64 = 4096;
+const READ_WRITE: u64 = 3;
+const MAP_SHARED: u64 = 1;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+/// In the names of stand-ins: what is no file's identity, whose highest bits are never set.
+const SYSTEM_V: u64 = 1 << 63;
+
+/// The stand-in for a mapping of a file: the same file is the same memory for all that map it.
+pub fn file(call: &Call, address: u64, fixed: u64) -> Option<i64> {
+    let [_, bytes, prot, _, fd, offset] = call.args;
+    let identity = table::kept(fdtable::get(fd as i32)?.identity.load(Ordering::Relaxed));
+    map(identity, address, [bytes, prot | READ_WRITE, MAP_SHARED | fixed, offset])
+}
+
+fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Option<i64> {
+    const OPEN_FLAGS: u64 = 0o2000102; // RDWR CREAT CLOEXEC
+    const FTRUNCATE: u64 = 77;
+    let mut path = [0u8; exec::PATH_BYTES];
+    exec::shared_path(name, &mut path)?;
+    // SAFETY: a file of the replay's own, mapped where the guest's memory was; the descriptor does not stay.
+    unsafe {
+        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, OPEN_FLAGS, 0o600);
+        if failed(file) {
+            return None;
+        }
+        let mut stat = [0u64; 18];
+        raw::call2(nr::FSTAT, file as u64, stat.as_mut_ptr() as u64);
+        let end = offset + bytes.next_multiple_of(PAGE);
+        // It only grows: another process may have more of it.
+        if stat[6] < end {
+            raw::call2(FTRUNCATE, file as u64, end);
+        }
+        let mapped = raw::call6(nr::MMAP, [address, bytes, prot, flags, file as u64, offset]);
+        raw::call1(nr::CLOSE, file as u64);
+        Some(mapped)
+    }
+}
+
+/// shmat, shmdt.
+pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    const SHMAT: u64 = 30;
+    if call.nr != SHMAT {
+        return recorded(thread, row, call);
+    }
+    let id = call.args[0];
+    let arguments = CallArgs { fd: -1, digest: 0, len: id };
+    loop {
+        match thread.calls() {
+            // SAFETY: the guest's own call.
+            Mode::Solo => return unsafe { raw::call6(call.nr, call.args) },
+            Mode::Record => {
+                let bytes = size_of_segment(id);
+                let mut args = call.args;
+                if args[1] == 0 {
+                    args[1] = memory::offer(bytes);
+                }
+                begin(thread, row, arguments);
+                // SAFETY: the guest's own call, at an address that is nobody's.
+                let result = unsafe { raw::call6(call.nr, args) };
+                end(thread, row, 0, ReturnHead { result, identity: bytes });
+                return result;
+            }
+            Mode::Replay => {
+                if !take_begin(thread, row, &arguments) {
+                    continue;
+                }
+                let Some((result, bytes)) =
+                    take_end(thread, row, |_, head, _, _| (head.result, head.identity))
+                else {
+                    continue;
+                };
+                if !failed(result) && state::is_detached() {
+                    memory::follow(result as u64, bytes);
+                    let how = [bytes, READ_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, 0];
+                    if map(SYSTEM_V | id, result as u64, how) != Some(result) {
+                        crate::report_divergence(
+                            thread,
+                            &[b"a shared segment's address was taken in the replay"],
+                        );
+                    }
+                }
+                return result;
+            }
+        }
+    }
+}
+
+/// Bytes of a shared segment, by the kernel.
+fn size_of_segment(id: u64) -> u64 {
+    const SHMCTL: u64 = 31;
+    const IPC_STAT: u64 = 2;
+    // struct shmid64_ds: the size is behind struct ipc64_perm.
+    let mut stat = [0u64; 32];
+    // SAFETY: the kernel writes one struct of 112 bytes.
+    unsafe { raw::call3(SHMCTL, id, IPC_STAT, stat.as_mut_ptr() as u64) };
+    stat[6]
+}
