@@ -5,7 +5,7 @@
 // kit: allow diverged what another process stores into a mapping of a file is not in the log
 // kit: allow standby_lost as above
 // kit: no-kill without a standby nobody takes over
-// kit: no-record the same file mapped by several processes is several copies in a replay
+// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
