@@ -40,6 +40,17 @@ pub fn read(pid: u32) -> Option<Process> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Whether every thread of a process waits for something in the kernel, or is stopped. Not one that a debugger holds.
+pub fn sleeps(pid: u32) -> bool {
+    let threads: Vec<_> =
+        std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().collect();
+    let sleeps = |folder: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(folder.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['S', 'T']))
+    };
+    !threads.is_empty() && threads.iter().all(sleeps)
+}
+
 /// Whether `pid` is alive and is the process that began at `start`.
 pub fn is_alive(pid: u32, start: u64) -> bool {
     read(pid).is_some_and(|process| process.alive() && process.start == start)

@@ -454,9 +454,14 @@ pub fn take(pid: u32) -> Option<Reaped> {
 /// Asks a thread of the primary to look: at a signal that has waited too long, or at the header's command. The
 /// runtime keeps SIGSYS open in every mask, and knows by its code that it is no system call of the guest's.
 pub fn nudge(primary: u32, tid: u32) {
-    if primary != 0 && tid != 0 {
+    signal_thread(primary, tid, libc::SIGSYS);
+}
+
+/// Sends a signal to a thread.
+pub fn signal_thread(pid: u32, tid: u32, number: i32) {
+    if pid != 0 && tid != 0 {
         // SAFETY: sends a signal, by numbers; a thread that is gone answers ESRCH.
-        unsafe { libc::syscall(libc::SYS_tgkill, primary, tid, libc::SIGSYS) };
+        unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, number) };
     }
 }
 

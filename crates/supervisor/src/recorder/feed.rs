@@ -12,12 +12,15 @@ use super::take::{EXECUTED, UNKNOWN};
 use crate::error::Error;
 use crate::proc;
 use crate::segment::{self, read_text};
+use crate::spawn;
 
 /// Events are handed over in pieces of about so many bytes.
 const PIECE: usize = 256 << 10;
 
 /// So long nothing is applied before a look is taken whether anybody computes.
 const STUCK_NS: u64 = 10_000_000_000;
+/// `kill`, `tkill`, `tgkill`.
+const SENDS: [u16; 3] = [62, 200, 234];
 
 /// How the recording says that an image ended.
 #[derive(Clone, Debug)]
@@ -36,6 +39,13 @@ impl Ending {
         let is_exec = facts == EXECUTED;
         let why = (!is_exec && !facts.is_empty()).then(|| String::from_utf8_lossy(facts).into_owned());
         Ending { status, is_exec, why }
+    }
+
+    /// The signal of which it died.
+    pub fn signal(&self) -> Option<i32> {
+        let died =
+            !self.is_exec && self.why.is_none() && self.status != UNKNOWN && libc::WIFSIGNALED(self.status);
+        died.then(|| libc::WTERMSIG(self.status))
     }
 
     /// Whether the process ended by its own will, at a place that the log has.
@@ -59,6 +69,9 @@ pub struct Fed {
     pub path: PathBuf,
     queues: BTreeMap<u16, VecDeque<Vec<u8>>>,
     queued: usize,
+    /// The slot that has called for a signal last, and not come back from it.
+    sender: Option<u16>,
+    has_died: bool,
     /// What the recording says of its end, once that has been read.
     pub ending: Option<Ending>,
     /// When everything was found applied, CLOCK_MONOTONIC ns.
@@ -84,6 +97,8 @@ impl Fed {
             path,
             queues: BTreeMap::new(),
             queued: 0,
+            sender: None,
+            has_died: false,
             ending: None,
             still_since_ns: None,
             progress: 0,
@@ -104,6 +119,14 @@ impl Fed {
     /// Whole events for a slot.
     pub fn push(&mut self, slot: u16, events: Vec<u8>) {
         self.queued += events.len();
+        if let Some(last) = recording::Events::new(&events).last() {
+            let sends = last.header.kind == EventKind::Enter as u8 && SENDS.contains(&last.header.call);
+            match self.sender {
+                _ if sends => self.sender = Some(slot),
+                Some(sender) if sender == slot => self.sender = None,
+                _ => {}
+            }
+        }
         self.queues.entry(slot).or_default().push_back(events);
     }
 
@@ -191,6 +214,21 @@ impl Fed {
         let words = read_text(&header.last_words.0).map(|(_, words)| format!("internal error: {words}"));
         let why = || read_text(&header.why.0).map_or("no reason was given".into(), |(_, why)| why);
         words.or_else(|| (header.divergences.load(Ordering::Acquire) > 0).then(why))
+    }
+
+    /// The recorded process was killed here. No replay dies by itself of a signal, which waits behind every door; whoever
+    /// looks on is stopped in the thread that sent it, if the log has that. Going on is the end. Whether this was the
+    /// first time.
+    pub fn die(&mut self) -> bool {
+        let first = !std::mem::replace(&mut self.has_died, true);
+        let sender = self.sender.map(|slot| self.rings.segment.thread(usize::from(slot)));
+        match sender.map(|entry| entry.standby_tid.load(Ordering::Acquire)).filter(|tid| *tid != 0) {
+            _ if !first => spawn::signal(self.process(), libc::SIGKILL),
+            Some(tid) => spawn::signal_thread(self.process(), tid, libc::SIGSTOP),
+            None => spawn::signal(self.process(), libc::SIGSTOP),
+        }
+        self.still_since_ns = None;
+        first
     }
 
     /// Ends the replaying process: there is nothing more for it.

@@ -463,10 +463,29 @@ impl Replay<'_> {
                 self.process_ended(at);
                 continue;
             }
-            if self.debugger.is_none() {
-                self.perhaps_end(at, now);
+            match self.debugger {
+                None => self.perhaps_end(at, now),
+                Some(_) => self.perhaps_die(at, now),
             }
             at += 1;
+        }
+    }
+
+    /// A process that died of a signal, under a debugger, once none of its threads moves. One that the debugger holds is
+    /// not at its end, whatever has been applied.
+    fn perhaps_die(&mut self, at: usize, now: u64) {
+        let fed = &mut self.fed[at];
+        let Some(signal) = fed.ending.as_ref().and_then(Ending::signal) else { return };
+        if fed.still_since_ns.is_none_or(|since| now < since + STILL_NS) {
+            return;
+        }
+        match proc::sleeps(fed.process()) {
+            true if fed.die() => {
+                let name = crate::signals::name(signal);
+                eprintln!("understudy: here process {} was killed by {name} when it was recorded", fed.pid);
+            }
+            true => {}
+            false => fed.still_since_ns = Some(now),
         }
     }
 
