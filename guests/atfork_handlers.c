@@ -1,6 +1,5 @@
 // Shows: pthread_atfork handlers take a lock around fork, so that the child finds the state whole; vfork and exec beside it.
 // Breaks if: handlers run in the standby for the fork that it only reads about, or a vfork child writes the parent's ring.
-// kit: no-kill a child does not follow a failover yet
 #include "guest.h"
 #include <sys/wait.h>
 

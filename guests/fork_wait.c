@@ -1,6 +1,5 @@
 // Shows: fork from a threaded program: pipes to the children, waitpid statuses (exit, signal), WNOHANG, SIGCHLD.
 // Breaks if: the child's standby and the parent's mix up logs, or the parent's wait sees a standby.
-// kit: no-kill a child does not follow a failover yet
 #include "guest.h"
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,6 +1,5 @@
 // Shows: popen for reading and for writing, pclose statuses, system() and its exit code.
 // Breaks if: libc's inner clone or its signal handling around the wait is not seen by the doors.
-// kit: no-kill a child does not follow a failover yet
 #include "guest.h"
 #include <sys/wait.h>
 

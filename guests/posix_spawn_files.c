@@ -1,6 +1,5 @@
 // Shows: posix_spawn with file actions and attributes; the child shares memory until it execs (vfork's way).
 // Breaks if: the short-lived child, which runs on the parent's memory, writes the parent's ring.
-// kit: no-kill a child does not follow a failover yet
 #include "guest.h"
 #include <spawn.h>
 #include <sys/wait.h>

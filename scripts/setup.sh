@@ -14,6 +14,9 @@ needed=(
     redis-cli:redis-tools
     memcached:memcached
     pbzip2:pbzip2
+    nginx:nginx-light           # a master with workers
+    python3:python3             # a server with threads; the benchmarks
+    make:make                   # make -j4 under protection
     gdb:gdb                     # back traces of what a failed test was doing
     ps:procps
 )

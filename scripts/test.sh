@@ -85,6 +85,11 @@ for server in echo redis memcached threads16 pbzip2; do
     step "$server-protected" "$kit" "$server" --timeout 30 --no-kill
     step "$server-kill" "$kit" "$server" --timeout 30 --runs "$RUNS"
 done
+# Programs of several processes: a slice of what `kit nginx --runs 10 --kills 12` shows.
+for server in nginx python shell; do
+    step "$server-kill" timeout -k 10 60 "$kit" "$server" --timeout 20 --runs 2
+    step "$server-life" timeout -k 10 60 "$kit" "$server" --timeout 20 --kills 6
+done
 for server in redis memcached threads16 echo; do
     step "$server-life" "$kit" "$server" --timeout 30 --kills 12
 done

@@ -153,11 +153,7 @@ impl Session<'_> {
                 self.judge(guest, "record", seed, verdict)?;
             }
         }
-        // Not yet certain enough to stand between a change and its acceptance.
-        let tree = (guest.name.starts_with("tree_") && self.options.mode != Mode::Storm)
-            .then_some("storms over trees of processes are run by `--mode storm` alone: some still fail");
-        let why_not = guest.wants.no_kill.as_deref().or(tree);
-        if self.wants(Mode::Storm) && !self.skipped(guest, "storm", why_not) {
+        if self.wants(Mode::Storm) && !self.skipped(guest, "storm", guest.wants.no_kill.as_deref()) {
             // One storm has many kills: a long run of all modes needs fewer of them than of the others.
             let count =
                 if self.options.mode == Mode::Storm { self.options.seeds } else { self.options.storms };

@@ -79,7 +79,13 @@ fn note_send(number: u64, args: &[u64; 6]) {
     }
 }
 
-/// Sends a signal for real, by `attempt`. To a process whose primary is dead and whose standby is not yet known as its
+/// Whether a call's first argument is the number of a process that may be between two copies: kill, rt_sigqueueinfo,
+/// tgkill; setpgid, getpgid, getsid; prlimit64, pidfd_open.
+pub fn names_a_process(nr: u16) -> bool {
+    matches!(nr, 62 | 129 | 234 | 297 | 109 | 121 | 124 | 302 | 434)
+}
+
+/// Makes such a call for real, by `attempt`. About a process whose primary is dead and whose standby is not yet known as its
 /// successor, when it is.
 pub fn send(args: &[u64; 6], mut attempt: impl FnMut() -> i64) -> i64 {
     const PATIENCE_NS: u64 = 3_000_000_000;

@@ -15,6 +15,7 @@ use crate::state::{self, Role};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, take_begin, take_end};
+use crate::sys::witness;
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, members, tls};
 
@@ -55,12 +56,14 @@ pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
 fn prepare_slot(thread: &mut Thread) -> Option<u64> {
     let place = thread.reserve(WITNESS_AT + 8)?;
     // SAFETY: reserved: the event's head comes before its payload.
-    unsafe {
+    let child = unsafe {
         let child = place.add(WITNESS_AT).cast::<u64>();
         child.write_volatile(0);
         place.sub(size_of::<Header>()).cast::<u64>().write_volatile(FORK_MARK);
-        Some(child as u64)
-    }
+        child
+    };
+    witness::is_laid_out(thread);
+    Some(child as u64)
 }
 
 /// The same fork, made so that the kernel puts the child's number into the slot of the call's `Return` before the child

@@ -10,7 +10,7 @@ use us_abi::{Header, Process, ReturnHead, WILL, end, kin};
 
 use crate::members;
 use crate::raw::{self, failed, nr};
-use crate::sys::guest;
+use crate::sys::{guest, witness};
 use crate::thread::Thread;
 
 /// Numbers of the two calls.
@@ -199,13 +199,17 @@ fn group_of(entry: &Process) -> Option<u32> {
 pub fn make_recorded(thread: &mut Thread, number: u64, args: &[u64; 6]) -> i64 {
     let mut own = News::NONE;
     let place = match thread.reserve(size_of::<ReturnHead>() + size_of::<News>()) {
-        // SAFETY: reserved: the event's head comes before its payload.
-        Some(place) => unsafe {
-            let news = place.add(size_of::<ReturnHead>()).cast::<News>();
-            news.write(News::NONE);
-            place.sub(size_of::<Header>()).cast::<u64>().write_volatile(MARK);
+        Some(place) => {
+            // SAFETY: reserved: the event's head comes before its payload.
+            let news = unsafe {
+                let news = place.add(size_of::<ReturnHead>()).cast::<News>();
+                news.write(News::NONE);
+                place.sub(size_of::<Header>()).cast::<u64>().write_volatile(MARK);
+                news
+            };
+            witness::is_laid_out(thread);
             news
-        },
+        }
         None => &raw mut own,
     };
     make_at(thread, number, args, place)

@@ -326,6 +326,10 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> i64 {
     }
     loop {
         let result = recorded::execute(thread, row, call.nr, &args);
+        if result == err::EINTR && thread.pending.load(Ordering::SeqCst) == 0 {
+            // No signal of the guest's: the thread was asked to look at something of ours.
+            continue;
+        }
         if result <= 0 {
             return result;
         }

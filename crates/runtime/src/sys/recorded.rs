@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
-use us_calls::{Door, FdUse, Order, Policy, Row, SignalDoor};
+use us_calls::{Door, FdUse, Order, Policy, Row};
 
 use crate::clock::{self, KERNEL};
 use crate::door::numbers;
@@ -42,7 +42,7 @@ pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
 fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     match row.policy {
         Policy::Special(Door::Wait) => wait::make(thread, nr, args),
-        Policy::Special(Door::Signal(SignalDoor::Send)) if numbers::is_numbered() => {
+        _ if numbers::is_numbered() && numbers::names_a_process(row.nr) => {
             numbers::send(args, || execute(thread, row, nr, args))
         }
         Policy::Special(Door::Identity) if nr == raw::nr::GETPPID => wait::parent(),

@@ -26,6 +26,8 @@ const RECVMMSG: u64 = 299;
 const SENDMMSG: u64 = 307;
 const ENOTSOCK: i64 = -88;
 
+/// The upper bytes of every mark in a slot's first word, where an event's header has the length: none is so long.
+const MARKS: u64 = 0x7573;
 /// First word of a slot in which a message call is under way.
 const MESSAGE_MARK: u64 = 0x7573_6d65_7373_6167;
 /// First word of a slot that was filled with the pattern before a read.
@@ -383,6 +385,12 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
     entered.as_ptr().cast_mut().cast()
 }
 
+/// A slot has been laid out, with a mark of its own, for a call that is made in another way: what is written there from now
+/// on belongs to this call. An event that is whole and not published would not be known for one otherwise.
+pub fn is_laid_out(thread: &Thread) {
+    thread.entry().entered[0].store(thread.producer.at, Ordering::SeqCst);
+}
+
 /// Whether the dead primary had entered the kernel with the call whose `Return` would have been at the tail of a ring.
 /// If not, the call was not made.
 pub fn entered(entry: &ThreadEntry) -> bool {
@@ -394,7 +402,7 @@ pub fn entered(entry: &ThreadEntry) -> bool {
 pub fn unpublished(slot: *const u8) -> Option<Header> {
     // SAFETY: the place of a header in a mapped ring.
     let (word, header) = unsafe { (slot.cast::<u64>().read(), slot.cast::<Header>().read()) };
-    (!matches!(word, 0 | PATTERN_MARK | MESSAGE_MARK | PIECES_MARK)).then_some(header)
+    (word != 0 && word >> 48 != MARKS).then_some(header)
 }
 
 /// readv from a pipe: into the slot, behind the pattern's mark, and from there to where the guest wants it. `None`:
