@@ -22,6 +22,8 @@ pub fn header(options: &Options, program: &Path, library: &Path) -> Header {
         use std::os::unix::fs::MetadataExt;
         Some((stat.dev(), stat.ino()))
     });
+    // A replay may start in another folder.
+    let program = &std::path::absolute(program).unwrap_or_else(|_| program.into());
     Header {
         program: options.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
         environment: std::env::vars_os()
