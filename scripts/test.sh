@@ -93,6 +93,8 @@ done
 for server in redis memcached threads16 echo; do
     step "$server-life" "$kit" "$server" --timeout 30 --kills 12
 done
+# A race of one run in two hundred, caught and repeated.
+whole race bench/race-demo --bin "$TARGET/release" --replays 20
 # A slice: `make chaos` goes on for longer.
 step chaos "$TARGET/release/chaos" --timeout 30 --seconds 20
 # Figures are for `make bench`; here the benchmarks only have to work still.
