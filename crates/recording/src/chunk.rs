@@ -28,6 +28,8 @@ pub enum Kind {
     End = 4,
     /// A [`Complete`](crate::Complete).
     Complete = 5,
+    /// A payload that events of later chunks share.
+    Payload = 6,
 }
 
 /// The head of a chunk.
@@ -91,6 +93,7 @@ impl Head {
             3 => Kind::Events,
             4 => Kind::End,
             5 => Kind::Complete,
+            6 => Kind::Payload,
             other => return Err(format!("a chunk of unknown kind {other}")),
         };
         if found != number {

@@ -12,6 +12,7 @@ use crate::predict::{
     CLOCK, DICTIONARY, LONG, State, TICKET_NONE, TICKET_ZERO, VARIES, Word, args, enters, get, is_hashed,
     ret, returns,
 };
+use crate::shelf::{Place, SHARE_MIN};
 use crate::streams::{Columns, Stream, Unpacker};
 
 /// What a chunk of events holds.
@@ -31,6 +32,9 @@ pub struct Run {
     pub events: u64,
     pub bytes: Vec<u8>,
 }
+
+/// Appends the payload at a place.
+pub type Fetch<'a> = dyn FnMut(Place, &mut Vec<u8>) -> Result<(), Fault> + 'a;
 
 /// The runs of one chunk.
 #[derive(Debug)]
@@ -60,7 +64,7 @@ impl Decoder {
     }
 
     /// The next one, `None` behind the last. With `costs`, adds what each event takes in the file.
-    pub fn next(&mut self, costs: Option<&mut Vec<f32>>) -> Result<Option<Found>, Fault> {
+    pub fn next(&mut self, costs: Option<&mut Vec<f32>>, fetch: &mut Fetch) -> Result<Option<Found>, Fault> {
         let runs = self.columns.of(Stream::Runs);
         if runs.is_at_end() {
             return match self.columns.are_at_end() {
@@ -71,7 +75,7 @@ impl Decoder {
         let (image, what, count) =
             runs.with(|get| Ok((get.number("image")?, get.varint()?, get.varint()?)))?;
         match u16::try_from(what) {
-            Ok(slot) => self.run(image, slot, count, costs).map(|run| Some(Found::Run(run))),
+            Ok(slot) => self.run(image, slot, count, costs, fetch).map(|run| Some(Found::Run(run))),
             Err(_) => self.item(image, what, count).map(Some),
         }
     }
@@ -92,6 +96,7 @@ impl Decoder {
         slot: u16,
         events: u64,
         mut costs: Option<&mut Vec<f32>>,
+        fetch: &mut Fetch,
     ) -> Result<Run, Fault> {
         if events == 0 {
             return Err("a stretch of no events".into());
@@ -100,7 +105,7 @@ impl Decoder {
         let mut bytes = Vec::new();
         let mut before = self.columns.cost();
         for _ in 0..events {
-            self.event(&mut bytes)?;
+            self.event(&mut bytes, fetch)?;
             if let Some(costs) = costs.as_deref_mut() {
                 let now = self.columns.cost();
                 costs.push(now - before);
@@ -126,7 +131,7 @@ impl Decoder {
     }
 
     /// Appends the next event.
-    fn event(&mut self, to: &mut Vec<u8>) -> Result<(), Fault> {
+    fn event(&mut self, to: &mut Vec<u8>, fetch: &mut Fetch) -> Result<(), Fault> {
         let word = self.word()?;
         let len = match word.length {
             VARIES => self.columns.of(Stream::Lengths).with(|get| get.number("length"))?,
@@ -145,7 +150,7 @@ impl Decoder {
         let header = Header { kind: word.kind, flags: word.flags, call, len, ticket };
         event::write(to, header, &[]);
         if len > 0 {
-            self.payload(&header, to)?;
+            self.payload(&header, to, fetch)?;
             to.resize(to.len().next_multiple_of(us_abi::EVENT_ALIGN), 0);
         }
         Ok(())
@@ -203,7 +208,7 @@ impl Decoder {
         Ok(ticket)
     }
 
-    fn payload(&mut self, header: &Header, to: &mut Vec<u8>) -> Result<(), Fault> {
+    fn payload(&mut self, header: &Header, to: &mut Vec<u8>, fetch: &mut Fetch) -> Result<(), Fault> {
         let mut rest = header.len as usize;
         if enters(header.kind, header.len) {
             return self.arguments(header.call, to);
@@ -211,6 +216,18 @@ impl Decoder {
         if returns(header.kind, header.len) {
             rest -= 16;
             self.head(header.call, rest as i64, to)?;
+        }
+        if rest >= SHARE_MIN {
+            let offset = self.columns.of(Stream::Shared).varint()?;
+            if offset != 0 {
+                let number = self.columns.of(Stream::Shared).varint()?;
+                let before = to.len();
+                fetch(Place { offset, number }, to)?;
+                return match to.len() - before == rest {
+                    true => Ok(()),
+                    false => Err("a shared payload of another length".into()),
+                };
+            }
         }
         let column = if rest < LONG { Stream::Data } else { Stream::Bulk };
         self.columns.of(column).copy(rest, to)

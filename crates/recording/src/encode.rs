@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::predict::{
     CLOCK, DICTIONARY, LONG, State, TICKET_GIVEN, VARIES, Word, args, enters, is_hashed, put, ret, returns,
 };
+use crate::shelf::{Place, SHARE_MIN};
 use crate::streams::{Packer, Stream, Streams};
 
 /// Slots that one chunk may speak of: each costs the reader memory for what it expects next.
@@ -75,9 +76,9 @@ impl Encoder {
         self.slots.len() < SLOTS_MAX || self.slots.contains_key(&(image, slot))
     }
 
-    /// Adds one event of a slot.
+    /// Adds one event of a slot, and where the rest of its payload is, if the file has it.
     #[inline]
-    pub fn push(&mut self, image: u32, slot: u16, event: &Event) {
+    pub fn push(&mut self, image: u32, slot: u16, event: &Event, shared: Option<Place>) {
         if self.run != Some((image, slot)) {
             self.turn(image, slot);
         }
@@ -97,7 +98,7 @@ impl Encoder {
             put_ticket(state, header, &mut self.streams);
         }
         if header.len > 0 {
-            put_payload(state, header, event.payload, &mut self.streams);
+            put_payload(state, header, event.payload, shared, &mut self.streams);
         }
     }
 
@@ -145,6 +146,12 @@ impl Encoder {
     }
 }
 
+/// What of a payload may be shared: all but the head of a return.
+pub fn rest<'a>(event: &Event<'a>) -> &'a [u8] {
+    let head = if returns(event.header.kind, event.header.len) { 16 } else { 0 };
+    &event.payload[head..]
+}
+
 #[inline]
 fn put_ticket(state: &mut State, header: &Header, streams: &mut Streams) {
     let ticket = header.ticket;
@@ -166,7 +173,13 @@ fn put_ticket(state: &mut State, header: &Header, streams: &mut Streams) {
 }
 
 #[inline]
-fn put_payload(state: &mut State, header: &Header, payload: &[u8], streams: &mut Streams) {
+fn put_payload(
+    state: &mut State,
+    header: &Header,
+    payload: &[u8],
+    shared: Option<Place>,
+    streams: &mut Streams,
+) {
     let mut rest = payload;
     if enters(header.kind, header.len) {
         put_arguments(state, header.call, payload, streams);
@@ -176,6 +189,13 @@ fn put_payload(state: &mut State, header: &Header, payload: &[u8], streams: &mut
         let (head, behind) = payload.split_at(16);
         put_return(state, header.call, head, behind.len() as i64, streams);
         rest = behind;
+    }
+    if rest.len() >= SHARE_MIN {
+        let column = streams.of(Stream::Shared);
+        varint(column, shared.map_or(0, |place| place.offset));
+        if let Some(place) = shared {
+            return varint(column, place.number);
+        }
     }
     let column = if rest.len() < LONG { Stream::Data } else { Stream::Bulk };
     streams.of(column).extend_from_slice(rest);

@@ -1,7 +1,7 @@
 //! A recording: the log of a whole group of processes in one file.
 //!
 //! `docs/RECORDING.md` has the format to the byte. A file is a head and chunks; a chunk has a length and two checksums,
-//! and what it holds can be read without any other chunk. So a file can be read while it is written, and one that is
+//! and what it holds can be read without any chunk behind it. So a file can be read while it is written, and one that is
 //! cut or damaged can be read up to there.
 //!
 //! What comes back is what was given, but for two things that say nothing: *Skip* events are left out, and the padding
@@ -21,6 +21,8 @@ mod header;
 mod output;
 mod predict;
 mod reader;
+mod shelf;
+mod source;
 mod streams;
 mod writer;
 
@@ -37,4 +39,4 @@ pub const CHUNK_MAX: usize = 4 << 20;
 pub const CONTENT_MAX: usize = 16 << 20;
 
 /// Version of the format. A reader knows one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

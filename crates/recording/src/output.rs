@@ -5,6 +5,8 @@ use std::io::{self, IoSlice, Write};
 use std::time::Instant;
 
 use crate::chunk::{CHUNK_HEAD, Head, Kind, STORED_MAX, file_head};
+use crate::shelf::Place;
+use crate::source::Source;
 use crate::{CONTENT_MAX, Error, content};
 
 /// Where the times of the chunks come from.
@@ -19,7 +21,7 @@ pub enum Clock {
 /// Writes chunks.
 #[derive(Debug)]
 pub struct Output {
-    file: fs::File,
+    file: Source,
     clock: Clock,
     chunks: u64,
     written: u64,
@@ -29,9 +31,19 @@ pub struct Output {
 impl Output {
     /// Begins the file.
     pub fn begin(file: fs::File, clock: Clock) -> Result<Output, Error> {
-        let mut output = Output { file, clock, chunks: 0, written: 0, broken: false };
+        let mut output = Output { file: Source::File(file), clock, chunks: 0, written: 0, broken: false };
         output.append(&mut [IoSlice::new(&file_head())])?;
         Ok(output)
+    }
+
+    /// The file, to be read again.
+    pub fn source(&self) -> &Source {
+        &self.file
+    }
+
+    /// Where the next chunk begins.
+    pub fn place(&self) -> Place {
+        Place { offset: self.written, number: self.chunks }
     }
 
     /// Bytes so far.
@@ -80,10 +92,11 @@ impl Output {
             return Err(Error::Io(io::Error::other("an earlier write has failed")));
         }
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if let Err(cause) = write_all(&mut self.file, pieces) {
+        let Source::File(file) = &mut self.file else { return Ok(()) };
+        if let Err(cause) = write_all(file, pieces) {
             self.broken = true;
             // A reader then finds an unfinished file that ends with a whole chunk.
-            let _ = self.file.set_len(self.written);
+            let _ = file.set_len(self.written);
             return Err(Error::Io(cause));
         }
         self.written += bytes as u64;
@@ -113,7 +126,8 @@ mod tests {
     #[test]
     fn after_a_failure_nothing_is_written() {
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut output = Output { file, clock: Clock::Counting, chunks: 0, written: 0, broken: false };
+        let mut output =
+            Output { file: Source::File(file), clock: Clock::Counting, chunks: 0, written: 0, broken: false };
         let first = output.small(Kind::Header, b"header").unwrap_err();
         assert!(matches!(&first, Error::Io(cause) if cause.kind() == io::ErrorKind::StorageFull), "{first}");
         let second = output.small(Kind::Header, b"header").unwrap_err();

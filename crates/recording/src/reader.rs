@@ -1,8 +1,6 @@
 //! Reading a recording, also one that is being written, is cut, or is damaged.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +10,8 @@ use crate::chunk::{CHUNK_HEAD, FILE_HEAD, Head, Kind, MAGIC};
 use crate::decode::{Decoder, Found, Run};
 use crate::encode::{END, IMAGE};
 use crate::header::{Complete, Header, Image, Item, end_from_bytes};
+use crate::shelf::{AtHand, Place};
+use crate::source::Source;
 use crate::streams::Unpacker;
 use crate::{Error, VERSION, chunk, content};
 
@@ -30,63 +30,12 @@ pub struct Reader {
     current: (u64, u64),
     decoder: Option<Decoder>,
     unpacker: Unpacker,
+    at_hand: AtHand,
     costs: Option<Vec<f32>>,
     seen: Complete,
     complete: bool,
     follow: bool,
     damage: Option<Fault>,
-}
-
-/// Where the bytes are.
-#[derive(Debug)]
-enum Source {
-    File(fs::File),
-    Bytes(Vec<u8>),
-}
-
-impl Source {
-    /// Up to `count` bytes from `offset`: fewer at the end. The caller has bounded `count`.
-    fn read(&self, offset: u64, count: usize) -> io::Result<Vec<u8>> {
-        match self {
-            Source::File(file) => {
-                let mut bytes = vec![0; count];
-                let mut done = 0;
-                while done < count {
-                    match file.read_at(&mut bytes[done..], offset + done as u64) {
-                        Ok(0) => break,
-                        Ok(more) => done += more,
-                        Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-                        Err(cause) => return Err(cause),
-                    }
-                }
-                bytes.truncate(done);
-                Ok(bytes)
-            }
-            Source::Bytes(bytes) => {
-                let behind = bytes.get(offset as usize..).unwrap_or_default();
-                Ok(behind[..count.min(behind.len())].to_vec())
-            }
-        }
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        match self {
-            Source::File(file) => Ok(file.metadata()?.len()),
-            Source::Bytes(bytes) => Ok(bytes.len() as u64),
-        }
-    }
-
-    /// Whether the writer has the file open still: it holds the lock.
-    fn has_writer(&self) -> bool {
-        match self {
-            Source::File(file) => match file.try_lock_shared() {
-                Ok(()) => file.unlock().is_err(),
-                // Where there are no locks nobody can know.
-                Err(cause) => matches!(cause, fs::TryLockError::WouldBlock),
-            },
-            Source::Bytes(_) => false,
-        }
-    }
 }
 
 /// A chunk whose checksums are right.
@@ -127,6 +76,7 @@ impl Reader {
             current: (FILE_HEAD as u64, 0),
             decoder: None,
             unpacker: Unpacker::new()?,
+            at_hand: AtHand::default(),
             costs: None,
             seen: Complete::default(),
             complete: false,
@@ -159,7 +109,7 @@ impl Reader {
     }
 
     /// What each event of the last [`Item::Events`] takes in the file, bytes: its share of each column, as that column
-    /// compresses. Heads of chunks are nobody's.
+    /// compresses. Heads of chunks, and shared payloads, are nobody's.
     pub fn costs(&self) -> &[f32] {
         self.costs.as_deref().unwrap_or_default()
     }
@@ -222,7 +172,16 @@ impl Reader {
         if let Some(costs) = &mut self.costs {
             costs.clear();
         }
-        match decoder.next(self.costs.as_mut())? {
+        let (source, unpacker, at_hand) = (&self.source, &mut self.unpacker, &mut self.at_hand);
+        let own = self.current.0;
+        let mut fetch = |place: Place, to: &mut Vec<u8>| {
+            // What stands before has been checked, and is there whatever becomes of the rest.
+            if place.offset >= own {
+                return Err("a payload is shared that stands behind".into());
+            }
+            at_hand.fetch(source, unpacker, place).map(|payload| to.extend_from_slice(payload))
+        };
+        match decoder.next(self.costs.as_mut(), &mut fetch)? {
             None => {
                 self.decoder = None;
                 Ok(None)
@@ -272,6 +231,8 @@ impl Reader {
                 self.decoder = Some(Decoder::new(&mut self.unpacker, &chunk.content)?);
                 return Ok(None);
             }
+            // Read again where it is wanted.
+            Kind::Payload => return Ok(None),
             Kind::Header => return Err("a second header".into()),
             Kind::Image => {
                 let bytes = content::unpack(&mut self.unpacker, &chunk.content)?;

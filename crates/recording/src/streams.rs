@@ -57,10 +57,12 @@ pub enum Stream {
     Data,
     /// Long payloads.
     Bulk,
+    /// Where the longest are that have come before.
+    Shared,
 }
 
 /// How many there are.
-pub const STREAMS: usize = Stream::Bulk as usize + 1;
+pub const STREAMS: usize = Stream::Shared as usize + 1;
 
 /// Bytes of all columns of a chunk. An event without payload takes 28 bytes at worst, where it lay in 16.
 pub const COLUMNS_MAX: usize = 2 * CHUNK_MAX;

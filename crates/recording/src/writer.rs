@@ -9,10 +9,11 @@ use std::time::Instant;
 use us_abi::EventKind;
 
 use crate::chunk::Kind;
-use crate::encode::{END, Encoder, IMAGE, item_size};
+use crate::encode::{self, END, Encoder, IMAGE, item_size};
 use crate::event::Events;
 use crate::header::{Complete, Header, Image, end_to_bytes};
 use crate::output::{Clock, Output};
+use crate::shelf::{Advice, Place, SHARE_MIN, Shelf};
 use crate::{CHUNK_MAX, Error};
 
 /// A chunk is written once its events take so many bytes. Half of what a reader takes: what waits here, and what is
@@ -25,6 +26,7 @@ const CHUNK_BYTES: usize = 2 << 20;
 pub struct Writer {
     out: Output,
     encoder: Box<Encoder>,
+    shelf: Shelf,
     done: Complete,
 }
 
@@ -48,7 +50,7 @@ impl Writer {
     }
 
     fn with_clock(path: &Path, header: &Header, clock: Clock) -> Result<Writer, Error> {
-        let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(|cause| match cause.kind() {
             io::ErrorKind::AlreadyExists => Error::Exists(path.into()),
             _ => Error::Io(cause),
@@ -56,7 +58,12 @@ impl Writer {
         // A file system without locks only costs those who follow.
         let _ = file.try_lock();
         let encoder = Box::new(Encoder::new()?);
-        let mut writer = Writer { out: Output::begin(file, clock)?, encoder, done: Complete::default() };
+        let mut writer = Writer {
+            out: Output::begin(file, clock)?,
+            encoder,
+            shelf: Shelf::new()?,
+            done: Complete::default(),
+        };
         writer.out.small(Kind::Header, &header.to_bytes())?;
         Ok(writer)
     }
@@ -96,11 +103,29 @@ impl Writer {
             if full || !self.encoder.takes(image, slot) {
                 self.flush()?;
             }
-            self.encoder.push(image, slot, &event);
+            let shared = self.share(encode::rest(&event))?;
+            self.encoder.push(image, slot, &event, shared);
             self.done.events += 1;
             self.done.bytes_raw += event.size() as u64;
         }
         Ok(())
+    }
+
+    /// Where the file has a payload already, or has it from now on.
+    fn share(&mut self, payload: &[u8]) -> Result<Option<Place>, Error> {
+        if payload.len() < SHARE_MIN {
+            return Ok(None);
+        }
+        match self.shelf.look(self.out.source(), payload) {
+            Advice::Inline => Ok(None),
+            Advice::Shared(place) => Ok(Some(place)),
+            Advice::Keep => {
+                let place = self.out.place();
+                self.out.small(Kind::Payload, payload)?;
+                self.shelf.kept(payload, place);
+                Ok(Some(place))
+            }
+        }
     }
 
     /// A process image is at its end, behind all events that were given before.

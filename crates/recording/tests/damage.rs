@@ -38,7 +38,7 @@ fn good(folder: &Path) -> Good {
     }
     assert!(chunks.len() > 12 && chunks.last() == Some(&(bytes.len() as u64)));
     let kind = |at: &u64| bytes[*at as usize + 4];
-    assert!((1..=5).all(|wanted| chunks[..chunks.len() - 1].iter().any(|at| kind(at) == wanted)));
+    assert!((1..=6).all(|wanted| chunks[..chunks.len() - 1].iter().any(|at| kind(at) == wanted)));
     Good { bytes, items, chunks, before }
 }
 

@@ -56,7 +56,7 @@ fn change(rng: &mut Rng, bytes: &mut [u8]) {
 fn changed_contents() {
     let contents = contents();
     // Which way the entry takes a content of this kind as it is.
-    let ways = [0, 0x84, 0x85, 2, 0x86, 0x87];
+    let ways = [0, 0x84, 0x85, 2, 0x86, 0x87, 0x42];
     let mut rng = Rng(12);
     for _ in 0..cases() / 10 {
         let (kind, content) = &contents[rng.below(contents.len() as u64) as usize];

@@ -89,6 +89,60 @@ fn large_events() {
     assert!(matches!(writer.events(0, 0, &larger), Err(Error::Misuse(_))));
 }
 
+/// Libraries that every process maps: in the file once among the events, and once by themselves.
+#[test]
+fn what_comes_again_is_shared() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r");
+    let mut rng = common::Rng(8);
+    // More than a writer or a reader has at hand.
+    let libraries: Vec<Vec<u8>> = (0..40).map(|_| rng.bytes(100_000)).collect();
+    let mut given = Vec::new();
+    for process in 0..10u16 {
+        for library in &libraries {
+            given.push((0, process, common::call(9, 3, 1, 100_000, 7, 100_000, library), false));
+            // One byte less, and one byte another: payloads of their own.
+            given.push((0, process, event(7, 0, 0, 0, &library[1..]), process == 3));
+        }
+        let mut other = libraries[0].clone();
+        other[50_000 + usize::from(process)] ^= 1;
+        given.push((0, process, event(7, 0, 0, 0, &other), false));
+    }
+    round_trip(&path, &given);
+    let bytes = path.metadata().unwrap().len();
+    assert!(bytes < 18_500_000, "{bytes}");
+}
+
+/// A payload that has the checksum of another one, and its length, is not taken for it.
+#[test]
+fn the_same_checksum_is_not_the_same_payload() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = common::Rng(9).bytes(8192);
+    let mut other = one.clone();
+    other[100..104].copy_from_slice(&[1, 2, 3, 4]);
+    // The last four bytes bring it back: the register of a CRC takes as many bits from them as it has.
+    let wanted = crc32c::crc32c(&one);
+    let mut last: u32 = 0;
+    for _ in 0..2 {
+        other[8188..].copy_from_slice(&last.to_le_bytes());
+        let off = crc32c::crc32c(&other) ^ wanted;
+        last ^= before(off);
+    }
+    other[8188..].copy_from_slice(&last.to_le_bytes());
+    assert!(crc32c::crc32c(&other) == wanted && other != one);
+    let all = [&one, &one, &other, &one, &other, &other].map(|bytes| (0, 0, event(7, 0, 0, 0, bytes), false));
+    round_trip(&folder.path().join("r"), &all);
+}
+
+/// The difference of four bytes that makes this difference of the checksum behind them.
+fn before(mut off: u32) -> u32 {
+    const REVERSED: u32 = 0x82f6_3b78;
+    for _ in 0..32 {
+        off = if off & 1 << 31 != 0 { (off ^ REVERSED) << 1 | 1 } else { off << 1 };
+    }
+    off
+}
+
 type Given = (u32, u16, Vec<u8>, bool);
 
 /// Writes these, image by image as they come, and compares what comes back.

@@ -99,12 +99,15 @@ pub fn some_of_everything(rng: &mut Rng) -> Vec<u8> {
 /// A recording with every kind of chunk at `path`.
 pub fn small_recording(path: &Path) {
     let mut rng = Rng(77);
+    let library = call(9, 3, 1, 5000, NONE, 5000, &rng.bytes(5000));
     let mut writer = Writer::create(path, &header()).unwrap();
     for number in 0..3 {
         writer.image(&image(number)).unwrap();
         for slot in 0..3 {
             writer.events(number, slot, &some_of_everything(&mut rng)).unwrap();
         }
+        // From its second time on it has a chunk of its own.
+        writer.events(number, 4, &library).unwrap();
         writer.flush().unwrap();
         for _ in 0..3 {
             writer.events(0, 0, &locks(&mut rng, 40, 3, 4)).unwrap();
