@@ -103,7 +103,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         taken: vec![root],
         known: HashMap::new(),
         news: None,
-        file: File::Open(writer),
+        file: File::Open(Box::new(writer)),
         images: 0,
         by_pid: HashMap::new(),
         flush_at_ns: 0,
@@ -125,7 +125,7 @@ fn not_made(path: &Path, cause: recording::Error) -> Error {
 
 /// The file, for as long as it can be written.
 enum File {
-    Open(Writer),
+    Open(Box<Writer>),
     Closed,
 }
 
