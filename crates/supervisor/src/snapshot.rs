@@ -103,6 +103,12 @@ impl Snapshot {
         self.word(offset_of!(SegmentHeader, dropped)) != 0
     }
 
+    /// Whether its log goes into a recording.
+    pub fn is_recorded(&self) -> bool {
+        let at = offset_of!(SegmentHeader, config) + offset_of!(us_abi::Config, flags);
+        self.word(at) & us_abi::CONFIG_RECORDED != 0
+    }
+
     /// Why there is no standby: a [`us_abi::Cause`] and its text.
     pub fn why(&self) -> Option<(u32, String)> {
         let at = offset_of!(SegmentHeader, why);

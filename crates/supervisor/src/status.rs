@@ -321,7 +321,8 @@ fn state_and_why(
         GroupState::Ended => ("ended", None),
         GroupState::Promoting => ("unprotected", Some("the standby takes over at this moment".into())),
         GroupState::Unprotected => {
-            let (cause, why) = snapshot.why().unwrap_or_else(|| (0, "no reason was given".into()));
+            let unsaid = if snapshot.is_recorded() { "it is being recorded" } else { "no reason was given" };
+            let (cause, why) = snapshot.why().unwrap_or_else(|| (0, unsaid.into()));
             let situation = Situation {
                 state: GroupState::Unprotected,
                 cause,
