@@ -3,7 +3,7 @@
 //! It runs before the constructors of every other library (`-z initfirst`), and before any thread exists.
 //! What it cannot do costs protection, never the program: it returns, and the guest runs as without us.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{
     CONFIG_DETACHED, CONFIG_PINNED, CONFIG_RECORDED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState,
@@ -283,6 +283,7 @@ fn prepare(guest_pid: u32, config: &Config) {
         let malloc: extern "C" fn(usize) -> *mut u8 = core::mem::transmute(real::malloc());
         malloc(1);
     }
+    read_auxiliary();
     let (loader, program) = entry_points();
     let maps =
         patch::Maps::read(real::__errno_location as *const () as u64, loader, real::malloc() as u64, program);
@@ -317,19 +318,25 @@ fn entry_points() -> (u64, u64) {
     (loader, auxiliary(AT_ENTRY))
 }
 
-/// A value of the auxiliary vector, 0 where it has none of that kind.
-pub fn auxiliary(kind: u64) -> u64 {
+/// The auxiliary vector: it does not change, so it is read once.
+static AUXILIARY: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
+
+fn read_auxiliary() {
     let path = c"/proc/self/auxv";
-    let mut vector = [0u64; 128];
-    // SAFETY: opens, reads, closes.
+    // SAFETY: opens, reads into our static, closes; no other thread exists.
     unsafe {
         let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
         if !failed(file) {
-            raw::call3(nr::READ, file as u64, vector.as_mut_ptr() as u64, 1024);
+            raw::call3(nr::READ, file as u64, AUXILIARY.as_ptr() as u64, size_of_val(&AUXILIARY) as u64);
             raw::call1(nr::CLOSE, file as u64);
         }
     }
-    vector.chunks_exact(2).find(|pair| pair[0] == kind).map_or(0, |pair| pair[1])
+}
+
+/// A value of the auxiliary vector, 0 where it has none of that kind.
+pub fn auxiliary(kind: u64) -> u64 {
+    let word = |at: usize| AUXILIARY[at].load(Ordering::Relaxed);
+    (0..AUXILIARY.len()).step_by(2).find(|at| word(*at) == kind).map_or(0, |at| word(at + 1))
 }
 
 /// Finds where glibc keeps the kernel's thread id in its control block. The kernel clears that word at the thread's end,

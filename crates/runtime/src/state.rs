@@ -9,6 +9,8 @@ use us_abi::{
     CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry,
 };
 
+use us_ring::Position;
+
 use crate::raw;
 
 /// What this copy of the program is.
@@ -116,6 +118,14 @@ pub fn entry(slot: u32) -> &'static ThreadEntry {
     let base = HEADER.load(Ordering::Relaxed) as usize + THREADS_OFFSET;
     // SAFETY: slots are below THREADS_MAX, the table lies in the mapped segment, all fields are atomics.
     unsafe { &*((base as *const ThreadEntry).add(slot as usize)) }
+}
+
+/// Bytes in all rings that have been published and not been applied, or taken.
+pub fn unapplied(header: &SegmentHeader) -> u64 {
+    (0..header.slots.load(Ordering::Acquire))
+        .map(entry)
+        .map(|entry| entry.tail.0.acquire() - entry.head.0.acquire())
+        .sum()
 }
 
 /// Tells the supervisor that something has changed.

@@ -123,6 +123,8 @@ pub fn ask(group: &Found, request: &str) -> Result<Value, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -144,8 +146,13 @@ mod tests {
         caller.read_to_string(&mut said).unwrap();
         assert_eq!(said, r#"{"error":"no"}"#);
         drop(silent);
-        assert!(desk.requests().is_empty());
-        assert_eq!(desk.fds().count(), 1);
+        // Not at once: a child that another test is just forking holds every descriptor of this process until it executes.
+        let patience = Instant::now() + Duration::from_secs(20);
+        while desk.fds().count() != 1 {
+            assert!(desk.requests().is_empty());
+            assert!(Instant::now() < patience, "callers that have gone are still listened to");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

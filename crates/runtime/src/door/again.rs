@@ -97,7 +97,7 @@ fn look_at_others(nr: u64, args: &[u64; 6]) -> u64 {
 }
 
 /// Bytes of an open file.
-fn size(fd: u64) -> u64 {
+pub fn size(fd: u64) -> u64 {
     let mut stat = [0u64; 18];
     // SAFETY: the kernel writes one struct stat; the size is at byte 48.
     unsafe { raw::call2(raw::nr::FSTAT, fd, stat.as_mut_ptr() as u64) };

@@ -432,9 +432,10 @@ pub fn output(
                     continue;
                 }
                 let identity = append_position(call, result);
-                let flags = plan.flags() | shown::flag(call.args[0] as i32, result);
+                let shown_at = shown::shown_at(call.args[0] as i32, result);
+                let flags = plan.flags() | shown::flag(shown_at);
                 end(thread, row, flags, ReturnHead { result, identity });
-                shown::log(thread, call.args[0] as i32, flags);
+                shown::log(thread, shown_at);
                 if plan.carry_out(thread) {
                     continue;
                 }

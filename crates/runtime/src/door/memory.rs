@@ -11,7 +11,7 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
-use crate::door::mutex;
+use crate::door::{again, mutex};
 use crate::raw::{self, failed};
 use crate::recording::shared;
 use crate::sys::gate::Call;
@@ -147,10 +147,7 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
 /// Bytes of a mapping that the file really has: what lies behind its last page must not be touched.
 fn content_bytes(call: &Call) -> u64 {
     let [_, bytes, _, _, fd, offset] = call.args;
-    let mut stat = [0u64; 18];
-    // SAFETY: the kernel writes one struct stat; the size is at byte 48.
-    let known = unsafe { raw::call2(raw::nr::FSTAT, fd, stat.as_mut_ptr() as u64) } == 0;
-    if known { bytes.min(stat[6].saturating_sub(offset)) } else { 0 }
+    bytes.min(again::size(fd).saturating_sub(offset))
 }
 
 /// Logs where a file has been mapped, and its bytes.

@@ -204,12 +204,8 @@ const VERIFY_FULL: u32 = 2;
 
 /// Waits, for at most some seconds, until the standby has applied everything or has been dropped.
 fn await_standby(header: &us_abi::SegmentHeader) {
-    use us_ring::Position;
     for _ in 0..5000 {
-        let slots = header.slots.load(Ordering::Acquire);
-        let behind =
-            (0..slots).map(state::entry).any(|entry| entry.tail.0.acquire() != entry.head.0.acquire());
-        if !behind || header.dropped.0.load(Ordering::Acquire) != 0 {
+        if state::unapplied(header) == 0 || header.dropped.0.load(Ordering::Acquire) != 0 {
             return;
         }
         raw::nap(1_000_000);

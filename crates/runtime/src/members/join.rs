@@ -145,13 +145,8 @@ pub fn join(thread: &mut Thread) {
     exec::SEGMENT.store(pid, Ordering::Relaxed);
     // What a new image has inherited has not been looked at: most have no use for it.
     fdtable::take_stock();
-    thread.generation = 1;
-    thread.in_doubt = u64::MAX;
     thread.verify = state::VERIFY.load(Ordering::Relaxed);
-    thread.attach_ring();
-    thread.call_mode.store(Mode::Solo as u8, Ordering::Relaxed);
-    thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
-    thread.live = true;
+    begin_alone(thread, Mode::Solo);
     state::set_role(Role::Primary);
     notice::register(thread, raw::gettid());
     trap::arm(thread);
@@ -162,14 +157,42 @@ pub fn join(thread: &mut Thread) {
     super::tell();
 }
 
+/// The only thread of a process that has just mapped a segment of its own takes the ring in it. Locks are not ordered
+/// before there is a second thread.
+pub fn begin_alone(thread: &mut Thread, mode: Mode) {
+    thread.generation = 1;
+    thread.in_doubt = u64::MAX;
+    thread.attach_ring();
+    thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    thread.call_mode.store(mode as u8, Ordering::Relaxed);
+    thread.live = mode != Mode::Replay;
+}
+
+/// Maps a segment's file in place of the segment that this process has inherited, and closes it.
+///
+/// # Safety
+/// By the only thread of the process, which has no reference into the old one.
+pub unsafe fn map_in_place(file: i64) -> bool {
+    const SHARED_FIXED: u64 = 0x11;
+    let args = [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, 3, SHARED_FIXED, file as u64, 0];
+    // SAFETY: addresses that belong to the runtime; the descriptor does not stay.
+    unsafe {
+        let mapped = raw::call6(nr::MMAP, args) == SEGMENT_ADDRESS as i64;
+        raw::call1(nr::CLOSE, file as u64);
+        if mapped {
+            raw::call2(nr::MUNMAP, RINGS_ADDRESS as u64, (2 * THREADS_MAX * RING_BYTES) as u64);
+        }
+        mapped
+    }
+}
+
 /// Makes the segment's file and maps it in place of the one that this process has inherited.
 fn make_segment(path: &[u8], slot: u32) -> bool {
     const FLAGS: u64 = 0o2400302; // RDWR CREAT EXCL NOFOLLOW CLOEXEC
     const FTRUNCATE: u64 = 77;
     const UNLINK: u64 = 87;
-    const SHARED_FIXED: u64 = 0x11;
     let ring = (RINGS_OFFSET + slot as usize * RING_BYTES) as u64;
-    // SAFETY: a new file, mapped at addresses that belong to the runtime; the descriptor does not stay.
+    // SAFETY: a new file; the caller is the only thread.
     unsafe {
         let file = raw::call3(nr::OPEN, path.as_ptr() as u64, FLAGS, 0o600);
         if failed(file) {
@@ -179,16 +202,15 @@ fn make_segment(path: &[u8], slot: u32) -> bool {
         let room = !failed(raw::call2(FTRUNCATE, file as u64, SEGMENT_BYTES as u64))
             && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, 0, RINGS_OFFSET as u64))
             && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, ring, RING_STEP as u64));
-        let args = [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, 3, SHARED_FIXED, file as u64, 0];
-        let made = room && raw::call6(nr::MMAP, args) == SEGMENT_ADDRESS as i64;
-        raw::call1(nr::CLOSE, file as u64);
+        if !room {
+            raw::call1(nr::CLOSE, file as u64);
+        }
+        let made = room && map_in_place(file);
         if !made {
             raw::call1(UNLINK, path.as_ptr() as u64);
-            return false;
         }
-        raw::call2(nr::MUNMAP, RINGS_ADDRESS as u64, (2 * THREADS_MAX * RING_BYTES) as u64);
+        made
     }
-    true
 }
 
 /// # Safety

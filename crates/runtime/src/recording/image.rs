@@ -100,8 +100,6 @@ fn head(how: u32) -> ImageHead {
 /// Publishes what this image is.
 pub fn publish(thread: &mut Thread, how: u32) {
     let mut head = head(how);
-    let mut descriptors = 0usize;
-    fdtable::for_open(|_| descriptors += 1);
     let strings = head.arguments + head.variables;
     let mut string_bytes = 3 * PATH_MAX;
     let mut at = STRINGS.load(Ordering::Relaxed);
@@ -110,7 +108,8 @@ pub fn publish(thread: &mut Thread, how: u32) {
         string_bytes += bytes;
         at += bytes as u64;
     }
-    let room = size_of::<ImageHead>() + (descriptors + 16) * size_of::<Inherited>() + string_bytes;
+    // As many descriptors as there can be in the list: what is not used of the mapping costs nothing.
+    let room = size_of::<ImageHead>() + fdtable::SHADOWED * size_of::<Inherited>() + string_bytes;
     let Some(mut parcel) = Parcel::new(room) else { return };
     parcel.bytes = size_of::<ImageHead>();
     let mut listed = 0;

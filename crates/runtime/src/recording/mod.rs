@@ -15,7 +15,6 @@ use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind};
 use us_abi::{GroupState, SegmentHeader, leaving};
-use us_ring::Position;
 
 use crate::door::thread as threads;
 use crate::raw;
@@ -61,8 +60,7 @@ pub fn reset_clocks() {
 pub fn is_taken() -> bool {
     let Some(header) = state::header() else { return false };
     let pid = header.supervisor_pid.load(Ordering::Relaxed);
-    // SAFETY: signal 0 only asks. Of another user's process it is told that it may not be signalled.
-    pid != 0 && unsafe { raw::call2(raw::nr::KILL, u64::from(pid), 0) } != raw::err::ESRCH
+    pid != 0 && members::exists(pid)
 }
 
 /// Waits until everything in the rings is taken: the next image begins with empty ones. For some seconds at most.
@@ -70,9 +68,7 @@ pub fn await_taken(header: &SegmentHeader) {
     const TRIES: u32 = 50_000;
     state::attention();
     for _ in 0..TRIES {
-        let slots = header.slots.load(Ordering::Acquire);
-        let left = (0..slots).map(state::entry).any(|entry| entry.tail.0.acquire() != entry.head.0.acquire());
-        if !left || !is_taken() {
+        if state::unapplied(header) == 0 || !is_taken() {
             return;
         }
         raw::nap(100_000);

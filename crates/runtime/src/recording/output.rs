@@ -29,7 +29,13 @@ pub fn remember_standard() {
     }
 }
 
-/// Which of them a descriptor is: 1 for output, 2 for errors, 0 for neither.
+/// Which of them an output with this result has gone to, as a recorded process: 1 for output, 2 for errors, 0 for
+/// neither.
+#[inline]
+pub fn shown_at(fd: i32, result: i64) -> u8 {
+    if state::is_recorded() && result > 0 { standard(fd) } else { 0 }
+}
+
 fn standard(fd: i32) -> u8 {
     let Some(roster) = members::header() else { return 0 };
     let Some(shadow) = fdtable::get(fd) else { return 0 };
@@ -40,20 +46,20 @@ fn standard(fd: i32) -> u8 {
     (1..3).find(|at| roster.standard[*at].load(Ordering::Relaxed) == identity).unwrap_or(0) as u8
 }
 
-/// The flag for the `Return` of an output with this result.
+/// The flag for the `Return` of an output that was shown there.
 #[inline]
-pub fn flag(fd: i32, result: i64) -> u8 {
-    if state::is_recorded() && result > 0 && standard(fd) != 0 { RETURN_OUTPUT } else { 0 }
+pub fn flag(shown_at: u8) -> u8 {
+    if shown_at != 0 { RETURN_OUTPUT } else { 0 }
 }
 
 /// Behind the `Return`, as a recorded process.
-pub fn log(thread: &mut Thread, fd: i32, flags: u8) {
-    if flags & RETURN_OUTPUT == 0 || thread.calls() != Mode::Record {
+pub fn log(thread: &mut Thread, shown_at: u8) {
+    if shown_at == 0 || thread.calls() != Mode::Record {
         return;
     }
     let Some(roster) = members::header() else { return };
     let ticket = roster.outputs.0.fetch_add(1, Ordering::AcqRel);
-    thread.push(EventKind::Output, standard(fd), 0, ticket);
+    thread.push(EventKind::Output, shown_at, 0, ticket);
 }
 
 /// Behind the `Return`, in a replay: shows it.

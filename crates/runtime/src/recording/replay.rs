@@ -2,10 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::{RING_BYTES, RINGS_ADDRESS, SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX};
+use us_abi::{SEGMENT_ADDRESS, SegmentHeader};
 
 use super::{image, reset_clocks, turns};
 use crate::door::{exec, process, thread as threads};
+use crate::members::join;
 use crate::raw::{self, failed, nr};
 use crate::standby::poll;
 use crate::state::{self, Role};
@@ -43,9 +44,7 @@ fn follow(header: &SegmentHeader, thread: &mut Thread) {
 pub fn is_fed() -> bool {
     let Some(roster) = members::header() else { return false };
     let supervisor = roster.supervisor_pid.load(Ordering::Relaxed);
-    // SAFETY: signal 0 only asks.
-    roster.closing.load(Ordering::Acquire) == 0
-        && unsafe { raw::call2(nr::KILL, u64::from(supervisor), 0) } != raw::err::ESRCH
+    roster.closing.load(Ordering::Acquire) == 0 && members::exists(supervisor)
 }
 
 /// Ends a replay that has nothing left to follow.
@@ -109,12 +108,7 @@ fn be_child(thread: &mut Thread, pid: u32) {
     if !threads::map_ring(thread.slot) {
         end(1);
     }
-    thread.generation = 1;
-    thread.in_doubt = u64::MAX;
-    thread.attach_ring();
-    thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
-    thread.call_mode.store(Mode::Replay as u8, Ordering::Relaxed);
-    thread.live = false;
+    join::begin_alone(thread, Mode::Replay);
     state::entry(thread.slot).standby_tid.store(raw::gettid(), Ordering::Relaxed);
     trap::arm(thread);
     // SAFETY: mapped for ever; atomics and constants.
@@ -123,17 +117,9 @@ fn be_child(thread: &mut Thread, pid: u32) {
 
 /// Maps the child's own segment in place of its parent's, once the supervisor has made it.
 fn map_segment(path: &[u8]) -> bool {
-    const SHARED_FIXED: u64 = 0x11;
-    // SAFETY: opens a file of the supervisor's and maps it at addresses that belong to the runtime.
+    // SAFETY: opens a file of the supervisor's, which the only thread of a forked child maps.
     unsafe {
         let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000002, 0);
-        if failed(file) {
-            return false;
-        }
-        let args = [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, 3, SHARED_FIXED, file as u64, 0];
-        let mapped = raw::call6(nr::MMAP, args) == SEGMENT_ADDRESS as i64;
-        raw::call1(nr::CLOSE, file as u64);
-        raw::call2(nr::MUNMAP, RINGS_ADDRESS as u64, (2 * THREADS_MAX * RING_BYTES) as u64);
-        mapped
+        !failed(file) && join::map_in_place(file)
     }
 }

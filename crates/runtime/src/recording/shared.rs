@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
-use crate::door::{exec, memory, table};
+use crate::door::{again, exec, memory, table};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::state;
@@ -39,11 +39,9 @@ fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Optio
         if failed(file) {
             return None;
         }
-        let mut stat = [0u64; 18];
-        raw::call2(nr::FSTAT, file as u64, stat.as_mut_ptr() as u64);
         let end = offset + bytes.next_multiple_of(PAGE);
         // It only grows: another process may have more of it.
-        if stat[6] < end {
+        if again::size(file as u64) < end {
             raw::call2(FTRUNCATE, file as u64, end);
         }
         let mapped = raw::call6(nr::MMAP, [address, bytes, prot, flags, file as u64, offset]);

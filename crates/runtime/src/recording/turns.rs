@@ -104,9 +104,7 @@ fn lock(roster: &RosterHeader) {
                 continue;
             }
             let holder = roster.turn_holder.load(Ordering::Relaxed);
-            // SAFETY: signal 0 only asks.
-            let gone = unsafe { raw::call2(nr::KILL, u64::from(holder), 0) } == raw::err::ESRCH;
-            if gone || still_ns > PATIENCE_NS {
+            if !members::exists(holder) || still_ns > PATIENCE_NS {
                 break;
             }
         }
@@ -155,8 +153,7 @@ fn follow(thread: &mut Thread, roster: &RosterHeader) {
         }
         // Whoever had it was killed, and nobody says so in the log.
         let holder = roster.turn_holder.load(Ordering::Relaxed);
-        // SAFETY: signal 0 only asks.
-        let gone = holder != 0 && unsafe { raw::call2(nr::KILL, u64::from(holder), 0) } == raw::err::ESRCH;
+        let gone = holder != 0 && !members::exists(holder);
         if gone && now + 1 >= header.ticket && raw::now_ns() - since > LOOK_NS {
             break;
         }
@@ -206,7 +203,6 @@ pub fn is_followed(thread: &Thread) -> bool {
 /// Around a system call. `true` if the turn has to be taken again.
 #[inline]
 pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
-    const SCHED_YIELD: u64 = nr::SCHED_YIELD;
     if !thread.has_turn {
         return false;
     }
@@ -214,7 +210,7 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
         // Where it waited for a lock that is free here: the wait comes before the call.
         follow_pauses(thread);
     }
-    if u64::from(row.nr) == SCHED_YIELD {
+    if u64::from(row.nr) == nr::SCHED_YIELD {
         give(thread);
         return true;
     }

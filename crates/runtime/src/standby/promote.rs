@@ -66,21 +66,13 @@ fn call_to_life() {
     });
 }
 
-/// Unapplied bytes in all rings.
-fn lag(header: &SegmentHeader) -> u64 {
-    (0..header.slots.load(Ordering::Acquire))
-        .map(state::entry)
-        .map(|entry| entry.tail.0.acquire() - entry.head.0.acquire())
-        .sum()
-}
-
 /// Until every ring is applied. Where nothing moves, a ticket may be missing that the primary took and never
 /// published, or a thread that it made without having said so.
 fn drain(header: &SegmentHeader) {
     let mut before = u64::MAX;
     let mut still = 0u32;
     loop {
-        let now = lag(header);
+        let now = state::unapplied(header);
         if now == 0 {
             return;
         }
