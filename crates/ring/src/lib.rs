@@ -49,12 +49,14 @@ pub struct Producer {
     pub limit: u64,
     /// Bytes that may lie between the two ends: the ring's size, or less.
     pub window: u64,
+    /// Events published.
+    pub events: u64,
 }
 
 impl Producer {
     /// A producer that continues at `tail`, with the consumer at `head`.
     pub const fn new(tail: u64, head: u64) -> Producer {
-        Producer { at: tail, limit: head + RING_BYTES as u64, window: RING_BYTES as u64 }
+        Producer { at: tail, limit: head + RING_BYTES as u64, window: RING_BYTES as u64, events: 0 }
     }
 
     /// Whether `bytes` fit, by what is known without touching the consumer's cache line.
@@ -74,6 +76,7 @@ impl Producer {
     #[inline(always)]
     pub fn publish(&mut self, bytes: usize, tail: &impl Position) {
         self.at += bytes as u64;
+        self.events += 1;
         tail.release(self.at);
     }
 

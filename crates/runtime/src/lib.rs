@@ -21,6 +21,7 @@ pub mod fdtable;
 pub mod log;
 pub mod mem;
 pub mod members;
+pub mod pace;
 pub mod raw;
 pub mod real;
 pub mod recording;

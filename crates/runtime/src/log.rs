@@ -13,7 +13,7 @@ use us_ring::{Memory, Position};
 
 use crate::recording::turns;
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, raw, signal, state};
+use crate::{drop_standby, pace, raw, signal, state};
 
 /// What the log says to a standby's thread.
 pub enum Next {
@@ -100,6 +100,9 @@ impl Thread {
         if self.calls() != Mode::Record {
             return false;
         }
+        if !state::is_recorded() {
+            pace::keep(self);
+        }
         if self.extend(bytes) {
             return true;
         }
@@ -157,6 +160,9 @@ impl Thread {
             }
         }
         self.producer.limit = boundary.min(head + self.producer.window);
+        if !state::is_recorded() {
+            self.producer.limit = self.producer.limit.min(self.producer.at + pace::stretch(bytes as usize));
+        }
         self.producer.fits(bytes as usize) && self.populate(bytes as usize)
     }
 

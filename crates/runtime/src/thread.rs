@@ -11,6 +11,7 @@ use us_abi::{RING_BYTES, RINGS_ADDRESS, THREADS_MAX};
 use us_ring::{Consumer, Memory, Producer};
 
 use crate::door::waiters::Waiter;
+use crate::pace::Pace;
 use crate::signal::Queue;
 use crate::state;
 
@@ -105,6 +106,8 @@ pub struct Thread {
     pub ticket: u64,
     /// The ring's writing end.
     pub producer: Producer,
+    /// How far it is ahead of its standby.
+    pub pace: Pace,
     /// The ring's reading end.
     pub consumer: Consumer,
     /// The ring's bytes.
@@ -198,7 +201,8 @@ impl Thread {
             pending: AtomicU32::new(0),
             cancel: AtomicU32::new(0),
             ticket: 0,
-            producer: Producer { at: 0, limit: 0, window: 0 },
+            producer: Producer { at: 0, limit: 0, window: 0, events: 0 },
+            pace: Pace::new(),
             consumer: Consumer { at: 0, known: 0 },
             ring: RingMemory(core::ptr::null_mut()),
             populated: 0,
@@ -259,6 +263,7 @@ impl Thread {
         self.producer.window = state::LAG_LIMIT.load(Ordering::Relaxed).min(RING_BYTES as u64);
         // The first event asks for room: memory is made ready piece by piece.
         self.producer.limit = tail;
+        self.pace = Pace::at(tail);
         self.populated = 0;
         self.consumer = Consumer::new(head);
     }
