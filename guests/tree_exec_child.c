@@ -1,7 +1,6 @@
 // Shows: a child execs this program twice, and each image talks with the parent over the same inherited pipes and keeps its pid.
 // Breaks if: the image after an exec is not followed, or is another process to its parent.
 // kit: tree
-// kit: allow standby_lost a supervisor that is late takes the end of a standby, which an exec has ended, for a loss
 #include "guest.h"
 #include <sys/wait.h>
 

@@ -1,7 +1,6 @@
 // Shows: a program execs itself again and again while its child lives on; each image talks with the child, the last one waits for it.
 // Breaks if: the new image has lost its child, its pid or its pipes, or the child's parent is somebody else.
 // kit: tree
-// kit: allow standby_lost a supervisor that is late takes the end of a standby, which an exec has ended, for a loss
 #include "guest.h"
 #include <sys/wait.h>
 

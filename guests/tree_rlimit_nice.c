@@ -1,7 +1,6 @@
 // Shows: a child lowers limits, priority and the processors it may use; it sees them for ever, and its parent sees them from outside by its pid.
 // Breaks if: the copy that a process goes on in has other limits or priority, or a question by pid is answered for somebody else.
 // kit: tree
-// kit: no-kill limits and priorities that relatives set are not known to a standby
 #include "guest.h"
 #include <sched.h>
 #include <sys/resource.h>

@@ -14,7 +14,10 @@ impl Watch<'_> {
     pub(super) fn lose_standby(&mut self, lost: u32, why: &str) {
         let named = &self.shared.segment.header().standby_pid;
         let now = named.load(Ordering::Acquire);
-        if self.leaving() == leaving::EXEC || (now != 0 && now != lost) {
+        // An exec has ended it. A supervisor that is late finds the new image running, which may have no standby yet: without
+        // the last of the three a loss would be reported that is none.
+        let by_exec = self.leaving() == leaving::EXEC || (now != 0 && now != lost) || self.is_newborn();
+        if by_exec {
             // Unless the new image has named its own: the old one's number must not be taken for that.
             let _ = named.compare_exchange(lost, 0, Ordering::AcqRel, Ordering::Acquire);
             return self.start_anew();
