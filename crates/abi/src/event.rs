@@ -41,6 +41,16 @@ pub mod op {
     pub const ONCE: u16 = 9;
     /// A guarded function static.
     pub const GUARD: u16 = 10;
+    /// In memory that processes share: a mutex has been acquired, or not.
+    pub const MUTEX: u16 = 11;
+    /// The same: a mutex, read-write lock or spin lock is about to be released.
+    pub const RELEASE: u16 = 12;
+    /// The same: a thread is about to arrive at a barrier.
+    pub const ARRIVE: u16 = 13;
+    /// The same: it has come through it.
+    pub const PASS: u16 = 14;
+    /// The same: a system call is about to be made, or has been.
+    pub const CALL: u16 = 15;
 }
 
 /// What an event says.
@@ -82,13 +92,16 @@ pub enum EventKind {
     Yield = 15,
     /// The same: this thread has the turn of the number `ticket`.
     Turn = 16,
+    /// What is new in memory that processes share: `call` is an [`op`], `flags` the errno of the operation there; the payload
+    /// is pieces of a number and 64 bytes.
+    Common = 17,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 16] = [
+        const KINDS: [EventKind; 17] = [
             Mutex,
             Ordered,
             Time,
@@ -105,6 +118,7 @@ impl EventKind {
             Output,
             Yield,
             Turn,
+            Common,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }

@@ -229,6 +229,18 @@ pub struct SegmentHeader {
     pub hold: AtomicU32,
 }
 
+/// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].
+pub mod change {
+    /// There is none, or it has failed.
+    pub const NONE: u64 = 0;
+    /// About to be made.
+    pub const BEGUN: u64 = 1;
+    /// Made.
+    pub const MADE: u64 = 2;
+    /// The bits.
+    pub const BITS: u64 = 3;
+}
+
 /// States of a thread slot: values of [`ThreadEntry::state`].
 pub mod slot {
     /// No thread.
@@ -305,8 +317,14 @@ pub struct ThreadEntry {
     pub pad: [u64; 1],
     /// Events applied, by class. Consumer.
     pub events: [AtomicU64; CLASSES],
+    /// In memory that processes share: what the thread is about to change, or has changed, in order to take something
+    /// (the position of the event that will say so; the word's values before and behind; its address and a value of
+    /// [`change`]), and then the same in order to give. Primary; read at a promotion.
+    pub changes: [[AtomicU64; 3]; 2],
+    /// The same of a word where it is counted as one who waits: address and a value of [`change`].
+    pub counted: AtomicU64,
     /// Zero.
-    pub pad2: [u64; 22],
+    pub pad2: [u64; 15],
 }
 
 impl ThreadEntry {

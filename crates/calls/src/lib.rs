@@ -200,7 +200,11 @@ impl Class {
     pub const fn of_event(kind: EventKind, call: u16) -> Class {
         match kind {
             EventKind::Mutex if call == AFTER_WAIT => Class::Cond,
-            EventKind::Mutex | EventKind::Ordered | EventKind::Barrier | EventKind::OnceRun => Class::Lock,
+            EventKind::Mutex
+            | EventKind::Ordered
+            | EventKind::Barrier
+            | EventKind::OnceRun
+            | EventKind::Common => Class::Lock,
             EventKind::Time => Class::Time,
             EventKind::Enter | EventKind::Return | EventKind::Call => match row(call as u64) {
                 Some(row) => row.class,

@@ -234,6 +234,7 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         Some(EventKind::Output) => "output",
         Some(EventKind::Yield) => "yield",
         Some(EventKind::Turn) => "turn",
+        Some(EventKind::Common) => "shared memory",
         _ => "unknown",
     }
 }

@@ -11,6 +11,7 @@ use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, RING_NEAR, RING_STEP};
 use us_calls::Class;
 use us_ring::{Memory, Position};
 
+use crate::clone::twins;
 use crate::recording::turns;
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, pace, raw, signal, state};
@@ -220,6 +221,7 @@ impl Thread {
                 self.open = 0;
                 turns::follow_pause(self);
             } else {
+                twins::passed();
                 return Next::Event(event);
             }
         }

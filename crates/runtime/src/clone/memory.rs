@@ -14,7 +14,7 @@ use us_abi::{
     RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
 };
 
-use super::proc;
+use super::{proc, twins};
 use crate::door::numbers;
 use crate::raw::{self, failed, nr};
 use crate::sys::guest;
@@ -99,6 +99,8 @@ pub fn list() -> Result<(), &'static [u8]> {
         }
     }
     LISTED.store(kept, Ordering::Release);
+    let shared = list[..kept].iter().filter(|mapping| mapping.written_through);
+    twins::choose(shared.map(|mapping| (mapping.start, mapping.end)));
     if !read {
         return Err(b"the list of mappings cannot be read");
     }
@@ -146,7 +148,7 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
         let own = own as u64;
         for page in (0..len).step_by(PAGE as usize) {
             // Behind the end of a file there is nothing to read, natively as here.
-            guest::read((own + page) as *mut u8, mapping.start + page, PAGE as usize);
+            guest::read((own + page) as *mut u8, twins::source(mapping.start + page), PAGE as usize);
         }
         if mapping.protection != READ | WRITE {
             raw::call3(nr::MPROTECT, own, len, mapping.protection);
@@ -242,6 +244,8 @@ pub fn nothing_is_elsewhere() {
 /// At a promotion, while no thread acts: the mappings go back to where the guest has them, with what it has written in
 /// this copy if it has them for itself.
 pub fn make_real() {
+    let mut is_in_call = false;
+    crate::thread::for_each(|thread| is_in_call |= !thread.ring.0.is_null() && thread.in_doubt != u64::MAX);
     const MAYMOVE_FIXED: u64 = 3;
     for kept in &KEPT {
         let at = kept.at.swap(0, Ordering::Relaxed);
@@ -249,7 +253,8 @@ pub fn make_real() {
             continue;
         }
         let (start, len) = (kept.start.load(Ordering::Relaxed), kept.bytes.load(Ordering::Relaxed));
-        let written = if numbers::is_numbered() { 0 } else { len };
+        let is_alike = twins::redo(start, at, is_in_call);
+        let written = if is_alike || numbers::is_numbered() { 0 } else { len };
         for page in (0..written).step_by(PAGE as usize) {
             // Only what differs: a page that is written becomes dirty, and a hole a block. Behind the file's end the copy
             // fails, as the guest's own store would have.

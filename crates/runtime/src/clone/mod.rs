@@ -12,6 +12,7 @@ pub mod memory;
 pub mod park;
 mod proc;
 pub mod stock;
+pub mod twins;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 

@@ -1,16 +1,18 @@
 //! Barriers. Every copy's threads meet locally; the log says only who was the serial thread.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use us_abi::event::EventKind;
 use us_calls::Class;
 use us_order::barrier::is_serial;
 
 use super::block::{Deadline, Wait};
-use super::sync::{self, ALL, Caller, errno};
+use super::common;
+use super::sync::{self, ALL, Caller, errno, op};
 use crate::clone::memory;
 use crate::log::Next;
+use crate::thread::Mode;
 
 /// In the bytes of glibc's `pthread_barrier_t`.
 #[repr(C)]
@@ -48,7 +50,7 @@ impl Barrier {
         self.inside.fetch_add(1, Ordering::Relaxed);
         // Stable: the round cannot end without the caller.
         let round = self.rounds.load(Ordering::Acquire);
-        let last = self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count.load(Ordering::Relaxed);
+        let last = common::arrive(&self.arrived, round) + 1 == self.count.load(Ordering::Relaxed);
         Arrival { round, last }
     }
 
@@ -91,6 +93,9 @@ impl Barrier {
 
     fn wait(&self) -> bool {
         let caller = Caller::get();
+        if let Some(serial) = self.wait_alike(caller) {
+            return serial;
+        }
         if caller.replaying().is_some()
             && memory::is_elsewhere(self as *const Barrier as usize)
             && let Some(serial) = self.logged(caller, 0)
@@ -121,6 +126,70 @@ impl Barrier {
         }
         self.leave();
         serial
+    }
+}
+
+/// A barrier at which a dead primary has arrived, the round, and whether it was the last.
+static JOINED: AtomicUsize = AtomicUsize::new(0);
+static JOINED_ROUND: AtomicU64 = AtomicU64::new(0);
+
+/// At a promotion: an arrival that the log has.
+fn finish_arrival(address: usize, made: bool) {
+    let Some(values) = common::given(made) else { return };
+    JOINED_ROUND.store(values, Ordering::Relaxed);
+    JOINED.store(address, Ordering::Relaxed);
+}
+
+impl Barrier {
+    /// Of several processes, in one of one thread: arrives, and comes through. `None` in any other.
+    fn wait_alike(&self, caller: Caller) -> Option<bool> {
+        if !self.shared() || caller.mode() != Mode::Solo {
+            return None;
+        }
+        let address = self.arrived.as_ptr() as usize;
+        if !common::releases(caller, op::ARRIVE, address, finish_arrival)
+            && let Some(serial) = self.passed(caller, None)
+        {
+            return Some(serial);
+        }
+        let Arrival { round, last } = self.arrive();
+        let serial = last && self.claim(round);
+        if last {
+            self.complete(round);
+        }
+        if self.await_round(caller, round) {
+            return self.passed(caller, Some(round));
+        }
+        common::tell(caller, op::PASS, address, c_int::from(serial));
+        self.leave();
+        Some(serial)
+    }
+
+    /// As a standby's thread that has arrived, or whose primary has: how it came through. `None`: the primary has died
+    /// before it arrived.
+    fn passed(&self, caller: Caller, arrived: Option<u32>) -> Option<bool> {
+        let address = self.arrived.as_ptr() as usize;
+        if let Some(serial) = common::followed(caller, op::PASS) {
+            return Some(serial != 0);
+        }
+        let joined = JOINED.compare_exchange(address, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let values = joined.then(|| JOINED_ROUND.load(Ordering::Relaxed));
+        // One that had arrived before there was this standby was not the last.
+        let values = values.or(arrived.map(|round| u64::from(round) << 32));
+        values.map(|values| self.go_on(caller, values))
+    }
+
+    /// In a dead primary's place, which has arrived: the values that it has noted.
+    fn go_on(&self, caller: Caller, values: u64) -> bool {
+        let (round, arrived) = ((values >> 32) as u32, values as u32);
+        let last = arrived == self.count.load(Ordering::Relaxed);
+        if last && self.rounds.load(Ordering::Acquire) == round {
+            self.claim(round);
+            self.complete(round);
+        }
+        self.await_round(caller, round);
+        self.leave();
+        last
     }
 }
 

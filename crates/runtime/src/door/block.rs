@@ -6,7 +6,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use crate::clone::park;
+use crate::clone::{park, twins};
 use crate::raw::{self, Timespec};
 use crate::recording::turns;
 use crate::signal;
@@ -56,7 +56,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         return Wait::Again;
     }
     // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
-    let followed = thread.locks() == Mode::Replay;
+    let followed = is_followed(thread, word, shared);
     let args = [word.as_ptr() as u64, op, value as u64, time as u64, 0, u64::from(u32::MAX)];
     turns::pause(thread);
     // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
@@ -68,9 +68,15 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         signal::deliver(thread);
         park::at_door(thread);
         // Parked here, or in a handler that has just run.
-        if !followed && thread.locks() == Mode::Replay {
+        if !followed && is_followed(thread, word, shared) {
             return Wait::Follow;
         }
     }
     if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
+}
+
+/// Whether the log says how this thread's wait ends.
+fn is_followed(thread: &Thread, word: &AtomicU32, shared: bool) -> bool {
+    thread.locks() == Mode::Replay
+        || (shared && thread.calls() == Mode::Replay && twins::contains(word.as_ptr() as usize))
 }

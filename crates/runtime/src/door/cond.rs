@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::block::{Deadline, Wait};
 use super::cancel;
+use super::common;
 use super::mutex::{self, Mutex};
 use super::sync::{self, ALL, CLOCK_MONOTONIC, CLOCK_REALTIME, Caller, errno};
 use super::unwind;
@@ -59,12 +60,15 @@ impl Cond {
     /// A waiter's last touch of a shared object.
     fn leave_shared(&self) {
         let word = self.waiters.as_ptr();
-        if self.waiters.fetch_sub(1, Ordering::AcqRel) == DESTROYING | 1 {
+        if common::count_out(&self.waiters) == Some(DESTROYING | 1) {
             sync::wake(word, ALL, true);
         }
     }
 
     fn notify_shared(&self, count: u32) {
+        if common::follows(self.key()) {
+            return common::note_signal(Caller::get(), self.key());
+        }
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -102,10 +106,10 @@ impl Waiting<'_> {
     /// Takes the caller's place among those who wait, the mutex still held: every later signal finds it.
     fn begin<'a>(cond: &'a Cond, mutex: &'a Mutex, deadline: Deadline, own: *mut Waiter) -> Waiting<'a> {
         let caller = Caller::get();
-        let place = if cond.shared() && caller.mode() == Mode::Replay {
+        let place = if cond.shared() && (caller.mode() == Mode::Replay || common::follows(cond.key())) {
             Place::Nowhere
         } else if cond.shared() {
-            cond.waiters.fetch_add(1, Ordering::SeqCst);
+            common::count_in(&cond.waiters);
             Place::Shared(cond.sequence.load(Ordering::SeqCst))
         } else {
             let waiter = caller.thread().map_or(own, |thread| &raw mut thread.waiter);
@@ -163,7 +167,7 @@ impl Waiting<'_> {
     /// Sleeps, acting, or follows the log. Comes back with the mutex held.
     fn wait(&mut self) -> c_int {
         loop {
-            if self.caller.mode() == Mode::Replay
+            if (self.caller.mode() == Mode::Replay || mutex::follows_log(self.mutex))
                 && let Some(result) = mutex::reacquire_by_log(self.mutex, self.caller, self.depth)
             {
                 // Then the primary's thread may not have been woken, and whom the signal was meant for still waits. A robust
@@ -225,6 +229,15 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
     result
 }
 
+/// At a promotion: the dead primary may have signalled it or not. Who is woken for nothing looks again.
+///
+/// # Safety
+/// The address of the guest's condition variable, shared between processes.
+pub unsafe fn wake_all(address: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { &*(address as *const Cond) }.notify_shared(ALL);
+}
+
 /// `pthread_cond_init`, from glibc's attribute object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_init(cond: *mut Cond, attribute: *const u32) -> c_int {
@@ -248,6 +261,9 @@ pub unsafe extern "C" fn pthread_cond_destroy(cond: *const Cond) -> c_int {
         return 0;
     }
     let caller = Caller::get();
+    if common::follows(cond.key()) {
+        return 0;
+    }
     let mut waiters = cond.waiters.fetch_or(DESTROYING, Ordering::AcqRel) | DESTROYING;
     while waiters != DESTROYING {
         caller.sleep(&cond.waiters, waiters, Deadline::None, true);

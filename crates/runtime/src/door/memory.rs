@@ -11,6 +11,7 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
+use crate::clone::twins;
 use crate::door::{again, mutex};
 use crate::raw::{self, failed};
 use crate::recording::shared;
@@ -41,6 +42,7 @@ pub fn local(call: &Call) -> i64 {
 
 /// munmap.
 pub fn unmap(call: &Call) -> i64 {
+    twins::unmapped(call.args[0], call.args[1]);
     let result = local(call);
     if result == 0 && crate::state::is_standby() {
         crate::clone::memory::unmapped(call.args[0], call.args[1]);
@@ -66,6 +68,7 @@ pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
 
 /// mremap by system call: the C library's own, for its allocator.
 pub fn remap(call: &Call) -> i64 {
+    twins::unmapped(call.args[0], call.args[1]);
     local(call)
 }
 

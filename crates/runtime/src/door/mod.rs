@@ -18,6 +18,7 @@ pub mod block;
 pub mod c11;
 pub mod cancel;
 pub mod carry;
+pub mod common;
 pub mod cond;
 pub mod epoll;
 pub mod exec;

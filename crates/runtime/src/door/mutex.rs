@@ -14,8 +14,9 @@ use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, NO_TICKET};
 use us_calls::Class;
 
 use super::block::{Deadline, Wait};
+use super::common::{self, Note};
 use super::robust;
-use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno};
+use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::clone::memory;
 use crate::log::Next;
 use crate::raw::Timespec;
@@ -122,6 +123,9 @@ impl Mutex {
     }
     #[inline(always)]
     fn try_word(&self) -> bool {
+        if self.shared() {
+            return common::exchange(Note::Take, &self.lock, 0, 1).is_ok();
+        }
         self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -161,7 +165,7 @@ impl Mutex {
         }
         let shared = self.shared();
         // Whoever has slept takes the word as 2: it cannot know whether it was the last sleeper.
-        while self.lock.swap(2, Ordering::Acquire) != 0 {
+        while !self.take_as_sleeper(shared) {
             match caller.sleep(&self.lock, 2, deadline, shared) {
                 Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
                 Wait::Follow => return Outcome::FOLLOW,
@@ -169,6 +173,17 @@ impl Mutex {
             }
         }
         Outcome::OK
+    }
+
+    /// Takes the word if it is free, and marks it as one on which somebody sleeps.
+    fn take_as_sleeper(&self, shared: bool) -> bool {
+        if !shared {
+            return self.lock.swap(2, Ordering::Acquire) == 0;
+        }
+        // Two steps, of which only the one that takes it is noted.
+        common::exchange(Note::Take, &self.lock, 0, 2).is_ok()
+            || (self.lock.compare_exchange(1, 2, Ordering::SeqCst, Ordering::SeqCst) == Err(0)
+                && common::exchange(Note::Take, &self.lock, 0, 2).is_ok())
     }
 
     fn spin(&self) -> bool {
@@ -210,10 +225,17 @@ impl Mutex {
 
     #[inline(always)]
     fn release(&self) {
-        self.owner.store(0, Ordering::Relaxed);
         // Read before the release: the next owner may free the mutex.
         let shared = self.shared();
-        if !shared && sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
+        if shared && !common::releases(Caller::get(), op::RELEASE, self.address(), finish_release) {
+            common::pass_over(&self.lock);
+            return common::pass_over(&self.owner);
+        }
+        self.owner.store(0, Ordering::Relaxed);
+        if shared {
+            return self.release_shared();
+        }
+        if sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
             return self.lock.store(0, Ordering::Release);
         }
         let word = self.lock.as_ptr();
@@ -223,8 +245,20 @@ impl Mutex {
             self.announce();
         }
         if self.lock.swap(0, Ordering::Release) == 2 {
-            sync::wake(word, 1, shared);
+            sync::wake(word, 1, false);
         }
+    }
+
+    /// Of a mutex that processes share: its clock is nobody's.
+    fn release_shared(&self) {
+        let word = self.lock.as_ptr();
+        if common::give_up(&self.lock) == 2 {
+            sync::wake(word, 1, true);
+        }
+    }
+
+    fn address(&self) -> usize {
+        self.lock.as_ptr() as usize
     }
 
     /// Tells those who wait for the next ticket. Before the release, and so with a fence of its own, because
@@ -289,6 +323,17 @@ impl Mutex {
     }
 }
 
+/// At a promotion: a release that the log has.
+fn finish_release(address: usize, made: bool) {
+    // SAFETY: the guest's mutex, which its thread has just given back.
+    let mutex = unsafe { &*(address as *const Mutex) };
+    if made {
+        return sync::wake(mutex.lock.as_ptr(), 1, true);
+    }
+    mutex.owner.store(0, Ordering::Relaxed);
+    mutex.release_shared();
+}
+
 /// Locks in any mode.
 #[inline(never)]
 fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
@@ -319,6 +364,22 @@ fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
 /// Acquires a mutex that is not the caller's, logged or by the log. `say` is what the guest is told when it
 /// is acquired: a wait that has timed out still re-acquires.
 fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u32, call: u16) -> c_int {
+    if mutex.shared() {
+        let attempt = |caller| {
+            let outcome = mutex.acquire(caller, patience);
+            if outcome.acquired {
+                // Before it is logged, together with the lock.
+                mutex.held(caller, depth);
+            }
+            outcome
+        };
+        if let Some(result) = common::acquire(caller, op::MUTEX, mutex.address(), say, attempt) {
+            if !common::follows(mutex.address()) && (result == say || result == 0) {
+                mutex.held(caller, depth);
+            }
+            return result;
+        }
+    }
     if let Some(outcome) = mutex.replay(caller, call) {
         if outcome.acquired {
             mutex.held(caller, depth);
@@ -337,6 +398,8 @@ fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u3
             true => mutex.push_ticket(thread, say, call),
             false => thread.push(EventKind::Mutex, outcome.errno as u8, call, NO_TICKET),
         }
+    } else if mutex.shared() {
+        common::tell(caller, op::MUTEX, mutex.address(), if outcome.acquired { say } else { outcome.errno });
     }
     if outcome.acquired { say } else { outcome.errno }
 }
@@ -365,11 +428,19 @@ pub fn reacquire_after_wait(mutex: &Mutex, caller: Caller, depth: u32, say: c_in
     take(mutex, caller, Patience::Block, say, depth, AFTER_WAIT)
 }
 
+/// Whether the calling thread is a standby's, in memory that is kept alike.
+pub fn follows_log(mutex: &Mutex) -> bool {
+    common::follows(mutex.address())
+}
+
 /// Re-acquires as a standby when the log says so, and tells what it says. `None`: the log ends in the wait, and the
 /// caller acts for real from here on.
 pub fn reacquire_by_log(mutex: &Mutex, caller: Caller, depth: u32) -> Option<c_int> {
     if mutex.robust() {
         return robust::reacquire_by_log(mutex, caller, depth);
+    }
+    if common::follows(mutex.address()) {
+        return common::followed(caller, op::MUTEX);
     }
     let outcome = mutex.replay(caller, AFTER_WAIT)?;
     if outcome.acquired {

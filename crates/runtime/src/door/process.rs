@@ -104,6 +104,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::epoll::reset_lock();
     crate::door::thread::reset_lock();
     crate::door::waiters::reset();
+    crate::clone::twins::stop();
     crate::clone::forget();
     spawn::forget();
     state::GUEST_PID.store(pid, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use us_abi::{OWNER_DIED, TID_MASK, WAITERS};
 use super::block::Wait;
 use super::mutex::{Mutex, Patience, kind};
 use super::sync::{self, Caller, Outcome, errno, op};
-use crate::clone::memory;
+use crate::clone::{memory, twins};
 use crate::raw;
 
 /// `Mutex::owner` after the owner's death, until `pthread_mutex_consistent`.
@@ -179,6 +179,10 @@ fn take(mutex: &Mutex, patience: Patience, say: c_int, depth: u32) -> c_int {
 
 /// Locks in any mode.
 pub fn lock(mutex: &Mutex, patience: Patience) -> c_int {
+    if twins::contains(mutex.lock.as_ptr() as usize) {
+        // Its word is the kernel's as well, which knows its owner by another number in each copy.
+        twins::stop();
+    }
     let kind = mutex.kind.load(Ordering::Relaxed) & kind::TYPE;
     if mine(mutex) {
         match (kind, patience) {

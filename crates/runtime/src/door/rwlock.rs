@@ -10,9 +10,11 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::block::{Deadline, Wait};
+use super::common::{self, Note};
 use super::mutex::Patience;
 use super::sync::{self, ALL, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::raw::Timespec;
+use crate::thread::Mode;
 
 /// In the bytes of glibc's `pthread_rwlock_t`; owner, sharing and preference lie where its initialisers
 /// have them.
@@ -65,7 +67,7 @@ impl RwLock {
             if state == READERS_MAX {
                 return Some(Outcome::failed(errno::EAGAIN));
             }
-            match self.state.compare_exchange_weak(state, state + 1, Ordering::SeqCst, Ordering::SeqCst) {
+            match common::exchange(Note::Take, &self.state, state, state + 1) {
                 Ok(_) => return Some(Outcome::OK),
                 Err(now) => state = now,
             }
@@ -74,7 +76,7 @@ impl RwLock {
     }
 
     fn try_write(&self) -> Option<Outcome> {
-        self.state.compare_exchange(0, WRITER, Ordering::SeqCst, Ordering::Relaxed).ok().map(|_| Outcome::OK)
+        common::exchange(Note::Take, &self.state, 0, WRITER).ok().map(|_| Outcome::OK)
     }
 
     fn read(&self, caller: Caller, patience: Patience) -> Outcome {
@@ -112,9 +114,9 @@ impl RwLock {
             Ok(deadline) => deadline,
             Err(error) => return Outcome::failed(error),
         };
-        queue.waiting.fetch_add(1, Ordering::SeqCst);
+        common::count_in(queue.waiting);
         let outcome = queue.sleep(caller, deadline, self.shared(), attempt);
-        queue.waiting.fetch_sub(1, Ordering::SeqCst);
+        common::count_out(queue.waiting);
         outcome
     }
 
@@ -126,19 +128,29 @@ impl RwLock {
     }
 
     fn unlock(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        let left = if state & WRITER != 0 {
-            self.writer.store(0, Ordering::Relaxed);
-            self.state.fetch_and(!WRITER, Ordering::SeqCst) & !WRITER
-        } else if state != 0 {
-            self.state.fetch_sub(1, Ordering::SeqCst) - 1
-        } else {
-            // Not locked: undefined, and harmless in glibc.
-            return;
-        };
-        if left != 0 {
-            return;
+        if common::releases(Caller::get(), op::RELEASE, self.address(), finish_unlock) {
+            self.give_back();
+        } else if self.is_writer(Caller::get()) {
+            common::pass_over(&self.writer);
         }
+    }
+
+    fn give_back(&self) {
+        if self.state.load(Ordering::Relaxed) & WRITER != 0 {
+            self.writer.store(0, Ordering::Relaxed);
+        }
+        let less = |state: u32| match state {
+            // Not locked: undefined, and harmless in glibc.
+            0 => None,
+            _ if state & WRITER != 0 => Some(state & !WRITER),
+            _ => Some(state - 1),
+        };
+        if common::update(Note::Give, &self.state, less).is_ok_and(|state| state & !WRITER <= 1) {
+            self.wake_next();
+        }
+    }
+
+    fn wake_next(&self) {
         if self.writers_waiting.load(Ordering::SeqCst) != 0 {
             self.writers_sequence.fetch_add(1, Ordering::SeqCst);
             sync::wake(self.writers_sequence.as_ptr(), 1, self.shared());
@@ -149,6 +161,13 @@ impl RwLock {
     fn is_writer(&self, caller: Caller) -> bool {
         self.writer.load(Ordering::Relaxed) == caller.tid()
     }
+}
+
+/// At a promotion: an unlock that the log has.
+fn finish_unlock(address: usize, made: bool) {
+    // SAFETY: the guest's lock, which its thread has just given back.
+    let lock = unsafe { &*(address as *const RwLock) };
+    if made { lock.wake_next() } else { lock.give_back() }
 }
 
 /// Where one kind of waiter sleeps.
@@ -196,7 +215,12 @@ fn write(lock: &RwLock, patience: Patience) -> c_int {
     }
     let attempt = |caller| lock.write(caller, patience);
     let force = |caller| while !lock.write(caller, Patience::Block).acquired {};
-    sync::acquire(op::WRITE, lock.address(), attempt, force)
+    let result = sync::acquire(op::WRITE, lock.address(), attempt, force);
+    if result == 0 && common::mode(Caller::get(), lock.address()) == Some(Mode::Solo) {
+        // Taken by a dead primary, perhaps, that had not come so far.
+        lock.writer.store(Caller::get().tid(), Ordering::Relaxed);
+    }
+    result
 }
 
 /// glibc checks the time before it tries the lock.

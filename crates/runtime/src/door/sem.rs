@@ -14,6 +14,7 @@ use us_calls::Class;
 
 use super::block::{Deadline, Wait};
 use super::cancel;
+use super::common::{self, Note};
 use super::mutex::Patience;
 use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, Value, as_errno, call_of, clock_of, errno, op};
 use super::unwind;
@@ -44,14 +45,13 @@ impl Semaphore {
     }
 
     fn try_take(&self) -> bool {
-        let take = |value: u32| value.checked_sub(1);
-        self.value.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok()
+        common::update(Note::Take, &self.value, |value| value.checked_sub(1)).is_ok()
     }
 
     fn add(&self) -> c_int {
         let add = |value: u32| (value < VALUE_MAX).then_some(value + 1);
         let (word, shared) = (self.value.as_ptr(), self.shared());
-        if self.value.fetch_update(Ordering::SeqCst, Ordering::Relaxed, add).is_err() {
+        if common::update(Note::Give, &self.value, add).is_err() {
             return errno::EOVERFLOW;
         }
         if self.waiters.load(Ordering::SeqCst) != 0 {
@@ -79,11 +79,11 @@ impl Semaphore {
     }
 
     fn block(&self, caller: Caller, deadline: Deadline) -> Outcome {
-        self.waiters.fetch_add(1, Ordering::SeqCst);
+        common::count_in(&self.waiters);
         let mut blocked = Blocked { semaphore: self, caller, deadline, outcome: Outcome::OK };
         // SAFETY: `blocked` outlives the call.
         unsafe { unwind::guarded(body, cancelled, (&raw mut blocked).cast()) };
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        common::count_out(&self.waiters);
         blocked.outcome
     }
 
@@ -126,7 +126,7 @@ unsafe extern "C" fn body(blocked: *mut c_void) {
 unsafe extern "C" fn cancelled(blocked: *mut c_void) {
     // SAFETY: `block` passes its own.
     let semaphore = unsafe { (*blocked.cast::<Blocked>()).semaphore };
-    semaphore.waiters.fetch_sub(1, Ordering::SeqCst);
+    common::count_out(&semaphore.waiters);
     // The wake that this thread may have swallowed was for somebody.
     if semaphore.value.load(Ordering::SeqCst) != 0 {
         sync::wake(semaphore.value.as_ptr(), 1, semaphore.shared());
@@ -242,6 +242,10 @@ pub unsafe extern "C" fn sem_post(semaphore: *const Semaphore) -> c_int {
             result = semaphore.add();
         }
     };
+    if common::mode(caller, semaphore.address()).is_some() {
+        let acts = common::releases(caller, op::SEM_POST, semaphore.address(), finish_post);
+        return if acts { as_errno(semaphore.add()) } else { 0 };
+    }
     if sync::replay(caller, op::SEM_POST, add).is_some() {
         return as_errno(result);
     }
@@ -251,12 +255,29 @@ pub unsafe extern "C" fn sem_post(semaphore: *const Semaphore) -> c_int {
     as_errno(semaphore.add())
 }
 
+/// At a promotion: a post that the log has.
+fn finish_post(address: usize, made: bool) {
+    // SAFETY: the guest's semaphore, which its thread has just posted.
+    let semaphore = unsafe { &*(address as *const Semaphore) };
+    match made {
+        true => sync::wake(semaphore.value.as_ptr(), 1, true),
+        false => {
+            semaphore.add();
+        }
+    }
+}
+
 /// `sem_getvalue`: the value travels in the log.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_getvalue(semaphore: *const Semaphore, value: *mut c_int) -> c_int {
     // SAFETY: the guest's semaphore and result.
     let (semaphore, value) = unsafe { (&*semaphore, &mut *value) };
     let caller = Caller::get();
+    if common::mode(caller, semaphore.address()).is_some() {
+        // What a standby sees is what the log has last told of.
+        *value = common::look(caller, op::SEM_VALUE, semaphore.address()) as c_int;
+        return 0;
+    }
     if let Some(logged) = logged_value(caller) {
         *value = logged;
         return 0;

@@ -3,8 +3,9 @@
 //! Like the read-write locks: a ticket at acquisition, none at release.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+use super::common::{self, Note};
 use super::sync::{self, Caller, Outcome, errno, op};
 use crate::clone::park;
 use crate::raw;
@@ -14,8 +15,14 @@ use crate::thread::Mode;
 const FREE: i32 = 1;
 const HELD: i32 = 0;
 
+/// The same word, as the doors to memory that processes share want it.
+fn word(lock: &AtomicI32) -> &AtomicU32 {
+    // SAFETY: the two types have one layout, and both are atomics.
+    unsafe { &*core::ptr::from_ref(lock).cast() }
+}
+
 fn try_take(lock: &AtomicI32) -> bool {
-    lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    common::exchange(Note::Take, word(lock), FREE as u32, HELD as u32).is_ok()
 }
 
 /// False if this has become a standby's thread meanwhile.
@@ -33,7 +40,9 @@ fn take(lock: &AtomicI32) -> bool {
             unsafe { raw::call1(raw::nr::SCHED_YIELD, 0) };
             thread.map(turns::take);
         }
-        if park::spinning() && Caller::get().mode() == Mode::Replay {
+        if park::spinning()
+            && (Caller::get().mode() == Mode::Replay || common::follows(lock.as_ptr() as usize))
+        {
             return false;
         }
     }
@@ -78,6 +87,18 @@ pub unsafe extern "C" fn pthread_spin_trylock(lock: *const AtomicI32) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_spin_unlock(lock: *const AtomicI32) -> c_int {
     // SAFETY: the guest's lock.
-    unsafe { &*lock }.store(FREE, Ordering::Release);
+    let lock = unsafe { &*lock };
+    let address = lock.as_ptr() as usize;
+    if common::releases(Caller::get(), op::RELEASE, address, finish_unlock) {
+        finish_unlock(address, false);
+    }
     0
+}
+
+/// An unlock, or at a promotion one that the log has.
+fn finish_unlock(address: usize, made: bool) {
+    if !made {
+        // SAFETY: the guest's lock, which its thread gives back.
+        unsafe { &*(address as *const AtomicI32) }.store(FREE, Ordering::Release);
+    }
 }

@@ -13,6 +13,7 @@ use us_calls::Class;
 
 use crate::clone::memory;
 use crate::door::block::{self, Deadline, Wait};
+use crate::door::common;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
 use crate::thread::{Mode, Thread};
@@ -278,6 +279,11 @@ pub fn acquire(
 ) -> c_int {
     let caller = Caller::get();
     loop {
+        if op != op::ROBUST
+            && let Some(result) = common::acquire(caller, op, address, 0, &attempt)
+        {
+            return result;
+        }
         let force = || {
             // Another process may hold it here for ever: what it does is in no log of ours.
             if !memory::is_elsewhere(address) {
@@ -293,6 +299,8 @@ pub fn acquire(
         }
         if let Some(thread) = caller.recording() {
             record(thread, op, address, outcome);
+        } else if op != op::ROBUST {
+            common::tell(caller, op, address, outcome.errno);
         }
         return outcome.errno;
     }

@@ -59,6 +59,7 @@ fn row() -> &'static Row {
 
 /// From here on the program is multithreaded: what orders threads is logged.
 fn become_threaded(thread: &Thread) {
+    crate::clone::twins::stop();
     if thread.lock_mode.load(Ordering::Relaxed) == thread.call_mode.load(Ordering::Relaxed) {
         return;
     }

@@ -40,6 +40,7 @@ pub fn run(header: &SegmentHeader) {
     // Threads that were completed by settlement apply that first.
     drain(header);
     memory::make_real();
+    crate::door::common::finish();
     memory::nothing_is_elsewhere();
     crate::door::epoll::rearm();
     become_primary(header);

@@ -4,7 +4,7 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::clone::park;
 use crate::door::numbers;
-use crate::door::{epoll, exec, io, memory, message, pending, process, spawn, table, time, timer};
+use crate::door::{common, epoll, exec, io, memory, message, pending, process, spawn, table, time, timer};
 use crate::members::join;
 use crate::raw::{self, call6};
 use crate::recording::{shared, turns};
@@ -118,7 +118,15 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     if state::is_serial() {
         return in_turns(thread, row, call);
     }
-    by_policy(thread, row, call)
+    let learns = has_events(row);
+    if learns {
+        common::before_call(thread, row);
+    }
+    let result = by_policy(thread, row, call);
+    if learns {
+        common::after_call(thread, row);
+    }
+    result
 }
 
 /// With `--order serial`: while a call may block, others have their turn.

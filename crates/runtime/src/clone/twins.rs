@@ -1,0 +1,277 @@
+//! Memory that processes share, kept alike in a standby.
+//!
+//! A standby has its own bytes where its primary has a mapping that others write to as well. Of small mappings, in a
+//! process of one thread, the primary keeps a *twin*: the bytes as its log has last told of them. Where it can have
+//! learned what others did (it took a lock that they share, a call returned that may have waited for them), and where
+//! others can learn what it did, it compares and logs what is new. So whatever is ordered by locks or calls is seen by
+//! the standby as the primary saw it.
+//!
+//! A standby's twin is its memory as it was at its last event. What differs from that at a promotion, the program has
+//! written on its way from that event to the door where it stands. How far the dead primary came on the same way nobody
+//! knows: these bytes are put where the others see them, and only these. Nobody else may have written them meanwhile,
+//! or it would be a race.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use us_abi::event::{EventKind, NO_TICKET};
+
+use crate::door::sync;
+use crate::raw::{self, failed, nr};
+use crate::sys::guest;
+use crate::thread::Thread;
+
+/// Bytes that are looked through at each such place, at most: about three microseconds.
+const BYTES_MAX: u64 = 64 << 10;
+const PAGE: usize = 4096;
+/// What differs is logged in pieces of so many bytes.
+const BLOCK: usize = 64;
+const BLOCKS_MAX: usize = BYTES_MAX as usize / BLOCK;
+/// A piece in the log: its number, and its bytes.
+const PIECE: usize = 8 + BLOCK;
+const REGIONS_MAX: usize = 8;
+
+struct Region {
+    /// Where the guest has it.
+    start: AtomicU64,
+    /// 0 for none.
+    bytes: AtomicU64,
+    twin: AtomicU64,
+}
+
+static REGIONS: [Region; REGIONS_MAX] =
+    [const { Region { start: AtomicU64::new(0), bytes: AtomicU64::new(0), twin: AtomicU64::new(0) } };
+        REGIONS_MAX];
+
+/// Whether there is one.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// In a standby that is being promoted: the guest has the memory itself back, of which the log tells nothing new.
+static IS_REAL: AtomicBool = AtomicBool::new(false);
+
+type Page = [u8; PAGE];
+
+impl Region {
+    fn get(&self) -> (u64, u64, u64) {
+        let [start, bytes, twin] =
+            [&self.start, &self.bytes, &self.twin].map(|word| word.load(Ordering::Relaxed));
+        (start, bytes, twin)
+    }
+
+    fn has(&self, address: u64) -> bool {
+        let (start, bytes, _) = self.get();
+        address.wrapping_sub(start) < bytes
+    }
+
+    /// Calls `f` for each page, with the address of its first byte and that of its twin's.
+    fn each_page(&self, mut f: impl FnMut(u64, u64)) {
+        let (start, bytes, twin) = self.get();
+        (0..bytes).step_by(PAGE).for_each(|at| f(start + at, twin + at));
+    }
+
+    fn drop(&self) {
+        let (_, bytes, twin) = self.get();
+        if bytes != 0 {
+            self.bytes.store(0, Ordering::Relaxed);
+            // SAFETY: memory of ours, of which nobody else knows.
+            unsafe { raw::call2(nr::MUNMAP, twin, bytes) };
+        }
+    }
+}
+
+/// Whether any memory is kept alike.
+#[inline(always)]
+pub fn is_active() -> bool {
+    ACTIVE.load(Ordering::Relaxed)
+}
+
+/// Whether this address lies in memory that is kept alike.
+pub fn contains(address: usize) -> bool {
+    is_active() && REGIONS.iter().any(|region| region.has(address as u64))
+}
+
+/// By the coordinator, while everything of this process stands still: takes the twins of what the next standby is to keep
+/// alike. `mappings`: start and end of all that is writable and shared.
+pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
+    stop();
+    // Of several threads one would log what another is about to write, and their standby's would write it once more.
+    if !sync::single_threaded() {
+        return;
+    }
+    let mut all = 0;
+    let mut regions = REGIONS.iter();
+    for (start, end) in mappings {
+        let bytes = end - start;
+        if all + bytes > BYTES_MAX {
+            continue;
+        }
+        let Some(region) = regions.next() else { break };
+        // SAFETY: new memory.
+        let twin = unsafe { raw::call6(nr::MMAP, [0, bytes, 3, 0x22, u64::MAX, 0]) };
+        if failed(twin) {
+            break;
+        }
+        for (word, value) in [(&region.start, start), (&region.bytes, bytes), (&region.twin, twin as u64)] {
+            word.store(value, Ordering::Relaxed);
+        }
+        // Behind the end of a file there is nothing to read.
+        region.each_page(|at, twin| {
+            guest::read(twin as *mut u8, at, PAGE);
+        });
+        all += bytes;
+    }
+    ACTIVE.store(all != 0, Ordering::Release);
+}
+
+/// Where a new standby finds the bytes of the page at `address`: others go on writing to the page itself.
+pub fn source(address: u64) -> u64 {
+    let region = REGIONS.iter().find(|region| region.has(address));
+    region.map_or(address, |region| {
+        let (start, _, twin) = region.get();
+        twin + (address - start)
+    })
+}
+
+/// Nothing is kept alike any more. At the same place in every copy.
+pub fn stop() {
+    ACTIVE.store(false, Ordering::Relaxed);
+    IS_REAL.store(false, Ordering::Relaxed);
+    REGIONS.iter().for_each(Region::drop);
+}
+
+/// The guest's mapping of a range is going, or moving. At the same place in every copy.
+pub fn unmapped(start: u64, bytes: u64) {
+    if !is_active() {
+        return;
+    }
+    for region in &REGIONS {
+        let (from, len, _) = region.get();
+        if len != 0 && start < from + len && from < start.saturating_add(bytes) {
+            region.drop();
+        }
+    }
+}
+
+fn page(at: u64) -> Option<Page> {
+    let mut page = [0; PAGE];
+    guest::read(page.as_mut_ptr(), at, PAGE).then_some(page)
+}
+
+/// Logs what is new, as a primary. `call` says at what kind of place, `errno` how the operation there ended.
+pub fn log(thread: &mut Thread, errno: u8, call: u16) {
+    let mut new = [0u64; BLOCKS_MAX / 64];
+    let mut first = 0;
+    for region in &REGIONS {
+        let mut at_block = first;
+        region.each_page(|at, twin| {
+            if let (Some(now), Some(then)) = (page(at), page(twin))
+                && now != then
+            {
+                for (index, (now, then)) in now.chunks(BLOCK).zip(then.chunks(BLOCK)).enumerate() {
+                    if now != then {
+                        new[(at_block + index) / 64] |= 1 << ((at_block + index) % 64);
+                    }
+                }
+            }
+            at_block += PAGE / BLOCK;
+        });
+        first = at_block;
+    }
+    let count: usize = new.iter().map(|word| word.count_ones() as usize).sum();
+    let Some(mut place) = thread.reserve(count * PIECE) else { return };
+    for block in (0..BLOCKS_MAX).filter(|block| new[block / 64] & 1 << (block % 64) != 0) {
+        let Some((at, twin)) = place_of(block) else { continue };
+        let mut bytes = [0u8; BLOCK];
+        // Once, for the twin and the log: the next store of another process may come between two looks.
+        guest::read(bytes.as_mut_ptr(), at, BLOCK);
+        // SAFETY: the twin is ours; the payload is reserved.
+        unsafe {
+            (twin as *mut [u8; BLOCK]).write(bytes);
+            place.cast::<u64>().write(block as u64);
+            place.add(8).cast::<[u8; BLOCK]>().write(bytes);
+            place = place.add(PIECE);
+        }
+    }
+    thread.publish(EventKind::Common, errno, call, NO_TICKET, count * PIECE);
+}
+
+/// The addresses of a block and of its twin.
+fn place_of(block: usize) -> Option<(u64, u64)> {
+    let mut offset = (block * BLOCK) as u64;
+    for region in &REGIONS {
+        let (start, bytes, twin) = region.get();
+        if offset < bytes {
+            return Some((start + offset, twin + offset));
+        }
+        offset -= bytes;
+    }
+    None
+}
+
+/// Applies what [`log`] has logged, as a standby.
+pub fn apply(payload: &[u8]) {
+    if IS_REAL.load(Ordering::Relaxed) {
+        return;
+    }
+    for piece in payload.chunks_exact(PIECE) {
+        let (block, bytes) = piece.split_at(8);
+        let block = block.iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte));
+        let Some((at, twin)) = place_of(block) else { continue };
+        guest::write(twin, bytes.as_ptr(), BLOCK);
+        guest::write(at, bytes.as_ptr(), BLOCK);
+    }
+}
+
+/// A standby has come to an event: its primary had written all that the standby has.
+#[inline(always)]
+pub fn passed() {
+    if is_active() && !IS_REAL.load(Ordering::Relaxed) {
+        pass();
+    }
+}
+
+#[cold]
+fn pass() {
+    for region in &REGIONS {
+        region.each_page(|at, twin| {
+            if let (Some(now), Some(then)) = (page(at), page(twin))
+                && now != then
+            {
+                guest::write(twin, now.as_ptr(), PAGE);
+            }
+        });
+    }
+}
+
+/// A word of a lock that a standby passes over and its guest may look at: written, and not by the guest.
+pub fn set_word(address: usize, value: u32) {
+    if IS_REAL.load(Ordering::Relaxed) {
+        return;
+    }
+    guest::store(address as u64, &value);
+    if let Some(region) = REGIONS.iter().find(|region| region.has(address as u64)) {
+        let (start, _, twin) = region.get();
+        guest::store(twin + (address as u64 - start), &value);
+    }
+}
+
+/// A word as the log has told of it last.
+pub fn word(address: usize) -> u32 {
+    guest::load(source(address as u64)).unwrap_or(0)
+}
+
+/// At a promotion: writes to the real memory at `real`, which the guest will have at `start`, what the guest has written
+/// behind its last event. False if it is not kept alike.
+pub fn redo(start: u64, real: u64, is_in_call: bool) -> bool {
+    let Some(region) = REGIONS.iter().find(|region| is_active() && region.has(start)) else { return false };
+    IS_REAL.store(true, Ordering::Relaxed);
+    // A call of which the log has the beginning was made behind all of that.
+    if !is_in_call {
+        region.each_page(|at, twin| {
+            let (Some(now), Some(then)) = (page(at), page(twin)) else { return };
+            for (index, (byte, _)) in now.iter().zip(&then).enumerate().filter(|(_, (now, then))| now != then)
+            {
+                guest::write(real + (at - start) + index as u64, &raw const *byte, 1);
+            }
+        });
+    }
+    true
+}
