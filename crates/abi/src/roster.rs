@@ -94,6 +94,47 @@ pub struct Process {
     pub will: AtomicI32,
 }
 
+/// Letters that can be on their way at a time. Of one more the value is not known to a standby.
+pub const MAIL_MAX: usize = 512;
+
+/// The low bits of [`Mail::state`]: how far a letter has come. Above them is its number, which is never given again.
+pub mod mail {
+    /// Nobody's: the whole word.
+    pub const FREE: u64 = 0;
+    /// Being written: the whole word.
+    pub const TAKEN: u64 = 1;
+    /// The kernel is about to be asked.
+    pub const SENDING: u64 = 2;
+    /// The kernel has taken the signal.
+    pub const SENT: u64 = 3;
+    /// The bits.
+    pub const STAGE: u64 = 3;
+    /// How many they are.
+    pub const STAGE_BITS: u32 = 2;
+}
+
+/// A queued signal that one process of the group has sent another, until the log says that it has been taken.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Mail {
+    /// See [`mail`]. Sender, last; whoever takes it away.
+    pub state: AtomicU64,
+    /// The number of the process that is to take it. Sender.
+    pub to: AtomicU32,
+    /// The sender's. Sender.
+    pub from: AtomicU32,
+    /// The signal. Sender.
+    pub signal: AtomicU32,
+    /// The user in whose name it was sent. Sender.
+    pub uid: AtomicU32,
+    /// What it carries. Sender.
+    pub value: AtomicU64,
+    /// Not zero once its signal has reached the receiver's present primary, who takes them in this order. Receiver.
+    pub arrived: AtomicU32,
+    /// Zero.
+    pub pad: u32,
+}
+
 /// Start of the roster.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -125,6 +166,8 @@ pub struct RosterHeader {
     /// Identities of the open files behind standard input, output and error when the program started. Its runtime; in a
     /// replay the supervisor.
     pub standard: [AtomicU64; 3],
+    /// The last number that a letter was given.
+    pub letters: AtomicU64,
 }
 
 /// The whole file.
@@ -135,6 +178,8 @@ pub struct Roster {
     pub header: RosterHeader,
     /// See [`Process`].
     pub processes: [Process; PROCESSES_MAX],
+    /// Queued signals on their way, in no order.
+    pub mail: [Mail; MAIL_MAX],
 }
 
 const _: () = {

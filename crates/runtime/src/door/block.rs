@@ -7,6 +7,7 @@
 use core::sync::atomic::AtomicU32;
 
 use crate::clone::{park, twins};
+use crate::members::join;
 use crate::raw::{self, Timespec};
 use crate::recording::turns;
 use crate::signal;
@@ -42,6 +43,10 @@ const FUTEX_CLOCK_REALTIME: u64 = 256;
 /// return: a thread that blocks in a door is at a door. `shared` is for process-shared objects.
 #[inline]
 pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
+    if thread.newborn && shared {
+        // It waits for others: it will live for a while.
+        join::join(thread);
+    }
     let mut op = FUTEX_WAIT_BITSET | if shared { 0 } else { FUTEX_PRIVATE };
     let time = match &deadline {
         Deadline::None => core::ptr::null(),

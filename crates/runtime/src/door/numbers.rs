@@ -1,10 +1,10 @@
 //! Numbers of processes and threads: the guest's, which are the group's for ever, and the kernel's.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_calls::Row;
 
-use crate::members;
+use crate::members::{self, mail};
 use crate::raw;
 use crate::state;
 use crate::sys::gate::Call;
@@ -59,6 +59,22 @@ pub fn is_numbered() -> bool {
     NUMBERED.load(Ordering::Relaxed) || is_renumbered()
 }
 
+/// By descriptor: one more than the group's number of the process that it was opened for, 0 for any other.
+static MEANT: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+const DESCRIPTORS: usize = 4096;
+
+/// A descriptor is one of this process now, or of none.
+pub fn means(fd: i32, pid: Option<u32>) {
+    if let Some(meant) = MEANT.get(fd as u32 as usize) {
+        meant.store(pid.map_or(0, |pid| pid + 1), Ordering::Relaxed);
+    }
+}
+
+/// The process that a descriptor was opened for.
+pub fn meant_by(fd: i32) -> Option<u32> {
+    MEANT.get(fd as u32 as usize)?.load(Ordering::Relaxed).checked_sub(1)
+}
+
 /// Whether this copy's numbers differ from those that the guest knows: after a promotion.
 #[inline(always)]
 pub fn is_renumbered() -> bool {
@@ -66,7 +82,8 @@ pub fn is_renumbered() -> bool {
 }
 
 /// Signals within the group are counted.
-fn note_send(number: u64, args: &[u64; 6]) {
+fn note_send(number: u64, args: &[u64; 6], has_letter: bool) {
+    const REAL_TIME: u32 = 32;
     const RT_SIGQUEUEINFO: u64 = 129;
     const RT_TGSIGQUEUEINFO: u64 = 297;
     let signal = match number {
@@ -74,7 +91,9 @@ fn note_send(number: u64, args: &[u64; 6]) {
         raw::nr::TGKILL | RT_TGSIGQUEUEINFO => args[2],
         _ => return,
     };
-    if signal as u32 != 0 {
+    // Of queued ones there is a letter. One of a standard number may have no letter of its own, and is counted.
+    let has_letter = has_letter && signal as u32 >= REAL_TIME;
+    if signal as u32 != 0 && !has_letter {
         members::note_send(args[0] as u32 as i32, u64::from(signal as u32));
     }
 }
@@ -87,14 +106,17 @@ pub fn names_a_process(nr: u16) -> bool {
 
 /// Makes such a call for real, by `attempt`. About a process whose primary is dead and whose standby is not yet known as its
 /// successor, when it is.
-pub fn send(args: &[u64; 6], mut attempt: impl FnMut() -> i64) -> i64 {
+pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut() -> i64) -> i64 {
     const PATIENCE_NS: u64 = 3_000_000_000;
     let start = raw::now_ns();
+    let letter = mail::post(call, args);
+    note_send(call, args, letter.is_some());
     loop {
         let result = attempt();
         let target = args[0] as u32 as i32;
         let between = result == raw::err::ESRCH && target > 1 && members::is_between(target as u32);
         if !between || raw::now_ns() - start > PATIENCE_NS {
+            letter.into_iter().for_each(|letter| letter.is_sent(!raw::failed(result)));
             return result;
         }
         members::await_news();
@@ -125,11 +147,8 @@ fn numbers_in(nr: u16, args: &[u64; 6]) -> [bool; 3] {
 /// The arguments of a call with the kernel's numbers in place of the group's.
 #[cold]
 pub fn translate(row: &Row, args: &[u64; 6]) -> [u64; 6] {
-    use us_calls::{Door, Policy, SignalDoor};
+    use us_calls::{Door, Policy};
     let mut args = *args;
-    if matches!(row.policy, Policy::Special(Door::Signal(SignalDoor::Send))) {
-        note_send(u64::from(row.nr), &args);
-    }
     for (at, names) in numbers_in(row.nr, &args).into_iter().enumerate() {
         if names {
             args[at] = to_kernel(args[at]);

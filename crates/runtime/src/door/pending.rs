@@ -15,7 +15,7 @@ use us_calls::Row;
 
 use crate::clock::KERNEL;
 use crate::fdtable;
-use crate::members;
+use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, Info, Plan};
 use crate::state;
@@ -173,6 +173,10 @@ pub fn adopt_queues() {
         // SAFETY: no thread of this copy runs yet but the caller.
         let block = unsafe { &mut *thread::block(slot) };
         while let Some(info) = block.queue.take(0) {
+            // What comes with a letter is sent again by that.
+            if mail::letter_of(&info) != 0 {
+                continue;
+            }
             add(Sent { info, target: slot, at });
         }
         block.pending.store(0, Ordering::Relaxed);
@@ -244,6 +248,7 @@ pub fn raise_all() {
         }
         *count = 0;
     });
+    mail::raise_all();
     members::each_unseen(|signal| {
         // SAFETY: to our own process, as above.
         unsafe { raw::call2(nr::KILL, process, signal) };
@@ -302,7 +307,10 @@ fn signals_read(thread: &Thread, buffer: u64, result: i64) {
             _ => state::REAL_PID.load(Ordering::Relaxed),
         };
         let renamed = info.adopt_from(reader);
-        if state::is_standby() {
+        if !state::is_standby() {
+            mail::arrived(&mut info);
+            mail::is_taken(mail::letter_of(&info));
+        } else {
             signal::consumed(thread, &info, true, thread.ticket);
         }
         if renamed {

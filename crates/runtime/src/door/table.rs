@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use us_abi::event::ReturnHead;
 use us_calls::{FdUse, Row};
 
-use crate::door::epoll;
+use crate::door::{epoll, numbers};
 use crate::fdtable::{self, Kind};
 use crate::signal::{self, Plan};
 use crate::sys::dispatch::refused;
@@ -44,6 +44,7 @@ pub fn opened(_thread: &mut Thread, fd: i32, packed: u64) {
         let (identity, kind) = unpack(packed);
         shadow.open(if kind == Kind::None { Kind::Other } else { kind }, identity);
     }
+    numbers::means(fd, None);
 }
 
 /// A descriptor is gone, in every copy.
@@ -52,6 +53,7 @@ pub fn closed(fd: i32) {
         shadow.close();
         epoll::forget(fd);
     }
+    numbers::means(fd, None);
 }
 
 /// Any call that makes, closes or duplicates descriptors.
@@ -186,6 +188,9 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
     match row.fd {
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {
             opened(thread, result as i32, identity);
+            if nr == crate::raw::nr::PIDFD_OPEN {
+                numbers::means(result as i32, Some(args[0] as u32));
+            }
             if let Some(shadow) = fdtable::get(result as i32)
                 && shadow.kind() == Kind::Event
             {
@@ -225,6 +230,7 @@ fn duplicated(old: i32, new: i32) {
     }
     let (Some(from), Some(to)) = (fdtable::get(old), fdtable::get(new)) else { return };
     epoll::forget(new);
+    numbers::means(new, numbers::meant_by(old));
     to.share(from);
 }
 

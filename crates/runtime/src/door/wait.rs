@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{Header, Process, ReturnHead, WILL, end, kin};
 
+use crate::door::numbers;
 use crate::members;
 use crate::raw::{self, failed, nr};
 use crate::sys::{guest, witness};
@@ -139,13 +140,15 @@ impl Ask {
         const P_ALL: u64 = 0;
         const P_PID: u64 = 1;
         const P_PGID: u64 = 2;
+        const P_PIDFD: u64 = 3;
         let id = |value: u64| value as u32;
         if nr == WAITID {
             let whom = match args[0] as u32 as u64 {
                 P_ALL => Whom::All,
                 P_PID => Whom::One(id(args[1])),
                 P_PGID => Whom::Group(id(args[1])),
-                // By a descriptor: the kernel alone knows whose it is.
+                // Of the descriptor of a child's first primary the kernel tells nobody who that was.
+                P_PIDFD => Whom::One(numbers::meant_by(args[1] as i32).filter(|pid| members::find(*pid).is_some())?),
                 _ => return None,
             };
             return Some(Ask { whom, kernel: [args[0], args[1]], options: args[3] });
@@ -391,6 +394,10 @@ fn lives_on(news: &News, peeks: bool) -> bool {
     {
         let seen = roster.ends.0.load(Ordering::Acquire);
         if entry.kin.load(Ordering::Acquire) == kin::ADOPTED {
+            if peeks {
+                // Its real end comes by the roster. Left there, this one would be found again and again.
+                look(1, news.pid, WEXITED | WNOHANG);
+            }
             return true;
         }
         if entry.end.load(Ordering::Acquire) == end::FINAL {

@@ -5,6 +5,7 @@
 //! no longer tell its parent of.
 
 pub mod join;
+pub mod mail;
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -167,19 +168,29 @@ pub fn sent_so_far(signal: i32) -> u32 {
 
 /// A signal has been taken, of which so many had been sent when it arrived.
 pub fn seen(signal: i32, sent: u32) {
-    if let Some(seen) = SEEN.get(signal as usize) {
-        seen.store(sent, Ordering::Relaxed);
+    const REAL_TIME: i32 = 32;
+    let Some(seen) = SEEN.get(signal as usize) else { return };
+    if signal < REAL_TIME {
+        return seen.store(sent, Ordering::Relaxed);
     }
+    // Each of them is taken by itself. One from outside the group is in no count.
+    let one_more = |seen: u32| (seen != sent).then(|| seen.wrapping_add(1));
+    let _ = seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
 }
+
+/// Real-time signals of one number that are sent again, at most.
+const WAITING_MAX: u32 = 64;
 
 /// At a promotion: calls `f` for each signal that a relative has sent and that the dead primary has not taken.
 pub fn each_unseen(mut f: impl FnMut(u64)) {
     for (signal, seen) in SEEN.iter().enumerate().skip(1) {
         // It counts as seen when it is taken: until then the next copy has to raise it again.
-        if sent_so_far(signal as i32) != seen.load(Ordering::Relaxed) {
+        let unseen = sent_so_far(signal as i32).wrapping_sub(seen.load(Ordering::Relaxed));
+        if unseen != 0 {
             RAISED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-            f(signal as u64);
         }
+        // Of a standard signal only one waits.
+        (0..unseen.min(if signal < 32 { 1 } else { WAITING_MAX })).for_each(|_| f(signal as u64));
     }
     if sigchld::is_due_again() {
         f(17);
@@ -279,6 +290,7 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
     if let Some(old) = find(pid) {
         strike_off(old);
     }
+    mail::forget(pid);
     let entry = take()?;
     for (word, value) in [
         (&entry.pid, pid),

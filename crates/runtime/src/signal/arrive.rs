@@ -50,6 +50,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
             }
             info.adopt();
             info.stamp();
+            mail::arrived(&mut info);
             thread.queue.push(&info);
         }
         thread.pending.store(1, Ordering::SeqCst);
@@ -153,6 +154,7 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
         }
         let Some(info) = thread.queue.take(thread.mask) else { return };
         members::seen(info.signal(), info.sent());
+        mail::is_taken(mail::letter_of(&info));
         let action = disposition(info.signal());
         if action.handler <= SIG_IGN {
             handle(thread, &info);

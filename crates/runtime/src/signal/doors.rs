@@ -265,7 +265,8 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         let before = Before::new(row, &call.args);
         match thread.calls() {
             Mode::Solo => {
-                let result = take_or_wait(thread, row, call);
+                let (result, letter) = take_or_wait(thread, row, call);
+                mail::is_taken(letter);
                 if result > 0 {
                     members::seen(result as i32, members::sent_so_far(result as i32));
                 }
@@ -275,15 +276,16 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             }
             Mode::Record => {
                 recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
-                let result = take_or_wait(thread, row, call);
+                let (result, letter) = take_or_wait(thread, row, call);
                 let plan = plan(thread, row, result);
                 if plan.is_abandoned() {
                     continue;
                 }
                 let sent = members::sent_so_far(result.max(0) as i32);
                 members::seen(result.max(0) as i32, sent);
-                let head = ReturnHead { result, identity: u64::from(sent) };
+                let head = ReturnHead { result, identity: u64::from(sent) | letter << 32 };
                 recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
+                mail::is_taken(letter);
                 if !plan.carry_out(thread) {
                     return result;
                 }
@@ -298,6 +300,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 };
                 if head.result > 0 {
                     members::seen(head.result as i32, head.identity as u32);
+                    mail::is_taken(head.identity >> 32);
                     let known = if place == 0 { None } else { guest::load::<Info>(place) };
                     let mut info = known.unwrap_or_default();
                     info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;
@@ -312,12 +315,14 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
 }
 
-fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> i64 {
+/// What the call returns, and the number of the letter with which the signal came, 0 for none.
+fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
     let place = call.args[1];
     if let Some(set) = guest::load::<u64>(call.args[0])
         && let Some(info) = thread.queue.take(!set)
     {
-        return if place == 0 || guest::store(place, &info) { i64::from(info.signal()) } else { -14 };
+        let stored = place == 0 || guest::store(place, &mail::without_letter(&info));
+        return (if stored { i64::from(info.signal()) } else { -14 }, mail::letter_of(&info));
     }
     let mut taken = Info::default();
     let mut args = call.args;
@@ -331,15 +336,17 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> i64 {
             continue;
         }
         if result <= 0 {
-            return result;
+            return (result, 0);
         }
-        let Some(mut info) = guest::load::<Info>(args[1]) else { return result };
+        let Some(mut info) = guest::load::<Info>(args[1]) else { return (result, 0) };
         if result == 17 && !sigchld::is_news(&mut info.0) {
             // As if nothing had come.
             continue;
         }
         info.adopt();
-        guest::store(args[1], &info);
-        return result;
+        mail::arrived(&mut info);
+        let letter = mail::letter_of(&info);
+        guest::store(args[1], &mail::without_letter(&info));
+        return (result, letter);
     }
 }

@@ -15,7 +15,7 @@ use crate::clock::{self, KERNEL};
 use crate::clone::park;
 use crate::door::{cancel, pending, process, sigchld, timer};
 use crate::log::{Event, Next, has_ticket};
-use crate::members;
+use crate::members::{self, mail};
 use crate::raw::{self, call4, err};
 use crate::recording::turns;
 use crate::state::{self, Role};
@@ -434,6 +434,7 @@ fn deliver_one(thread: &mut Thread) -> bool {
         thread.append(EventKind::Signal, 0, info.signal() as u16, ticket, &info);
     }
     members::seen(info.signal(), info.sent());
+    mail::is_taken(mail::letter_of(&info));
     handle(thread, &info);
     true
 }
@@ -462,6 +463,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
     }
     consumed(thread, &info, true, ticket);
     members::seen(info.signal(), info.sent());
+    mail::is_taken(mail::letter_of(&info));
     handle(thread, &info);
 }
 

@@ -125,6 +125,7 @@ pub fn all(_header: &SegmentHeader) -> (u32, u32) {
         }
     });
     makers::settle(&mut claimed);
+    members::mail::settle(false);
     (in_doubt, unsettled)
 }
 
@@ -391,6 +392,7 @@ fn sent_to_another(doubt: &Doubt) {
         _ => false,
     };
     if other && doubt.entered() {
+        members::mail::settle(true);
         returned(doubt, 0, 0, &[]);
     }
 }
