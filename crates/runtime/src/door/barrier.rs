@@ -147,39 +147,23 @@ impl Barrier {
             return None;
         }
         let address = self.arrived.as_ptr() as usize;
-        if !common::releases(caller, op::ARRIVE, address, finish_arrival)
-            && let Some(serial) = self.passed(caller, None)
-        {
-            return Some(serial);
+        if !common::releases(caller, op::ARRIVE, address, finish_arrival) {
+            if let Some(serial) = common::followed(caller, op::PASS) {
+                return Some(serial != 0);
+            }
+            if JOINED.compare_exchange(address, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return Some(self.go_on(caller, JOINED_ROUND.load(Ordering::Relaxed)));
+            }
         }
         let Arrival { round, last } = self.arrive();
         let serial = last && self.claim(round);
         if last {
             self.complete(round);
         }
-        if self.await_round(caller, round) {
-            return self.passed(caller, Some(round));
-        }
-        common::tell(caller, op::PASS, address, c_int::from(serial));
-        self.leave();
-        Some(serial)
+        Some(self.come_through(caller, round, serial))
     }
 
-    /// As a standby's thread that has arrived, or whose primary has: how it came through. `None`: the primary has died
-    /// before it arrived.
-    fn passed(&self, caller: Caller, arrived: Option<u32>) -> Option<bool> {
-        let address = self.arrived.as_ptr() as usize;
-        if let Some(serial) = common::followed(caller, op::PASS) {
-            return Some(serial != 0);
-        }
-        let joined = JOINED.compare_exchange(address, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        let values = joined.then(|| JOINED_ROUND.load(Ordering::Relaxed));
-        // One that had arrived before there was this standby was not the last.
-        let values = values.or(arrived.map(|round| u64::from(round) << 32));
-        values.map(|values| self.go_on(caller, values))
-    }
-
-    /// In a dead primary's place, which has arrived: the values that it has noted.
+    /// In a dead primary's place, which has arrived: by the values that it has noted.
     fn go_on(&self, caller: Caller, values: u64) -> bool {
         let (round, arrived) = ((values >> 32) as u32, values as u32);
         let last = arrived == self.count.load(Ordering::Relaxed);
@@ -187,9 +171,21 @@ impl Barrier {
             self.claim(round);
             self.complete(round);
         }
-        self.await_round(caller, round);
+        self.come_through(caller, round, last)
+    }
+
+    /// Waits for the end of a round in which the caller, or its primary, has arrived.
+    fn come_through(&self, caller: Caller, round: u32, serial: bool) -> bool {
+        while self.await_round(caller, round) {
+            // A standby's thread by now, that was made in the wait: the log says how it ends, or this is live again and
+            // waits on. It must not go through by itself: others may not have arrived.
+            if let Some(serial) = common::followed(caller, op::PASS) {
+                return serial != 0;
+            }
+        }
+        common::tell(caller, op::PASS, self.arrived.as_ptr() as usize, c_int::from(serial));
         self.leave();
-        last
+        serial
     }
 }
 

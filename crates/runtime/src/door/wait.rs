@@ -148,7 +148,9 @@ impl Ask {
                 P_PID => Whom::One(id(args[1])),
                 P_PGID => Whom::Group(id(args[1])),
                 // Of the descriptor of a child's first primary the kernel tells nobody who that was.
-                P_PIDFD => Whom::One(numbers::meant_by(args[1] as i32).filter(|pid| members::find(*pid).is_some())?),
+                P_PIDFD => {
+                    Whom::One(numbers::meant_by(args[1] as i32).filter(|pid| members::find(*pid).is_some())?)
+                }
                 _ => return None,
             };
             return Some(Ask { whom, kernel: [args[0], args[1]], options: args[3] });
