@@ -85,7 +85,7 @@ pub enum EventKind {
     /// In a recording, the first events of an image: a piece of [`ImageHead`](crate::image::ImageHead) and what follows
     /// it. `flags` is [`RETURN_MORE`] where another piece comes.
     Image = 13,
-    /// In a recording, behind a `Return` with [`RETURN_OUTPUT`]: the bytes went to standard output (`flags` 1) or standard
+    /// In a recorded process, behind a `Return` with [`RETURN_OUTPUT`]: the bytes went to standard output (`flags` 1) or standard
     /// error (2); `ticket` counts such outputs of all processes.
     Output = 14,
     /// In a recording with `--order serial`: this thread waits for a lock, and others have their turn.
@@ -95,13 +95,19 @@ pub enum EventKind {
     /// What is new in memory that processes share: `call` is an [`op`], `flags` the errno of the operation there; the payload
     /// is pieces of a number and 64 bytes.
     Common = 17,
+    /// In a recorded process: the call begun by the last `Enter` was not done and begins again, because its thread stood
+    /// still for a new standby, or the primary died.
+    Again = 18,
+    /// Written by the recorder: here the primary died and its standby took over. All events of the process that come
+    /// before are in the file before.
+    Failover = 19,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 17] = [
+        const KINDS: [EventKind; 19] = [
             Mutex,
             Ordered,
             Time,
@@ -119,6 +125,8 @@ impl EventKind {
             Yield,
             Turn,
             Common,
+            Again,
+            Failover,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }
@@ -169,7 +177,7 @@ pub const RETURN_MORE: u8 = 1;
 /// Flag of an [`EventKind::Return`] written at promotion: `result` bytes are done, the rest is to be continued live.
 pub const RETURN_PARTIAL: u8 = 2;
 
-/// Flag of an [`EventKind::Return`] in a recording: an [`EventKind::Output`] follows.
+/// Flag of an [`EventKind::Return`] in a recorded process: an [`EventKind::Output`] follows.
 pub const RETURN_OUTPUT: u8 = 8;
 
 /// Head of the payload of [`EventKind::Return`] and [`EventKind::Call`].

@@ -101,7 +101,7 @@ pub struct Config {
 
 /// [`Config::flags`]: pin the copies.
 pub const CONFIG_PINNED: u32 = 1;
-/// [`Config::flags`]: there is no standby, the supervisor takes the events into a recording.
+/// [`Config::flags`]: the supervisor takes the events into a recording, beside a standby or without one.
 pub const CONFIG_RECORDED: u32 = 2;
 /// [`Config::flags`]: this is a replay of a recording, without any kernel object of the original.
 pub const CONFIG_DETACHED: u32 = 4;
@@ -120,6 +120,18 @@ pub mod command {
     pub const CLONE: u32 = 3;
     /// To the primary: park every thread and stay so, because the standby is to take over. Answered by `parked`.
     pub const PARK: u32 = 4;
+    /// To a replay: its rings hold everything that was logged before a failover. Tickets that are missing do not come.
+    pub const CLOSE_GAPS: u32 = 5;
+}
+
+/// Values of [`SegmentHeader::recorder`].
+pub mod recorder {
+    /// Nobody takes the log into a recording.
+    pub const NONE: u32 = 0;
+    /// Somebody does, and the log goes on whatever becomes of the standby.
+    pub const TAKES: u32 = 1;
+    /// Somebody did. [`SegmentHeader::unrecorded`](super::SegmentHeader::unrecorded) says why no longer.
+    pub const STOPPED: u32 = 2;
 }
 
 /// Values of [`SegmentHeader::leaving`].
@@ -173,7 +185,8 @@ pub struct SegmentHeader {
     pub command: Line<AtomicU32>,
     /// A value of [`leaving`]. Primary, before it ends by its own will.
     pub leaving: Line<AtomicU32>,
-    /// Not zero once the standby has been dropped and the primary no longer logs. Whoever finds the cause first.
+    /// Not zero while there is no standby that reads the rings: then [`ThreadEntry::head`] holds nobody up. Whoever finds
+    /// the cause first.
     pub dropped: Line<AtomicU32>,
     /// Why there is no standby.
     pub why: Line<Text>,
@@ -227,6 +240,16 @@ pub struct SegmentHeader {
     pub images: AtomicU32,
     /// Not zero while a replayed process is held at its start, for a debugger. Supervisor; a futex.
     pub hold: AtomicU32,
+    /// A value of [`recorder`]: whether [`ThreadEntry::taken`] counts. Whoever makes the segment; whoever finds first that
+    /// the recording cannot go on.
+    pub recorder: Line<AtomicU32>,
+    /// Why the recording of this process has ended before the process did. Written before `recorder` says so.
+    pub unrecorded: Line<Text>,
+    /// Failovers of a recorded process: stored when [`ThreadEntry::cut`] is, before the new primary acts. Standby, at its
+    /// promotion.
+    pub cuts: AtomicU32,
+    /// Of these, those that the recorder has come to. Recorder.
+    pub cuts_taken: AtomicU32,
 }
 
 /// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].
@@ -290,7 +313,7 @@ pub const TID_MASK: u32 = 0x3fff_ffff;
 pub struct ThreadEntry {
     /// Bytes ever published to the ring. Producer: stored with release after the event's bytes.
     pub tail: Line<AtomicU64>,
-    /// Bytes ever applied. Consumer: stored with release after the event has been applied, clock first.
+    /// Bytes ever applied. Standby: stored with release after the event has been applied, clock first.
     pub head: Line<AtomicU64>,
     /// See [`DeathNotice`]. Written by the primary's thread, and by the kernel at its death.
     pub notice: DeathNotice,
@@ -321,10 +344,14 @@ pub struct ThreadEntry {
     /// (the position of the event that will say so; the word's values before and behind; its address and a value of
     /// [`change`]), and then the same in order to give. Primary; read at a promotion.
     pub changes: [[AtomicU64; 3]; 2],
-    /// The same of a word where it is counted as one who waits: address and a value of [`change`].
+    /// Bytes ever taken into a recording. Recorder: stored with release after they have been copied.
+    pub taken: Line<AtomicU64>,
+    /// The tail at the last failover. Standby, at its promotion; see [`SegmentHeader::cuts`].
+    pub cut: AtomicU64,
+    /// The same as `changes` of a word where it is counted as one who waits: address and a value of [`change`].
     pub counted: AtomicU64,
     /// Zero.
-    pub pad2: [u64; 15],
+    pub pad3: [u64; 6],
 }
 
 impl ThreadEntry {
@@ -340,4 +367,5 @@ const _: () = {
     assert!(core::mem::offset_of!(DeathNotice, next) - core::mem::offset_of!(DeathNotice, word) == 32);
     assert!(core::mem::offset_of!(ThreadEntry, head) == 64);
     assert!(core::mem::offset_of!(ThreadEntry, notice) == 128);
+    assert!(core::mem::offset_of!(ThreadEntry, taken).is_multiple_of(64));
 };

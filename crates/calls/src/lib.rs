@@ -215,7 +215,7 @@ impl Class {
                 Class::Thread
             }
             EventKind::Output => Class::Write,
-            EventKind::Image | EventKind::Skip => Class::Other,
+            EventKind::Image | EventKind::Skip | EventKind::Again | EventKind::Failover => Class::Other,
         }
     }
 

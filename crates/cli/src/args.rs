@@ -212,7 +212,8 @@ pub struct Run {
     /// Say every lifecycle event
     #[arg(short, long)]
     pub verbose: bool,
-    /// Also write a recording; with --standbys 0 only, for now
+    /// Also write a recording, which goes on over failovers; it ends, and the program goes on, if the disk is slower than
+    /// --lag-timeout allows
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     #[command(flatten)]

@@ -64,11 +64,8 @@ fn later(what: &str) -> Error {
 fn run_program(run: &Run) -> Result<i32, Error> {
     let options = options(run)?;
     match &run.record {
-        Some(_) if run.standbys != 0 => Err(Error::Usage(
-            "--record beside a standby is not available in this version; use record, or --standbys 0".into(),
-        )),
-        Some(file) => record::record(&options, file).map(|end| end.exit_code()),
-        None => run::run(&options).map(|end| end.exit_code()),
+        Some(file) if run.standbys == 0 => record::record(&options, file).map(|end| end.exit_code()),
+        _ => run::run(&options).map(|end| end.exit_code()),
     }
 }
 
@@ -86,6 +83,7 @@ fn record_program(record: &Record) -> Result<i32, Error> {
         cpus: None,
         reprotect: false,
         probe: None,
+        record: None,
         events: record.events.clone(),
         verbosity: verbosity(record.quiet, record.verbose),
         command: record.command.clone(),
@@ -141,6 +139,7 @@ fn options(run: &Run) -> Result<Options, Error> {
         cpus: run.cpus.clone(),
         reprotect: !run.no_reprotect,
         probe: run.probe.clone().map(|command| ProbeOrder { command, interval_ms: run.probe_interval }),
+        record: run.record.clone(),
         events: run.events.clone(),
         verbosity: verbosity(run.quiet, run.verbose),
         command: run.command.clone(),

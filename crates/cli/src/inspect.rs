@@ -235,6 +235,8 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         Some(EventKind::Yield) => "yield",
         Some(EventKind::Turn) => "turn",
         Some(EventKind::Common) => "shared memory",
+        Some(EventKind::Again) => "call begun again",
+        Some(EventKind::Failover) => "failover",
         _ => "unknown",
     }
 }

@@ -116,6 +116,11 @@ fn notes(group: &Group) -> Vec<String> {
     lines.extend(shown.iter().map(|found| {
         format!("{name}: divergence{} {}: {}\n", whose(group, found.process), found.at, found.reason)
     }));
+    if let Some(recording) = &group.recording {
+        let how =
+            recording.ended.as_ref().map_or("recording into".into(), |why| format!("{why}; recorded into"));
+        lines.push(format!("{name}: {how} {}\n", recording.file));
+    }
     if let Some(probe) = group.probe.as_ref().filter(|probe| probe.waits) {
         lines.push(format!("{name}: the probe waits until there is a standby: {}\n", probe.command));
     }

@@ -40,6 +40,16 @@ pub trait Memory {
     fn get(&self, at: u64) -> u64;
 }
 
+/// The position behind which the producer must not write, of the readers that are in use: each given as its position, or
+/// `None` for one that holds nobody up. `None` if nobody reads.
+#[inline]
+pub fn slower(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// The writing end's own knowledge: where it is, and up to where it may write without asking.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Producer {

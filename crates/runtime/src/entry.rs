@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_PINNED, CONFIG_RECORDED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState,
-    MAGIC, SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how,
+    CONFIG_DETACHED, CONFIG_PINNED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC,
+    SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how,
     leaving, slot,
 };
 
@@ -48,11 +48,13 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     members::recognise();
     // SAFETY: asks for a number.
     let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
-    if header.config.flags & CONFIG_RECORDED != 0 {
+    let is_supervised = parent == header.supervisor_pid.load(Ordering::Relaxed);
+    if recording::goes_on() {
         let first = header.images.load(Ordering::Relaxed) == 0;
-        return recording::begin(header, if first { how::STARTED } else { how::EXECUTED });
+        return recording::begin(header, if first { how::STARTED } else { how::EXECUTED }, is_supervised);
     }
-    if header.config.standbys != 0 && parent != header.supervisor_pid.load(Ordering::Relaxed) {
+    state::is_not_recorded();
+    if header.config.standbys != 0 && !is_supervised {
         return begin_anew(header);
     }
     if header.config.standbys == 0 {
@@ -252,7 +254,9 @@ fn comes_back(header: &SegmentHeader, pid: u32) -> bool {
             unsafe { &*((SEGMENT_ADDRESS + THREADS_OFFSET) as *const ThreadEntry).add(slot as usize) };
         entry.state.store(slot::FREE, Ordering::Release);
         entry.notice.word.store(0, Ordering::Release);
-        entry.head.0.store(entry.tail.0.load(Ordering::Acquire), Ordering::Release);
+        let tail = entry.tail.0.load(Ordering::Acquire);
+        entry.head.0.store(tail, Ordering::Release);
+        entry.taken.0.store(tail, Ordering::Release);
         entry.pending_signal.store(0, Ordering::Relaxed);
     }
     // The old image may have been without a standby, and the last command one to another standby.
@@ -380,7 +384,7 @@ fn go_unprotected(header: &SegmentHeader, cause: Cause, why: &[u8]) {
 }
 
 /// Forks: from here on there are two.
-fn make_standby(header: &SegmentHeader) {
+pub fn make_standby(header: &SegmentHeader) {
     const CLONE_FILES: u64 = 0x400;
     const CLONE_PARENT: u64 = 0x8000;
     const CLONE_SYSVSEM: u64 = 0x4_0000;
@@ -389,7 +393,7 @@ fn make_standby(header: &SegmentHeader) {
     if !threads::map_ring(0) {
         state::set_role(Role::Primary);
         go_unprotected(header, Cause::CannotClone, b"the rings could not be mapped");
-        become_member(header, Mode::Solo);
+        become_member(header, alone());
         return;
     }
     let primary = state::REAL_PID.load(Ordering::Relaxed);
@@ -424,9 +428,14 @@ fn make_standby(header: &SegmentHeader) {
         _ => {
             state::set_role(Role::Primary);
             go_unprotected(header, Cause::CannotClone, b"the kernel refused to fork");
-            become_member(header, Mode::Solo);
+            become_member(header, alone());
         }
     }
+}
+
+/// How a primary goes on that has no standby.
+fn alone() -> Mode {
+    if recording::goes_on() { Mode::Record } else { Mode::Solo }
 }
 
 /// The main thread takes its place.
@@ -437,6 +446,13 @@ pub fn become_member(_header: &SegmentHeader, mode: Mode) {
     if mode != Mode::Replay {
         notice::register(thread, raw::gettid());
     }
+}
+
+/// The main thread begins to log, before there is a standby.
+pub fn begin_log() {
+    let thread = main_block();
+    thread.attach_ring();
+    take_place(thread, Mode::Record);
 }
 
 /// The main thread's block, in a group and outside.

@@ -73,18 +73,16 @@ pub fn last_words(parts: &[&[u8]]) -> ! {
     }
 }
 
-/// Whoever follows the log is still there. Asked only when a ring is full.
+/// Whether the standby's process is still there. Asked only when a ring is full.
 pub fn is_followed() -> bool {
-    if state::is_recorded() {
-        return recording::is_taken();
-    }
     let Some(header) = state::header() else { return false };
     let pid = header.standby_pid.load(Ordering::Relaxed);
     // SAFETY: signal 0 only asks.
     pid != 0 && unsafe { raw::call2(raw::nr::KILL, pid as u64, 0) } == 0
 }
 
-/// Stops logging, as a primary: from here on there is no standby. The first cause is the one reported.
+/// As a primary: from here on there is no standby. The first cause is the one reported. The log goes on if it is taken into
+/// a recording.
 #[cold]
 #[inline(never)]
 pub fn drop_standby(cause: Cause, why: &[&[u8]]) {
@@ -94,9 +92,19 @@ pub fn drop_standby(cause: Cause, why: &[&[u8]]) {
     }
     state::write_text(&header.why.0, cause as u32, why);
     header.dropped.0.store(cause as u32, Ordering::Release);
-    stop_logging();
+    if !recording::goes_on() {
+        stop_logging();
+    }
     header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
     state::attention();
+}
+
+/// Stops logging, as a primary: what comes next no log can carry, neither to a standby nor into a recording.
+#[cold]
+#[inline(never)]
+pub fn give_up_log(cause: Cause, why: &[&[u8]]) {
+    recording::stop(why);
+    drop_standby(cause, why);
 }
 
 /// Puts every thread that records into solo mode. Others are left alone: one that was promoted and is not yet live

@@ -12,9 +12,12 @@ use us_calls::Class;
 use us_ring::{Memory, Position};
 
 use crate::clone::twins;
-use crate::recording::turns;
+use crate::recording::{self, turns};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, pace, raw, signal, state};
+use crate::{drop_standby, give_up_log, pace, raw, signal, state, stop_logging};
+
+/// A reader that has freed nothing for so long may be gone, ns.
+const GONE_NS: u64 = 2_000_000;
 
 /// What the log says to a standby's thread.
 pub enum Next {
@@ -94,14 +97,15 @@ impl Thread {
         }
     }
 
-    /// Waits for the standby to free room, at most the lag timeout; then the standby is dropped.
+    /// Waits until whoever reads the ring has freed room, at most the lag timeout; then a reader that has not is given up,
+    /// and the others go on.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, bytes: usize) -> bool {
         if self.calls() != Mode::Record {
             return false;
         }
-        if !state::is_recorded() {
+        if state::has_standby() {
             pace::keep(self);
         }
         if self.extend(bytes) {
@@ -116,32 +120,54 @@ impl Thread {
             if self.extend(bytes) {
                 return true;
             }
-            let waited = raw::now_ns() - start;
-            if waited > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed) {
-                drop_standby(
-                    Cause::Behind,
-                    &[if state::is_recorded() {
-                        b"the recorder did not free room in a ring within the lag timeout".as_slice()
-                    } else {
-                        b"the standby did not free room in a ring within the lag timeout"
-                    }],
-                );
+            let (standby, recorder) = self.readers();
+            if standby.is_none() && recorder.is_none() {
+                // Whoever gave the last one up was not this process.
+                stop_logging();
                 return false;
             }
-            if waited > 2_000_000 && !crate::is_followed() {
-                drop_standby(Cause::StandbyLost, &[b"the process that took the log is gone"]);
-                return false;
+            let waited = raw::now_ns() - start;
+            let late = waited > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed);
+            let look = waited > GONE_NS;
+            if self.is_slow(standby, bytes) {
+                if late {
+                    let why = b"the standby did not free room in a ring within the lag timeout";
+                    drop_standby(Cause::Behind, &[why]);
+                } else if look && !crate::is_followed() {
+                    drop_standby(Cause::StandbyLost, &[b"the standby's process is gone"]);
+                }
+            }
+            if self.is_slow(recorder, bytes) {
+                if late {
+                    recording::stop(&[b"the recorder did not free room in a ring within the lag timeout"]);
+                } else if look && !recording::is_taken() {
+                    recording::stop(&[b"the process that took the log is gone"]);
+                }
             }
             raw::nap(pause_ns);
             pause_ns = (pause_ns * 2).min(1_000_000);
         }
     }
 
-    /// Moves the limit up, as far as the consumer and the next boundary allow. At a boundary the ring goes back to
-    /// its beginning if its standby keeps up: the memory in use then stays small and warm in the cache, while
-    /// the whole ring is there for a standby that falls behind.
+    /// Positions of the standby and of the recorder, of those that there are.
+    fn readers(&self) -> (Option<u64>, Option<u64>) {
+        let entry = self.entry();
+        let standby = state::has_standby().then(|| entry.head.0.acquire());
+        let recorder = recording::goes_on().then(|| entry.taken.0.acquire());
+        (standby, recorder)
+    }
+
+    /// Whether it is this reader that leaves no room.
+    fn is_slow(&self, reader: Option<u64>, bytes: usize) -> bool {
+        reader.is_some_and(|at| self.producer.at + bytes as u64 > at + self.producer.window)
+    }
+
+    /// Moves the limit up, as far as the slower reader and the next boundary allow. At a boundary the ring goes back to
+    /// its beginning if both keep up: the memory in use then stays small and warm in the cache, while
+    /// the whole ring is there for one that falls behind.
     fn extend(&mut self, bytes: usize) -> bool {
-        let head = self.entry().head.0.acquire();
+        let (standby, recorder) = self.readers();
+        let Some(head) = us_ring::slower(standby, recorder) else { return false };
         let (bytes, step) = (bytes as u64, RING_STEP as u64);
         let mut boundary = (self.producer.at / step + 1) * step;
         if self.producer.at + bytes > boundary {
@@ -161,7 +187,7 @@ impl Thread {
             }
         }
         self.producer.limit = boundary.min(head + self.producer.window);
-        if !state::is_recorded() {
+        if standby.is_some() {
             self.producer.limit = self.producer.limit.min(self.producer.at + pace::stretch(bytes as usize));
         }
         self.producer.fits(bytes as usize) && self.populate(bytes as usize)
@@ -183,7 +209,7 @@ impl Thread {
                 raw::call3(raw::nr::MADVISE, base + from as u64, (end - from) as u64, MADV_POPULATE_WRITE)
             };
             if result == EFAULT || result == raw::err::ENOMEM {
-                drop_standby(Cause::CannotReplay, &[b"no memory for a ring in the segment"]);
+                give_up_log(Cause::CannotReplay, &[b"no memory for a ring in the segment"]);
                 return false;
             }
             self.populated = end;
@@ -307,6 +333,12 @@ impl Thread {
         if let Next::Event(event) = &next
             && (event.header.kind != kind as u8 || event.header.call != call)
         {
+            if event.header.kind == EventKind::Again as u8 && self.in_doubt != u64::MAX {
+                // The door begins again, as it does in a copy that goes live with the call in doubt.
+                self.in_doubt = u64::MAX;
+                self.close();
+                return Next::Live;
+            }
             crate::diverge(self, kind, call, event);
         }
         next

@@ -46,7 +46,7 @@ pub static AFFINITY_BYTES: AtomicU32 = AtomicU32::new(8);
 /// Bytes that a thread's standby may be behind.
 pub static LAG_LIMIT: AtomicU64 = AtomicU64::new(0);
 
-/// The log is taken into a recording, and there is no standby.
+/// The log is taken into a recording.
 static RECORDED: AtomicBool = AtomicBool::new(false);
 /// This is a replay of a recording: a standby that shares nothing with the process whose log it follows.
 static DETACHED: AtomicBool = AtomicBool::new(false);
@@ -61,7 +61,17 @@ pub fn set_purpose(config_flags: u32) {
     SERIAL.store(config_flags & CONFIG_SERIAL != 0, Ordering::Relaxed);
 }
 
-/// Whether the log goes into a recording.
+/// This process is no part of a recording, although its group is: that of the process which has made it has ended.
+pub fn is_not_recorded() {
+    RECORDED.store(false, Ordering::Relaxed);
+}
+
+/// Whether the standby reads the log, as a primary.
+pub fn has_standby() -> bool {
+    header().is_some_and(|header| header.dropped.0.load(Ordering::Acquire) == 0)
+}
+
+/// Whether this process began as part of a recording. That may have ended since: see `recording::goes_on`.
 #[inline(always)]
 pub fn is_recorded() -> bool {
     RECORDED.load(Ordering::Relaxed)

@@ -15,6 +15,27 @@ use crate::pace::Pace;
 use crate::signal::Queue;
 use crate::state;
 
+/// The stack of a thread of the runtime's own.
+#[repr(align(4096))]
+pub struct Stack(UnsafeCell<[u8; Stack::BYTES]>);
+// SAFETY: used by one thread at a time.
+unsafe impl Sync for Stack {}
+
+impl Stack {
+    const BYTES: usize = 64 << 10;
+
+    /// A stack, all zero.
+    pub const fn new() -> Stack {
+        Stack(UnsafeCell::new([0; Stack::BYTES]))
+    }
+
+    /// Its upper end, where the thread begins.
+    pub fn top(&self) -> *mut u8 {
+        // SAFETY: one past the end of the array.
+        unsafe { self.0.get().cast::<u8>().add(Stack::BYTES) }
+    }
+}
+
 /// What a door does with the log.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +150,8 @@ pub struct Thread {
     pub open: usize,
     /// Position of the `Enter` that has been taken and whose `Return` has not; `u64::MAX` for none.
     pub in_doubt: u64,
+    /// Whether the dead primary had entered the kernel with that call, in a copy that has gone live.
+    pub entered_in_doubt: bool,
     /// The call of that `Enter`: a long read fills the ring several times over before it returns.
     pub doubted: (u16, us_abi::event::CallArgs),
     /// Arguments of the call whose door this thread is in, as a standby: what settling asks the kernel about.
@@ -213,6 +236,7 @@ impl Thread {
             last: 0,
             open: 0,
             in_doubt: 0,
+            entered_in_doubt: false,
             doubted: (0, us_abi::event::CallArgs { fd: 0, digest: 0, len: 0 }),
             asked: [0; 6],
             pieces: 0,

@@ -75,6 +75,18 @@ pub struct Meta {
     pub reprotect: bool,
     /// `--probe`, if there is one.
     pub probe: Option<String>,
+    /// The recording that is written, if there is one.
+    #[serde(default)]
+    pub recording: Option<Recording>,
+}
+
+/// A recording as it stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Recording {
+    /// The file, by its whole path.
+    pub file: String,
+    /// Why it is not whole, if it is not: the first reason. Of other processes it may go on.
+    pub ended: Option<String>,
 }
 
 /// The state folder of this user (or of `$UNDERSTUDY_DIR`).

@@ -23,6 +23,7 @@ use crate::child::Child;
 use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Probe};
+use crate::recorder::beside::Beside;
 use crate::request::Desk;
 use crate::roster::{Place, Roster};
 use crate::run::{say_started, started};
@@ -40,6 +41,8 @@ pub(crate) struct Group<'a> {
     /// Requests that wait until it is known whether they can be met.
     requests: Vec<(String, UnixStream)>,
     probe: Option<Probe>,
+    /// `--record`.
+    recorder: Option<Beside>,
     /// Signals to pass on once there is a primary to take them.
     held: Vec<i32>,
     /// The program itself in the roster.
@@ -69,6 +72,7 @@ impl<'a> Group<'a> {
         signals: Signals,
         primary: Child,
         probe: Option<probe::Order>,
+        recorder: Option<Beside>,
     ) -> Group<'a> {
         let standbys = book.meta.standbys;
         let book = Rc::new(std::cell::RefCell::new(book));
@@ -84,6 +88,7 @@ impl<'a> Group<'a> {
             desk: None,
             requests: Vec::new(),
             probe: probe.map(Probe::new),
+            recorder,
             held: Vec::new(),
             seen: HashMap::new(),
             news: None,
@@ -147,6 +152,26 @@ impl<'a> Group<'a> {
         self.watches.iter_mut().for_each(Watch::look);
         self.hear_requests();
         self.drive_probe();
+        self.hear_recorder();
+    }
+
+    /// Says what has become of the recording.
+    fn hear_recorder(&mut self) {
+        let Some((lines, ended)) = self.recorder.as_ref().map(Beside::said) else { return };
+        if lines.is_empty() {
+            return;
+        }
+        for line in &lines {
+            self.say(Verbosity::Normal, &format!("{}: {line}", self.name()));
+        }
+        let mut book = self.book.borrow_mut();
+        for line in lines {
+            book.voice.event("recording_ended", serde_json::json!({ "why": line }));
+        }
+        if let Some(recording) = &mut book.meta.recording {
+            recording.ended = ended;
+        }
+        book.save();
     }
 
     // ---- Sleeping and signals ----

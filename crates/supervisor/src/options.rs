@@ -46,6 +46,8 @@ pub struct Options {
     pub reprotect: bool,
     /// `--probe`.
     pub probe: Option<crate::probe::Order>,
+    /// `--record`: the file.
+    pub record: Option<PathBuf>,
     /// `--events`: a file, or `-` for stderr.
     pub events: Option<PathBuf>,
     /// `-q`, `-v`.

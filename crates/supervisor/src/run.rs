@@ -1,26 +1,28 @@
 //! `understudy run`: from the command line to the program's exit code.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::event::EventfdFlags;
 use serde_json::json;
+use us_abi::CONFIG_RECORDED;
 
 use crate::book::Book;
 use crate::child::Child;
 use crate::clock;
 use crate::error::Error;
 use crate::events::Voice;
-use crate::folder::{GroupFolder, Meta, ProcessId};
+use crate::folder::{GroupFolder, Meta, ProcessId, Recording};
 use crate::group::Group;
 use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
 use crate::program;
+use crate::recorder::beside::{Beside, Prepared, padded_paths};
 use crate::roster::{self, Place, Roster};
 use crate::segment::Segment;
 use crate::sentry::Shared;
-use crate::spawn::{self, End, Signals, Start};
+use crate::spawn::{self, End, Layout, Signals, Start};
 
 /// Runs one group to its end. Nothing of it is left afterwards, nor after an error.
 ///
@@ -37,7 +39,8 @@ pub fn run(options: &Options) -> Result<End, Error> {
     };
     voice.set_group(&folder.name);
 
-    let segment = Segment::create(&folder.segment_path(), options.config(0))?;
+    let flags = if options.record.is_some() { CONFIG_RECORDED } else { 0 };
+    let segment = Segment::create(&folder.segment_path(), options.config(flags))?;
     let roster = Arc::new(Roster::create(&folder.roster_path())?);
     let mut meta = meta(options);
     folder.write_json("meta.json", &meta)?;
@@ -48,21 +51,44 @@ pub fn run(options: &Options) -> Result<End, Error> {
     let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|cause| Error::system("make an eventfd", cause))?;
 
-    let primary = start(options, &path, &library, &folder, (&segment, &roster), &signals)?;
+    // Last, so that what has failed before leaves no file.
+    let recorded = options.record.as_deref();
+    let recorded = recorded.map(|file| Prepared::new(options, file, &path, &library)).transpose()?;
+    let primary = match start(options, &path, &library, &folder, (&segment, &roster), &signals) {
+        Ok(primary) => primary,
+        Err(cause) => {
+            recorded.into_iter().for_each(Prepared::discard);
+            return Err(cause);
+        }
+    };
     meta.primary = ProcessId::of(primary.pid);
     (meta.root, meta.lead) = (primary.pid, primary.pid);
     let place = roster.find(primary.pid).map(|(place, _)| place);
+    let bell = Arc::new(bell);
+    let beside = recorded.and_then(|recorded| {
+        let started = Beside::start(recorded, &folder, primary.pid, Arc::clone(&roster), Arc::clone(&bell));
+        started
+            .inspect_err(|cause| {
+                // The program runs, and its log would wait for nobody.
+                segment.header().recorder.0.store(us_abi::recorder::STOPPED, Ordering::Release);
+                voice.say(
+                    Verbosity::Normal,
+                    &format!("{}: nothing is recorded: {}", folder.name, explain(cause)),
+                );
+            })
+            .ok()
+    });
     let shared = Arc::new(Shared {
         segment,
         place: place.unwrap_or(Place { at: roster::ROOT, pid: primary.pid, born_ns: 0 }),
         roster,
         primary: Mutex::new(Some(primary.clone())),
         standby_pid: AtomicU32::new(0),
-        bell: Arc::new(bell),
+        bell,
         done: AtomicBool::new(false),
     });
     let book = Book { folder: &folder, meta, history: History::default(), voice };
-    let group = Group::new(book, shared, signals, primary, options.probe.clone());
+    let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside);
     Ok(group.until_the_end())
 }
 
@@ -76,12 +102,21 @@ fn start(
 ) -> Result<Child, Error> {
     let segment_path = folder.segment_path().canonicalize();
     let segment_path = segment_path.map_err(|cause| Error::file("find", folder.segment_path(), cause))?;
+    // A replay has to be able to lie where the recorded program lay.
+    let layout = options.record.is_some().then(Layout::default);
+    let environment = match layout {
+        Some(_) => {
+            let (library, segment) = padded_paths(library, &segment_path);
+            spawn::environment(&library, &segment)
+        }
+        None => spawn::environment(library, &segment_path),
+    };
     let pid = spawn::start(
         &Start {
             path,
             command: &options.command,
-            environment: &spawn::environment(library, &segment_path),
-            layout: None,
+            environment: &environment,
+            layout: layout.as_ref(),
             cpus: options.cpus.as_ref(),
             mask: &signals.previous,
         },
@@ -109,6 +144,10 @@ pub(crate) fn meta(options: &Options) -> Meta {
         standbys: options.standbys,
         reprotect: options.reprotect && options.standbys > 0,
         probe: options.probe.as_ref().map(|probe| probe.command.to_string_lossy().into_owned()),
+        recording: options.record.as_ref().map(|file| Recording {
+            file: std::path::absolute(file).unwrap_or_else(|_| file.clone()).to_string_lossy().into_owned(),
+            ended: None,
+        }),
     }
 }
 

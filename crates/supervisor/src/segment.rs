@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
 use rustix::thread::futex;
 use us_abi::{
-    Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader, THREAD_ENTRY_BYTES, THREADS_MAX,
-    THREADS_OFFSET, Text, ThreadEntry, VERSION,
+    CONFIG_RECORDED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader,
+    THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, recorder,
 };
 
 use crate::error::Error;
@@ -94,6 +94,9 @@ impl Segment {
             (&raw mut (*header).magic).write(MAGIC);
             (&raw mut (*header).version).write(VERSION);
             (&raw mut (*header).config).write(config);
+        }
+        if self.header().config.flags & CONFIG_RECORDED != 0 {
+            self.header().recorder.0.store(recorder::TAKES, Ordering::Release);
         }
         self.header().supervisor_pid.store(std::process::id(), Ordering::Release);
     }

@@ -7,7 +7,7 @@ use us_abi::{CLASS_NAMES, CLASSES, Cause, GroupState, RING_BYTES};
 
 use crate::clock;
 use crate::error::Error;
-use crate::folder::{self, Found, Meta};
+use crate::folder::{self, Found, Meta, Recording};
 use crate::history::{Divergence, Failover, History, Reclone};
 use crate::proc;
 use crate::reprotect::{self, Situation};
@@ -69,6 +69,9 @@ pub struct Group {
     pub refused_calls: BTreeMap<String, u32>,
     /// Signals that waited too long for a thread's next door.
     pub signals_late: u64,
+    /// The recording that is written, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<Recording>,
     /// The probe, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
@@ -217,6 +220,7 @@ fn group(found: &Found) -> Option<Group> {
         reclones_failed: history.failed_reclones,
         divergences: history.divergences.last,
         divergences_total: history.divergences.total,
+        recording: meta.recording,
         probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
         refused_calls: sums.refused,
         signals_late: history.signals_late,

@@ -14,18 +14,19 @@ mod proc;
 pub mod stock;
 pub mod twins;
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 use us_abi::{Cause, GroupState, SegmentHeader, command, leaving};
+use us_ring::Position;
 
 use crate::door::sync;
 use crate::raw::{self, failed, nr};
+use crate::recording::log;
 use crate::state::{self, Role};
 use crate::sys::gate;
-use crate::thread::{self, Mode};
+use crate::thread::{self, Mode, Stack};
 use park::{Place, word};
 
-const STACK_BYTES: u64 = 64 << 10;
 /// How long the threads may take to park, ns. The others stand still meanwhile, so it is far below the second after
 /// which a client would look again.
 const PARK_TIMEOUT_NS: u64 = 500_000_000;
@@ -34,8 +35,9 @@ const STAGE_TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// A coordinator is at work.
 static BUSY: AtomicBool = AtomicBool::new(false);
-/// The coordinator's stack, kept for the next one.
-static STACK: AtomicU64 = AtomicU64::new(0);
+/// The coordinator's stack, kept for the next one. No mapping of its own: those that the guest's libc makes later would lie
+/// elsewhere than in a replay.
+static STACK: Stack = Stack::new();
 /// Futex and result of the fork: 0 while it is not done.
 static FORKED: AtomicU32 = AtomicU32::new(0);
 static RESULT: AtomicI64 = AtomicI64::new(0);
@@ -54,8 +56,7 @@ pub fn notice_command() {
     // SAFETY: a thread on its own stack that inherits a mask with every asynchronous signal blocked.
     unsafe {
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8);
-        let stack = stack();
-        let made = stack != 0 && gate::spawn(CLONE, (stack + STACK_BYTES) as *mut u8, coordinate, 0) > 0;
+        let made = gate::spawn(CLONE, STACK.top(), coordinate, 0) > 0;
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
         if !made {
             fail(header, &[b"the coordinator of the clone could not be started"]);
@@ -72,17 +73,6 @@ pub fn await_quiet(header: &SegmentHeader) {
     while (asked() || BUSY.load(Ordering::SeqCst)) && raw::now_ns() - start < 2 * STAGE_TIMEOUT_NS {
         raw::nap(100_000);
     }
-}
-
-fn stack() -> u64 {
-    if STACK.load(Ordering::Relaxed) == 0 {
-        // SAFETY: new memory.
-        let memory = unsafe { raw::call6(nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]) };
-        if !failed(memory) {
-            STACK.store(memory as u64, Ordering::Relaxed);
-        }
-    }
-    STACK.load(Ordering::Relaxed)
 }
 
 /// Answers that it did not work. The program goes on as before.
@@ -196,7 +186,9 @@ fn empty_rings() {
     for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
         // SAFETY: every thread stands still; the block is the coordinator's.
         let block = unsafe { &*thread::block(slot) };
-        if block.populated > 2 * us_abi::RING_STEP {
+        let entry = state::entry(slot);
+        let wanted = log::goes_on() && entry.taken.0.acquire() != entry.tail.0.acquire();
+        if block.populated > 2 * us_abi::RING_STEP && !wanted {
             // SAFETY: the ring's own mapping, in which nothing counts any more.
             unsafe { raw::call3(nr::MADVISE, block.ring.0 as u64, us_abi::RING_BYTES as u64, MADV_REMOVE) };
         }
@@ -205,7 +197,9 @@ fn empty_rings() {
 
 /// The whole of a clone.
 fn make(header: &SegmentHeader) {
-    crate::stop_logging();
+    if !log::goes_on_at_clone() {
+        crate::stop_logging();
+    }
     if let Err(why) = park_all(header, command::CLONE) {
         release_all();
         return refuse(header, why);
@@ -392,6 +386,7 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64) {
 /// Holds every thread where it is, because the standby is to take over: what is then in doubt is nothing that has
 /// begun to happen. Returns only if it is called off.
 fn stand_still(header: &SegmentHeader) {
+    log::goes_on_at_clone();
     let parked = park_all(header, command::PARK);
     header.parked.store(if parked.is_ok() { 1 } else { 2 }, Ordering::Release);
     raw::futex_wake_shared(&header.parked);
@@ -403,7 +398,7 @@ fn stand_still(header: &SegmentHeader) {
     {
         raw::nap(100_000);
     }
-    // Not killed: calls that were broken off begin again, and the log has their first beginning. It is given up.
+    // Not killed: calls that were broken off begin again, and the standby has their first beginning. It is given up.
     crate::drop_standby(Cause::CannotReplay, &[b"a planned failover was called off"]);
     release_all();
     BUSY.store(false, Ordering::Release);

@@ -19,7 +19,7 @@ use crate::log::Next;
 use crate::raw::{self, nr};
 use crate::state::{self, Role};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, real, tls};
+use crate::{give_up_log, real, tls};
 
 /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
 pub const ASYNCHRONOUS: c_int = 1;
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn pthread_cancel(handle: u64) -> c_int {
         return 0;
     }
     if handle != tls::thread_pointer() && state::role() == Role::Primary {
-        drop_standby(Cause::CannotReplay, &[b"a thread that the runtime does not know was cancelled"]);
+        give_up_log(Cause::CannotReplay, &[b"a thread that the runtime does not know was cancelled"]);
     }
     // Oneself: libc's mark is then as much a matter of the thread's own code as its variables are.
     // SAFETY: libc's function of that name has this type.

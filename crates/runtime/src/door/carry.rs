@@ -13,6 +13,7 @@ use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::standby::promote;
+use crate::state;
 use crate::sys::dispatch;
 use crate::sys::gate::Call;
 use crate::sys::guest;
@@ -188,14 +189,21 @@ pub fn input_in_doubt(thread: &mut Thread, row: &Row, call: &Call, list: &[Vecto
     if !wants_whole(row, call.args[0] as i32, &call.args) {
         return done;
     }
-    promote::await_live(thread);
+    await_live(thread);
     input(thread, call, list, done)
 }
 
 /// The rest of an output in doubt of which the dead primary had put out a part: live.
 pub fn output_in_doubt(thread: &mut Thread, call: &Call, source: Source, done: i64) -> i64 {
-    promote::await_live(thread);
+    await_live(thread);
     output(thread, call, source, done)
+}
+
+/// What is left is for a live copy to do. A replay finds in the log what that one did.
+fn await_live(thread: &mut Thread) {
+    if !state::is_detached() {
+        promote::await_live(thread);
+    }
 }
 
 /// Whether a read of `wanted` bytes came back short for the runtime's own sake alone, and goes on.

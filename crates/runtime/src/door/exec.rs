@@ -16,6 +16,7 @@ use crate::recording::turns;
 use crate::state::{self, Role};
 use crate::sys::gate::Call;
 use crate::sys::guest;
+use crate::sys::recorded::{take_begin, take_end};
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, recording, stop_logging, tls};
 
@@ -115,12 +116,15 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
                     thread.append(EventKind::Call, 0, EXECVE, NO_TICKET, &head);
                     return error;
                 }
-                if state::is_recorded() {
+                if recording::goes_on() {
                     return become_recorded(thread, call);
                 }
                 return replace(call);
             }
-            Mode::Replay if state::is_detached() && is_begun(thread) => return end_image(thread),
+            Mode::Replay if is_logged_whole() && is_begun(thread) => match end_image(thread) {
+                Some(result) => return result,
+                None => continue,
+            },
             Mode::Replay => match thread.expect(EventKind::Call, EXECVE) {
                 Next::Live => continue,
                 Next::Event(event) => {
@@ -225,29 +229,49 @@ fn replace(call: &Call) -> i64 {
     result
 }
 
-/// As a recorded process: what the old image has logged is taken before the new one begins.
+/// As a recorded process: what the old image has logged is taken before the new one begins, and its standby is gone.
 fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
     let Some(header) = state::header() else { return raw::err::ENOENT };
-    let arguments = CallArgs { fd: -1, digest: 0, len: 0 };
-    thread.append(EventKind::Enter, 0, EXECVE, NO_TICKET, &arguments);
+    thread.append(EventKind::Enter, 0, EXECVE, NO_TICKET, &ARGUMENTS);
     turns::give(thread);
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
+    let protected = header.config.standbys != 0;
+    if protected {
+        crate::clone::await_quiet(header);
+        process::end_standby();
+    }
     recording::await_taken(header);
+    if protected {
+        header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
+        state::attention();
+    }
     let mut call = *call;
     let memory = add_ours(&mut call);
     // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
     let result = unsafe { call6(call.nr, call.args) };
     release(memory);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
+    if protected {
+        drop_standby(Cause::Exec, &[b"the standby was given up for an exec that failed"]);
+    }
     thread.append(EventKind::Return, 0, EXECVE, NO_TICKET, &ReturnHead { result, identity: 0 });
     turns::take(thread);
     result
 }
 
-/// Whether the recording says that an exec was tried here, rather than answered without trying.
+/// What the log says of an exec before it is made.
+const ARGUMENTS: CallArgs = CallArgs { fd: -1, digest: 0, len: 0 };
+
+/// Whether the log that this copy follows has an exec itself.
+fn is_logged_whole() -> bool {
+    state::is_detached() || state::is_recorded()
+}
+
+/// Whether the log says that an exec was tried here, rather than answered without trying.
 fn is_begun(thread: &mut Thread) -> bool {
     loop {
         match thread.peek() {
+            _ if thread.calls() != Mode::Replay => return false,
             Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
             Some(header) if header.kind == EventKind::Yield as u8 => turns::follow_pause(thread),
             Some(header) => return header.kind == EventKind::Enter as u8,
@@ -256,21 +280,17 @@ fn is_begun(thread: &mut Thread) -> bool {
     }
 }
 
-/// In a replay: the exec failed, as the next event says, or this image ends here, and the supervisor starts the next.
-fn end_image(thread: &mut Thread) -> i64 {
-    if let Next::Event(_) = thread.expect(EventKind::Enter, EXECVE) {
-        thread.close();
+/// The exec failed, as the next event says, or this image ends here: in a replay the supervisor starts the next, and a
+/// standby is about to be ended. `None` if it is to be made.
+fn end_image(thread: &mut Thread) -> Option<i64> {
+    let row = us_calls::row(u64::from(EXECVE))?;
+    if !take_begin(thread, row, &ARGUMENTS) {
+        return None;
     }
     turns::give(thread);
-    match thread.expect(EventKind::Return, EXECVE) {
-        Next::Event(event) => {
-            let result = event.returned().0.result;
-            thread.close();
-            turns::take(thread);
-            result
-        }
-        Next::Live => raw::err::ENOENT,
-    }
+    let result = take_end(thread, row, |_, head, _, _| head.result)?;
+    turns::take(thread);
+    Some(result)
 }
 
 /// A copy of an environment with our variables. `None` if there is no memory for it: the new image is then

@@ -462,10 +462,10 @@ pub fn output(
                     (head.result, flags)
                 });
                 let Some((result, flags)) = taken else { continue };
+                shown::replay(thread, fd, source, result, flags);
                 if flags & RETURN_PARTIAL != 0 {
                     return carry::output_in_doubt(thread, call, source, result);
                 }
-                shown::replay(thread, source, result, flags);
                 if Plan::replay(thread, flags) {
                     continue;
                 }

@@ -98,7 +98,7 @@ pub fn nothing_shared_lately() {
 /// Before a fork, as a primary: memory that a child will share, and that the standby has for itself alone, could not be
 /// put back at a promotion.
 pub fn before_fork() {
-    if SHARED_LATELY.load(Ordering::Relaxed) && !crate::state::is_recorded() {
+    if SHARED_LATELY.load(Ordering::Relaxed) && crate::state::has_standby() {
         drop_standby(Cause::CannotReplay, &[b"a child shares memory that is newer than the standby"]);
     }
 }
@@ -119,13 +119,13 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
             Mode::Solo => return local(call),
             Mode::Record => {
                 // A recording has one process's view of it, for whoever looks later.
-                let recorded = crate::state::is_recorded();
-                if !recorded && is_shared(call.args[3]) && call.args[2] & PROT_WRITE != 0 {
+                let followed = crate::state::has_standby();
+                if followed && is_shared(call.args[3]) && call.args[2] & PROT_WRITE != 0 {
                     // Its stores reach a file that others read, and a standby's stand-in does not see theirs.
                     drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);
                     continue;
                 }
-                if bytes > CARRIED_MAX && !recorded {
+                if bytes > CARRIED_MAX && !crate::recording::goes_on() {
                     drop_standby(Cause::CannotReplay, &[b"a mapping of a file larger than 64 MiB"]);
                     continue;
                 }

@@ -83,6 +83,10 @@ fn make_child(call: &Call) -> i64 {
 pub(super) fn become_child() {
     let parent = state::GUEST_PID.load(Ordering::Relaxed);
     let made_by = state::REAL_PID.load(Ordering::Relaxed);
+    if !crate::recording::goes_on() {
+        // A replay has nobody who would fork here.
+        state::is_not_recorded();
+    }
     state::set_role(Role::Child);
     // SAFETY: asks for a number.
     let pid = unsafe { raw::call1(GETPID, 0) } as u32;
@@ -162,6 +166,13 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
     if state::is_detached() {
         replay_exit(thread, call);
     }
+    if state::is_recorded()
+        && thread.calls() == Mode::Replay
+        && let Some(row) = us_calls::row(call.nr)
+    {
+        // That it ends is in a recorded process's log. What comes next is the end, or a promotion.
+        take_begin(thread, row, &exit_arguments(call));
+    }
     while thread.calls() == Mode::Replay {
         if let Next::Event(event) = thread.next() {
             crate::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
@@ -177,10 +188,14 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
 /// exit_group in a replay, which ends there as the recorded process did.
 fn replay_exit(thread: &mut Thread, call: &Call) -> ! {
     if let Some(row) = us_calls::row(call.nr) {
-        take_begin(thread, row, &CallArgs { fd: -1, digest: 0, len: call.args[0] & 0xff });
+        take_begin(thread, row, &exit_arguments(call));
     }
     turns::give(thread);
     replay::end(call.args[0])
+}
+
+fn exit_arguments(call: &Call) -> CallArgs {
+    CallArgs { fd: -1, digest: 0, len: call.args[0] & 0xff }
 }
 
 /// Announces that the program ends by its own will, with this status of `wait4`'s, and ends its standby first.

@@ -17,7 +17,7 @@ use crate::sys::guest;
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::sys::witness;
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, members, tls};
+use crate::{give_up_log, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 const CLONE3: u64 = 435;
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         }
     }
     if us_calls::clone_sharing(flags) == Sharing::Foreign {
-        drop_standby(Cause::CannotReplay, &[b"a process with shared memory was made"]);
+        give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
     thread.vfork_call = row.nr;
     thread.child_argument = child_argument(call);

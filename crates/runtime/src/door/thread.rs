@@ -17,7 +17,7 @@ use crate::clone::park;
 use crate::log::Next;
 use crate::members::join;
 use crate::raw::{self, failed};
-use crate::recording::turns;
+use crate::recording::{log, turns};
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
@@ -311,9 +311,14 @@ unsafe fn create_in(
         }
         group_tid = tid;
     }
-    // Parked inside libc's function: the log in which this call began is not the one that there is now.
-    if record && parent.stops == stops {
-        end(parent, row(), 0, ReturnHead { result: i64::from(result), identity: u64::from(group_tid) });
+    // Parked inside libc's function, the log in which this call began is not the one that there is now, unless it is
+    // recorded: then it went on, and the copy that was made meanwhile finds the end of a call that it has not begun.
+    if record && (parent.stops == stops || log::went_on_at_clone()) {
+        if parent.calls() == Mode::Replay {
+            let _ = take_end(parent, row(), |_, _, _, _| ());
+        } else {
+            end(parent, row(), 0, ReturnHead { result: i64::from(result), identity: u64::from(group_tid) });
+        }
     }
     if result != 0 {
         // SAFETY: the block of a thread that was not made.

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{
     Cause, Config, GroupState, MAGIC, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS,
-    SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION,
+    SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION, recorder,
 };
 use us_calls::{Door, EpollDoor, Policy, Row};
 
@@ -96,7 +96,8 @@ fn is_grown_up() -> bool {
     super::own().is_some_and(|own| raw::now_ns() - own.born_ns.load(Ordering::Relaxed) > AGE_NS)
 }
 
-/// In a group that is recorded every child joins at once: a replay needs all that it does.
+/// In a group that is recorded every child joins at once: a replay needs all that it does. Whether it is worth a standby
+/// shows later, as with any other.
 pub fn join_recorded(thread: &mut Thread, how: u32) {
     const TRIES: u32 = 2_000;
     // A child by vfork is listed by its parent, which goes on at the same moment.
@@ -114,12 +115,25 @@ pub fn join_recorded(thread: &mut Thread, how: u32) {
     join(thread);
     if state::role() == Role::Primary {
         recording::begin_child(thread, how);
+        thread.newborn = config().is_some_and(|config| config.standbys != 0);
+    }
+}
+
+/// By a process that logs and has a segment already: the supervisor is to make its standby.
+fn ask_for_standby() {
+    let Some(own) = super::own() else { return };
+    if !super::is_below_a_reaper() {
+        own.joined.fetch_add(1, Ordering::AcqRel);
+        super::tell();
     }
 }
 
 /// Joins, once. A child that cannot is one that nobody protects.
 pub fn join(thread: &mut Thread) {
     thread.newborn = false;
+    if state::role() == Role::Primary {
+        return ask_for_standby();
+    }
     let Some(own) = super::own() else { return };
     let Some(roster) = super::header() else { return };
     // Its standby would be found among a guest's children.
@@ -150,7 +164,7 @@ pub fn join(thread: &mut Thread) {
     state::set_role(Role::Primary);
     notice::register(thread, raw::gettid());
     trap::arm(thread);
-    // Of a recorded one nobody takes over: its parent is told of its end by the kernel alone.
+    // As long as nobody could take over its parent is told of its end by the kernel alone.
     if !state::is_recorded() {
         own.joined.fetch_add(1, Ordering::AcqRel);
     }
@@ -233,8 +247,12 @@ unsafe fn fill(config: &Config, supervisor: u32, pid: u32) -> *mut SegmentHeader
     ] {
         word.store(value, Ordering::Relaxed);
     }
-    if !state::is_recorded() {
-        be_newborn(this);
+    if state::is_recorded() {
+        this.recorder.0.store(recorder::TAKES, Ordering::Release);
+    }
+    match config.standbys {
+        0 => this.dropped.0.store(Cause::NotAsked as u32, Ordering::Release),
+        _ => be_newborn(this),
     }
     header
 }

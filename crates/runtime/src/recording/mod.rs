@@ -1,11 +1,13 @@
 //! Recording a process, and replaying a recording without it.
 //!
 //! A recorded process is a primary whose log the supervisor takes: it logs from its first instruction, and so do its
-//! children and whatever they become, each into a segment of its own. A replay is a standby that was not forked: it
+//! children and whatever they become, each into a segment of its own. It may have a standby besides, which reads the same
+//! rings at its own pace, is lost and made again, and takes over; the log goes on ([`log`]). A replay is a standby that was not forked: it
 //! is the same program started again in the same layout, fed from the file. It has no kernel object of the
 //! original; descriptors are numbers, forks fork, and what went to the standard descriptors goes there again.
 
 pub mod image;
+pub mod log;
 pub mod output;
 pub mod replay;
 pub mod shared;
@@ -14,30 +16,54 @@ pub mod turns;
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind};
-use us_abi::{GroupState, SegmentHeader, leaving};
+use us_abi::{Cause, GroupState, SegmentHeader, leaving};
 
 use crate::door::thread as threads;
-use crate::raw;
 use crate::state::{self, Role};
 use crate::sys::recorded::kernel_ticket;
 use crate::thread::{Mode, Thread};
 use crate::{clock, entry, members, real};
 
+pub use log::{await_taken, goes_on, is_taken, stop};
+
 /// In the constructor of a recorded image that has its segment: the program itself, or a member after its exec.
-pub fn begin(header: &'static SegmentHeader, how: u32) {
+/// `is_supervised` if the supervisor is its parent.
+pub fn begin(header: &'static SegmentHeader, how: u32, is_supervised: bool) {
     state::set_role(Role::Primary);
     crate::door::numbers::has_relatives();
     if !threads::map_ring(0) {
         crate::last_words(&[b"the rings could not be mapped"]);
     }
     header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
-    entry::become_member(header, Mode::Record);
-    header.leaving.0.store(leaving::NO, Ordering::SeqCst);
-    header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+    // Nobody but the recorder reads what comes now.
+    header.dropped.0.store(Cause::NotAsked as u32, Ordering::Release);
+    let protected = header.config.standbys != 0;
+    if !protected {
+        entry::become_member(header, Mode::Record);
+        header.leaving.0.store(leaving::NO, Ordering::SeqCst);
+        header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+    } else {
+        // Without a death notice for now: a standby that is forked with one would give it at its own death.
+        entry::begin_log();
+    }
     if how == us_abi::how::STARTED {
         output::remember_standard();
     }
     image::publish(entry::main_block(), how);
+    if protected && is_supervised {
+        let own = state::entry(0);
+        own.head.0.store(own.tail.0.load(Ordering::Acquire), Ordering::Release);
+        header.dropped.0.store(0, Ordering::Release);
+        entry::make_standby(header);
+    } else if protected {
+        entry::become_member(header, Mode::Record);
+        members::join::be_newborn(header);
+        // One of which the supervisor has not heard yet is still to show that it is worth a standby.
+        let is_watched = members::own().is_some_and(|own| own.joined.load(Ordering::Acquire) != 0);
+        entry::main_block().newborn = !is_watched;
+        header.leaving.0.store(leaving::NO, Ordering::SeqCst);
+        state::attention();
+    }
     members::tell();
     turns::take(entry::main_block());
 }
@@ -56,28 +82,9 @@ pub fn reset_clocks() {
     (0..us_abi::CLOCKS).for_each(|number| clock::hashed(number as u16).store(0, Ordering::Relaxed));
 }
 
-/// Whether the supervisor that takes the events is there.
-pub fn is_taken() -> bool {
-    let Some(header) = state::header() else { return false };
-    let pid = header.supervisor_pid.load(Ordering::Relaxed);
-    pid != 0 && members::exists(pid)
-}
-
-/// Waits until everything in the rings is taken: the next image begins with empty ones. For some seconds at most.
-pub fn await_taken(header: &SegmentHeader) {
-    const TRIES: u32 = 50_000;
-    state::attention();
-    for _ in 0..TRIES {
-        if state::unapplied(header) == 0 || !is_taken() {
-            return;
-        }
-        raw::nap(100_000);
-    }
-}
-
 /// The end of a recorded process, as an event: what others did before is replayed before it.
 pub fn log_exit(thread: &mut Thread, nr: u64, status: u64) {
-    // A standby ends with its primary, and does not look for its end in the log.
+    // Otherwise a standby ends with its primary, and does not look for its end in the log.
     if state::is_recorded() && thread.calls() == Mode::Record {
         let arguments = CallArgs { fd: -1, digest: 0, len: status & 0xff };
         let ticket = kernel_ticket();

@@ -62,14 +62,20 @@ pub fn log(thread: &mut Thread, shown_at: u8) {
     thread.push(EventKind::Output, shown_at, 0, ticket);
 }
 
-/// Behind the `Return`, in a replay: shows it.
-pub fn replay(thread: &mut Thread, source: Source, result: i64, flags: u8) {
-    if flags & RETURN_OUTPUT == 0 || !state::is_detached() {
+/// Behind the `Return`, as one who follows. A replay shows it.
+pub fn replay(thread: &mut Thread, fd: i32, source: Source, result: i64, flags: u8) {
+    if flags & RETURN_OUTPUT == 0 {
         return;
     }
-    let Next::Event(event) = thread.expect(EventKind::Output, 0) else { return };
+    let Next::Event(event) = thread.expect(EventKind::Output, 0) else {
+        // Promoted between the two.
+        return log(thread, standard(fd));
+    };
     let (to, ticket) = (u64::from(event.header.flags), event.header.ticket);
     thread.close();
+    if !state::is_detached() {
+        return;
+    }
     let Some(roster) = members::header() else { return };
     let turn = &roster.outputs.0;
     for _ in 0..PATIENCE {

@@ -3,16 +3,17 @@
 
 use core::sync::atomic::Ordering;
 
+use us_abi::Cause;
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
 use crate::door::{again, exec, memory, table};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
-use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::thread::{Mode, Thread};
+use crate::{drop_standby, state};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;
@@ -62,6 +63,10 @@ pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         match thread.calls() {
             // SAFETY: the guest's own call.
             Mode::Solo => return unsafe { raw::call6(call.nr, call.args) },
+            Mode::Record if state::has_standby() => {
+                // A standby would see what others do to it at its own time.
+                drop_standby(Cause::RefusedCall, &[b"system call shmat cannot be replayed"]);
+            }
             Mode::Record => {
                 let bytes = size_of_segment(id);
                 let mut args = call.args;

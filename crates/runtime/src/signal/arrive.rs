@@ -136,7 +136,7 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
         let number = state::Decimal::new(u64::from(number));
         let why: &[&[u8]] =
             &[b"signal ", number.bytes(), b" was due in a thread that computes: it is delivered at once"];
-        crate::drop_standby(Cause::CannotReplay, why);
+        crate::give_up_log(Cause::CannotReplay, why);
     }
     if state::header().is_some() {
         thread.entry().pending_signal.store(0, Ordering::Relaxed);

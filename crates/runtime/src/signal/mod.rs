@@ -256,7 +256,7 @@ pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
 #[cold]
 fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let broken = result == err::EINTR;
-    if broken && park::at_door(thread) {
+    if broken && park::in_call(thread) {
         return Plan { restart: true, abandoned: true, ..Plan::NOTHING };
     }
     // A call that has taken something is not cancelled: what it took would be lost.

@@ -4,7 +4,7 @@
 //! their bells; in between it naps on the supervisor's command word, so that a promotion wakes it at once.
 //! It must nap: a reader that looks all the time pulls the line that the primary is about to write.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::{RING_NEAR, command};
 use us_ring::Position;
@@ -13,9 +13,9 @@ use crate::raw;
 use crate::recording::replay;
 use crate::standby::promote;
 use crate::sys::gate;
+use crate::thread::Stack;
 use crate::{state, thread};
 
-const STACK_BYTES: u64 = 64 << 10;
 /// Shortest nap while events come in, ns. Long enough for a batch, far shorter than it takes to fill a ring.
 const NAP_MIN_NS: u64 = 400_000;
 /// Nap while bytes come in faster than that, ns.
@@ -27,22 +27,12 @@ const NAP_MAX_NS: u64 = 10_000_000;
 pub fn start() -> bool {
     const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS FILES SIGHAND THREAD SYSVSEM
     // A copy of a copy has the stack of the last poller, which ended when it was promoted.
-    let mut stack = STACK.load(Ordering::Relaxed);
     // SAFETY: a stack for a thread that runs only `main`, which uses no TLS.
-    unsafe {
-        if stack == 0 {
-            let memory = raw::call6(raw::nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]);
-            if raw::failed(memory) {
-                return false;
-            }
-            stack = memory as u64;
-            STACK.store(stack, Ordering::Relaxed);
-        }
-        gate::spawn(CLONE, (stack + STACK_BYTES) as *mut u8, main, 0) > 0
-    }
+    unsafe { gate::spawn(CLONE, STACK.top(), main, 0) > 0 }
 }
 
-static STACK: AtomicU64 = AtomicU64::new(0);
+/// No mapping of its own, like the coordinator's.
+static STACK: Stack = Stack::new();
 
 /// A standby ends with its supervisor. By this thread, because the kernel keeps the wish for each thread, and at a
 /// promotion it is this one that takes it back: a promoted program must not end with its supervisor.
@@ -91,6 +81,7 @@ extern "C" fn main(_: u64) {
         let command = header.command.0.load(Ordering::Acquire);
         match command {
             command::PROMOTE => return promote::run(header),
+            command::CLOSE_GAPS => promote::close_gaps(header),
             // SAFETY: a standby has no effects of its own to finish.
             command::END => unsafe {
                 raw::call1(raw::nr::EXIT_GROUP, 0);

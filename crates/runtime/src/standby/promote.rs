@@ -13,10 +13,13 @@ use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
 use crate::clone::memory;
+use crate::door::sync;
 use crate::raw;
+use crate::recording::log;
 use crate::signal;
 use crate::standby::{notice, poll, settle};
 use crate::state::{self, Role};
+use crate::sys::witness;
 use crate::thread::{self, Mode, RingMemory, Thread};
 
 const PR_SET_PDEATHSIG: u64 = 1;
@@ -34,6 +37,7 @@ pub fn run(header: &SegmentHeader) {
         drain(header);
     }
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
+    log::await_room(header);
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
     header.unsettled.store(unsettled, Ordering::Relaxed);
@@ -43,6 +47,7 @@ pub fn run(header: &SegmentHeader) {
     crate::door::common::finish();
     memory::nothing_is_elsewhere();
     crate::door::epoll::rearm();
+    log::cut(header);
     become_primary(header);
     state::LIVE.store(true, Ordering::SeqCst);
     poll::wake_all();
@@ -99,7 +104,7 @@ fn drain(header: &SegmentHeader) {
 }
 
 /// Skips tickets that can never come: nobody has published anything lower for that clock.
-fn close_gaps(header: &SegmentHeader) {
+pub fn close_gaps(header: &SegmentHeader) {
     thread::for_each(|thread| {
         let awaited = thread.awaited.load(Ordering::Acquire);
         // SAFETY: clocks are statics, or lie in guest objects that their waiter keeps alive.
@@ -217,8 +222,18 @@ pub fn go_live(thread: &mut Thread) {
         return;
     }
     thread.live = true;
-    thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
-    thread.call_mode.store(Mode::Solo as u8, Ordering::Relaxed);
+    thread.entered_in_doubt = witness::entered(thread.entry());
+    let mode = if log::goes_on() { Mode::Record } else { Mode::Solo };
+    let locks = if sync::single_threaded() { Mode::Solo } else { mode };
+    thread.lock_mode.store(locks as u8, Ordering::Relaxed);
+    thread.call_mode.store(mode as u8, Ordering::Relaxed);
+    if mode == Mode::Record {
+        log::take_over(thread);
+        if !log::goes_on() {
+            // Ended meanwhile, by one who may have come by here before us.
+            crate::stop_logging();
+        }
+    }
     let tid = raw::gettid();
     thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
     // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".

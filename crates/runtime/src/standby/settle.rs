@@ -19,6 +19,7 @@ use crate::door::{spawn, table, wait};
 use crate::fdtable::{self, Kind};
 use crate::members;
 use crate::raw;
+use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::streams::{self, Verdict, Verdicts};
 use crate::state;
@@ -285,6 +286,8 @@ fn returned(doubt: &Doubt, flags: u8, result: u64, bytes: &[u8]) {
 
 fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     let (fd, len) = (doubt.args.fd, doubt.args.len);
+    // In a recorded process the successor's thread says in which order it was put out.
+    let shown = |bytes: u64| shown::flag(shown::shown_at(fd, bytes as i64));
     match verdict {
         None | Some(Verdict::Again) => true,
         Some(Verdict::Moved(0))
@@ -295,8 +298,8 @@ fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
         }
         Some(Verdict::Moved(moved)) => {
             match us_order::settle::write(len, moved, is_nonblocking(fd)) {
-                Settled::Done(bytes) => returned(doubt, 0, bytes, &[]),
-                Settled::Continue(bytes) => returned(doubt, RETURN_PARTIAL, bytes, &[]),
+                Settled::Done(bytes) => returned(doubt, shown(bytes), bytes, &[]),
+                Settled::Continue(bytes) => returned(doubt, RETURN_PARTIAL | shown(bytes), bytes, &[]),
                 Settled::Reissue => {}
                 Settled::Unknown => return false,
             }
@@ -304,7 +307,7 @@ fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
         }
         Some(Verdict::Unknown | Verdict::Failed) => {
             if could_go_on(fd) {
-                returned(doubt, 0, len, &[]);
+                returned(doubt, shown(len), len, &[]);
             }
             false
         }

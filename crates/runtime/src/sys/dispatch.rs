@@ -12,7 +12,7 @@ use crate::sys::allocator;
 use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, signal, state, tls};
+use crate::{give_up_log, signal, state, tls};
 
 /// Entry from the gate.
 ///
@@ -275,7 +275,7 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         counter.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     }
     if thread.calls() == Mode::Record {
-        drop_standby(us_abi::Cause::RefusedCall, &[b"system call ", name.as_bytes(), b" cannot be replayed"]);
+        give_up_log(us_abi::Cause::RefusedCall, &[b"system call ", name.as_bytes(), b" cannot be replayed"]);
     }
     // SAFETY: the guest's own call.
     unsafe { raw::blocking(call.nr, &call.args, &thread.pending) }

@@ -318,7 +318,7 @@ pub fn recorded_with(
                 });
                 let Some((head, flags)) = taken else {
                     // In doubt, and the kernel does not show that it was done: done now, by us.
-                    again = Some((noted, witness::entered(thread.entry())));
+                    again = Some((noted, thread.entered_in_doubt));
                     continue;
                 };
                 if Plan::replay(thread, flags) {

@@ -183,7 +183,12 @@ impl<'a> Group<'a> {
         }
         self.keep_sums(&watch);
         self.tell_parent(watch.sign_off(over));
-        // Last: giving the memory of a file back takes its time, and its parent waits for what has been said.
+        if let Some(recorder) = &self.recorder {
+            recorder.ended(watch.guest_pid(), over.end.map(|reaped| reaped.status));
+            return;
+        }
+        // Last: giving the memory of a file back takes its time, and its parent waits for what has been said. Of a recorded
+        // process the recorder does so.
         if !watch.is_root() {
             watch.shared().segment.remove(&self.segment_path(watch.shared().place));
         }
@@ -282,6 +287,10 @@ impl<'a> Group<'a> {
         }
         self.roster.listed().for_each(|(place, _)| self.roster.is_final(place));
         self.outcome.reap_dying();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.finish();
+        }
+        self.hear_recorder();
         let end = self.outcome.end();
         let fields = match end {
             End::Exited(code) => json!({ "exit_code": code }),

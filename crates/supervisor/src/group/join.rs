@@ -78,7 +78,11 @@ impl<'a> Group<'a> {
                 }
                 // Nobody will take over for it: its parent need not wait for us to say so at its death.
                 self.roster.is_final(place);
-                let _ = std::fs::remove_file(self.segment_path(place));
+                match (&self.recorder, &refusal) {
+                    (Some(recorder), Refusal::Gone) => recorder.ended(place.pid, None),
+                    (Some(_), Refusal::Cannot(_)) => {}
+                    (None, _) => _ = std::fs::remove_file(self.segment_path(place)),
+                }
                 if matches!(refusal, Refusal::Gone) {
                     self.roster.orphan(place.pid);
                 }

@@ -54,6 +54,13 @@ impl Ending {
     }
 }
 
+/// Something that waits for a failover to be passed.
+#[derive(Debug)]
+enum Behind {
+    Failover,
+    Events(u16, Vec<u8>),
+}
+
 /// An image being replayed.
 #[derive(Debug)]
 pub struct Fed {
@@ -68,6 +75,8 @@ pub struct Fed {
     /// Their file.
     pub path: PathBuf,
     queues: BTreeMap<u16, VecDeque<Vec<u8>>>,
+    /// What stands behind a failover that has not been applied yet.
+    behind: VecDeque<Behind>,
     queued: usize,
     /// The slot that has called for a signal last, and not come back from it.
     sender: Option<u16>,
@@ -96,6 +105,7 @@ impl Fed {
             rings,
             path,
             queues: BTreeMap::new(),
+            behind: VecDeque::new(),
             queued: 0,
             sender: None,
             has_died: false,
@@ -117,17 +127,66 @@ impl Fed {
     }
 
     /// Whole events for a slot.
-    pub fn push(&mut self, slot: u16, events: Vec<u8>) {
+    pub fn push(&mut self, slot: u16, mut events: Vec<u8>) {
+        let mut at = 0;
+        let mut failover = None;
+        let mut sends = None;
+        for event in recording::Events::new(&events) {
+            if event.header.kind == EventKind::Failover as u8 {
+                failover = Some((at, event.size()));
+                break;
+            }
+            at += event.size();
+            sends = Some(event.header.kind == EventKind::Enter as u8 && SENDS.contains(&event.header.call));
+        }
+        let rest = failover.map(|(at, size)| {
+            let rest = events.split_off(at + size);
+            events.truncate(at);
+            rest
+        });
+        match (self.sender, sends) {
+            (_, Some(true)) => self.sender = Some(slot),
+            (Some(sender), Some(false)) if sender == slot => self.sender = None,
+            _ => {}
+        }
+        self.put(slot, events);
+        if let Some(rest) = rest {
+            self.behind.push_back(Behind::Failover);
+            self.push(slot, rest);
+        }
+    }
+
+    fn put(&mut self, slot: u16, events: Vec<u8>) {
         self.queued += events.len();
-        if let Some(last) = recording::Events::new(&events).last() {
-            let sends = last.header.kind == EventKind::Enter as u8 && SENDS.contains(&last.header.call);
-            match self.sender {
-                _ if sends => self.sender = Some(slot),
-                Some(sender) if sender == slot => self.sender = None,
-                _ => {}
+        match self.behind.is_empty() {
+            _ if events.is_empty() => {}
+            true => self.queues.entry(slot).or_default().push_back(events),
+            false => self.behind.push_back(Behind::Events(slot, events)),
+        }
+    }
+
+    /// Where the primary died and another went on, tickets may be missing for good. All that was logged before has been
+    /// handed over, so the replaying process can tell which; what comes behind waits until it has applied everything.
+    fn pass_failover(&mut self) {
+        if !matches!(self.behind.front(), Some(Behind::Failover))
+            || self.queues.values().any(|queue| !queue.is_empty())
+        {
+            return;
+        }
+        let word = &self.rings.segment.header().command.0;
+        if self.unapplied() > 0 {
+            if word.swap(command::CLOSE_GAPS, Ordering::AcqRel) != command::CLOSE_GAPS {
+                segment::wake(word);
+            }
+            return;
+        }
+        word.store(command::FOLLOW, Ordering::Release);
+        self.behind.pop_front();
+        while let Some(Behind::Events(..)) = self.behind.front() {
+            if let Some(Behind::Events(slot, events)) = self.behind.pop_front() {
+                self.queues.entry(slot).or_default().push_back(events);
             }
         }
-        self.queues.entry(slot).or_default().push_back(events);
     }
 
     /// Bytes that wait for room.
@@ -137,7 +196,7 @@ impl Fed {
 
     /// Whether any of its slots could go on if there were more. Only slots that exist in the replaying process ask.
     pub fn is_hungry(&self) -> bool {
-        self.queued == 0 && self.ending.is_none() && self.unapplied() < PIECE as u64
+        self.queued == 0 && self.behind.is_empty() && self.ending.is_none() && self.unapplied() < PIECE as u64
     }
 
     /// Hands over what there is room for. Returns how many bytes.
@@ -145,6 +204,7 @@ impl Fed {
     /// # Errors
     /// When there is no memory for the rings.
     pub fn feed(&mut self) -> std::io::Result<usize> {
+        self.pass_failover();
         let mut done = 0;
         for (slot, queue) in &mut self.queues {
             let slot = usize::from(*slot);
@@ -183,7 +243,7 @@ impl Fed {
             (self.progress, self.progress_ns) = (progress, now_ns);
             self.progress_cpu_s = self.cpu_s();
         }
-        match self.queued == 0 && self.unapplied() == 0 {
+        match self.queued == 0 && self.behind.is_empty() && self.unapplied() == 0 {
             true if output_waits => self.still_since_ns = Some(now_ns),
             true => _ = self.still_since_ns.get_or_insert(now_ns),
             false => self.still_since_ns = None,

@@ -1,8 +1,10 @@
 //! Recordings: `understudy record` takes the log of a group into a file, `understudy replay` feeds one to the same
 //! program.
 //!
-//! Both are supervisors of a plainer kind than `run`'s: nobody is promoted, so nobody is watched but for its end.
+//! Both are supervisors of a plainer kind than `run`'s: nobody is promoted, so nobody is watched but for its end. `run
+//! --record` has the recorder in a thread of its own ([`beside`]).
 
+pub(crate) mod beside;
 mod facts;
 mod feed;
 mod machine;
@@ -10,6 +12,7 @@ pub mod record;
 pub mod replay;
 mod rings;
 mod take;
+mod tape;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

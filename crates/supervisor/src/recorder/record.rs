@@ -1,21 +1,18 @@
 //! `understudy record`: runs a program without a standby and takes its log, and that of everything it becomes and makes,
 //! into a file.
 
-use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use recording::Writer;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::PidfdFlags;
 use us_abi::CONFIG_RECORDED;
 
-use super::take::{self, Book, Taken};
+use super::take::Taken;
+use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
 use super::{machine, padded};
-use crate::child;
 use crate::clock;
 use crate::error::Error;
 use crate::events::Voice;
@@ -31,13 +28,9 @@ use crate::spawn::{self, End, Layout, Signals, Start};
 /// Bytes that the paths of library and segment have in a recorded program's environment: more than most have, so that
 /// a replay, where both lie elsewhere, can have the same.
 pub const LIBRARY_BYTES: usize = 256;
-const SEGMENT_BYTES: usize = 160;
+/// See [`LIBRARY_BYTES`].
+pub(super) const SEGMENT_BYTES: usize = 160;
 
-/// Pauses between two looks at the rings: short while events come in, long while none do.
-const NAP_MIN_NS: u64 = 300_000;
-const NAP_MAX_NS: u64 = 5_000_000;
-/// So long what has been taken waits for more before it is written to the file.
-const FLUSH_NS: u64 = 200_000_000;
 /// Children that have not ended with the program are waited for so long, unless they are daemons.
 const GRACE_NS: u64 = 500_000_000;
 
@@ -100,19 +93,13 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         path,
         root: pid,
         root_end: None,
-        taken: vec![root],
-        known: HashMap::new(),
-        news: None,
-        file: File::Open(Box::new(writer)),
-        images: 0,
-        by_pid: HashMap::new(),
-        flush_at_ns: 0,
+        tape: Tape::new(&folder.path, path, writer, root),
     };
     Ok(recorder.until_the_end())
 }
 
 /// Never the exit code of a program that has failed: whoever records until it does would take it for that.
-fn not_made(path: &Path, cause: recording::Error) -> Error {
+pub(super) fn not_made(path: &Path, cause: recording::Error) -> Error {
     match cause {
         recording::Error::Exists(path) => Error::NothingRun(format!(
             "{} is there already; choose another file, or remove it",
@@ -121,12 +108,6 @@ fn not_made(path: &Path, cause: recording::Error) -> Error {
         recording::Error::Io(cause) => Error::file("make", path, cause),
         other => Error::NothingRun(format!("{}: {other}", path.display())),
     }
-}
-
-/// The file, for as long as it can be written.
-enum File {
-    Open(Box<Writer>),
-    Closed,
 }
 
 struct Recorder<'a> {
@@ -138,100 +119,32 @@ struct Recorder<'a> {
     root: u32,
     /// How the program ended, and when.
     root_end: Option<(spawn::Reaped, u64)>,
-    taken: Vec<Taken>,
-    /// Segments that are being taken, by number, with their inode: a number may be used again.
-    known: HashMap<u32, u64>,
-    news: Option<u32>,
-    file: File,
-    images: u32,
-    by_pid: HashMap<u32, u32>,
-    flush_at_ns: u64,
+    tape: Tape,
 }
 
 impl Recorder<'_> {
     fn until_the_end(mut self) -> End {
         let mut nap_ns = NAP_MIN_NS;
         loop {
-            self.find_new();
-            let bytes = self.take();
+            self.tape.find_new(&self.roster);
+            let bytes = self.tape.take();
             self.reap();
             self.bury();
+            self.say_news();
             if self.is_over() {
                 return self.finish();
             }
             let now = clock::monotonic_ns();
-            self.taken.iter().for_each(|taken| taken.ask_for_late_signals(now));
+            self.tape.taken.iter().for_each(|taken| taken.ask_for_late_signals(now));
             nap_ns = if bytes > 0 { NAP_MIN_NS } else { (nap_ns * 2).min(NAP_MAX_NS) };
             self.sleep(nap_ns);
         }
     }
 
-    /// Processes that have made a segment. The folder is asked and not the roster: a child may have ended, and its parent
-    /// been told so, between two looks.
-    fn find_new(&mut self) {
-        let news = Some(self.roster.header().news.0.load(Ordering::Acquire));
-        if self.news == news {
-            return;
+    fn say_news(&mut self) {
+        for line in self.tape.said().0 {
+            self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
         }
-        self.news = news;
-        for entry in fs::read_dir(&self.folder.path).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix("segment.")?.parse::<u32>().ok());
-            let Some(pid) = number else { continue };
-            use std::os::unix::fs::DirEntryExt;
-            if self.known.get(&pid) == Some(&entry.ino()) {
-                continue;
-            }
-            match open_member(entry.path(), pid) {
-                Ok(member) => {
-                    self.known.insert(pid, entry.ino());
-                    self.taken.push(member);
-                }
-                // Its maker has not filled it in yet: it will tell.
-                Err(_) => self.news = None,
-            }
-        }
-    }
-
-    /// Empties the rings into the file. Returns how many bytes came.
-    fn take(&mut self) -> u64 {
-        let now = clock::monotonic_ns();
-        let flush = now >= self.flush_at_ns;
-        let (mut bytes, mut failure) = (0, None);
-        let mut stopped = Vec::new();
-        let File::Open(writer) = &mut self.file else {
-            return self.taken.iter().map(Taken::discard).sum();
-        };
-        let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
-        for taken in &mut self.taken {
-            match taken.drain(&mut book) {
-                Ok(more) => bytes += more,
-                Err(cause) => failure = Some(cause),
-            }
-            stopped.extend(taken.stops_now().map(|why| (taken.pid, why)));
-        }
-        (self.images, self.by_pid) = (book.images, book.by_pid);
-        if flush {
-            self.flush_at_ns = now + FLUSH_NS;
-            failure = failure.or(writer.flush().err());
-        }
-        for (pid, why) in stopped {
-            self.say(&format!("the recording of process {pid} ends here: {why}"));
-        }
-        if let Some(cause) = failure {
-            self.give_up(cause);
-        }
-        bytes
-    }
-
-    /// The file cannot be written any more. The program goes on, and what it logs is thrown away.
-    fn give_up(&mut self, cause: recording::Error) {
-        self.say(&format!("{}: the recording ends here: {cause}", self.path.display()));
-        self.file = File::Closed;
-    }
-
-    fn say(&self, line: &str) {
-        self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
     }
 
     fn reap(&mut self) {
@@ -246,49 +159,33 @@ impl Recorder<'_> {
     /// Processes that have ended: what is left of their log, and their end.
     fn bury(&mut self) {
         let (root, root_end) = (self.root, self.root_end);
-        let over = |taken: &Taken| match &taken.pidfd {
-            _ if taken.pid == root => root_end.is_some(),
-            Some(pidfd) => has_ended(pidfd.as_fd()),
-            None => true,
-        };
-        let (ended, living): (Vec<Taken>, Vec<Taken>) =
-            std::mem::take(&mut self.taken).into_iter().partition(over);
-        self.taken = living;
-        for mut taken in ended {
-            let status = root_end.filter(|_| taken.pid == root).map(|(reaped, _)| reaped.status);
-            let mut failure = None;
-            if let File::Open(writer) = &mut self.file {
-                let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
-                failure = taken.finish(status, &mut book).err();
-                (self.images, self.by_pid) = (book.images, book.by_pid);
-            }
-            self.known.remove(&taken.pid);
-            taken.remove();
-            if let Some(cause) = failure {
-                self.give_up(cause);
-            }
-        }
+        self.tape.bury(|taken| match root_end {
+            _ if taken.pid != root => taken.has_ended().then_some(None),
+            Some((reaped, _)) => Some(Some(reaped.status)),
+            None => None,
+        });
     }
 
     fn is_over(&mut self) -> bool {
         let Some((_, ended_ns)) = self.root_end else { return false };
-        if self.taken.is_empty() {
+        if self.tape.taken.is_empty() {
             // One that was made a moment before the end.
-            self.news = None;
-            self.find_new();
-            return self.taken.is_empty();
+            self.tape.find_all(&self.roster);
+            return self.tape.taken.is_empty();
         }
         let own = proc::read(std::process::id()).map_or(0, |process| process.session);
         let is_daemon = |taken: &Taken| {
             proc::read(taken.pid)
                 .is_some_and(|process| process.session != own && process.session != self.root)
         };
-        clock::monotonic_ns() > ended_ns + GRACE_NS && !self.taken.iter().any(is_daemon)
+        clock::monotonic_ns() > ended_ns + GRACE_NS && !self.tape.taken.iter().any(is_daemon)
     }
 
     fn sleep(&mut self, nap_ns: u64) {
         let mut fds: Vec<BorrowedFd> = vec![self.signals.fd.as_fd()];
-        fds.extend(self.taken.iter().filter_map(|taken| taken.pidfd.as_ref()).map(|pidfd| pidfd.as_fd()));
+        fds.extend(
+            self.tape.taken.iter().filter_map(|taken| taken.pidfd.as_ref()).map(|pidfd| pidfd.as_fd()),
+        );
         let mut fds: Vec<PollFd> =
             fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Some(&clock::timespec(nap_ns)));
@@ -303,39 +200,17 @@ impl Recorder<'_> {
 
     fn finish(mut self) -> End {
         self.roster.header().closing.store(1, Ordering::SeqCst);
-        let whole = self.taken.is_empty();
-        for mut taken in std::mem::take(&mut self.taken) {
-            if let File::Open(writer) = &mut self.file {
-                let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
-                let _ = taken.finish(None, &mut book);
-                (self.images, self.by_pid) = (book.images, book.by_pid);
-            }
-        }
-        if !whole {
-            self.say("the program has ended; of the processes that it left nothing more is recorded");
-        }
-        if let File::Open(writer) = std::mem::replace(&mut self.file, File::Closed) {
-            let file_bytes = writer.bytes_file();
-            match writer.finish() {
-                Err(cause) => self.give_up(cause),
-                Ok(sums) => self.voice.say(
-                    Verbosity::Verbose,
-                    &format!("{}: {} events, {file_bytes} bytes", self.path.display(), sums.events),
-                ),
-            }
+        self.tape.finish_left();
+        let sums = self.tape.close();
+        self.say_news();
+        if let Some((sums, file_bytes)) = sums {
+            self.voice.say(
+                Verbosity::Verbose,
+                &format!("{}: {} events, {file_bytes} bytes", self.path.display(), sums.events),
+            );
         }
         let end = self.root_end.map_or(End::Exited(0), |(reaped, _)| reaped.end());
         self.voice.event("ended", serde_json::json!({ "exit_code": end.exit_code() }));
         end
     }
-}
-
-fn open_member(path: PathBuf, pid: u32) -> Result<Taken, Error> {
-    let pidfd = child::raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-    take::open(path, pid, pidfd.map(Arc::new))
-}
-
-fn has_ended(pidfd: BorrowedFd) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&clock::timespec(0))).is_ok_and(|ready| ready > 0)
 }

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use us_abi::{EVENT_ALIGN, EventKind, Header, RING_BYTES, RINGS_OFFSET};
+use us_abi::{EVENT_ALIGN, EventKind, Header, RING_BYTES, RING_STEP, RINGS_OFFSET};
 
 use crate::error::Error;
 use crate::segment::Segment;
@@ -35,11 +35,23 @@ impl Rings {
         Ok(Rings { segment, file: file.map_err(|cause| Error::file("open", path, cause))? })
     }
 
-    /// Published and not taken yet: where it begins and ends, bytes since the start.
+    /// Published and not applied yet, of a replay: where it begins and ends, bytes since the start.
     pub fn waiting(&self, slot: usize) -> (u64, u64) {
         let entry = self.segment.thread(slot);
-        let head = entry.head.0.load(Ordering::Acquire);
-        (head, entry.tail.0.load(Ordering::Acquire).clamp(head, head + RING_BYTES as u64))
+        between(&entry.head.0, &entry.tail.0)
+    }
+
+    /// Published and not taken yet, of a recorded process.
+    pub fn untaken(&self, slot: usize) -> (u64, u64) {
+        let entry = self.segment.thread(slot);
+        between(&entry.taken.0, &entry.tail.0)
+    }
+
+    /// Whether what has been read from `from` on was still the log: a producer that waits for us no longer may have
+    /// written over it, up to an event beyond its tail.
+    pub fn is_intact(&self, slot: usize, from: u64) -> bool {
+        let tail = self.segment.thread(slot).tail.0.load(Ordering::Acquire);
+        tail + 2 * RING_STEP as u64 <= from + RING_BYTES as u64
     }
 
     /// Copies bytes of a ring.
@@ -55,7 +67,7 @@ impl Rings {
 
     /// Gives everything before `to` back to the producer.
     pub fn release(&self, slot: usize, to: u64) {
-        self.segment.thread(slot).head.0.store(to, Ordering::Release);
+        self.segment.thread(slot).taken.0.store(to, Ordering::Release);
     }
 
     /// Bytes that may be written to a ring now.
@@ -79,6 +91,12 @@ impl Rings {
         entry.tail.0.store(tail + events.len() as u64, Ordering::Release);
         Ok(())
     }
+}
+
+/// From where to where, as two processes say that may say anything.
+fn between(from: &AtomicU64, to: &AtomicU64) -> (u64, u64) {
+    let from = from.load(Ordering::Acquire);
+    (from, to.load(Ordering::Acquire).clamp(from, from.saturating_add(RING_BYTES as u64)))
 }
 
 /// The bytes that the event at the start of `bytes` takes, and its kind; `None` if it is not whole.

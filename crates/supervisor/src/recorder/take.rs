@@ -1,24 +1,29 @@
 //! One recorded process: its rings are emptied into the recording.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use recording::{How, Image, Writer};
-use us_abi::{CallArgs, EventKind, Header, how};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::PidfdFlags;
+use us_abi::{CallArgs, EventKind, Header, how, recorder};
 
 use super::facts;
-use super::rings::{Rings, first_event};
+use super::rings::{self, Rings, first_event};
 use crate::error::Error;
-use crate::segment::read_text;
-use crate::spawn;
+use crate::segment::{read_text, write_text};
 use crate::watch::SIGNAL_WAIT_NS_MAX;
+use crate::{child, clock, spawn};
 
 /// Bytes that are taken out of a ring at once.
 const PIECE: usize = 1 << 20;
 
 const EXIT_GROUP: u16 = 231;
+
+/// How often the rings of a process are emptied at its end.
+const LAST_LOOKS: u32 = 1000;
 
 /// What the recording has to know of all processes.
 pub struct Book<'a> {
@@ -37,13 +42,19 @@ pub struct Taken {
     path: PathBuf,
     /// Readable once the process has ended; `None` if it had before we could look.
     pub pidfd: Option<Arc<OwnedFd>>,
-    /// Kernel's and guest's number.
+    /// Guest's number, and that by which the kernel knows the first copy.
     pub pid: u32,
+    /// Kernel's number of the process that `pidfd` is of.
+    primary: u32,
+    /// When it was found gone while somebody else is to say whether that is the end, CLOCK_MONOTONIC ns.
+    pub gone_ns: Option<u64>,
     image: Option<u32>,
     /// Facts of an image that are not whole yet.
     facts: Vec<u8>,
     images_seen: u32,
     exit_status: Option<i32>,
+    /// Failovers that have been come to.
+    cuts_seen: u32,
     stopped: bool,
     buffer: Vec<u8>,
 }
@@ -56,13 +67,33 @@ impl Taken {
             path,
             pidfd,
             pid,
+            primary: pid,
+            gone_ns: None,
             image: None,
             facts: Vec::new(),
             images_seen: 0,
             exit_status: None,
+            cuts_seen: 0,
             stopped: false,
             buffer: Vec::new(),
         }
+    }
+
+    /// Follows the process over a failover: whose end is looked for is the primary that its segment names.
+    pub fn look_at_primary(&mut self) {
+        let now = self.rings.segment.header().primary_pid.load(Ordering::Acquire);
+        if now != self.primary && now != 0 {
+            (self.primary, self.gone_ns) = (now, None);
+            self.pidfd = pidfd_of(now);
+        }
+    }
+
+    /// Whether its process has ended, as far as that is known.
+    pub fn has_ended(&self) -> bool {
+        self.pidfd.as_ref().is_none_or(|pidfd| {
+            let mut fds = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+            poll(&mut fds, Some(&clock::timespec(0))).is_ok_and(|ready| ready > 0)
+        })
     }
 
     /// Signals that wait for a thread that only computes: it is asked to take them where it is, as under `run`.
@@ -77,11 +108,20 @@ impl Taken {
         }
     }
 
-    /// Whether the primary has stopped to log, and why.
+    /// Whether the log of this process is taken no more, and why.
     pub fn has_stopped(&self) -> Option<String> {
         let header = self.rings.segment.header();
-        (header.dropped.0.load(Ordering::Acquire) != 0)
-            .then(|| read_text(&header.why.0).map_or("no reason was given".into(), |(_, why)| why))
+        (header.recorder.0.load(Ordering::Acquire) == recorder::STOPPED)
+            .then(|| read_text(&header.unrecorded.0).map_or("no reason was given".into(), |(_, why)| why))
+    }
+
+    /// Takes no more, and holds nobody up: the file cannot be written, or nobody will look again.
+    pub fn stop(&self, why: &str) {
+        let header = self.rings.segment.header();
+        if header.recorder.0.load(Ordering::Acquire) == recorder::TAKES {
+            write_text(&header.unrecorded.0, 1, why);
+            header.recorder.0.store(recorder::STOPPED, Ordering::Release);
+        }
     }
 
     /// Takes what there is. Returns how many bytes.
@@ -89,8 +129,11 @@ impl Taken {
     /// # Errors
     /// When the recording cannot be written.
     pub fn drain(&mut self, book: &mut Book) -> Result<u64, recording::Error> {
+        if self.stopped || self.rings.segment.header().recorder.0.load(Ordering::Acquire) == recorder::NONE {
+            return Ok(0);
+        }
         let tails = |rings: &Rings| -> Vec<(u64, u64)> {
-            (0..rings.segment.slots()).map(|slot| rings.waiting(slot)).collect()
+            (0..rings.segment.slots()).map(|slot| rings.untaken(slot)).collect()
         };
         let mut waiting = tails(&self.rings);
         // A new image publishes what it is before it makes a thread: seen in this order, its first events are among
@@ -100,6 +143,14 @@ impl Taken {
             self.images_seen = images;
             waiting = tails(&self.rings);
         }
+        // Read behind the tails: who sees an event of the new primary sees where the old one's log ends.
+        let cuts = self.rings.segment.header().cuts.load(Ordering::Acquire);
+        if cuts != self.cuts_seen {
+            for (slot, (from, to)) in waiting.iter_mut().enumerate() {
+                let cut = self.rings.segment.thread(slot).cut.load(Ordering::Acquire);
+                *to = (*to).min(cut).max(*from);
+            }
+        }
         let mut order: Vec<usize> = (0..waiting.len()).collect();
         order.sort_by_key(|slot| !self.begins_image(*slot, waiting[*slot]));
         let mut taken = 0;
@@ -108,18 +159,14 @@ impl Taken {
             taken += to - from;
             self.take(slot, from, to, book)?;
         }
+        if cuts != self.cuts_seen {
+            self.cuts_seen = cuts;
+            self.write(0, &rings::event(EventKind::Failover, 0, &[]), book)?;
+            self.rings.segment.header().cuts_taken.store(cuts, Ordering::Release);
+            // There may be more behind it.
+            taken += 1;
+        }
         Ok(taken)
-    }
-
-    /// Gives back, unread, what there is: there is no file any more, and the program would wait for room. Returns how many
-    /// bytes.
-    pub fn discard(&self) -> u64 {
-        let each = (0..self.rings.segment.slots()).map(|slot| {
-            let (from, to) = self.rings.waiting(slot);
-            self.rings.release(slot, to);
-            to - from
-        });
-        each.sum()
     }
 
     fn begins_image(&self, slot: usize, (from, to): (u64, u64)) -> bool {
@@ -132,7 +179,16 @@ impl Taken {
         while from < to {
             buffer.resize(((to - from) as usize).min(PIECE), 0);
             self.rings.read(slot, from, &mut buffer)?;
+            // Where nobody waits for us any more, the log goes as far as it has not been written over.
+            if self.has_stopped().is_some() && !self.rings.is_intact(slot, from) {
+                self.stopped = true;
+                break;
+            }
             let whole = self.pass_on(slot, &buffer, book)?;
+            if whole == 0 && self.has_stopped().is_some() {
+                self.stopped = true;
+                break;
+            }
             if whole == 0 {
                 // What lies in a ring below its tail is whole; a guest that has written there itself ends up here.
                 return Err(recording::Error::Misuse(format!("the log of process {} is damaged", self.pid)));
@@ -149,6 +205,9 @@ impl Taken {
         let (mut begun, mut at) = (0, 0);
         let slot = slot as u16;
         while let Some((size, kind)) = first_event(&bytes[at..]) {
+            if EventKind::from_u8(kind).is_none() {
+                break;
+            }
             if kind == EventKind::Image as u8 {
                 self.write(slot, &bytes[begun..at], book)?;
                 self.take_facts(&bytes[at..at + size], book)?;
@@ -220,7 +279,13 @@ impl Taken {
     /// # Errors
     /// When the recording cannot be written.
     pub fn finish(&mut self, status: Option<i32>, book: &mut Book) -> Result<(), recording::Error> {
-        while self.drain(book)? > 0 {}
+        // One that goes on could log for ever.
+        for _ in 0..LAST_LOOKS {
+            if self.drain(book)? == 0 {
+                break;
+            }
+        }
+        self.stopped = true;
         let why = self.has_stopped();
         if let Some(image) = self.image.take() {
             let status = status.or(self.exit_status).unwrap_or(UNKNOWN);
@@ -229,11 +294,15 @@ impl Taken {
         Ok(())
     }
 
-    /// Whether it has just been found to have stopped logging.
-    pub fn stops_now(&mut self) -> Option<String> {
-        let why = self.has_stopped().filter(|_| !self.stopped)?;
+    /// Whether it has just been found to be taken no more. What it had logged until then is taken first: to be asked
+    /// before a last [`Taken::drain`], and told afterwards.
+    pub fn stops_now(&self) -> Option<String> {
+        self.has_stopped().filter(|_| !self.stopped)
+    }
+
+    /// Nothing more is taken.
+    pub fn is_done(&mut self) {
         self.stopped = true;
-        Some(why)
     }
 
     /// Removes the segment's file.
@@ -252,7 +321,12 @@ pub const EXECUTED: &[u8] = b"exec";
 ///
 /// # Errors
 /// When it is none.
-pub fn open(path: PathBuf, pid: u32, pidfd: Option<Arc<OwnedFd>>) -> Result<Taken, Error> {
+pub fn open(path: PathBuf, pid: u32) -> Result<Taken, Error> {
     let segment = crate::segment::Segment::open(&path)?;
-    Ok(Taken::new(Rings::new(segment, &path)?, path, pid, pidfd))
+    Ok(Taken::new(Rings::new(segment, &path)?, path, pid, pidfd_of(pid)))
+}
+
+fn pidfd_of(pid: u32) -> Option<Arc<OwnedFd>> {
+    let pidfd = child::raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+    pidfd.map(Arc::new)
 }

@@ -1,0 +1,129 @@
+//! The log of a recorded process: who takes it, where it ends, and how it goes on over a clone and a failover.
+//!
+//! While it is taken, a primary logs whether it has a standby or not. Each reader has a position of its own in every
+//! ring, and each may be given up without the other.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use us_abi::event::{EventKind, NO_TICKET};
+use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, SegmentHeader, recorder};
+use us_ring::Position;
+
+use crate::members;
+use crate::raw;
+use crate::state;
+use crate::thread::{Mode, Thread};
+
+/// Whether the log of this process is being taken into a recording.
+pub fn goes_on() -> bool {
+    state::is_recorded() && state::header().is_some_and(is_taken_of)
+}
+
+fn is_taken_of(header: &SegmentHeader) -> bool {
+    header.recorder.0.load(Ordering::Acquire) == recorder::TAKES
+}
+
+/// Whether the supervisor that takes the events is there.
+pub fn is_taken() -> bool {
+    let Some(header) = state::header() else { return false };
+    let pid = header.supervisor_pid.load(Ordering::Relaxed);
+    pid != 0 && members::exists(pid)
+}
+
+/// The recording of this process ends here. Its standby, if it has one, stays.
+#[cold]
+pub fn stop(why: &[&[u8]]) {
+    let Some(header) = state::header() else { return };
+    if !goes_on() {
+        return;
+    }
+    // First the reason: whoever sees the word looks for it.
+    state::write_text(&header.unrecorded.0, 1, why);
+    header.recorder.0.store(recorder::STOPPED, Ordering::Release);
+    if !state::has_standby() {
+        crate::stop_logging();
+    }
+    state::attention();
+}
+
+/// Bytes that the recorder has not taken out of the ring that it is furthest behind in.
+fn untaken(header: &SegmentHeader) -> u64 {
+    let each = (0..header.slots.load(Ordering::Acquire)).map(state::entry);
+    each.map(|entry| entry.tail.0.acquire() - entry.taken.0.acquire()).max().unwrap_or(0)
+}
+
+/// Waits until everything in the rings is taken: the next image begins with empty ones. For some seconds at most.
+pub fn await_taken(header: &SegmentHeader) {
+    const TRIES: u32 = 50_000;
+    state::attention();
+    for _ in 0..TRIES {
+        if untaken(header) == 0 || !goes_on() || !is_taken() {
+            return;
+        }
+        raw::nap(100_000);
+    }
+}
+
+// ---- A clone ----
+
+/// Whether the log went on when this process was cloned last. As it was at that moment, in both copies.
+static WENT_ON: AtomicBool = AtomicBool::new(false);
+
+/// A clone begins, or may be given up before there is one. Whether the threads log on until they stand still.
+pub fn goes_on_at_clone() -> bool {
+    let goes_on = goes_on();
+    WENT_ON.store(goes_on, Ordering::Relaxed);
+    goes_on
+}
+
+/// Whether a call that had begun before the last clone is in a log that is still taken.
+pub fn went_on_at_clone() -> bool {
+    WENT_ON.load(Ordering::Relaxed)
+}
+
+/// A call that has been logged as begun has been broken off with nothing done, and is about to begin again: its thread
+/// is to stand still. Before that: a standby that is made now knows nothing of the call.
+pub fn begins_again(thread: &mut Thread) {
+    if thread.calls() == Mode::Record && goes_on() {
+        thread.push(EventKind::Again, 0, 0, NO_TICKET);
+    }
+}
+
+// ---- A failover ----
+
+/// Before the calls in doubt are settled: what settling appends needs room, which a standby has made by applying
+/// everything, and the recorder may not have.
+pub fn await_room(header: &SegmentHeader) {
+    const ROOM: u64 = 4 * PAYLOAD_BYTES_MAX as u64;
+    let start = raw::now_ns();
+    while goes_on() && untaken(header) > RING_BYTES as u64 - ROOM {
+        if raw::now_ns() - start > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed) {
+            stop(&[b"the recorder did not free room in a ring within the lag timeout"]);
+        }
+        raw::nap(100_000);
+    }
+}
+
+/// Everything is applied and settled, and nobody acts: here the log of the dead primary ends, and that of this one begins.
+/// In a replay tickets that were never published can be told from late ones by that.
+pub fn cut(header: &SegmentHeader) {
+    if !goes_on() {
+        return;
+    }
+    let before = header.cuts.load(Ordering::Relaxed);
+    if header.cuts_taken.load(Ordering::Acquire) != before {
+        return stop(&[b"the recorder had not come to the last failover when the next one came"]);
+    }
+    for entry in (0..header.slots.load(Ordering::Acquire)).map(state::entry) {
+        entry.cut.store(entry.tail.0.acquire(), Ordering::Relaxed);
+    }
+    header.cuts.store(before + 1, Ordering::Release);
+}
+
+/// A thread of a promoted copy goes on with the dead primary's ring.
+pub fn take_over(thread: &mut Thread) {
+    thread.attach_ring();
+    if thread.in_doubt != u64::MAX {
+        thread.push(EventKind::Again, 0, 0, NO_TICKET);
+    }
+}

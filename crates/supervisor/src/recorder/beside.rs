@@ -1,0 +1,200 @@
+//! The recorder beside live standbys: a thread of `run`'s supervisor that empties the rings into the file.
+//!
+//! It decides nothing about the group. Of the ends of processes that could have a successor the main thread tells it;
+//! of what becomes of the recording it tells the main thread, which says it.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use recording::Writer;
+
+use super::rings::Rings;
+use super::take::Taken;
+use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
+use super::{machine, padded, record};
+use crate::clock;
+use crate::error::Error;
+use crate::folder::GroupFolder;
+use crate::options::Options;
+use crate::roster::Roster;
+use crate::segment::Segment;
+
+/// A process of which the main thread says nothing, and that could have had a successor, counts as ended after so long.
+const UNTOLD_NS: u64 = 10_000_000_000;
+
+/// What the main thread says.
+enum Word {
+    /// The process with this number has ended for good, with this status if that is known.
+    Ended(u32, Option<i32>),
+    /// So has the group.
+    Over,
+}
+
+/// What the recorder says.
+#[derive(Debug, Default)]
+struct News {
+    lines: Vec<String>,
+    ended: Option<String>,
+}
+
+/// What the start of a recorded program needs.
+pub(crate) struct Prepared {
+    path: PathBuf,
+    writer: Writer,
+}
+
+impl Prepared {
+    /// Makes the file, with everything that a replay depends on.
+    ///
+    /// # Errors
+    /// When it cannot be made, or is there already.
+    pub(crate) fn new(
+        options: &Options,
+        path: &Path,
+        program: &Path,
+        library: &Path,
+    ) -> Result<Prepared, Error> {
+        let header = machine::header(options, program, library);
+        let writer = Writer::create(path, &header).map_err(|cause| record::not_made(path, cause))?;
+        Ok(Prepared { path: path.into(), writer })
+    }
+
+    /// Nothing was run, so there is nothing to keep.
+    pub(crate) fn discard(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Paths as long as those of any replay.
+pub(crate) fn padded_paths(library: &Path, segment: &Path) -> (PathBuf, PathBuf) {
+    (padded(library, record::LIBRARY_BYTES), padded(segment, record::SEGMENT_BYTES))
+}
+
+/// The running recorder.
+pub(crate) struct Beside {
+    words: Sender<Word>,
+    news: Arc<Mutex<News>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beside {
+    /// Starts to record the group in `folder`, whose program is `pid`. `bell` is rung when there is something to say.
+    ///
+    /// # Errors
+    /// When the segment cannot be opened once more, or there is no room for a thread.
+    pub(crate) fn start(
+        prepared: Prepared,
+        folder: &GroupFolder,
+        pid: u32,
+        roster: Arc<Roster>,
+        bell: Arc<OwnedFd>,
+    ) -> Result<Beside, Error> {
+        let segment_path = folder.segment_path();
+        let segment = Segment::open(&segment_path)?;
+        let root = Taken::new(Rings::new(segment, &segment_path)?, segment_path, pid, None);
+        let tape = Tape::new(&folder.path, &prepared.path, prepared.writer, root);
+        let (words, heard) = channel();
+        let news = Arc::new(Mutex::new(News::default()));
+        let mut recorder = Recorder { tape, roster, root: pid, heard, news: Arc::clone(&news), bell };
+        let thread = std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || recorder.until_the_end())
+            .map_err(|cause| Error::system("start the recorder", cause))?;
+        Ok(Beside { words, news, thread: Some(thread) })
+    }
+
+    /// The process with this number has ended for good.
+    pub(crate) fn ended(&self, pid: u32, status: Option<i32>) {
+        // One that does not hear has said why.
+        let _ = self.words.send(Word::Ended(pid, status));
+    }
+
+    /// Lines to say, and why the recording is not whole, if it is not.
+    pub(crate) fn said(&self) -> (Vec<String>, Option<String>) {
+        let Ok(mut news) = self.news.lock() else { return Default::default() };
+        (std::mem::take(&mut news.lines), news.ended.clone())
+    }
+
+    /// The group has ended: what is left is written, and the file is ended.
+    pub(crate) fn finish(&mut self) {
+        let _ = self.words.send(Word::Over);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Recorder {
+    tape: Tape,
+    roster: Arc<Roster>,
+    root: u32,
+    heard: Receiver<Word>,
+    news: Arc<Mutex<News>>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Recorder {
+    fn until_the_end(&mut self) {
+        let mut nap_ns = NAP_MIN_NS;
+        loop {
+            self.tape.find_new(&self.roster);
+            let bytes = self.tape.take();
+            self.bury_untold();
+            self.tell();
+            nap_ns = if bytes > 0 { NAP_MIN_NS } else { (nap_ns * 2).min(NAP_MAX_NS) };
+            match self.heard.recv_timeout(Duration::from_nanos(nap_ns)) {
+                Ok(Word::Ended(pid, status)) => self.bury(pid, status),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Word::Over) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.tape.find_all(&self.roster);
+        self.bury_untold();
+        self.tape.finish_left();
+        self.tape.close();
+        self.tell();
+    }
+
+    fn bury(&mut self, pid: u32, status: Option<i32>) {
+        // It may have made its segment, and ended, since the last look.
+        self.tape.find_all(&self.roster);
+        self.tape.bury(|taken| (taken.pid == pid).then_some(status));
+    }
+
+    /// Processes that have ended and could not have had a successor: nobody tells of these.
+    fn bury_untold(&mut self) {
+        let (root, roster) = (self.root, &self.roster);
+        let now = clock::monotonic_ns();
+        self.tape.bury(|taken| {
+            if taken.pid == root {
+                return None;
+            }
+            taken.look_at_primary();
+            if !taken.has_ended() {
+                return None;
+            }
+            let watched =
+                roster.find(taken.pid).is_some_and(|(_, entry)| entry.joined.load(Ordering::Acquire) != 0);
+            let since = *taken.gone_ns.get_or_insert(now);
+            (!watched || now > since + UNTOLD_NS).then_some(None)
+        });
+    }
+
+    fn tell(&mut self) {
+        let (lines, ended) = self.tape.said();
+        if lines.is_empty() {
+            return;
+        }
+        if let Ok(mut news) = self.news.lock() {
+            news.lines.extend(lines);
+            news.ended = ended.map(Into::into);
+        }
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+}

@@ -1,0 +1,208 @@
+//! What is recorded of a group, process by process, and the file that it goes to.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::DirEntryExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use recording::{Complete, Writer};
+
+use super::take::{self, Book, Taken};
+use crate::clock;
+use crate::roster::Roster;
+
+/// Pauses between two looks at the rings: short while events come in, long while none do.
+pub const NAP_MIN_NS: u64 = 300_000;
+/// See [`NAP_MIN_NS`].
+pub const NAP_MAX_NS: u64 = 5_000_000;
+/// So long what has been taken waits for more before it is written to the file.
+const FLUSH_NS: u64 = 200_000_000;
+
+/// Why nobody holds on to the log of a process whose recording cannot be written.
+const UNWRITTEN: &str = "the recording cannot be written any more";
+
+/// The file, for as long as it can be written.
+enum File {
+    Open(Box<Writer>),
+    Closed,
+}
+
+/// The recording of a group.
+pub struct Tape {
+    /// The group's folder.
+    folder: PathBuf,
+    path: PathBuf,
+    /// Processes whose log is being taken.
+    pub taken: Vec<Taken>,
+    /// Segments that are being taken, by number, with their inode: a number may be used again.
+    known: HashMap<u32, u64>,
+    news: Option<u32>,
+    file: File,
+    images: u32,
+    by_pid: HashMap<u32, u32>,
+    flush_at_ns: u64,
+    /// Lines that somebody should hear.
+    said: Vec<String>,
+    /// Why there is less in the file than there was, the first reason.
+    ended: Option<String>,
+}
+
+impl Tape {
+    /// A recording of the group in `folder`, of which only the program itself is known, into the file at `path`.
+    pub fn new(folder: &Path, path: &Path, writer: Writer, root: Taken) -> Tape {
+        Tape {
+            folder: folder.into(),
+            path: path.into(),
+            taken: vec![root],
+            known: HashMap::new(),
+            news: None,
+            file: File::Open(Box::new(writer)),
+            images: 0,
+            by_pid: HashMap::new(),
+            flush_at_ns: 0,
+            said: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// What is to be said since this was last asked, and why the recording is not whole, if it is not.
+    pub fn said(&mut self) -> (Vec<String>, Option<&str>) {
+        (std::mem::take(&mut self.said), self.ended.as_deref())
+    }
+
+    /// Processes that have made a segment. The folder is asked and not the roster: a child may have ended, and its parent
+    /// been told so, between two looks.
+    pub fn find_new(&mut self, roster: &Roster) {
+        let news = Some(roster.header().news.0.load(Ordering::Acquire));
+        if self.news == news {
+            return;
+        }
+        self.news = news;
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("segment.")?.parse::<u32>().ok());
+            let Some(pid) = number else { continue };
+            if self.known.get(&pid) == Some(&entry.ino()) {
+                continue;
+            }
+            match take::open(entry.path(), pid) {
+                Ok(member) => {
+                    self.known.insert(pid, entry.ino());
+                    self.taken.push(member);
+                }
+                // Its maker has not filled it in yet: it will tell.
+                Err(_) => self.news = None,
+            }
+        }
+    }
+
+    /// Looks for new processes even if nobody has told of one.
+    pub fn find_all(&mut self, roster: &Roster) {
+        self.news = None;
+        self.find_new(roster);
+    }
+
+    /// Empties the rings into the file. Returns how many bytes came.
+    pub fn take(&mut self) -> u64 {
+        let now = clock::monotonic_ns();
+        let flush = now >= self.flush_at_ns;
+        let (mut bytes, mut failure) = (0, None);
+        let mut stopped = Vec::new();
+        let File::Open(writer) = &mut self.file else {
+            self.taken.iter().for_each(|taken| taken.stop(UNWRITTEN));
+            return 0;
+        };
+        let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
+        for taken in &mut self.taken {
+            let stops = taken.stops_now();
+            match taken.drain(&mut book) {
+                Ok(more) => bytes += more,
+                Err(cause) => failure = Some(cause),
+            }
+            if let Some(why) = stops {
+                taken.is_done();
+                stopped.push((taken.pid, why));
+            }
+        }
+        (self.images, self.by_pid) = (book.images, book.by_pid);
+        if flush {
+            self.flush_at_ns = now + FLUSH_NS;
+            failure = failure.or(writer.flush().err());
+        }
+        for (pid, why) in stopped {
+            self.ends(format!("the recording of process {pid} ends here: {why}"));
+        }
+        if let Some(cause) = failure {
+            self.give_up(&cause);
+        }
+        bytes
+    }
+
+    fn ends(&mut self, line: String) {
+        self.ended.get_or_insert_with(|| line.clone());
+        self.said.push(line);
+    }
+
+    /// The file cannot be written any more. The program goes on.
+    fn give_up(&mut self, cause: &recording::Error) {
+        self.ends(format!("{}: the recording ends here: {cause}", self.path.display()));
+        self.file = File::Closed;
+        self.taken.iter().for_each(|taken| taken.stop(UNWRITTEN));
+    }
+
+    /// Processes that have ended, by `over` with their status where that is known: what is left of their log, and their end.
+    pub fn bury(&mut self, mut over: impl FnMut(&mut Taken) -> Option<Option<i32>>) {
+        let mut living = Vec::new();
+        for mut taken in std::mem::take(&mut self.taken) {
+            let Some(status) = over(&mut taken) else {
+                living.push(taken);
+                continue;
+            };
+            self.finish_one(&mut taken, status);
+            self.known.remove(&taken.pid);
+            taken.remove();
+        }
+        living.append(&mut self.taken);
+        self.taken = living;
+    }
+
+    fn finish_one(&mut self, taken: &mut Taken, status: Option<i32>) {
+        let File::Open(writer) = &mut self.file else { return };
+        let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
+        let failure = taken.finish(status, &mut book).err();
+        (self.images, self.by_pid) = (book.images, book.by_pid);
+        if let Some(cause) = failure {
+            self.give_up(&cause);
+        }
+    }
+
+    /// Nothing more is recorded of the processes that there still are. Whether there were none.
+    pub fn finish_left(&mut self) -> bool {
+        let left = std::mem::take(&mut self.taken);
+        let whole = left.is_empty();
+        for mut taken in left {
+            self.finish_one(&mut taken, None);
+            // It goes on, and waits for nobody.
+            taken.stop("the group has ended");
+        }
+        if !whole {
+            self.said
+                .push("the program has ended; of the processes that it left nothing more is recorded".into());
+        }
+        whole
+    }
+
+    /// Ends the file. Its sums and its bytes, if it is whole.
+    pub fn close(&mut self) -> Option<(Complete, u64)> {
+        let File::Open(writer) = std::mem::replace(&mut self.file, File::Closed) else { return None };
+        let file_bytes = writer.bytes_file();
+        match writer.finish() {
+            Ok(sums) => Some((sums, file_bytes)),
+            Err(cause) => {
+                self.give_up(&cause);
+                None
+            }
+        }
+    }
+}
