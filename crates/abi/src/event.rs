@@ -95,8 +95,8 @@ pub enum EventKind {
     /// What is new in memory that processes share: `call` is an [`op`], `flags` the errno of the operation there; the payload
     /// is pieces of a number and 64 bytes.
     Common = 17,
-    /// In a recorded process: the call begun by the last `Enter` was not done and begins again, because its thread stood
-    /// still for a new standby, or the primary died.
+    /// In a recorded process, after a failover: the call begun by the last `Enter` had not been done when the primary died,
+    /// and begins again.
     Again = 18,
     /// Written by the recorder: here the primary died and its standby took over. All events of the process that come
     /// before are in the file before.

@@ -28,6 +28,8 @@ enum Mode {
     Storm,
     /// Recorded, and the recording replayed
     Record,
+    /// Recorded under protection, once with nothing killed and once with copies killed at random moments, and replayed
+    Beside,
     /// All of them, one after the other
     All,
 }
@@ -68,6 +70,9 @@ pub struct Options {
 
 /// How often a kill that came too late is tried again, each time within what the last run showed.
 const RETRIES: u32 = 6;
+
+/// Kills of one run with a recording besides, at most.
+const BESIDE_KILLS: usize = 5;
 
 /// Kills of one storm at most.
 const STORM_MAX: usize = 40;
@@ -153,6 +158,12 @@ impl Session<'_> {
                 self.judge(guest, "record", seed, verdict)?;
             }
         }
+        if self.wants(Mode::Beside) && !self.skipped(guest, "beside", guest.wants.no_kill.as_deref()) {
+            let count = if self.options.mode == Mode::Beside { self.options.seeds } else { 1 };
+            for seed in (self.options.seed..).take(count.max(1) as usize) {
+                self.beside_once(guest, &reference, window, seed)?;
+            }
+        }
         if self.wants(Mode::Storm) && !self.skipped(guest, "storm", guest.wants.no_kill.as_deref()) {
             // One storm has many kills: a long run of all modes needs fewer of them than of the others.
             let count =
@@ -217,7 +228,7 @@ impl Session<'_> {
     }
 
     fn protected_once(&self, guest: &Guest, reference: &Reference, seed: u64) -> Result<Option<Duration>> {
-        let (verdict, _) = self.stage.protected(guest, sink(seed), reference, &[])?;
+        let (verdict, _) = self.stage.protected(guest, sink(seed), reference, &[], false)?;
         self.judge(guest, "protected", seed, verdict)
     }
 
@@ -227,7 +238,7 @@ impl Session<'_> {
         let mut void = 0;
         for _ in 0..=RETRIES {
             let plans = self.primaries(&mut rng, &mut choices, window);
-            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans)?;
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans, false)?;
             let (elapsed, active, promoted) = match verdict {
                 Verdict::Pass { elapsed, active, promoted, .. } => (elapsed, active, promoted),
                 Verdict::Void => {
@@ -246,6 +257,30 @@ impl Session<'_> {
             window = window.min(active);
         }
         self.gave_up(guest, "kill", seed, void);
+        Ok(())
+    }
+
+    /// Under protection with a recording besides: first with nothing killed, then with copies killed.
+    fn beside_once(&self, guest: &Guest, reference: &Reference, window: Duration, seed: u64) -> Result<()> {
+        let mut rng = Rng::new(seed, &format!("{} beside", guest.name));
+        let mut choices = Rng::new(seed, &format!("{} beside choice", guest.name));
+        let strike = |_| Plan {
+            target: if rng.below(3) == 0 { Target::Standby } else { Target::Primary },
+            delay: (window / 4).mul_f64(rng.fraction()),
+            choice: choices.draw(),
+        };
+        let kills: Vec<Plan> = (0..BESIDE_KILLS).map(strike).collect();
+        for plans in [&[][..], &kills] {
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, plans, true)?;
+            match verdict {
+                Verdict::Pass { elapsed, promoted, .. } => {
+                    let detail = format!("seed {seed}, {account}, {promoted} promotions, {elapsed:.0?}");
+                    self.report.pass(&format!("{} beside", guest.name), &detail);
+                }
+                Verdict::Void => self.report.void(),
+                failed => return self.judge(guest, "beside", seed, failed).map(|_| ()),
+            }
+        }
         Ok(())
     }
 
@@ -269,7 +304,7 @@ impl Session<'_> {
                 choice: choices.draw(),
             };
             let plans: Vec<Plan> = (0..STORM_MAX).map(strike).collect();
-            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans)?;
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans, false)?;
             let (elapsed, active, promoted) = match verdict {
                 Verdict::Pass { elapsed, active, promoted, .. } => (elapsed, active, promoted),
                 Verdict::Void => {

@@ -70,19 +70,25 @@ impl Stage<'_> {
         verdict(complaints, dir, ended, active, 0)
     }
 
-    /// Runs the guest under protection, killing one of its copies for every plan.
+    /// Runs the guest under protection, killing one of its copies for every plan; if `recorded`, with a recording besides,
+    /// which is replayed.
     pub fn protected(
         &self,
         guest: &Guest,
         sink: Sink,
         reference: &Reference,
         plans: &[Plan],
+        recorded: bool,
     ) -> Result<(Verdict, Account)> {
         let understudy = self.understudy.expect("protected modes are planned only with a binary");
         let dir = self.place.fresh(&guest.name)?;
         let group = group_name(&dir);
         let events_file = dir.join("events");
-        let command = protected_command(understudy, &group, &events_file, program(guest));
+        let mut command = protected_command(understudy, &group, &events_file, program(guest));
+        let file = dir.join("recording");
+        if recorded {
+            command.splice(2..2, ["--record".into(), file.clone().into()]);
+        }
         let tree = launch(guest, command, &dir, sink)?;
         let over = AtomicBool::new(false);
         let (ended, account) = thread::scope(|scope| {
@@ -123,6 +129,10 @@ impl Stage<'_> {
         }
         complaints.extend(unexpected);
         complaints.extend(judge::judge_tree(&lifecycle).filter(|_| guest.wants.tree));
+        if recorded && complaints.is_empty() {
+            let may_end = guest.wants.no_record.is_some() || guest.wants.serial.is_some();
+            complaints.extend(self.judge_beside(&ended, sink, (&dir, &file), &lifecycle, may_end)?);
+        }
         if !(complaints.is_empty() || plans.is_empty()) {
             complaints.push(format!("kills, each after protection: {account}"));
         }
@@ -173,6 +183,43 @@ impl Stage<'_> {
         }
         let active = ended.elapsed;
         verdict(complaints, dir, ended, active, 0)
+    }
+}
+
+impl Stage<'_> {
+    /// Judges a recording that was made beside standbys: it replays as the run went, whoever was killed meanwhile, unless it
+    /// has ended before the program did, and said so. `may_end` if it may without a kill.
+    fn judge_beside(
+        &self,
+        ended: &Ended,
+        sink: Sink,
+        (dir, file): (&Path, &Path),
+        lifecycle: &[events::Event],
+        may_end: bool,
+    ) -> Result<Vec<String>> {
+        let understudy = self.understudy.expect("recorded runs are planned only with a binary");
+        let mut complaints = Vec::new();
+        let is_cut = lifecycle.iter().find(|event| event.name == "recording_ended");
+        if let Some(event) = is_cut.filter(|_| !may_end) {
+            complaints.push(format!("the recording did not go on: {}", event.fields));
+        }
+        if is_cut.is_some() || may_end {
+            return Ok(complaints);
+        }
+        let folder = dir.join("replay");
+        fs::create_dir_all(folder.join("tmp"))?;
+        let command = vec![understudy.into(), "replay".into(), file.into()];
+        let again = Launch { command, dir: folder.clone(), stdin: None, sink }.spawn()?.finish(self.limit)?;
+        if again.stdout != ended.stdout {
+            complaints.push("replay: stdout differs from the recorded run's".into());
+        }
+        if again.status.and_then(|status| status.code()) != ended.status.and_then(|status| status.code()) {
+            complaints.push(format!("replay: ended with {:?}, not {:?}", again.status, ended.status));
+        }
+        let said = fs::read_to_string(folder.join("stderr")).unwrap_or_default();
+        let ours = said.lines().filter(|line| line.starts_with("understudy"));
+        complaints.extend(ours.map(|line| format!("replay: {line}")));
+        Ok(complaints)
     }
 }
 

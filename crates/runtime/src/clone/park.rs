@@ -17,7 +17,6 @@ use us_abi::THREADS_MAX;
 
 use crate::clone::child;
 use crate::raw::{self, nr};
-use crate::recording::log;
 use crate::signal;
 use crate::standby::notice;
 use crate::sys::trap::{self, Context, reg};
@@ -312,17 +311,6 @@ fn has_rseq(tls: u64) -> bool {
 #[cold]
 #[inline(never)]
 pub fn at_door(thread: &mut Thread) -> bool {
-    stand(thread, |_| ())
-}
-
-/// The same in a call that the log has begun, and that begins again.
-#[cold]
-#[inline(never)]
-pub fn in_call(thread: &mut Thread) -> bool {
-    stand(thread, log::begins_again)
-}
-
-fn stand(thread: &mut Thread, before: impl FnOnce(&mut Thread)) -> bool {
     if !is_wanted() || state::is_standby() {
         return false;
     }
@@ -331,7 +319,6 @@ fn stand(thread: &mut Thread, before: impl FnOnce(&mut Thread)) -> bool {
     if thread.pending.load(Ordering::SeqCst) != 0 {
         return false;
     }
-    before(thread);
     thread.shared_with_guest();
     // SAFETY: the calling thread's own block, at a door.
     unsafe { park(&raw mut *thread, None) };

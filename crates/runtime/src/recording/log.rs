@@ -12,7 +12,7 @@ use us_ring::Position;
 use crate::members;
 use crate::raw;
 use crate::state;
-use crate::thread::{Mode, Thread};
+use crate::thread::Thread;
 
 /// Whether the log of this process is being taken into a recording.
 pub fn goes_on() -> bool {
@@ -81,14 +81,6 @@ pub fn went_on_at_clone() -> bool {
     WENT_ON.load(Ordering::Relaxed)
 }
 
-/// A call that has been logged as begun has been broken off with nothing done, and is about to begin again: its thread
-/// is to stand still. Before that: a standby that is made now knows nothing of the call.
-pub fn begins_again(thread: &mut Thread) {
-    if thread.calls() == Mode::Record && goes_on() {
-        thread.push(EventKind::Again, 0, 0, NO_TICKET);
-    }
-}
-
 // ---- A failover ----
 
 /// Before the calls in doubt are settled: what settling appends needs room, which a standby has made by applying
@@ -124,6 +116,7 @@ pub fn cut(header: &SegmentHeader) {
 pub fn take_over(thread: &mut Thread) {
     thread.attach_ring();
     if thread.in_doubt != u64::MAX {
+        // It was not done, and is made again.
         thread.push(EventKind::Again, 0, 0, NO_TICKET);
     }
 }

@@ -17,7 +17,7 @@ use crate::door::{cancel, pending, process, sigchld, timer};
 use crate::log::{Event, Next, has_ticket};
 use crate::members::{self, mail};
 use crate::raw::{self, call4, err};
-use crate::recording::turns;
+use crate::recording::{log, turns};
 use crate::state::{self, Role};
 use crate::sys::gate::{self, Call};
 use crate::sys::spans::{self, Before};
@@ -189,13 +189,15 @@ pub struct Plan {
     restart: bool,
     abandoned: bool,
     spurious: bool,
+    parks: bool,
 }
 
 const FLAG_RESTART: u8 = 4;
 
 impl Plan {
     /// Nobody has interrupted.
-    pub const NOTHING: Plan = Plan { signals: 0, restart: false, abandoned: false, spurious: false };
+    pub const NOTHING: Plan =
+        Plan { signals: 0, restart: false, abandoned: false, spurious: false, parks: false };
 
     /// For the flags of the `Return`.
     pub const fn flags(self) -> u8 {
@@ -224,6 +226,9 @@ impl Plan {
                 // A door inside an earlier one's handler has delivered it. It was announced here, so the log must have it.
                 thread.append(EventKind::Signal, 0, 0, NO_TICKET, &Info::default());
             }
+        }
+        if self.parks {
+            park::at_door(thread);
         }
         self.restart
     }
@@ -256,7 +261,17 @@ pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
 #[cold]
 fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let broken = result == err::EINTR;
-    if broken && park::in_call(thread) {
+    if broken
+        && park::is_wanted()
+        && !has_deliverable(thread)
+        && thread.calls() == Mode::Record
+        && log::goes_on()
+    {
+        // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the
+        // same (the rest of a time), is part of it. The thread stands still behind that.
+        return Plan { restart: true, spurious: true, parks: true, ..Plan::NOTHING };
+    }
+    if broken && park::at_door(thread) {
         return Plan { restart: true, abandoned: true, ..Plan::NOTHING };
     }
     // A call that has taken something is not cancelled: what it took would be lost.
