@@ -98,8 +98,8 @@ pub enum EventKind {
     /// In a recorded process, after a failover: the call begun by the last `Enter` had not been done when the primary died,
     /// and begins again.
     Again = 18,
-    /// Written by the recorder: here the primary died and its standby took over. All events of the process that come
-    /// before are in the file before.
+    /// Written by the recorder: here the primary died and its standby took over, the kernel's pid `ticket`. All events of
+    /// the process that come before are in the file before.
     Failover = 19,
 }
 

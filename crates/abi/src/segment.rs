@@ -248,6 +248,8 @@ pub struct SegmentHeader {
     /// Failovers of a recorded process: stored when [`ThreadEntry::cut`] is, before the new primary acts. Standby, at its
     /// promotion.
     pub cuts: AtomicU32,
+    /// Kernel's pid of the copy that took over at the last of these. With `cuts`.
+    pub cut_pid: AtomicU32,
     /// Of these, those that the recorder has come to. Recorder.
     pub cuts_taken: AtomicU32,
 }

@@ -239,19 +239,26 @@ impl Mutex {
             return self.lock.store(0, Ordering::Release);
         }
         let word = self.lock.as_ptr();
-        let thread = tls::current();
-        // SAFETY: null or this thread's own block.
-        if !thread.is_null() && unsafe { (*thread).locks() } == Mode::Replay {
-            self.announce();
-        }
+        self.tell_next();
         if self.lock.swap(0, Ordering::Release) == 2 {
             sync::wake(word, 1, false);
         }
     }
 
-    /// Of a mutex that processes share: its clock is nobody's.
+    /// In a standby, the event of this thread's acquisition has been applied: the next one is due.
+    #[inline(always)]
+    fn tell_next(&self) {
+        let thread = tls::current();
+        // SAFETY: null or this thread's own block.
+        if !thread.is_null() && unsafe { (*thread).locks() } == Mode::Replay {
+            self.announce();
+        }
+    }
+
+    /// Of a mutex that processes may share. Where its memory is not kept alike, its clock orders the threads of this one.
     fn release_shared(&self) {
         let word = self.lock.as_ptr();
+        self.tell_next();
         if common::give_up(&self.lock) == 2 {
             sync::wake(word, 1, true);
         }

@@ -11,6 +11,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::clock::KERNEL;
@@ -21,7 +22,7 @@ use crate::signal::{self, Info, Plan};
 use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::guest;
-use crate::sys::recorded::{recorded, take_begin_with, take_end};
+use crate::sys::recorded::{begin, end, recorded, take_begin_with, take_end};
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
 
@@ -143,7 +144,20 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         None => {
             // In doubt. It was taken, or the promotion has raised it: either way it has been sent once.
             thread.in_doubt = u64::MAX;
+            if thread.calls() == Mode::Replay {
+                // A replay: in the log is the call as a whole.
+                let begun = take_begin_with(thread, row, arguments.fd, arguments.digest, |_, _| ()).is_some();
+                let _ = begun.then(|| take_end(thread, row, |_, _, _, _| ()));
+                return 0;
+            }
+            let logged = thread.calls() == Mode::Record;
+            if logged {
+                begin(thread, row, arguments);
+            }
             signal::deliver(thread);
+            if logged {
+                end(thread, row, 0, ReturnHead::default());
+            }
             0
         }
     }

@@ -103,12 +103,18 @@ pub fn cut(header: &SegmentHeader) {
         return;
     }
     let before = header.cuts.load(Ordering::Relaxed);
-    if header.cuts_taken.load(Ordering::Acquire) != before {
-        return stop(&[b"the recorder had not come to the last failover when the next one came"]);
+    let start = raw::now_ns();
+    // The place of the last one must not be forgotten before the recorder has come there.
+    while header.cuts_taken.load(Ordering::Acquire) != before {
+        if raw::now_ns() - start > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed) || !is_taken() {
+            return stop(&[b"the recorder had not come to the last failover when the next one came"]);
+        }
+        raw::nap(100_000);
     }
     for entry in (0..header.slots.load(Ordering::Acquire)).map(state::entry) {
         entry.cut.store(entry.tail.0.acquire(), Ordering::Relaxed);
     }
+    header.cut_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
     header.cuts.store(before + 1, Ordering::Release);
 }
 

@@ -261,17 +261,13 @@ pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
 #[cold]
 fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let broken = result == err::EINTR;
-    if broken
-        && park::is_wanted()
-        && !has_deliverable(thread)
-        && thread.calls() == Mode::Record
-        && log::goes_on()
-    {
-        // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the
-        // same (the rest of a time), is part of it. The thread stands still behind that.
+    // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
+    // (the rest of a time), is part of it. The thread stands still behind that.
+    let logged = thread.calls() == Mode::Record && log::goes_on();
+    if broken && logged && park::is_wanted() && !has_deliverable(thread) {
         return Plan { restart: true, spurious: true, parks: true, ..Plan::NOTHING };
     }
-    if broken && park::at_door(thread) {
+    if broken && !logged && park::at_door(thread) {
         return Plan { restart: true, abandoned: true, ..Plan::NOTHING };
     }
     // A call that has taken something is not cancelled: what it took would be lost.

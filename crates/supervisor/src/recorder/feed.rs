@@ -57,7 +57,8 @@ impl Ending {
 /// Something that waits for a failover to be passed.
 #[derive(Debug)]
 enum Behind {
-    Failover,
+    /// To the copy with this kernel's pid.
+    Failover(u32),
     Events(u16, Vec<u8>),
 }
 
@@ -133,16 +134,16 @@ impl Fed {
         let mut sends = None;
         for event in recording::Events::new(&events) {
             if event.header.kind == EventKind::Failover as u8 {
-                failover = Some((at, event.size()));
+                failover = Some((at, event.size(), event.header.ticket as u32));
                 break;
             }
             at += event.size();
             sends = Some(event.header.kind == EventKind::Enter as u8 && SENDS.contains(&event.header.call));
         }
-        let rest = failover.map(|(at, size)| {
+        let rest = failover.map(|(at, size, pid)| {
             let rest = events.split_off(at + size);
             events.truncate(at);
-            rest
+            (rest, pid)
         });
         match (self.sender, sends) {
             (_, Some(true)) => self.sender = Some(slot),
@@ -150,8 +151,8 @@ impl Fed {
             _ => {}
         }
         self.put(slot, events);
-        if let Some(rest) = rest {
-            self.behind.push_back(Behind::Failover);
+        if let Some((rest, pid)) = rest {
+            self.behind.push_back(Behind::Failover(pid));
             self.push(slot, rest);
         }
     }
@@ -168,18 +169,20 @@ impl Fed {
     /// Where the primary died and another went on, tickets may be missing for good. All that was logged before has been
     /// handed over, so the replaying process can tell which; what comes behind waits until it has applied everything.
     fn pass_failover(&mut self) {
-        if !matches!(self.behind.front(), Some(Behind::Failover))
-            || self.queues.values().any(|queue| !queue.is_empty())
-        {
+        let Some(Behind::Failover(pid)) = self.behind.front() else { return };
+        if self.queues.values().any(|queue| !queue.is_empty()) {
             return;
         }
-        let word = &self.rings.segment.header().command.0;
+        let header = self.rings.segment.header();
+        let word = &header.command.0;
         if self.unapplied() > 0 {
             if word.swap(command::CLOSE_GAPS, Ordering::AcqRel) != command::CLOSE_GAPS {
                 segment::wake(word);
             }
             return;
         }
+        // Signals that it sends itself say so by this number.
+        header.primary_pid.store(*pid, Ordering::Release);
         word.store(command::FOLLOW, Ordering::Release);
         self.behind.pop_front();
         while let Some(Behind::Events(..)) = self.behind.front() {

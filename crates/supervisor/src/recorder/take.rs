@@ -161,7 +161,11 @@ impl Taken {
         }
         if cuts != self.cuts_seen {
             self.cuts_seen = cuts;
-            self.write(0, &rings::event(EventKind::Failover, 0, &[]), book)?;
+            let header = self.rings.segment.header();
+            let pid = header.cut_pid.load(Ordering::Acquire);
+            let mut event = rings::event(EventKind::Failover, 0, &[]);
+            event[8..16].copy_from_slice(&u64::from(pid).to_le_bytes());
+            self.write(0, &event, book)?;
             self.rings.segment.header().cuts_taken.store(cuts, Ordering::Release);
             // There may be more behind it.
             taken += 1;
