@@ -221,7 +221,7 @@ pub fn unmapped(start: u64, bytes: u64) {
 /// says nothing.
 pub fn is_elsewhere(object: usize) -> bool {
     ANY_KEPT.load(Ordering::Relaxed)
-        && numbers::is_numbered()
+        && numbers::may_have_relatives()
         && KEPT.iter().any(|kept| {
             (object as u64).wrapping_sub(kept.start.load(Ordering::Relaxed))
                 < kept.bytes.load(Ordering::Relaxed)
@@ -230,7 +230,7 @@ pub fn is_elsewhere(object: usize) -> bool {
 
 /// Whether relatives share memory with this standby's primary, which it has as it once was.
 pub fn is_any_elsewhere() -> bool {
-    ANY_KEPT.load(Ordering::Relaxed) && numbers::is_numbered()
+    ANY_KEPT.load(Ordering::Relaxed) && numbers::may_have_relatives()
 }
 
 /// Locks are taken for real from here on.
@@ -254,7 +254,7 @@ pub fn make_real() {
         }
         let (start, len) = (kept.start.load(Ordering::Relaxed), kept.bytes.load(Ordering::Relaxed));
         let is_alike = twins::redo(start, at, is_in_call);
-        let written = if is_alike || numbers::is_numbered() { 0 } else { len };
+        let written = if is_alike || numbers::may_have_relatives() { 0 } else { len };
         for page in (0..written).step_by(PAGE as usize) {
             // Only what differs: a page that is written becomes dirty, and a hole a block. Behind the file's end the copy
             // fails, as the guest's own store would have.

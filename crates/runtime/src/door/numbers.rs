@@ -53,6 +53,11 @@ pub fn has_relatives() {
     NUMBERED.store(true, Ordering::Relaxed);
 }
 
+/// Whether there may be other processes that have memory of this one's. Not so in a standby or after a promotion only.
+pub fn may_have_relatives() -> bool {
+    NUMBERED.load(Ordering::Relaxed)
+}
+
 /// Whether numbers that the guest names have to be looked up.
 #[inline(always)]
 pub fn is_numbered() -> bool {
