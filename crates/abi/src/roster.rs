@@ -17,6 +17,9 @@ pub const ROSTER_ADDRESS: usize = 0x2900_0000_0000;
 /// One more than the highest signal.
 pub const SIGNALS: usize = 65;
 
+/// What `wait4` gives of a process that goes on after a stop: a value of [`Process::standing`].
+pub const CONTINUED: u32 = 0xffff;
+
 /// Set in [`Process::will`] where it says anything.
 pub const WILL: i32 = 0x1_0000;
 
@@ -92,6 +95,13 @@ pub struct Process {
     /// As `wait4` gives it, with [`WILL`]: how it is about to end, once it has said that it leaves. A kill that meets it
     /// there comes too late, as natively. Itself.
     pub will: AtomicI32,
+    /// Not zero while it is to be stopped: a process of the group has sent it SIGSTOP, and no SIGCONT since. The sender.
+    pub stopped: AtomicU32,
+    /// A stop or a continuation of which its parent has not been told, as `wait4` gives it, 0 for none. The kernel tells
+    /// only of those that it counts as the parent's. Supervisor; a promoted copy of it; its parent, when it has been told.
+    pub standing: AtomicU32,
+    /// Not zero if its parent has been told of a stop, and of no continuation since. Its parent.
+    pub told_stopped: AtomicU32,
 }
 
 /// Letters that can be on their way at a time. Of one more the value is not known to a standby.

@@ -220,6 +220,16 @@ impl Roster {
         Some(parent)
     }
 
+    /// The kernel's process `pid`, which is ours to ask about, has been stopped or goes on, as `status` says. The number of
+    /// the parent that is to be sent SIGCHLD.
+    pub fn stands(&self, pid: u32, status: u32) -> Option<u32> {
+        let (_, entry) = self.with_primary(pid)?;
+        entry.standing.store(status, Ordering::SeqCst);
+        self.tell();
+        let parent = entry.parent.load(Ordering::Acquire);
+        (parent != 0).then_some(parent)
+    }
+
     /// A process has ended that is not on the list: it is put there, without a parent. The next copy of the one that made
     /// it a moment before its own death may come and ask. `false` if there is no room.
     pub fn ended_unlisted(&self, pid: u32, how: &Reaped) -> bool {
@@ -237,6 +247,9 @@ impl Roster {
             (&entry.joined, 0),
             (&entry.doomed, 0),
             (&entry.reaps_orphans, 0),
+            (&entry.stopped, 0),
+            (&entry.standing, 0),
+            (&entry.told_stopped, 0),
             (&entry.kin, kin::ADOPTED),
             (&entry.end, end::ENDED),
         ] {

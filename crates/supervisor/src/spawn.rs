@@ -369,6 +369,28 @@ pub fn next_ended_child() -> Option<u32> {
     }
 }
 
+/// A child that has been stopped or goes on, of which we have not been told, and its status as `wait4` gives it.
+pub fn next_standing_child() -> Option<(u32, u32)> {
+    loop {
+        // SAFETY: as above; the status is valid as well.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            let options = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
+            match libc::waitid(libc::P_ALL, 0, &mut info, options) {
+                0 if info.si_pid() == 0 => return None,
+                0 => {
+                    let stopped = info.si_code != libc::CLD_CONTINUED;
+                    let status =
+                        if stopped { (info.si_status() as u32) << 8 | 0x7f } else { us_abi::CONTINUED };
+                    return Some((info.si_pid() as u32, status));
+                }
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
 /// Lets this process hold as many descriptors as it may. Each member of a group takes two.
 pub fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);

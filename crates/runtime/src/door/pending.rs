@@ -107,6 +107,15 @@ fn sent_by(call: &Call) -> Option<Sent> {
     Some(Sent { info: full, target, at: 0 })
 }
 
+/// A signal that the guest has sent to a process group with itself in it, in a call in doubt: it waits to be taken.
+pub fn came_from_itself(signal: i32) {
+    let own = state::GUEST_PID.load(Ordering::Relaxed);
+    let call = Call { nr: nr::KILL, args: [u64::from(own), signal as u64, 0, 0, 0, 0], caller: 0 };
+    if let Some(sent) = sent_by(&call) {
+        add(Sent { at: KERNEL.0.load(Ordering::Relaxed), ..sent });
+    }
+}
+
 fn slot_of(tid: u32) -> Option<u32> {
     let mut found = None;
     thread::for_each(|thread| {

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::{Header, Process, ReturnHead, WILL, end, kin};
+use us_abi::{CONTINUED, Header, Process, ReturnHead, WILL, end, kin};
 
 use crate::door::numbers;
 use crate::members;
@@ -31,6 +31,9 @@ const LOOK_NS: u64 = 5_000_000;
 pub(super) const CLD_EXITED: i32 = 1;
 pub(super) const CLD_KILLED: i32 = 2;
 pub(super) const CLD_DUMPED: i32 = 3;
+const CLD_STOPPED: i32 = 5;
+const CLD_CONTINUED: i32 = 6;
+const SIGCONT: i32 = 18;
 
 /// Which children a call is about.
 #[derive(Clone, Copy)]
@@ -124,7 +127,6 @@ impl News {
 
     /// As wait4 has it.
     fn status_word(&self) -> i32 {
-        const CLD_CONTINUED: i32 = 6;
         match self.code {
             CLD_EXITED => self.status << 8,
             CLD_KILLED => self.status,
@@ -330,6 +332,14 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
         let mut is_any = false;
         for entry in members::adopted().filter(|entry| ask.is_about(entry)) {
             is_any = true;
+            if let Some(news) = standing(entry, ask) {
+                // SAFETY: the caller's place, written before the roster forgets.
+                unsafe { place.write_volatile(news) };
+                if ask.options & WNOWAIT == 0 {
+                    has_been_told(entry, news.code);
+                }
+                return Ok(());
+            }
             if ask.options & WEXITED != 0 && entry.end.load(Ordering::Acquire) == end::ENDED {
                 // SAFETY: the caller's place, written before the roster forgets.
                 unsafe { place.write_volatile(News::of(entry)) };
@@ -349,7 +359,14 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
         match ask_kernel(thread, ask, options, place).map(|()| unsafe { place.read_volatile() }) {
             Ok(news) if news.pid != 0 => match lives_on(&news, ask.options & WNOWAIT != 0) {
                 true => continue,
-                false => return Ok(()),
+                false => {
+                    if let Some(entry) = members::find(news.pid)
+                        && ask.options & WNOWAIT == 0
+                    {
+                        has_been_told(entry, news.code);
+                    }
+                    return Ok(());
+                }
             },
             Ok(_) if !is_any || !waits => return Ok(()),
             Ok(_) => sleep(thread, &roster.ends.0, seen, LOOK_NS)?,
@@ -359,6 +376,36 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             Err(ECHILD) if super::spawn::await_birth(ask.one()) => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// The stop or continuation of an adopted child that is still to be told.
+fn standing(entry: &Process, ask: &Ask) -> Option<News> {
+    const WSTOPPED: u64 = 2;
+    const WCONTINUED: u64 = 8;
+    let seen = entry.standing.load(Ordering::Acquire);
+    let is_stopped = seen != CONTINUED;
+    if seen == 0 {
+        return None;
+    }
+    // A copy that has been stopped again in its predecessor's place is the same stop.
+    if is_stopped == (entry.told_stopped.load(Ordering::Acquire) != 0) {
+        let _ = entry.standing.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire);
+        return None;
+    }
+    let (wanted, code, status) = match is_stopped {
+        true => (WSTOPPED, CLD_STOPPED, seen as i32 >> 8 & 0xff),
+        false => (WCONTINUED, CLD_CONTINUED, SIGCONT),
+    };
+    let pid = entry.pid.load(Ordering::Relaxed);
+    (ask.options & wanted != 0).then_some(News { signal: 17, code, pid, status, ..News::NONE })
+}
+
+/// The guest hears of a child what this code says.
+fn has_been_told(entry: &Process, code: i32) {
+    if matches!(code, CLD_STOPPED | CLD_CONTINUED) {
+        entry.told_stopped.store(u32::from(code == CLD_STOPPED), Ordering::SeqCst);
+        entry.standing.store(0, Ordering::SeqCst);
     }
 }
 

@@ -10,8 +10,8 @@ pub mod mail;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{
-    MAGIC, PROCESSES_MAX, Process, ROSTER_ADDRESS, ROSTER_BYTES, Roster, RosterHeader, SIGNALS, VERSION, end,
-    kin, process,
+    CONTINUED, MAGIC, PROCESSES_MAX, Process, ROSTER_ADDRESS, ROSTER_BYTES, Roster, RosterHeader, SIGNALS,
+    VERSION, end, kin, process,
 };
 
 use crate::door::sigchld;
@@ -145,8 +145,15 @@ pub fn note_send(target: i32, signal: u64) {
         1.. => entry.pid.load(Ordering::Relaxed) == target as u32,
         _ => group(entry.primary.load(Ordering::Relaxed)) == wanted,
     };
+    const SIGCONT: u64 = 18;
+    const SIGSTOP: u64 = 19;
     let own = state::GUEST_PID.load(Ordering::Relaxed);
     for entry in listed().filter(meant) {
+        match signal {
+            SIGSTOP => entry.stopped.store(1, Ordering::SeqCst),
+            SIGCONT => entry.stopped.store(0, Ordering::SeqCst),
+            _ => {}
+        }
         if signal == SIGKILL {
             entry.doomed.store(1, Ordering::SeqCst);
         } else if entry.pid.load(Ordering::Relaxed) != own
@@ -185,6 +192,10 @@ const WAITING_MAX: u32 = 64;
 pub fn each_unseen(mut f: impl FnMut(u64)) {
     for (signal, seen) in SEEN.iter().enumerate().skip(1) {
         // It counts as seen when it is taken: until then the next copy has to raise it again.
+        // What is thrown away, or stops a process, waits for nobody.
+        if !crate::signal::waits(signal as i32) {
+            continue;
+        }
         let unseen = sent_so_far(signal as i32).wrapping_sub(seen.load(Ordering::Relaxed));
         if unseen != 0 {
             RAISED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
@@ -240,6 +251,21 @@ pub fn await_news() {
         let seen = header.ends.0.load(Ordering::Acquire);
         raw::futex_wait_shared(&header.ends.0, seen, 1_000_000);
     }
+}
+
+/// At a promotion: whether this process is to be stopped. If it is not, and its parent has been told that it was, there is
+/// that to tell.
+pub fn is_to_stop() -> bool {
+    let Some(own) = own() else { return false };
+    let is_to_stop = own.stopped.load(Ordering::SeqCst) != 0;
+    if !is_to_stop && own.told_stopped.load(Ordering::SeqCst) != 0 {
+        own.standing.store(CONTINUED, Ordering::SeqCst);
+        if let Some(header) = header() {
+            header.ends.0.fetch_add(1, Ordering::AcqRel);
+            raw::futex_wake_shared(&header.ends.0);
+        }
+    }
+    is_to_stop
 }
 
 /// Tells the supervisor that there is something to look at.
@@ -299,6 +325,9 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
         (&entry.joined, 0),
         (&entry.doomed, 0),
         (&entry.reaps_orphans, 0),
+        (&entry.stopped, 0),
+        (&entry.standing, 0),
+        (&entry.told_stopped, 0),
         (&entry.kin, kin::KERNEL),
         (&entry.end, end::NONE),
     ] {

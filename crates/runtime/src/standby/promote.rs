@@ -14,6 +14,7 @@ use us_ring::Position;
 use crate::clock::{self, KERNEL};
 use crate::clone::memory;
 use crate::door::sync;
+use crate::members;
 use crate::raw;
 use crate::recording::log;
 use crate::signal;
@@ -50,12 +51,31 @@ pub fn run(header: &SegmentHeader) {
     log::cut(header);
     become_primary(header);
     state::LIVE.store(true, Ordering::SeqCst);
+    if members::is_to_stop() {
+        stop(header);
+    }
     poll::wake_all();
     // A thread that was between its last look and its sleep hears the second bell.
     for _ in 0..5 {
         raw::nap(200_000);
         poll::wake_all();
         call_to_life();
+    }
+}
+
+/// The dead primary was stopped, so no thread goes on before somebody lets this one go on.
+fn stop(header: &SegmentHeader) {
+    const SIGSTOP: u64 = 19;
+    is_live(header);
+    // SAFETY: to our own process.
+    unsafe { raw::call2(raw::nr::KILL, u64::from(state::REAL_PID.load(Ordering::Relaxed)), SIGSTOP) };
+}
+
+/// Says, once, that this copy is live.
+fn is_live(header: &SegmentHeader) {
+    if header.live_ns.compare_exchange(0, raw::now_ns(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
+        state::attention();
     }
 }
 
@@ -239,11 +259,8 @@ pub fn go_live(thread: &mut Thread) {
     // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".
     unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.name.as_ptr() as u64) };
     notice::register(thread, tid);
-    if let Some(header) = state::header()
-        && header.live_ns.compare_exchange(0, raw::now_ns(), Ordering::AcqRel, Ordering::Acquire).is_ok()
-    {
-        header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
-        state::attention();
+    if let Some(header) = state::header() {
+        is_live(header);
     }
     // Last: a fatal signal that was raised again ends a live program here, not a standby.
     signal::apply_mask(thread.mask);

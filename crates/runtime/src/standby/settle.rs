@@ -15,7 +15,7 @@ use us_calls::{Door, Policy, Row, SignalDoor};
 use us_order::settle::{Identity, Settled};
 use us_ring::Position;
 
-use crate::door::{spawn, table, wait};
+use crate::door::{pending, spawn, table, wait};
 use crate::fdtable::{self, Kind};
 use crate::members;
 use crate::raw;
@@ -382,6 +382,7 @@ fn copied(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
 /// is not allowed now.
 fn sent_to_another(doubt: &Doubt) {
     const KILL: u16 = 62;
+    const GETPGID: u64 = 121;
     const PIDFD_SEND_SIGNAL: u16 = 424;
     let to = doubt.asked[0] as i32;
     let own = state::GUEST_PID.load(Ordering::Relaxed) as i32;
@@ -394,6 +395,16 @@ fn sent_to_another(doubt: &Doubt) {
         PIDFD_SEND_SIGNAL => true,
         _ => false,
     };
+    // A process group: the kernel goes through it without a stop. What came to this process itself died with the primary.
+    let group = (doubt.row.nr == KILL && to <= 0 && to != -1).then(|| to.unsigned_abs());
+    if let Some(group) = group.filter(|_| doubt.entered()) {
+        // SAFETY: asks for a number.
+        let own_group = unsafe { raw::call1(GETPGID, 0) } as u32;
+        if group == 0 || group == own_group {
+            pending::came_from_itself(doubt.asked[1] as i32);
+        }
+        return returned(doubt, 0, 0, &[]);
+    }
     if other && doubt.entered() {
         members::mail::settle(true);
         returned(doubt, 0, 0, &[]);

@@ -97,6 +97,10 @@ impl<'a> Group<'a> {
             }
         }
         self.bury();
+        while let Some((pid, status)) = spawn::next_standing_child() {
+            let parent = self.roster.stands(pid, status);
+            self.tell_parent(parent);
+        }
         while let Some(pid) = spawn::next_ended_child() {
             self.read_roster();
             // What the process wrote before it ended comes first.
