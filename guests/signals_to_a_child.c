@@ -1,6 +1,5 @@
 // Shows: signals that a program queues for another process: the child counts every one of them.
 // Breaks if: a signal to another process is sent again, or not at all, when the primary dies in the call.
-// kit: no-kill queued signals that wait in a child whose primary is killed come once, and without their values
 #include "guest.h"
 #include <signal.h>
 #include <sys/wait.h>

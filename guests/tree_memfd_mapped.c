@@ -2,9 +2,7 @@
 // Breaks if: a store of one process does not reach the other, or a mapping is made of another file after a failover.
 // kit: tree
 // kit: allow unprotected a writable shared mapping of a file ends protection
-// kit: allow diverged what another process stores into a mapping of a file is not in the log
 // kit: allow standby_lost as above
-// kit: no-kill without a standby nobody takes over
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <sys/mman.h>

@@ -1,8 +1,6 @@
 // Shows: shared anonymous memory with a process-shared mutex: parent and two children change the same counters under it.
 // Breaks if: a store of one process is not seen by the others, or a copy stores a second time what its other copy has stored.
-// kit: no-kill a lock that a dead primary held in shared memory stays held
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: allow diverged a standby's copy of shared memory is not kept up to date
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <sys/mman.h>

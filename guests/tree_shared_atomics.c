@@ -1,8 +1,6 @@
 // Shows: C11 atomics in shared anonymous memory: children add, publish a block and set its flag; the parent reads at the end, or once told.
 // Breaks if: an addition is made by both copies of a process, or by the one that died only.
-// kit: no-kill what a dead primary did to shared memory behind its last event is done again
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: allow diverged a standby's copy of shared memory is not kept up to date
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <stdatomic.h>

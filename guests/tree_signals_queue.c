@@ -1,7 +1,6 @@
 // Shows: queued signals with values go both ways between parent and child; sigwaitinfo and sigtimedwait take them in order.
 // Breaks if: a value is lost with the process that waited for it, is told twice, or comes out of order.
 // kit: tree
-// kit: no-kill a queued signal that was lost with a primary comes again without its value
 #include "guest.h"
 #include <signal.h>
 #include <sys/wait.h>

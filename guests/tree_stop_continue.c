@@ -1,7 +1,6 @@
 // Shows: a parent stops its child by SIGSTOP and lets it go on: wait tells both, and a stopped child does nothing.
 // Breaks if: a child that was stopped goes on in its other copy, or its stop or continuation is not told.
 // kit: tree
-// kit: no-kill stops of an adopted child are not told
 #include "guest.h"
 #include <poll.h>
 #include <signal.h>

@@ -1,7 +1,6 @@
 // Shows: waitid looks at an end and leaves it there (WNOWAIT), finds children by pid, pidfd and group, and tells who and how.
 // Breaks if: an end that was looked at is gone, or is told again after it was taken.
 // kit: tree
-// kit: no-kill it asks by a descriptor of a process, which tells the death of the first primary
 #include "guest.h"
 #include <signal.h>
 #include <sys/syscall.h>

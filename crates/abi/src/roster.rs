@@ -100,6 +100,8 @@ pub struct Process {
     /// A stop or a continuation of which its parent has not been told, as `wait4` gives it, 0 for none. The kernel tells
     /// only of those that it counts as the parent's. Supervisor; a promoted copy of it; its parent, when it has been told.
     pub standing: AtomicU32,
+    /// Its process group as it was last known: the kernel knows none of a primary that is gone. Whoever asks.
+    pub group: AtomicU32,
     /// Not zero if its parent has been told of a stop, and of no continuation since. Its parent.
     pub told_stopped: AtomicU32,
 }

@@ -248,6 +248,7 @@ impl Roster {
             (&entry.doomed, 0),
             (&entry.reaps_orphans, 0),
             (&entry.stopped, 0),
+            (&entry.group, 0),
             (&entry.standing, 0),
             (&entry.told_stopped, 0),
             (&entry.kin, kin::ADOPTED),

@@ -28,6 +28,7 @@ pub mod libc_state;
 pub mod memory;
 pub mod message;
 pub mod mutex;
+mod mutex_object;
 pub mod numbers;
 pub mod once;
 pub mod pending;

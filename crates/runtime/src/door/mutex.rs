@@ -15,6 +15,7 @@ use us_calls::Class;
 
 use super::block::{Deadline, Wait};
 use super::common::{self, Note};
+pub use super::mutex_object::{pthread_mutex_destroy, pthread_mutex_init};
 use super::robust;
 use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::clone::memory;
@@ -36,7 +37,7 @@ pub struct Mutex {
     /// Type, protocol and sharing; see [`kind`].
     pub kind: AtomicU32,
     /// glibc counts spins here; we keep a priority ceiling, which glibc keeps in the lock word.
-    ceiling: AtomicI16,
+    pub ceiling: AtomicI16,
     elision: AtomicI16,
     /// Ticket of the next acquisition; of a robust mutex the list's back link.
     pub clock: AtomicU64,
@@ -301,7 +302,8 @@ impl Mutex {
         0
     }
 
-    fn unlock(&self, caller: Caller) -> c_int {
+    /// Unlocks in any mode.
+    pub fn unlock(&self, caller: Caller) -> c_int {
         let kind = self.kind.load(Ordering::Relaxed);
         if kind == kind::DESTROYED {
             return errno::EINVAL;
@@ -343,7 +345,7 @@ fn finish_release(address: usize, made: bool) {
 
 /// Locks in any mode.
 #[inline(never)]
-fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
+pub fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
     let caller = Caller::get();
     let kind = mutex.kind.load(Ordering::Relaxed);
     if kind == kind::DESTROYED {
@@ -560,111 +562,6 @@ pub unsafe extern "C" fn pthread_mutex_unlock(mutex: *const Mutex) -> c_int {
         return 0;
     }
     mutex.unlock(Caller::get())
-}
-
-/// Bits of glibc's `pthread_mutexattr_t`.
-mod attribute {
-    pub const FLAGS: u32 = 0xf0ff_f000;
-    pub const PROTOCOL_SHIFT: u32 = 28;
-    pub const PROTOCOL: u32 = 3;
-    pub const ROBUST: u32 = 0x4000_0000;
-    pub const SHARED: u32 = 0x8000_0000;
-    pub const CEILING_SHIFT: u32 = 12;
-    pub const CEILING: u32 = 0xfff;
-}
-
-/// `pthread_mutex_init`, from glibc's attribute object.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_init(mutex: *mut Mutex, attribute: *const u32) -> c_int {
-    // SAFETY: null or the guest's attribute.
-    let attribute = unsafe { attribute.as_ref() }.copied().unwrap_or(0);
-    let protocol = attribute >> attribute::PROTOCOL_SHIFT & attribute::PROTOCOL;
-    let robust = attribute & attribute::ROBUST != 0;
-    let mut kind = attribute & !attribute::FLAGS;
-    match protocol {
-        0 => {}
-        1 => kind |= kind::INHERIT,
-        _ if robust => return errno::ENOTSUP,
-        _ => kind |= kind::PROTECT,
-    }
-    if robust {
-        kind |= kind::ROBUST;
-    }
-    if attribute & (attribute::ROBUST | attribute::SHARED) != 0 {
-        kind |= kind::SHARED;
-    }
-    // SAFETY: the guest's bytes, of which nobody else knows yet.
-    let mutex = unsafe {
-        mutex.write_bytes(0, 1);
-        &*mutex
-    };
-    let ceiling = attribute >> attribute::CEILING_SHIFT & attribute::CEILING;
-    mutex.ceiling.store(ceiling as i16, Ordering::Relaxed);
-    mutex.kind.store(kind, Ordering::Release);
-    0
-}
-
-/// `pthread_mutex_destroy`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_destroy(mutex: *const Mutex) -> c_int {
-    // SAFETY: the guest's mutex.
-    let mutex = unsafe { &*mutex };
-    // A robust mutex whose owner is dead may be destroyed held, as in glibc.
-    if !mutex.robust() && mutex.lock.load(Ordering::Acquire) != 0 {
-        return errno::EBUSY;
-    }
-    mutex.kind.store(kind::DESTROYED, Ordering::Relaxed);
-    0
-}
-
-/// `pthread_mutex_getprioceiling`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_getprioceiling(mutex: *const Mutex, ceiling: *mut c_int) -> c_int {
-    // SAFETY: the guest's mutex and result.
-    let (mutex, ceiling) = unsafe { (&*mutex, &mut *ceiling) };
-    if mutex.kind.load(Ordering::Relaxed) & kind::PROTECT == 0 {
-        return errno::EINVAL;
-    }
-    *ceiling = c_int::from(mutex.ceiling.load(Ordering::Relaxed));
-    0
-}
-
-/// `pthread_mutex_setprioceiling`: the ceiling is kept and reported.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_setprioceiling(
-    mutex: *const Mutex,
-    ceiling: c_int,
-    old: *mut c_int,
-) -> c_int {
-    // SAFETY: the guest's mutex.
-    let this = unsafe { &*mutex };
-    if this.kind.load(Ordering::Relaxed) & kind::PROTECT == 0 || !(0..1024).contains(&ceiling) {
-        return errno::EINVAL;
-    }
-    let locked = lock(this, false, Patience::Block);
-    if locked != 0 && locked != errno::EDEADLK {
-        return locked;
-    }
-    let before = this.ceiling.swap(ceiling as i16, Ordering::Relaxed);
-    // SAFETY: null or the guest's result.
-    if let Some(old) = unsafe { old.as_mut() } {
-        *old = c_int::from(before);
-    }
-    if locked == 0 { this.unlock(Caller::get()) } else { 0 }
-}
-
-/// `pthread_mutex_consistent`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_consistent(mutex: *const Mutex) -> c_int {
-    // SAFETY: the guest's mutex.
-    robust::consistent(unsafe { &*mutex })
-}
-
-/// The old name of [`pthread_mutex_consistent`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_consistent_np(mutex: *const Mutex) -> c_int {
-    // SAFETY: the guest's mutex.
-    robust::consistent(unsafe { &*mutex })
 }
 
 old_names! {

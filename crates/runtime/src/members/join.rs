@@ -168,6 +168,7 @@ pub fn join(thread: &mut Thread) {
     if !state::is_recorded() {
         own.joined.fetch_add(1, Ordering::AcqRel);
     }
+    super::remember_group(own);
     super::tell();
 }
 

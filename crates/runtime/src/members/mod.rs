@@ -129,6 +129,43 @@ pub fn strike_off(entry: &Process) {
     let _ = entry.state.compare_exchange(process::LISTED, process::FREE, Ordering::AcqRel, Ordering::Acquire);
 }
 
+/// The process group of a listed process. Of one that is between two primaries, what was last known: a signal to the group
+/// is sent to its standby as well, which does not take it.
+fn group_of(entry: &Process) -> Option<u32> {
+    const GETPGID: u64 = 121;
+    // SAFETY: asks for a number.
+    let group = unsafe { raw::call1(GETPGID, u64::from(entry.primary.load(Ordering::Relaxed))) };
+    if !failed(group) {
+        entry.group.store(group as u32, Ordering::Relaxed);
+        return Some(group as u32);
+    }
+    let known = entry.group.load(Ordering::Relaxed);
+    (known != 0 && is_between(entry.pid.load(Ordering::Relaxed))).then_some(known)
+}
+
+/// Whether an adopted child, whose group the kernel does not let this process set any more, is in that group, or comes there
+/// within a moment: a shell and its child both set it, and either may be first.
+pub fn is_in_group(child: u32, group: u32) -> bool {
+    const LOOKS: u32 = 100;
+    const PAUSE_NS: u64 = 200_000;
+    let wanted = if group == 0 { child } else { group };
+    for _ in 0..LOOKS {
+        let Some(entry) = adopted().find(|entry| entry.pid.load(Ordering::Relaxed) == child) else {
+            return false;
+        };
+        if group_of(entry) == Some(wanted) {
+            return true;
+        }
+        raw::nap(PAUSE_NS);
+    }
+    false
+}
+
+/// A process joins: whoever signals its group finds it there also when it is between two primaries.
+fn remember_group(entry: &Process) {
+    let _ = group_of(entry);
+}
+
 /// A process of the group sends a signal to `target`, as `kill` names it. SIGKILL is no failure then, and nobody is to
 /// take over; of any other a standby must know that it was sent.
 pub fn note_send(target: i32, signal: u64) {
@@ -143,7 +180,7 @@ pub fn note_send(target: i32, signal: u64) {
     let meant = |entry: &&Process| match target {
         -1 => true,
         1.. => entry.pid.load(Ordering::Relaxed) == target as u32,
-        _ => group(entry.primary.load(Ordering::Relaxed)) == wanted,
+        _ => group_of(entry).is_some_and(|group| i64::from(group) == wanted),
     };
     const SIGCONT: u64 = 18;
     const SIGSTOP: u64 = 19;
@@ -326,6 +363,7 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
         (&entry.doomed, 0),
         (&entry.reaps_orphans, 0),
         (&entry.stopped, 0),
+        (&entry.group, 0),
         (&entry.standing, 0),
         (&entry.told_stopped, 0),
         (&entry.kin, kin::KERNEL),
