@@ -2,7 +2,7 @@
 // Breaks if: a store of one process does not reach the other, or a mapping is made of another file after a failover.
 // kit: tree
 // kit: allow unprotected a writable shared mapping of a file ends protection
-// kit: allow standby_lost as above
+// kit: allow standby_lost a writable shared mapping of a file ends protection
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <sys/mman.h>
