@@ -244,10 +244,20 @@ pub fn nothing_is_elsewhere() {
 /// At a promotion, while no thread acts: the mappings go back to where the guest has them, with what it has written in
 /// this copy if it has them for itself.
 pub fn make_real() {
+    put_back(|_| true);
+}
+
+/// The same of what is not kept alike: a thread may wait for what it can see nowhere else. What is kept alike comes last,
+/// since whatever the log still has to tell of is done once more there.
+pub fn make_unknown_real() {
+    put_back(|start| !twins::contains(start as usize));
+}
+
+fn put_back(which: impl Fn(u64) -> bool) {
     let mut is_in_call = false;
     crate::thread::for_each(|thread| is_in_call |= !thread.ring.0.is_null() && thread.in_doubt != u64::MAX);
     const MAYMOVE_FIXED: u64 = 3;
-    for kept in &KEPT {
+    for kept in KEPT.iter().filter(|kept| which(kept.start.load(Ordering::Relaxed))) {
         let at = kept.at.swap(0, Ordering::Relaxed);
         if at == 0 {
             continue;

@@ -233,10 +233,7 @@ impl Mutex {
             return common::pass_over(&self.owner);
         }
         self.owner.store(0, Ordering::Relaxed);
-        if shared {
-            return self.release_shared();
-        }
-        if sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
+        if !shared && sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
             return self.lock.store(0, Ordering::Release);
         }
         let word = self.lock.as_ptr();

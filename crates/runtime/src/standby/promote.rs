@@ -28,6 +28,8 @@ const PR_SET_NAME: u64 = 15;
 
 /// Looks at rings of which nothing moves, until shared memory is shown as it is: 50 ms.
 const STUCK: u32 = 300;
+/// The same where it is kept alike: 1 s. On a busy machine a thread that has work to do may not run for long.
+const STUCK_ALIKE: u32 = 5_000;
 /// The same, until a standby that is elsewhere gives up: 5 s.
 const HOPELESS: u32 = 25_000;
 
@@ -111,6 +113,9 @@ fn drain(header: &SegmentHeader) {
         }
         if still == STUCK && memory::is_any_elsewhere() {
             // A thread may be spinning on what it sees of memory that others have changed since: shown as it is now.
+            memory::make_unknown_real();
+        }
+        if still == STUCK_ALIKE && memory::is_any_elsewhere() {
             memory::make_real();
         }
         if still == HOPELESS && memory::is_any_elsewhere() {
