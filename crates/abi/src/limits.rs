@@ -54,6 +54,9 @@ pub const SEGMENT_ADDRESS: usize = 0x2a00_0000_0000;
 /// `RINGS_ADDRESS + n * 2 * RING_BYTES`, so that no event ever wraps.
 pub const RINGS_ADDRESS: usize = 0x2a80_0000_0000;
 
+/// A signal that has waited longer for its thread's next door is late, ns.
+pub const SIGNAL_WAIT_NS_MAX: u64 = 10_000_000;
+
 /// Address of the first thread stack; one [`STACK_STRIDE`] per slot.
 pub const STACKS_ADDRESS: usize = 0x2b00_0000_0000;
 

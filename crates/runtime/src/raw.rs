@@ -39,6 +39,7 @@ pub mod nr {
     pub const GETCWD: u64 = 79;
     pub const CHDIR: u64 = 80;
     pub const GETPPID: u64 = 110;
+    pub const RT_SIGQUEUEINFO: u64 = 129;
     pub const SIGALTSTACK: u64 = 131;
     pub const PRCTL: u64 = 157;
     pub const GETTID: u64 = 186;
@@ -52,6 +53,7 @@ pub mod nr {
     pub const FACCESSAT: u64 = 269;
     pub const GET_ROBUST_LIST: u64 = 274;
     pub const FALLOCATE: u64 = 285;
+    pub const RT_TGSIGQUEUEINFO: u64 = 297;
     pub const PIDFD_OPEN: u64 = 434;
 }
 

@@ -190,8 +190,6 @@ pub struct Thread {
     pub queue: Queue,
     /// The alternate stack that the guest has set: address, flags, size.
     pub alt_stack: [u64; 3],
-    /// Whether a guest handler runs on the guest's alternate stack.
-    pub on_alt_stack: bool,
     /// The selector byte of syscall user dispatch: always BLOCK.
     pub selector: u8,
 }
@@ -255,7 +253,6 @@ impl Thread {
             waiter: Waiter::new(),
             queue: Queue::new(),
             alt_stack: [0; 3],
-            on_alt_stack: false,
             selector: 0,
         }
     }

@@ -103,7 +103,7 @@ pub struct History {
     pub reclone_errors: BTreeMap<u32, String>,
     /// Time under protection of the process that the group is judged by.
     pub stretches: Stretches,
-    /// Signals that waited longer than [`crate::watch::SIGNAL_WAIT_NS_MAX`] for a thread's next door.
+    /// Signals that waited longer than [`us_abi::SIGNAL_WAIT_NS_MAX`] for a thread's next door.
     pub signals_late: u64,
     /// What the processes that have ended leave behind.
     pub ended: Ended,

@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use us_abi::{Cause, GroupState, leaving, slot};
+use us_abi::{Cause, GroupState, SIGNAL_WAIT_NS_MAX, leaving, slot};
 
 use self::back::Back;
 pub(crate) use self::ends::Over;
@@ -35,9 +35,6 @@ const START_TIMEOUT_MS: u64 = 10_000;
 
 /// Overrides [`START_TIMEOUT_MS`]; for tests.
 pub const ENV_START_TIMEOUT: &str = "UNDERSTUDY_START_TIMEOUT_MS";
-
-/// A signal that has waited longer for its thread's next door is late, ns.
-pub const SIGNAL_WAIT_NS_MAX: u64 = 10_000_000;
 
 /// One process being watched.
 pub(crate) struct Watch<'a> {

@@ -4,13 +4,17 @@
 //! waiters there. Here a thread sleeps on a futex word in the object's own bytes, comes back for signals,
 //! and can always start over.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use us_abi::EventKind;
 
 use crate::clone::{park, twins};
 use crate::members::join;
 use crate::raw::{self, Timespec};
 use crate::recording::turns;
 use crate::signal;
+use crate::standby::promote;
+use crate::state;
 use crate::thread::{Mode, Thread};
 
 /// When a wait ends without having been woken.
@@ -29,6 +33,8 @@ pub enum Deadline {
 pub enum Wait {
     /// The word changed, somebody woke us, or a signal handler has run: look at the object again.
     Again,
+    /// The same, and a handler has run for which the kernel would have ended this wait with EINTR.
+    Interrupted,
     /// The deadline has passed.
     TimedOut,
     /// The thread stood still, and this is now a standby's: what the operation comes to, the log says.
@@ -60,6 +66,12 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         turns::follow_pause(thread);
         return Wait::Again;
     }
+    if thread.locks() == Mode::Solo
+        && thread.calls() == Mode::Replay
+        && let Some(end) = follow_alone(thread, !time.is_null())
+    {
+        return end;
+    }
     // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
     let followed = is_followed(thread, word, shared);
     let args = [word.as_ptr() as u64, op, value as u64, time as u64, 0, u64::from(u32::MAX)];
@@ -67,9 +79,11 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
     let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
     turns::take(thread);
+    let mut interrupted = false;
     if result == raw::err::EINTR {
         // The door's own outcome says it, not an event of the signal's.
         super::cancel::leave_if_due(thread);
+        interrupted = !followed && signal::interrupts(thread, !time.is_null());
         signal::deliver(thread);
         park::at_door(thread);
         // Parked here, or in a handler that has just run.
@@ -77,7 +91,34 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
             return Wait::Follow;
         }
     }
-    if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
+    match result {
+        raw::err::ETIMEDOUT => Wait::TimedOut,
+        _ if interrupted => Wait::Interrupted,
+        _ => Wait::Again,
+    }
+}
+
+/// The wait of a standby's only thread. Locks of a program with one thread are in no log, its signals are: without looking
+/// there, a handler that ends the wait would never run here, and a promotion would wait for it for ever. `None` when the
+/// thread is to wait by itself.
+#[cold]
+fn follow_alone(thread: &mut Thread, has_deadline: bool) -> Option<Wait> {
+    loop {
+        match thread.peek() {
+            Some(next) if next.kind == EventKind::Signal as u8 => {
+                let interrupts = has_deadline || !signal::is_restarting(i32::from(next.call));
+                thread.take_signal();
+                return Some(if interrupts { Wait::Interrupted } else { Wait::Again });
+            }
+            // The primary has left its wait and done something else.
+            Some(_) => return has_deadline.then_some(Wait::TimedOut),
+            None if state::LIVE.load(Ordering::Acquire) => {
+                promote::go_live(thread);
+                return None;
+            }
+            None => thread.wait_more(),
+        }
+    }
 }
 
 /// Whether the log says how this thread's wait ends.

@@ -158,7 +158,7 @@ impl Waiting<'_> {
             match self.caller.sleep(word, asleep, self.deadline, shared) {
                 Wait::TimedOut => return Some(errno::ETIMEDOUT),
                 Wait::Follow => return None,
-                Wait::Again => {}
+                Wait::Again | Wait::Interrupted => {}
             }
         }
         Some(0)

@@ -170,7 +170,7 @@ impl Mutex {
             match caller.sleep(&self.lock, 2, deadline, shared) {
                 Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
                 Wait::Follow => return Outcome::FOLLOW,
-                Wait::Again => {}
+                Wait::Again | Wait::Interrupted => {}
             }
         }
         Outcome::OK
@@ -233,7 +233,10 @@ impl Mutex {
             return common::pass_over(&self.owner);
         }
         self.owner.store(0, Ordering::Relaxed);
-        if !shared && sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
+        if shared {
+            return self.release_shared();
+        }
+        if sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
             return self.lock.store(0, Ordering::Release);
         }
         let word = self.lock.as_ptr();

@@ -89,11 +89,9 @@ pub fn is_renumbered() -> bool {
 /// Signals within the group are counted.
 fn note_send(number: u64, args: &[u64; 6], has_letter: bool) {
     const REAL_TIME: u32 = 32;
-    const RT_SIGQUEUEINFO: u64 = 129;
-    const RT_TGSIGQUEUEINFO: u64 = 297;
     let signal = match number {
-        raw::nr::KILL | RT_SIGQUEUEINFO => args[1],
-        raw::nr::TGKILL | RT_TGSIGQUEUEINFO => args[2],
+        raw::nr::KILL | raw::nr::RT_SIGQUEUEINFO => args[1],
+        raw::nr::TGKILL | raw::nr::RT_TGSIGQUEUEINFO => args[2],
         _ => return,
     };
     // Of queued ones there is a letter. One of a standard number may have no letter of its own, and is counted.

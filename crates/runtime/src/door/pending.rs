@@ -75,16 +75,14 @@ fn remove(sent: &mut [Sent; WAITING_MAX], count: &mut usize, at: usize) {
 fn sent_by(call: &Call) -> Option<Sent> {
     const GETUID: u64 = 102;
     const TKILL: u64 = 200;
-    const RT_SIGQUEUEINFO: u64 = 129;
-    const RT_TGSIGQUEUEINFO: u64 = 297;
     let [a, b, c, d, ..] = call.args;
     let own = state::GUEST_PID.load(Ordering::Relaxed);
     let (process, tid, signal, info) = match call.nr {
         nr::KILL => (a as u32, None, b, 0),
         nr::TGKILL => (a as u32, Some(b as u32), c, 0),
         TKILL => (own, Some(a as u32), b, 0),
-        RT_SIGQUEUEINFO => (a as u32, None, b, c),
-        RT_TGSIGQUEUEINFO => (a as u32, Some(b as u32), c, d),
+        nr::RT_SIGQUEUEINFO => (a as u32, None, b, c),
+        nr::RT_TGSIGQUEUEINFO => (a as u32, Some(b as u32), c, d),
         _ => return None,
     };
     if process != own || !signal::waits(signal as i32) {
@@ -247,35 +245,57 @@ pub fn forget(signal: i32) {
 
 /// At a promotion, before any thread is live: sends for real what still waits.
 pub fn raise_all() {
-    const RT_SIGQUEUEINFO: u64 = 129;
-    const RT_TGSIGQUEUEINFO: u64 = 297;
     let process = u64::from(state::REAL_PID.load(Ordering::Relaxed));
     SHADOW.with(|sent, count| {
         sent[..*count].sort_unstable_by_key(|sent| sent.at);
-        for sent in &sent[..*count] {
-            let info = &raw const sent.info as u64;
-            let signal = sent.info.signal() as u64;
-            let direct = sent.target != PROCESS;
-            let tid = if direct { state::entry(sent.target).standby_tid.load(Ordering::Relaxed) } else { 0 };
-            let tid = u64::from(tid);
-            // SAFETY: to our own process, whose threads block everything until they are live. A siginfo that says
-            // "by kill" can only be made by kill, unless the main thread asks; the numbers are put right on arrival.
-            unsafe {
-                match (sent.info.code(), direct) {
-                    (0, false) => raw::call2(nr::KILL, process, signal),
-                    (SI_TKILL, true) => raw::call3(nr::TGKILL, process, tid, signal),
-                    (_, false) => raw::call3(RT_SIGQUEUEINFO, process, signal, info),
-                    (_, true) => raw::call4(RT_TGSIGQUEUEINFO, process, tid, signal, info),
-                };
+        let mut later = 0;
+        for at in 0..*count {
+            let sent_now = sent[at];
+            let direct = sent_now.target != PROCESS;
+            let tid =
+                if direct { state::entry(sent_now.target).standby_tid.load(Ordering::Relaxed) } else { 0 };
+            if direct && tid == 0 {
+                // Made, and not yet in its first door: it raises them itself, see `raise_for`.
+                sent[later] = sent_now;
+                later += 1;
+                continue;
             }
+            raise(process, &sent_now, u64::from(tid));
         }
-        *count = 0;
+        *count = later;
     });
     mail::raise_all();
     members::each_unseen(|signal| {
-        // SAFETY: to our own process, as above.
+        // SAFETY: to our own process, whose threads block everything until they are live.
         unsafe { raw::call2(nr::KILL, process, signal) };
     });
+}
+
+/// A thread begins in a copy that acts: what was sent to it before the promotion comes now.
+pub fn raise_for(slot: u32, tid: u32) {
+    SHADOW.with(|sent, count| {
+        while let Some(found) = sent[..*count].iter().position(|sent| sent.target == slot) {
+            let sent_now = sent[found];
+            remove(sent, count, found);
+            raise(u64::from(state::REAL_PID.load(Ordering::Relaxed)), &sent_now, u64::from(tid));
+        }
+    });
+}
+
+/// Sends for real: to the thread `tid`, or to the process where the target is that.
+fn raise(process: u64, sent: &Sent, tid: u64) {
+    let info = &raw const sent.info as u64;
+    let signal = sent.info.signal() as u64;
+    // SAFETY: to our own process, whose threads block everything until they are live. A siginfo that says
+    // "by kill" can only be made by kill, unless the main thread asks; the numbers are put right on arrival.
+    unsafe {
+        match (sent.info.code(), sent.target != PROCESS) {
+            (0, false) => raw::call2(nr::KILL, process, signal),
+            (SI_TKILL, true) => raw::call3(nr::TGKILL, process, tid, signal),
+            (_, false) => raw::call3(nr::RT_SIGQUEUEINFO, process, signal, info),
+            (_, true) => raw::call4(nr::RT_TGSIGQUEUEINFO, process, tid, signal, info),
+        };
+    }
 }
 
 /// At a promotion, before anything is raised: what came to this process because it was one of a group of processes, or a

@@ -122,7 +122,7 @@ fn acquire_word(mutex: &Mutex, patience: Patience) -> Outcome {
         match caller.sleep(&mutex.lock, marked, deadline, true) {
             Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
             Wait::Follow => return Outcome::FOLLOW,
-            Wait::Again => {}
+            Wait::Again | Wait::Interrupted => {}
         }
         waiters = WAITERS;
     }

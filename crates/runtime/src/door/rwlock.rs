@@ -193,7 +193,7 @@ impl Queue<'_> {
             match caller.sleep(self.sequence, sequence, deadline, shared) {
                 Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
                 Wait::Follow => return Outcome::FOLLOW,
-                Wait::Again => {}
+                Wait::Again | Wait::Interrupted => {}
             }
         }
     }

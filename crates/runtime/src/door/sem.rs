@@ -4,7 +4,8 @@
 //! A post releases: its ticket is taken and published before the value changes. A wait takes its ticket when
 //! it has succeeded. So a standby that has applied all lower tickets finds the value it needs.
 //!
-//! A wait that is interrupted by a handler goes on, as if every handler had been installed with SA_RESTART.
+//! A wait that is interrupted by a handler ends with EINTR where the kernel would end it so: programs stop their threads by
+//! that. What the handler itself has posted is taken first.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -22,6 +23,8 @@ use crate::clock;
 use crate::clone::memory;
 use crate::log::Next;
 use crate::raw::Timespec;
+use crate::signal;
+use crate::thread::Mode;
 
 /// glibc's `sem_t`.
 #[repr(C)]
@@ -88,11 +91,24 @@ impl Semaphore {
     }
 
     fn sleep(&self, caller: Caller, deadline: Deadline) -> Outcome {
+        if let Some(thread) = caller.thread()
+            && signal::is_due(thread)
+            && thread.locks() != Mode::Replay
+        {
+            // It came before this wait, and does not end it.
+            signal::deliver(thread);
+            if thread.locks() == Mode::Replay {
+                return Outcome::FOLLOW;
+            }
+        }
         while self.value.load(Ordering::SeqCst) == 0 {
             match caller.sleep(&self.value, 0, deadline, self.shared()) {
                 Wait::TimedOut => return Outcome::failed(errno::ETIMEDOUT),
                 Wait::Follow => return Outcome::FOLLOW,
-                Wait::Again => {}
+                Wait::Interrupted if self.value.load(Ordering::SeqCst) == 0 => {
+                    return Outcome::failed(errno::EINTR);
+                }
+                Wait::Again | Wait::Interrupted => {}
             }
         }
         Outcome::OK

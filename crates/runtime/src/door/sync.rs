@@ -34,6 +34,7 @@ pub mod errno {
     #![allow(missing_docs)]
     use core::ffi::c_int;
     pub const EPERM: c_int = 1;
+    pub const EINTR: c_int = 4;
     pub const EAGAIN: c_int = 11;
     pub const EBUSY: c_int = 16;
     pub const EINVAL: c_int = 22;
@@ -151,7 +152,11 @@ fn sleep_outside(word: &AtomicU32, value: u32, deadline: Deadline, shared: bool)
     let args = [word.as_ptr() as u64, op, u64::from(value), time as u64, 0, u64::from(u32::MAX)];
     // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
     let result = unsafe { raw::call6(raw::nr::FUTEX, args) };
-    if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
+    match result {
+        raw::err::ETIMEDOUT => Wait::TimedOut,
+        raw::err::EINTR => Wait::Interrupted,
+        _ => Wait::Again,
+    }
 }
 
 unsafe extern "C" {

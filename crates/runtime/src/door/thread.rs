@@ -12,6 +12,7 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead, ThreadStart};
 use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX, slot};
 use us_calls::{Class, Row};
 
+use super::pending;
 use super::thread_stack::attributes_for;
 use crate::clone::park;
 use crate::log::Next;
@@ -129,12 +130,15 @@ fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
         (*block).name = parent.name;
         (*block).affinity = parent.affinity;
         (*block).alt_stack = [0, 2, 0];
-        (*block).on_alt_stack = false;
         signal::reset(&mut *block);
         (*block).real_tid.store(0, Ordering::Relaxed);
         (*block).live = parent.live;
         if state::header().is_some() {
             (*block).attach_ring();
+            if state::is_standby() {
+                // The slot's last thread's.
+                (*block).entry().standby_tid.store(0, Ordering::Relaxed);
+            }
         }
     }
     Some(block)
@@ -428,12 +432,15 @@ fn enter(thread: &mut Thread) {
     tls::set_current(thread);
     thread.handle.store(tls::thread_pointer(), Ordering::Release);
     let tid = raw::gettid();
-    let group_tid = core::mem::replace(&mut thread.guest_tid, tid);
+    let group_tid = thread.guest_tid;
+    if group_tid == 0 {
+        // Otherwise others may be looking for this thread by its number already, to send it a signal.
+        thread.guest_tid = tid;
+    }
     loop {
         match thread.calls() {
             Mode::Solo => {
                 if group_tid != 0 {
-                    thread.guest_tid = group_tid;
                     tid_word(tls::thread_pointer()).store(group_tid, Ordering::Release);
                 }
                 break;
@@ -468,6 +475,10 @@ fn enter(thread: &mut Thread) {
     trap::arm(thread);
     if !state::is_standby() {
         standby::notice::register(thread, tid);
+    }
+    signal::entered(thread);
+    if !state::is_standby() {
+        pending::raise_for(thread.slot, tid);
     }
     turns::take(thread);
 }

@@ -4,6 +4,10 @@
 //! Handlers run on the runtime's own stack, with every signal blocked; they touch the calling thread's block and
 //! atomics only.
 
+use core::sync::atomic::AtomicBool;
+
+use us_abi::SIGNAL_WAIT_NS_MAX;
+
 use super::doors::{kernel_mask, set_mask};
 use super::*;
 
@@ -33,7 +37,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
     unsafe {
         let Some(thread) = tls::current().as_mut() else {
             if signal != SIGCANCEL {
-                orphan(signal);
+                orphan(signal, &*info, &mut *context);
             }
             return;
         };
@@ -56,8 +60,11 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         thread.pending.store(1, Ordering::SeqCst);
         if state::header().is_some() && state::role() == Role::Primary {
             let entry = thread.entry();
-            entry.pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
-            entry.pending_signal.store(signal, Ordering::Release);
+            if entry.pending_signal.load(Ordering::Relaxed) == 0 {
+                // The oldest counts: with one signal after another none of them would ever be late.
+                entry.pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
+                entry.pending_signal.store(signal, Ordering::Release);
+            }
         }
         if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
             context.regs[reg::RIP] = exit;
@@ -74,8 +81,9 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         if thread.calls() == Mode::Solo && thread.borrowed.load(Ordering::Relaxed) == 0 {
             // No log, so no need for a door.
             deliver_in_place(thread, context);
-        } else if !trap::is_in_door(context.regs[reg::RIP]) {
-            // The guest's own code: the supervisor is to see to it that this does not take long.
+        } else {
+            // The supervisor is to see to it that this does not take long. Inside a door as well: it may have looked for
+            // signals already, and the guest compute for an hour behind it.
             state::attention();
         }
     }
@@ -115,6 +123,50 @@ pub unsafe fn nudged(context: &mut Context) {
     unsafe { deliver_in_place(thread, context) };
 }
 
+/// At a door without an event, where nothing can be delivered as one. A thread that passes no other door (it waits for a
+/// handler's word in a loop around `sched_yield`, or in futex calls of its own) must get its signals all the same: without
+/// a log here and now, otherwise when they are late.
+#[cold]
+#[inline(never)]
+pub fn deliver_late(thread: &mut Thread) {
+    let in_group = state::header().is_some();
+    if thread.making || thread.calls() == Mode::Replay || !has_deliverable(thread) {
+        return;
+    }
+    if thread.calls() == Mode::Record {
+        let (entry, now) = (thread.entry(), raw::now_ns());
+        if entry.pending_signal.load(Ordering::Relaxed) == 0 {
+            // It became due by a change of the mask: from here on it waits.
+            entry.pending_since_ns.store(now, Ordering::Relaxed);
+            entry.pending_signal.store(waiting_signal(thread), Ordering::Release);
+            return state::attention();
+        }
+        if now.saturating_sub(entry.pending_since_ns.load(Ordering::Relaxed)) < SIGNAL_WAIT_NS_MAX {
+            return;
+        }
+        give_up_for_signal(thread);
+    }
+    if in_group {
+        thread.entry().pending_signal.store(0, Ordering::Relaxed);
+    }
+    deliver_cancellation(thread);
+    deliver(thread);
+}
+
+/// The first of the signals that are due, or what stands for a cancellation.
+fn waiting_signal(thread: &Thread) -> i32 {
+    let signals = thread.queue.waiting() & !thread.mask;
+    if cancel::is_due(thread) { SIGCANCEL } else { signals.trailing_zeros() as i32 + 1 }
+}
+
+/// No copy can find this instruction again.
+fn give_up_for_signal(thread: &Thread) {
+    let number = state::Decimal::new(waiting_signal(thread) as u64);
+    let why: &[&[u8]] =
+        &[b"signal ", number.bytes(), b" was due in a thread that computes: it is delivered at once"];
+    crate::give_up_log(Cause::CannotReplay, why);
+}
+
 /// Delivers what waits on top of the interrupted guest code. Inside the runtime it does nothing: a door is near.
 ///
 /// # Safety
@@ -131,12 +183,7 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
         return;
     }
     if thread.calls() == Mode::Record {
-        let signal = thread.queue.waiting() & !thread.mask;
-        let number = if cancelled { SIGCANCEL as u32 } else { signal.trailing_zeros() + 1 };
-        let number = state::Decimal::new(u64::from(number));
-        let why: &[&[u8]] =
-            &[b"signal ", number.bytes(), b" was due in a thread that computes: it is delivered at once"];
-        crate::give_up_log(Cause::CannotReplay, why);
+        give_up_for_signal(thread);
     }
     if state::header().is_some() {
         thread.entry().pending_signal.store(0, Ordering::Relaxed);
@@ -168,15 +215,36 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
     }
 }
 
-/// A signal that hit a thread before it had a block: ending ones end, the rest is sent on to the process.
-fn orphan(signal: i32) {
+/// Whether a thread without a block has been hit, and blocks what it was hit by.
+static ORPHANS: AtomicBool = AtomicBool::new(false);
+
+/// A signal that hit a thread before it had a block: ending ones end. One that was meant for this very thread waits in the
+/// kernel until the thread is known (pthread_kill may be called before the thread has run), others are sent on to the
+/// process. A thread that the runtime never meets is left alone by them from now on.
+fn orphan(signal: i32, info: &Info, context: &mut Context) {
+    const SI_TKILL: i32 = -6;
     if disposition(signal).handler == SIG_DFL && ENDING & bit(signal) != 0 {
         end_by(signal);
     }
-    // SAFETY: to our own process; another thread will take it.
+    ORPHANS.store(true, Ordering::Release);
+    context.mask |= bit(signal);
+    let is_own = info.code() == SI_TKILL;
+    let (signal, info, tid) = (signal as u64, &raw const *info as u64, u64::from(raw::gettid()));
+    // SAFETY: to our own process, where the kernel takes any siginfo. It is read before the call returns.
     unsafe {
         let pid = raw::call1(raw::nr::GETPID, 0) as u64;
-        raw::call2(raw::nr::KILL, pid, signal as u64);
+        if is_own {
+            raw::call4(raw::nr::RT_TGSIGQUEUEINFO, pid, tid, signal, info);
+        } else {
+            raw::call3(raw::nr::RT_SIGQUEUEINFO, pid, signal, info);
+        }
+    }
+}
+
+/// A new thread has its block: what waited for that comes in.
+pub fn entered(thread: &Thread) {
+    if ORPHANS.load(Ordering::Acquire) {
+        apply_mask(thread.mask);
     }
 }
 
@@ -226,8 +294,9 @@ unsafe fn fault_in_place(
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
     set_mask(thread, before | action.mask | own);
     context.mask = before;
+    let sp = context.regs[reg::RSP];
     // SAFETY: the guest's handler with the kernel's own context, so that what it changes there takes effect.
-    unsafe { invoke(thread, action, signal, info, (&raw mut *context).cast()) };
+    unsafe { invoke(thread, action, signal, info, (&raw mut *context).cast(), sp) };
     set_mask(thread, context.mask);
     context.mask = kernel_mask(thread.mask);
 }

@@ -62,7 +62,7 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
 }
 
 /// Delivers what a changed mask has set free.
-fn unblocked(thread: &mut Thread) {
+pub(super) fn unblocked(thread: &mut Thread) {
     if thread.making {
         // glibc blocks everything around a thread's creation. The primary makes the thread between two events
         // and the standby behind both: what waited is delivered at the next door instead.
@@ -182,26 +182,45 @@ pub fn take_over() {
     unsafe { call4(raw::nr::RT_SIGACTION, SIGSYS as u64, &raw const trap as u64, 0, 8) };
 }
 
+pub(super) const SS_DISABLE: u64 = 2;
+/// The stack is given up while a handler runs on it.
+pub(super) const SS_AUTODISARM: u64 = 1 << 31;
+/// What a thread begins with.
+pub(super) const NO_STACK: [u64; 3] = [0, SS_DISABLE, 0];
+
+/// Whether `sp` lies on the stack that the guest has set. Asked of the stack pointer, as the kernel does: a handler that
+/// leaves by longjmp tells nobody, and the next one must find its stack free.
+pub(super) fn is_on_alt_stack(thread: &Thread, sp: u64) -> bool {
+    let [address, flags, bytes] = thread.alt_stack;
+    flags & (SS_DISABLE | SS_AUTODISARM) == 0 && sp > address && sp - address <= bytes
+}
+
 /// sigaltstack: the kernel keeps the runtime's; the guest's is a shadow, used when a handler asks for it.
 pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
     const SS_ONSTACK: u64 = 1;
-    const SS_DISABLE: u64 = 2;
+    const BYTES_MIN: u64 = 2048;
     let [new, old, ..] = call.args;
     let mut shown = thread.alt_stack;
-    if thread.on_alt_stack {
-        shown[1] = SS_ONSTACK;
+    let is_on = is_on_alt_stack(thread, &raw const shown as u64);
+    if is_on {
+        shown[1] |= SS_ONSTACK;
     }
     if new != 0 {
         let mut given = [0u64; 3];
         if !guest::read(given.as_mut_ptr().cast(), new, 24) {
             return -14;
         }
-        if thread.on_alt_stack {
+        if is_on {
             return err::EPERM;
         }
-        given[1] &= 0xffff_ffff;
-        thread.alt_stack =
-            if given[1] & SS_DISABLE != 0 { [0, SS_DISABLE, 0] } else { [given[0], 0, given[2]] };
+        let disarms = given[1] & SS_AUTODISARM;
+        let mode = given[1] & 0xffff_ffff & !SS_AUTODISARM;
+        thread.alt_stack = match mode {
+            SS_DISABLE => [0, SS_DISABLE | disarms, 0],
+            0 | SS_ONSTACK if given[2] < BYTES_MIN => return err::ENOMEM,
+            0 | SS_ONSTACK => [given[0], disarms, given[2]],
+            _ => return err::EINVAL,
+        };
     }
     if old != 0 && !guest::store(old, &shown) { -14 } else { 0 }
 }
@@ -241,8 +260,8 @@ pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let pause = Call { nr: 34, args: [0; 6], caller: call.caller };
     let result = recorded::recorded(thread, row, &pause);
     set_mask(thread, before);
-    if thread.pending.load(Ordering::Relaxed) != 0 {
-        deliver(thread);
+    if during & !thread.mask != 0 {
+        unblocked(thread);
     }
     result
 }

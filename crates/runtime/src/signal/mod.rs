@@ -32,7 +32,7 @@ mod info;
 mod run;
 
 use arrive::end_by;
-pub use arrive::nudged;
+pub use arrive::{deliver_late, entered, nudged};
 pub use doors::*;
 use run::{handle, invoke};
 
@@ -177,7 +177,7 @@ impl Queue {
         (head..tail)
             .map(|at| self.infos[at as usize % QUEUED_MAX].signal())
             .filter(|signal| mask & bit(*signal) == 0)
-            .all(|signal| disposition(signal).flags & SA_RESTART != 0)
+            .all(is_restarting)
     }
 }
 
@@ -370,6 +370,17 @@ fn follows(thread: &mut Thread) -> bool {
     }
 }
 
+/// Whether the kernel would end a wait on a futex with EINTR for what is about to be delivered. One with a deadline is not
+/// begun again, whatever the handler's flags.
+pub fn interrupts(thread: &Thread, has_deadline: bool) -> bool {
+    thread.queue.deliverable(thread.mask) > 0 && (has_deadline || !thread.queue.restarts(thread.mask))
+}
+
+/// Whether calls that this signal's handler breaks off are made again.
+pub fn is_restarting(signal: i32) -> bool {
+    disposition(signal).flags & SA_RESTART != 0
+}
+
 /// Whether a signal waits that the guest's mask lets through.
 pub fn has_deliverable(thread: &Thread) -> bool {
     thread.queue.deliverable(thread.mask) > 0 || cancel::is_due(thread)
@@ -435,8 +446,7 @@ fn deliver_one(thread: &mut Thread) -> bool {
     let Some(info) = thread.queue.take(thread.mask) else { return false };
     if thread.queue.deliverable(thread.mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
-    }
-    if state::header().is_some() {
+    } else if state::header().is_some() {
         thread.entry().pending_signal.store(0, Ordering::Relaxed);
     }
     if thread.calls() == Mode::Record {

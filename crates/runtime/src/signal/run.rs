@@ -24,29 +24,49 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
     set_mask(thread, before | action.mask | own);
     let mut context = [0u64; 128];
     context[37] = before;
+    // A door runs on the stack of the guest's code that it was called from.
+    let sp = context.as_ptr() as u64;
     // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
-    unsafe { invoke(thread, &action, signal, info, context.as_mut_ptr()) };
+    unsafe { invoke(thread, &action, signal, info, context.as_mut_ptr(), sp) };
+    let during = thread.mask;
     // A handler may have changed the mask that its return restores.
     set_mask(thread, context[37]);
+    if during & !thread.mask != 0 {
+        // What came while the handler ran is due now, as in the kernel: the next door with an event may be far away.
+        unblocked(thread);
+    }
 }
 
 /// # Safety
-/// `action` is the guest's.
+/// `action` is the guest's; `sp` is the stack pointer of the code that is interrupted.
 pub(super) unsafe fn invoke(
     thread: &mut Thread,
     action: &Action,
     signal: i32,
     info: &Info,
     context: *mut u64,
+    sp: u64,
 ) {
-    let [address, flags, bytes] = thread.alt_stack;
-    let switch = action.flags & SA_ONSTACK != 0 && flags == 0 && bytes > 0 && !thread.on_alt_stack;
+    let given = thread.alt_stack;
+    let [address, flags, bytes] = given;
+    let switch = action.flags & SA_ONSTACK != 0
+        && flags & SS_DISABLE == 0
+        && bytes > 0
+        && !is_on_alt_stack(thread, sp);
+    let disarms = switch && flags & SS_AUTODISARM != 0;
+    if disarms {
+        // The handler may leave this stack for another one, and the next signal may then come here.
+        thread.alt_stack = NO_STACK;
+    }
     let info = if action.flags & SA_SIGINFO != 0 { &raw const *info } else { core::ptr::null() };
     // In the middle of a call that waits, others have their turn.
     let in_turn = thread.has_turn;
     turns::take(thread);
     // SAFETY: the caller's promise.
     unsafe { invoke_on(thread, action, signal, info, context, switch, (address + bytes) & !15) };
+    if disarms {
+        thread.alt_stack = given;
+    }
     if !in_turn {
         turns::give(thread);
     }
@@ -73,12 +93,10 @@ unsafe fn invoke_on(
         thread.shared_with_guest();
         return;
     }
-    thread.on_alt_stack = true;
     thread.shared_with_guest();
     // SAFETY: the guest's own stack, unused until now.
     unsafe { gate_on_stack(signal, info, context, action.handler, top) };
     thread.shared_with_guest();
-    thread.on_alt_stack = false;
 }
 
 /// Calls `handler(signal, info, context)` on another stack.

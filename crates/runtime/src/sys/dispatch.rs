@@ -106,8 +106,12 @@ fn both_execute(door: Door) -> bool {
 /// One call of a known thread.
 pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     let Some(row) = us_calls::row(call.nr) else { return refused(thread, call, "unknown") };
-    if signal::is_due(thread) && has_events(row) {
-        signal::deliver_at_call(thread);
+    if signal::is_due(thread) {
+        if has_events(row) {
+            signal::deliver_at_call(thread);
+        } else {
+            signal::deliver_late(thread);
+        }
     }
     if thread.newborn {
         join::consider(thread, row, call);

@@ -8,13 +8,12 @@ use std::sync::atomic::Ordering;
 use recording::{How, Image, Writer};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::PidfdFlags;
-use us_abi::{CallArgs, EventKind, Header, how, recorder};
+use us_abi::{CallArgs, EventKind, Header, SIGNAL_WAIT_NS_MAX, how, recorder};
 
 use super::facts;
 use super::rings::{self, Rings, first_event};
 use crate::error::Error;
 use crate::segment::{read_text, write_text};
-use crate::watch::SIGNAL_WAIT_NS_MAX;
 use crate::{child, clock, spawn};
 
 /// Bytes that are taken out of a ring at once.
