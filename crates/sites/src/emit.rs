@@ -5,7 +5,7 @@ use crate::{JUMP_LEN, Site};
 
 /// No stub is longer than this, in bytes: six displaced conditional jumps, grown from two bytes to six each,
 /// around the call.
-pub const STUB_MAX: usize = 64;
+pub const STUB_MAX: usize = 72;
 
 /// No patch is longer than this, in bytes.
 pub const PATCH_MAX: usize = LONGEST;
@@ -17,6 +17,9 @@ const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
 const UNSKIP_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
 /// `call *disp32(%rip)`
 const CALL_SLOT: [u8; 2] = [0xff, 0x15];
+/// `nop disp32(%rax)`, behind the call: the distance from there to the end of the site's `syscall` instruction. Unwinders
+/// know nothing of stubs; by this the gate says that it was called at the site.
+const NOP_WITH_DISTANCE: [u8; 3] = [0x0f, 0x1f, 0x80];
 /// `int3`. Nothing may arrive in the rest of a window. If something does, it must stop there and then, not
 /// slide on as it would over `nop`.
 const FILLER: u8 = 0xcc;
@@ -58,7 +61,8 @@ pub struct CloneStub {
 /// bytes. `gate_slot` is the address of eight bytes that hold the gate's address.
 ///
 /// The gate is entered by a call, with all registers as the guest left them before its `syscall`, but `rsp`
-/// 136 bytes lower. It returns with `ret` and may change `rax`, `rcx`, `r11` and the flags only: the kernel
+/// 136 bytes lower. Three bytes behind its return address stands how far from there the end of the site's `syscall`
+/// instruction is, four bytes. It returns with `ret` and may change `rax`, `rcx`, `r11` and the flags only: the kernel
 /// changes the first three, and no compiler relies on flags across a system call.
 ///
 /// # Errors
@@ -70,6 +74,10 @@ pub fn emit_stub(site: &Site, stub_addr: u64, gate_slot: u64, out: &mut [u8]) ->
     code.put(&SKIP_RED_ZONE)?;
     code.put(&CALL_SLOT)?;
     code.relative(gate_slot)?;
+    let behind = site.patch_addr().wrapping_add(site.syscall_at() as u64 + 2);
+    let distance = displacement(code.here(), behind)?;
+    code.put(&NOP_WITH_DISTANCE)?;
+    code.put(&distance.to_le_bytes())?;
     code.put(&UNSKIP_RED_ZONE)?;
     code.displaced(site.syscall_at() + 2..site.window().len())?;
     code.jump(site.back_addr())?;

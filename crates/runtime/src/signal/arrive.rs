@@ -129,7 +129,6 @@ pub unsafe fn nudged(context: &mut Context) {
 #[cold]
 #[inline(never)]
 pub fn deliver_late(thread: &mut Thread) {
-    let in_group = state::header().is_some();
     if thread.making || thread.calls() == Mode::Replay || !has_deliverable(thread) {
         return;
     }
@@ -146,9 +145,7 @@ pub fn deliver_late(thread: &mut Thread) {
         }
         give_up_for_signal(thread);
     }
-    if in_group {
-        thread.entry().pending_signal.store(0, Ordering::Relaxed);
-    }
+    nothing_is_late(thread);
     deliver_cancellation(thread);
     deliver(thread);
 }
@@ -177,17 +174,13 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
     }
     let cancelled = cancel::is_due(thread);
     if !cancelled && thread.queue.deliverable(thread.mask) == 0 {
-        if state::header().is_some() {
-            thread.entry().pending_signal.store(0, Ordering::Relaxed);
-        }
+        nothing_is_late(thread);
         return;
     }
     if thread.calls() == Mode::Record {
         give_up_for_signal(thread);
     }
-    if state::header().is_some() {
-        thread.entry().pending_signal.store(0, Ordering::Relaxed);
-    }
+    nothing_is_late(thread);
     if cancelled {
         apply_mask(thread.mask);
         cancel::end_thread();

@@ -340,6 +340,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
     if let Some(set) = guest::load::<u64>(call.args[0])
         && let Some(info) = thread.queue.take(!set)
     {
+        nothing_is_late(thread);
         let stored = place == 0 || guest::store(place, &mail::without_letter(&info));
         return (if stored { i64::from(info.signal()) } else { -14 }, mail::letter_of(&info));
     }

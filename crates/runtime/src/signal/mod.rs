@@ -276,6 +276,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     if signals == 0 {
         // Everything that waits is blocked by the guest's mask: nobody must notice the interruption.
         thread.pending.store(0, Ordering::Release);
+        nothing_is_late(thread);
         return Plan { restart: broken, spurious: true, ..Plan::NOTHING };
     }
     let restart = broken && restartable(row) && thread.queue.restarts(thread.mask);
@@ -434,21 +435,30 @@ pub fn notice_cancellation(thread: &Thread) {
     }
 }
 
+/// The supervisor need not look any more: left standing, the next signal would be late as soon as it comes.
+fn nothing_is_late(thread: &Thread) {
+    if state::header().is_some() && state::role() == Role::Primary {
+        thread.entry().pending_signal.store(0, Ordering::Relaxed);
+    }
+}
+
 /// A block gets another thread: nothing waits for that one.
 pub fn reset(thread: &mut Thread) {
     thread.queue = Queue::new();
+    nothing_is_late(thread);
     thread.cancel.store(0, Ordering::Relaxed);
     thread.pending.store(0, Ordering::Relaxed);
 }
 
 fn deliver_one(thread: &mut Thread) -> bool {
     thread.pending.store(0, Ordering::SeqCst);
-    let Some(info) = thread.queue.take(thread.mask) else { return false };
+    let info = thread.queue.take(thread.mask);
     if thread.queue.deliverable(thread.mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
-    } else if state::header().is_some() {
-        thread.entry().pending_signal.store(0, Ordering::Relaxed);
+    } else {
+        nothing_is_late(thread);
     }
+    let Some(info) = info else { return false };
     if thread.calls() == Mode::Record {
         // What its sender did before is applied before: a delivery acquires.
         let ticket = recorded::kernel_ticket();

@@ -36,6 +36,15 @@ pub unsafe extern "C" fn gate() {
         ".cfi_offset rbp, -16",
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
+        // To an unwinder this frame was called where the `syscall` instruction stands or stood: a stub has no tables, and
+        // a cancelled thread would leave out the clean-ups of all its callers.
+        "mov rcx, [rbp + 8]",
+        "movsxd r11, dword ptr [rcx + 3]",
+        "add r11, rcx",
+        "push r11",
+        ".cfi_def_cfa rbp, 144",
+        ".cfi_offset rbp, -144",
+        ".cfi_offset rip, -152",
         "sub rsp, 320",
         "and rsp, -64",
         // struct Call at rsp; vector registers above it.
@@ -92,6 +101,8 @@ pub unsafe extern "C" fn gate() {
         "mov rsp, rbp",
         "pop rbp",
         ".cfi_def_cfa rsp, 8",
+        ".cfi_offset rip, -8",
+        ".cfi_restore rbp",
         // Not `ret`, see `raw::blocking`.
         "pop rcx",
         ".cfi_def_cfa rsp, 0",
@@ -116,7 +127,12 @@ pub unsafe extern "C" fn trap_gate() {
         "push rcx",
         ".cfi_def_cfa rsp, 136",
         ".cfi_offset rip, -136",
+        // The gate takes for granted that it was called below a red zone, and that the distance to the place which it is
+        // to name stands behind the call: this very place, from where unwinders go on by the lines above.
+        "lea rsp, [rsp - 128]",
         "call {gate}",
+        ".byte 0x0f, 0x1f, 0x80, 0, 0, 0, 0",
+        "lea rsp, [rsp + 128]",
         // Not by `jmp rcx`: behind a system call that the gate has made, rcx must not be what the instruction would have
         // left there, see `trap::has_swallowed_trap`.
         "xor ecx, ecx",
