@@ -128,6 +128,9 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         args[1] = data as u64;
         args[2] = piece as u64;
         let result = read_piece(thread, row, call, &args, place, total == 0);
+        if result == raw::err::EINVAL && total == 0 && row.nr as u64 != raw::nr::RECVFROM {
+            return read_directly(thread, row, call);
+        }
         let got = if failed(result) { 0 } else { result as usize };
         let copied = guest::write(call.args[1] + total as u64, data, got);
         total += got as i64;
@@ -153,6 +156,34 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         }
         put_return(thread, row, place, plan.flags(), result, got);
         return (result, plan);
+    }
+}
+
+/// A read that must go to the guest's own buffer: with O_DIRECT the kernel wants addresses and lengths that are multiples
+/// of a sector's. What it brings can be read again, so nothing is lost that dies with the primary.
+fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
+    let result = execute_marked(thread, row, call.nr, &call.args);
+    let plan = signal::plan(thread, row, result);
+    if plan.is_abandoned() {
+        return (result, plan);
+    }
+    let bytes = if failed(result) { 0 } else { result as usize };
+    let mut at = 0;
+    loop {
+        let piece = (bytes - at).min(PIECE);
+        let is_last = at + piece == bytes;
+        let Some(place) = thread.reserve(size_of::<ReturnHead>() + piece) else {
+            return (result, plan);
+        };
+        // SAFETY: the payload lies behind the head, both reserved.
+        let data = unsafe { place.add(size_of::<ReturnHead>()) };
+        guest::read(data, call.args[1] + at as u64, piece);
+        let (flags, value) = if is_last { (plan.flags(), result) } else { (RETURN_MORE, piece as i64) };
+        put_return(thread, row, place, flags, value, piece);
+        at += piece;
+        if is_last {
+            return (result, plan);
+        }
     }
 }
 
