@@ -206,6 +206,12 @@ fn one(out: &Out, row: &Row, args: &[u64; 6], result: i64, before: &Before, f: &
             }
         }
         Out::FdSet { arg, nfds_arg } => span(at(arg), at(nfds_arg).min(1 << 20).div_ceil(64) * 8),
+        Out::Ioctl if us_calls::ioctl_out(args[1] & 0xffff_ffff) == IoctlOut::Ifconf => {
+            // The length first: in a standby it is the kernel's once it has been copied out.
+            span(args[2], 4);
+            let length = guest::load::<i32>(args[2]).unwrap_or(0).max(0);
+            span(guest::load::<u64>(args[2] + 8).unwrap_or(0), length as u64);
+        }
         Out::Ioctl => {
             span(args[2], ioctl_bytes(args[1]).1);
         }
