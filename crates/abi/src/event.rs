@@ -51,6 +51,9 @@ pub mod op {
     pub const PASS: u16 = 14;
     /// The same: a system call is about to be made, or has been.
     pub const CALL: u16 = 15;
+    /// A thread has been joined: its slot, and no ticket. It orders nothing; a copy that joins another thread, or none,
+    /// is found out.
+    pub const JOIN: u16 = 16;
 }
 
 /// What an event says.

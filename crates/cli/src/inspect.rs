@@ -222,6 +222,7 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
             op::LIBC => "libc",
             op::ONCE => "once",
             op::GUARD => "guard",
+            op::JOIN => "join",
             _ => "unknown",
         },
         Some(EventKind::Barrier) => "barrier",

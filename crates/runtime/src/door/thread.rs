@@ -8,11 +8,12 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead, ThreadStart};
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead, ThreadStart, op};
 use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX, slot};
 use us_calls::{Class, Row};
 
 use super::pending;
+use super::sync::Caller;
 use super::thread_stack::attributes_for;
 use crate::clone::park;
 use crate::log::Next;
@@ -356,6 +357,7 @@ fn announce_slot(slot: u32, block: *mut Thread) {
 fn await_slot(slot: u32, generation: u32) {
     // SAFETY: blocks are never freed.
     let block = unsafe { &*thread::block(slot) };
+    let mut nap_ns = 50_000;
     loop {
         // SAFETY: a word that only the maker of the slot's next thread changes, who waits here like us.
         let made = unsafe { (&raw const block.generation).read_volatile() };
@@ -366,7 +368,9 @@ fn await_slot(slot: u32, generation: u32) {
             DETACHED if made.wrapping_add(1) == generation && handle != 0 => return wait_gone(handle, None),
             _ => {}
         }
-        raw::nap(50_000);
+        raw::nap(nap_ns);
+        // A standby that waits here for ever must not look busy.
+        nap_ns = (nap_ns + nap_ns / 16).min(2_000_000);
     }
 }
 
@@ -507,8 +511,24 @@ pub unsafe extern "C" fn pthread_join(handle: u64, result: *mut *mut c_void) -> 
         && let Some(other) = block
     {
         other.fate.store(JOINED, Ordering::Release);
+        joined(other.slot);
     }
     outcome
+}
+
+/// A thread has been joined. The log says so although nothing is ordered by it: where one copy has joined a thread and the
+/// other has not, the slot is never free for the thread that is to have it next, and nothing else is compared.
+fn joined(slot: u32) {
+    let caller = Caller::get();
+    let call = op::JOIN << 12 | slot as u16;
+    if let Some(thread) = caller.recording() {
+        thread.push(EventKind::Ordered, 0, call, NO_TICKET);
+    } else if let Some(thread) = caller.replaying()
+        && let Next::Event(_) = thread.expect(EventKind::Ordered, call)
+    {
+        thread.close();
+        thread.count(Class::Thread);
+    }
 }
 
 /// `pthread_detach(3)`.

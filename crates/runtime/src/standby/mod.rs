@@ -5,4 +5,5 @@ pub mod notice;
 pub mod poll;
 pub mod promote;
 pub mod settle;
+pub mod stall;
 pub mod streams;

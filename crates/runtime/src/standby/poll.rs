@@ -12,6 +12,7 @@ use us_ring::Position;
 use crate::raw;
 use crate::recording::replay;
 use crate::standby::promote;
+use crate::standby::stall::{self, Stall};
 use crate::sys::gate;
 use crate::thread::Stack;
 use crate::{state, thread};
@@ -22,6 +23,8 @@ const NAP_MIN_NS: u64 = 400_000;
 const NAP_FLOOD_NS: u64 = 50_000;
 /// Longest nap of a standby with nothing to do, ns: below one per cent of a core.
 const NAP_MAX_NS: u64 = 10_000_000;
+/// How long a standby may stand still with something to do, ns.
+const STALL_NS: u64 = 2_000_000_000;
 
 /// Starts the poller. In a standby, before its guest code runs.
 pub fn start() -> bool {
@@ -73,6 +76,7 @@ extern "C" fn main(_: u64) {
     }
     let mut nap_ns = NAP_MIN_NS;
     let mut looks = 0u32;
+    let mut stall = Stall::new();
     loop {
         looks = looks.wrapping_add(1);
         if state::is_detached() && looks.is_multiple_of(LOOKS) && !replay::is_fed() {
@@ -87,6 +91,10 @@ extern "C" fn main(_: u64) {
                 raw::call1(raw::nr::EXIT_GROUP, 0);
             },
             _ => {}
+        }
+        // A debugger may hold a replay for as long as it likes.
+        if !state::is_detached() && stall.is_one(header, STALL_NS) {
+            stall::report(header);
         }
         nap_ns = match wake_sleepers() {
             0 => (nap_ns + nap_ns / 2).min(NAP_MAX_NS),

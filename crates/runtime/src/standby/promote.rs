@@ -18,6 +18,7 @@ use crate::members;
 use crate::raw;
 use crate::recording::log;
 use crate::signal;
+use crate::standby::stall::Stall;
 use crate::standby::{notice, poll, settle};
 use crate::state::{self, Role};
 use crate::sys::witness;
@@ -32,6 +33,8 @@ const STUCK: u32 = 300;
 const STUCK_ALIKE: u32 = 5_000;
 /// The same, until a standby that is elsewhere gives up: 5 s.
 const HOPELESS: u32 = 25_000;
+/// How long a standby in which nothing happens at all is waited for, ns.
+const HOPELESS_NS: u64 = 5_000_000_000;
 
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
@@ -99,6 +102,7 @@ fn call_to_life() {
 fn drain(header: &SegmentHeader) {
     let mut before = u64::MAX;
     let mut still = 0u32;
+    let mut stall = Stall::new();
     loop {
         let now = state::unapplied(header);
         if now == 0 {
@@ -123,6 +127,10 @@ fn drain(header: &SegmentHeader) {
             crate::give_up_standby(&[
                 b"the standby of a process that shares memory did not come to the log's end",
             ]);
+        }
+        if stall.is_one(header, HOPELESS_NS) {
+            // Whoever waits for it would wait for ever; its end can at least be seen.
+            crate::give_up_standby(&[b"the standby stood still and did not come to the log's end"]);
         }
         raw::nap(if still < 50 { 20_000 } else { 200_000 });
     }

@@ -1,0 +1,89 @@
+//! A standby that stands still although it has something to do.
+//!
+//! A race may leave no trace in the log but a wait that never ends: one copy joins a thread that the other has not seen
+//! to be done, and the thread that is to take its slot is not made. Nothing is compared then, and `status` would call
+//! the program protected until the day on which it has to be taken over. Seen with a program that reads a flag without
+//! a lock before it joins.
+
+use us_abi::SegmentHeader;
+use us_ring::Position;
+
+use crate::standby::promote;
+use crate::{raw, state, thread};
+
+/// One part of the time in this many that its threads may compute meanwhile: waits of ours look up now and then.
+const BUSY_PART: u64 = 25;
+/// The longest time between two looks that counts, ns. Somebody may have stopped the whole process.
+const LOOK_MAX_NS: u64 = 50_000_000;
+
+/// What was seen at the last looks.
+pub struct Stall {
+    heads: u64,
+    cpu_ns: u64,
+    looked_ns: u64,
+    still_ns: u64,
+}
+
+impl Stall {
+    /// Nothing has been seen yet.
+    pub const fn new() -> Stall {
+        Stall { heads: u64::MAX, cpu_ns: 0, looked_ns: 0, still_ns: 0 }
+    }
+
+    /// One look, by the poller: whether no event has been applied for `limit_ns` although there are some, and no thread
+    /// has computed.
+    pub fn is_one(&mut self, header: &SegmentHeader, limit_ns: u64) -> bool {
+        if promote::lag(header) == 0 {
+            self.heads = u64::MAX;
+            return false;
+        }
+        let slots = 0..header.slots.load(core::sync::atomic::Ordering::Acquire);
+        let heads = slots.map(state::entry).map(|entry| entry.head.0.acquire()).sum();
+        let now_ns = raw::now_ns();
+        if heads != self.heads {
+            *self = Stall { heads, cpu_ns: 0, looked_ns: now_ns, still_ns: 0 };
+            return false;
+        }
+        if self.still_ns == 0 {
+            self.cpu_ns = computed_ns();
+        }
+        self.still_ns += (now_ns - self.looked_ns).min(LOOK_MAX_NS);
+        self.looked_ns = now_ns;
+        if self.still_ns < limit_ns {
+            return false;
+        }
+        let cpu_ns = computed_ns();
+        if cpu_ns - self.cpu_ns < self.still_ns / BUSY_PART {
+            return true;
+        }
+        (self.cpu_ns, self.still_ns) = (cpu_ns, 0);
+        false
+    }
+}
+
+/// Processor time of all threads but the caller, ns.
+fn computed_ns() -> u64 {
+    const OF_PROCESS: u64 = 2;
+    const OF_THREAD: u64 = 3;
+    let clock = |which: u64| {
+        let mut time = [0u64; 2];
+        // SAFETY: the kernel writes two words.
+        unsafe { raw::call2(raw::nr::CLOCK_GETTIME, which, time.as_mut_ptr() as u64) };
+        time[0] * 1_000_000_000 + time[1]
+    };
+    let own = clock(OF_THREAD);
+    clock(OF_PROCESS).saturating_sub(own)
+}
+
+/// Ends a standby that stands still; it is a divergence that nobody could compare.
+pub fn report(header: &SegmentHeader) -> ! {
+    let slots = header.slots.load(core::sync::atomic::Ordering::Acquire);
+    let is_behind = |slot: &u32| {
+        let entry = state::entry(*slot);
+        entry.tail.0.acquire() > entry.head.0.acquire()
+    };
+    let slot = (0..slots).find(is_behind).unwrap_or(0);
+    // SAFETY: blocks are never freed; the report only reads numbers.
+    let thread = unsafe { &*thread::block(slot) };
+    crate::report_divergence(thread, &[b"the standby stands still while the log goes on"])
+}
