@@ -41,19 +41,19 @@ pub mod op {
     pub const ONCE: u16 = 9;
     /// A guarded function static.
     pub const GUARD: u16 = 10;
-    /// In memory that processes share: a mutex has been acquired, or not.
-    pub const MUTEX: u16 = 11;
-    /// The same: a mutex, read-write lock or spin lock is about to be released.
-    pub const RELEASE: u16 = 12;
-    /// The same: a thread is about to arrive at a barrier.
-    pub const ARRIVE: u16 = 13;
-    /// The same: it has come through it.
-    pub const PASS: u16 = 14;
-    /// The same: a system call is about to be made, or has been.
-    pub const CALL: u16 = 15;
     /// A thread has been joined: its slot, and no ticket. It orders nothing; a copy that joins another thread, or none,
     /// is found out.
-    pub const JOIN: u16 = 16;
+    pub const JOIN: u16 = 11;
+    /// In memory that processes share: a mutex has been acquired, or not.
+    pub const MUTEX: u16 = 12;
+    /// The same: a mutex, read-write lock or spin lock is about to be released.
+    pub const RELEASE: u16 = 13;
+    /// The same: a thread is about to arrive at a barrier.
+    pub const ARRIVE: u16 = 14;
+    /// The same: it has come through it.
+    pub const PASS: u16 = 15;
+    /// The same: a system call is about to be made, or has been.
+    pub const CALL: u16 = 16;
 }
 
 /// What an event says.

@@ -64,6 +64,9 @@ pub enum Cause {
     Exec = 10,
     /// The process has just joined the group, or has replaced itself: its first standby is still to be made.
     Newborn = 11,
+    /// A call that cannot be replayed has bound the process to itself: no copy could be what it is. There is no other
+    /// standby before its end, or its exec.
+    Bound = 12,
 }
 
 /// A short text written once by a process that may be dying; readable when `len` is not zero. Whoever has read it may

@@ -494,7 +494,7 @@ const ROWS: &[Row] = &[
     special(96, "gettimeofday", Door::Time, Order::None, Class::Time)
         .outs(&[fx(0, TIMEVAL), fx(1, 8)])
         .why("time is input"),
-    plain(97, "getrlimit").outs(&[fx(1, RLIMIT)]).ins(&[I0]),
+    mirror(97, "getrlimit").outs(&[fx(1, RLIMIT)]).ins(&[I0]),
     plain(98, "getrusage").outs(&[fx(1, RUSAGE)]).ins(&[I0]),
     plain(99, "sysinfo").outs(&[fx(0, SYSINFO)]),
     plain(100, "times").class(Class::Time).outs(&[fx(0, TMS)]),
@@ -635,8 +635,8 @@ const ROWS: &[Row] = &[
     thread(203, "sched_setaffinity").ins(&[I0, I1, bytes(2, 1)]),
     thread_get(204, "sched_getaffinity").outs(&[Out::Result { arg: 2 }]).ins(&[I0, I1]),
     gone(205, "set_thread_area"),
-    refused(206, "io_setup", AIO).outs(&[fx(1, 8)]).ins(&[I0]).sticky(),
-    refused(207, "io_destroy", AIO).sticky(),
+    refused(206, "io_setup", AIO).outs(&[fx(1, 8)]).ins(&[I0]),
+    refused(207, "io_destroy", AIO),
     refused(208, "io_getevents", AIO).outs(&[Out::ResultItems { arg: 3, size: 32 }]).blocks().sticky(),
     refused(209, "io_submit", AIO).fd(InMemory).sticky(),
     refused(210, "io_cancel", AIO).outs(&[fx(2, 32)]).sticky(),

@@ -170,6 +170,13 @@ pub fn write_text(text: &Text, code: u32, parts: &[&[u8]]) {
     text.len.store(at as u32, Ordering::Release);
 }
 
+/// Writes `parts` in place of whatever the text says: a cause that ends all others.
+pub fn overwrite_text(text: &Text, code: u32, parts: &[&[u8]]) {
+    text.len.store(0, Ordering::Release);
+    text.code.store(0, Ordering::Release);
+    write_text(text, code, parts);
+}
+
 /// A number as decimal digits, without allocation.
 #[derive(Clone, Copy)]
 pub struct Decimal {

@@ -19,7 +19,8 @@ pub struct Situation {
 
 /// Whether the primary is to be asked for a new standby, now or later.
 pub fn is_due(situation: Situation) -> bool {
-    let wanted = ![Cause::NotAsked as u32, Cause::SupervisorLost as u32].contains(&situation.cause);
+    let never = [Cause::NotAsked, Cause::SupervisorLost, Cause::Bound];
+    let wanted = never.iter().all(|cause| *cause as u32 != situation.cause);
     // A program on its way out needs none, and one that is being replaced by exec answers by itself.
     let stays = situation.leaving == leaving::NO;
     situation.state == GroupState::Unprotected && wanted && stays && situation.has_runtime
@@ -42,7 +43,7 @@ pub fn loss(cause: u32) -> Loss {
 
 /// A loss in a word or two: `reason` of an entry of `reclones`.
 pub fn reason(cause: u32) -> &'static str {
-    const WORDS: [(Cause, &str); 9] = [
+    const WORDS: [(Cause, &str); 10] = [
         (Cause::Diverged, "divergence"),
         (Cause::Behind, "behind"),
         (Cause::StandbyLost, "standby lost"),
@@ -52,6 +53,7 @@ pub fn reason(cause: u32) -> &'static str {
         (Cause::CannotReplay, "not replayable"),
         (Cause::Exec, "exec"),
         (Cause::Newborn, "new process"),
+        (Cause::Bound, "bound"),
     ];
     WORDS.iter().find(|(code, _)| *code as u32 == cause).map_or("unknown", |(_, words)| words)
 }
@@ -83,7 +85,7 @@ mod tests {
         for leaving in [leaving::EXIT, leaving::SIGNAL, leaving::EXEC, leaving::DYING] {
             assert!(!is_due(Situation { leaving, ..LOST }));
         }
-        for cause in [Cause::NotAsked, Cause::SupervisorLost] {
+        for cause in [Cause::NotAsked, Cause::SupervisorLost, Cause::Bound] {
             assert!(!is_due(Situation { cause: cause as u32, ..LOST }));
         }
         assert!(!is_due(Situation { has_runtime: false, ..LOST }));

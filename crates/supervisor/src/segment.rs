@@ -32,6 +32,7 @@ impl Segment {
     /// # Errors
     /// When the file cannot be made, or there is no room for the header and the first ring.
     pub fn create(path: &Path, config: Config) -> Result<Segment, Error> {
+        crate::spawn::raise_file_size_limit()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|cause| Error::file("make", path, cause))?;

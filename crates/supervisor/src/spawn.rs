@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Resource;
@@ -160,6 +161,11 @@ unsafe fn child(
         if let Some(pair) = start.cpus {
             // A CPU that is not there leaves the program where it is: pinning is a wish.
             libc::sched_setaffinity(0, size_of_val(&pair.primary), pair.primary.as_ptr().cast());
+        }
+        if let Some((soft, hard)) = FILE_SIZE.get() {
+            let bytes = |limit: &Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+            let limit = libc::rlimit { rlim_cur: bytes(soft), rlim_max: bytes(hard) };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
         }
         libc::signal(libc::SIGPIPE, disposition(PIPE_IGNORED));
         libc::signal(libc::SIGCHLD, disposition(CHLD_IGNORED));
@@ -398,6 +404,34 @@ pub fn raise_descriptor_limit() {
     // Without it some members run unprotected.
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
 }
+
+/// Lets this process make files as large as a segment, although the user's limit is lower. The program gets the user's:
+/// see [`child`].
+///
+/// # Errors
+/// When the hard limit is lower as well. Without this the kernel would end us by SIGXFSZ.
+pub fn raise_file_size_limit() -> Result<(), Error> {
+    let limit = rustix::process::getrlimit(Resource::Fsize);
+    if limit.current.is_none_or(|bytes| bytes >= us_abi::SEGMENT_BYTES as u64) {
+        return Ok(());
+    }
+    let _ = FILE_SIZE.set((limit.current, limit.maximum));
+    let hard = |maximum| {
+        rustix::process::setrlimit(Resource::Fsize, rustix::process::Rlimit { current: maximum, maximum })
+    };
+    // Root may raise the hard one too.
+    if limit.maximum.is_none_or(|bytes| bytes >= us_abi::SEGMENT_BYTES as u64) {
+        hard(limit.maximum)
+    } else {
+        hard(None)
+    }
+    .map_err(|cause| {
+        Error::system("make files of the size of a segment: the limit is lower (ulimit -f)", cause)
+    })
+}
+
+/// The file size limit, soft and hard, that `run` was started with, if it was raised.
+static FILE_SIZE: OnceLock<(Option<u64>, Option<u64>)> = OnceLock::new();
 
 /// Sends the signal `number` to `pid`, which the caller knows to be of the group.
 pub fn signal(pid: u32, number: i32) {

@@ -23,7 +23,7 @@ use crate::door::sync;
 use crate::raw::{self, failed, nr};
 use crate::recording::log;
 use crate::state::{self, Role};
-use crate::sys::gate;
+use crate::sys::{bound, gate};
 use crate::thread::{self, Mode, Stack};
 use park::{Place, word};
 
@@ -49,6 +49,9 @@ pub fn notice_command() {
     if !asked || state::role() != Role::Primary || BUSY.swap(true, Ordering::AcqRel) {
         return;
     }
+    if bound::is_bound() {
+        return fail(header, &[bound::WHY]);
+    }
     let blocked = crate::signal::mask_of_faults();
     let mut mask = 0u64;
     // SETTLS is not needed: it uses no TLS.
@@ -61,6 +64,13 @@ pub fn notice_command() {
         if !made {
             fail(header, &[b"the coordinator of the clone could not be started"]);
         }
+    }
+}
+
+/// Waits until no coordinator is at work. The process is bound: one that is at work gives up, and no other begins.
+pub fn await_idle() {
+    while BUSY.load(Ordering::SeqCst) {
+        raw::nap(100_000);
     }
 }
 
@@ -134,6 +144,9 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
         });
         if header.leaving.0.load(Ordering::Acquire) != leaving::NO {
             return Err((b"the program is about to end", 0));
+        }
+        if bound::is_bound() {
+            return Err((bound::WHY, 0));
         }
         if !listed {
             return Err((b"the list of threads cannot be read", 0));

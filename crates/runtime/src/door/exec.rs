@@ -14,6 +14,7 @@ use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::recording::turns;
 use crate::state::{self, Role};
+use crate::sys::bound;
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{take_begin, take_end};
@@ -188,7 +189,9 @@ fn release([start, bytes]: Lent) {
 /// Adds our variables to the environment of an exec, if the new image could be of this group.
 fn add_ours(call: &mut Call) -> Lent {
     let environment = if call.nr == EXECVEAT { 3 } else { 2 };
-    let group = state::role() != Role::Outside && crate::members::header().is_some();
+    // Under a filter of the program's own the runtime's constructor might be the end of the new image.
+    let group =
+        state::role() != Role::Outside && crate::members::header().is_some() && !bound::outlives_exec();
     let Some(lent) = group.then(|| environment_with_ours(call.args[environment])).flatten() else {
         return [0; 2];
     };

@@ -25,6 +25,7 @@ pub mod exec;
 pub mod forward;
 pub mod io;
 pub mod libc_state;
+pub mod limits;
 pub mod memory;
 pub mod message;
 pub mod mutex;

@@ -6,11 +6,12 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, WILL, leaving, slot};
 use us_calls::{Prctl, Row};
 
-use super::spawn;
+use super::{limits, spawn};
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::recording::{replay, turns};
 use crate::state::{self, Role};
+use crate::sys::bound;
 use crate::sys::dispatch::refused;
 use crate::sys::gate::Call;
 use crate::sys::guest;
@@ -93,6 +94,7 @@ pub(super) fn become_child() {
     // SAFETY: the only thread of this process, and its block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
     forget_parent(thread, pid);
+    bound::in_child();
     members::born(parent, made_by);
     thread.newborn = members::join::is_possible();
     trap::arm(thread);
@@ -321,6 +323,9 @@ pub fn chdir(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 pub fn mirror(call: &Call) -> i64 {
     const PRLIMIT: u64 = 302;
     let mut call = *call;
+    if let Some(result) = limits::address_space(&call) {
+        return result;
+    }
     if call.nr == PRLIMIT && call.args[0] as u32 == state::GUEST_PID.load(Ordering::Relaxed) {
         // By its number it would be the primary, for both.
         call.args[0] = 0;

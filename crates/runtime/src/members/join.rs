@@ -13,12 +13,14 @@ use us_abi::{
 };
 use us_calls::{Door, EpollDoor, Policy, Row};
 
+use crate::door::limits::FileRoom;
 use crate::door::{exec, thread as threads};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::recording;
 use crate::standby::notice;
 use crate::state::{self, Role};
+use crate::sys::bound;
 use crate::sys::gate::Call;
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
@@ -49,7 +51,7 @@ pub fn config() -> Option<&'static Config> {
 
 /// Whether this process could have a standby of its own, and has none yet.
 pub fn is_possible() -> bool {
-    config().is_some_and(|config| config.standbys != 0) && super::own().is_some()
+    config().is_some_and(|config| config.standbys != 0) && super::own().is_some() && !bound::is_bound()
 }
 
 /// At a call of a newborn's: joins if this suggests a longer life, or changes what the process may do.
@@ -140,7 +142,7 @@ pub fn join(thread: &mut Thread) {
     if !state::is_recorded() && super::is_below_a_reaper() {
         return;
     }
-    if state::role() != Role::Child || roster.closing.load(Ordering::Acquire) != 0 {
+    if state::role() != Role::Child || roster.closing.load(Ordering::Acquire) != 0 || bound::is_bound() {
         return;
     }
     let Some(config) = config() else { return };
@@ -207,6 +209,7 @@ fn make_segment(path: &[u8], slot: u32) -> bool {
     const FTRUNCATE: u64 = 77;
     const UNLINK: u64 = 87;
     let ring = (RINGS_OFFSET + slot as usize * RING_BYTES) as u64;
+    let Some(_room) = FileRoom::make(SEGMENT_BYTES as u64) else { return false };
     // SAFETY: a new file; the caller is the only thread.
     unsafe {
         let file = raw::call3(nr::OPEN, path.as_ptr() as u64, FLAGS, 0o600);

@@ -8,9 +8,9 @@ use crate::door::{common, epoll, exec, io, memory, message, pending, process, sp
 use crate::members::join;
 use crate::raw::{self, call6};
 use crate::recording::{shared, turns};
-use crate::sys::allocator;
 use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
+use crate::sys::{allocator, bound};
 use crate::thread::{Mode, Thread};
 use crate::{give_up_log, signal, state, tls};
 
@@ -277,6 +277,9 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         && let Some(counter) = header.refused.get(call.nr as usize)
     {
         counter.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    }
+    if bound::binds(call) {
+        return bound::make(thread, call, name);
     }
     if thread.calls() == Mode::Record {
         give_up_log(us_abi::Cause::RefusedCall, &[b"system call ", name.as_bytes(), b" cannot be replayed"]);

@@ -1,6 +1,7 @@
 //! Interception of system calls: the gate, the dispatcher, the patches, the trap.
 
 pub mod allocator;
+pub mod bound;
 pub mod dispatch;
 pub mod gate;
 pub mod guest;
