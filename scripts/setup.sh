@@ -15,6 +15,10 @@ needed=(
     memcached:memcached
     pbzip2:pbzip2
     nginx:nginx-light           # a master with workers
+    apache2:apache2             # children with threads each
+    haproxy:haproxy             # four threads before another server
+    mosquitto:mosquitto         # one thread and many clients
+    /usr/lib/postgresql:postgresql # processes that share memory
     python3:python3             # a server with threads; the benchmarks
     make:make                   # make -j4 under protection
     gdb:gdb                     # back traces of what a failed test was doing

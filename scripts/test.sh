@@ -90,6 +90,21 @@ for server in nginx python shell; do
     step "$server-kill" timeout -k 10 60 "$kit" "$server" --timeout 20 --runs 2
     step "$server-life" timeout -k 10 60 "$kit" "$server" --timeout 20 --kills 6
 done
+for server in "apache --mpm event" "apache --mpm worker" haproxy mosquitto; do
+    name=${server/ --mpm /-}
+    # shellcheck disable=SC2086 # the flags are words of their own
+    step "$name-kill" timeout -k 10 60 "$kit" $server --timeout 20 --runs 2
+    # shellcheck disable=SC2086
+    step "$name-life" timeout -k 10 60 "$kit" $server --timeout 20 --kills 6
+done
+# Sixty of the hundred that `kit stop --runs 20` tries.
+step stop timeout -k 10 90 "$kit" stop --no-kill --timeout 20 --runs 12
+# Its standbys diverge, and it has to be right all the same: see docs/LIMITS.md.
+if ((EUID != 0)) || setpriv --reuid postgres --regid postgres --clear-groups test -x "$kit"; then
+    step postgres-protected timeout -k 10 60 "$kit" postgres --timeout 30 --no-kill
+else
+    skip postgres-protected "the user postgres cannot reach $kit"
+fi
 for server in redis memcached threads16 echo; do
     step "$server-life" "$kit" "$server" --timeout 30 --kills 12
 done

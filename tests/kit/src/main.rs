@@ -30,6 +30,16 @@ enum Command {
     Python(servers::Options),
     /// GET from nginx, a master and two workers, over kept connections; one of them killed, and a reload
     Nginx(servers::nginx::Options),
+    /// GET from Apache's httpd, a parent and two children with threads, over kept connections; one of them killed
+    Apache(servers::apache::Options),
+    /// GET through HAProxy with four threads over kept connections, the primary killed once
+    Haproxy(servers::Options),
+    /// Fifty MQTT clients of mosquitto that publish to themselves, the primary killed once
+    Mosquitto(servers::Options),
+    /// Updates and queries over several connections to PostgreSQL, one of its processes killed
+    Postgres(servers::Options),
+    /// A tree of processes that is ended in five ways at any moment of its start: nothing may be left of it
+    Stop(servers::Options),
     /// A shell's pipeline and make -j4, one of their processes killed
     Shell(servers::Options),
 }
@@ -44,6 +54,11 @@ fn main() -> ExitCode {
         Command::Pbzip2(options) => servers::pbzip2::run(&options),
         Command::Python(options) => servers::python::run(&options),
         Command::Nginx(options) => servers::nginx::run(&options),
+        Command::Apache(options) => servers::apache::run(&options),
+        Command::Haproxy(options) => servers::haproxy::run(&options),
+        Command::Mosquitto(options) => servers::mosquitto::run(&options),
+        Command::Postgres(options) => servers::postgres::run(&options),
+        Command::Stop(options) => servers::stop::run(&options),
         Command::Shell(options) => servers::shell::run(&options),
     };
     match outcome {

@@ -1,13 +1,17 @@
 //! GET over a connection that is kept, every byte of the answer known beforehand.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::Run;
 use super::client::Connection;
+use super::life::Load;
 use crate::rng::Rng;
 
 /// A file that is served.
@@ -103,5 +107,79 @@ impl Client {
     /// The longest wait for an answer so far.
     pub fn longest(&self) -> Duration {
         self.longest.max(self.connection.longest())
+    }
+}
+
+/// GETs of seeded pages over so many kept connections, none of which may be closed, while the load lasts: the longest
+/// wait.
+pub fn talk(
+    run: &Run,
+    address: SocketAddr,
+    load: &Load,
+    pages: &[Page],
+    connections: u64,
+) -> Result<Duration> {
+    let waits: Vec<Result<Duration>> = thread::scope(|scope| {
+        let talks: Vec<_> =
+            (0..connections).map(|n| scope.spawn(move || talk_one(run, address, n, load, pages))).collect();
+        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
+    });
+    waits.into_iter().try_fold(Duration::ZERO, |longest, wait| Ok(longest.max(wait?)))
+}
+
+fn talk_one(run: &Run, address: SocketAddr, me: u64, load: &Load, pages: &[Page]) -> Result<Duration> {
+    let mut rng = Rng::new(run.seed, &format!("http {me}"));
+    let mut client = Client::open(address, run.limit)?;
+    let mut n = 0;
+    while load.goes_on(n) {
+        let page = &pages[rng.below(pages.len() as u64) as usize];
+        let answer = client.get(&page.path, &page.body);
+        let answer = answer.with_context(|| format!("connection {me}, request {n}"))?;
+        ensure!(
+            answer == Answer::Right,
+            "connection {me}, request {n}: the connection was closed ({answer:?})"
+        );
+        n += 1;
+        load.answered();
+    }
+    client.expect_silence()?;
+    Ok(client.longest())
+}
+
+/// A server behind a proxy, in threads of the kit itself: it answers GET until the other side closes. Its port. The
+/// thread that accepts stays until the kit ends.
+pub fn backend(pages: &[Page]) -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("a port for the server behind")?;
+    let port = listener.local_addr()?.port();
+    let pages = pages.to_vec();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let pages = pages.clone();
+            thread::spawn(move || serve(stream, &pages));
+        }
+    });
+    Ok(port)
+}
+
+fn serve(stream: TcpStream, pages: &[Page]) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        // Nothing is the proxy's end of the connection.
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let path = line.split(' ').nth(1)?.to_owned();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).ok()?;
+        }
+        let page = pages.iter().find(|page| page.path == path)?;
+        let mut answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", page.body.len()).into_bytes();
+        answer.extend(&page.body);
+        reader.get_mut().write_all(&answer).ok()?;
     }
 }

@@ -1,17 +1,22 @@
 //! Real servers: clients that can tell a lost, repeated or reset answer, and one kill in the middle, or many.
 
+pub mod apache;
 pub mod batch;
 pub mod client;
 pub mod echo;
+pub mod haproxy;
 pub mod http;
 pub mod life;
 pub mod memcached;
+pub mod mosquitto;
 pub mod nginx;
 pub mod pbzip2;
+pub mod postgres;
 pub mod python;
 pub mod redis;
 pub mod session;
 pub mod shell;
+pub mod stop;
 pub mod threads16;
 
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! One server, started for one run, watched, killed and stopped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::life::{Every, Life, Load};
 use super::{Failure, Run};
-use crate::events;
+use crate::events::{self, Event};
 use crate::judge::{Kills, count, judge_events, judge_folder};
 use crate::process::{Launch, Sink, Tree};
 use crate::rng::Rng;
@@ -159,7 +159,13 @@ impl Session {
         let words = format!("kill planned at request {point} + {extra:?}");
         self.wait_until(load, point).with_context(|| words.clone())?;
         thread::sleep(extra);
-        let found = tracker.protected();
+        let mut found = tracker.protected();
+        let until = Instant::now() + run.limit;
+        // Between two standbys, where a server is allowed to lose one.
+        while found.is_empty() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+            found = tracker.protected();
+        }
         let process = choose(&found, rng.draw()).with_context(|| format!("{words}: nobody is protected"))?;
         let killed = tracker.kill(process, Target::Primary);
         ensure!(killed.is_some(), "{words}, but the primary was gone before it");
@@ -239,6 +245,20 @@ impl Session {
         Ok((pids.filter_map(|pid| u32::try_from(pid).ok()).collect(), processes.iter().all(follows)))
     }
 
+    /// How often standbys diverged and were made again, and what part of its time each process had one: in words.
+    pub fn protection(&self) -> String {
+        if self.understudy.is_none() {
+            return String::new();
+        }
+        let told = events::read_all(&self.events);
+        let shares: Vec<String> = shares(&told)
+            .into_iter()
+            .map(|(process, share)| format!("{process} {:.0} %", share * 100.0))
+            .collect();
+        let (diverged, again) = (count(&told, "diverged"), count(&told, "recloned"));
+        format!("{diverged} divergences, {again} standbys made again; protected: {}", shares.join(", "))
+    }
+
     /// Ends the server by SIGTERM, as a user would, and looks at what is left.
     fn stop<T>(self, run: &Run, value: T) -> Result<T, Failure> {
         self.tree.signal(Signal::TERM);
@@ -292,6 +312,35 @@ impl Session {
         self.understudy.and_then(|understudy| status(&understudy, &self.group));
         Failure { why, dir: Some(dir) }
     }
+}
+
+/// The part of the time, from its first event on, in which each process had a standby that followed.
+fn shares(told: &[Event]) -> BTreeMap<u64, f64> {
+    let at = |event: &Event| event.fields["t"].as_str().and_then(seconds).unwrap_or(0.0);
+    let end = told.last().map_or(0.0, at);
+    let root = told.first().and_then(|event| event.number("primary")).unwrap_or(0);
+    // Since when it is known, how long it was protected, and since when it is.
+    let mut known: BTreeMap<u64, (f64, f64, Option<f64>)> = BTreeMap::new();
+    for event in told {
+        let now = at(event);
+        let entry = known.entry(event.number("process").unwrap_or(root)).or_insert((now, 0.0, None));
+        match event.name.as_str() {
+            "protected" | "recloned" => entry.2 = entry.2.or(Some(now)),
+            _ => entry.1 += entry.2.take().map_or(0.0, |since| now - since),
+        }
+    }
+    let share = |(first, sum, since): (f64, f64, Option<f64>)| {
+        (sum + since.map_or(0.0, |since| end - since)) / (end - first).max(0.001)
+    };
+    known.into_iter().map(|(process, times)| (process, share(times))).collect()
+}
+
+/// Seconds of the day in `…T10:00:00.000Z`.
+fn seconds(time: &str) -> Option<f64> {
+    let (_, clock) = time.trim_end_matches('Z').split_once('T')?;
+    let mut parts = clock.split(':').map(str::parse::<f64>);
+    let mut next = || parts.next()?.ok();
+    Some(next()? * 3600.0 + next()? * 60.0 + next()?)
 }
 
 impl Failure {
