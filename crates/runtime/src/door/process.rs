@@ -223,7 +223,9 @@ const VERIFY_FULL: u32 = 2;
 /// Waits, for at most some seconds, until the standby has applied everything or has been dropped.
 fn await_standby(header: &us_abi::SegmentHeader) {
     for _ in 0..5000 {
-        if state::unapplied(header) == 0 || header.dropped.0.load(Ordering::Acquire) != 0 {
+        // With its supervisor a standby is gone as well, and nobody is left to say so.
+        let is_gone = header.dropped.0.load(Ordering::Acquire) != 0 || !crate::is_followed();
+        if is_gone || state::unapplied(header) == 0 {
             return;
         }
         raw::nap(1_000_000);

@@ -1,0 +1,287 @@
+"""What trees of processes cost: children that live for a moment, and servers of several processes."""
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import time
+
+from harness import NATIVE, PROTECTED, TICK_S, Failed, free_port, need
+
+FORKS = 2000
+"""Children of one run of `forks`."""
+
+COMMANDS = 1000
+"""Commands of one run of `shell`."""
+
+PAGE_BYTES = 10240
+"""What a server of files answers with."""
+
+CONNECTIONS = 16
+"""Of one load."""
+
+
+def forks(bench, results):
+    """fork, exit and wait of a small child: time each"""
+    compiled(bench, "forks")
+    times = {NATIVE: [], PROTECTED: []}
+    for turn in range(bench.args.rounds):
+        for mode in times:
+            with bench.start(mode, [bench.path("forks"), str(FORKS)], stdout=subprocess.PIPE) as run:
+                output, _ = run.process.communicate(timeout=60)
+                if run.process.returncode:
+                    raise Failed(f"forks ({mode}): {run.complaint()}")
+            median_us = int(output.split()[0]) / 1000
+            times[mode].append(median_us)
+            results.raw("fork, exit, wait", mode, turn, "median_us", median_us)
+    results.ratio("fork, exit, wait of a small child", times[NATIVE], times[PROTECTED], 3, "us")
+
+
+def shell(bench, results):
+    """A shell with a thousand short commands: time of the whole"""
+    script = f"i=0; while [ $i -lt {COMMANDS} ]; do {need('true')}; i=$((i + 1)); done"
+    times = {NATIVE: [], PROTECTED: []}
+    for turn in range(bench.args.rounds):
+        for mode in times:
+            started = time.monotonic()
+            with bench.start(mode, [need("bash"), "-c", script]) as run:
+                if run.process.wait(120):
+                    raise Failed(f"bash ({mode}): {run.complaint()}")
+            seconds = time.monotonic() - started
+            times[mode].append(seconds)
+            results.raw("a thousand commands", mode, turn, "seconds", seconds)
+    results.ratio(f"bash with {COMMANDS} commands", times[NATIVE], times[PROTECTED], 4, "s")
+
+
+def nginx(bench, results):
+    """nginx, a master and two workers, files of 10 KB: CPU of all primaries a request"""
+    files(bench, results, "nginx", lambda port, folder: nginx_command(port, folder, 2), 3, 1.10)
+
+
+def apache(bench, results):
+    """Apache's httpd with the event module: CPU of all primaries a request"""
+    files(bench, results, "apache event", apache_command, 3, 1.10)
+
+
+def haproxy(bench, results):
+    """HAProxy with four threads before nginx: CPU of the primary a request"""
+
+    def command(port, folder):
+        behind = free_port()
+        server = subprocess.Popen(nginx_command(behind, os.path.join(folder, "behind"), 1), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=bench.pinned(bench.other_core))
+        servers.append(server)
+        text = f"""global
+    nbthread 4
+defaults
+    mode http
+    timeout connect 60s
+    timeout client 60s
+    timeout server 60s
+    http-reuse never
+frontend bench
+    bind 127.0.0.1:{port}
+    default_backend behind
+backend behind
+    server one 127.0.0.1:{behind}
+"""
+        return [need("haproxy"), "-db", "-f", written(folder, "haproxy.cfg", text)]
+
+    servers = []
+    try:
+        files(bench, results, "haproxy", command, 1, 1.12)
+    finally:
+        for server in servers:
+            server.terminate()
+            server.wait()
+
+
+def postgres(bench, results):
+    """PostgreSQL under pgbench -S: CPU of all primaries a transaction, most of them without a standby"""
+    versions = "/usr/lib/postgresql"
+    if not os.path.isdir(versions):
+        raise Failed("postgresql is not installed")
+    programs = os.path.join(versions, sorted(os.listdir(versions))[-1], "bin")
+    prefix = []
+    folder = os.path.join(bench.state, "postgres")
+    os.makedirs(folder)
+    understudy, environment = bench.understudy, bench.environment
+    if os.geteuid() == 0:
+        prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        user = pwd.getpwnam("postgres")
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        os.chmod(bench.state, 0o711)
+        # For the events.
+        os.chmod(bench.folder, 0o777)
+        # Understudy as that user, with a folder of that user's for its groups; its events stay with us.
+        bench.understudy = written(bench.folder, "understudy-as-user", f"#!/bin/sh\nexec {' '.join(prefix)} {understudy} \"$@\"\n")
+        os.chmod(bench.understudy, 0o755)
+        bench.environment = dict(environment, UNDERSTUDY_DIR=os.path.join(folder, "groups"))
+    try:
+        data = os.path.join(folder, "data")
+        tool([*prefix, os.path.join(programs, "initdb"), "-A", "trust", "-U", "postgres", "--no-sync", "-D", data])
+
+        def command(port):
+            argv = [os.path.join(programs, "postgres"), "-D", data, "-p", str(port), "-k", folder, "-c", "fsync=off", "-c", "listen_addresses=127.0.0.1"]
+            return argv
+
+        def load(port, setup):
+            options = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "postgres"]
+            if setup:
+                bench.helper([os.path.join(programs, "pgbench"), "-i", "-q", "-s", "2", *options], 60)
+            output = bench.helper([os.path.join(programs, "pgbench"), "-S", "-n", "-c", "4", "-t", "5000", *options], 120)
+            found = re.search(r"tps = ([0-9.]+)", output)
+            if not found or "processed: 20000/20000" not in output:
+                raise Failed(f"pgbench: {output[-200:]}")
+            return 20000, float(found.group(1))
+
+        used = {NATIVE: [], PROTECTED: []}
+        for turn in range(bench.args.server_rounds):
+            for mode in used:
+                port = free_port()
+                argv = command(port)
+                with bench.start(mode, [*prefix, *argv] if mode == NATIVE else argv) as run:
+                    run.await_port(port)
+                    time.sleep(0.5)
+                    load(port, turn == 0 and mode == NATIVE)
+                    before = tree_cpu_s(run)
+                    transactions, per_s = load(port, False)
+                    used_us = (tree_cpu_s(run) - before) / transactions * 1e6
+                used[mode].append(used_us)
+                results.raw("postgres", mode, turn, "cpu_us_per_transaction", used_us)
+                results.raw("postgres", mode, turn, "transactions_per_s", per_s)
+        results.ratio("postgres, pgbench -S: CPU a transaction", used[NATIVE], used[PROTECTED], 1.20, "us", doubt="its processes are protected for moments only")
+    finally:
+        bench.understudy, bench.environment = understudy, environment
+
+
+def files(bench, results, label, command, processes, limit):
+    """CPU of a tree that serves one file, native and protected in turn."""
+    compiled(bench, "httpload")
+    used = {NATIVE: [], PROTECTED: []}
+    speed = {NATIVE: [], PROTECTED: []}
+    for turn in range(bench.args.server_rounds):
+        for mode in used:
+            port = free_port()
+            folder = os.path.join(bench.folder, f"{label.replace(' ', '-')}-{turn}-{mode}")
+            os.makedirs(os.path.join(folder, "pages"))
+            with open(os.path.join(folder, "pages", "page"), "wb") as file:
+                file.write(os.urandom(PAGE_BYTES))
+            os.chmod(bench.folder, 0o711)
+            with bench.start(mode, command(port, folder)) as run:
+                run.await_port(port)
+                await_tree(run, processes)
+                load = [bench.path("httpload"), str(port), str(CONNECTIONS)]
+                bench.helper([*load, "2000", "/page", str(PAGE_BYTES)], 60)
+                before = tree_cpu_s(run)
+                output = bench.helper([*load, "40000", "/page", str(PAGE_BYTES)], 120)
+                used_us = (tree_cpu_s(run) - before) / 40000 * 1e6
+                await_tree(run, processes)
+            used[mode].append(used_us)
+            speed[mode].append(float(output.split()[1]))
+            results.raw(label, mode, turn, "cpu_us_per_request", used_us)
+            results.raw(label, mode, turn, "requests_per_s", speed[mode][-1])
+            shutil.rmtree(folder)
+    change = sum(speed[PROTECTED]) / sum(speed[NATIVE]) - 1
+    results.ratio(f"{label}: CPU a request", used[NATIVE], used[PROTECTED], limit, "us", doubt=f"throughput {change:+.0%}: the load generator shares a core with the standbys")
+
+
+def written(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def nginx_command(port, folder, workers):
+    os.makedirs(folder, exist_ok=True)
+    places = "".join(f"{what}_temp_path {folder}/{what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    pages = os.path.join(folder if os.path.isdir(os.path.join(folder, "pages")) else os.path.dirname(folder), "pages")
+    user = "user root;" if os.geteuid() == 0 else ""
+    text = f"""{user} daemon off; worker_processes {workers}; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 256; }}
+http {{ access_log off; keepalive_requests 100000000; keepalive_timeout 600s; {places}
+server {{ listen 127.0.0.1:{port}; root {pages}; }} }}
+"""
+    return [need("nginx"), "-p", folder, "-e", f"{folder}/error.log", "-c", written(folder, "nginx.conf", text)]
+
+
+def apache_command(port, folder):
+    modules = "/usr/lib/apache2/modules"
+    user = "User www-data\nGroup www-data\n" if os.geteuid() == 0 else ""
+    text = f"""ServerRoot {folder}
+ServerName localhost
+PidFile {folder}/pid
+DefaultRuntimeDir {folder}
+Listen 127.0.0.1:{port}
+LoadModule mpm_event_module {modules}/mod_mpm_event.so
+LoadModule authz_core_module {modules}/mod_authz_core.so
+ErrorLog {folder}/error.log
+DocumentRoot {folder}/pages
+MaxKeepAliveRequests 0
+KeepAliveTimeout 600
+StartServers 2
+ServerLimit 2
+ThreadsPerChild 16
+MaxRequestWorkers 32
+MinSpareThreads 1
+MaxSpareThreads 32
+{user}<Directory {folder}/pages>
+Require all granted
+</Directory>
+"""
+    return [need("apache2"), "-DFOREGROUND", "-f", written(folder, "httpd.conf", text)]
+
+
+def tool(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    if done.returncode:
+        raise Failed(f"{command[-1]}: {done.stderr.strip()[-200:]}")
+
+
+def compiled(bench, name):
+    if not os.path.exists(bench.path(name)):
+        bench.compile(name)
+
+
+def await_tree(run, processes):
+    """Waits until so many processes are there, each with a standby that follows."""
+    deadline = time.monotonic() + 20
+    while run.mode != NATIVE:
+        found = [process for process in run.status()["processes"] if process["standbys"]]
+        if len(found) >= processes:
+            return
+        if time.monotonic() > deadline:
+            raise Failed(f"{len(found)} processes of {processes} are protected")
+        time.sleep(0.05)
+
+
+def tree_cpu_s(run):
+    """Processor time of all primaries, and of their children that have ended, s."""
+    if run.mode == NATIVE:
+        pids = descendants(run.process.pid)
+    else:
+        pids = [process["primary"]["pid"] for process in run.status()["processes"]]
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                # Behind the name: utime, stime, cutime and cstime are the twelfth to the fifteenth.
+                total += sum(int(field) for field in file.read().rsplit(") ", 1)[1].split()[11:15])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return total * TICK_S
+
+
+def descendants(pid):
+    found = [pid]
+    for parent in found:
+        try:
+            with open(f"/proc/{parent}/task/{parent}/children", encoding="utf-8") as file:
+                found += [int(child) for child in file.read().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+BENCHMARKS = {"forks": forks, "shell": shell, "nginx": nginx, "apache": apache, "haproxy": haproxy, "postgres": postgres}
