@@ -8,7 +8,6 @@
 use us_abi::SegmentHeader;
 use us_ring::Position;
 
-use crate::standby::promote;
 use crate::{raw, state, thread};
 
 /// One part of the time in this many that its threads may compute meanwhile: waits of ours look up now and then.
