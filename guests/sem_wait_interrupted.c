@@ -18,9 +18,10 @@ static void handler(int signal)
         CHECK(sem_post(&semaphore) == 0);
 }
 
-static void alarm_in(long us)
+/* Again and again: one that comes before the wait has begun does not end it. 0 for no more. */
+static void alarm_every(long us)
 {
-    struct itimerval timer = { { 0, 0 }, { 0, us } };
+    struct itimerval timer = { { 0, us }, { 0, us } };
 
     CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0);
 }
@@ -32,16 +33,20 @@ static void round_of(int flags)
 
     CHECK(sigaction(SIGALRM, &action, NULL) == 0);
     posts = 0;
-    alarm_in(3000);
+    alarm_every(3000);
     FAILS(sem_timedwait(&semaphore, &far), EINTR);
     if (flags == 0) {
-        alarm_in(3000);
+        alarm_every(3000);
         FAILS(sem_wait(&semaphore), EINTR);
     }
     posts = 1;
-    alarm_in(3000);
+    alarm_every(3000);
     while (sem_wait(&semaphore) != 0)
         CHECK(errno == EINTR && flags == 0);
+    alarm_every(0);
+    posts = 0;
+    while (sem_trywait(&semaphore) == 0)
+        ;
 }
 
 static void *run(void *arg)

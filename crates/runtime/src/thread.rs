@@ -160,6 +160,8 @@ pub struct Thread {
     pub pieces: u64,
     /// Whether this thread has taken its place among the living after a promotion.
     pub live: bool,
+    /// Whether it has done so in the door where it stands: what is due came during that.
+    pub resumed: bool,
 
     /// How often the slot has been used.
     pub generation: u32,
@@ -239,6 +241,7 @@ impl Thread {
             asked: [0; 6],
             pieces: 0,
             live: false,
+            resumed: false,
             generation: 0,
             start: AtomicPtr::new(core::ptr::null_mut()),
             argument: AtomicPtr::new(core::ptr::null_mut()),

@@ -95,10 +95,15 @@ impl Semaphore {
             && signal::is_due(thread)
             && thread.locks() != Mode::Replay
         {
-            // It came before this wait, and does not end it.
+            // It came before this wait, and does not end it; unless the dead primary's thread was in it.
+            let has_deadline = !matches!(deadline, Deadline::None);
+            let ends = core::mem::take(&mut thread.resumed) && signal::interrupts(thread, has_deadline);
             signal::deliver(thread);
             if thread.locks() == Mode::Replay {
                 return Outcome::FOLLOW;
+            }
+            if ends && self.value.load(Ordering::SeqCst) == 0 {
+                return Outcome::failed(errno::EINTR);
             }
         }
         while self.value.load(Ordering::SeqCst) == 0 {
