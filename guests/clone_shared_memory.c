@@ -1,5 +1,6 @@
 // Shows: shared anonymous memory, with process-shared locks in it, that threads change while a standby is made.
 // Breaks if: the copy goes on sharing it with the primary: every change then counts twice, and locks are held by strangers.
+// kit: stale a standby has a copy of its own of what is shared, as it was, and waits for no ticket of a lock in it
 #include "guest.h"
 #include <sys/mman.h>
 

@@ -1,5 +1,6 @@
 // Shows: a process-shared mutex and condition variable in shared anonymous memory, used by threads of one process.
 // Breaks if: shared anonymous memory is one state for primary and standby, so that the replay locks the real lock twice.
+// kit: stale a standby has a copy of its own of what is shared, as it was, and waits for no ticket of a lock in it
 #include "guest.h"
 #include <sys/mman.h>
 

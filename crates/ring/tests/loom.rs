@@ -205,6 +205,51 @@ fn careless_release_of_a_full_ring_is_caught() {
     loom::model(|| full_ring(&ring_with(Ordering::Relaxed, Ordering::Relaxed)));
 }
 
+/// As [`full_ring`] with another reader, which has a head of its own: the third event waits for both. Everybody looks once.
+fn two_readers(looks_at_both: bool) {
+    const HALF: u64 = RING / 2;
+    let ring = ring();
+    let taken =
+        Arc::new(Shared { value: AtomicU64::new(0), store: Ordering::Release, load: Ordering::Acquire });
+    let (mut producer, mut view) = (Producer::new(0, 0), View(ring.clone()));
+    for n in 0..2 {
+        view.put(producer.at, event(n).0);
+        producer.publish(HALF as usize, &ring.tail);
+    }
+    let (theirs, others) = (ring.clone(), taken.clone());
+    let writer = thread::spawn(move || {
+        let other = looks_at_both.then(|| others.acquire());
+        let slower = us_ring::slower(Some(theirs.head.acquire()), other);
+        producer.limit = slower.map_or(0, |at| at + RING);
+        if producer.fits(HALF as usize) {
+            view.put(producer.at, event(2).0);
+            producer.publish(HALF as usize, &theirs.tail);
+        }
+    });
+    let read = |ring: Arc<Ring>, head: &Shared| {
+        let (mut consumer, view) = (Consumer::new(0), View(ring.clone()));
+        assert!(consumer.ready_after_refresh(&ring.tail));
+        assert_eq!(view.get(consumer.at), event(0).0);
+        consumer.release(HALF as usize, head);
+    };
+    let ours = ring.clone();
+    let recorder = thread::spawn(move || read(ours, &taken));
+    read(ring.clone(), &ring.head);
+    recorder.join().unwrap();
+    writer.join().unwrap();
+}
+
+#[test]
+fn the_slower_of_two_readers_is_waited_for() {
+    loom::model(|| two_readers(true));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn looking_at_one_of_two_readers_is_caught() {
+    loom::model(|| two_readers(false));
+}
+
 /// A reader that sleeps is woken by the writer, or by nobody in particular; it must look again each time.
 #[test]
 fn a_spurious_wake_shows_nothing_that_is_not_there() {

@@ -59,6 +59,9 @@ pub struct Directives {
     pub no_protect: Option<String>,
     /// Why it is not recorded and replayed, if it is not.
     pub no_record: Option<String>,
+    /// Why a standby that is made of it while it runs may diverge, if it may: a run with a recording besides then shows
+    /// that this costs the recording nothing.
+    pub stale: Option<String>,
     /// Why it is recorded with one thread at a time, if it is.
     pub serial: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
@@ -78,6 +81,7 @@ impl Default for Directives {
             no_kill: None,
             no_protect: None,
             no_record: None,
+            stale: None,
             serial: None,
             allowed: Vec::new(),
             stdin: None,
@@ -111,6 +115,7 @@ impl Directives {
             "no-kill" => self.no_kill = Some(reason(rest)?),
             "no-protect" => self.no_protect = Some(reason(rest)?),
             "serial" => self.serial = Some(reason(rest)?),
+            "stale" => self.stale = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
             "allow" => {
                 let (event, why) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));

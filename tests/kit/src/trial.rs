@@ -111,8 +111,11 @@ impl Stage<'_> {
         }
         let active = account.protected_at.map_or(Duration::ZERO, |at| ended.at.saturating_duration_since(at));
         let lifecycle = events::read_all(&events_file);
-        let mut unexpected =
-            judge::judge_events(&guest.wants.allowed, &lifecycle, &Kills::of(plans, &account));
+        let mut allowed = guest.wants.allowed.clone();
+        if let Some(why) = guest.wants.stale.as_ref().filter(|_| recorded) {
+            allowed.extend(["diverged", "unprotected"].map(|event| (event.into(), why.clone())));
+        }
+        let mut unexpected = judge::judge_events(&allowed, &lifecycle, &Kills::of(plans, &account));
         unexpected.extend(judge::judge_remains(&dir, &ended, Some(&group)));
         if unexpected.is_empty() && judge::killed_unprotected(&account, &lifecycle, ended.status) {
             return Ok((verdict(Vec::new(), dir, ended, active, 0)?, Account::default()));

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,13 @@ static void *count(void *unused) {
         fflush(stdout);
     }
     return unused;
+}
+
+/* Makes a call that no log can carry. */
+static void refuse(int unused) {
+    (void)unused;
+    ptrace(PTRACE_TRACEME + 1000, 0, 0, 0);
+    (void)!write(1, "refused\n", 8);
 }
 
 /* Has a child that does what the further arguments say, tells of its signals, and ends at SIGTERM. */
@@ -101,6 +109,7 @@ int main(int argc, char **argv) {
         sigemptyset(&taken);
         sigaddset(&taken, SIGUSR1);
         sigprocmask(SIG_BLOCK, &taken, 0);
+        if (argc > 2 && strcmp(argv[2], "refused") == 0) signal(SIGUSR2, refuse);
         pthread_t thread;
         pthread_create(&thread, 0, count, 0);
         puts("ready");
