@@ -82,7 +82,6 @@ fn wrong_usage() {
         (&["run", "--lag-timeout", "0", "true"], "lag-timeout"),
         (&["run", "--cpus", "0-1", "true"], "PRIMARY:STANDBY"),
         (&["run", "-q", "-v", "true"], "cannot be used with"),
-        (&["run", "--record", "x", "true"], "--record beside a standby is not available in this version"),
         (&["run", "--probe-interval", "0", "true"], "probe-interval"),
         (&["run", "--metrics", "127.0.0.1:0", "true"], "--metrics is not available in this version"),
         (&["run", "--lag-limit", "1KiB", "true"], "the largest event must fit"),

@@ -521,13 +521,15 @@ pub unsafe extern "C" fn pthread_join(handle: u64, result: *mut *mut c_void) -> 
 fn joined(slot: u32) {
     let caller = Caller::get();
     let call = op::JOIN << 12 | slot as u16;
-    if let Some(thread) = caller.recording() {
-        thread.push(EventKind::Ordered, 0, call, NO_TICKET);
-    } else if let Some(thread) = caller.replaying()
+    if let Some(thread) = caller.replaying()
         && let Next::Event(_) = thread.expect(EventKind::Ordered, call)
     {
         thread.close();
-        thread.count(Class::Thread);
+        return thread.count(Class::Thread);
+    }
+    // Also where the log ended just here, and goes on.
+    if let Some(thread) = caller.recording() {
+        thread.push(EventKind::Ordered, 0, call, NO_TICKET);
     }
 }
 
