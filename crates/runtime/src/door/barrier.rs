@@ -121,7 +121,10 @@ impl Barrier {
             (None, true) => is_serial(None, !self.claim(round)),
             (logged, _) => is_serial(logged, false),
         };
-        if let Some(thread) = caller.recording() {
+        // One that was promoted in here has left the barrier by its primary's log.
+        if logged.is_none()
+            && let Some(thread) = caller.recording()
+        {
             thread.push(EventKind::Barrier, u8::from(serial), 0, 0);
         }
         self.leave();

@@ -102,7 +102,8 @@ fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
     // A clock that does not exist is an error in every copy, and no event in any.
     plain(clock)?;
     match thread.expect(EventKind::Time, READ) {
-        Next::Live => plain(clock),
+        // Of a recorded program this copy's readings are logged, too.
+        Next::Live => read(clock),
         Next::Event(event) => {
             let value = event.header.ticket;
             if is_cpu_clock(clock) {
