@@ -40,7 +40,10 @@ impl Watch<'_> {
             self.is_polled = false;
             self.primary_ended(Some(*end), true);
         } else if self.standby.as_ref().is_some_and(|standby| standby.pid == pid) {
-            self.standby_ended(end.end());
+            match self.state() == GroupState::Promoting && self.is_promoted() {
+                true => self.ended_at_once(end),
+                false => self.standby_ended(end.end()),
+            }
         } else if self.ending.take_if(|ending| ending.pid == pid).is_some() {
             // Its successor may be asked for.
         } else if let Some(fallen) = self.fallen.iter_mut().find(|fallen| fallen.pid() == pid) {
@@ -123,6 +126,16 @@ impl Watch<'_> {
             }
             end => end,
         }
+    }
+
+    /// The standby has become primary, and has ended before we heard that it was live: a program that was killed just before
+    /// its end. How that one ended is how the process has.
+    fn ended_at_once(&mut self, end: &Reaped) {
+        let word = &self.shared.segment.header().state.0;
+        let (from, to) = (GroupState::Promoting as u32, GroupState::Unprotected as u32);
+        let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        self.notice_promotion();
+        self.primary_ended(Some(*end), true);
     }
 
     fn standby_ended(&mut self, end: End) {
