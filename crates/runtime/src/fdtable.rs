@@ -309,6 +309,11 @@ const S_IFSOCK: u32 = 0o140000;
 
 /// Identity and kind of an open file, asked from the kernel by the copy whose effects are real.
 pub fn identify(fd: i32) -> (u64, Kind) {
+    identify_as(fd, is_append)
+}
+
+/// The same, where somebody knows already whether a file is appended to.
+pub fn identify_as(fd: i32, is_append: impl Fn(i32) -> bool) -> (u64, Kind) {
     let mut stat = Stat::default();
     // SAFETY: the kernel writes one struct stat of 144 bytes.
     if unsafe { raw::call2(raw::nr::FSTAT, fd as u64, &raw mut stat as u64) } != 0 {
