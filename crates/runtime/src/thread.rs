@@ -184,6 +184,8 @@ pub struct Thread {
     /// Bytes of it.
     pub stack_bytes: AtomicU64,
 
+    /// Whether what waits behind the next handler is delivered by its caller, in rounds.
+    pub in_rounds: bool,
     /// The guest's signal mask of this thread.
     pub mask: u64,
     /// Its place among those who wait on a condition variable.
@@ -252,6 +254,7 @@ impl Thread {
             fate: AtomicI32::new(0),
             stack: AtomicU64::new(0),
             stack_bytes: AtomicU64::new(0),
+            in_rounds: false,
             mask: 0,
             waiter: Waiter::new(),
             queue: Queue::new(),

@@ -175,14 +175,23 @@ fn check_stub(site: &Site, window: &[Instruction]) {
     let syscall = window.iter().position(|i| i.ip() == site.syscall_addr()).expect("in its window");
     let before: Vec<_> = window[..syscall].iter().filter(moved).map(meaning).collect();
     let after: Vec<_> = window[syscall + 1..].iter().filter(moved).map(meaning).collect();
-    let doors = if clone_like { 1 } else { 3 };
+    let (doors, call) = if clone_like { (1, 0) } else { (4, 1) };
     assert_eq!(emitted.len(), before.len() + doors + after.len() + 1, "{:#x}", site.syscall_addr());
     let (head, rest) = emitted.split_at(before.len());
     let (door, tail) = rest.split_at(doors);
     assert_eq!(head.iter().map(meaning).collect::<Vec<_>>(), before);
-    let entry = door[doors / 2];
+    let entry = door[call];
     assert_eq!(entry.ip_rel_memory_address(), gate_slot);
     assert_eq!(entry.mnemonic(), if clone_like { Mnemonic::Jmp } else { Mnemonic::Call });
+    if !clone_like {
+        let (behind_call, said) = (entry.next_ip(), door[2].memory_displacement64());
+        assert_eq!(door[2].mnemonic(), Mnemonic::Nop);
+        assert_eq!(
+            behind_call.wrapping_add(said),
+            site.syscall_addr() + 2,
+            "where the gate was called, as it says"
+        );
+    }
     assert_eq!(tail[..after.len()].iter().map(meaning).collect::<Vec<_>>(), after);
     assert_eq!(tail[after.len()].near_branch_target(), site.back_addr());
 

@@ -122,6 +122,8 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     thread.guest_tid = pid;
     thread.real_tid.store(if real == pid { 0 } else { real }, Ordering::Relaxed);
     crate::signal::reset(thread);
+    // What the parent had still to deliver is not the child's, and must not stay blocked here.
+    crate::signal::apply_mask(thread.mask);
     crate::door::timer::forget();
     members::join::forget_relatives(thread);
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::AtomicBool;
 
 use us_abi::SIGNAL_WAIT_NS_MAX;
 
-use super::doors::{kernel_mask, set_mask};
+use super::doors::{held, kernel_mask, set_mask};
 use super::*;
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
@@ -56,6 +56,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
             info.stamp();
             mail::arrived(&mut info);
             thread.queue.push(&info);
+            context.mask |= held(thread);
         }
         thread.pending.store(1, Ordering::SeqCst);
         if state::header().is_some() && state::role() == Role::Primary {
@@ -291,7 +292,7 @@ unsafe fn fault_in_place(
     // SAFETY: the guest's handler with the kernel's own context, so that what it changes there takes effect.
     unsafe { invoke(thread, action, signal, info, (&raw mut *context).cast(), sp) };
     set_mask(thread, context.mask);
-    context.mask = kernel_mask(thread.mask);
+    context.mask = kernel_mask(thread.mask) | held(thread);
 }
 
 fn die_of_fault(signal: i32) {

@@ -18,10 +18,17 @@ pub fn mask_of_faults() -> u64 {
 pub fn set_mask(thread: &mut Thread, mask: u64) {
     let mask = mask & !(bit(SIGKILL) | bit(SIGSTOP));
     thread.mask = mask;
-    apply_mask(mask);
+    apply_mask(mask | held(thread));
     if thread.queue.deliverable(mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
     }
+}
+
+/// The signals that the kernel is to keep because one of each waits in the queue. Natively the next one of a fast timer is made
+/// when a handler has taken the last; taken off the kernel's hands at once, they would come faster than a thread can pass
+/// its next door, and it would never pass it.
+pub(super) fn held(thread: &Thread) -> u64 {
+    thread.queue.waiting() & !bit(SIGCANCEL)
 }
 
 /// Puts a guest's mask into the kernel.
@@ -70,27 +77,40 @@ pub(super) fn unblocked(thread: &mut Thread) {
     }
     let nothing = ReturnHead::default();
     let call = raw::nr::RT_SIGPROCMASK as u16;
+    // Until nothing waits any more: what comes while one of these handlers runs is delivered by the next round and not at
+    // that handler's end, which would be a frame deeper with every signal.
     loop {
         match thread.calls() {
             Mode::Solo => {
-                if thread.pending.load(Ordering::Relaxed) != 0 {
-                    deliver(thread);
+                thread.in_rounds = true;
+                let delivered = thread.pending.load(Ordering::Relaxed) != 0 && deliver_one(thread);
+                thread.in_rounds = false;
+                if !delivered {
+                    return;
                 }
-                return;
             }
             Mode::Record => {
                 let signals = thread.queue.deliverable(thread.mask).min(15) as u8;
                 let plan = Plan { signals, ..Plan::NOTHING };
                 thread.append(EventKind::Call, plan.flags(), call, NO_TICKET, &nothing);
-                plan.carry_out(thread);
-                return;
+                plan.each(thread, true);
+                if signals == 0 {
+                    return;
+                }
             }
             Mode::Replay => match thread.expect(EventKind::Call, call) {
                 Next::Live => continue,
                 Next::Event(event) => {
                     thread.close();
-                    Plan::replay(thread, event.header.flags);
-                    return;
+                    let signals = event.header.flags >> 4;
+                    for _ in 0..signals {
+                        thread.in_rounds = true;
+                        replay_next(thread);
+                        thread.in_rounds = false;
+                    }
+                    if signals == 0 {
+                        return;
+                    }
                 }
             },
         }
@@ -270,7 +290,7 @@ pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let add = |thread: &mut Thread, call: &Call, _: i64| {
         if let Some(set) = guest::load::<u64>(call.args[0]) {
-            guest::store(call.args[0], &(set | thread.queue.waiting() & thread.mask));
+            guest::store(call.args[0], &((set | thread.queue.waiting()) & thread.mask));
         }
         0
     };
@@ -341,6 +361,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
         && let Some(info) = thread.queue.take(!set)
     {
         nothing_is_late(thread);
+        apply_mask(thread.mask | held(thread));
         let stored = place == 0 || guest::store(place, &mail::without_letter(&info));
         return (if stored { i64::from(info.signal()) } else { -14 }, mail::letter_of(&info));
     }

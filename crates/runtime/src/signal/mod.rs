@@ -217,20 +217,27 @@ impl Plan {
 
     /// Delivers the signals, as a primary. True if the call is to be made again.
     pub fn carry_out(self, thread: &mut Thread) -> bool {
+        self.each(thread, false);
+        if self.parks {
+            park::at_door(thread);
+        }
+        self.restart
+    }
+
+    fn each(self, thread: &mut Thread, in_rounds: bool) {
         for _ in 0..self.signals {
             if follows(thread) {
                 break;
             }
             deliver_cancellation(thread);
-            if !deliver_one(thread) && thread.calls() == Mode::Record {
+            thread.in_rounds = in_rounds;
+            let delivered = deliver_one(thread);
+            thread.in_rounds = false;
+            if !delivered && thread.calls() == Mode::Record {
                 // A door inside an earlier one's handler has delivered it. It was announced here, so the log must have it.
                 thread.append(EventKind::Signal, 0, 0, NO_TICKET, &Info::default());
             }
         }
-        if self.parks {
-            park::at_door(thread);
-        }
-        self.restart
     }
 
     /// Takes the signals that follow a `Return`, as a standby. True if the call is to be made again.

@@ -4,17 +4,18 @@ use super::*;
 
 /// Calls the guest's handler as the kernel would.
 pub(super) fn handle(thread: &mut Thread, info: &Info) {
+    let in_rounds = core::mem::take(&mut thread.in_rounds);
     let signal = info.signal();
     let action = disposition(signal);
-    match action.handler {
-        SIG_IGN => return,
-        SIG_DFL => {
-            if ENDING & bit(signal) != 0 && !state::is_standby() {
-                end_by(signal);
-            }
-            return;
+    if action.handler == SIG_DFL && ENDING & bit(signal) != 0 && !state::is_standby() {
+        end_by(signal);
+    }
+    if action.handler <= SIG_IGN {
+        if !state::is_standby() {
+            // The kernel need not keep the next one any more.
+            set_mask(thread, thread.mask);
         }
-        _ => {}
+        return;
     }
     if action.flags & SA_RESETHAND != 0 {
         DISPOSITIONS[signal as usize].handler.store(SIG_DFL, Ordering::Release);
@@ -31,7 +32,7 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
     let during = thread.mask;
     // A handler may have changed the mask that its return restores.
     set_mask(thread, context[37]);
-    if during & !thread.mask != 0 {
+    if during & !thread.mask != 0 && !in_rounds {
         // What came while the handler ran is due now, as in the kernel: the next door with an event may be far away.
         unblocked(thread);
     }
