@@ -362,6 +362,12 @@ pub fn reset_blocks(mode: Mode) {
         if block.ring.0.is_null() {
             continue;
         }
+        // A log that goes on has what it had: the thread may be about to make the first other one.
+        let locks = match (log::went_on_at_clone(), block.locks()) {
+            (true, Mode::Solo) => Mode::Solo,
+            (true, _) => mode,
+            (false, _) => locks,
+        };
         block.lock_mode.store(locks as u8, Ordering::Relaxed);
         block.call_mode.store(mode as u8, Ordering::Relaxed);
         block.attach_ring();

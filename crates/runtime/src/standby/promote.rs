@@ -257,7 +257,8 @@ pub fn go_live(thread: &mut Thread) {
     thread.live = true;
     thread.entered_in_doubt = witness::entered(thread.entry());
     let mode = if log::goes_on() { Mode::Record } else { Mode::Solo };
-    let locks = if sync::single_threaded() { Mode::Solo } else { mode };
+    // As it has followed: a thread that is about to make the first other one is in order with it already.
+    let locks = if thread.locks() == Mode::Solo { Mode::Solo } else { mode };
     thread.lock_mode.store(locks as u8, Ordering::Relaxed);
     thread.call_mode.store(mode as u8, Ordering::Relaxed);
     if mode == Mode::Record {
