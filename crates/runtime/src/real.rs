@@ -100,6 +100,8 @@ real_functions! {
     PTHREAD_GETATTR_DEFAULT = c"pthread_getattr_default_np" @ c"GLIBC_2.18";
     PTHREAD_SETCANCELTYPE = c"pthread_setcanceltype" @ c"GLIBC_2.2.5";
     PTHREAD_SETCANCELSTATE = c"pthread_setcancelstate" @ c"GLIBC_2.2.5";
+    PTHREAD_GETATTR_NP = c"pthread_getattr_np" @ c"GLIBC_2.32";
+    PTHREAD_ATTR_SETGUARDSIZE = c"pthread_attr_setguardsize" @ c"GLIBC_2.34";
     PTHREAD_CANCEL = c"pthread_cancel" @ c"GLIBC_2.34";
     PTHREAD_EXIT = c"pthread_exit" @ c"GLIBC_2.2.5";
     DLADDR = c"dladdr" @ c"GLIBC_2.34";

@@ -83,3 +83,30 @@ pub(super) fn attributes_for(slot: u32, given: *const Attributes) -> Option<(Att
         (setstack(&raw mut own, base, bytes) == 0).then_some((own, detached == 1))
     }
 }
+
+/// `pthread_getattr_np(3)`: a stack that libc takes for the guest's own has no guard for it, and a run-time library that is
+/// told so gives up (Rust's does, at the start of every thread).
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_getattr_np(handle: u64, attributes: *mut Attributes) -> i32 {
+    // SAFETY: libc's functions of these names have these types; the arguments are the guest's.
+    unsafe {
+        let getattr: unsafe extern "C" fn(u64, *mut Attributes) -> i32 =
+            core::mem::transmute(real::PTHREAD_GETATTR_NP.get());
+        let result = getattr(handle, attributes);
+        let (mut base, mut bytes) = (0u64, 0u64);
+        let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
+            core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());
+        if result == 0 && getstack(attributes, &raw mut base, &raw mut bytes) == 0 && is_ours(base) {
+            attribute_call(&real::PTHREAD_ATTR_SETGUARDSIZE, attributes, PAGE);
+        }
+        result
+    }
+}
+
+/// Whether a stack is a slot's.
+fn is_ours(base: u64) -> bool {
+    (STACKS_ADDRESS as u64..(STACKS_ADDRESS + us_abi::THREADS_MAX * STACK_STRIDE) as u64).contains(&base)
+}
