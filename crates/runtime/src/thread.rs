@@ -186,6 +186,10 @@ pub struct Thread {
 
     /// Whether what waits behind the next handler is delivered by its caller, in rounds.
     pub in_rounds: bool,
+    /// Handlers that this thread has run because the log said so.
+    pub handlers: u32,
+    /// Whether calls that the last of them broke off are made again.
+    pub restarts: bool,
     /// The guest's signal mask of this thread.
     pub mask: u64,
     /// Its place among those who wait on a condition variable.
@@ -255,6 +259,8 @@ impl Thread {
             stack: AtomicU64::new(0),
             stack_bytes: AtomicU64::new(0),
             in_rounds: false,
+            handlers: 0,
+            restarts: false,
             mask: 0,
             waiter: Waiter::new(),
             queue: Queue::new(),

@@ -181,9 +181,17 @@ unsafe extern "C" fn left(taking: *mut c_void) {
 }
 
 fn wait(semaphore: &Semaphore, patience: Patience) -> c_int {
+    let handlers = |caller: Caller| caller.thread().map_or(0, |thread| thread.handlers);
+    let before = handlers(Caller::get());
+    // The log ends behind a handler that broke this wait off: its primary died before it could say so.
+    let is_broken_off = |caller: Caller| {
+        let has_deadline = matches!(patience, Patience::Until(..));
+        handlers(caller) != before && caller.thread().is_some_and(|thread| has_deadline || !thread.restarts)
+    };
     let attempt = |caller| match patience {
-        Patience::Try if semaphore.try_take() => Outcome::OK,
+        _ if semaphore.try_take() => Outcome::OK,
         Patience::Try => Outcome::failed(errno::EAGAIN),
+        _ if is_broken_off(caller) => Outcome::failed(errno::EINTR),
         _ => semaphore.take_cancellable(caller, patience),
     };
     // Lower tickets hold all the posts that this take needs: it does not block.

@@ -502,6 +502,8 @@ pub fn replay(thread: &mut Thread, event: Event) {
     consumed(thread, &info, true, ticket);
     members::seen(info.signal(), info.sent());
     mail::is_taken(mail::letter_of(&info));
+    thread.handlers = thread.handlers.wrapping_add(1);
+    thread.restarts = is_restarting(info.signal());
     handle(thread, &info);
 }
 

@@ -13,7 +13,6 @@ use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
 use crate::clone::memory;
-use crate::door::sync;
 use crate::members;
 use crate::raw;
 use crate::recording::log;
