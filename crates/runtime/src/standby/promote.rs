@@ -254,6 +254,7 @@ pub fn go_live(thread: &mut Thread) {
         return;
     }
     thread.live = true;
+    thread.resumed = true;
     thread.entered_in_doubt = witness::entered(thread.entry());
     let mode = if log::goes_on() { Mode::Record } else { Mode::Solo };
     // As it has followed: a thread that is about to make the first other one is in order with it already.
