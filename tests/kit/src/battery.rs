@@ -270,7 +270,14 @@ impl Session<'_> {
             choice: choices.draw(),
         };
         let kills: Vec<Plan> = (0..BESIDE_KILLS).map(strike).collect();
-        for plans in [&[][..], &kills] {
+        let mut runs = vec![&[][..]];
+        if guest.wants.tree {
+            let why = "a recording beside the standbys of a tree does not outlive every failover yet";
+            self.report.skip(&format!("{} beside, with kills", guest.name), why);
+        } else {
+            runs.push(&kills);
+        }
+        for plans in runs {
             let (verdict, account) = self.stage.protected(guest, sink(seed), reference, plans, true)?;
             match verdict {
                 Verdict::Pass { elapsed, promoted, .. } => {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, THREADS_MAX, leaving};
-use us_calls::{Class, Door, Policy, Row, SignalDoor};
+use us_calls::{Class, Row};
 
 use crate::clock::{self, KERNEL};
 use crate::clone::park;
@@ -286,9 +286,9 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
         nothing_is_late(thread);
         return Plan { restart: broken, spurious: true, ..Plan::NOTHING };
     }
-    let sends = matches!(row.policy, Policy::Special(Door::Signal(SignalDoor::Send)));
-    // A send never waits, so the kernel never breaks one off: what did was our look for signals before the call was made.
-    let restart = broken && (sends || restartable(row) && thread.queue.restarts(thread.mask));
+    // A call that never waits the kernel never breaks off: what did was our look for signals before the call was made.
+    let ours = !us_calls::is_interruptible(row);
+    let restart = broken && (ours || restartable(row) && thread.queue.restarts(thread.mask));
     Plan { signals, restart, ..Plan::NOTHING }
 }
 
