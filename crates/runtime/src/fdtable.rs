@@ -328,7 +328,12 @@ pub fn identify_as(fd: i32, is_append: impl Fn(i32) -> bool) -> (u64, Kind) {
 }
 
 fn fold(stat: &Stat) -> u64 {
-    (stat.dev.rotate_left(40) ^ stat.ino).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+    identity_of(stat.dev, stat.ino)
+}
+
+/// The identity of a file, by its device and inode.
+pub fn identity_of(device: u64, inode: u64) -> u64 {
+    (device.rotate_left(40) ^ inode).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
 }
 
 fn is_append(fd: i32) -> bool {

@@ -13,6 +13,7 @@ pub mod park;
 mod proc;
 pub mod stock;
 pub mod twins;
+pub mod views;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 

@@ -10,7 +10,7 @@ use us_order::barrier::is_serial;
 use super::block::{Deadline, Wait};
 use super::common;
 use super::sync::{self, ALL, Caller, errno, op};
-use crate::clone::memory;
+use crate::clone::views;
 use crate::log::Next;
 use crate::thread::Mode;
 
@@ -97,7 +97,7 @@ impl Barrier {
             return serial;
         }
         if caller.replaying().is_some()
-            && memory::is_elsewhere(self as *const Barrier as usize)
+            && views::is_elsewhere(self as *const Barrier as usize)
             && let Some(serial) = self.logged(caller, 0)
         {
             // Its other parties are other processes.

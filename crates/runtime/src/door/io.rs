@@ -10,6 +10,7 @@ use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead};
 use us_calls::Row;
 
+use crate::clone::views;
 use crate::door::carry::{self, Source, VECTORS};
 use crate::door::{message, pipe};
 use crate::fdtable::{self, Kind};
@@ -482,6 +483,8 @@ pub fn output(
                     if let Some(shadow) = fdtable::get(fd) {
                         shadow.note_error(head.result);
                     }
+                    let at = has_position(call.nr).then_some(call.args[3]);
+                    views::written(fd, at, head.identity, source, head.result);
                     if head.result > 0
                         && !has_position(call.nr)
                         && let Some(shadow) = fdtable::get(fd)

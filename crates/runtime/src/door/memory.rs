@@ -11,7 +11,9 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
-use crate::clone::twins;
+use us_ring::Position;
+
+use crate::clone::{twins, views};
 use crate::door::{again, mutex};
 use crate::raw::{self, failed};
 use crate::recording::shared;
@@ -45,7 +47,7 @@ pub fn unmap(call: &Call) -> i64 {
     twins::unmapped(call.args[0], call.args[1]);
     let result = local(call);
     if result == 0 && crate::state::is_standby() {
-        crate::clone::memory::unmapped(call.args[0], call.args[1]);
+        views::unmapped(call.args[0], call.args[1]);
     }
     result
 }
@@ -69,7 +71,16 @@ pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
 /// mremap by system call: the C library's own, for its allocator.
 pub fn remap(call: &Call) -> i64 {
     twins::unmapped(call.args[0], call.args[1]);
-    local(call)
+    move_local(call)
+}
+
+/// mremap, and what a standby keeps for what is moved.
+fn move_local(call: &Call) -> i64 {
+    let result = local(call);
+    if !failed(result) && crate::state::is_standby() {
+        views::moved(call.args[0], call.args[1], result as u64, call.args[2]);
+    }
+    result
 }
 
 /// Anonymous memory. Shared anonymous memory would be one memory for both copies, with the primary's future
@@ -83,6 +94,9 @@ fn anonymous(call: &Call) -> i64 {
             call.args[3] = call.args[3] & !MAP_TYPE | MAP_PRIVATE;
         }
         SHARED_LATELY.store(true, Ordering::Relaxed);
+    }
+    if call.args[3] & MAP_FIXED != 0 && crate::state::is_standby() {
+        views::unmapped(call.args[0], call.args[1]);
     }
     local(&call)
 }
@@ -132,6 +146,9 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                 begin(thread, row(), arguments);
                 let result = local(call);
                 log_content(thread, call, result);
+                if is_shared(call.args[3]) && !failed(result) {
+                    await_standby(thread);
+                }
                 return result;
             }
             Mode::Replay => {
@@ -144,6 +161,19 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                 }
             }
         }
+    }
+}
+
+/// Until the standby has repeated what this thread has logged, or some milliseconds have passed: most programs close the
+/// descriptor next, and without it there is no file that the standby could have in sight when it is promoted.
+fn await_standby(thread: &Thread) {
+    const LOOKS: u32 = 1000;
+    let end = thread.producer.at;
+    for _ in 0..LOOKS {
+        if !crate::state::has_standby() || thread.entry().head.0.acquire() >= end {
+            return;
+        }
+        raw::nap(20_000);
     }
 }
 
@@ -230,9 +260,16 @@ fn stand_in(call: &Call, logged: i64, impose: bool) -> i64 {
     {
         return shared;
     }
+    if fixed == MAP_FIXED {
+        views::unmapped(address, bytes);
+    }
     let args = [address, bytes, prot | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed, u64::MAX, 0];
     // SAFETY: new memory in place of the mapping that the guest asked for.
-    unsafe { raw::call6(raw::nr::MMAP, args) }
+    let made = unsafe { raw::call6(raw::nr::MMAP, args) };
+    if is_shared(flags) && !failed(made) {
+        views::add_repeated(made as u64, &call.args);
+    }
+    made
 }
 
 /// mmap(3), called by guest code.
@@ -352,7 +389,7 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
     const FIXED: u64 = 2;
     let [_, old, new, flags, ..] = call.args;
     if thread.borrowed.load(Ordering::Relaxed) != 0 || flags != MAYMOVE || new <= old {
-        return local(&call);
+        return move_local(&call);
     }
     let Some(row) = us_calls::row(raw::nr::MREMAP) else { return local(&call) };
     let arguments = CallArgs { fd: -1, digest: 0, len: new };
@@ -369,7 +406,7 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
             }
             follow(result as u64, new);
             call.args[4] = result as u64;
-            (local(&call), false)
+            (move_local(&call), false)
         } else {
             let record = thread.calls() == Mode::Record;
             if record {

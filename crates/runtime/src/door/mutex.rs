@@ -18,7 +18,7 @@ use super::common::{self, Note};
 pub use super::mutex_object::{pthread_mutex_destroy, pthread_mutex_init};
 use super::robust;
 use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
-use crate::clone::memory;
+use crate::clone::views;
 use crate::log::Next;
 use crate::raw::Timespec;
 use crate::thread::{Mode, Thread};
@@ -204,7 +204,7 @@ impl Mutex {
         let header = event.header;
         let acquired = header.ticket != NO_TICKET;
         // Its word and its clock are moved by other processes, of which this log says nothing.
-        if acquired && !memory::is_elsewhere(self as *const Mutex as usize) {
+        if acquired && !views::is_elsewhere(self as *const Mutex as usize) {
             clock::wait(thread, &self.clock, header.ticket);
             // Its last holder's ticket has been applied, its unlock perhaps not yet. This may sleep and borrows
             // the block for that: ours ends here.

@@ -13,7 +13,7 @@ use us_abi::{OWNER_DIED, TID_MASK, WAITERS};
 use super::block::Wait;
 use super::mutex::{Mutex, Patience, kind};
 use super::sync::{self, Caller, Outcome, errno, op};
-use crate::clone::{memory, twins};
+use crate::clone::{twins, views};
 use crate::raw;
 
 /// `Mutex::owner` after the owner's death, until `pthread_mutex_consistent`.
@@ -197,7 +197,7 @@ pub fn lock(mutex: &Mutex, patience: Patience) -> c_int {
 
 /// Whether the caller is a standby that has never taken the mutex: its state here is that of other processes.
 fn is_anothers(mutex: &Mutex) -> bool {
-    memory::is_elsewhere(mutex.lock.as_ptr() as usize) && Caller::get().replaying().is_some()
+    views::is_elsewhere(mutex.lock.as_ptr() as usize) && Caller::get().replaying().is_some()
 }
 
 /// Unlocks; like every unlock it takes no ticket.
@@ -255,7 +255,7 @@ pub fn reacquire_after_wait(mutex: &Mutex, depth: u32, say: c_int) -> c_int {
 /// See [`super::mutex::reacquire_by_log`].
 pub fn reacquire_by_log(mutex: &Mutex, caller: Caller, depth: u32) -> Option<c_int> {
     let force = || {
-        if !memory::is_elsewhere(mutex.lock.as_ptr() as usize) {
+        if !views::is_elsewhere(mutex.lock.as_ptr() as usize) {
             acquire(mutex, Patience::Block, depth);
         }
     };

@@ -20,7 +20,7 @@ use super::mutex::Patience;
 use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, Value, as_errno, call_of, clock_of, errno, op};
 use super::unwind;
 use crate::clock;
-use crate::clone::memory;
+use crate::clone::views;
 use crate::log::Next;
 use crate::raw::Timespec;
 use crate::signal;
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn sem_post(semaphore: *const Semaphore) -> c_int {
     let caller = Caller::get();
     let mut result = 0;
     let add = || {
-        if !memory::is_elsewhere(semaphore.address()) {
+        if !views::is_elsewhere(semaphore.address()) {
             result = semaphore.add();
         }
     };

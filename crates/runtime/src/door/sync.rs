@@ -11,7 +11,7 @@ pub use us_abi::event::op;
 use us_abi::event::{EventKind, NO_TICKET};
 use us_calls::Class;
 
-use crate::clone::memory;
+use crate::clone::views;
 use crate::door::block::{self, Deadline, Wait};
 use crate::door::common;
 use crate::log::Next;
@@ -291,7 +291,7 @@ pub fn acquire(
         }
         let force = || {
             // Another process may hold it here for ever: what it does is in no log of ours.
-            if !memory::is_elsewhere(address) {
+            if !views::is_elsewhere(address) {
                 force(caller);
             }
         };

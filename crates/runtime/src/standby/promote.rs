@@ -12,7 +12,7 @@ use us_abi::{CLOCKS, Cause, EVENT_ALIGN, GroupState, NO_TICKET, RING_BYTES, Segm
 use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
-use crate::clone::memory;
+use crate::clone::views;
 use crate::members;
 use crate::raw;
 use crate::recording::log;
@@ -48,9 +48,9 @@ pub fn run(header: &SegmentHeader) {
     header.unsettled.store(unsettled, Ordering::Relaxed);
     // Threads that were completed by settlement apply that first.
     drain(header);
-    memory::make_real();
+    views::make_real();
     crate::door::common::finish();
-    memory::nothing_is_elsewhere();
+    views::nothing_is_elsewhere();
     crate::door::epoll::rearm();
     log::cut(header);
     become_primary(header);
@@ -114,14 +114,14 @@ fn drain(header: &SegmentHeader) {
             settle::creations(header);
             close_gaps(header);
         }
-        if still == STUCK && memory::is_any_elsewhere() {
+        if still == STUCK && views::is_any_elsewhere() {
             // A thread may be spinning on what it sees of memory that others have changed since: shown as it is now.
-            memory::make_unknown_real();
+            views::make_unknown_real();
         }
-        if still == STUCK_ALIKE && memory::is_any_elsewhere() {
-            memory::make_real();
+        if still == STUCK_ALIKE && views::is_any_elsewhere() {
+            views::make_real();
         }
-        if still == HOPELESS && memory::is_any_elsewhere() {
+        if still == HOPELESS && views::is_any_elsewhere() {
             // It has gone another way than its primary, for a reason that is in no log. Nobody takes over.
             crate::give_up_standby(&[
                 b"the standby of a process that shares memory did not come to the log's end",
