@@ -3,7 +3,11 @@
 
 mod common;
 
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use common::{Running, Sandbox, built, kill, pid, text, wait_for};
 use rustix::process::Signal;
@@ -200,4 +204,47 @@ fn an_exec_while_a_standby_is_being_made_does_no_harm() {
         counting.count_on();
         counting.end();
     }
+}
+
+#[test]
+fn plans_that_are_damaged_or_foreign_are_not_believed() {
+    let Some(library) = library("plans_that_are_damaged_or_foreign_are_not_believed") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut command = sandbox.understudy(&["run", "--name", "g", "sh", "-c"]);
+    command.arg("while read word; do env echo $word; done").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    // An image of its own for each word.
+    let mut say = |word: &str| {
+        writeln!(input, "{word}").unwrap();
+        assert_eq!(output.next().unwrap().unwrap(), word);
+    };
+    say("first");
+    let file = sandbox.state().join("g/sites");
+    let plans = std::fs::read(&file).unwrap();
+    assert!(plans.len() > 1000, "libc and the loader have hundreds of sites: {} bytes", plans.len());
+    for at in (0..plans.len()).step_by(plans.len() / 20) {
+        let mut damaged = plans.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(&file, damaged).unwrap();
+        say("damaged");
+        assert!(std::fs::read(&file).unwrap() == plans, "mended at {at}");
+        std::fs::write(&file, &plans[..at]).unwrap();
+        say("cut");
+        assert!(std::fs::read(&file).unwrap() == plans, "mended from {at}");
+    }
+    std::fs::write(&file, vec![0xcc; 100_000]).unwrap();
+    say("nonsense");
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o620)).unwrap();
+    say("writable by others");
+    assert_eq!(std::fs::read(&file).unwrap(), b"", "left alone");
+    std::fs::remove_file(&file).unwrap();
+    say("none");
+    assert!(!file.exists(), "an image never makes it");
+    drop(say);
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    sandbox.assert_clean();
 }

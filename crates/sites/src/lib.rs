@@ -15,7 +15,8 @@
 //!
 //! Three parts, no allocation and no lock, for a process that has not run its first instruction yet:
 //! [`scan`] finds and classifies, [`emit_stub`] and [`emit_patch`] produce bytes, and the caller, who owns
-//! the memory, writes them. [`vdso`] lists what the kernel's own library exports.
+//! the memory, writes them. [`vdso`] lists what the kernel's own library exports. What a scan has decided can be
+//! kept for the next image of the same text: [`write_plan`], [`find_plan`].
 //!
 //! # Why a window is safe
 //!
@@ -41,10 +42,12 @@ mod choose;
 mod decode;
 pub mod elf;
 mod emit;
+mod plan;
 mod scan;
 pub mod vdso;
 
 pub use emit::{CloneStub, EmitError, PATCH_MAX, STUB_MAX, emit_clone_stub, emit_patch, emit_stub};
+pub use plan::{Plan, find_plan, fingerprint, plan_words, write_plan};
 pub use scan::{DOUBT, SWITCH_REACH, ScanError, scan};
 
 /// Bytes of the jump that replaces a window's beginning.

@@ -1,6 +1,7 @@
 //! The state folder: one folder per group, there while the group is.
 //!
-//! `<state>/<name>/` holds `segment`, `segment.PID` of each process that has joined, `roster`, `meta.json` (what was
+//! `<state>/<name>/` holds `segment`, `segment.PID` of each process that has joined, `roster`, `sites` (how the
+//! runtime has patched libraries, for the next image), `meta.json` (what was
 //! started, and the primary's identity), `history.json` (what happened since) and the socket `control`. The supervisor holds a `flock` on the group's folder: whoever can
 //! take it knows that the supervisor is gone. Making and removing folders happens under a `flock` on the
 //! state folder, so that nobody sees a group half made.
@@ -23,6 +24,9 @@ use crate::{proc, roster};
 
 /// Names another state folder than the user's own.
 pub const ENV_STATE: &str = "UNDERSTUDY_DIR";
+
+/// The file of the runtime's plans of patched texts.
+const PLANS: &str = "sites";
 
 /// Where every user's state folder is.
 const SHM: &str = "/dev/shm";
@@ -209,6 +213,9 @@ impl GroupFolder {
         // Waiting, at most for the moment in which a `status` asks whether somebody holds it.
         rustix::fs::flock(&lock, FlockOperation::LockExclusive)
             .map_err(|cause| Error::file("lock", &path, cause))?;
+        // Made here, and never by an image: one that begins while the folder is removed would bring it back. Without
+        // it every image scans by itself.
+        let _ = File::options().write(true).create_new(true).mode(0o600).open(path.join(PLANS));
         Ok(Some(GroupFolder { name: name.into(), path, state: state.into(), _lock: lock }))
     }
 

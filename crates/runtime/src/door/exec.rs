@@ -103,6 +103,11 @@ pub fn roster_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"roster"], to)
 }
 
+/// The path of the plans of patched texts.
+pub fn plans_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    in_folder(&[b"sites"], to)
+}
+
 /// execve, execveat.
 pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
     loop {

@@ -7,6 +7,7 @@ pub mod gate;
 pub mod guest;
 pub mod patch;
 pub mod patience;
+pub mod plans;
 pub mod recorded;
 pub mod spans;
 pub mod taken;

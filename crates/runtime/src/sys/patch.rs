@@ -5,8 +5,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::{Kind, Site};
 
+use crate::raw::{self, nr};
+use crate::state;
 use crate::sys::gate;
-use crate::{raw, state};
+use crate::sys::plans::Plans;
 
 /// What the constructor has to know of the process's mappings, from one reading of `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,56 +136,77 @@ const SITES_MAX: usize = 2048;
 
 /// Patches every site in the two ranges and counts them in the segment.
 pub fn patch_all(maps: &Maps) {
+    let mut plans = Plans::read();
     for (start, end) in [maps.libc, maps.loader] {
         if end > start {
-            patch_text(start, end);
+            patch_text(start, end, plans.as_mut());
         }
     }
 }
 
-fn patch_text(start: u64, end: u64) {
-    const READ_WRITE: u64 = 3;
-    const READ_WRITE_EXEC: u64 = 7;
-    const READ_EXEC: u64 = 5;
+const READ_WRITE: u64 = 3;
+const READ_EXEC: u64 = 5;
+const READ_WRITE_EXEC: u64 = 7;
+
+fn map_new(bytes: usize) -> Option<u64> {
     const PRIVATE_ANONYMOUS: u64 = 0x22;
-    let table_bytes = SITES_MAX * size_of::<Site>();
-    let stub_bytes = 16 + SITES_MAX * us_sites::STUB_MAX;
     // SAFETY: new memory.
-    let (table, stubs) = unsafe {
-        (
-            raw::call6(raw::nr::MMAP, [0, table_bytes as u64, READ_WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0]),
-            raw::call6(raw::nr::MMAP, [0, stub_bytes as u64, READ_WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0]),
-        )
-    };
-    if raw::failed(table) || raw::failed(stubs) {
-        return;
+    let memory =
+        unsafe { raw::call6(nr::MMAP, [0, bytes as u64, READ_WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0]) };
+    (!raw::failed(memory)).then_some(memory as u64)
+}
+
+fn patch_text(start: u64, end: u64, plans: Option<&mut Plans>) {
+    let stub_bytes = 16 + SITES_MAX * us_sites::STUB_MAX;
+    // Before the scan's table, which not every image needs: what stays is at the same place with it and without.
+    let Some(stubs) = map_new(stub_bytes) else { return };
+    // SAFETY: the mapped text of a library, which nobody writes while it is looked at.
+    let text = unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
+    each_site(text, start, plans, |found, sites| {
+        let bytes = end - start;
+        // SAFETY: our own process's text; no other thread exists, and nothing in it runs meanwhile.
+        if unsafe { raw::call3(nr::MPROTECT, start, bytes, READ_WRITE_EXEC) } == 0 {
+            let patched = apply(sites, stubs);
+            count(found, patched);
+            // SAFETY: back to what it was.
+            unsafe { raw::call3(nr::MPROTECT, start, bytes, READ_EXEC) };
+        }
+    });
+    // SAFETY: the stubs become text.
+    unsafe { raw::call3(nr::MPROTECT, stubs, stub_bytes as u64, READ_EXEC) };
+}
+
+/// Calls `patch` with the number of a text's sites and those that have a window: as an image before this one found
+/// them, or by a scan.
+fn each_site(
+    text: &[u8],
+    start: u64,
+    plans: Option<&mut Plans>,
+    patch: impl FnOnce(usize, &mut dyn Iterator<Item = Site>),
+) {
+    let plans = plans.filter(|plans| plans.are_kept());
+    let fingerprint = plans.as_ref().map_or(0, |_| us_sites::fingerprint(text));
+    if let Some(plan) = plans.as_ref().and_then(|plans| plans.find(text, fingerprint)) {
+        return patch(plan.found(), &mut plan.sites(start));
     }
-    // SAFETY: the mapped text of a library; the table is zeroed memory of the right size, filled before use.
-    let (text, sites) = unsafe {
+    let table_bytes = SITES_MAX * size_of::<Site>();
+    let Some(table) = map_new(table_bytes) else { return };
+    // SAFETY: the table is zeroed memory of the right size, filled before use.
+    let sites = unsafe {
         let sites = table as *mut Site;
         for index in 0..SITES_MAX {
             sites.add(index).write(Site::EMPTY);
         }
-        (
-            core::slice::from_raw_parts(start as *const u8, (end - start) as usize),
-            core::slice::from_raw_parts_mut(sites, SITES_MAX),
-        )
+        core::slice::from_raw_parts_mut(sites, SITES_MAX)
     };
     if let Ok(found) = us_sites::scan(text, start, sites) {
-        let bytes = end - start;
-        // SAFETY: our own process's text; no other thread exists, and nothing in it runs meanwhile.
-        if unsafe { raw::call3(raw::nr::MPROTECT, start, bytes, READ_WRITE_EXEC) } == 0 {
-            let patched = apply(&sites[..found], stubs as u64);
-            count(found, patched);
-            // SAFETY: back to what it was.
-            unsafe { raw::call3(raw::nr::MPROTECT, start, bytes, READ_EXEC) };
+        if let Some(plans) = plans {
+            plans.keep(&sites[..found], text, fingerprint);
         }
+        patch(found, &mut sites[..found].iter().copied().filter(Site::is_patchable));
     }
-    // SAFETY: the stubs become text; the table is no longer needed.
-    unsafe {
-        raw::call3(raw::nr::MPROTECT, stubs as u64, stub_bytes as u64, READ_EXEC);
-        raw::call2(raw::nr::MUNMAP, table as u64, table_bytes as u64);
-    }
+    // SAFETY: the table is no longer needed.
+    unsafe { raw::call2(nr::MUNMAP, table, table_bytes as u64) };
 }
 
 fn count(found: usize, patched: usize) {
@@ -194,14 +217,15 @@ fn count(found: usize, patched: usize) {
 }
 
 /// Writes stubs and patches; returns how many sites are patched.
-fn apply(sites: &[Site], page: u64) -> usize {
+fn apply(sites: impl Iterator<Item = Site>, page: u64) -> usize {
     // The page begins with the gate's address: stubs call through it, since the runtime may be further than
     // 2 GiB from the library.
     // SAFETY: the start of our own new page.
     unsafe { (page as *mut u64).write(gate::gate as *const () as u64) };
     let mut at = page + 16;
     let mut patched = 0;
-    for site in sites.iter().filter(|site| site.is_patchable()) {
+    for site in sites.take(SITES_MAX) {
+        let site = &site;
         let mut stub = [0u8; us_sites::STUB_MAX];
         let emitted = match site.kind {
             Kind::CloneLike => clone_stub(site, at, &mut stub),

@@ -1,0 +1,133 @@
+//! A plan says what a scan says; one that is damaged, of another text, or made up, is not believed.
+
+use proptest::prelude::*;
+use us_sites::{Site, elf::Image, find_plan, fingerprint, plan_words, scan, write_plan};
+
+const HERE: u64 = 0x7f00_0000_0000;
+const THERE: u64 = 0x7e12_3456_7000;
+
+/// Three sites: `mov $nr,%eax; syscall; cmp $-4096,%rax; ja`, and one that cannot be patched.
+fn small_text() -> Vec<u8> {
+    let mut text = Vec::new();
+    for nr in [39u8, 1, 202] {
+        text.extend([0xb8, nr, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff, 0x77, 1, 0xc3, 0x90]);
+    }
+    text.extend([0xb8, 15, 0, 0, 0, 0x0f, 0x05, 0xc3]);
+    text.resize(256, 0x90);
+    text
+}
+
+fn sites_of(text: &[u8], addr: u64) -> Vec<Site> {
+    let mut out = vec![Site::EMPTY; 4096];
+    let found = scan(text, addr, &mut out).expect("4096 slots are enough");
+    out.truncate(found);
+    out
+}
+
+fn plan_of(text: &[u8]) -> Vec<u64> {
+    let sites = sites_of(text, HERE);
+    let mut words = vec![0; plan_words(sites.len())];
+    let len = write_plan(&sites, text.len(), fingerprint(text), &mut words).expect("room for all");
+    words.truncate(len);
+    words
+}
+
+/// What patches are made of.
+fn essence(site: &Site) -> (u64, u64, Vec<u8>, String, Option<u32>) {
+    (site.syscall_addr(), site.patch_addr(), site.window().to_vec(), format!("{:?}", site.kind), site.nr)
+}
+
+fn is_believed(words: &[u64], text: &[u8]) -> bool {
+    find_plan(words, text, fingerprint(text)).0.is_some()
+}
+
+fn check_same(text: &[u8]) {
+    let words = plan_of(text);
+    let (plan, _) = find_plan(&words, text, fingerprint(text));
+    let plan = plan.expect("found again");
+    let scanned = sites_of(text, THERE);
+    let with_window: Vec<_> = scanned.iter().filter(|site| site.is_patchable()).map(essence).collect();
+    let planned: Vec<_> = plan.sites(THERE).map(|site| essence(&site)).collect();
+    assert_eq!(planned, with_window);
+    assert_eq!(plan.found(), scanned.len());
+}
+
+#[test]
+fn a_plan_is_what_a_scan_finds() {
+    check_same(&small_text());
+    for file in ["libc.so.6", "ld-linux-x86-64.so.2"] {
+        let bytes = std::fs::read(format!("/lib/x86_64-linux-gnu/{file}")).expect("the C library");
+        let image = Image::parse(&bytes).expect("an x86-64 ELF file");
+        image.executable().for_each(|(text, _)| check_same(text));
+    }
+}
+
+#[test]
+fn plans_lie_one_behind_the_other() {
+    let (one, mut two) = (small_text(), small_text());
+    two[100] ^= 1;
+    let (first, second) = (plan_of(&one), plan_of(&two));
+    let both = [first.clone(), second].concat();
+    assert!(is_believed(&both, &one) && is_believed(&both, &two));
+    assert!(find_plan(&first, &two, fingerprint(&two)).0.is_none());
+    assert_eq!(find_plan(&first, &two, fingerprint(&two)).1, first.len(), "the next one's place");
+    let mut damaged = both.clone();
+    damaged[first.len() + 1] ^= 1;
+    assert_eq!(find_plan(&damaged, &two, fingerprint(&two)).1, first.len());
+    assert!(is_believed(&damaged, &one));
+}
+
+#[test]
+fn a_plan_with_any_bit_changed_or_cut_off_is_not_believed() {
+    let text = small_text();
+    let words = plan_of(&text);
+    for bit in 0..words.len() * 64 {
+        let mut damaged = words.clone();
+        damaged[bit / 64] ^= 1 << (bit % 64);
+        assert!(!is_believed(&damaged, &text), "bit {bit}");
+    }
+    for len in 0..words.len() {
+        assert!(!is_believed(&words[..len], &text), "{len} words");
+    }
+}
+
+#[test]
+fn a_plan_of_a_text_with_any_bit_changed_is_not_believed() {
+    let text = small_text();
+    let words = plan_of(&text);
+    for bit in 0..text.len() * 8 {
+        let mut other = text.clone();
+        other[bit / 8] ^= 1 << (bit % 8);
+        assert!(!is_believed(&words, &other), "bit {bit}");
+    }
+    assert!(!is_believed(&words, &text[..text.len() - 1]));
+    assert!(!is_believed(&words, &[&text[..], &[0x90]].concat()));
+}
+
+/// A plan with a good check whose windows are not the text's: made for another text, under this one's name.
+#[test]
+fn windows_that_the_text_does_not_have_are_not_believed() {
+    let text = small_text();
+    let forge = |other: &[u8]| {
+        let sites = sites_of(other, HERE);
+        let mut words = vec![0; plan_words(sites.len())];
+        write_plan(&sites, text.len(), fingerprint(&text), &mut words).expect("room for all");
+        words
+    };
+    assert!(is_believed(&forge(&text), &text));
+    for shift in 1..17 {
+        let moved = [&vec![0x90; shift][..], &text].concat();
+        assert!(!is_believed(&forge(&moved), &text), "moved by {shift}");
+    }
+    let behind = [vec![0x90; 300], text.clone()].concat();
+    assert!(!is_believed(&forge(&behind), &text), "behind the text's end");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_words(words in prop::collection::vec(any::<u64>(), 0..40)) {
+        prop_assert!(!is_believed(&words, &small_text()));
+    }
+}
