@@ -243,7 +243,6 @@ fn plans_that_are_damaged_or_foreign_are_not_believed() {
     std::fs::remove_file(&file).unwrap();
     say("none");
     assert!(!file.exists(), "an image never makes it");
-    drop(say);
     drop(input);
     assert!(child.wait().unwrap().success());
     sandbox.assert_clean();
