@@ -330,7 +330,8 @@ fn children_that_are_gone_at_once_leave_nothing() {
     // Signals, bell, segment and roster are mapped; socket, lock, three streams, events and two copies.
     wait_for(|| (held().2 == 1).then_some(()), "as few segments");
     wait_for(|| (held().1 == 3).then_some(()), "as few threads");
-    wait_for(|| (held().3 == 5).then_some(()), "as few files");
+    // Segment, roster, plans, two of what was started and what happened, and the socket.
+    wait_for(|| (held().3 == 6).then_some(()), "as few files");
     wait_for(|| (held().0 <= 12).then_some(()), "as few descriptors");
     assert_eq!(processes(&sandbox).len(), 1);
     kill(running.child.id(), Signal::TERM);
