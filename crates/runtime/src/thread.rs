@@ -162,6 +162,9 @@ pub struct Thread {
     pub live: bool,
     /// Whether it has done so in the door where it stands: what is due came during that.
     pub resumed: bool,
+    /// Whether a handler has run in the wait where it stands, and whether one without SA_RESTART has: with the wait's
+    /// outcome not in the log, whoever goes on with it ends it with EINTR.
+    pub broken_off: (bool, bool),
 
     /// How often the slot has been used.
     pub generation: u32,
@@ -186,10 +189,6 @@ pub struct Thread {
 
     /// Whether what waits behind the next handler is delivered by its caller, in rounds.
     pub in_rounds: bool,
-    /// Handlers that this thread has run because the log said so.
-    pub handlers: u32,
-    /// Whether calls that the last of them broke off are made again.
-    pub restarts: bool,
     /// The guest's signal mask of this thread.
     pub mask: u64,
     /// Its place among those who wait on a condition variable.
@@ -248,6 +247,7 @@ impl Thread {
             pieces: 0,
             live: false,
             resumed: false,
+            broken_off: (false, false),
             generation: 0,
             start: AtomicPtr::new(core::ptr::null_mut()),
             argument: AtomicPtr::new(core::ptr::null_mut()),
@@ -259,8 +259,6 @@ impl Thread {
             stack: AtomicU64::new(0),
             stack_bytes: AtomicU64::new(0),
             in_rounds: false,
-            handlers: 0,
-            restarts: false,
             mask: 0,
             waiter: Waiter::new(),
             queue: Queue::new(),

@@ -84,6 +84,9 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         // The door's own outcome says it, not an event of the signal's.
         super::cancel::leave_if_due(thread);
         interrupted = !followed && signal::interrupts(thread, !time.is_null());
+        // A copy that is made below has run the handler, and is promoted perhaps before the log has this wait's end.
+        thread.broken_off.0 |= signal::interrupts(thread, true);
+        thread.broken_off.1 |= signal::interrupts(thread, false);
         signal::deliver(thread);
         park::at_door(thread);
         // Parked here, or in a handler that has just run.

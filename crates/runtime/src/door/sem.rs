@@ -92,12 +92,15 @@ impl Semaphore {
 
     fn sleep(&self, caller: Caller, deadline: Deadline) -> Outcome {
         if let Some(thread) = caller.thread()
-            && signal::is_due(thread)
+            && (signal::is_due(thread) || thread.resumed)
             && thread.locks() != Mode::Replay
         {
-            // It came before this wait, and does not end it; unless the dead primary's thread was in it.
+            // What is due came before this wait, and does not end it; unless the dead primary's thread was in it. That one
+            // may have run the handler, too, and not have come to say how its wait ended.
             let has_deadline = !matches!(deadline, Deadline::None);
-            let ends = core::mem::take(&mut thread.resumed) && signal::interrupts(thread, has_deadline);
+            let (any, breaking) = thread.broken_off;
+            let ends = core::mem::take(&mut thread.resumed)
+                && (breaking || has_deadline && any || signal::interrupts(thread, has_deadline));
             signal::deliver(thread);
             if thread.locks() == Mode::Replay {
                 return Outcome::FOLLOW;
@@ -181,21 +184,17 @@ unsafe extern "C" fn left(taking: *mut c_void) {
 }
 
 fn wait(semaphore: &Semaphore, patience: Patience) -> c_int {
-    let handlers = |caller: Caller| caller.thread().map_or(0, |thread| thread.handlers);
-    let before = handlers(Caller::get());
-    // The log ends behind a handler that broke this wait off: its primary died before it could say so.
-    let is_broken_off = |caller: Caller| {
-        let has_deadline = matches!(patience, Patience::Until(..));
-        handlers(caller) != before && caller.thread().is_some_and(|thread| has_deadline || !thread.restarts)
-    };
     let attempt = |caller| match patience {
-        _ if semaphore.try_take() => Outcome::OK,
+        Patience::Try if semaphore.try_take() => Outcome::OK,
         Patience::Try => Outcome::failed(errno::EAGAIN),
-        _ if is_broken_off(caller) => Outcome::failed(errno::EINTR),
         _ => semaphore.take_cancellable(caller, patience),
     };
     // Lower tickets hold all the posts that this take needs: it does not block.
     let force = |caller| while !semaphore.take(caller, Patience::Block).acquired {};
+    if let Some(thread) = Caller::get().thread() {
+        // Of this wait, not of one before.
+        (thread.resumed, thread.broken_off) = (false, (false, false));
+    }
     let result = sync::acquire(op::SEM_WAIT, semaphore.address(), attempt, force);
     if result == errno::ECANCELED {
         cancel::end_thread();

@@ -504,9 +504,10 @@ pub fn replay(thread: &mut Thread, event: Event) {
     consumed(thread, &info, true, ticket);
     members::seen(info.signal(), info.sent());
     mail::is_taken(mail::letter_of(&info));
-    thread.handlers = thread.handlers.wrapping_add(1);
-    thread.restarts = is_restarting(info.signal());
+    let restarts = is_restarting(info.signal());
     handle(thread, &info);
+    thread.broken_off.0 = true;
+    thread.broken_off.1 |= !restarts;
 }
 
 /// A signal has been taken, in a standby: it must not come again at a promotion.
