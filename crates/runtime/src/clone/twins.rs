@@ -11,9 +11,9 @@
 //! knows: these bytes are put where the others see them, and only these. Nobody else may have written them meanwhile,
 //! or it would be a race.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use us_abi::event::{EventKind, NO_TICKET};
+use us_abi::event::{EventKind, NO_TICKET, op};
 
 use crate::door::sync;
 use crate::raw::{self, failed, nr};
@@ -46,6 +46,28 @@ static REGIONS: [Region; REGIONS_MAX] =
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// In a standby that is being promoted: the guest has the memory itself back, of which the log tells nothing new.
 static IS_REAL: AtomicBool = AtomicBool::new(false);
+
+/// Looks at calls and at locks, in the window that began at the time behind them, ns.
+static LOOKS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+static WINDOW_NS: AtomicU64 = AtomicU64::new(0);
+/// Looks at calls of a window.
+const WINDOW: u32 = 4096;
+/// A window that is shorter is too dear: several per cent of the program's time, ns.
+const WINDOW_NS_MIN: u64 = WINDOW as u64 * 200_000;
+
+/// As a primary: whether looking at every call costs more than it brings. nginx has small shared memory that decides
+/// nothing, and each of its requests would take several times as long; who works with locks there is no such program.
+/// The standby then has what it had before there were twins.
+pub fn is_too_dear() -> bool {
+    let [calls, locks] = LOOKS.each_ref().map(|count| count.load(Ordering::Relaxed));
+    if calls < WINDOW {
+        return false;
+    }
+    let now = raw::now_ns();
+    let took = now - WINDOW_NS.swap(now, Ordering::Relaxed);
+    LOOKS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    took < WINDOW_NS_MIN && locks < calls / 2
+}
 
 type Page = [u8; PAGE];
 
@@ -92,6 +114,8 @@ pub fn contains(address: usize) -> bool {
 /// alike. `mappings`: start and end of all that is writable and shared.
 pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
     stop();
+    LOOKS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    WINDOW_NS.store(raw::now_ns(), Ordering::Relaxed);
     // Of several threads one would log what another is about to write, and their standby's would write it once more.
     if !sync::single_threaded() {
         return;
@@ -176,6 +200,8 @@ pub fn log(thread: &mut Thread, errno: u8, call: u16) {
         first = at_block;
     }
     let count: usize = new.iter().map(|word| word.count_ones() as usize).sum();
+    let looks = &LOOKS[usize::from(call != op::CALL)];
+    looks.store(looks.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
     let Some(mut place) = thread.reserve(count * PIECE) else { return };
     for block in (0..BLOCKS_MAX).filter(|block| new[block / 64] & 1 << (block % 64) != 0) {
         let Some((at, twin)) = place_of(block) else { continue };

@@ -166,9 +166,17 @@ pub fn after_call(thread: &mut Thread, row: &Row) {
 fn at_call(thread: &mut Thread) {
     match thread.calls() {
         Mode::Solo => {}
-        Mode::Record => log(thread, op::CALL, 0),
+        Mode::Record => {
+            let gives_up = twins::is_too_dear();
+            log(thread, op::CALL, c_int::from(gives_up));
+            if gives_up {
+                twins::stop();
+            }
+        }
         Mode::Replay => {
-            follow(thread, op::CALL);
+            if follow(thread, op::CALL) == Some(1) {
+                twins::stop();
+            }
         }
     }
 }
