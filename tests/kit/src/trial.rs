@@ -131,7 +131,13 @@ impl Stage<'_> {
             return Ok((Verdict::Void, account));
         }
         complaints.extend(unexpected);
-        complaints.extend(judge::judge_tree(&lifecycle).filter(|_| guest.wants.tree));
+        let alone = judge::judge_tree(&lifecycle).filter(|_| guest.wants.tree);
+        if alone.is_some() && complaints.is_empty() && !plans.is_empty() {
+            // The program went its way, and on a busy machine no child was long enough a member: made again, and counted.
+            fs::remove_dir_all(&dir)?;
+            return Ok((Verdict::Void, account));
+        }
+        complaints.extend(alone);
         if recorded && complaints.is_empty() {
             let may_end = guest.wants.no_record.is_some() || guest.wants.serial.is_some();
             complaints.extend(self.judge_beside(&ended, sink, (&dir, &file), &lifecycle, may_end)?);
