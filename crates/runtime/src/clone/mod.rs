@@ -218,6 +218,10 @@ fn make(header: &SegmentHeader) {
         release_all();
         return refuse(header, why);
     }
+    if log::ended_before_clone() {
+        // What a thread has given up while the others were being parked: their locks are as if there had been no log.
+        crate::stop_logging();
+    }
     let start = raw::now_ns();
     let outcome = memory::list().map_err(|why| (why, 0)).and_then(|()| fork_now(header));
     match outcome {

@@ -76,6 +76,12 @@ pub fn goes_on_at_clone() -> bool {
     goes_on
 }
 
+/// Every thread stands still. Whether the log has ended since the clone began: whoever ended it has put the threads' locks
+/// into solo mode, and a copy made as if it had gone on would find them in no order.
+pub fn ended_before_clone() -> bool {
+    WENT_ON.load(Ordering::Relaxed) && !goes_on_at_clone()
+}
+
 /// Whether a call that had begun before the last clone is in a log that is still taken.
 pub fn went_on_at_clone() -> bool {
     WENT_ON.load(Ordering::Relaxed)

@@ -8,8 +8,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use us_abi::{Cause, GroupState};
 
 use crate::clone;
-use crate::raw::{self, failed, nr};
+use crate::raw::{failed, nr};
 use crate::state::{self, Role};
+use crate::sys::dispatch;
 use crate::sys::gate::Call;
 use crate::thread::Thread;
 
@@ -68,8 +69,11 @@ pub fn make(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         thread.newborn = false;
         say(Cause::Bound, name);
     }
-    // SAFETY: the guest's own call.
-    let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+    let result = loop {
+        if let Some(result) = dispatch::make_unlogged(thread, call) {
+            break result;
+        }
+    };
     if before == FREE && failed(result) {
         BOUND.store(FREE, Ordering::SeqCst);
         say(Cause::RefusedCall, name);

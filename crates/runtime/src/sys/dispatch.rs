@@ -262,28 +262,56 @@ fn futex(thread: &mut Thread, call: &Call) -> i64 {
 /// A call that the log cannot carry: executed, counted, and the standby is given up.
 #[cold]
 pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
-    if state::is_standby() {
-        // The primary drops its standby before it executes such a call, so only a standby that has gone
-        // astray, or one about to be told, arrives here. It must not act.
-        return match thread.next() {
-            crate::log::Next::Live => refused(thread, call, name),
-            crate::log::Next::Event(_) => crate::report_divergence(
-                thread,
-                &[b"a refused call where the log has an event: ", name.as_bytes()],
-            ),
-        };
+    loop {
+        if state::is_standby() {
+            // The primary drops its standby before it executes such a call, so only a standby that has gone
+            // astray, or one about to be told, arrives here. It must not act.
+            match thread.next() {
+                crate::log::Next::Live => continue,
+                crate::log::Next::Event(_) => crate::report_divergence(
+                    thread,
+                    &[b"a refused call where the log has an event: ", name.as_bytes()],
+                ),
+            }
+        }
+        if bound::binds(call) {
+            count(call);
+            return bound::make(thread, call, name);
+        }
+        if thread.calls() == Mode::Record {
+            let why = [b"system call ", name.as_bytes(), b" cannot be replayed"];
+            give_up_log(us_abi::Cause::RefusedCall, &why);
+        }
+        // Where it was not made, the thread may have stood still: there is another log, or this is another copy.
+        if let Some(result) = make_unlogged(thread, call) {
+            count(call);
+            return result;
+        }
     }
-    if let Some(header) = state::header()
-        && let Some(counter) = header.refused.get(call.nr as usize)
-    {
+}
+
+fn count(call: &Call) {
+    if let Some(counter) = state::header().and_then(|header| header.refused.get(call.nr as usize)) {
         counter.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     }
-    if bound::binds(call) {
-        return bound::make(thread, call, name);
+}
+
+/// Makes a call of which there is no event. `None` if a signal came before it, as natively before its first instruction:
+/// a handler has then run, or the thread has stood still, and the call is yet to be made.
+pub fn make_unlogged(thread: &mut Thread, call: &Call) -> Option<i64> {
+    let mut mark = [0u64, 1];
+    // SAFETY: the guest's own call; the mark lies in this frame.
+    let result = unsafe { raw::marked(call.nr, &call.args, &thread.pending, mark.as_mut_ptr()) };
+    let was_made = mark[0] != 0;
+    if result != raw::err::EINTR {
+        return Some(result);
     }
-    if thread.calls() == Mode::Record {
-        give_up_log(us_abi::Cause::RefusedCall, &[b"system call ", name.as_bytes(), b" cannot be replayed"]);
+    if signal::has_deliverable(thread) {
+        signal::deliver_at_call(thread);
+        return was_made.then_some(result);
     }
-    // SAFETY: the guest's own call.
-    unsafe { raw::blocking(call.nr, &call.args, &thread.pending) }
+    // Interrupted for a purpose of ours: the guest must not notice.
+    thread.pending.store(0, core::sync::atomic::Ordering::SeqCst);
+    park::at_door(thread);
+    None
 }
