@@ -4,20 +4,15 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{Sandbox, built, is_alive, kill, pid, text, wait_for};
+use common::{Sandbox, built, is_alive, kill, pid, runtime, text, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use serde_json::Value;
 
 fn sandbox(test: &str) -> Option<Sandbox> {
-    let beside = Path::new(env!("CARGO_BIN_EXE_understudy")).with_file_name("libunderstudy.so");
-    let path = std::env::var_os("UNDERSTUDY_LIB").map_or(beside, PathBuf::from);
-    if !path.is_file() {
-        eprintln!("{test} skipped: {} does not exist; build the runtime first", path.display());
-    }
-    path.canonicalize().ok().map(|library| Sandbox::with_library(&library, ""))
+    runtime(test).map(|library| Sandbox::with_library(&library, ""))
 }
 
 /// The program to record, as a string.

@@ -6,25 +6,15 @@ mod common;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::{Running, Sandbox, built, kill, pid, text, wait_for};
+use common::{Running, Sandbox, built, kill, pid, runtime, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
-fn library(test: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_BIN_EXE_understudy")).with_file_name("libunderstudy.so");
-    let path = std::env::var_os("UNDERSTUDY_LIB").map_or(beside, PathBuf::from);
-    if !path.is_file() {
-        eprintln!("{test} skipped: {} does not exist; build the runtime first", path.display());
-    }
-    path.canonicalize().ok()
-}
-
 #[test]
 fn exit_codes() {
-    let Some(library) = library("exit_codes") else { return };
+    let Some(library) = runtime("exit_codes") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let guest = built().guest.to_str().unwrap();
     for (arguments, code) in [(["exit", "0"], 0), (["exit", "3"], 3), (["die", "15"], 143)] {
@@ -36,7 +26,7 @@ fn exit_codes() {
 
 #[test]
 fn the_program_does_not_see_how_it_was_started() {
-    let Some(library) = library("the_program_does_not_see_how_it_was_started") else { return };
+    let Some(library) = runtime("the_program_does_not_see_how_it_was_started") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let out = sandbox.understudy(&["run", "env"]).env_remove("LD_PRELOAD").output().unwrap();
     let environment = text(&out.stdout);
@@ -48,7 +38,7 @@ fn the_program_does_not_see_how_it_was_started() {
 
 #[test]
 fn a_killed_primary_is_replaced() {
-    let Some(library) = library("a_killed_primary_is_replaced") else { return };
+    let Some(library) = runtime("a_killed_primary_is_replaced") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let mut running = sandbox.start("g", &["wait"]);
     let protected = sandbox.wait_for_event("protected");
@@ -100,7 +90,7 @@ impl<'a> Counting<'a> {
 #[test]
 fn a_group_survives_one_kill_after_the_other() {
     const KILLS: usize = 10;
-    let Some(library) = library("a_group_survives_one_kill_after_the_other") else { return };
+    let Some(library) = runtime("a_group_survives_one_kill_after_the_other") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let mut counting = Counting::start(&sandbox, &[]);
     for round in 1..=KILLS {
@@ -118,7 +108,7 @@ fn a_group_survives_one_kill_after_the_other() {
 
 #[test]
 fn a_lost_standby_is_replaced() {
-    let Some(library) = library("a_lost_standby_is_replaced") else { return };
+    let Some(library) = runtime("a_lost_standby_is_replaced") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let mut counting = Counting::start(&sandbox, &[]);
     let primary = counting.primary();
@@ -137,7 +127,7 @@ fn a_lost_standby_is_replaced() {
 
 #[test]
 fn no_reprotect_means_no_second_standby() {
-    let Some(library) = library("no_reprotect_means_no_second_standby") else { return };
+    let Some(library) = runtime("no_reprotect_means_no_second_standby") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let mut counting = Counting::start(&sandbox, &["--no-reprotect"]);
     kill(counting.primary(), Signal::KILL);
@@ -150,7 +140,7 @@ fn no_reprotect_means_no_second_standby() {
 
 #[test]
 fn planned_switches_one_after_the_other() {
-    let Some(library) = library("planned_switches_one_after_the_other") else { return };
+    let Some(library) = runtime("planned_switches_one_after_the_other") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let mut counting = Counting::start(&sandbox, &[]);
     for epoch in 1..=5 {
@@ -171,7 +161,7 @@ fn planned_switches_one_after_the_other() {
 
 #[test]
 fn a_stopped_primary_is_fenced_by_its_probe() {
-    let Some(library) = library("a_stopped_primary_is_fenced_by_its_probe") else { return };
+    let Some(library) = runtime("a_stopped_primary_is_fenced_by_its_probe") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let stopped = sandbox.folder.path().join("primary");
     let command = format!("! grep -q '^State:.T' /proc/$(cat {})/status", stopped.display());
@@ -188,7 +178,7 @@ fn a_stopped_primary_is_fenced_by_its_probe() {
 
 #[test]
 fn an_exec_while_a_standby_is_being_made_does_no_harm() {
-    let Some(library) = library("an_exec_while_a_standby_is_being_made_does_no_harm") else { return };
+    let Some(library) = runtime("an_exec_while_a_standby_is_being_made_does_no_harm") else { return };
     for _ in 0..5 {
         let sandbox = Sandbox::with_library(&library, "");
         let mut running = sandbox.start("g", &["replace"]);
@@ -208,7 +198,7 @@ fn an_exec_while_a_standby_is_being_made_does_no_harm() {
 
 #[test]
 fn plans_that_are_damaged_or_foreign_are_not_believed() {
-    let Some(library) = library("plans_that_are_damaged_or_foreign_are_not_believed") else { return };
+    let Some(library) = runtime("plans_that_are_damaged_or_foreign_are_not_believed") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let mut command = sandbox.understudy(&["run", "--name", "g", "sh", "-c"]);
     command.arg("while read word; do env echo $word; done").stdin(Stdio::piped()).stdout(Stdio::piped());

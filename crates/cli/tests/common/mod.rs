@@ -104,6 +104,16 @@ fn offsets() -> Vec<(&'static str, usize)> {
     ]
 }
 
+/// The real runtime: `$UNDERSTUDY_LIB`, or `libunderstudy.so` beside the binary. Without one the test says that it is skipped.
+pub fn runtime(test: &str) -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_understudy")).with_file_name("libunderstudy.so");
+    let path = std::env::var_os("UNDERSTUDY_LIB").map_or(beside, PathBuf::from);
+    if !path.is_file() {
+        eprintln!("{test} skipped: {} does not exist; build the runtime first", path.display());
+    }
+    path.canonicalize().ok()
+}
+
 /// A state folder and what runs in it.
 pub struct Sandbox {
     pub folder: tempfile::TempDir,

@@ -89,6 +89,17 @@ impl Region {
         (0..bytes).step_by(PAGE).for_each(|at| f(start + at, twin + at));
     }
 
+    /// The same for each page that differs from its twin, with the bytes of both.
+    fn each_changed(&self, mut f: impl FnMut(u64, u64, &Page, &Page)) {
+        self.each_page(|at, twin| {
+            if let (Some(now), Some(then)) = (page(at), page(twin))
+                && now != then
+            {
+                f(at, twin, &now, &then);
+            }
+        });
+    }
+
     fn drop(&self) {
         let (_, bytes, twin) = self.get();
         if bytes != 0 {
@@ -184,20 +195,16 @@ pub fn log(thread: &mut Thread, errno: u8, call: u16) {
     let mut new = [0u64; BLOCKS_MAX / 64];
     let mut first = 0;
     for region in &REGIONS {
-        let mut at_block = first;
-        region.each_page(|at, twin| {
-            if let (Some(now), Some(then)) = (page(at), page(twin))
-                && now != then
-            {
-                for (index, (now, then)) in now.chunks(BLOCK).zip(then.chunks(BLOCK)).enumerate() {
-                    if now != then {
-                        new[(at_block + index) / 64] |= 1 << ((at_block + index) % 64);
-                    }
+        let (start, bytes, _) = region.get();
+        region.each_changed(|at, _, now, then| {
+            let at_block = first + (at - start) as usize / BLOCK;
+            for (index, (now, then)) in now.chunks(BLOCK).zip(then.chunks(BLOCK)).enumerate() {
+                if now != then {
+                    new[(at_block + index) / 64] |= 1 << ((at_block + index) % 64);
                 }
             }
-            at_block += PAGE / BLOCK;
         });
-        first = at_block;
+        first += bytes as usize / BLOCK;
     }
     let count: usize = new.iter().map(|word| word.count_ones() as usize).sum();
     let looks = &LOOKS[usize::from(call != op::CALL)];
@@ -257,12 +264,8 @@ pub fn passed() {
 #[cold]
 fn pass() {
     for region in &REGIONS {
-        region.each_page(|at, twin| {
-            if let (Some(now), Some(then)) = (page(at), page(twin))
-                && now != then
-            {
-                guest::write(twin, now.as_ptr(), PAGE);
-            }
+        region.each_changed(|_, twin, now, _| {
+            guest::write(twin, now.as_ptr(), PAGE);
         });
     }
 }
@@ -272,10 +275,11 @@ pub fn set_word(address: usize, value: u32) {
     if IS_REAL.load(Ordering::Relaxed) {
         return;
     }
-    guest::store(address as u64, &value);
-    if let Some(region) = REGIONS.iter().find(|region| region.has(address as u64)) {
-        let (start, _, twin) = region.get();
-        guest::store(twin + (address as u64 - start), &value);
+    let address = address as u64;
+    guest::store(address, &value);
+    let twin = source(address);
+    if twin != address {
+        guest::store(twin, &value);
     }
 }
 
@@ -291,9 +295,8 @@ pub fn redo(start: u64, real: u64, is_in_call: bool) -> bool {
     IS_REAL.store(true, Ordering::Relaxed);
     // A call of which the log has the beginning was made behind all of that.
     if !is_in_call {
-        region.each_page(|at, twin| {
-            let (Some(now), Some(then)) = (page(at), page(twin)) else { return };
-            for (index, (byte, _)) in now.iter().zip(&then).enumerate().filter(|(_, (now, then))| now != then)
+        region.each_changed(|at, _, now, then| {
+            for (index, (byte, _)) in now.iter().zip(then).enumerate().filter(|(_, (now, then))| now != then)
             {
                 guest::write(real + (at - start) + index as u64, &raw const *byte, 1);
             }

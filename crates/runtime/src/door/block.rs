@@ -83,10 +83,11 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     if result == raw::err::EINTR {
         // The door's own outcome says it, not an event of the signal's.
         super::cancel::leave_if_due(thread);
-        interrupted = !followed && signal::interrupts(thread, !time.is_null());
+        let (any, breaking) = (signal::interrupts(thread, true), signal::interrupts(thread, false));
+        interrupted = !followed && if time.is_null() { breaking } else { any };
         // A copy that is made below has run the handler, and is promoted perhaps before the log has this wait's end.
-        thread.broken_off.0 |= signal::interrupts(thread, true);
-        thread.broken_off.1 |= signal::interrupts(thread, false);
+        thread.broken_off.0 |= any;
+        thread.broken_off.1 |= breaking;
         signal::deliver(thread);
         park::at_door(thread);
         // Parked here, or in a handler that has just run.

@@ -69,13 +69,7 @@ fn one(run: &Run, mpm: &str, user: &str) -> Result<Outcome, Failure> {
         "children take pools from a list, and read what others have written, without a lock",
     );
     let address = session.address;
-    let ((requests, longest), words) = session.with_kill(run, run.requests * CONNECTIONS, |load| {
-        let longest = talk(run, address, load, &pages, CONNECTIONS)?;
-        Ok((load.done(), longest))
-    })?;
-    let detail =
-        format!("{requests} requests over {CONNECTIONS} connections, longest wait {longest:.1?}; {words}");
-    Ok(Outcome { detail, longest: Some(longest) })
+    session.talk_with_kill(run, CONNECTIONS, |load| talk(run, address, load, &pages, CONNECTIONS))
 }
 
 /// The command line, after its configuration has been written.

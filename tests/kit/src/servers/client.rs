@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -91,4 +92,20 @@ impl Connection {
     pub fn longest(&self) -> Duration {
         self.longest
     }
+}
+
+/// So many clients at a time, each with its number and in a thread of its own: what each came to, in their order, or the
+/// first one's error.
+pub fn at_once<T: Send>(clients: u64, talk: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let talk = &talk;
+    let talks: Vec<Result<T>> = thread::scope(|scope| {
+        let talks: Vec<_> = (0..clients).map(|n| scope.spawn(move || talk(n))).collect();
+        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
+    });
+    talks.into_iter().collect()
+}
+
+/// The same of clients that each come to their longest wait: the longest of all.
+pub fn longest_wait(clients: u64, talk: impl Fn(u64) -> Result<Duration> + Sync) -> Result<Duration> {
+    Ok(at_once(clients, talk)?.into_iter().max().unwrap_or_default())
 }

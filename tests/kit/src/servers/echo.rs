@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 
-use super::client::Connection;
+use super::client::{Connection, longest_wait};
 use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Outcome, Run, Title};
@@ -90,12 +89,7 @@ fn one(run: &Run, options: &Options) -> Result<Outcome, Failure> {
 
 /// Numbered requests over several connections at a time while the load lasts: the longest wait.
 pub fn talk_all(run: &Run, address: SocketAddr, connections: u64, load: &Load) -> Result<Duration> {
-    let waits: Vec<Result<Duration>> = thread::scope(|scope| {
-        let talks: Vec<_> =
-            (0..connections).map(|n| scope.spawn(move || talk(run, address, n, load))).collect();
-        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-    });
-    waits.into_iter().try_fold(Duration::ZERO, |longest, wait| Ok(longest.max(wait?)))
+    longest_wait(connections, |n| talk(run, address, n, load))
 }
 
 /// Requests have seeded sizes and go out in seeded bursts. Each starts with its number; its other bytes

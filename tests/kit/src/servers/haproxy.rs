@@ -40,11 +40,5 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
         session.allow(event, "its threads hand connections on by lists without locks");
     }
     let address = session.address;
-    let ((requests, longest), words) = session.with_kill(run, run.requests * CONNECTIONS, |load| {
-        let longest = talk(run, address, load, &pages, CONNECTIONS)?;
-        Ok((load.done(), longest))
-    })?;
-    let detail =
-        format!("{requests} requests over {CONNECTIONS} connections, longest wait {longest:.1?}; {words}");
-    Ok(Outcome { detail, longest: Some(longest) })
+    session.talk_with_kill(run, CONNECTIONS, |load| talk(run, address, load, &pages, CONNECTIONS))
 }

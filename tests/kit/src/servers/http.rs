@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Run;
-use super::client::Connection;
+use super::client::{Connection, longest_wait};
 use super::life::Load;
 use crate::rng::Rng;
 
@@ -119,12 +119,7 @@ pub fn talk(
     pages: &[Page],
     connections: u64,
 ) -> Result<Duration> {
-    let waits: Vec<Result<Duration>> = thread::scope(|scope| {
-        let talks: Vec<_> =
-            (0..connections).map(|n| scope.spawn(move || talk_one(run, address, n, load, pages))).collect();
-        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-    });
-    waits.into_iter().try_fold(Duration::ZERO, |longest, wait| Ok(longest.max(wait?)))
+    longest_wait(connections, |n| talk_one(run, address, n, load, pages))
 }
 
 fn talk_one(run: &Run, address: SocketAddr, me: u64, load: &Load, pages: &[Page]) -> Result<Duration> {

@@ -1,12 +1,11 @@
 //! `kit memcached`: several connections; a counter that all of them increase, and compare-and-swap.
 
 use std::net::SocketAddr;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::client::Connection;
+use super::client::{Connection, at_once};
 use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Options, Outcome, Run, Title};
@@ -24,14 +23,7 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
     let program = std::iter::once("memcached").chain(words(&number)).map(Into::into).collect();
     let session = Session::start(run, "memcached", program, port)?;
     let address = session.address;
-    let total = run.requests * CONNECTIONS;
-    let ((requests, longest), words) = session.with_kill(run, total, |load| {
-        let longest = talk_all(run, address, load)?;
-        Ok((load.done(), longest))
-    })?;
-    let detail =
-        format!("{requests} requests over {CONNECTIONS} connections, longest wait {longest:.1?}; {words}");
-    Ok(Outcome { detail, longest: Some(longest) })
+    session.talk_with_kill(run, CONNECTIONS, |load| talk_all(run, address, load))
 }
 
 /// The command line, without the program.
@@ -48,14 +40,8 @@ pub fn talk_all(run: &Run, address: SocketAddr, load: &Load) -> Result<Duration>
     for key in ["shared", "swapped"] {
         store(&mut first, key, "0")?;
     }
-    let talks: Vec<Result<(u64, u64, Duration)>> = thread::scope(|scope| {
-        let talks: Vec<_> =
-            (0..CONNECTIONS).map(|n| scope.spawn(move || talk(run, address, n, load))).collect();
-        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-    });
     let (mut increments, mut swaps, mut longest) = (0, 0, Duration::ZERO);
-    for talk in talks {
-        let (more_increments, more_swaps, wait) = talk?;
+    for (more_increments, more_swaps, wait) in at_once(CONNECTIONS, |n| talk(run, address, n, load))? {
         increments += more_increments;
         swaps += more_swaps;
         longest = longest.max(wait);

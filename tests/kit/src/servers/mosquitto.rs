@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Error, Result, bail, ensure};
 
-use super::client::Connection;
+use super::client::{Connection, longest_wait};
 use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Options, Outcome, Run, Title};
@@ -41,13 +40,7 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
     let session = Session::start_in(run, dir, program, port, 1)?;
     let (address, each) = (session.address, run.requests / SHARE);
     let ((messages, longest), words) = session.with_kill(run, each * CLIENTS, |load| {
-        let waits: Vec<Result<Duration>> = thread::scope(|scope| {
-            let talks: Vec<_> =
-                (0..CLIENTS).map(|n| scope.spawn(move || talk(run, address, n, each, load))).collect();
-            talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-        });
-        let longest =
-            waits.into_iter().try_fold(Duration::ZERO, |longest, wait| Ok::<_, Error>(longest.max(wait?)))?;
+        let longest = longest_wait(CLIENTS, |n| talk(run, address, n, each, load))?;
         Ok((load.done(), longest))
     })?;
     let detail = format!("{messages} messages of {CLIENTS} clients, longest wait {longest:.1?}; {words}");

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::Signal;
 
+use super::client::longest_wait;
 use super::http::{Answer, Client, Page, pages};
 use super::life::Load;
 use super::session::{Session, free_port};
@@ -62,15 +63,7 @@ fn one(run: &Run, user: &str) -> Result<Outcome, Failure> {
     let (address, total) = (session.address, run.requests * CONNECTIONS);
     let reloads = Reloads::default();
     let work = |load: &Load| {
-        let waits: Vec<Result<Duration>> = thread::scope(|scope| {
-            let (reloads, pages) = (&reloads, &pages);
-            let talks: Vec<_> = (0..CONNECTIONS)
-                .map(|n| scope.spawn(move || talk(run, address, n, load, pages, reloads)))
-                .collect();
-            talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-        });
-        let longest =
-            waits.into_iter().try_fold(Duration::ZERO, |longest, wait| anyhow::Ok(longest.max(wait?)))?;
+        let longest = longest_wait(CONNECTIONS, |n| talk(run, address, n, load, &pages, &reloads))?;
         // Read while its folder is there.
         judge_log(&log)?;
         Ok((load.done(), longest))

@@ -12,9 +12,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use super::client::Connection;
+use super::client::{Connection, longest_wait};
 use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Options, Outcome, Run, Title};
@@ -55,13 +55,7 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
     }
     let (address, each) = (session.address, run.requests / SHARE);
     let work = |load: &Load| {
-        let waits: Vec<Result<Duration>> = thread::scope(|scope| {
-            let talks: Vec<_> =
-                (0..CONNECTIONS).map(|n| scope.spawn(move || talk(run, address, n, each, load))).collect();
-            talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-        });
-        let longest =
-            waits.into_iter().try_fold(Duration::ZERO, |longest, wait| Ok::<_, Error>(longest.max(wait?)))?;
+        let longest = longest_wait(CONNECTIONS, |n| talk(run, address, n, each, load))?;
         Ok((load.done(), longest))
     };
     let total = each * CONNECTIONS;

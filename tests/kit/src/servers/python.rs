@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::client::longest_wait;
 use super::http::{Answer, Client, Page, pages};
 use super::life::Load;
 use super::session::{Session, free_port};
@@ -80,22 +80,11 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
     ];
     let session = Session::start_in(run, dir, program, port, 1)?;
     let address = session.address;
-    let ((requests, longest), words) = session.with_kill(run, run.requests * CONNECTIONS, |load| {
-        let longest = talk_all(run, address, load, &pages)?;
-        Ok((load.done(), longest))
-    })?;
-    let detail =
-        format!("{requests} requests over {CONNECTIONS} connections, longest wait {longest:.1?}; {words}");
-    Ok(Outcome { detail, longest: Some(longest) })
+    session.talk_with_kill(run, CONNECTIONS, |load| talk_all(run, address, load, &pages))
 }
 
 fn talk_all(run: &Run, address: SocketAddr, load: &Load, pages: &[Page]) -> Result<Duration> {
-    let waits: Vec<Result<Duration>> = thread::scope(|scope| {
-        let talks: Vec<_> =
-            (0..CONNECTIONS).map(|n| scope.spawn(move || talk(run, address, n, load, pages))).collect();
-        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-    });
-    waits.into_iter().try_fold(Duration::ZERO, |longest, wait| Ok(longest.max(wait?)))
+    longest_wait(CONNECTIONS, |n| talk(run, address, n, load, pages))
 }
 
 fn talk(run: &Run, address: SocketAddr, me: u64, load: &Load, pages: &[Page]) -> Result<Duration> {

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::life::{Every, Life, Load};
-use super::{Failure, Run};
+use super::{Failure, Outcome, Run};
 use crate::events::{self, Event};
 use crate::judge::{Kills, count, judge_events, judge_folder};
 use crate::process::{Launch, Sink, Tree};
@@ -115,6 +115,23 @@ impl Session {
             Some(life) => session.kill_many(run, life, load, |_| Ok(())),
             None => session.kill_once(run, total, load),
         })
+    }
+
+    /// The same of clients that make requests over so many connections and come to their longest wait: what the run was.
+    pub fn talk_with_kill(
+        self,
+        run: &Run,
+        connections: u64,
+        talk: impl FnOnce(&Load) -> Result<Duration>,
+    ) -> Result<Outcome, Failure> {
+        let ((requests, longest), words) = self.with_kill(run, run.requests * connections, |load| {
+            let longest = talk(load)?;
+            Ok((load.done(), longest))
+        })?;
+        let detail = format!(
+            "{requests} requests over {connections} connections, longest wait {longest:.1?}; {words}"
+        );
+        Ok(Outcome { detail, longest: Some(longest) })
     }
 
     /// The same with a `disturb` of the caller's own.

@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use super::client::Connection;
+use super::client::{Connection, at_once};
 use super::life::Load;
 use super::session::{Session, free_port};
 use super::{Failure, Options, Outcome, Run, Title};
@@ -37,13 +36,7 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
     let binary: PathBuf = run.place.guests().join("server_threads16");
     let session = Session::start(run, "threads16", vec![binary.into(), port.to_string().into()], port)?;
     let address = session.address;
-    let ((requests, longest), words) = session.with_kill(run, run.requests * CONNECTIONS, |load| {
-        let longest = talk_all(run, address, load, &|| false)?;
-        Ok((load.done(), longest))
-    })?;
-    let detail =
-        format!("{requests} requests over {CONNECTIONS} connections, longest wait {longest:.1?}; {words}");
-    Ok(Outcome { detail, longest: Some(longest) })
+    session.talk_with_kill(run, CONNECTIONS, |load| talk_all(run, address, load, &|| false))
 }
 
 /// What one answer says, beside what its connection could check at once.
@@ -65,14 +58,8 @@ pub fn talk_all(
     load: &Load,
     refuse: &(dyn Fn() -> bool + Sync),
 ) -> Result<Duration> {
-    let talks: Vec<Result<(Vec<Answer>, Duration)>> = thread::scope(|scope| {
-        let talks: Vec<_> =
-            (0..CONNECTIONS).map(|n| scope.spawn(move || talk(run, address, n, load, refuse))).collect();
-        talks.into_iter().map(|talk| talk.join().expect("a client does not panic")).collect()
-    });
     let (mut answers, mut longest) = (Vec::new(), Duration::ZERO);
-    for talk in talks {
-        let (more, wait) = talk?;
+    for (more, wait) in at_once(CONNECTIONS, |n| talk(run, address, n, load, refuse))? {
         answers.extend(more);
         longest = longest.max(wait);
     }
