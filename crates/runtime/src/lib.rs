@@ -146,6 +146,15 @@ pub fn give_up_standby(why: &[&[u8]]) -> ! {
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
         state::attention();
     }
+    end_astray(why)
+}
+
+/// Ends a copy that is not what its primary was. One that has taken over already is not to look like a program that has
+/// ended well.
+fn end_astray(why: &[&[u8]]) -> ! {
+    if state::role() == Role::Primary {
+        last_words(why);
+    }
     loop {
         // SAFETY: the standby ends; it has no effects of its own to finish.
         unsafe { raw::call1(raw::nr::EXIT_GROUP, 0) };
@@ -156,27 +165,21 @@ pub fn give_up_standby(why: &[&[u8]]) -> ! {
 #[cold]
 #[inline(never)]
 pub fn report_divergence(thread: &Thread, what: &[&[u8]]) -> ! {
+    let (slot, at) = (Decimal::new(thread.slot as u64), Decimal::new(thread.consumer.at));
+    let mut parts: [&[u8]; 16] = [b""; 16];
+    parts[..4].copy_from_slice(&[b"thread ", slot.bytes(), b" at ", at.bytes()]);
+    parts[4] = b": ";
+    for (place, part) in parts[5..].iter_mut().zip(what) {
+        *place = part;
+    }
     if let Some(header) = state::header() {
         header.diverged_slot.store(thread.slot, Ordering::Relaxed);
         header.diverged_at.store(thread.consumer.at, Ordering::Relaxed);
         header.divergences.fetch_add(1, Ordering::AcqRel);
-        let (slot, at) = (Decimal::new(thread.slot as u64), Decimal::new(thread.consumer.at));
-        let mut parts: [&[u8]; 16] = [b""; 16];
-        parts[..4].copy_from_slice(&[b"thread ", slot.bytes(), b" at ", at.bytes()]);
-        parts[4] = b": ";
-        for (place, part) in parts[5..].iter_mut().zip(what) {
-            *place = part;
-        }
         state::write_text(&header.why.0, Cause::Diverged as u32, &parts);
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
         header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
         state::attention();
     }
-    // SAFETY: the standby ends; it has no effects of its own to finish.
-    unsafe {
-        raw::call1(raw::nr::EXIT_GROUP, 0);
-    }
-    loop {
-        core::hint::spin_loop();
-    }
+    end_astray(&parts)
 }

@@ -226,7 +226,8 @@ impl Thread {
     #[inline]
     pub fn next(&mut self) -> Next {
         loop {
-            if !self.consumer.ready() && !self.wait_for_event() {
+            // Live since a handler that has just been replayed: where the log goes on, what comes next is its own.
+            if self.live || (!self.consumer.ready() && !self.wait_for_event()) {
                 return Next::Live;
             }
             let place = self.ring.at(self.consumer.at);
@@ -255,6 +256,9 @@ impl Thread {
 
     /// Looks at the next event without waiting and without opening it.
     pub fn peek(&mut self) -> Option<Header> {
+        if self.live {
+            return None;
+        }
         loop {
             if !self.consumer.ready() {
                 let tail = &self.entry().tail.0;

@@ -78,9 +78,18 @@ fn line(event: &Event) -> String {
         Some(EventKind::Enter) => {
             let fd = word(0).map_or(-1, |word| word as i32);
             let _ = write!(text, " fd {fd} len {}", word(8).unwrap_or(0));
+            if let Some(digest @ 1..) = word(0).map(|word| (word >> 32) as u32) {
+                let _ = write!(text, " digest {digest:08x}");
+            }
         }
         Some(EventKind::Return | EventKind::Call) => {
             let _ = write!(text, " = {}", word(0).unwrap_or(0));
+            if let Some(identity @ 1..) = word(8).map(|word| word as u64) {
+                let _ = write!(text, " of {identity}");
+            }
+        }
+        Some(EventKind::ThreadStart) => {
+            let _ = write!(text, " of {}", word(0).map_or(0, |word| word as u32));
         }
         _ => {}
     }

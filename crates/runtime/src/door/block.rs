@@ -90,10 +90,15 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         thread.broken_off.1 |= breaking;
         signal::deliver(thread);
         park::at_door(thread);
-        // Parked here, or in a handler that has just run.
-        if !followed && is_followed(thread, word, shared) {
-            return Wait::Follow;
-        }
+    }
+    if thread.pending.load(Ordering::Relaxed) != 0 {
+        // Sent before we were woken, or while we stood still, perhaps by the very thread that woke us: the guest must not
+        // go on as if that were still to come.
+        signal::deliver(thread);
+    }
+    // Parked here, or in a handler that has just run.
+    if !followed && is_followed(thread, word, shared) {
+        return Wait::Follow;
     }
     match result {
         raw::err::ETIMEDOUT => Wait::TimedOut,

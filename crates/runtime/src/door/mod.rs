@@ -46,6 +46,7 @@ pub mod sync;
 pub mod table;
 pub mod thread;
 pub mod thread_c11;
+pub mod thread_create;
 mod thread_stack;
 pub mod time;
 pub mod timer;

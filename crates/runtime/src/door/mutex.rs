@@ -21,6 +21,7 @@ use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::clone::views;
 use crate::log::Next;
 use crate::raw::Timespec;
+use crate::signal;
 use crate::thread::{Mode, Thread};
 use crate::{clock, tls};
 
@@ -199,8 +200,13 @@ impl Mutex {
 
     /// Applies the thread's next mutex event, as a standby. `None`: live, act for real.
     fn replay(&self, caller: Caller, call: u16) -> Option<Outcome> {
-        let thread = caller.replaying()?;
-        let Next::Event(event) = thread.expect(EventKind::Mutex, call) else { return None };
+        let (thread, event) = loop {
+            let thread = caller.replaying()?;
+            match thread.expect(EventKind::Mutex, call) {
+                Next::Event(event) => break (thread, event),
+                Next::Live => signal::deliver_promoted(thread),
+            }
+        };
         let header = event.header;
         let acquired = header.ticket != NO_TICKET;
         // Its word and its clock are moved by other processes, of which this log says nothing.
@@ -367,6 +373,7 @@ pub fn lock(mutex: &Mutex, opaque: bool, patience: Patience) -> c_int {
         }
         return outcome.errno;
     }
+    caller.deliver();
     take(mutex, caller, patience, 0, 1, LOCKED)
 }
 
@@ -472,7 +479,8 @@ fn lock_short(mutex: &Mutex, opaque: bool) -> bool {
         Mode::Replay => return false,
     }
     let Some(thread) = caller.thread() else { return false };
-    if !mutex.try_word() {
+    // A signal that waits is delivered the long way, before the lock.
+    if thread.pending.load(Ordering::Relaxed) != 0 || !mutex.try_word() {
         return false;
     }
     mutex.owner.store(thread.guest_tid, Ordering::Relaxed);

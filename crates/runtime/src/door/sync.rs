@@ -16,6 +16,7 @@ use crate::door::block::{self, Deadline, Wait};
 use crate::door::common;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
+use crate::signal;
 use crate::thread::{Mode, Thread};
 use crate::{clock, tls};
 
@@ -83,6 +84,17 @@ impl Caller {
     #[inline(always)]
     pub fn replaying(self) -> Option<&'static mut Thread> {
         self.thread().filter(|thread| thread.locks() == Mode::Replay)
+    }
+
+    /// Delivers what has come: a thread that passes no other doors must get its signals, too. Only where the log, if there is
+    /// one, has the event that follows.
+    #[inline(always)]
+    pub fn deliver(self) {
+        if let Some(thread) = self.thread()
+            && thread.pending.load(Ordering::Relaxed) != 0
+        {
+            signal::deliver_at_lock(thread);
+        }
     }
 
     /// The thread id that the guest knows.
@@ -252,8 +264,13 @@ pub fn record(thread: &mut Thread, op: u16, address: usize, outcome: Outcome) {
 /// Applies the next event, as a standby: waits for its ticket, lets `act` do the operation on the local
 /// object, moves the clock on. `None` when there are no more events and the caller acts for real.
 pub fn replay(caller: Caller, op: u16, act: impl FnOnce()) -> Option<Outcome> {
-    let thread = caller.replaying()?;
-    let Next::Event(event) = thread.next() else { return None };
+    let (thread, event) = loop {
+        let thread = caller.replaying()?;
+        match thread.next() {
+            Next::Event(event) => break (thread, event),
+            Next::Live => signal::deliver_promoted(thread),
+        }
+    };
     let header = event.header;
     if header.kind != EventKind::Ordered as u8 || header.call >> 12 != op {
         crate::diverge(thread, EventKind::Ordered, op << 12, &event);
@@ -283,6 +300,7 @@ pub fn acquire(
     force: impl Fn(Caller),
 ) -> c_int {
     let caller = Caller::get();
+    caller.deliver();
     loop {
         if op != op::ROBUST
             && let Some(result) = common::acquire(caller, op, address, 0, &attempt)

@@ -361,6 +361,27 @@ pub fn deliver_raised(thread: &mut Thread, row: &Row) {
     }
 }
 
+/// At the door of a lock, before it is taken.
+#[cold]
+#[inline(never)]
+pub fn deliver_at_lock(thread: &mut Thread) {
+    if thread.locks() == Mode::Record || thread.calls() == Mode::Solo {
+        deliver(thread);
+    }
+}
+
+/// At the door of a lock that the dead primary had not taken: what was sent before is delivered before. Whoever has seen a
+/// lock given back, or a semaphore posted, has had the signals of the thread that did it. Whether they would have broken
+/// the wait off is remembered for those that say so.
+#[cold]
+pub fn deliver_promoted(thread: &mut Thread) {
+    if thread.pending.load(Ordering::Relaxed) != 0 {
+        thread.broken_off.0 |= interrupts(thread, true);
+        thread.broken_off.1 |= interrupts(thread, false);
+        deliver(thread);
+    }
+}
+
 /// A handler ran, and meanwhile this became a standby's thread: what else is delivered at this door, the log says.
 fn follows(thread: &mut Thread) -> bool {
     if thread.calls() != Mode::Replay {

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead};
+use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead, ThreadStart};
 use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, RINGS_ADDRESS, SegmentHeader};
 use us_calls::{Door, Policy, Row, SignalDoor};
 use us_order::settle::{Identity, Settled};
@@ -147,7 +147,9 @@ pub fn creations(_header: &SegmentHeader) {
         // SAFETY: an event below the tail of a mapped ring. Only the start of a new thread is a sign of life: other
         // events are still those of the slot's last thread.
         if unsafe { ring.at(at).cast::<Header>().read() }.kind == EventKind::ThreadStart as u8 {
-            complete(&doubt, 0, ReturnHead::default(), &[]);
+            // SAFETY: its payload. The maker looks for the thread by this number, perhaps before that has been here.
+            let start = unsafe { ring.at(at).add(size_of::<Header>()).cast::<ThreadStart>().read() };
+            complete(&doubt, 0, ReturnHead { result: 0, identity: u64::from(start.tid) }, &[]);
         }
     });
 }

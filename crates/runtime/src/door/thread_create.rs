@@ -1,0 +1,259 @@
+//! The making of a thread, in one copy and in all.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
+use us_abi::slot;
+
+use super::thread::{
+    Attributes, CLAIMED, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot,
+    prepare, row, run, tid_word, wait_gone,
+};
+use super::thread_stack::attributes_for;
+use crate::log::Next;
+use crate::members::join;
+use crate::raw;
+use crate::recording::log;
+use crate::sys::recorded::{begin, end, take_begin_with, take_end};
+use crate::thread::{self, Mode, Thread};
+use crate::{real, state};
+
+/// Makes the thread in this copy.
+fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: *mut Thread) -> i32 {
+    let Some((attributes, detached)) = attributes_for(slot, given) else { return EAGAIN };
+    // SAFETY: libc's function, with a start routine of ours and a block that outlives the thread.
+    unsafe {
+        (*block).fate.store(if detached { DETACHED } else { JOINABLE }, Ordering::Release);
+        let create: unsafe extern "C" fn(*mut u64, *const Attributes, Start, *mut c_void) -> i32 =
+            core::mem::transmute(real::PTHREAD_CREATE.get());
+        let mut made = 0u64;
+        let result = create(&raw mut made, &raw const attributes, run, block.cast());
+        if result == 0 {
+            (*block).handle.store(made, Ordering::Release);
+            *handle = made;
+        }
+        result
+    }
+}
+
+/// What the thread is to run.
+#[derive(Clone, Copy)]
+struct Entry {
+    start: Start,
+    argument: *mut c_void,
+    start_c11: *mut u8,
+}
+
+/// # Safety
+/// As `pthread_create`; `start_c11` is the routine behind `run_c11`.
+pub(super) unsafe fn create(
+    parent: &mut Thread,
+    handle: *mut u64,
+    attributes: *const Attributes,
+    start: Start,
+    argument: *mut c_void,
+    start_c11: *mut u8,
+) -> i32 {
+    if parent.newborn {
+        join::join(parent);
+    }
+    become_threaded(parent);
+    let entry = Entry { start, argument, start_c11 };
+    loop {
+        let replay = parent.calls() == Mode::Replay;
+        // A slot, and as a standby which of its threads this is.
+        let (slot, generation) = if replay {
+            match take_begin_with(parent, row(), -1, 0, |_, _| ()) {
+                Some(word) => (word as u32, (word >> 32) as u32),
+                None => continue,
+            }
+        } else {
+            match claim_slot() {
+                Some(slot) => (slot, 0),
+                None => return EAGAIN,
+            }
+        };
+        // SAFETY: the arguments are the C function's.
+        match unsafe { create_in(parent, slot, generation, replay, handle, attributes, entry) } {
+            Some(result) => return result,
+            None => continue,
+        }
+    }
+}
+
+/// # Safety
+/// As `pthread_create`; the slot is claimed.
+unsafe fn create_in(
+    parent: &mut Thread,
+    slot: u32,
+    generation: u32,
+    replay: bool,
+    handle: *mut u64,
+    attributes: *const Attributes,
+    entry: Entry,
+) -> Option<i32> {
+    let mut group_tid = 0;
+    if replay {
+        let (result, tid) = take_end(parent, row(), |_, head, _, _| {
+            await_slot(slot, generation);
+            // Before the event is given back: with all rings empty others go live, and look for a free slot.
+            // SAFETY: blocks are never freed.
+            unsafe { (*thread::block(slot)).fate.store(CLAIMED, Ordering::Release) };
+            (head.result as i32, head.identity as u32)
+        })?;
+        if result != 0 {
+            // SAFETY: the slot's last thread is gone, and its next waits for this one's number.
+            let block = unsafe { &mut *thread::block(slot) };
+            block.generation = generation;
+            block.fate.store(JOINED, Ordering::Release);
+            return Some(result);
+        }
+        group_tid = tid;
+    }
+    let block = match prepare(slot, parent) {
+        Some(block) => block,
+        None => return Some(EAGAIN),
+    };
+    // SAFETY: prepared, and not running yet.
+    unsafe {
+        // The number that this thread has if its primary was killed before it could say so itself.
+        (*block).guest_tid = group_tid;
+        (*block).start.store(entry.start as *mut u8, Ordering::Relaxed);
+        (*block).argument.store(entry.argument.cast(), Ordering::Relaxed);
+        (*block).start_c11.store(entry.start_c11, Ordering::Relaxed);
+    }
+    let record = parent.calls() == Mode::Record;
+    let stops = parent.stops;
+    if record {
+        announce_slot(slot, block);
+        begin(parent, row(), CallArgs { fd: -1, digest: 0, len: slot_word(slot, block) });
+    }
+    parent.making = true;
+    parent.shared_with_guest();
+    let result = make(slot, handle, attributes, block);
+    parent.shared_with_guest();
+    parent.making = false;
+    if result == 0 {
+        // SAFETY: the handle that has just been stored.
+        let word = tid_word(unsafe { *handle });
+        let tid = word.load(Ordering::Acquire);
+        if replay && group_tid != 0 && tid != 0 {
+            // What glibc takes from this word (a path under /proc, a signal's target) is the group's number in every
+            // copy. The thread may have ended meanwhile; then the kernel's zero stays.
+            if tid != group_tid {
+                // A signal that is sent now has to find it.
+                // SAFETY: an atomic of a block that is never freed.
+                unsafe { (*block).real_tid.store(tid, Ordering::Release) };
+            }
+            let _ = word.compare_exchange(tid, group_tid, Ordering::AcqRel, Ordering::Acquire);
+        }
+        if !replay || group_tid == 0 {
+            group_tid = tid;
+        }
+    }
+    let made = ReturnHead { result: i64::from(result), identity: u64::from(group_tid) };
+    if parent.stops == stops {
+        if record {
+            end(parent, row(), 0, made);
+        }
+    } else if let Some(tid) = made_in_two_copies(
+        parent,
+        record,
+        // SAFETY: as above.
+        (result == 0).then(|| unsafe { *handle }),
+        made,
+    ) && result == 0
+        && tid != 0
+    {
+        // SAFETY: as above.
+        let word = tid_word(unsafe { *handle });
+        let own = word.load(Ordering::Acquire);
+        let _ = (own != 0).then(|| word.compare_exchange(own, tid, Ordering::AcqRel, Ordering::Acquire));
+        // SAFETY: a word that the new thread reads once, perhaps before; then it has the number from its first event.
+        unsafe { (*block).guest_tid = tid };
+    }
+    if result != 0 {
+        // SAFETY: the block of a thread that was not made.
+        unsafe { (*block).fate.store(JOINED, Ordering::Release) };
+        if replay {
+            crate::report_divergence(parent, &[b"a thread could not be made in the standby"]);
+        }
+    }
+    Some(result)
+}
+
+/// The process was cloned while this thread was inside libc's function: each copy has made the thread, or has it from the
+/// other, and what they call it is the primary's number. The log in which the creation began is not the one that there is
+/// now, and has no end of it, unless it is recorded: then it went on. Returns the number as a standby.
+#[cold]
+fn made_in_two_copies(
+    parent: &mut Thread,
+    logged: bool,
+    handle: Option<u64>,
+    made: ReturnHead,
+) -> Option<u32> {
+    if logged && log::went_on_at_clone() {
+        if parent.calls() == Mode::Replay
+            && let Some(tid) = take_end(parent, row(), |_, head, _, _| head.identity as u32)
+        {
+            return Some(tid);
+        }
+        // Live, and the dead primary had not said so. The thread has its number by now: its first event has been applied.
+        let identity = handle.map_or(0, |handle| u64::from(tid_word(handle).load(Ordering::Acquire)));
+        end(parent, row(), 0, ReturnHead { identity, ..made });
+        return None;
+    }
+    match parent.calls() {
+        Mode::Solo => None,
+        Mode::Record => {
+            parent.append(EventKind::Call, 0, row().nr, NO_TICKET, &made);
+            None
+        }
+        Mode::Replay => {
+            let Next::Event(event) = parent.expect(EventKind::Call, row().nr) else { return None };
+            let tid = event.returned().0.identity as u32;
+            parent.close();
+            Some(tid)
+        }
+    }
+}
+
+/// What the log says of a thread that is made: its slot, and above that which of the slot's threads it is.
+fn slot_word(slot: u32, block: *mut Thread) -> u64 {
+    // SAFETY: prepared by the caller, and not running yet.
+    u64::from(slot) | u64::from(unsafe { (*block).generation }) << 32
+}
+
+/// Shows the supervisor a slot that is about to have a thread.
+fn announce_slot(slot: u32, block: *mut Thread) {
+    let entry = state::entry(slot);
+    // SAFETY: prepared by the caller.
+    entry.generation.store(unsafe { (*block).generation }, Ordering::Relaxed);
+    entry.notice.word.store(0, Ordering::Relaxed);
+    entry.state.store(slot::CREATING, Ordering::Release);
+}
+
+/// Waits, in a standby, until every earlier thread of a slot has been made, is gone, and has been joined by whoever
+/// joins it: its ring, block and stack are reused. The log does not order a creation behind the end of the slot's
+/// last thread, nor behind its making by another: too early, the new thread would find the old one's events, and a
+/// joiner that comes late would wait for the new one.
+fn await_slot(slot: u32, generation: u32) {
+    // SAFETY: blocks are never freed.
+    let block = unsafe { &*thread::block(slot) };
+    let mut nap_ns = 50_000;
+    loop {
+        // SAFETY: a word that only the maker of the slot's next thread changes, who waits here like us.
+        let made = unsafe { (&raw const block.generation).read_volatile() };
+        let handle = block.handle.load(Ordering::Acquire);
+        match block.fate.load(Ordering::Acquire) {
+            // glibc marks a joined thread in the very word that the kernel has cleared.
+            UNUSED | JOINED if made.wrapping_add(1) == generation => return,
+            DETACHED if made.wrapping_add(1) == generation && handle != 0 => return wait_gone(handle, None),
+            _ => {}
+        }
+        raw::nap(nap_ns);
+        // A standby that waits here for ever must not look busy.
+        nap_ns = (nap_ns + nap_ns / 16).min(2_000_000);
+    }
+}
