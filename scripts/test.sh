@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=3}" "${RUNS:=5}" "${JOBS:=2}"
+: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=3}" "${RUNS:=5}" "${JOBS:=2}" "${UNSTEADY:=3}"
 mkdir -p "$TARGET/test-logs"
 TARGET=$(cd "$TARGET" && pwd)
 logs=$TARGET/test-logs
@@ -23,7 +23,7 @@ counts() {
         /^test result: / { for (i = 2; i <= NF; i++) n[$i] = $(i - 1); p += n["passed;"]; f += n["failed;"]; s += n["ignored;"] }
         /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { p += $1; f += $3; s += $5; said = 1 }
         /^pass  / { passes++ }
-        /^FAIL  / { fails++ }
+        /^(FAIL|RACE)  / { fails++ }
         END { if (!said) { p += passes; f += fails }; print p + 0, f + 0, s + 0 }
     ' "$1"
 }
@@ -78,8 +78,9 @@ else
     skip recording-fuzz "no nightly toolchain with cargo-fuzz"
 fi
 # Many times what it takes: only a runtime that hangs in many guests meets this end.
-limit=${GUESTS_LIMIT:-$((300 + 200 * SEEDS))}
-step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS"
+limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}
+# A machine that is busy loses a race in some thousand runs: those are made again, and counted.
+step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS" --unsteady "$UNSTEADY"
 for server in echo redis memcached threads16 pbzip2; do
     step "$server-native" "$kit" "$server" --timeout 30 --native
     step "$server-protected" "$kit" "$server" --timeout 30 --no-kill

@@ -73,7 +73,7 @@ fn run(cli: &Cli) -> Result<bool> {
         Ok(understudy) => understudy,
         Err(why) => {
             report.skip("chaos", &why);
-            return Ok(report.finish());
+            return Ok(report.finish(0));
         }
     };
     Workload::build(&place)?;
@@ -121,7 +121,7 @@ fn run(cli: &Cli) -> Result<bool> {
             }
         }
     }
-    Ok(report.finish())
+    Ok(report.finish(0))
 }
 
 #[cfg(test)]

@@ -63,6 +63,10 @@ pub struct Options {
     /// Runs of each guest in --mode storm
     #[arg(long, value_name = "N", default_value_t = 1)]
     storms: u64,
+    /// Races that may be lost: a run with kills that fails is made five times more at the end, and forgiven if all of
+    /// those pass; more of them than this fail
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    unsteady: usize,
     /// List the guests and what each shows, and stop
     #[arg(long)]
     list: bool,
@@ -101,7 +105,8 @@ pub fn run(options: &Options) -> Result<bool> {
         understudy: understudy.as_deref().ok(),
         limit: Duration::from_secs(options.timeout),
     };
-    let session = Session { options, stage, understudy: &understudy, report: &report };
+    let suspects = Mutex::default();
+    let session = Session { options, stage, understudy: &understudy, report: &report, suspects: &suspects };
     let built = guests.iter().filter(|guest| !broken.iter().any(|(name, _)| *name == guest.name));
     let queue = Mutex::new(built);
     thread::scope(|scope| {
@@ -117,22 +122,54 @@ pub fn run(options: &Options) -> Result<bool> {
             });
         }
     });
-    Ok(report.finish())
+    let suspects = std::mem::take(&mut *suspects.lock().expect("no panic under this lock"));
+    for suspect in suspects {
+        session.clear_up(&suspect)?;
+    }
+    Ok(report.finish(options.unsteady))
 }
+
+/// A run with kills that has failed once.
+struct Suspect<'a> {
+    guest: &'a Guest,
+    mode: Mode,
+    seed: u64,
+}
+
+/// How often such a run is made again.
+const SECOND_RUNS: u64 = 5;
 
 struct Session<'a> {
     options: &'a Options,
     stage: Stage<'a>,
     understudy: &'a Result<std::path::PathBuf, String>,
     report: &'a Report,
+    suspects: &'a Mutex<Vec<Suspect<'a>>>,
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
     fn wants(&self, mode: Mode) -> bool {
         self.options.mode == mode || self.options.mode == Mode::All
     }
 
-    fn all_modes(&self, guest: &Guest) -> Result<()> {
+    /// Makes a run that has failed again, several times. What fails again has failed.
+    fn clear_up(&self, suspect: &Suspect<'a>) -> Result<()> {
+        let Suspect { guest, mode, seed } = *suspect;
+        let options = Options { mode, seed, seeds: SECOND_RUNS, unsteady: 0, ..self.options.clone() };
+        let (report, none) = (Report::default(), Mutex::default());
+        let again = Session {
+            options: &options,
+            stage: self.stage,
+            understudy: self.understudy,
+            report: &report,
+            suspects: &none,
+        };
+        again.all_modes(guest)?;
+        self.report.cleared(&guest.name, report.is_clean());
+        Ok(())
+    }
+
+    fn all_modes(&self, guest: &'a Guest) -> Result<()> {
         let Some(reference) = self.reference(guest)? else { return Ok(()) };
         if self.wants(Mode::Native) {
             self.native_again(guest, &reference)?;
@@ -192,7 +229,7 @@ impl Session<'_> {
 
     /// The first native run. Without it there is nothing to compare with: the guest's other modes are
     /// not run and it counts as one failure.
-    fn reference(&self, guest: &Guest) -> Result<Option<Reference>> {
+    fn reference(&self, guest: &'a Guest) -> Result<Option<Reference>> {
         match self.stage.native(guest, Sink::File, None)? {
             Verdict::Pass { elapsed, stdout, .. } => {
                 let dir = self.stage.place.target.join("kit/reference");
@@ -208,7 +245,7 @@ impl Session<'_> {
     }
 
     /// Native runs after the first must show the same bytes: that is what makes a guest a guest.
-    fn native_again(&self, guest: &Guest, reference: &Reference) -> Result<()> {
+    fn native_again(&self, guest: &'a Guest, reference: &Reference) -> Result<()> {
         for seed in self.seeds() {
             let verdict = self.stage.native(guest, sink(seed + 1), Some(reference))?;
             self.judge(guest, "native", seed, verdict)?;
@@ -227,12 +264,18 @@ impl Session<'_> {
         (0..kills).map(plan).collect()
     }
 
-    fn protected_once(&self, guest: &Guest, reference: &Reference, seed: u64) -> Result<Option<Duration>> {
+    fn protected_once(&self, guest: &'a Guest, reference: &Reference, seed: u64) -> Result<Option<Duration>> {
         let (verdict, _) = self.stage.protected(guest, sink(seed), reference, &[], false)?;
         self.judge(guest, "protected", seed, verdict)
     }
 
-    fn kill_once(&self, guest: &Guest, reference: &Reference, mut window: Duration, seed: u64) -> Result<()> {
+    fn kill_once(
+        &self,
+        guest: &'a Guest,
+        reference: &Reference,
+        mut window: Duration,
+        seed: u64,
+    ) -> Result<()> {
         let mut rng = Rng::new(seed, &guest.name);
         let mut choices = Rng::new(seed, &format!("{} choice", guest.name));
         let mut void = 0;
@@ -261,7 +304,13 @@ impl Session<'_> {
     }
 
     /// Under protection with a recording besides: first with nothing killed, then with copies killed.
-    fn beside_once(&self, guest: &Guest, reference: &Reference, window: Duration, seed: u64) -> Result<()> {
+    fn beside_once(
+        &self,
+        guest: &'a Guest,
+        reference: &Reference,
+        window: Duration,
+        seed: u64,
+    ) -> Result<()> {
         let mut rng = Rng::new(seed, &format!("{} beside", guest.name));
         let mut choices = Rng::new(seed, &format!("{} beside choice", guest.name));
         let strike = |_| Plan {
@@ -295,7 +344,7 @@ impl Session<'_> {
     /// work. Two of three kills are the primary's: only then does the next standby come at once.
     fn storm_once(
         &self,
-        guest: &Guest,
+        guest: &'a Guest,
         reference: &Reference,
         mut window: Duration,
         seed: u64,
@@ -348,7 +397,7 @@ impl Session<'_> {
     }
 
     /// Reports a run; the time in which a kill could have fallen, if it passed.
-    fn judge(&self, guest: &Guest, mode: &str, seed: u64, verdict: Verdict) -> Result<Option<Duration>> {
+    fn judge(&self, guest: &'a Guest, mode: &str, seed: u64, verdict: Verdict) -> Result<Option<Duration>> {
         let what = format!("{} {mode}", guest.name);
         match verdict {
             Verdict::Pass { elapsed, active, .. } => {
@@ -358,8 +407,21 @@ impl Session<'_> {
             Verdict::Void => Ok(None),
             Verdict::Fail { why, dir } => {
                 let kept = self.stage.place.keep(&dir, &format!("{}-{mode}-{seed}", guest.name))?;
-                let repeat = self.repeat(guest, mode, seed);
-                self.report.fail(&what, &why, &kept.display().to_string(), &repeat);
+                let (kept, repeat) = (kept.display().to_string(), self.repeat(guest, mode, seed));
+                let racing = match mode {
+                    "kill" => Some(Mode::Kill),
+                    "storm" => Some(Mode::Storm),
+                    "beside" => Some(Mode::Beside),
+                    _ => None,
+                };
+                match racing.filter(|_| self.options.unsteady > 0) {
+                    Some(mode) => {
+                        let mut suspects = self.suspects.lock().expect("no panic under this lock");
+                        suspects.push(Suspect { guest, mode, seed });
+                        self.report.suspect(&what, &why, &kept, &repeat);
+                    }
+                    None => self.report.fail(&what, &why, &kept, &repeat),
+                }
                 Ok(None)
             }
         }

@@ -18,6 +18,7 @@ struct Counts {
     kills_missed: u32,
     storm_kills: usize,
     void: u32,
+    unsteady: Vec<String>,
     failures: Vec<String>,
     skips: BTreeMap<String, Vec<String>>,
 }
@@ -40,12 +41,30 @@ impl Report {
         self.with(|counts| {
             counts.failed += 1;
             counts.failures.push(what.to_owned());
-            println!("FAIL  {what}\n      {}", why.replace('\n', "\n      "));
-            if !artifacts.is_empty() {
-                println!("      artifacts: {artifacts}");
-            }
-            println!("      repeat:    {repeat}");
+            tell("FAIL", what, why, artifacts, repeat);
         });
+    }
+
+    /// One case with kills failed, and will be tried again: the same words. [`Report::cleared`] says how it ended.
+    pub fn suspect(&self, what: &str, why: &str, artifacts: &str, repeat: &str) {
+        self.with(|_| tell("RACE", what, why, artifacts, repeat));
+    }
+
+    /// A case that failed once was tried again several times.
+    pub fn cleared(&self, what: &str, passed: bool) {
+        self.with(|counts| {
+            if passed {
+                counts.unsteady.push(what.to_owned());
+            } else {
+                counts.failed += 1;
+                counts.failures.push(what.to_owned());
+            }
+        });
+    }
+
+    /// Whether nothing has failed so far.
+    pub fn is_clean(&self) -> bool {
+        self.with(|counts| counts.failed == 0)
     }
 
     /// One case was not run.
@@ -71,9 +90,18 @@ impl Report {
         self.with(|counts| counts.void += 1);
     }
 
-    /// Prints the summary; true if nothing failed.
-    pub fn finish(&self) -> bool {
+    /// Prints the summary; true if nothing failed, and no more than `unsteady` cases failed once of many times.
+    pub fn finish(&self, unsteady: usize) -> bool {
         self.with(|counts| {
+            if !counts.unsteady.is_empty() {
+                let (count, names) = (counts.unsteady.len(), counts.unsteady.join(", "));
+                println!(
+                    "unsteady: {names} ({count}, at most {unsteady}): failed once, and in no run after that"
+                );
+                if count > unsteady {
+                    counts.failed += count as u32;
+                }
+            }
             for (why, whats) in &counts.skips {
                 println!("skip  {} ({}): {why}", whats.join(", "), whats.len());
             }
@@ -93,4 +121,12 @@ impl Report {
             counts.failed == 0
         })
     }
+}
+
+fn tell(verdict: &str, what: &str, why: &str, artifacts: &str, repeat: &str) {
+    println!("{verdict}  {what}\n      {}", why.replace('\n', "\n      "));
+    if !artifacts.is_empty() {
+        println!("      artifacts: {artifacts}");
+    }
+    println!("      repeat:    {repeat}");
 }

@@ -49,6 +49,7 @@ pub enum Verdict {
 }
 
 /// What all runs of one kit call share.
+#[derive(Clone, Copy)]
 pub struct Stage<'a> {
     /// Folders.
     pub place: &'a Place,

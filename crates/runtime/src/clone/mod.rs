@@ -11,6 +11,7 @@ pub mod child;
 pub mod memory;
 pub mod park;
 mod proc;
+pub mod signals;
 pub mod stock;
 pub mod twins;
 pub mod views;
@@ -241,6 +242,7 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
         entry.head.0.store(entry.tail.0.load(Ordering::Acquire), Ordering::Release);
     }
     empty_rings();
+    signals::collect(park::places(), leader);
     header.clone_stage.store(0, Ordering::Release);
     FORKED.store(0, Ordering::Release);
     // SAFETY: an atomic, and a wake.

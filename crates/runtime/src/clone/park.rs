@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::THREADS_MAX;
 
-use crate::clone::child;
+use crate::clone::{child, signals};
 use crate::raw::{self, nr};
 use crate::signal;
 use crate::standby::notice;
@@ -31,6 +31,8 @@ pub mod word {
     pub const FORK: u32 = 1;
     /// Go on.
     pub const GO: u32 = 2;
+    /// To one thread: note which signals wait for it, and stand still again.
+    pub const TELL: u32 = 3;
 }
 
 /// A parked thread: what the kernel keeps of it and a fork does not copy.
@@ -58,6 +60,10 @@ pub struct Place {
     pub policy: [u32; 2],
     /// Its nice value, as `getpriority` tells it: 20 less nice.
     pub nice: u32,
+    /// Signals that it is to tell of: its own, and the process's.
+    pub pending: u64,
+    /// As above.
+    pub pending_shared: u64,
     /// The time for which it was claimed.
     wanted: u32,
 }
@@ -85,6 +91,8 @@ static TABLE: Table = Table(UnsafeCell::new(
             name: [0; 16],
             policy: [0; 2],
             nice: 20,
+            pending: 0,
+            pending_shared: 0,
             wanted: 0,
         }
     }; PLACES],
@@ -202,6 +210,10 @@ unsafe extern "C" fn wait(place: *mut Place) {
                 if clone::fork(place) {
                     return;
                 }
+            }
+            word::TELL => {
+                signals::tell(this);
+                this.word.store(word::HOLD, Ordering::Release);
             }
             // Came late: those who let go have not seen it.
             _ if WANTED.load(Ordering::SeqCst) != this.wanted => return,

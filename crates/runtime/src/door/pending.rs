@@ -15,6 +15,7 @@ use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::clock::KERNEL;
+use crate::clone::signals;
 use crate::fdtable;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
@@ -27,7 +28,7 @@ use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
 
 /// Target of a signal that is sent to the process.
-const PROCESS: u32 = u32::MAX;
+pub const PROCESS: u32 = u32::MAX;
 /// Signals that can be remembered; more are sent again by nobody.
 const WAITING_MAX: usize = 256;
 const SI_TKILL: i32 = -6;
@@ -126,6 +127,7 @@ fn slot_of(tid: u32) -> Option<u32> {
 
 /// kill, tgkill, sigqueue and their kin.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    signals::sends();
     if thread.calls() != Mode::Replay {
         return recorded(thread, row, call);
     }
@@ -202,6 +204,7 @@ pub fn adopt_queues() {
         }
         block.pending.store(0, Ordering::Relaxed);
     }
+    signals::each(|info, target| add(Sent { info, target, at }));
 }
 
 /// The send of this ticket has failed.

@@ -161,7 +161,7 @@ fn campaign(
     if let (Some(longest), Some(median)) = (waits.last(), waits.get(waits.len() / 2)) {
         println!("longest wait for an answer: {longest:.1?}; median of the runs' longest: {median:.1?}");
     }
-    Ok(report.finish())
+    Ok(report.finish(0))
 }
 
 fn report_failure(
