@@ -11,10 +11,8 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
-use us_ring::Position;
-
 use crate::clone::{twins, views};
-use crate::door::{again, mutex};
+use crate::door::{again, mapped, mutex};
 use crate::raw::{self, failed};
 use crate::recording::shared;
 use crate::sys::gate::Call;
@@ -45,6 +43,7 @@ pub fn local(call: &Call) -> i64 {
 /// munmap.
 pub fn unmap(call: &Call) -> i64 {
     twins::unmapped(call.args[0], call.args[1]);
+    mapped::unmapped(call.args[0], call.args[1]);
     let result = local(call);
     if result == 0 && crate::state::is_standby() {
         views::unmapped(call.args[0], call.args[1]);
@@ -107,6 +106,7 @@ static SHARED_LATELY: AtomicBool = AtomicBool::new(false);
 /// A new standby has whatever is shared by now.
 pub fn nothing_shared_lately() {
     SHARED_LATELY.store(false, Ordering::Relaxed);
+    mapped::forget();
 }
 
 /// Before a fork, as a primary: memory that a child will share, and that the standby has for itself alone, could not be
@@ -147,7 +147,7 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                 let result = local(call);
                 log_content(thread, call, result);
                 if is_shared(call.args[3]) && !failed(result) {
-                    await_standby(thread);
+                    mapped::add(thread, fd as i32, result as u64, bytes);
                 }
                 return result;
             }
@@ -161,19 +161,6 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                 }
             }
         }
-    }
-}
-
-/// Until the standby has repeated what this thread has logged, or some milliseconds have passed: most programs close the
-/// descriptor next, and without it there is no file that the standby could have in sight when it is promoted.
-fn await_standby(thread: &Thread) {
-    const LOOKS: u32 = 1000;
-    let end = thread.producer.at;
-    for _ in 0..LOOKS {
-        if !crate::state::has_standby() || thread.entry().head.0.acquire() >= end {
-            return;
-        }
-        raw::nap(20_000);
     }
 }
 

@@ -26,6 +26,7 @@ pub mod forward;
 pub mod io;
 pub mod libc_state;
 pub mod limits;
+pub mod mapped;
 pub mod memory;
 pub mod message;
 pub mod mutex;

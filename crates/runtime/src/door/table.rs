@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use us_abi::event::ReturnHead;
 use us_calls::{FdUse, Row};
 
-use crate::door::{epoll, numbers};
+use crate::door::{epoll, mapped, numbers};
 use crate::fdtable::{self, Kind};
 use crate::signal::{self, Plan};
 use crate::sys::dispatch::refused;
@@ -66,6 +66,12 @@ pub fn changing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if matches!(fd_use, FdUse::Closes(_) | FdUse::ClosesRange { .. }) {
         return closing(thread, row, call);
     }
+    if let FdUse::Dups { to: Some(to), .. } = fd_use
+        && thread.calls() == Mode::Record
+    {
+        let to = args[to as usize] & 0xffff_ffff;
+        mapped::before_closing(to, to);
+    }
     recorded_with(
         thread,
         row,
@@ -92,6 +98,13 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return result;
             }
             Mode::Record => {
+                match row.fd {
+                    FdUse::Closes(arg) => {
+                        let fd = args[arg as usize] & 0xffff_ffff;
+                        mapped::before_closing(fd, fd);
+                    }
+                    _ => mapped::before_closing(args[0] & 0xffff_ffff, args[1] & 0xffff_ffff),
+                }
                 begin(thread, row, ours);
                 forget(row.fd, &args);
                 let result = execute(thread, row, call.nr, &args);
