@@ -89,6 +89,8 @@ pub struct Thread {
     pub newborn: bool,
     /// Memory that a child on this block was given for its exec.
     pub lent: crate::door::exec::Lent,
+    /// Start and end of what it has unmapped last, of the guest's own; zeros for nothing.
+    pub spare: (u64, u64),
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
     /// Whether what it does now is part of a call that the log has begun.
@@ -211,6 +213,7 @@ impl Thread {
             making: false,
             newborn: false,
             lent: [0; 2],
+            spare: (0, 0),
             counts_processors: false,
             in_call: false,
             has_turn: false,
@@ -296,6 +299,7 @@ impl Thread {
         self.producer.limit = tail;
         self.pace = Pace::at(tail);
         self.populated = 0;
+        self.spare = (0, 0);
         self.consumer = Consumer::new(head);
     }
 

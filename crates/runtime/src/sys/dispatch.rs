@@ -212,7 +212,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Epoll(EpollDoor::Wait) => epoll::wait(thread, row, call),
         Door::Mmap => memory::mmap(thread, call),
         Door::Mremap => memory::remap(call),
-        Door::Munmap => memory::unmap(call),
+        Door::Munmap => memory::unmap(thread, call),
         Door::Brk | Door::Madvise => memory::local(call),
         Door::Shm if state::is_recorded() || state::is_detached() => shared::system_v(thread, row, call),
         Door::Shm => refused(thread, call, row.name),
