@@ -19,6 +19,7 @@
 //! | [`adopt`] | whose is a descriptor that the table has and the log has not? |
 //! | [`detect`] | the primary is gone: promote, or end? |
 //! | [`reclone`] | the standby is gone: when is another made? |
+//! | [`pace`] | how far ahead may a primary's thread run? |
 //!
 //! Duties of the caller, in this order, when a standby is promoted:
 //!
@@ -36,6 +37,7 @@ pub mod detect;
 pub mod gap;
 pub mod live;
 pub mod once;
+pub mod pace;
 pub mod reclone;
 pub mod settle;
 pub mod ticket;

@@ -1,0 +1,183 @@
+//! How far ahead of its standby may a primary's thread run before it lets that come nearer?
+//!
+//! All threads together may be [`EVENTS`] ahead, which is a millisecond or two of a standby's work, and one of them
+//! [`EVENTS_MAX`]. To look at the others costs a cache miss each, so a thread looks when it has used up a part of what it has
+//! whatever the others do, and is told then how far it may go without another look.
+
+/// Events of all threads together that may be unapplied: a millisecond or two of a standby's work.
+pub const EVENTS: u64 = 2048;
+/// The least that one thread may be ahead whatever the others do, however many there are.
+pub const EVENTS_MIN: u64 = 96;
+/// The most of one thread.
+pub const EVENTS_MAX: u64 = 1024;
+/// Bytes of a common event in a ring.
+pub const EVENT_BYTES: u64 = 24;
+/// Bytes that are copied in the time of an event.
+const LARGE_BYTES: u64 = 4096;
+/// So many bytes between two looks, and more, hold few events: the ring has gone back to its beginning.
+pub const LEAP_BYTES: u64 = 512 << 10;
+/// Marks that a thread keeps on its way: where it was when so many parts of its allowance were used up.
+pub const MARKS: usize = 4;
+
+/// What a primary's thread knows of its lead.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// Positions, the latest one before `next`.
+    marks: [u64; MARKS],
+    next: usize,
+    /// Where the lead was counted last.
+    bytes: u64,
+    /// Events that had been published then.
+    events: u64,
+    /// Of the part of the allowance that is in use, in events.
+    used: u64,
+    /// Bytes that an event of this thread's has, on the average.
+    event_bytes: u64,
+    /// Marks at which nothing is to be looked at: the others had left so much of what all together may have.
+    free: u64,
+}
+
+impl Pace {
+    /// Of a thread whose ring is empty at this position.
+    pub const fn at(position: u64) -> Pace {
+        Pace {
+            marks: [position; MARKS],
+            next: 0,
+            bytes: position,
+            events: 0,
+            used: 0,
+            event_bytes: EVENT_BYTES,
+            free: 0,
+        }
+    }
+
+    /// Counts what has been written since the last time, up to the position `at`, and in all `events` published; the mark that
+    /// the standby should have passed, if it is time to look.
+    pub fn count(&mut self, at: u64, events: u64, threads: u64) -> Option<u64> {
+        let bytes = (at - self.bytes).min(LEAP_BYTES);
+        let new = events - self.events + bytes / LARGE_BYTES;
+        self.used += new;
+        if new != 0 && bytes < LEAP_BYTES {
+            self.event_bytes = (self.event_bytes * 7 + bytes / new).div_ceil(8);
+        }
+        (self.bytes, self.events) = (at, events);
+        if self.used < allowance(threads) / MARKS as u64 {
+            return None;
+        }
+        self.used = 0;
+        let due = core::mem::replace(&mut self.marks[self.next], at);
+        self.next = (self.next + 1) % MARKS;
+        if self.free != 0 {
+            self.free -= 1;
+            return None;
+        }
+        Some(due)
+    }
+
+    /// The thread has not passed its mark. Whether it may go on nevertheless, where all together are `lead` bytes ahead and
+    /// this one `own`: it gets its share of what is left. Threads of a server take turns in being busy, and who has more to
+    /// do than the others need not wait for what those leave unused.
+    pub fn goes_on(&mut self, lead: u64, own: u64, threads: u64) -> bool {
+        let [lead, own] = [lead, own].map(|bytes| bytes / self.event_bytes.max(1));
+        let all = EVENTS.saturating_sub(lead) / threads;
+        self.free = all.min(EVENTS_MAX.saturating_sub(own)) * MARKS as u64 / allowance(threads);
+        if self.free == 0 {
+            return false;
+        }
+        // The first of them begins here.
+        self.free -= 1;
+        true
+    }
+
+    /// The mark before the last one.
+    pub fn before_last(&self) -> u64 {
+        self.marks[(self.next + MARKS - 2) % MARKS]
+    }
+}
+
+/// Events that one thread of so many may be ahead whatever the others do.
+pub fn allowance(threads: u64) -> u64 {
+    (EVENTS / threads).clamp(EVENTS_MIN, EVENTS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    const BUSY: u64 = 16;
+
+    fn marks_of(pace: &mut Pace, from: u64, steps: u64, bytes: u64) -> Vec<u64> {
+        (from + 1..=from + steps).filter_map(|event| pace.count(event * bytes, event, BUSY)).collect()
+    }
+
+    #[test]
+    fn a_mark_is_due_when_the_allowance_is_used_up() {
+        let due = marks_of(&mut Pace::at(0), 0, 6 * 32, 32);
+        assert_eq!(allowance(BUSY), 128);
+        assert_eq!(due, [0, 0, 0, 0, 32 * 32, 64 * 32]);
+    }
+
+    #[test]
+    fn large_events_count_by_their_bytes() {
+        let mut pace = Pace::at(0);
+        assert_eq!(pace.count(16 << 10, 1, 1000), None);
+        assert_eq!(pace.used, 5);
+        pace.used = 23;
+        assert_eq!(pace.count(32 << 10, 2, 1000), Some(0));
+    }
+
+    #[test]
+    fn a_busy_thread_uses_what_the_others_leave() {
+        let goes_on = |lead: u64, own: u64, threads| {
+            let mut pace = Pace::at(0);
+            let goes_on = pace.goes_on(lead * EVENT_BYTES, own * EVENT_BYTES, threads);
+            (goes_on, pace.free)
+        };
+        assert_eq!(goes_on(128, 128, BUSY), (true, 2));
+        assert_eq!(goes_on(1024, 128, BUSY), (true, 1));
+        assert_eq!(goes_on(2000, 128, BUSY), (false, 0));
+        assert_eq!(goes_on(1100, 1100, BUSY), (false, 0));
+        assert_eq!(goes_on(1024, 1024, 1), (false, 0));
+    }
+
+    #[test]
+    fn what_was_left_is_used_up_at_the_next_marks() {
+        let mut pace = Pace::at(0);
+        assert_eq!(marks_of(&mut pace, 0, 128, 32).len(), 4);
+        assert!(pace.goes_on(128 * 32, 128 * 32, BUSY));
+        let free = pace.free as usize;
+        assert_eq!(marks_of(&mut pace, 128, 128, 32).len(), 4 - free);
+    }
+
+    #[test]
+    fn however_they_take_turns_all_together_stay_within_what_they_may_have() {
+        // Nothing is applied: each of the threads runs until it is told to wait.
+        for threads in [1u64, 2, 5, 16] {
+            let mut paces: Vec<(Pace, u64)> = (0..threads).map(|_| (Pace::at(0), 0)).collect();
+            let mut waits = std::vec![false; threads as usize];
+            while waits.contains(&false) {
+                for at in 0..threads as usize {
+                    // One of them is the busiest.
+                    let steps = if at == 0 { 40 } else { 10 };
+                    for _ in 0..steps {
+                        let lead: u64 = paces.iter().map(|(_, events)| events * EVENT_BYTES).sum();
+                        let (pace, events) = &mut paces[at];
+                        if waits[at] {
+                            break;
+                        }
+                        *events += 1;
+                        waits[at] = pace.count(*events * EVENT_BYTES, *events, threads).is_some_and(|due| {
+                            // At first marks are those of the beginning, which has been applied.
+                            due != 0 || *events > allowance(threads)
+                        }) && !pace.goes_on(lead, *events * EVENT_BYTES, threads);
+                    }
+                }
+            }
+            let all: u64 = paces.iter().map(|(_, events)| *events).sum();
+            assert!(all <= EVENTS + threads * allowance(threads), "{threads} threads: {all}");
+            assert!(paces.iter().all(|(_, events)| *events <= EVENTS_MAX + allowance(threads)));
+        }
+    }
+}
