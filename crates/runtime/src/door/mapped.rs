@@ -37,6 +37,12 @@ static MAPPED: [Mapped; ENTRIES] = [const {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Mapped {
+    /// Whether the standby has come past it.
+    fn is_repeated(&self) -> bool {
+        let head = state::entry(self.slot.load(Ordering::Relaxed)).head.0.acquire();
+        head >= self.end.load(Ordering::Relaxed)
+    }
+
     /// Frees the entry, if it is still that of this descriptor.
     fn clear(&self, fd: u64) {
         if self.fd.compare_exchange(fd, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -56,14 +62,17 @@ fn filled() -> impl Iterator<Item = (&'static Mapped, u64)> {
 
 /// As a primary: a shared mapping of the file behind `fd` is there, and in the log.
 pub fn add(thread: &Thread, fd: i32, start: u64, bytes: u64) {
-    let claim = |mapped: &&Mapped| {
-        mapped.fd.load(Ordering::Relaxed) == 0
-            && mapped.fd.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
+    if !state::has_standby() {
+        return;
+    }
     COUNT.fetch_add(1, Ordering::AcqRel);
-    let Some(mapped) = MAPPED.iter().find(claim) else {
+    let Some(mapped) = claim().or_else(|| {
+        // Of files that stay open.
+        filled().filter(|(mapped, _)| mapped.is_repeated()).for_each(|(mapped, fd)| mapped.clear(fd));
+        claim()
+    }) else {
         COUNT.fetch_sub(1, Ordering::Release);
-        await_standby(thread.slot, thread.producer.at);
+        await_standby(|| state::entry(thread.slot).head.0.acquire() >= thread.producer.at);
         return;
     };
     mapped.start.store(start, Ordering::Relaxed);
@@ -71,6 +80,14 @@ pub fn add(thread: &Thread, fd: i32, start: u64, bytes: u64) {
     mapped.slot.store(thread.slot, Ordering::Relaxed);
     mapped.end.store(thread.producer.at, Ordering::Relaxed);
     mapped.fd.store(u64::from(fd as u32) + 1, Ordering::Release);
+}
+
+/// A free entry, to be filled.
+fn claim() -> Option<&'static Mapped> {
+    MAPPED.iter().find(|mapped| {
+        mapped.fd.load(Ordering::Relaxed) == 0
+            && mapped.fd.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
 }
 
 /// A range is not mapped any more.
@@ -88,7 +105,7 @@ pub fn unmapped(start: u64, bytes: u64) {
 pub fn before_closing(first: u64, last: u64) {
     for (mapped, fd) in filled() {
         if (first..=last).contains(&(fd - 1)) {
-            await_standby(mapped.slot.load(Ordering::Relaxed), mapped.end.load(Ordering::Relaxed));
+            await_standby(|| mapped.is_repeated());
             mapped.clear(fd);
         }
     }
@@ -102,10 +119,10 @@ pub fn forget() {
     COUNT.store(0, Ordering::Release);
 }
 
-fn await_standby(slot: u32, end: u64) {
+fn await_standby(is_there: impl Fn() -> bool) {
     const LOOKS: u32 = 1000;
     for _ in 0..LOOKS {
-        if !state::has_standby() || state::entry(slot).head.0.acquire() >= end {
+        if !state::has_standby() || is_there() {
             return;
         }
         raw::nap(20_000);
