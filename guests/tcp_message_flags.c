@@ -1,4 +1,4 @@
-// Shows: MSG_PEEK, MSG_WAITALL, MSG_DONTWAIT, sendmsg and recvmsg with vectors, urgent data, half-closed ends.
+// Shows: MSG_PEEK, MSG_WAITALL, MSG_TRUNC, MSG_DONTWAIT, sendmsg and recvmsg with vectors, urgent data, half-closed ends.
 // Breaks if: a peek is counted as consumed when read = received - queued is settled, or a WAITALL returns short.
 #include "net.h"
 #include <poll.h>
@@ -37,6 +37,10 @@ int main(void)
         pthread_t t = guest_start(trickle, data);
         CHECK(recv(pair[0], back, BIG, MSG_WAITALL) == BIG && memcmp(data, back, BIG) == 0);
         guest_join(t);
+        memset(text, 'k', sizeof text);
+        CHECK(send(pair[1], "thrown away, kept", 17, 0) == 17);
+        CHECK(recv(pair[0], NULL, 5, MSG_TRUNC | MSG_WAITALL) == 5 && recv(pair[0], text, 8, MSG_TRUNC | MSG_WAITALL) == 8);
+        CHECK(text[0] == 'k' && recv(pair[0], text, 4, MSG_WAITALL) == 4 && memcmp(text, "kept", 4) == 0);
         CHECK(send(pair[0], "!", 1, MSG_OOB) == 1);
         CHECK(send(pair[0], "n", 1, 0) == 1);
         struct pollfd urgent = { pair[1], POLLPRI, 0 };

@@ -79,7 +79,8 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     continue;
                 }
                 let counts = !has_position(call.nr) && !is_peek(row, args);
-                let Some((result, flags)) = take_pieces(thread, row, args[1], fd, counts) else { continue };
+                let to = (!is_thrown_away(row, args)).then_some(args[1]);
+                let Some((result, flags)) = take_pieces(thread, row, to, fd, counts) else { continue };
                 if flags & RETURN_PARTIAL != 0 {
                     let list = [Vector { base: args[1], len: wanted }];
                     return carry::input_in_doubt(thread, row, call, &list, result);
@@ -104,6 +105,14 @@ fn read_arguments(row: &Row, args: &[u64; 6]) -> CallArgs {
 fn is_peek(row: &Row, args: &[u64; 6]) -> bool {
     const MSG_PEEK: u64 = 2;
     row.nr as u64 == raw::nr::RECVFROM && args[3] & MSG_PEEK != 0
+}
+
+/// Whether the bytes are taken from the stream and written nowhere: the buffer may be none at all.
+fn is_thrown_away(row: &Row, args: &[u64; 6]) -> bool {
+    let kind = fdtable::get(args[0] as i32).map_or(Kind::None, fdtable::Shadow::kind);
+    row.nr as u64 == raw::nr::RECVFROM
+        && args[3] & witness::MSG_TRUNC != 0
+        && matches!(kind, Kind::Tcp | Kind::TcpAccepted)
 }
 
 /// Reads piece by piece into the ring and copies out; publishes every piece.
@@ -132,10 +141,11 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         if result == raw::err::EINVAL && total == 0 && row.nr as u64 != raw::nr::RECVFROM {
             return read_directly(thread, row, call);
         }
-        let got = if failed(result) { 0 } else { result as usize };
-        let copied = guest::write(call.args[1] + total as u64, data, got);
-        total += got as i64;
-        let whole = got == piece && (total as u64) < wanted;
+        // With MSG_TRUNC the count of a datagram is its whole length, which may be more than there was room for.
+        let got = if failed(result) { 0 } else { (result as usize).min(piece) };
+        let copied = is_thrown_away(row, &call.args) || guest::write(call.args[1] + total as u64, data, got);
+        total += result.max(0);
+        let whole = result == piece as i64 && (total as u64) < wanted;
         if copied && (whole || carry::is_read_cut_now(thread, row, call, result, piece as u64)) {
             if !whole {
                 thread.pending.store(0, Ordering::SeqCst);
@@ -251,12 +261,20 @@ fn more(row: &Row, call: &Call, args: &[u64; 6], mark: *mut u64) -> i64 {
     if failed(result) { 0 } else { result }
 }
 
-/// Copies the pieces of a read to the guest's buffer, as a standby.
-fn take_pieces(thread: &mut Thread, row: &'static Row, to: u64, fd: i32, counts: bool) -> Option<(i64, u8)> {
+/// Copies the pieces of a read to the guest's buffer, as a standby; `None` for one that throws them away.
+fn take_pieces(
+    thread: &mut Thread,
+    row: &'static Row,
+    to: Option<u64>,
+    fd: i32,
+    counts: bool,
+) -> Option<(i64, u8)> {
     let mut at = 0u64;
     loop {
         let (result, flags, got) = take_end(thread, row, |thread, head, bytes, flags| {
-            guest::write(to + at, bytes.as_ptr(), bytes.len());
+            if let Some(to) = to {
+                guest::write(to + at, bytes.as_ptr(), bytes.len());
+            }
             if counts && let Some(shadow) = fdtable::get(fd) {
                 let word = bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
                 shadow.count_read(shadow.amount(bytes.len() as u64, word));

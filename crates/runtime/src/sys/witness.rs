@@ -16,6 +16,7 @@ use us_ring::Position;
 
 use us_calls::Row;
 
+use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
 use crate::sys::guest;
 use crate::sys::recorded::execute_marked;
@@ -25,6 +26,8 @@ use crate::thread::Thread;
 const RECVMMSG: u64 = 299;
 const SENDMMSG: u64 = 307;
 const ENOTSOCK: i64 = -88;
+/// The kernel's flag of that name: on a datagram its whole length is told, a stream's bytes are thrown away.
+pub const MSG_TRUNC: u64 = 0x20;
 
 /// The upper bytes of every mark in a slot's first word, where an event's header has the length: none is so long.
 const MARKS: u64 = 0x7573;
@@ -232,7 +235,11 @@ pub fn gather(thread: &mut Thread, fd: u64, shape: Shape, flags: u64) -> Option<
     }
     // SAFETY: filled in by the kernel; nobody else writes there.
     let got = unsafe { &*at };
-    hand_over(got, shape, result as u64);
+    let tcp =
+        fdtable::get(fd as i32).is_some_and(|shadow| matches!(shadow.kind(), Kind::Tcp | Kind::TcpAccepted));
+    // A stream's bytes that are thrown away are written nowhere.
+    let bytes = if tcp && flags & MSG_TRUNC != 0 { 0 } else { result as u64 };
+    hand_over(got, shape, bytes);
     Some(result)
 }
 
