@@ -10,14 +10,14 @@ use super::thread::{
     Attributes, CLAIMED, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot,
     prepare, row, run, tid_word, wait_gone,
 };
-use super::thread_stack::attributes_for;
+use super::thread_stack::{attributes_for, mask_in};
 use crate::log::Next;
 use crate::members::join;
 use crate::raw;
 use crate::recording::log;
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::thread::{self, Mode, Thread};
-use crate::{real, state};
+use crate::{real, signal, state};
 
 /// Makes the thread in this copy.
 fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: *mut Thread) -> i32 {
@@ -119,6 +119,9 @@ unsafe fn create_in(
     unsafe {
         // The number that this thread has if its primary was killed before it could say so itself.
         (*block).guest_tid = group_tid;
+        if let Some(mask) = mask_in(attributes) {
+            (*block).mask = signal::blockable(mask);
+        }
         (*block).start.store(entry.start as *mut u8, Ordering::Relaxed);
         (*block).argument.store(entry.argument.cast(), Ordering::Relaxed);
         (*block).start_c11.store(entry.start_c11, Ordering::Relaxed);

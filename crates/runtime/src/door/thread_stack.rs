@@ -84,6 +84,15 @@ pub(super) fn attributes_for(slot: u32, given: *const Attributes) -> Option<(Att
     }
 }
 
+/// The signal mask that the attributes give a new thread, if they do; without one it has its maker's.
+pub(super) fn mask_in(given: *const Attributes) -> Option<u64> {
+    // A sigset_t of libc's has 1024 bits.
+    let mut mask = [0u64; 16];
+    let found = !given.is_null()
+        && attribute_call(&real::PTHREAD_ATTR_GETSIGMASK_NP, given, mask.as_mut_ptr() as u64) == 0;
+    found.then_some(mask[0])
+}
+
 /// `pthread_getattr_np(3)`: a stack that libc takes for the guest's own has no guard for it, and a run-time library that is
 /// told so gives up (Rust's does, at the start of every thread).
 ///

@@ -14,9 +14,14 @@ pub fn mask_of_faults() -> u64 {
     !(bit(SIGSYS) | bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP))
 }
 
+/// What of a mask can be blocked.
+pub fn blockable(mask: u64) -> u64 {
+    mask & !(bit(SIGKILL) | bit(SIGSTOP))
+}
+
 /// Sets the guest's mask of the calling thread, in shadow and, in a copy that acts, in the kernel.
 pub fn set_mask(thread: &mut Thread, mask: u64) {
-    let mask = mask & !(bit(SIGKILL) | bit(SIGSTOP));
+    let mask = blockable(mask);
     thread.mask = mask;
     apply_mask(mask | held(thread));
     if thread.queue.deliverable(mask) > 0 {
