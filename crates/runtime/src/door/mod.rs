@@ -33,6 +33,7 @@ pub mod mutex;
 mod mutex_object;
 pub mod numbers;
 pub mod once;
+pub mod owner;
 pub mod pending;
 pub mod pipe;
 pub mod process;
@@ -52,6 +53,7 @@ mod thread_stack;
 pub mod time;
 pub mod timer;
 pub mod unwind;
+pub mod usage;
 pub mod wait;
 pub mod waiters;
 

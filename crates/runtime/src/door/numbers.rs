@@ -8,6 +8,7 @@ use crate::members::{self, mail};
 use crate::raw;
 use crate::state;
 use crate::sys::gate::Call;
+use crate::sys::guest;
 use crate::sys::recorded::recorded;
 use crate::thread::{self, Thread};
 
@@ -154,9 +155,10 @@ fn numbers_in(nr: u16, args: &[u64; 6]) -> [bool; 3] {
     }
 }
 
-/// The arguments of a call with the kernel's numbers in place of the group's.
+/// The arguments of a call with the kernel's numbers in place of the group's. What an argument points at and names a thread
+/// as well is copied to `room`, which has to live as long as the call.
 #[cold]
-pub fn translate(row: &Row, args: &[u64; 6]) -> [u64; 6] {
+pub fn translate(row: &Row, args: &[u64; 6], room: &mut [u64; 8]) -> [u64; 6] {
     use us_calls::{Door, Policy};
     let mut args = *args;
     for (at, names) in numbers_in(row.nr, &args).into_iter().enumerate() {
@@ -167,5 +169,65 @@ pub fn translate(row: &Row, args: &[u64; 6]) -> [u64; 6] {
     if matches!(row.policy, Policy::Special(Door::Timer)) {
         args[0] = crate::door::timer::to_kernel(row, args[0]);
     }
+    match row.nr {
+        TIMER_CREATE => {
+            args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32);
+            let event = guest::load::<[u64; 8]>(args[1]).filter(|event| event[1] >> 32 == SIGEV_THREAD_ID);
+            if let (true, Some(event)) = (args[1] != 0, event) {
+                *room = event;
+                room[2] = to_kernel(event[2] & 0xffff_ffff);
+                args[1] = room.as_ptr() as u64;
+            }
+        }
+        CLOCK_NANOSLEEP => args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32),
+        FCNTL if args[1] as u32 == F_SETOWN_EX => {
+            if let Some([kind, number]) = guest::load::<[u32; 2]>(args[2])
+                && kind <= F_OWNER_PID
+            {
+                room[0] = u64::from(kind) | to_kernel(number.into()) << 32;
+                args[2] = room.as_ptr() as u64;
+            }
+        }
+        _ => {}
+    }
     args
+}
+
+const TIMER_CREATE: u16 = 222;
+const CLOCK_NANOSLEEP: u16 = 230;
+const FCNTL: u16 = 72;
+const SIGEV_THREAD_ID: u64 = 4;
+const F_SETOWN_EX: u32 = 15;
+/// Owner of a descriptor's signals: a thread (0) or a process (1); above that a group of processes.
+pub const F_OWNER_PID: u32 = 1;
+
+/// The kernel's number of a clock that counts the processor time of one process or thread: such a clock has that one's
+/// number in it. Any other clock is as it was.
+#[inline(always)]
+pub fn clock_to_kernel(clock: i32) -> i32 {
+    if clock >= 0 || !is_numbered() { clock } else { clock_of_another(clock) }
+}
+
+#[cold]
+fn clock_of_another(clock: i32) -> i32 {
+    const OF_DESCRIPTOR: i32 = 3;
+    let number = !(clock >> 3) as u32;
+    if clock & 7 == OF_DESCRIPTOR || number == 0 {
+        return clock;
+    }
+    !(to_kernel(number.into()) as i32) << 3 | clock & 7
+}
+
+/// The group's number for a number of this process or of one of its threads.
+pub fn to_guest(number: u32) -> u32 {
+    if number == state::REAL_PID.load(Ordering::Relaxed) {
+        return state::GUEST_PID.load(Ordering::Relaxed);
+    }
+    let mut found = number;
+    thread::for_each(|other| {
+        if other.real_tid.load(Ordering::Relaxed) == number {
+            found = other.guest_tid;
+        }
+    });
+    found
 }

@@ -125,6 +125,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
     crate::signal::apply_mask(thread.mask);
     crate::door::timer::forget();
+    crate::door::usage::forget();
     members::join::forget_relatives(thread);
 }
 

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use us_abi::event::ReturnHead;
 use us_calls::{FdUse, Row};
 
-use crate::door::{epoll, mapped, numbers};
+use crate::door::{epoll, mapped, numbers, owner};
 use crate::fdtable::{self, Kind};
 use crate::signal::{self, Plan};
 use crate::sys::dispatch::refused;
@@ -264,6 +264,7 @@ fn fcntl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             let from = call.args[0] as i32;
             recorded_with(thread, row, call, |_, _, _| 0, move |_, result, _| duplicated(from, result as i32))
         }
+        Some(_) if owner::concerns(call.args[1]) => owner::fcntl(thread, row, call),
         Some(_) => recorded(thread, row, call),
     }
 }

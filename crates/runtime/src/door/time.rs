@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use us_abi::event::EventKind;
 use us_calls::{Class, Row};
 
+use crate::door::{numbers, usage};
 use crate::log::Next;
 use crate::raw::{Timespec, failed};
 use crate::sys::gate::Call;
@@ -44,56 +45,10 @@ fn read(clock: i32) -> Result<u64, i64> {
 #[inline(always)]
 fn plain(clock: i32) -> Result<u64, i64> {
     let mut time = Timespec::default();
-    match vdso::clock_gettime(clock, &mut time) {
-        0 if is_cpu_clock(clock) => Ok(cpu::goes_on(clock, time.ns())),
+    match vdso::clock_gettime(numbers::clock_to_kernel(clock), &mut time) {
+        0 if usage::is_clock(clock) => Ok(usage::clock(clock, time.ns())),
         0 => Ok(time.ns()),
         error => Err(error),
-    }
-}
-
-/// CPU time of the process (2) or the thread (3).
-#[inline(always)]
-fn is_cpu_clock(clock: i32) -> bool {
-    clock == 2 || clock == 3
-}
-
-/// CPU time goes on where the dead primary's stopped: a promoted copy is another process, which has used less.
-mod cpu {
-    use core::sync::atomic::{AtomicU64, Ordering};
-
-    use us_abi::THREADS_MAX;
-
-    use crate::{state, tls};
-
-    const PROCESS: usize = THREADS_MAX;
-    static LAST: [AtomicU64; THREADS_MAX + 1] = [const { AtomicU64::new(0) }; THREADS_MAX + 1];
-    static AHEAD: [AtomicU64; THREADS_MAX + 1] = [const { AtomicU64::new(0) }; THREADS_MAX + 1];
-
-    fn place(clock: i32) -> usize {
-        if clock == 2 {
-            return PROCESS;
-        }
-        // SAFETY: the calling thread's own block.
-        let thread = unsafe { tls::current().as_ref() };
-        thread.map_or(0, |thread| thread.slot as usize)
-    }
-
-    /// Remembers what the log said, as a standby.
-    pub fn note(clock: i32, ns: u64) {
-        LAST[place(clock)].store(ns, Ordering::Relaxed);
-    }
-
-    /// This copy's own reading, moved up by what the last primary was ahead.
-    pub fn goes_on(clock: i32, own: u64) -> u64 {
-        if !crate::door::numbers::is_renumbered() || state::is_standby() {
-            return own;
-        }
-        let place = place(clock);
-        let last = LAST[place].swap(0, Ordering::Relaxed);
-        if last > own {
-            AHEAD[place].fetch_max(last - own, Ordering::Relaxed);
-        }
-        own + AHEAD[place].load(Ordering::Relaxed)
     }
 }
 
@@ -106,8 +61,8 @@ fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
         Next::Live => read(clock),
         Next::Event(event) => {
             let value = event.header.ticket;
-            if is_cpu_clock(clock) {
-                cpu::note(clock, value);
+            if usage::is_clock(clock) {
+                usage::clock_told(clock, value);
             }
             thread.close();
             thread.count(Class::of_event(EventKind::Time, READ));

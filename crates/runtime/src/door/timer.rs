@@ -29,6 +29,9 @@ const ITIMERS: usize = 3;
 /// POSIX timers that can be kept: the numbers that the kernel gives are small.
 const TIMERS: usize = 256;
 const TIMER_ABSTIME: u64 = 1;
+const CLOCK_THREAD_CPUTIME: u64 = 3;
+/// The lowest three bits of a thread's clock.
+const THREADS_CLOCK: u32 = 6;
 const SIGALRM: i32 = 14;
 const SI_TIMER: i32 = -2;
 const SI_KERNEL: i32 = 0x80;
@@ -131,7 +134,7 @@ fn applied(thread: &mut Thread, call: &Call, set_ns: u64) {
                 setting.set(thread, time.1, time.0, false, set_ns);
             }
         }
-        TIMER_CREATE => created(a, b, c),
+        TIMER_CREATE => created(thread, a, b, c),
         TIMER_SETTIME => {
             if let (Some(timer), Some(time)) = (POSIX.get(a as usize), load(c, 1)) {
                 timer.setting.set(thread, time.1, time.0, b & TIMER_ABSTIME != 0, set_ns);
@@ -153,7 +156,7 @@ fn load(from: u64, unit_ns: u64) -> Option<(u64, u64)> {
     Some((ns(seconds, parts), ns(first_seconds, first_parts)))
 }
 
-fn created(clock: u64, event: u64, place: u64) {
+fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
     let Some(real) = guest::load::<u32>(place) else { return };
     let mut number = real as usize;
     if numbers::is_renumbered() {
@@ -177,6 +180,9 @@ fn created(clock: u64, event: u64, place: u64) {
     for (to, from) in timer.event.iter().zip([value, kind, target]) {
         to.store(from, Ordering::Relaxed);
     }
+    // The clock of the calling thread, which libc names by no number: at a promotion another one calls.
+    let is_own = clock == CLOCK_THREAD_CPUTIME || thread_of(clock) == Some(0);
+    let clock = if is_own { clock_of(thread.guest_tid) } else { clock };
     timer.clock.store(clock, Ordering::Relaxed);
     timer.real.store(u64::from(real), Ordering::Relaxed);
     timer.setting.value_ns.store(0, Ordering::Relaxed);
@@ -284,7 +290,6 @@ pub fn set_again() {
 fn create_again(timer: &Timer, now: u64) {
     const SIGEV_THREAD_ID: u64 = 4;
     const CLOCK_PROCESS_CPUTIME: u64 = 2;
-    const CLOCK_THREAD_CPUTIME: u64 = 3;
     let mut event = [0u64; 8];
     for (to, from) in event.iter_mut().zip(&timer.event) {
         *to = from.load(Ordering::Relaxed);
@@ -292,8 +297,12 @@ fn create_again(timer: &Timer, now: u64) {
     if event[1] >> 32 == SIGEV_THREAD_ID {
         event[2] = u64::from(standby_tid(event[2] as u32));
     }
-    let clock = timer.clock.load(Ordering::Relaxed);
-    let cpu_time = matches!(clock, CLOCK_PROCESS_CPUTIME | CLOCK_THREAD_CPUTIME);
+    let mut clock = timer.clock.load(Ordering::Relaxed);
+    let thread = thread_of(clock);
+    let cpu_time = clock == CLOCK_PROCESS_CPUTIME || thread.is_some();
+    if let Some(tid) = thread {
+        clock = clock_of(standby_tid(tid));
+    }
     let mut real = 0u32;
     // SAFETY: the kernel reads a sigevent and four words, and writes a number.
     unsafe {
@@ -308,8 +317,19 @@ fn create_again(timer: &Timer, now: u64) {
     }
 }
 
+/// The clock that counts the processor time of a thread, as the kernel writes it.
+fn clock_of(tid: u32) -> u64 {
+    u64::from(!tid << 3 | THREADS_CLOCK)
+}
+
+/// The thread whose processor time a clock counts.
+fn thread_of(clock: u64) -> Option<u32> {
+    let clock = clock as u32;
+    ((clock as i32) < 0 && clock & 7 == THREADS_CLOCK).then_some(!(clock as i32 >> 3) as u32)
+}
+
 /// The kernel's number, in this copy, of a thread of the group.
-fn standby_tid(tid: u32) -> u32 {
+pub fn standby_tid(tid: u32) -> u32 {
     let mut found = tid;
     crate::thread::for_each(|thread| {
         if thread.guest_tid == tid && !thread.ring.0.is_null() {

@@ -245,6 +245,7 @@ fn become_primary(header: &SegmentHeader) {
     crate::door::process::take_over_attributes();
     crate::door::pending::forget_strays();
     crate::door::timer::set_again();
+    crate::door::owner::set_again();
     crate::door::pending::raise_all();
 }
 

@@ -12,7 +12,7 @@ use us_calls::{Door, FdUse, Order, Policy, Row};
 
 use crate::clock::{self, KERNEL};
 use crate::door::numbers;
-use crate::door::{again, wait};
+use crate::door::{again, usage, wait};
 use crate::log::{Next, has_ticket};
 use crate::raw;
 use crate::recording::turns;
@@ -26,9 +26,10 @@ use crate::thread::{Mode, Thread};
 /// Executes the guest's call for real. A call that may block is not entered while a signal is queued.
 #[inline(always)]
 pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
-    let translated;
+    let (translated, mut room);
     let args = if numbers::is_numbered() {
-        translated = numbers::translate(row, args);
+        room = [0; 8];
+        translated = numbers::translate(row, args, &mut room);
         &translated
     } else {
         args
@@ -58,9 +59,10 @@ pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) 
     if thread.reserve(size_of::<ReturnHead>()).is_none() {
         return execute(thread, row, nr, args);
     }
-    let translated;
+    let (translated, mut room);
     let args = if numbers::is_numbered() {
-        translated = numbers::translate(row, args);
+        room = [0; 8];
+        translated = numbers::translate(row, args, &mut room);
         &translated
     } else {
         args
@@ -213,9 +215,12 @@ pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         return private(thread, row, call);
     }
     let mask = signal::begin_waiting(thread, row, call);
-    let note = |_: &mut Thread, result, _| {
+    let note = |thread: &mut Thread, result, _| {
         if crate::state::is_standby() || call.nr == again::SHUTDOWN {
             again::note(call.nr, &call.args, result);
+        }
+        if matches!(call.nr, usage::GETRUSAGE | usage::TIMES) {
+            usage::told(thread, call);
         }
     };
     let result = recorded_with(thread, row, call, |_, _, _| 0, note);

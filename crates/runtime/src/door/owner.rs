@@ -1,0 +1,157 @@
+//! Who is told by a signal what happens to a descriptor: `F_SETOWN`, `F_SETOWN_EX`, and whoever takes a lease.
+//!
+//! The kernel keeps the process or thread itself, not its number, and so nobody once the primary is dead. Every copy remembers
+//! the owner in the group's numbers; a promotion makes it the kernel's again, and has the signal sent once where something
+//! may have happened while nobody was told.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use us_calls::Row;
+
+use crate::door::{numbers, timer};
+use crate::fdtable;
+use crate::raw::{self, failed};
+use crate::standby::streams;
+use crate::state;
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::sys::recorded::recorded_with;
+use crate::thread::Thread;
+
+const FCNTL: u64 = 72;
+const F_GETFL: u64 = 3;
+const F_SETOWN: u32 = 8;
+const F_GETSIG: u64 = 11;
+const F_SETOWN_EX: u32 = 15;
+const F_GETOWN_EX: u32 = 16;
+const F_SETLEASE: u32 = 1024;
+const F_GETLEASE: u64 = 1025;
+const F_UNLCK: u64 = 2;
+const O_ASYNC: i64 = 0o20000;
+const SIGIO: u64 = 29;
+/// Descriptors whose owner is remembered.
+const DESCRIPTORS: usize = 4096;
+
+struct Owner {
+    /// One more than the kind of owner, above the group's number for it; 0 for none.
+    who: AtomicU64,
+    /// Which of the files that had this number it belongs to.
+    generation: AtomicU32,
+    /// The owner holds a lease on the file.
+    leased: AtomicU32,
+}
+
+static OWNERS: [Owner; DESCRIPTORS] =
+    [const { Owner { who: AtomicU64::new(0), generation: AtomicU32::new(0), leased: AtomicU32::new(0) } };
+        DESCRIPTORS];
+
+/// Whether a command of fcntl is about the owner.
+pub fn concerns(command: u64) -> bool {
+    matches!(command as u32, F_SETOWN | F_SETOWN_EX | F_GETOWN_EX | F_SETLEASE)
+}
+
+/// fcntl with such a command.
+pub fn fcntl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    recorded_with(thread, row, call, |_, _, _| 0, |_, _, _| applied(call))
+}
+
+/// In every copy, behind a call that succeeded.
+fn applied(call: &Call) {
+    let [fd, command, argument, ..] = call.args;
+    match command as u32 {
+        F_SETOWN => {
+            let number = argument as u32 as i32;
+            // A group of processes is as it was after a promotion.
+            set(fd as i32, (number > 0).then_some([numbers::F_OWNER_PID, number as u32]));
+        }
+        F_SETOWN_EX => {
+            let given = guest::load::<[u32; 2]>(argument);
+            set(fd as i32, given.filter(|[kind, number]| *kind <= numbers::F_OWNER_PID && *number != 0));
+        }
+        // The answer lies in the guest's memory, and goes into the log from there.
+        F_GETOWN_EX if !state::is_standby() => {
+            if let Some([kind, number]) = guest::load::<[u32; 2]>(argument)
+                && kind <= numbers::F_OWNER_PID
+            {
+                guest::store(argument, &[kind, numbers::to_guest(number)]);
+            }
+        }
+        F_SETLEASE => lease(fd as i32, argument != F_UNLCK),
+        _ => {}
+    }
+}
+
+fn place(fd: i32) -> Option<(&'static Owner, u32)> {
+    let shadow = fdtable::get(fd)?;
+    Some((OWNERS.get(fd as u32 as usize)?, shadow.generation.load(Ordering::Relaxed)))
+}
+
+fn set(fd: i32, who: Option<[u32; 2]>) {
+    let Some((owner, generation)) = place(fd) else { return };
+    if owner.generation.swap(generation, Ordering::Relaxed) != generation {
+        owner.leased.store(0, Ordering::Relaxed);
+    }
+    let word = who.map_or(0, |[kind, number]| u64::from(kind + 1) << 32 | u64::from(number));
+    owner.who.store(word, Ordering::Relaxed);
+}
+
+/// Who takes a lease is the owner, if there is none.
+fn lease(fd: i32, taken: bool) {
+    let Some((owner, generation)) = place(fd) else { return };
+    let known =
+        owner.generation.load(Ordering::Relaxed) == generation && owner.who.load(Ordering::Relaxed) != 0;
+    if taken && !known {
+        set(fd, Some([numbers::F_OWNER_PID, state::GUEST_PID.load(Ordering::Relaxed)]));
+    }
+    owner.leased.store(u32::from(taken), Ordering::Relaxed);
+}
+
+/// At a promotion: this process and its threads own what the dead one's did.
+pub fn set_again() {
+    for (fd, owner) in OWNERS.iter().enumerate() {
+        let who = owner.who.load(Ordering::Relaxed);
+        let is_its = fdtable::get(fd as i32).is_some_and(|shadow| {
+            shadow.kind() != fdtable::Kind::None
+                && shadow.generation.load(Ordering::Relaxed) == owner.generation.load(Ordering::Relaxed)
+        });
+        if who != 0 && is_its {
+            take(fd as u64, (who >> 32) as u32 - 1, who as u32, owner.leased.load(Ordering::Relaxed) != 0);
+        }
+    }
+}
+
+fn take(fd: u64, kind: u32, number: u32, leased: bool) {
+    let process = state::REAL_PID.load(Ordering::Relaxed);
+    let real = if number == state::GUEST_PID.load(Ordering::Relaxed) && kind == numbers::F_OWNER_PID {
+        process
+    } else {
+        timer::standby_tid(number)
+    };
+    let owner = [kind, real];
+    // SAFETY: the kernel reads the owner, and answers questions about a descriptor that the program has.
+    let (set, flags, signal, lease) = unsafe {
+        (
+            raw::call3(FCNTL, fd, F_SETOWN_EX.into(), owner.as_ptr() as u64),
+            raw::call3(FCNTL, fd, F_GETFL, 0),
+            raw::call3(FCNTL, fd, F_GETSIG, 0),
+            raw::call3(FCNTL, fd, F_GETLEASE, 0),
+        )
+    };
+    // A lease that somebody waits for is told as what it is to become.
+    let is_broken = leased && lease == F_UNLCK as i64;
+    let is_ready =
+        !failed(flags) && flags & O_ASYNC != 0 && streams::poll(fd as i32, POLLIN) & POLLIN as i64 != 0;
+    if failed(set) || !(is_broken || is_ready) {
+        return;
+    }
+    let signal = if signal > 0 { signal as u64 } else { SIGIO };
+    // SAFETY: to our own process, whose threads block everything until they are live.
+    unsafe {
+        match kind {
+            numbers::F_OWNER_PID => raw::call2(raw::nr::KILL, process.into(), signal),
+            _ => raw::call3(raw::nr::TGKILL, process.into(), real.into(), signal),
+        };
+    }
+}
+
+const POLLIN: u64 = 1;
