@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use us_abi::event::{CallArgs, EventKind, ReturnHead};
 use us_calls::Row;
 
+use crate::door::pending;
 use crate::fdtable;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
@@ -395,7 +396,10 @@ pub fn rearm() {
     const EPOLLET: u32 = 1 << 31;
     for (place, registration) in POOL.iter().enumerate().take(HIGH.load(Ordering::Relaxed) as usize) {
         let events = registration.events.load(Ordering::Relaxed);
-        if !registration.used.load(Ordering::Relaxed) || events & (EPOLLET | EPOLLONESHOT) == 0 {
+        let is_signalfd = pending::may_be_signalfd(registration.fd.load(Ordering::Relaxed));
+        if !registration.used.load(Ordering::Relaxed)
+            || events & (EPOLLET | EPOLLONESHOT) == 0 && !is_signalfd
+        {
             // What is reported by level is reported again anyway.
             continue;
         }
@@ -410,7 +414,17 @@ pub fn rearm() {
         event[4..].copy_from_slice(&(place as u64).to_le_bytes());
         let (epoll, fd) =
             (registration.epoll.load(Ordering::Relaxed), registration.fd.load(Ordering::Relaxed));
-        // SAFETY: the kernel reads the event.
-        unsafe { raw::call4(raw::nr::EPOLL_CTL, epoll as u64, CTL_MOD, fd as u64, &raw const event as u64) };
+        let control = |operation| {
+            // SAFETY: the kernel reads the event.
+            unsafe {
+                raw::call4(raw::nr::EPOLL_CTL, epoll as u64, operation, fd as u64, &raw const event as u64)
+            }
+        };
+        // A set waits for the signals of the process that has put the signalfd into it, and that one is dead.
+        if is_signalfd && !failed(control(CTL_DEL)) {
+            control(CTL_ADD);
+        } else {
+            control(CTL_MOD);
+        }
     }
 }

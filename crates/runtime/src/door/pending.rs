@@ -324,6 +324,13 @@ pub fn is_signalfd(fd: i32) {
     }
 }
 
+/// Whether a descriptor number is, or has once been, a signalfd.
+pub fn may_be_signalfd(fd: i32) -> bool {
+    SIGNALFDS
+        .get(fd as u32 as usize / 64)
+        .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (fd as u32 % 64) != 0)
+}
+
 /// After a read, in every copy: if it was from a signalfd, the signals in it are taken, and their sender is the
 /// group. The number may have become another file's meanwhile; what is then found here matches no signal.
 #[inline(always)]
