@@ -13,7 +13,7 @@ use us_abi::{
 };
 
 use super::views::{self, View};
-use super::{proc, twins};
+use super::{proc, twins, unforked};
 use crate::door::table;
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
@@ -118,6 +118,9 @@ pub fn list() -> Result<(), &'static [u8]> {
     if !read {
         return Err(b"the list of mappings cannot be read");
     }
+    if !unforked::list() {
+        return Err(b"more memory is advised about forks than can be listed");
+    }
     if !all || bytes > BYTES_MAX {
         return Err(b"more is mapped of files or shared than can be copied");
     }
@@ -211,19 +214,25 @@ struct Line {
     inode: u64,
 }
 
+/// Start and end of the mapping that a line of `maps` or `smaps` begins with.
+pub fn range(line: &[u8]) -> Option<(u64, u64)> {
+    let range = line.split(|byte| *byte == b' ').next()?;
+    let dash = range.iter().position(|byte| *byte == b'-')?;
+    Some((hex(&range[..dash])?, hex(&range[dash + 1..])?))
+}
+
 impl Line {
     fn parse(line: &[u8]) -> Option<Line> {
         let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
-        let range = fields.next()?;
-        let dash = range.iter().position(|byte| *byte == b'-')?;
+        let (start, end) = range(fields.next()?)?;
         let flags = fields.next()?;
         let offset = fields.next()?;
         let device = fields.next()?;
         let inode = fields.next()?;
         let on = |at: usize, sign: u8, bit: u64| if flags.get(at) == Some(&sign) { bit } else { 0 };
         Some(Line {
-            start: hex(&range[..dash])?,
-            end: hex(&range[dash + 1..])?,
+            start,
+            end,
             protection: on(0, b'r', READ) | on(1, b'w', WRITE) | on(2, b'x', EXEC),
             shared: flags.get(3) == Some(&b's'),
             offset: hex(offset)?,

@@ -14,6 +14,7 @@ mod proc;
 pub mod signals;
 pub mod stock;
 pub mod twins;
+pub mod unforked;
 pub mod views;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
@@ -337,9 +338,11 @@ pub fn fork(own: *mut Place) -> bool {
     const CLONE: u64 = 0x400 | 0x8000 | 0x4_0000 | 17; // FILES PARENT SYSVSEM, SIGCHLD
     // In this thread, because the coordinator has another descriptor table.
     stock::take();
+    unforked::take_back();
     // SAFETY: a fork on the same stack in its own memory, while every thread stands still.
     let result =
         unsafe { if is_supervised() { raw::call6(nr::CLONE, [CLONE, 0, 0, 0, 0, 0]) } else { fork_away() } };
+    unforked::give_again();
     if result == 0 {
         if let Some(header) = state::header() {
             child::lead(header, own);

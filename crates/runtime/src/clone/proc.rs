@@ -32,8 +32,18 @@ fn read_file(path: &CStr, mut f: impl FnMut(&[u8]) -> usize) -> bool {
 }
 
 /// Calls `f` for every line of `/proc/self/maps`.
-pub fn each_mapping(mut f: impl FnMut(&[u8])) -> bool {
-    read_file(c"/proc/self/maps", |bytes| {
+pub fn each_mapping(f: impl FnMut(&[u8])) -> bool {
+    each_line(c"/proc/self/maps", f)
+}
+
+/// The same of `/proc/self/smaps`: behind the line of each mapping, what the kernel knows about it. Costs a walk over all
+/// pages.
+pub fn each_detail(f: impl FnMut(&[u8])) -> bool {
+    each_line(c"/proc/self/smaps", f)
+}
+
+fn each_line(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
+    read_file(path, |bytes| {
         let mut start = 0;
         while let Some(end) = bytes[start..].iter().position(|byte| *byte == b'\n') {
             f(&bytes[start..start + end]);

@@ -11,7 +11,9 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
-use crate::clone::{twins, views};
+use us_ring::Position;
+
+use crate::clone::{twins, unforked, views};
 use crate::door::{again, mapped, mutex};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
@@ -40,6 +42,12 @@ static NEXT: AtomicU64 = AtomicU64::new(GUEST_MAPS_ADDRESS as u64);
 pub fn local(call: &Call) -> i64 {
     // SAFETY: the guest's own call on its own memory.
     unsafe { raw::call6(call.nr, call.args) }
+}
+
+/// madvise.
+pub fn advise(call: &Call) -> i64 {
+    unforked::note(call.args[2]);
+    local(call)
 }
 
 /// munmap.
