@@ -62,6 +62,16 @@ pub fn decide(view: OnceView) -> Once {
     }
 }
 
+/// Whether a `RUN` that is due on another clock than the local object's is meant for this object all the same: it lies on the
+/// heap, where addresses drift apart between the copies, and so do the clocks that they hash to. `others_run` says whether
+/// any other thread's ring holds a `RUN` that has not been applied. Had another thread run this object's initialiser, its
+/// `RUN` would have been published before this thread could come by, and to the one at its head.
+#[must_use]
+pub fn is_own(view: OnceView, is_due: bool, others_run: bool) -> bool {
+    let is_drifted = view.run_at_head.is_some_and(|(clock, _)| clock != view.object_clock);
+    view.local == Local::Idle && is_drifted && is_due && !others_run
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +90,17 @@ mod tests {
     fn a_due_run_is_for_another_object_while_somebody_runs_this_one() {
         assert_eq!(decide(OnceView { local: Local::Running, run_at_head: Some((7, 3)), ..VIEW }), Once::Wait);
         assert_eq!(decide(OnceView { local: Local::Done, run_at_head: Some((7, 3)), ..VIEW }), Once::Pass);
+    }
+
+    #[test]
+    fn a_drifted_object_is_known_by_there_being_no_other_run() {
+        let drifted = OnceView { run_at_head: Some((8, 3)), ..VIEW };
+        assert!(is_own(drifted, true, false));
+        assert!(!is_own(drifted, true, true));
+        assert!(!is_own(drifted, false, false));
+        assert!(!is_own(OnceView { local: Local::Running, ..drifted }, true, false));
+        assert!(!is_own(OnceView { run_at_head: Some((7, 4)), ..VIEW }, true, false));
+        assert!(!is_own(VIEW, true, false));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{EventKind, Header};
 use us_calls::Class;
-use us_order::once::{Local, Once, OnceView, decide};
+use us_order::once::{Local, Once, OnceView, decide, is_own};
 
 use super::sync::{self, ALL, Caller, call_of, clock_of, op};
 use super::unwind;
@@ -35,6 +35,9 @@ const ONCE: Kind = Kind { op: op::ONCE, idle: 0, running: 1, awaited: 3, done: 2
 
 /// A guard of the C++ ABI: the first byte says done, and compiled code reads it; the rest is the library's.
 const GUARD: Kind = Kind { op: op::GUARD, idle: 0, running: 0x100, awaited: 0x1_0100, done: 1 };
+
+/// How long a standby's thread leaves an initialiser on the heap to others, ns: 5 ms.
+const DRIFT_NS: u64 = 5_000_000;
 
 /// How the attempt to run an initialiser ended.
 enum Begun {
@@ -121,7 +124,7 @@ impl Kind {
 
     /// As a standby. `None`: this copy is live and nobody has begun.
     fn begin_by_log(&self, thread: &mut Thread, word: &AtomicU32) -> Option<bool> {
-        let mut pause_ns = 20_000;
+        let (mut pause_ns, mut waited_ns) = (20_000, 0);
         loop {
             let bell = thread.bell.load(Ordering::Acquire);
             thread.parked.store(true, Ordering::SeqCst);
@@ -133,12 +136,23 @@ impl Kind {
                 continue;
             }
             let head = head.filter(|head| self.is_run(head));
-            let decision = decide(self.view(word, head, live));
+            let view = self.view(word, head, live);
+            let mut decision = decide(view);
+            if let (Once::Wait, Some(run)) = (&decision, head) {
+                let is_due = clock_of(run.call).load(Ordering::Acquire) == run.ticket;
+                // A thread that has run something else may wait for this one: no longer than that.
+                let others_run =
+                    || waited_ns < DRIFT_NS && promote::is_unapplied(thread.slot, |other| self.is_run(other));
+                if is_own(view, is_due, false) && is_own(view, is_due, others_run()) {
+                    decision = Once::Run;
+                }
+            }
             if matches!(decision, Once::Wait) {
                 // What is awaited (object, clock, ring, promotion) has no common wake: short naps. It happens
                 // once per initialiser.
                 await_turn(thread, head);
                 raw::futex_wait(&thread.bell, bell, pause_ns);
+                waited_ns += pause_ns;
                 pause_ns = (pause_ns * 2).min(1_000_000);
                 continue;
             }

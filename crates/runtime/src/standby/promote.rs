@@ -165,24 +165,47 @@ fn shared_number(clock: &AtomicU64) -> Option<Shared> {
     (0..CLOCKS as u16).find(|number| core::ptr::eq(clock, clock::hashed(*number))).map(Shared::Hashed)
 }
 
+/// Whether the ring of any other slot than `but` holds an event of this kind that has not been applied.
+pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
+    let Some(header) = state::header() else { return false };
+    let mut found = false;
+    for slot in (0..header.slots.load(Ordering::Acquire)).filter(|slot| *slot != but) {
+        // SAFETY: blocks are never freed. A ring that this copy has not mapped yet is left to the thread's maker.
+        if unsafe { (*thread::block(slot)).ring.0.is_null() } {
+            let entry = state::entry(slot);
+            found |= entry.tail.0.acquire() > entry.head.0.acquire();
+            continue;
+        }
+        each_unapplied(slot, |event| found |= wanted(event));
+    }
+    found
+}
+
+/// Calls `f` with every event in a slot's ring that has not been applied.
+fn each_unapplied(slot: u32, mut f: impl FnMut(&Header)) {
+    let entry = state::entry(slot);
+    let ring = RingMemory((us_abi::RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
+    let (mut at, tail) = (entry.head.0.acquire(), entry.tail.0.acquire());
+    if tail > at && !is_mapped(slot) {
+        return;
+    }
+    while at < tail {
+        // SAFETY: between head and tail of a mapped ring; headers are aligned.
+        let event = unsafe { ring.at(at).cast::<Header>().read() };
+        f(&event);
+        at += Header::size(event.len).max(EVENT_ALIGN) as u64;
+    }
+}
+
 /// The lowest ticket of a clock in any ring's unapplied events.
 fn lowest_unapplied(header: &SegmentHeader, which: Shared) -> Option<u64> {
     let mut lowest = None;
     for slot in 0..header.slots.load(Ordering::Acquire) {
-        let entry = state::entry(slot);
-        let ring = RingMemory((us_abi::RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
-        let (mut at, tail) = (entry.head.0.acquire(), entry.tail.0.acquire());
-        if tail > at && !is_mapped(slot) {
-            continue;
-        }
-        while at < tail {
-            // SAFETY: between head and tail of a mapped ring; headers are aligned.
-            let event = unsafe { ring.at(at).cast::<Header>().read() };
-            if event.ticket != NO_TICKET && clock_of(&event) == Some(which) {
+        each_unapplied(slot, |event| {
+            if event.ticket != NO_TICKET && clock_of(event) == Some(which) {
                 lowest = Some(lowest.map_or(event.ticket, |so_far: u64| so_far.min(event.ticket)));
             }
-            at += Header::size(event.len).max(EVENT_ALIGN) as u64;
-        }
+        });
     }
     lowest
 }
