@@ -41,6 +41,8 @@ pub struct ImageHead {
     pub random: [u64; 2],
     /// libc's words at 40 and 48 bytes from the thread pointer: canary, pointer guard.
     pub guards: [u64; 2],
+    /// Signals that were blocked, and those that were ignored: bit n-1 for signal n.
+    pub signals: [u64; 2],
 }
 
 /// A descriptor that the image has inherited.
@@ -56,6 +58,6 @@ pub struct Inherited {
 }
 
 const _: () = {
-    assert!(size_of::<ImageHead>() == 72);
+    assert!(size_of::<ImageHead>() == 88);
     assert!(size_of::<Inherited>() == 16);
 };

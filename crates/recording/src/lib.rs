@@ -39,4 +39,4 @@ pub const CHUNK_MAX: usize = 4 << 20;
 pub const CONTENT_MAX: usize = 16 << 20;
 
 /// Version of the format. A reader knows one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;

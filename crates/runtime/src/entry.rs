@@ -310,6 +310,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     }
     thread.mask = mask;
     signal::take_over();
+    crate::door::process::remember_death_signal();
 }
 
 /// An address inside the loader's text and one inside the program's: their entry points, by the auxiliary vector.

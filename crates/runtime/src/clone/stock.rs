@@ -3,11 +3,11 @@
 //! A settlement compares what the kernel has moved with what the log accounts for. A log that begins in the middle
 //! of a program's life begins with the kernel's figures. By the thread that forks, while every other stands still.
 
-use crate::door::timer;
+use crate::door::{pending, timer};
 use crate::fdtable::{self, Kind};
 use crate::standby::settle;
 
-/// Takes stock of descriptors and timers.
+/// Takes stock of descriptors, timers and waiting signals.
 pub fn take() {
     fdtable::for_open(|fd| {
         let (identity, kind) = fdtable::identify(fd);
@@ -26,4 +26,5 @@ pub fn take() {
         shadow.count_from(read, written);
     });
     timer::take_stock();
+    pending::take_stock();
 }

@@ -188,10 +188,34 @@ fn add(new: Sent) {
     });
 }
 
+/// Signals that waited in the kernel when this process was cloned last: bit n-1 for signal n.
+static WAITED: AtomicU64 = AtomicU64::new(0);
+/// `si_code` of a signal of which only the number is known.
+const ANY: i32 = 0x7fff;
+
+/// Before a fork, by the thread that makes it: what waits in the kernel for this process, blocked. A fork inherits none.
+/// Of queued ones the number alone says too little, and timers and children tell of themselves.
+pub fn take_stock() {
+    const RT_SIGPENDING: u64 = 127;
+    const STANDARD: u64 = (1 << 31) - 1;
+    // SIGKILL, SIGALRM, SIGCHLD, SIGSTOP, SIGVTALRM, SIGPROF, SIGSYS
+    const APART: u64 = 1 << 8 | 1 << 13 | 1 << 16 | 1 << 18 | 1 << 25 | 1 << 26 | 1 << 30;
+    let mut waiting = 0u64;
+    // SAFETY: the kernel writes one word.
+    unsafe { raw::call2(RT_SIGPENDING, &raw mut waiting as u64, 8) };
+    WAITED.store(waiting & STANDARD & !APART, Ordering::Relaxed);
+}
+
 /// In a copy that has just been forked: what waits in the threads' queues waits in the shadow. The log says who takes
 /// it; if nobody has when this copy is promoted, it is sent again.
 pub fn adopt_queues() {
     let at = KERNEL.0.load(Ordering::Relaxed).saturating_sub(1);
+    let waited = WAITED.swap(0, Ordering::Relaxed);
+    for signal in (1..32u64).filter(|signal| waited >> (signal - 1) & 1 != 0) {
+        let mut info = Info([0; 16]);
+        (info.0[0], info.0[1]) = (signal, ANY as u64);
+        add(Sent { info, target: PROCESS, at });
+    }
     for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
         // SAFETY: no thread of this copy runs yet but the caller.
         let block = unsafe { &mut *thread::block(slot) };
@@ -224,7 +248,7 @@ pub fn taken(slot: u32, info: &Info, exact: bool, ticket: u64) {
             sent.info.signal() == info.signal()
                 && sent.at < ticket
                 && (direct || sent.target == PROCESS)
-                && (!exact || sent.info.code() == info.code())
+                && (!exact || sent.info.code() == info.code() || sent.info.code() == ANY)
                 && (!exact || info.signal() < 32 || sent.info.0[3] == info.0[3])
         };
         // The kernel prefers a thread's own signals, and the older of two.
@@ -293,7 +317,7 @@ fn raise(process: u64, sent: &Sent, tid: u64) {
     // "by kill" can only be made by kill, unless the main thread asks; the numbers are put right on arrival.
     unsafe {
         match (sent.info.code(), sent.target != PROCESS) {
-            (0, false) => raw::call2(nr::KILL, process, signal),
+            (0 | ANY, false) => raw::call2(nr::KILL, process, signal),
             (SI_TKILL, true) => raw::call3(nr::TGKILL, process, tid, signal),
             (_, false) => raw::call3(nr::RT_SIGQUEUEINFO, process, signal, info),
             (_, true) => raw::call4(nr::RT_TGSIGQUEUEINFO, process, tid, signal, info),

@@ -1,6 +1,6 @@
 //! Processes and threads as the kernel sees them: creation, exit, identity, and state that is not shared.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, WILL, leaving, slot};
@@ -124,6 +124,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::signal::reset(thread);
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
     crate::signal::apply_mask(thread.mask);
+    DEATH_SIGNAL.store(0, Ordering::Relaxed);
     crate::door::timer::forget();
     crate::door::usage::forget();
     members::join::forget_relatives(thread);
@@ -387,9 +388,23 @@ pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
 }
 
+/// The signal that the guest wants at its parent's death.
+static DEATH_SIGNAL: AtomicU32 = AtomicU32::new(0);
+
+/// What an image begins with: the kernel keeps it over an exec.
+pub fn remember_death_signal() {
+    const PR_GET_PDEATHSIG: u64 = 2;
+    let mut signal = 0u32;
+    // SAFETY: the kernel writes one word.
+    unsafe { raw::call2(raw::nr::PRCTL, PR_GET_PDEATHSIG, &raw mut signal as u64) };
+    DEATH_SIGNAL.store(signal, Ordering::Relaxed);
+}
+
 /// Attributes that a standby only remembers: in `ps` its threads say what they are, and it must not outlive
 /// the supervisor, until it is promoted.
 fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
+    const PR_SET_PDEATHSIG: u64 = 1;
+    const PR_GET_PDEATHSIG: u64 = 2;
     const PR_SET_NAME: u64 = 15;
     const PR_GET_NAME: u64 = 16;
     const PR_SET_CHILD_SUBREAPER: u64 = 36;
@@ -404,6 +419,21 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
         }
         PR_GET_NAME if state::is_standby() => {
             if guest::store(call.args[1], &thread.name) {
+                0
+            } else {
+                -14
+            }
+        }
+        PR_SET_PDEATHSIG => {
+            let result = if state::is_standby() { 0 } else { mirror(call) };
+            if result == 0 {
+                DEATH_SIGNAL.store(call.args[1] as u32, Ordering::Relaxed);
+            }
+            result
+        }
+        // A promoted copy's parent is the supervisor, of whose death it is not to be told.
+        PR_GET_PDEATHSIG => {
+            if guest::store(call.args[1], &DEATH_SIGNAL.load(Ordering::Relaxed)) {
                 0
             } else {
                 -14

@@ -11,6 +11,7 @@ use us_abi::{CONTINUED, Header, Process, ReturnHead, WILL, end, kin};
 use crate::door::numbers;
 use crate::members;
 use crate::raw::{self, failed, nr};
+use crate::signal;
 use crate::sys::{guest, witness};
 use crate::thread::Thread;
 
@@ -327,7 +328,7 @@ fn make_at(thread: &Thread, number: u64, args: &[u64; 6], place: *mut News) -> i
 /// What there is to tell: of a child, of none yet (no pid), or an error.
 fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
     let Some(roster) = members::header() else { return Err(ECHILD) };
-    loop {
+    'look: loop {
         let seen = roster.ends.0.load(Ordering::Acquire);
         let mut is_any = false;
         for entry in members::adopted().filter(|entry| ask.is_about(entry)) {
@@ -339,6 +340,12 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
                     has_been_told(entry, news.code);
                 }
                 return Ok(());
+            }
+            if entry.end.load(Ordering::Acquire) == end::ENDED && signal::discards_children() {
+                // The kernel forgets such a child by itself, but not one that another process has adopted.
+                look(1, entry.pid.load(Ordering::Relaxed), WEXITED | WNOHANG);
+                members::strike_off(entry);
+                continue 'look;
             }
             if ask.options & WEXITED != 0 && entry.end.load(Ordering::Acquire) == end::ENDED {
                 // SAFETY: the caller's place, written before the roster forgets.

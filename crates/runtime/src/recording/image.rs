@@ -13,7 +13,7 @@ use crate::log::Next;
 use crate::raw::{self, failed, nr};
 use crate::sys::guest;
 use crate::thread::Thread;
-use crate::{entry, members, state, tls};
+use crate::{entry, members, signal, state, tls};
 
 /// Where the strings begin that the kernel has put on the stack: arguments, behind them the environment.
 static STRINGS: AtomicU64 = AtomicU64::new(0);
@@ -79,7 +79,7 @@ impl Drop for Parcel {
     }
 }
 
-fn head(how: u32) -> ImageHead {
+fn head(thread: &Thread, how: u32) -> ImageHead {
     let random_at = entry::auxiliary(AT_RANDOM);
     ImageHead {
         pid: state::GUEST_PID.load(Ordering::Relaxed),
@@ -94,12 +94,13 @@ fn head(how: u32) -> ImageHead {
         random_at,
         random: guest::load(random_at).unwrap_or_default(),
         guards: guest::load(tls::thread_pointer() + GUARDS).unwrap_or_default(),
+        signals: [thread.mask, signal::ignored()],
     }
 }
 
 /// Publishes what this image is.
 pub fn publish(thread: &mut Thread, how: u32) {
-    let mut head = head(how);
+    let mut head = head(thread, how);
     let strings = head.arguments + head.variables;
     let mut string_bytes = 3 * PATH_MAX;
     let mut at = STRINGS.load(Ordering::Relaxed);
@@ -207,10 +208,14 @@ fn be_named(strings: &[u8]) {
 }
 
 /// Takes over the numbers that the kernel and libc had drawn or been given before our constructor ran.
-fn be_as(thread: &Thread, head: &ImageHead) {
+fn be_as(thread: &mut Thread, head: &ImageHead) {
     if entry::auxiliary(AT_RANDOM) != head.random_at {
         crate::report_divergence(thread, &[b"the program lies at other addresses than in the recording"]);
     }
+    // What the program that replays has blocked or ignored is not what the one had that started the recorded one.
+    let [mask, ignored] = head.signals;
+    thread.mask = mask;
+    signal::set_ignored(ignored);
     let block = tls::thread_pointer();
     guest::store(head.random_at, &head.random);
     // No frame that was entered before checks them again but with the words it finds: the loader's are built without.

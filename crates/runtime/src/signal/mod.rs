@@ -110,6 +110,29 @@ fn disposition(signal: i32) -> Action {
     }
 }
 
+/// The signals that the guest ignores: bit n-1 for signal n.
+pub fn ignored() -> u64 {
+    (1..SIGNALS as i32)
+        .filter(|signal| disposition(*signal).handler == SIG_IGN)
+        .fold(0, |all, signal| all | bit(signal))
+}
+
+/// Ignores these signals, and gives all others their default: as an image begins.
+pub fn set_ignored(ignored: u64) {
+    for signal in 1..SIGNALS as i32 {
+        let handler = if ignored & bit(signal) != 0 { SIG_IGN } else { SIG_DFL };
+        DISPOSITIONS[signal as usize].handler.store(handler, Ordering::Relaxed);
+    }
+}
+
+/// Whether the ends of children are nobody's news: they leave nothing behind, and no wait tells of them.
+pub fn discards_children() -> bool {
+    const SIGCHLD: i32 = 17;
+    const SA_NOCLDWAIT: u64 = 2;
+    let action = disposition(SIGCHLD);
+    action.handler == SIG_IGN || action.flags & SA_NOCLDWAIT != 0
+}
+
 /// The kernel's siginfo.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default)]
