@@ -178,6 +178,8 @@ pub struct Thread {
     pub start_c11: AtomicPtr<u8>,
     /// The affinity that the guest knows.
     pub affinity: [u64; 16],
+    /// The priority ("nice") that the guest has given it, if it has.
+    pub nice: Option<i8>,
     /// The thread's name as the guest has set it, in a standby.
     pub name: [u8; 16],
     /// glibc's handle of the thread: the address of its control block.
@@ -256,6 +258,7 @@ impl Thread {
             argument: AtomicPtr::new(core::ptr::null_mut()),
             start_c11: AtomicPtr::new(core::ptr::null_mut()),
             affinity: [0; 16],
+            nice: None,
             name: [0; 16],
             handle: AtomicU64::new(0),
             fate: AtomicI32::new(0),

@@ -17,7 +17,7 @@ use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::sys::trap;
-use crate::thread::{Mode, Thread};
+use crate::thread::{self, Mode, Thread};
 use crate::{drop_standby, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
@@ -356,12 +356,44 @@ pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 
         return own_affinity(thread, call);
     }
     let result = super::numbers::named(thread, row, call);
-    if own && call.nr == raw::nr::SCHED_SETAFFINITY && result == 0 {
-        let bytes = (call.args[1] as usize).min(size_of_val(&thread.affinity));
-        thread.affinity = [0; 16];
-        guest::read(thread.affinity.as_mut_ptr().cast(), call.args[2], bytes);
+    if result == 0 {
+        note_state(thread, call);
     }
     result
+}
+
+/// Remembers, in every copy, what has been set for this or another thread of the guest's.
+fn note_state(thread: &mut Thread, call: &Call) {
+    const SETPRIORITY: u64 = 141;
+    const PRIO_PROCESS: u32 = 0;
+    const HIGHEST: i32 = -20;
+    const LOWEST: i32 = 19;
+    let [a, b, c, ..] = call.args;
+    let (whom, nice) = match call.nr {
+        raw::nr::SCHED_SETAFFINITY => (a as u32, None),
+        SETPRIORITY if a as u32 == PRIO_PROCESS => {
+            (b as u32, Some((c as u32 as i32).clamp(HIGHEST, LOWEST) as i8))
+        }
+        _ => return,
+    };
+    let note = |thread: &mut Thread| match nice {
+        Some(nice) => thread.nice = Some(nice),
+        None => {
+            let bytes = (b as usize).min(size_of_val(&thread.affinity));
+            thread.affinity = [0; 16];
+            guest::read(thread.affinity.as_mut_ptr().cast(), c, bytes);
+        }
+    };
+    if whom == 0 || whom == thread.guest_tid {
+        return note(thread);
+    }
+    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
+        // SAFETY: blocks are never freed; these two fields are the guest's to order, like the call itself.
+        let other = unsafe { &mut *thread::block(slot) };
+        if other.guest_tid == whom && !other.ring.0.is_null() {
+            note(other);
+        }
+    }
 }
 
 /// The calling thread's affinity as the guest has it, without a word in the log: an allocator asks for it at

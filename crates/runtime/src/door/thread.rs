@@ -128,6 +128,7 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
         (*block).mask = parent.mask;
         (*block).name = parent.name;
         (*block).affinity = parent.affinity;
+        (*block).nice = parent.nice;
         (*block).alt_stack = [0, 2, 0];
         signal::reset(&mut *block);
         (*block).real_tid.store(0, Ordering::Relaxed);

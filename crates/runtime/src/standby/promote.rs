@@ -296,6 +296,7 @@ pub fn go_live(thread: &mut Thread) {
     thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
     // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".
     unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.name.as_ptr() as u64) };
+    take_place(thread);
     notice::register(thread, tid);
     if let Some(header) = state::header() {
         is_live(header);
@@ -303,6 +304,21 @@ pub fn go_live(thread: &mut Thread) {
     // Last: a fatal signal that was raised again ends a live program here, not a standby.
     signal::apply_mask(thread.mask);
     signal::notice_cancellation(thread);
+}
+
+/// Processors and priority that the guest has given this thread while it followed.
+fn take_place(thread: &Thread) {
+    const SETPRIORITY: u64 = 141;
+    let pinned = state::header().is_some_and(|header| header.config.flags & us_abi::CONFIG_PINNED != 0);
+    // SAFETY: of the calling thread. Where it is not allowed it is as it was.
+    unsafe {
+        if !pinned {
+            raw::call3(raw::nr::SCHED_SETAFFINITY, 0, 128, thread.affinity.as_ptr() as u64);
+        }
+        if let Some(nice) = thread.nice {
+            raw::call3(SETPRIORITY, 0, 0, i64::from(nice) as u64);
+        }
+    }
 }
 
 /// Waits until this copy is live.
