@@ -11,8 +11,6 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
-use us_ring::Position;
-
 use crate::clone::{twins, unforked, views};
 use crate::door::{again, mapped, mutex};
 use crate::fdtable::{self, Kind};

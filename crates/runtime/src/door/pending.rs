@@ -210,7 +210,12 @@ pub fn take_stock() {
 /// it; if nobody has when this copy is promoted, it is sent again.
 pub fn adopt_queues() {
     let at = KERNEL.0.load(Ordering::Relaxed).saturating_sub(1);
-    let waited = WAITED.swap(0, Ordering::Relaxed);
+    let mut waited = WAITED.swap(0, Ordering::Relaxed);
+    signals::each(|info, target| {
+        waited &= !(1 << (info.signal() - 1) as u32);
+        add(Sent { info, target, at });
+    });
+    // What others have sent: of those the number is all that counts.
     for signal in (1..32u64).filter(|signal| waited >> (signal - 1) & 1 != 0) {
         let mut info = Info([0; 16]);
         (info.0[0], info.0[1]) = (signal, ANY as u64);
@@ -228,7 +233,6 @@ pub fn adopt_queues() {
         }
         block.pending.store(0, Ordering::Relaxed);
     }
-    signals::each(|info, target| add(Sent { info, target, at }));
 }
 
 /// The send of this ticket has failed.
