@@ -120,7 +120,7 @@ fn options(run: &Run) -> Result<Options, Error> {
     let asked = [
         ("--metrics", run.later.metrics.is_some()),
         ("--order deterministic", run.order == Order::Deterministic),
-        ("--order serial", run.order == Order::Serial),
+        ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
     ];
     if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
         return Err(later(option));
@@ -128,7 +128,7 @@ fn options(run: &Run) -> Result<Options, Error> {
     Ok(Options {
         name: run.name.clone(),
         standbys: run.standbys,
-        order: "schedule".into(),
+        order: if run.order == Order::Serial { "serial" } else { "schedule" }.into(),
         lag_timeout_ms: run.lag_timeout,
         lag_limit: run.lag_limit,
         verify: match run.verify {

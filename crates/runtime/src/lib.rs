@@ -115,6 +115,9 @@ pub fn stop_logging() {
         let _ = thread.lock_mode.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
         let _ = thread.call_mode.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     });
+    if state::takes_live_turns() {
+        recording::live_turns::nobody_waits();
+    }
 }
 
 /// The standby did something else than the log says: it reports what and ends itself.

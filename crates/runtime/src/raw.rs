@@ -272,6 +272,16 @@ pub fn now_ns() -> u64 {
     time.ns()
 }
 
+/// Processor time of a thread of this process, ns; 0 if there is none of that number.
+pub fn computed_ns(tid: u32) -> u64 {
+    const OF_THREAD: u32 = 6; // CPUCLOCK_SCHED and CPUCLOCK_PERTHREAD_MASK
+    let clock = (!tid << 3 | OF_THREAD) as i32;
+    let mut time = Timespec::default();
+    // SAFETY: the kernel writes one timespec.
+    unsafe { call2(nr::CLOCK_GETTIME, clock as i64 as u64, &raw mut time as u64) };
+    time.ns()
+}
+
 /// This thread's kernel id.
 pub fn gettid() -> u32 {
     // SAFETY: no arguments, no effect.

@@ -51,14 +51,24 @@ static RECORDED: AtomicBool = AtomicBool::new(false);
 /// This is a replay of a recording: a standby that shares nothing with the process whose log it follows.
 static DETACHED: AtomicBool = AtomicBool::new(false);
 
-/// One thread runs at a time.
-static SERIAL: AtomicBool = AtomicBool::new(false);
+/// One thread runs at a time: 0 no, [`TURNS_RECORDED`] or [`TURNS_LIVE`].
+static TURNS: AtomicU8 = AtomicU8::new(0);
+/// Of a recorded group, or of a replay.
+const TURNS_RECORDED: u8 = 1;
+/// Of this process, beside its standby.
+const TURNS_LIVE: u8 = 2;
 
 /// Notes what the supervisor wants this process for, besides protection.
 pub fn set_purpose(config_flags: u32) {
     RECORDED.store(config_flags & CONFIG_RECORDED != 0, Ordering::Relaxed);
     DETACHED.store(config_flags & CONFIG_DETACHED != 0, Ordering::Relaxed);
-    SERIAL.store(config_flags & CONFIG_SERIAL != 0, Ordering::Relaxed);
+    let recorded = config_flags & (CONFIG_RECORDED | CONFIG_DETACHED) != 0;
+    let turns = match (config_flags & CONFIG_SERIAL != 0, recorded) {
+        (false, _) => 0,
+        (true, true) => TURNS_RECORDED,
+        (true, false) => TURNS_LIVE,
+    };
+    TURNS.store(turns, Ordering::Relaxed);
 }
 
 /// This process is no part of a recording, although its group is: that of the process which has made it has ended.
@@ -77,10 +87,21 @@ pub fn is_recorded() -> bool {
     RECORDED.load(Ordering::Relaxed)
 }
 
-/// Whether one thread of the group runs at a time.
+/// Whether one thread of the group, or of this process, runs at a time.
 #[inline(always)]
 pub fn is_serial() -> bool {
-    SERIAL.load(Ordering::Relaxed)
+    TURNS.load(Ordering::Relaxed) != 0
+}
+
+/// Whether it is this process alone, for its standby.
+#[inline(always)]
+pub fn takes_live_turns() -> bool {
+    TURNS.load(Ordering::Relaxed) == TURNS_LIVE
+}
+
+/// Threads of this process take turns from here on, or no longer.
+pub fn take_turns(wanted: bool) {
+    TURNS.store(if wanted { TURNS_LIVE } else { 0 }, Ordering::Relaxed);
 }
 
 /// Whether this is a replay of a recording.

@@ -24,7 +24,7 @@ use us_ring::Position;
 
 use crate::door::sync;
 use crate::raw::{self, failed, nr};
-use crate::recording::log;
+use crate::recording::{live_turns, log};
 use crate::state::{self, Role};
 use crate::sys::{bound, gate};
 use crate::thread::{self, Mode, Stack};
@@ -225,6 +225,7 @@ fn make(header: &SegmentHeader) {
         crate::stop_logging();
     }
     let start = raw::now_ns();
+    live_turns::decide(header);
     let outcome = memory::list().map_err(|why| (why, 0)).and_then(|()| fork_now(header));
     match outcome {
         Ok(pid) => protected(header, pid, start),
@@ -366,6 +367,10 @@ pub fn forget() {
 /// Sets every thread's block for the log that begins now.
 pub fn reset_blocks(mode: Mode) {
     let locks = if sync::single_threaded() { Mode::Solo } else { mode };
+    let turns_are_new = state::takes_live_turns();
+    if turns_are_new {
+        live_turns::reset();
+    }
     for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
         // SAFETY: every thread stands still; the block is the coordinator's, or the copy's leader's.
         let block = unsafe { &mut *thread::block(slot) };
@@ -386,6 +391,9 @@ pub fn reset_blocks(mode: Mode) {
         block.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
         block.parked.store(false, Ordering::Relaxed);
         block.live = mode != Mode::Replay;
+        if turns_are_new {
+            (block.has_turn, block.gives_turn) = (false, false);
+        }
     }
 }
 

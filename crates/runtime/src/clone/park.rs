@@ -17,6 +17,7 @@ use us_abi::THREADS_MAX;
 
 use crate::clone::{child, signals};
 use crate::raw::{self, nr};
+use crate::recording::turns;
 use crate::signal;
 use crate::standby::notice;
 use crate::sys::trap::{self, Context, reg};
@@ -345,7 +346,10 @@ pub fn spinning() -> bool {
         return false;
     }
     // SAFETY: the calling thread's own block.
-    unsafe { tls::current().as_mut() }.is_some_and(at_door)
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return false };
+    let parked = at_door(thread);
+    turns::take(thread);
+    parked
 }
 
 /// In the SIGSYS handler: parks, if that is wanted and this is a place for it. True if the signal was about that.
@@ -377,5 +381,9 @@ pub unsafe fn in_handler(context: &mut Context) -> bool {
     }
     // SAFETY: guest code, or a thread without a block.
     unsafe { park(thread, Some(context)) };
+    // SAFETY: the calling thread's own block. Behind this is guest code.
+    if let Some(thread) = unsafe { thread.as_mut() } {
+        turns::take(thread);
+    }
     true
 }

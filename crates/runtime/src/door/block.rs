@@ -90,6 +90,8 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         thread.broken_off.1 |= breaking;
         signal::deliver(thread);
         park::at_door(thread);
+        // Where it has stood still another log has begun, and with it other turns.
+        turns::take(thread);
     }
     if thread.pending.load(Ordering::Relaxed) != 0 {
         // Sent before we were woken, or while we stood still, perhaps by the very thread that woke us: the guest must not

@@ -222,6 +222,7 @@ pub(super) fn wait_gone(handle: u64, mut waiter: Option<&mut Thread>) {
                 if result == raw::err::EINTR {
                     signal::deliver(thread);
                     park::at_door(thread);
+                    turns::take(thread);
                 }
             }
             None => {

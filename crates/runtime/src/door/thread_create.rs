@@ -14,7 +14,7 @@ use super::thread_stack::{attributes_for, mask_in};
 use crate::log::Next;
 use crate::members::join;
 use crate::raw;
-use crate::recording::log;
+use crate::recording::{log, turns};
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::thread::{self, Mode, Thread};
 use crate::{real, signal, state};
@@ -59,6 +59,7 @@ pub(super) unsafe fn create(
         join::join(parent);
     }
     become_threaded(parent);
+    turns::take(parent);
     let entry = Entry { start, argument, start_c11 };
     loop {
         let replay = parent.calls() == Mode::Replay;

@@ -7,6 +7,7 @@
 //! original; descriptors are numbers, forks fork, and what went to the standard descriptors goes there again.
 
 pub mod image;
+pub mod live_turns;
 pub mod log;
 pub mod output;
 pub mod replay;

@@ -11,15 +11,21 @@ use us_abi::event::{EventKind, Header, NO_TICKET};
 use us_abi::{ReturnHead, RosterHeader, TURN_BELLS};
 use us_calls::Row;
 
+use crate::clone::park;
 use crate::raw::{self, nr};
 use crate::state;
 use crate::sys::gate::Call;
 use crate::thread::{Mode, Thread};
 use crate::{members, report_divergence};
 
-const FREE: u32 = 0;
-const TAKEN: u32 = 1;
-const WANTED: u32 = 2;
+use super::live_turns;
+
+/// Nobody has the turn.
+pub(super) const FREE: u32 = 0;
+/// Somebody has it.
+pub(super) const TAKEN: u32 = 1;
+/// The same, and others wait for it.
+pub(super) const WANTED: u32 = 2;
 
 /// How long a look at the holder's process is put off, ns.
 const LOOK_NS: u64 = 100_000_000;
@@ -44,6 +50,9 @@ pub fn take(thread: &mut Thread) {
 
 #[inline(never)]
 fn take_slowly(thread: &mut Thread) {
+    if state::takes_live_turns() {
+        return live_turns::take(thread);
+    }
     let Some(roster) = roster().filter(|_| !thread.has_turn) else { return };
     match thread.calls() {
         Mode::Solo => {}
@@ -62,6 +71,12 @@ fn take_slowly(thread: &mut Thread) {
     }
 }
 
+/// Whether this thread takes turns.
+#[inline(always)]
+pub fn applies(thread: &Thread) -> bool {
+    !state::takes_live_turns() || live_turns::applies(thread)
+}
+
 /// Gives it back.
 #[inline]
 pub fn give(thread: &mut Thread) {
@@ -69,6 +84,9 @@ pub fn give(thread: &mut Thread) {
         return;
     }
     thread.has_turn = false;
+    if state::takes_live_turns() {
+        return live_turns::give(thread);
+    }
     let Some(roster) = roster() else { return };
     if state::is_detached() {
         let next = thread.turn + 1;
@@ -167,7 +185,8 @@ fn follow(thread: &mut Thread, roster: &RosterHeader) {
 /// Before a wait for a lock, in a door that a replay passes without waiting.
 #[inline]
 pub fn pause(thread: &mut Thread) {
-    if thread.has_turn {
+    // A standby beside its primary waits here for nothing but moments; what is a wait, the log says.
+    if thread.has_turn && !(state::takes_live_turns() && thread.calls() == Mode::Replay) {
         if thread.calls() == Mode::Record {
             thread.push(EventKind::Yield, 0, 0, NO_TICKET);
         }
@@ -263,6 +282,10 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
     } else {
         // SAFETY: the guest's own call.
         let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+        if result == raw::err::EINTR && park::at_door(thread) {
+            // Another log has begun: the door begins again.
+            return None;
+        }
         thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
         result
     };

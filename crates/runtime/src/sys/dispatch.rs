@@ -119,7 +119,7 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     if thread.calls() == Mode::Replay {
         thread.asked = call.args;
     }
-    if state::is_serial() {
+    if state::is_serial() && turns::applies(thread) {
         return in_turns(thread, row, call);
     }
     let learns = has_events(row);
@@ -129,6 +129,10 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     let result = by_policy(thread, row, call);
     if learns {
         common::after_call(thread, row);
+    }
+    if state::is_serial() {
+        // It has stood still in this call, and the log that has begun meanwhile is one of turns.
+        turns::after_call(thread);
     }
     result
 }
@@ -143,7 +147,7 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let paused = turns::before_call(thread, row, has_events(row));
     let result = by_policy(thread, row, call);
-    if paused {
+    if paused || state::takes_live_turns() {
         turns::after_call(thread);
     }
     result

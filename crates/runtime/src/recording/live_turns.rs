@@ -1,0 +1,272 @@
+//! Turns between a primary and its standby. The word that hands the turn on is this process's own, as the clocks are: a
+//! fork copies it, and processes that share memory have no order between them.
+//!
+//! Only a process with several threads takes turns, and only while there is a log. Nobody waits for a turn while threads
+//! are parked for a clone: there is no log then. All begin to take turns where they go on from there.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use us_abi::event::EventKind;
+use us_abi::{Cause, SegmentHeader};
+
+use super::turns::{FREE, TAKEN, WANTED};
+use crate::clone::park;
+use crate::standby::poll;
+use crate::thread::{Mode, Thread};
+use crate::{give_up_log, raw, report_divergence, state};
+
+/// Between two looks at who has the turn, ns.
+const LOOK_NS: u64 = 5_000_000;
+/// Processor time that a thread may use up in one turn while another waits, ns. It computes, or it spins on what another one
+/// would have to change: the next turn is then taken at its side.
+const COMPUTES_NS: u64 = 50_000_000;
+/// The same in time of a clock: it waits where the turn is not given back.
+const WAITS_NS: u64 = 500_000_000;
+/// Turns of that kind after which a process is let go: one at a time its threads do not come on.
+const FORCED_MAX: u32 = 20;
+/// A standby that has diverged sooner than this counts, ns.
+const SHORT_LIFE_NS: u64 = 60_000_000_000;
+/// So many of them in a row, and the threads take turns.
+const RACES: u32 = 2;
+/// Bells of those that wait for a turn, by its number.
+const BELLS: usize = 64;
+
+/// Nobody has the turn.
+const NOBODY: u64 = 0;
+/// Somebody is about to say which turn it has.
+const SOMEBODY: u64 = u64::MAX;
+
+/// Futex of a primary: [`FREE`], [`TAKEN`] or [`WANTED`].
+static WORD: AtomicU32 = AtomicU32::new(FREE);
+/// The next turn's number, in a primary.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// One more than the number of the turn that is had, [`NOBODY`] or [`SOMEBODY`].
+static HAD: AtomicU64 = AtomicU64::new(NOBODY);
+/// The kernel's number of the thread that has it.
+static HOLDER: AtomicU32 = AtomicU32::new(0);
+/// Turns taken at another one's side since the log began.
+static FORCED: AtomicU32 = AtomicU32::new(0);
+
+/// In a standby: the turns below have begun, and have ended.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+/// See `BEGUN`.
+static ENDED: AtomicU64 = AtomicU64::new(0);
+
+/// Where a standby's threads wait for their turn.
+struct Bell {
+    rung: AtomicU32,
+    sleepers: AtomicU32,
+}
+static BELL: [Bell; BELLS] = [const { Bell { rung: AtomicU32::new(0), sleepers: AtomicU32::new(0) } }; BELLS];
+
+/// Standbys in a row that have diverged soon.
+static DIVERGED: AtomicU32 = AtomicU32::new(0);
+/// When the last standby was made of the running program, CLOCK_MONOTONIC ns; 0 for never.
+static MADE_NS: AtomicU64 = AtomicU64::new(0);
+/// Turns have been tried, and the threads did not come on.
+static HOPELESS: AtomicU32 = AtomicU32::new(0);
+
+/// Before a fork for a new standby: whether its threads are to take turns. A program whose standbys diverge has races that
+/// no lock orders.
+pub fn decide(header: &SegmentHeader) {
+    let now = raw::now_ns();
+    let lived_ns = now - MADE_NS.swap(now, Ordering::Relaxed);
+    let diverged = header.why.0.code.load(Ordering::Acquire) == Cause::Diverged as u32;
+    if state::is_recorded() || HOPELESS.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    if diverged && lived_ns < SHORT_LIFE_NS && DIVERGED.fetch_add(1, Ordering::Relaxed) + 1 >= RACES {
+        state::take_turns(true);
+    }
+}
+
+/// A new log begins, and every thread stands still.
+pub fn reset() {
+    WORD.store(FREE, Ordering::Relaxed);
+    for count in [&NEXT, &HAD, &BEGUN, &ENDED] {
+        count.store(0, Ordering::Relaxed);
+    }
+    FORCED.store(0, Ordering::Relaxed);
+    for bell in &BELL {
+        bell.sleepers.store(0, Ordering::Relaxed);
+    }
+}
+
+/// There is no log any more: whoever waits for a turn goes on without.
+pub fn nobody_waits() {
+    raw::futex_wake(&WORD, u32::MAX >> 1);
+}
+
+/// Whether this thread takes turns.
+#[inline(always)]
+pub fn applies(thread: &Thread) -> bool {
+    thread.locks() != Mode::Solo
+}
+
+/// Takes the turn.
+pub fn take(thread: &mut Thread) {
+    if thread.has_turn || !applies(thread) {
+        return;
+    }
+    match thread.calls() {
+        Mode::Solo => {}
+        Mode::Record => acquire(thread),
+        Mode::Replay => follow(thread),
+    }
+}
+
+fn acquire(thread: &mut Thread) {
+    let Some(forced) = lock(thread) else { return };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    HOLDER.store(kernel_tid(thread), Ordering::Relaxed);
+    HAD.store(number + 1, Ordering::Release);
+    thread.turn = number;
+    if thread.calls() != Mode::Record {
+        // The log has been given up meanwhile, and with it the order.
+        return release(number);
+    }
+    thread.has_turn = true;
+    thread.push(EventKind::Turn, u8::from(forced), 0, number);
+    if forced && FORCED.fetch_add(1, Ordering::Relaxed) + 1 >= FORCED_MAX {
+        HOPELESS.store(1, Ordering::Relaxed);
+        state::take_turns(false);
+        give_up_log(Cause::CannotReplay, &[b"threads that take turns wait for each other without a door"]);
+    }
+}
+
+fn kernel_tid(thread: &Thread) -> u32 {
+    match thread.real_tid.load(Ordering::Relaxed) {
+        0 => thread.guest_tid,
+        tid => tid,
+    }
+}
+
+/// Waits for the word. Whether it was taken from somebody; `None` if there is no log any more.
+fn lock(thread: &mut Thread) -> Option<bool> {
+    if WORD.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        return Some(false);
+    }
+    let mut seen = Seen { had: NOBODY, since_ns: 0, cpu_ns: 0 };
+    while WORD.swap(WANTED, Ordering::AcqRel) != FREE {
+        raw::futex_wait(&WORD, WANTED, LOOK_NS);
+        if park::is_wanted() {
+            // A planned failover: this is a place where nothing has begun.
+            park::at_door(thread);
+        }
+        if thread.calls() != Mode::Record {
+            return None;
+        }
+        if seen.is_too_long()
+            && HAD.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            return Some(true);
+        }
+    }
+    HAD.store(SOMEBODY, Ordering::Relaxed);
+    Some(false)
+}
+
+/// A turn that another thread waits for the end of.
+struct Seen {
+    had: u64,
+    since_ns: u64,
+    cpu_ns: u64,
+}
+
+impl Seen {
+    fn is_too_long(&mut self) -> bool {
+        let had = HAD.load(Ordering::Acquire);
+        if had == NOBODY || had == SOMEBODY {
+            self.had = NOBODY;
+            return false;
+        }
+        let (now_ns, cpu_ns) = (raw::now_ns(), raw::computed_ns(HOLDER.load(Ordering::Relaxed)));
+        if had != self.had {
+            *self = Seen { had, since_ns: now_ns, cpu_ns };
+            return false;
+        }
+        cpu_ns.saturating_sub(self.cpu_ns) > COMPUTES_NS || now_ns - self.since_ns > WAITS_NS
+    }
+}
+
+fn release(number: u64) {
+    // Another one may have it by now, at this one's side.
+    if HAD.compare_exchange(number + 1, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        && WORD.swap(FREE, Ordering::AcqRel) == WANTED
+    {
+        raw::futex_wake(&WORD, 1);
+    }
+}
+
+/// Gives the turn back.
+pub fn give(thread: &Thread) {
+    if thread.calls() != Mode::Replay {
+        return release(thread.turn);
+    }
+    ENDED.fetch_max(thread.turn + 1, Ordering::SeqCst);
+    ring(thread.turn + 1);
+}
+
+fn bell(number: u64) -> &'static Bell {
+    &BELL[number as usize % BELLS]
+}
+
+fn ring(number: u64) {
+    fence(Ordering::SeqCst);
+    let bell = bell(number);
+    if bell.sleepers.load(Ordering::SeqCst) != 0 {
+        bell.rung.fetch_add(1, Ordering::SeqCst);
+        raw::futex_wake(&bell.rung, u32::MAX >> 1);
+    }
+}
+
+/// By the log, as a standby.
+fn follow(thread: &mut Thread) {
+    let header = loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Turn as u8 => break header,
+            Some(other) => {
+                let kind = state::Decimal::new(u64::from(other.kind));
+                report_divergence(
+                    thread,
+                    &[b"the standby waits for its turn, the log says kind ", kind.bytes()],
+                )
+            }
+            None => thread.wait_more(),
+        }
+        if thread.calls() != Mode::Replay {
+            // Live, and nobody logs.
+            return;
+        }
+    };
+    // The event stays in the ring until then: who promotes this copy must not take it for applied.
+    await_turn(header.ticket, header.flags != 0);
+    thread.take_front(&header);
+    thread.turn = header.ticket;
+    thread.has_turn = true;
+    BEGUN.fetch_max(header.ticket + 1, Ordering::SeqCst);
+    ring(header.ticket + 1);
+}
+
+fn await_turn(number: u64, forced: bool) {
+    let is_due =
+        || ENDED.load(Ordering::SeqCst) >= number || (forced && BEGUN.load(Ordering::SeqCst) >= number);
+    for _ in 0..64 {
+        if is_due() {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    let bell = bell(number);
+    bell.sleepers.fetch_add(1, Ordering::SeqCst);
+    // Whoever has it may sleep on an event that has come meanwhile.
+    poll::wake_sleepers();
+    loop {
+        let rung = bell.rung.load(Ordering::SeqCst);
+        if is_due() {
+            break;
+        }
+        raw::futex_wait(&bell.rung, rung, 0);
+    }
+    bell.sleepers.fetch_sub(1, Ordering::SeqCst);
+}
