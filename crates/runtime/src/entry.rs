@@ -16,7 +16,7 @@ use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::{notice, poll};
 use crate::state::{self, Role};
-use crate::sys::{guest, patch, trap, vdso};
+use crate::sys::{guest, libc_text, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
 use crate::{fdtable, members, real, signal, tls};
 
@@ -296,6 +296,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     }
     mutex::OPAQUE_START.store(maps.allocator.0 as usize, Ordering::Relaxed);
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
+    libc_text::remember([maps.libc, maps.loader]);
     patch::patch_all(&maps);
     vdso::take_over(&maps);
     let thread = main_block();
@@ -397,6 +398,7 @@ pub fn make_standby(header: &SegmentHeader) {
         become_member(header, alone());
         return;
     }
+    recording::live_turns::standby_is_made();
     let primary = state::REAL_PID.load(Ordering::Relaxed);
     header.primary_pid.store(primary, Ordering::Release);
     // The kernel forgets a robust list at a fork. libc's fork registers it again; this one has to do it itself.

@@ -92,6 +92,7 @@ real_functions! {
     RSEQ_OFFSET = c"__rseq_offset" @ c"GLIBC_2.35";
     RSEQ_SIZE = c"__rseq_size" @ c"GLIBC_2.35";
     PTHREAD_CREATE = c"pthread_create" @ c"GLIBC_2.34";
+    SYSCALL = c"syscall" @ c"GLIBC_2.2.5";
     PTHREAD_JOIN = c"pthread_join" @ c"GLIBC_2.34";
     PTHREAD_DETACH = c"pthread_detach" @ c"GLIBC_2.34";
     PTHREAD_ATTR_GETSTACK = c"pthread_attr_getstack" @ c"GLIBC_2.34";

@@ -11,6 +11,7 @@ use us_abi::EventKind;
 use crate::clone::{park, twins};
 use crate::members::join;
 use crate::raw::{self, Timespec};
+use crate::recording::live_turns::{self, Local};
 use crate::recording::turns;
 use crate::signal;
 use crate::standby::promote;
@@ -71,6 +72,10 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         && let Some(end) = follow_alone(thread, !time.is_null())
     {
         return end;
+    }
+    if state::takes_live_turns() && thread.has_turn && thread.locks() == Mode::Replay {
+        live_turns::wait_by_log(thread, &Local::new(word, value, shared));
+        return Wait::Again;
     }
     // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
     let followed = is_followed(thread, word, shared);

@@ -142,6 +142,9 @@ pub fn end_thread() -> ! {
     const CANCELED: u64 = u64::MAX;
     if let Some(thread) = current() {
         thread.cancel.store(0, Ordering::Relaxed);
+        // Out of a call in which others had theirs; what follows is guest code.
+        thread.gives_turn = false;
+        crate::recording::turns::take(thread);
         thread.shared_with_guest();
     }
     let function = real::PTHREAD_EXIT.get();

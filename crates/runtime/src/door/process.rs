@@ -179,6 +179,10 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
         // That it ends is in a recorded process's log. What comes next is the end, or a promotion.
         take_begin(thread, row, &exit_arguments(call));
     }
+    if state::takes_live_turns() {
+        // As its primary, which does so below: others may come to more doors before the end.
+        turns::give(thread);
+    }
     while thread.calls() == Mode::Replay {
         if let Next::Event(event) = thread.next() {
             crate::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);

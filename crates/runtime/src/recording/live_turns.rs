@@ -11,7 +11,9 @@ use us_abi::{Cause, SegmentHeader};
 
 use super::turns::{FREE, TAKEN, WANTED};
 use crate::clone::park;
+use crate::raw::Timespec;
 use crate::standby::poll;
+use crate::sys::gate::Call;
 use crate::thread::{Mode, Thread};
 use crate::{give_up_log, raw, report_divergence, state};
 
@@ -61,7 +63,7 @@ static BELL: [Bell; BELLS] = [const { Bell { rung: AtomicU32::new(0), sleepers: 
 
 /// Standbys in a row that have diverged soon.
 static DIVERGED: AtomicU32 = AtomicU32::new(0);
-/// When the last standby was made of the running program, CLOCK_MONOTONIC ns; 0 for never.
+/// When the last standby was made, CLOCK_MONOTONIC ns; 0 for never.
 static MADE_NS: AtomicU64 = AtomicU64::new(0);
 /// Turns have been tried, and the threads did not come on.
 static HOPELESS: AtomicU32 = AtomicU32::new(0);
@@ -78,6 +80,11 @@ pub fn decide(header: &SegmentHeader) {
     if diverged && lived_ns < SHORT_LIFE_NS && DIVERGED.fetch_add(1, Ordering::Relaxed) + 1 >= RACES {
         state::take_turns(true);
     }
+}
+
+/// A first standby is about to be made, with the program's beginning.
+pub fn standby_is_made() {
+    MADE_NS.store(raw::now_ns(), Ordering::Relaxed);
 }
 
 /// A new log begins, and every thread stands still.
@@ -246,6 +253,67 @@ fn follow(thread: &mut Thread) {
     thread.has_turn = true;
     BEGUN.fetch_max(header.ticket + 1, Ordering::SeqCst);
     ring(header.ticket + 1);
+}
+
+/// A wait of a standby's thread on memory of its own.
+pub struct Local<'a> {
+    word: &'a AtomicU32,
+    value: u32,
+    shared: bool,
+    /// A clock's number, and its time at which the wait ends.
+    deadline: Option<(u64, Timespec)>,
+}
+
+impl<'a> Local<'a> {
+    /// One without a deadline.
+    pub fn new(word: &'a AtomicU32, value: u32, shared: bool) -> Local<'a> {
+        Local { word, value, shared, deadline: None }
+    }
+
+    /// That of a lock of libc's, which knows absolute times only.
+    pub fn of(call: &Call) -> Local<'a> {
+        const PRIVATE: u64 = 128;
+        const CLOCK_REALTIME: u64 = 256;
+        let clock = u64::from(call.args[1] & CLOCK_REALTIME == 0);
+        let time = call.args[3] as *const Timespec;
+        // SAFETY: libc's own word, and its own time or null.
+        let (word, time) = unsafe { (&*(call.args[0] as *const AtomicU32), time.as_ref()) };
+        let deadline = time.map(|time| (clock, *time));
+        Local { word, value: call.args[2] as u32, shared: call.args[1] & PRIVATE == 0, deadline }
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|(clock, end)| {
+            let mut now = Timespec::default();
+            // SAFETY: the kernel writes one timespec.
+            unsafe { raw::call2(raw::nr::CLOCK_GETTIME, clock, &raw mut now as u64) };
+            (now.sec, now.nsec) >= (end.sec, end.nsec)
+        })
+    }
+}
+
+/// The wait itself, as the kernel would answer it. The primary's thread has waited as well, and given its turn to whoever ends
+/// the wait: the log says so with a *Yield*. To wait here until that comes would be to wait for a thread that needs the turn.
+pub fn wait_by_log(thread: &mut Thread, local: &Local) -> i64 {
+    const SLICE_NS: u64 = 1_000_000;
+    while thread.calls() == Mode::Replay && local.word.load(Ordering::Acquire) == local.value {
+        let next = thread.peek();
+        // The clock has gone on since the primary looked at it; but a wait that follows has a *Yield* of its own.
+        let answer = if local.is_over() { raw::err::ETIMEDOUT } else { raw::err::EAGAIN };
+        match next {
+            Some(next) if next.kind == EventKind::Yield as u8 => {
+                super::turns::follow_pause(thread);
+                return if local.is_over() { raw::err::ETIMEDOUT } else { answer };
+            }
+            Some(_) if answer == raw::err::ETIMEDOUT => return answer,
+            _ => {}
+        }
+        match local.shared {
+            true => raw::futex_wait_shared(local.word, local.value, SLICE_NS),
+            false => raw::futex_wait(local.word, local.value, SLICE_NS),
+        };
+    }
+    raw::err::EAGAIN
 }
 
 fn await_turn(number: u64, forced: bool) {

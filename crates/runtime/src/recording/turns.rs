@@ -15,10 +15,11 @@ use crate::clone::park;
 use crate::raw::{self, nr};
 use crate::state;
 use crate::sys::gate::Call;
+use crate::sys::{dispatch, libc_text};
 use crate::thread::{Mode, Thread};
 use crate::{members, report_divergence};
 
-use super::live_turns;
+use super::live_turns::{self, Local};
 
 /// Nobody has the turn.
 pub(super) const FREE: u32 = 0;
@@ -271,6 +272,16 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
     const COMMAND: u64 = 127;
     if !thread.has_turn || !WAITS.contains(&(call.args[1] & COMMAND)) {
         return None;
+    }
+    if state::takes_live_turns() && libc_text::is_own(call) {
+        // A lock inside libc, behind a door that orders it: whether it waits depends on the moment.
+        if thread.calls() == Mode::Replay {
+            return Some(live_turns::wait_by_log(thread, &Local::of(call)));
+        }
+        pause(thread);
+        let result = dispatch::futex(thread, call);
+        take(thread);
+        return Some(result);
     }
     let row = us_calls::row(nr::FUTEX)?;
     give(thread);

@@ -62,6 +62,8 @@ pub(super) unsafe fn invoke(
     let info = if action.flags & SA_SIGINFO != 0 { &raw const *info } else { core::ptr::null() };
     // In the middle of a call that waits, others have their turn.
     let in_turn = thread.has_turn;
+    // A standby meets the signal inside the call, its primary met it before: the handler's calls give nothing back for it.
+    let gives_turn = core::mem::take(&mut thread.gives_turn);
     turns::take(thread);
     // SAFETY: the caller's promise.
     unsafe { invoke_on(thread, action, signal, info, context, switch, (address + bytes) & !15) };
@@ -71,6 +73,7 @@ pub(super) unsafe fn invoke(
     if !in_turn {
         turns::give(thread);
     }
+    thread.gives_turn = gives_turn;
 }
 
 /// # Safety

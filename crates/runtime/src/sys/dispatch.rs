@@ -140,10 +140,16 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
 /// With `--order serial`: while a call may block, others have their turn.
 #[cold]
 fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    if matches!(row.policy, Policy::Special(Door::Futex))
-        && let Some(result) = turns::futex(thread, call)
-    {
-        return result;
+    if matches!(row.policy, Policy::Special(Door::Futex)) {
+        if let Some(result) = turns::futex(thread, call) {
+            return result;
+        }
+        if state::takes_live_turns() {
+            // A wake waits for nobody, and libc's locks wake where another thread happened to wait.
+            let result = futex(thread, call);
+            turns::take(thread);
+            return result;
+        }
     }
     let paused = turns::before_call(thread, row, has_events(row));
     let result = by_policy(thread, row, call);
@@ -251,7 +257,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
 
 /// A futex call that did not come through a pthread door: a lock inside the C library, or the guest's own.
 /// Both copies execute it on their own memory.
-fn futex(thread: &mut Thread, call: &Call) -> i64 {
+pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
     loop {
         // SAFETY: the guest's own call; a wait is interrupted for queued signals, which a later door delivers.
         let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };

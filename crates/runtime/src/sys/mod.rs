@@ -5,6 +5,7 @@ pub mod bound;
 pub mod dispatch;
 pub mod gate;
 pub mod guest;
+pub mod libc_text;
 pub mod patch;
 pub mod patience;
 pub mod plans;

@@ -1,0 +1,32 @@
+//! Which system calls are libc's own: made by its locks, and not by a guest that has its `syscall` function make them.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::real;
+use crate::sys::gate::Call;
+
+/// Bytes of libc's `syscall` function, and more than its one instruction is away from its beginning.
+const FUNCTION_BYTES: u64 = 64;
+
+/// Executable ranges of the C library and of the loader.
+static RANGES: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
+
+/// Remembers where libc and the loader lie. In the constructor.
+pub fn remember(ranges: [(u64, u64); 2]) {
+    for (place, (start, end)) in RANGES.iter().zip(ranges) {
+        place[0].store(start, Ordering::Relaxed);
+        place[1].store(end, Ordering::Relaxed);
+    }
+}
+
+/// Whether libc, or the loader, made this call for itself.
+pub fn is_own(call: &Call) -> bool {
+    // SAFETY: behind the call in every stub, and in the trap's gate, stands the distance to the place of the instruction.
+    let distance = unsafe { ((call.caller + 3) as *const i32).read_unaligned() };
+    let site = call.caller.wrapping_add_signed(i64::from(distance));
+    let function = real::SYSCALL.get() as u64;
+    let inside = |place: &[AtomicU64; 2]| {
+        (place[0].load(Ordering::Relaxed)..place[1].load(Ordering::Relaxed)).contains(&site)
+    };
+    RANGES.iter().any(inside) && !(function..function + FUNCTION_BYTES).contains(&site)
+}
