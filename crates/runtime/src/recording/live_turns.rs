@@ -255,6 +255,9 @@ fn follow(thread: &mut Thread) {
     ring(header.ticket + 1);
 }
 
+/// Of a futex call's second argument: what it does.
+const COMMAND: u64 = 127;
+
 /// A wait of a standby's thread on memory of its own.
 pub struct Local<'a> {
     word: &'a AtomicU32,
@@ -270,7 +273,7 @@ impl<'a> Local<'a> {
         Local { word, value, shared, deadline: None }
     }
 
-    /// That of a lock of libc's, which knows absolute times only.
+    /// That of a call; a lock of libc's knows absolute times only.
     pub fn of(call: &Call) -> Local<'a> {
         const PRIVATE: u64 = 128;
         const CLOCK_REALTIME: u64 = 256;
@@ -278,8 +281,16 @@ impl<'a> Local<'a> {
         let time = call.args[3] as *const Timespec;
         // SAFETY: libc's own word, and its own time or null.
         let (word, time) = unsafe { (&*(call.args[0] as *const AtomicU32), time.as_ref()) };
-        let deadline = time.map(|time| (clock, *time));
+        const WAIT_BITSET: u64 = 9;
+        let is_absolute = call.args[1] & COMMAND == WAIT_BITSET;
+        let deadline = time.filter(|_| is_absolute).map(|time| (clock, *time));
         Local { word, value: call.args[2] as u32, shared: call.args[1] & PRIVATE == 0, deadline }
+    }
+
+    /// Whether a call is one.
+    pub fn is_one(call: &Call) -> bool {
+        const WAITS: [u64; 5] = [0, 6, 9, 11, 13]; // WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
+        WAITS.contains(&(call.args[1] & COMMAND))
     }
 
     fn is_over(&self) -> bool {
@@ -305,6 +316,9 @@ pub fn wait_by_log(thread: &mut Thread, local: &Local) -> i64 {
                 super::turns::follow_pause(thread);
                 return if local.is_over() { raw::err::ETIMEDOUT } else { answer };
             }
+            // It stood still in this wait, and its primary's has ended. Whom a wake here meets is another matter: the thread
+            // whose turn it is must not wait for one that was woken in its place.
+            Some(next) if next.kind == EventKind::Turn as u8 && !thread.has_turn => return answer,
             Some(_) if answer == raw::err::ETIMEDOUT => return answer,
             _ => {}
         }

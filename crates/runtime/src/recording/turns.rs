@@ -268,9 +268,7 @@ pub fn after_call(thread: &mut Thread) {
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
 pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
-    const WAITS: [u64; 5] = [0, 6, 9, 11, 13]; // WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
-    const COMMAND: u64 = 127;
-    if !thread.has_turn || !WAITS.contains(&(call.args[1] & COMMAND)) {
+    if !thread.has_turn || !Local::is_one(call) {
         return None;
     }
     if state::takes_live_turns() && libc_text::is_own(call) {

@@ -7,6 +7,7 @@ use crate::door::numbers;
 use crate::door::{common, epoll, exec, io, memory, message, pending, process, spawn, table, time, timer};
 use crate::members::join;
 use crate::raw::{self, call6};
+use crate::recording::live_turns::{self, Local};
 use crate::recording::{shared, turns};
 use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
@@ -259,6 +260,9 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
 /// Both copies execute it on their own memory.
 pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
     loop {
+        if state::takes_live_turns() && thread.locks() == Mode::Replay && Local::is_one(call) {
+            return live_turns::wait_by_log(thread, &Local::of(call));
+        }
         // SAFETY: the guest's own call; a wait is interrupted for queued signals, which a later door delivers.
         let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
         if result != raw::err::EINTR || signal::has_deliverable(thread) {
