@@ -152,6 +152,10 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             return result;
         }
     }
+    if matches!(row.policy, Policy::Special(Door::Open)) && allocator::asks(thread, call) {
+        // At a moment of its own in each copy: the turn stays where it is.
+        return raw::err::ENOENT;
+    }
     let paused = turns::before_call(thread, row, has_events(row));
     let result = by_policy(thread, row, call);
     if paused || state::takes_live_turns() {
