@@ -108,8 +108,10 @@ pub const CONFIG_PINNED: u32 = 1;
 pub const CONFIG_RECORDED: u32 = 2;
 /// [`Config::flags`]: this is a replay of a recording, without any kernel object of the original.
 pub const CONFIG_DETACHED: u32 = 4;
-/// [`Config::flags`], with one of the two before: `--order serial`.
+/// [`Config::flags`]: `--order serial`.
 pub const CONFIG_SERIAL: u32 = 8;
+/// [`Config::flags`]: `--order auto`. Threads of a process whose standbys diverge take turns from then on.
+pub const CONFIG_AUTO: u32 = 16;
 
 /// Values of [`SegmentHeader::command`].
 pub mod command {
@@ -255,6 +257,8 @@ pub struct SegmentHeader {
     pub cut_pid: AtomicU32,
     /// Of these, those that the recorder has come to. Recorder.
     pub cuts_taken: AtomicU32,
+    /// 1 while the threads of the process take turns for its standby. Primary, when a standby is made or turns are given up.
+    pub turns: AtomicU32,
 }
 
 /// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].

@@ -179,8 +179,9 @@ pub struct Run {
     /// Live standbys: 0 or 1
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = standbys)]
     pub standbys: u32,
-    /// How the order of threads is replicated
-    #[arg(long, value_enum, value_name = "ORDER", default_value = "schedule", hide_possible_values = true)]
+    /// schedule: threads run in parallel, and their locks are replicated in order. serial: one thread of a process runs at
+    /// a time, so that races are replicated too. auto: schedule, and serial for a process whose standbys diverge
+    #[arg(long, value_enum, value_name = "ORDER", default_value = "auto", hide_possible_values = true)]
     pub order: Order,
     /// How far a thread's standby may fall behind, as in 512MiB; never more than its ring, 8 MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = lag_limit)]
@@ -234,6 +235,9 @@ pub struct LaterOptions {
 /// `--order`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
+    /// As the process needs it
+    #[value(hide = true)]
+    Auto,
     /// Locks are replayed in the primary's order, in parallel
     Schedule,
     /// The order is computed

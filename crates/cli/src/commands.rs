@@ -128,7 +128,12 @@ fn options(run: &Run) -> Result<Options, Error> {
     Ok(Options {
         name: run.name.clone(),
         standbys: run.standbys,
-        order: if run.order == Order::Serial { "serial" } else { "schedule" }.into(),
+        order: match run.order {
+            Order::Auto => "auto",
+            Order::Serial => "serial",
+            Order::Schedule | Order::Deterministic => "schedule",
+        }
+        .into(),
         lag_timeout_ms: run.lag_timeout,
         lag_limit: run.lag_limit,
         verify: match run.verify {

@@ -86,7 +86,10 @@ fn wrong_usage() {
         (&["run", "--metrics", "127.0.0.1:0", "true"], "--metrics is not available in this version"),
         (&["run", "--lag-limit", "1KiB", "true"], "the largest event must fit"),
         (&["run", "--lag-limit", "many", "true"], "not a unit"),
-        (&["run", "--order", "serial", "true"], "--order serial is not available in this version"),
+        (
+            &["run", "--order", "serial", "--record", "x", "true"],
+            "--order serial with --record is not available",
+        ),
         (&["run", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top is not available in this version"),
         (&["signal", "x", "NONSENSE"], "NONSENSE"),

@@ -398,7 +398,7 @@ pub fn make_standby(header: &SegmentHeader) {
         become_member(header, alone());
         return;
     }
-    recording::live_turns::standby_is_made();
+    recording::live_turns::standby_is_made(header);
     let primary = state::REAL_PID.load(Ordering::Relaxed);
     header.primary_pid.store(primary, Ordering::Release);
     // The kernel forgets a robust list at a fork. libc's fork registers it again; this one has to do it itself.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use us_abi::{CONFIG_PINNED, CONFIG_SERIAL, Config};
+use us_abi::{CONFIG_AUTO, CONFIG_PINNED, CONFIG_SERIAL, Config};
 
 /// How much Understudy itself says on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +66,11 @@ impl Options {
             standbys: self.standbys,
             verify: self.verify,
             flags: flags
-                | if self.order == "serial" { CONFIG_SERIAL } else { 0 }
+                | match self.order.as_str() {
+                    "serial" => CONFIG_SERIAL,
+                    "auto" => CONFIG_AUTO,
+                    _ => 0,
+                }
                 | if pair.is_some() { CONFIG_PINNED } else { 0 },
             primary_cpus: pair.map_or([0; 16], |pair| pair.primary),
             standby_cpus: pair.map_or([0; 16], |pair| pair.standby),

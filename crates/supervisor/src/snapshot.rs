@@ -103,6 +103,11 @@ impl Snapshot {
         self.word(offset_of!(SegmentHeader, dropped)) != 0
     }
 
+    /// Whether its threads take turns.
+    pub fn takes_turns(&self) -> bool {
+        self.word(offset_of!(SegmentHeader, turns)) != 0
+    }
+
     /// Whether its log goes into a recording.
     pub fn is_recorded(&self) -> bool {
         let at = offset_of!(SegmentHeader, config) + offset_of!(us_abi::Config, flags);

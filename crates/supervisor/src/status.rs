@@ -99,6 +99,8 @@ pub struct GuestProcess {
     pub program: String,
     /// As the group's.
     pub state: &'static str,
+    /// How its threads are ordered: `schedule`, or `serial` where they take turns.
+    pub order: &'static str,
     /// Why it is unprotected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -202,7 +204,7 @@ fn group(found: &Found) -> Option<Group> {
     let (state, why) = (lead.state, lead.why.clone());
     Some(Group {
         name: found.name.clone(),
-        order: meta.order.clone(),
+        order: order_of_group(&meta.order, &members),
         epoch: sums.epoch,
         state,
         protected_share: history.stretches.protected_share(meta.since_ns, clock::monotonic_ns()),
@@ -369,9 +371,22 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         parent_pid: member.parent_pid,
         program: proc::name(member.primary).unwrap_or_default(),
         state: member.state,
+        order: order(member),
         why: member.why.clone(),
         primary,
         standbys: standby.into_iter().collect(),
+    }
+}
+
+fn order(member: &Member) -> &'static str {
+    if member.snapshot.as_ref().is_some_and(Snapshot::takes_turns) { "serial" } else { "schedule" }
+}
+
+/// What was asked for; with `auto`, as it is with the first process.
+fn order_of_group(asked: &str, members: &[Member]) -> String {
+    match asked {
+        "auto" => members.first().map_or("schedule", order).into(),
+        asked => asked.into(),
     }
 }
 

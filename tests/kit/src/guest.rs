@@ -64,6 +64,8 @@ pub struct Directives {
     pub stale: Option<String>,
     /// Why it is recorded with one thread at a time, if it is.
     pub serial: Option<String>,
+    /// Why it is protected with one thread at a time, if it is.
+    pub turns: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
     pub allowed: Vec<(String, String)>,
     /// What it reads from stdin.
@@ -83,6 +85,7 @@ impl Default for Directives {
             no_record: None,
             stale: None,
             serial: None,
+            turns: None,
             allowed: Vec::new(),
             stdin: None,
             args: Vec::new(),
@@ -115,6 +118,7 @@ impl Directives {
             "no-kill" => self.no_kill = Some(reason(rest)?),
             "no-protect" => self.no_protect = Some(reason(rest)?),
             "serial" => self.serial = Some(reason(rest)?),
+            "turns" => self.turns = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
             "allow" => {

@@ -89,6 +89,8 @@ impl Stage<'_> {
         let file = dir.join("recording");
         if recorded {
             command.splice(2..2, ["--record".into(), file.clone().into()]);
+        } else if guest.wants.turns.is_some() {
+            command.splice(2..2, ["--order".into(), "serial".into()]);
         }
         let tree = launch(guest, command, &dir, sink)?;
         let over = AtomicBool::new(false);

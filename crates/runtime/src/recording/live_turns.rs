@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::EventKind;
-use us_abi::{Cause, SegmentHeader};
+use us_abi::{CONFIG_AUTO, Cause, SegmentHeader};
 
 use super::turns::{FREE, TAKEN, WANTED};
 use crate::clone::park;
@@ -74,17 +74,25 @@ pub fn decide(header: &SegmentHeader) {
     let now = raw::now_ns();
     let lived_ns = now - MADE_NS.swap(now, Ordering::Relaxed);
     let diverged = header.why.0.code.load(Ordering::Acquire) == Cause::Diverged as u32;
-    if state::is_recorded() || HOPELESS.load(Ordering::Relaxed) != 0 {
-        return;
+    let may = header.config.flags & CONFIG_AUTO != 0 && !state::is_recorded();
+    if diverged && lived_ns < SHORT_LIFE_NS && may {
+        if state::takes_live_turns() && FORCED.load(Ordering::Relaxed) != 0 {
+            // It is of no use, and costs the program its processors.
+            HOPELESS.store(1, Ordering::Relaxed);
+            state::take_turns(false);
+        } else if HOPELESS.load(Ordering::Relaxed) == 0
+            && DIVERGED.fetch_add(1, Ordering::Relaxed) + 1 >= RACES
+        {
+            state::take_turns(true);
+        }
     }
-    if diverged && lived_ns < SHORT_LIFE_NS && DIVERGED.fetch_add(1, Ordering::Relaxed) + 1 >= RACES {
-        state::take_turns(true);
-    }
+    header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
 }
 
 /// A first standby is about to be made, with the program's beginning.
-pub fn standby_is_made() {
+pub fn standby_is_made(header: &SegmentHeader) {
     MADE_NS.store(raw::now_ns(), Ordering::Relaxed);
+    header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
 }
 
 /// A new log begins, and every thread stands still.
@@ -137,6 +145,9 @@ fn acquire(thread: &mut Thread) {
     if forced && FORCED.fetch_add(1, Ordering::Relaxed) + 1 >= FORCED_MAX {
         HOPELESS.store(1, Ordering::Relaxed);
         state::take_turns(false);
+        if let Some(header) = state::header() {
+            header.turns.store(0, Ordering::Release);
+        }
         give_up_log(Cause::CannotReplay, &[b"threads that take turns wait for each other without a door"]);
     }
 }

@@ -323,11 +323,14 @@ impl Watch<'_> {
         let mut fields = serde_json::to_value(&reclone).unwrap_or_default();
         fields["primary"] = json!(self.primary.pid);
         fields["standby"] = json!(standby.pid);
+        let takes_turns = header.turns.load(Ordering::Acquire) != 0;
+        fields["order"] = json!(if takes_turns { "serial" } else { "schedule" });
         let line = format!(
-            "{} is protected again after {:.1} ms, standby pid {}; the program stood still for {:.1} ms",
+            "{} is protected again after {:.1} ms, standby pid {}{}; the program stood still for {:.1} ms",
             self.name(),
             reclone.gap_us as f64 / 1000.0,
             standby.pid,
+            if takes_turns { ", its threads take turns" } else { "" },
             reclone.pause_us as f64 / 1000.0,
         );
         self.book.borrow_mut().history.reclones.push(reclone);
