@@ -2,6 +2,7 @@
 // malloc: with turns the copies follow each other.
 // Breaks if: a futex call of the program's is answered by each copy's own kernel, or one of libc's is looked for in the log.
 // kit: varies
+// kit: stale a race, and beside a recording nobody takes turns
 // kit: turns its threads do to each other what no lock orders
 // kit: no-record the replay of a recording by one thread at a time meets libc's locks at other moments
 #include "guest.h"

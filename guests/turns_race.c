@@ -1,6 +1,7 @@
 // Shows: threads that race on a counter, a flag and a list without locks: with turns the copies do the same all the same.
 // Breaks if: two threads run guest code at once, or a turn is given back where only one copy gives it.
 // kit: varies
+// kit: stale a race, and beside a recording nobody takes turns
 // kit: turns its threads do to each other what no lock orders
 // kit: serial one thread at a time: its threads do to each other what no lock orders
 #include "guest.h"

@@ -15,8 +15,12 @@ pub const NEWBORN_NS: u64 = 10_000_000;
 /// Longest delay, ns.
 pub const DELAY_MAX_NS: u64 = 10_000_000_000;
 
+/// Longest delay after a standby that was made and lost, ns. What its making costs is bounded by the pauses; a primary that is
+/// killed meanwhile is lost.
+pub const LOST_MAX_NS: u64 = 2_000_000_000;
+
 /// From one clone to the next at least this many times the pause of the last one.
-pub const PAUSES_BETWEEN: u64 = 100;
+pub const PAUSES_BETWEEN: u64 = 20;
 
 /// Why there is no standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +56,7 @@ impl Backoff {
             Some(times) => self.delay_ns / times,
             None => DELAY_MIN_NS,
         };
-        self.delay_ns = self.delay_ns.clamp(DELAY_MIN_NS, DELAY_MAX_NS);
+        self.delay_ns = self.delay_ns.clamp(DELAY_MIN_NS, LOST_MAX_NS);
         let rest_ns = pause_ns.saturating_mul(PAUSES_BETWEEN).saturating_sub(stretch_ns);
         self.delay_ns.max(rest_ns.min(DELAY_MAX_NS))
     }
@@ -96,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_comes_to_one_attempt_in_ten_seconds() {
+    fn a_storm_comes_to_one_attempt_in_two_seconds() {
         let mut backoff = Backoff::default();
         let delays: [u64; 12] = core::array::from_fn(|_| backoff.lost(Loss::Dropped, 5 * MS, 0) / MS);
-        assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10_000, 10_000, 10_000]);
+        assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 2000, 2000, 2000, 2000, 2000]);
     }
 
     #[test]
@@ -115,20 +119,20 @@ mod tests {
         for _ in 0..20 {
             let _ = backoff.failed();
         }
-        assert_eq!(backoff.lost(Loss::Dropped, 40_000 * MS, 0), 2500 * MS);
+        assert_eq!(backoff.lost(Loss::Dropped, 60_000 * MS, 0), 10_000 * MS / 6);
         assert_eq!(backoff.lost(Loss::Dropped, 3_600_000 * MS, 0), DELAY_MIN_NS);
     }
 
     #[test]
     fn expensive_clones_are_rare_but_the_first_loss_after_a_calm_is_answered_soon() {
         let mut backoff = Backoff::default();
-        assert_eq!(backoff.lost(Loss::Dropped, 100 * MS, 20 * MS), 1900 * MS);
+        assert_eq!(backoff.lost(Loss::Dropped, 100 * MS, 20 * MS), 300 * MS);
         let mut backoff = Backoff::default();
         assert_eq!(backoff.lost(Loss::Dropped, 5000 * MS, 20 * MS), DELAY_MIN_NS);
     }
 
     proptest! {
-        /// Whatever happens, the delay stays within its bounds and pauses take at most one part in a hundred.
+        /// Whatever happens, the delay stays within its bounds and pauses take at most one part in twenty.
         #[test]
         fn bounded(lives in proptest::collection::vec((0u64..20_000 * MS, 0u64..50 * MS), 1..100)) {
             let mut backoff = Backoff::default();
