@@ -30,6 +30,8 @@ const FORCED_MAX: u32 = 20;
 const SHORT_LIFE_NS: u64 = 60_000_000_000;
 /// So many of them in a row, and the threads take turns.
 const RACES: u32 = 2;
+/// A clone that has stopped the program for so long is made again after seconds only: one divergence is enough, ns.
+const DEAR_NS: u64 = 50_000_000;
 /// Bells of those that wait for a turn, by its number.
 const BELLS: usize = 64;
 
@@ -80,10 +82,10 @@ pub fn decide(header: &SegmentHeader) {
             // It is of no use, and costs the program its processors.
             HOPELESS.store(1, Ordering::Relaxed);
             state::take_turns(false);
-        } else if HOPELESS.load(Ordering::Relaxed) == 0
-            && DIVERGED.fetch_add(1, Ordering::Relaxed) + 1 >= RACES
-        {
-            state::take_turns(true);
+        } else if HOPELESS.load(Ordering::Relaxed) == 0 {
+            let times = DIVERGED.fetch_add(1, Ordering::Relaxed) + 1;
+            let dear = header.clone_pause_ns.load(Ordering::Relaxed) > DEAR_NS;
+            state::take_turns(times >= if dear { 1 } else { RACES });
         }
     }
     header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
