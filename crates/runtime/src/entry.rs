@@ -407,6 +407,8 @@ pub fn make_standby(header: &SegmentHeader) {
     unsafe {
         raw::call3(nr::GET_ROBUST_LIST, 0, &raw mut robust as u64, &raw mut robust_len as u64);
     }
+    // What waits from before an exec is in no log.
+    crate::door::pending::take_stock();
     // The standby's kernel parent is the supervisor: a guest's own wait must not see it.
     let flags = CLONE_FILES | CLONE_SYSVSEM | CLONE_PARENT | SIGCHLD;
     // SAFETY: a fork on the same stack, in its own memory; no other thread exists.
@@ -417,6 +419,7 @@ pub fn make_standby(header: &SegmentHeader) {
                 // SAFETY: the address that libc had registered for this thread, in this copy's own memory.
                 unsafe { raw::call2(SET_ROBUST_LIST, robust, robust_len) };
             }
+            crate::door::pending::adopt_queues();
             be_standby(header);
         }
         pid if !failed(pid) => {

@@ -8,8 +8,8 @@ use crate::members::{self, mail};
 use crate::raw;
 use crate::state;
 use crate::sys::gate::Call;
-use crate::sys::guest;
 use crate::sys::recorded::recorded;
+use crate::sys::{guest, spans};
 use crate::thread::{self, Thread};
 
 /// The kernel's number for a number of the group's.
@@ -155,10 +155,17 @@ fn numbers_in(nr: u16, args: &[u64; 6]) -> [bool; 3] {
     }
 }
 
+/// Where what the arguments of a call point at is copied to.
+#[derive(Default)]
+pub struct Room {
+    words: [u64; 8],
+    control: spans::Control,
+}
+
 /// The arguments of a call with the kernel's numbers in place of the group's. What an argument points at and names a thread
 /// as well is copied to `room`, which has to live as long as the call.
 #[cold]
-pub fn translate(row: &Row, args: &[u64; 6], room: &mut [u64; 8]) -> [u64; 6] {
+pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
     use us_calls::{Door, Policy};
     let mut args = *args;
     for (at, names) in numbers_in(row.nr, &args).into_iter().enumerate() {
@@ -174,9 +181,9 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut [u64; 8]) -> [u64; 6] {
             args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32);
             let event = guest::load::<[u64; 8]>(args[1]).filter(|event| event[1] >> 32 == SIGEV_THREAD_ID);
             if let (true, Some(event)) = (args[1] != 0, event) {
-                *room = event;
-                room[2] = to_kernel(event[2] & 0xffff_ffff);
-                args[1] = room.as_ptr() as u64;
+                room.words = event;
+                room.words[2] = to_kernel(event[2] & 0xffff_ffff);
+                args[1] = room.words.as_ptr() as u64;
             }
         }
         CLOCK_NANOSLEEP => args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32),
@@ -184,8 +191,20 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut [u64; 8]) -> [u64; 6] {
             if let Some([kind, number]) = guest::load::<[u32; 2]>(args[2])
                 && kind <= F_OWNER_PID
             {
-                room[0] = u64::from(kind) | to_kernel(number.into()) << 32;
-                args[2] = room.as_ptr() as u64;
+                room.words[0] = u64::from(kind) | to_kernel(number.into()) << 32;
+                args[2] = room.words.as_ptr() as u64;
+            }
+        }
+        SENDMSG => {
+            const CONTROL: usize = 4;
+            if let Some(header) = guest::load::<[u64; 7]>(args[1]) {
+                room.words[..7].copy_from_slice(&header);
+                let control =
+                    spans::with_credentials(header[CONTROL], header[CONTROL + 1], &mut room.control);
+                if control != header[CONTROL] {
+                    room.words[CONTROL] = control;
+                    args[1] = room.words.as_ptr() as u64;
+                }
             }
         }
         _ => {}
@@ -195,6 +214,7 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut [u64; 8]) -> [u64; 6] {
 
 const TIMER_CREATE: u16 = 222;
 const CLOCK_NANOSLEEP: u16 = 230;
+const SENDMSG: u16 = 46;
 const FCNTL: u16 = 72;
 const SIGEV_THREAD_ID: u64 = 4;
 const F_SETOWN_EX: u32 = 15;

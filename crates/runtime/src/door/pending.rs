@@ -250,7 +250,8 @@ pub fn taken(slot: u32, info: &Info, exact: bool, ticket: u64) {
         let fits = |sent: &Sent| {
             let direct = sent.target == slot;
             sent.info.signal() == info.signal()
-                && sent.at < ticket
+                // What waited when the copy was made waited before anything that is in the log.
+                && (sent.at < ticket || sent.info.code() == ANY)
                 && (direct || sent.target == PROCESS)
                 && (!exact || sent.info.code() == info.code() || sent.info.code() == ANY)
                 && (!exact || info.signal() < 32 || sent.info.0[3] == info.0[3])

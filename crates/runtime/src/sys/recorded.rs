@@ -28,7 +28,7 @@ use crate::thread::{Mode, Thread};
 pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     let (translated, mut room);
     let args = if numbers::is_numbered() {
-        room = [0; 8];
+        room = numbers::Room::default();
         translated = numbers::translate(row, args, &mut room);
         &translated
     } else {
@@ -61,7 +61,7 @@ pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) 
     }
     let (translated, mut room);
     let args = if numbers::is_numbered() {
-        room = [0; 8];
+        room = numbers::Room::default();
         translated = numbers::translate(row, args, &mut room);
         &translated
     } else {

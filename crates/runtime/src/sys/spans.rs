@@ -4,10 +4,14 @@
 //! scatters along it what the log says. Where a length lies in guest memory (a socket address's), its own
 //! span comes first, so that the standby has stored it before it is looked at.
 
+use core::sync::atomic::Ordering;
+
 use us_abi::event::CallArgs;
 use us_calls::{FcntlArg, FdUse, In, IoctlDir, IoctlOut, Out, Row};
 
+use crate::door::numbers;
 use crate::raw::failed;
+use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::guest::{self, Digest};
 
@@ -106,21 +110,49 @@ impl Before {
 /// Calls `f` with every descriptor in the control data of a message.
 pub fn for_rights(control: u64, len: u64, mut f: impl FnMut(i32)) {
     const SOL_SOCKET_RIGHTS: u64 = 1 | 1 << 32;
+    for_parts(control, len, SOL_SOCKET_RIGHTS, |at, len| {
+        for index in 0..len / 4 {
+            if let Some(fd) = guest::load::<i32>(at + index * 4) {
+                f(fd);
+            }
+        }
+    });
+}
+
+/// Calls `f` with address and length of every part of a message's control data that is of this level and type.
+fn for_parts(control: u64, len: u64, kind: u64, mut f: impl FnMut(u64, u64)) {
     let (mut at, end) = (control, control + len);
     while control != 0 && at + 16 <= end {
         let len = guest::load::<u64>(at).unwrap_or(0);
         if len < 16 || len > end - at {
             return;
         }
-        if guest::load::<u64>(at + 8) == Some(SOL_SOCKET_RIGHTS) {
-            for index in 0..(len - 16) / 4 {
-                if let Some(fd) = guest::load::<i32>(at + 16 + index * 4) {
-                    f(fd);
-                }
-            }
+        if guest::load::<u64>(at + 8) == Some(kind) {
+            f(at + 16, len - 16);
         }
         at += len.next_multiple_of(8);
     }
+}
+
+/// Control data of a message as the kernel is to have them. Not changed where the guest has them: a copy that is made in the
+/// middle of the call would have the number of a process that is dead when it makes it again.
+pub type Control = [u64; 32];
+
+/// Puts the control data at `control` into `room`, with the kernel's number of this process where the guest names itself as
+/// the sender. The address to use; that of the guest's own where there is nothing to change.
+pub fn with_credentials(control: u64, len: u64, room: &mut Control) -> u64 {
+    const SOL_SOCKET_CREDENTIALS: u64 = 1 | 2 << 32;
+    if !numbers::is_renumbered() || control == 0 || len as usize > size_of::<Control>() {
+        return control;
+    }
+    let at = room.as_mut_ptr() as u64;
+    guest::read(room.as_mut_ptr().cast(), control, len as usize);
+    for_parts(at, len, SOL_SOCKET_CREDENTIALS, |place, _| {
+        if guest::load::<u32>(place) == Some(state::GUEST_PID.load(Ordering::Relaxed)) {
+            guest::store(place, &state::REAL_PID.load(Ordering::Relaxed));
+        }
+    });
+    at
 }
 
 /// The `index`th vector of a scatter list.

@@ -16,6 +16,7 @@ use us_ring::Position;
 
 use us_calls::Row;
 
+use crate::door::numbers;
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
 use crate::sys::guest;
@@ -95,6 +96,13 @@ fn mark(place: *mut u8, word: u64, second: u64) {
 fn make(thread: &Thread, nr: u64, fd: u64, place: *mut u8, message: *mut Message, flags: u64) -> Option<i64> {
     mark(place, MESSAGE_MARK, message as u64 - slot_of(place) as u64);
     let args = [fd, message as u64, 1, flags, 0, 0];
+    let mut room: spans::Control;
+    if nr == SENDMMSG && numbers::is_renumbered() {
+        room = [0; 32];
+        // SAFETY: filled in by the caller.
+        let header = unsafe { &mut (*message).header };
+        header.control = spans::with_credentials(header.control, header.control_len, &mut room);
+    }
     // SAFETY: the guest's own transfer, with a header of ours.
     let result = unsafe { raw::marked(nr, &args, &thread.pending, mark_of(thread)) };
     match result {
