@@ -5,6 +5,8 @@
 enum { THREADS = 4, ROUNDS = 64, NAMES = 8 };
 
 static pthread_barrier_t phase;
+/* What putenv is given stays the environment's. */
+static char kept[THREADS][64];
 
 /* getenv beside setenv is a race by definition: a barrier separates the two phases. */
 static void *run(void *arg)
@@ -20,8 +22,13 @@ static void *run(void *arg)
         }
         snprintf(name, sizeof name, "GUEST_%ld_%d", me, r % NAMES);
         CHECK(unsetenv(name) == 0);
+        snprintf(kept[me], sizeof kept[me], "GUEST_%ld=kept %d", me, r);
+        CHECK(putenv(kept[me]) == 0);
         pthread_barrier_wait(&phase);
         for (long other = 0; other < THREADS; other++) {
+            snprintf(name, sizeof name, "GUEST_%ld", other);
+            snprintf(value, sizeof value, "kept %d", r);
+            CHECK(getenv(name) && strcmp(getenv(name), value) == 0);
             for (int i = 0; i < NAMES; i++) {
                 snprintf(name, sizeof name, "GUEST_%ld_%d", other, i);
                 snprintf(value, sizeof value, "value %d of thread %ld", r, other);

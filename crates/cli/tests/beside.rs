@@ -4,7 +4,6 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use common::{Running, Sandbox, built, kill, pid, runtime, text, wait_for};

@@ -100,7 +100,8 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     }
     if thread.pending.load(Ordering::Relaxed) != 0 {
         // Sent before we were woken, or while we stood still, perhaps by the very thread that woke us: the guest must not
-        // go on as if that were still to come.
+        // go on as if that were still to come. A cancellation as well: a thread that sleeps again would not hear of it.
+        super::cancel::leave_if_due(thread);
         signal::deliver(thread);
     }
     // Parked here, or in a handler that has just run.

@@ -149,7 +149,10 @@ fn row() -> &'static Row {
 fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
     let [_, bytes, _, _, fd, offset] = call.args;
     let arguments = CallArgs { fd: fd as i32, digest: (offset / PAGE) as u32, len: bytes };
+    let asked = call;
     loop {
+        // Here and not before: a copy that is promoted at this door has an address of its own to offer.
+        let call = &place(thread, *asked, impose);
         match thread.calls() {
             Mode::Solo => return local(call),
             Mode::Record => {
@@ -273,6 +276,10 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
             break;
         }
     }
+    if impose {
+        // As the primary's, which has taken it for this or has not.
+        thread.spare = (0, 0);
+    }
     if !failed(base) && call.args[2] & PROT_WRITE == 0 {
         // SAFETY: the stand-in gets the protection that was asked for, now that it is filled.
         unsafe { raw::call3(raw::nr::MPROTECT, base as u64, call.args[1], call.args[2]) };
@@ -359,14 +366,12 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
         return if call.args[3] & MAP_ANONYMOUS != 0 { anonymous(&call) } else { mmap(thread, &call) };
     }
     let placed = call.args[0] == 0 && call.args[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0;
-    if placed && thread.calls() != Mode::Replay {
-        call.args[0] = offer_again(thread, call.args[1]);
-    }
     if call.args[3] & MAP_ANONYMOUS == 0 {
         return file(thread, &call, placed);
     }
     let arguments = CallArgs { fd: -1, digest: 0, len: call.args[1] };
     loop {
+        call = place(thread, call, placed);
         match thread.calls() {
             Mode::Solo => return anonymous(&call),
             Mode::Record => {
@@ -383,6 +388,9 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
                 let Some(result) = take_end(thread, row(), |_, head, _, _| head.result) else { continue };
                 if failed(result) {
                     return result;
+                }
+                if placed {
+                    thread.spare = (0, 0);
                 }
                 follow(result as u64, call.args[1]);
                 if call.args[3] & MAP_FIXED == 0 {
@@ -465,6 +473,14 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
 
 /// Mappings of so many bytes begin at a multiple of it, so that they may have large pages.
 const HUGE: u64 = 2 << 20;
+
+/// The call with the address that a copy that acts asks for, if it may choose one.
+fn place(thread: &mut Thread, mut call: Call, placed: bool) -> Call {
+    if placed && call.args[0] == 0 && thread.calls() != Mode::Replay {
+        call.args[0] = offer_again(thread, call.args[1]);
+    }
+    call
+}
 
 /// As [`offer`]: where this thread has unmapped something, if it fits there.
 fn offer_again(thread: &mut Thread, bytes: u64) -> u64 {

@@ -39,6 +39,9 @@ const GUARD: Kind = Kind { op: op::GUARD, idle: 0, running: 0x100, awaited: 0x1_
 /// How long a standby's thread leaves an initialiser on the heap to others, ns: 5 ms.
 const DRIFT_NS: u64 = 5_000_000;
 
+/// How long a replay waits for what others have run, ns: 50 ms.
+const FED_NS: u64 = 50_000_000;
+
 /// How the attempt to run an initialiser ended.
 enum Begun {
     /// It has been run.
@@ -143,7 +146,9 @@ impl Kind {
                 // A thread that has run something else may wait for this one: no longer than that.
                 let others_run =
                     || waited_ns < DRIFT_NS && promote::is_unapplied(thread.slot, |other| self.is_run(other));
-                if is_own(view, is_due, false) && is_own(view, is_due, others_run()) {
+                // A guard is a static of a function: never on the heap. What a replay has not been fed yet is not seen here.
+                let may_drift = self.op == op::ONCE && (waited_ns > FED_NS || !state::is_detached());
+                if may_drift && is_own(view, is_due, false) && is_own(view, is_due, others_run()) {
                     decision = Once::Run;
                 }
             }
