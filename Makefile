@@ -8,6 +8,8 @@ CARGO ?= cargo
 SEEDS ?= 3
 RUNS ?= 5
 JOBS ?= 2
+# Runs with kills that may fail once and pass when they are made again: docs/decisions/0034.
+UNSTEADY ?= 3
 
 # Where cargo builds; the documents and the kit expect target/.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -16,7 +18,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
 
-export CARGO SEEDS RUNS JOBS TARGET
+export CARGO SEEDS RUNS JOBS TARGET UNSTEADY
 
 .PHONY: help setup build test chaos check fix bench demo docs clean
 
