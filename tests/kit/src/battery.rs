@@ -320,11 +320,18 @@ impl<'a> Session<'a> {
         };
         let kills: Vec<Plan> = (0..BESIDE_KILLS).map(strike).collect();
         let mut runs = vec![&[][..]];
-        if guest.wants.tree {
-            let why = "a recording beside the standbys of a tree does not outlive every failover yet";
-            self.report.skip(&format!("{} beside, with kills", guest.name), why);
+        let why_none = if guest.wants.tree {
+            Some("a recording beside the standbys of a tree does not outlive every failover yet")
         } else {
-            runs.push(&kills);
+            guest
+                .wants
+                .turns
+                .as_deref()
+                .map(|_| "beside a recording nobody takes turns, and what races diverges")
+        };
+        match why_none {
+            Some(why) => self.report.skip(&format!("{} beside, with kills", guest.name), why),
+            None => runs.push(&kills),
         }
         for plans in runs {
             let (verdict, account) = self.stage.protected(guest, sink(seed), reference, plans, true)?;
