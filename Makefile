@@ -9,7 +9,7 @@ SEEDS ?= 3
 RUNS ?= 5
 JOBS ?= 2
 # Runs with kills that may fail once and pass when they are made again: docs/decisions/0034.
-UNSTEADY ?= 3
+UNSTEADY ?= 6
 
 # Where cargo builds; the documents and the kit expect target/.
 TARGET := $(or $(CARGO_TARGET_DIR),target)

@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=3}" "${RUNS:=5}" "${JOBS:=2}" "${UNSTEADY:=3}"
+: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=3}" "${RUNS:=5}" "${JOBS:=2}" "${UNSTEADY:=6}"
 mkdir -p "$TARGET/test-logs"
 TARGET=$(cd "$TARGET" && pwd)
 logs=$TARGET/test-logs

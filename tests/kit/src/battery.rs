@@ -63,8 +63,8 @@ pub struct Options {
     /// Runs of each guest in --mode storm
     #[arg(long, value_name = "N", default_value_t = 1)]
     storms: u64,
-    /// Races that may be lost: a run with kills that fails is made five times more at the end, and forgiven if all of
-    /// those pass; more of them than this fail
+    /// Races that may be lost: a run with kills that fails is made five times more at the end, and forgiven if no more than
+    /// one of those fails; more of them than this fail
     #[arg(long, value_name = "N", default_value_t = 0)]
     unsteady: usize,
     /// List the guests and what each shows, and stop
@@ -139,6 +139,9 @@ struct Suspect<'a> {
 /// How often such a run is made again.
 const SECOND_RUNS: u64 = 5;
 
+/// How many of those may fail: what is lost once in fifty runs is sometimes lost twice.
+const SECOND_LOSSES: u32 = 1;
+
 struct Session<'a> {
     options: &'a Options,
     stage: Stage<'a>,
@@ -152,7 +155,7 @@ impl<'a> Session<'a> {
         self.options.mode == mode || self.options.mode == Mode::All
     }
 
-    /// Makes a run that has failed again, several times. What fails again has failed.
+    /// Makes a run that has failed again, several times. What fails in more than one of them has failed.
     fn clear_up(&self, suspect: &Suspect<'a>) -> Result<()> {
         let Suspect { guest, mode, seed } = *suspect;
         let options = Options { mode, seed, seeds: SECOND_RUNS, unsteady: 0, ..self.options.clone() };
@@ -165,7 +168,7 @@ impl<'a> Session<'a> {
             suspects: &none,
         };
         again.all_modes(guest)?;
-        self.report.cleared(&guest.name, report.is_clean());
+        self.report.cleared(&guest.name, report.failed() <= SECOND_LOSSES);
         Ok(())
     }
 
