@@ -20,6 +20,7 @@ static void on_term(int signal)
 static void daemon_work(int ready, struct sockaddr_un *name)
 {
     struct sigaction act = { .sa_handler = on_term };
+    sigset_t term, before;
     char text[32];
     struct guest_name file = guest_path("pid");
     int lock = open(file.s, O_RDWR | O_CREAT | O_CLOEXEC, 0644), listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -40,8 +41,10 @@ static void daemon_work(int ready, struct sockaddr_un *name)
         q = q * 2 + 1;
         guest_write_all(fd, &q, sizeof q);
     }
+    /* Blocked while it is asked for: a SIGTERM between the question and a pause would leave the pause for ever. */
+    CHECK(sigemptyset(&term) == 0 && sigaddset(&term, SIGTERM) == 0 && sigprocmask(SIG_BLOCK, &term, &before) == 0);
     while (!ended)
-        pause();
+        sigsuspend(&before);
     CHECK(unlink(file.s) == 0 && unlink(name->sun_path) == 0);
     _exit(0);
 }
