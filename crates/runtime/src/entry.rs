@@ -408,7 +408,7 @@ pub fn make_standby(header: &SegmentHeader) {
         raw::call3(nr::GET_ROBUST_LIST, 0, &raw mut robust as u64, &raw mut robust_len as u64);
     }
     // What waits from before an exec is in no log.
-    crate::door::pending::take_stock();
+    crate::door::pending::take_stock(crate::door::pending::waiting());
     // The standby's kernel parent is the supervisor: a guest's own wait must not see it.
     let flags = CLONE_FILES | CLONE_SYSVSEM | CLONE_PARENT | SIGCHLD;
     // SAFETY: a fork on the same stack, in its own memory; no other thread exists.
@@ -469,8 +469,7 @@ fn take_place(thread: &mut Thread, mode: Mode) {
     thread.alt_stack = [0, 2, 0];
     thread.verify = state::VERIFY.load(Ordering::Relaxed);
     thread.guest_tid = state::GUEST_PID.load(Ordering::Relaxed);
-    let tid = raw::gettid();
-    thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
+    thread.set_kernel_tid(raw::gettid());
     thread.handle.store(tls::thread_pointer(), Ordering::Release);
     // Locks are not ordered before there is a second thread.
     thread.call_mode.store(mode as u8, Ordering::Release);

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::raw;
+use crate::state::{Decimal, joined};
 
 /// Descriptors above this number are not shadowed; calls in doubt on them are reported as unsettled.
 pub const SHADOWED: usize = 1 << 17;
@@ -374,15 +375,7 @@ pub fn position(fd: i32) -> Option<u64> {
 
 /// `/proc/self/FOLDER/NUMBER`, with its NUL.
 fn path_of(folder: &[u8], fd: i32) -> [u8; 40] {
-    let mut path = [0u8; 40];
-    let start = b"/proc/self/";
-    let digits = crate::state::Decimal::new(fd as u32 as u64);
-    let mut at = 0;
-    for part in [start.as_slice(), folder, b"/", digits.bytes()] {
-        path[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    }
-    path
+    joined(&[b"/proc/self/", folder, b"/", Decimal::new(fd as u32 as u64).bytes()])
 }
 
 /// What kind of thing the kernel says is behind a descriptor: `pipe:[7]`, `anon_inode:[eventpoll]`, a path.

@@ -198,6 +198,17 @@ pub fn overwrite_text(text: &Text, code: u32, parts: &[&[u8]]) {
     write_text(text, code, parts);
 }
 
+/// A short path from its parts, with a NUL behind it.
+pub fn joined(parts: &[&[u8]]) -> [u8; 40] {
+    let mut path = [0u8; 40];
+    let mut at = 0;
+    for part in parts {
+        path[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    path
+}
+
 /// A number as decimal digits, without allocation.
 #[derive(Clone, Copy)]
 pub struct Decimal {

@@ -291,6 +291,19 @@ impl Thread {
         state::entry(self.slot)
     }
 
+    /// Notes the kernel's number of this thread, behind the guest's.
+    pub fn set_kernel_tid(&self, tid: u32) {
+        self.real_tid.store(if self.guest_tid == tid { 0 } else { tid }, Ordering::Release);
+    }
+
+    /// The kernel's number of this thread.
+    pub fn kernel_tid(&self) -> u32 {
+        match self.real_tid.load(Ordering::Relaxed) {
+            0 => self.guest_tid,
+            tid => tid,
+        }
+    }
+
     /// Points the ring's ends at the slot's ring, at the positions where its last user left them.
     pub fn attach_ring(&mut self) {
         use us_ring::Position;

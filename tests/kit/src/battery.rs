@@ -34,6 +34,26 @@ enum Mode {
     All,
 }
 
+impl Mode {
+    /// As on the command line.
+    const fn name(self) -> &'static str {
+        match self {
+            Mode::Native => "native",
+            Mode::Protected => "protected",
+            Mode::Kill => "kill",
+            Mode::Storm => "storm",
+            Mode::Record => "record",
+            Mode::Beside => "beside",
+            Mode::All => "all",
+        }
+    }
+
+    /// Whether copies are killed in it at random moments.
+    const fn races(self) -> bool {
+        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside)
+    }
+}
+
 /// Flags of `kit guests`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -116,7 +136,12 @@ pub fn run(options: &Options) -> Result<bool> {
                     let next = queue.lock().expect("no panic under this lock").next();
                     let Some(guest) = next else { return };
                     if let Err(error) = session.all_modes(guest) {
-                        report.fail(&guest.name, &format!("{error:#}"), "", &session.repeat(guest, "all", 1));
+                        report.fail(
+                            &guest.name,
+                            &format!("{error:#}"),
+                            "",
+                            &session.repeat(guest, Mode::All, 1),
+                        );
                     }
                 }
             });
@@ -178,33 +203,33 @@ impl<'a> Session<'a> {
             self.native_again(guest, &reference)?;
         }
         let mut window = reference.elapsed;
-        if self.wants(Mode::Protected) && !self.skipped(guest, "protected", None) {
+        if self.wants(Mode::Protected) && !self.skipped(guest, Mode::Protected, None) {
             for seed in self.seeds() {
                 if let Some(active) = self.protected_once(guest, &reference, seed)? {
                     window = active;
                 }
             }
         }
-        if self.wants(Mode::Kill) && !self.skipped(guest, "kill", guest.wants.no_kill.as_deref()) {
+        if self.wants(Mode::Kill) && !self.skipped(guest, Mode::Kill, guest.wants.no_kill.as_deref()) {
             for seed in self.seeds() {
                 self.kill_once(guest, &reference, window, seed)?;
             }
         }
-        if self.wants(Mode::Record) && !self.skipped(guest, "record", guest.wants.no_record.as_deref()) {
+        if self.wants(Mode::Record) && !self.skipped(guest, Mode::Record, guest.wants.no_record.as_deref()) {
             // What happens is decided in one run: a long battery of all modes needs fewer of them.
             let count = if self.options.mode == Mode::Record { self.options.seeds } else { 1 };
             for seed in (self.options.seed..).take(count.max(1) as usize) {
                 let verdict = self.stage.recorded(guest, sink(seed), &reference)?;
-                self.judge(guest, "record", seed, verdict)?;
+                self.judge(guest, Mode::Record, seed, verdict)?;
             }
         }
-        if self.wants(Mode::Beside) && !self.skipped(guest, "beside", guest.wants.no_kill.as_deref()) {
+        if self.wants(Mode::Beside) && !self.skipped(guest, Mode::Beside, guest.wants.no_kill.as_deref()) {
             let count = if self.options.mode == Mode::Beside { self.options.seeds } else { 1 };
             for seed in (self.options.seed..).take(count.max(1) as usize) {
                 self.beside_once(guest, &reference, window, seed)?;
             }
         }
-        if self.wants(Mode::Storm) && !self.skipped(guest, "storm", guest.wants.no_kill.as_deref()) {
+        if self.wants(Mode::Storm) && !self.skipped(guest, Mode::Storm, guest.wants.no_kill.as_deref()) {
             // One storm has many kills: a long run of all modes needs fewer of them than of the others.
             let count =
                 if self.options.mode == Mode::Storm { self.options.seeds } else { self.options.storms };
@@ -219,11 +244,11 @@ impl<'a> Session<'a> {
         self.options.seed..self.options.seed + self.options.seeds.max(1)
     }
 
-    fn skipped(&self, guest: &Guest, mode: &str, why_not: Option<&str>) -> bool {
+    fn skipped(&self, guest: &Guest, mode: Mode, why_not: Option<&str>) -> bool {
         let missing = self.understudy.as_ref().err().map(String::as_str);
         match missing.or(guest.wants.no_protect.as_deref()).or(why_not) {
             Some(why) => {
-                self.report.skip(&format!("{} {mode}", guest.name), why);
+                self.report.skip(&format!("{} {}", guest.name, mode.name()), why);
                 true
             }
             None => false,
@@ -241,7 +266,7 @@ impl<'a> Session<'a> {
                 Ok(Some(Reference { stdout, elapsed }))
             }
             failed => {
-                self.judge(guest, "native", self.options.seed, failed)?;
+                self.judge(guest, Mode::Native, self.options.seed, failed)?;
                 Ok(None)
             }
         }
@@ -251,7 +276,7 @@ impl<'a> Session<'a> {
     fn native_again(&self, guest: &'a Guest, reference: &Reference) -> Result<()> {
         for seed in self.seeds() {
             let verdict = self.stage.native(guest, sink(seed + 1), Some(reference))?;
-            self.judge(guest, "native", seed, verdict)?;
+            self.judge(guest, Mode::Native, seed, verdict)?;
         }
         Ok(())
     }
@@ -269,7 +294,7 @@ impl<'a> Session<'a> {
 
     fn protected_once(&self, guest: &'a Guest, reference: &Reference, seed: u64) -> Result<Option<Duration>> {
         let (verdict, _) = self.stage.protected(guest, sink(seed), reference, &[], false)?;
-        self.judge(guest, "protected", seed, verdict)
+        self.judge(guest, Mode::Protected, seed, verdict)
     }
 
     fn kill_once(
@@ -292,7 +317,7 @@ impl<'a> Session<'a> {
                     self.report.void();
                     continue;
                 }
-                failed => return self.judge(guest, "kill", seed, failed).map(|_| ()),
+                failed => return self.judge(guest, Mode::Kill, seed, failed).map(|_| ()),
             };
             self.report.kill(promoted > 0);
             if promoted > 0 {
@@ -302,7 +327,7 @@ impl<'a> Session<'a> {
             }
             window = window.min(active);
         }
-        self.gave_up(guest, "kill", seed, void);
+        self.gave_up(guest, Mode::Kill, seed, void);
         Ok(())
     }
 
@@ -344,7 +369,7 @@ impl<'a> Session<'a> {
                     self.report.pass(&format!("{} beside", guest.name), &detail);
                 }
                 Verdict::Void => self.report.void(),
-                failed => return self.judge(guest, "beside", seed, failed).map(|_| ()),
+                failed => return self.judge(guest, Mode::Beside, seed, failed).map(|_| ()),
             }
         }
         Ok(())
@@ -378,7 +403,7 @@ impl<'a> Session<'a> {
                     self.report.void();
                     continue;
                 }
-                failed => return self.judge(guest, "storm", seed, failed).map(|_| ()),
+                failed => return self.judge(guest, Mode::Storm, seed, failed).map(|_| ()),
             };
             let sent = account.sent(Target::Primary) + account.sent(Target::Standby);
             if sent > 0 {
@@ -389,14 +414,14 @@ impl<'a> Session<'a> {
             }
             window = window.min(active);
         }
-        self.gave_up(guest, "storm", seed, void);
+        self.gave_up(guest, Mode::Storm, seed, void);
         Ok(())
     }
 
     /// No run of several has shown anything. A kill seldom meets a child's end: if every one did, nobody took over.
-    fn gave_up(&self, guest: &Guest, mode: &str, seed: u64, void: u32) {
+    fn gave_up(&self, guest: &Guest, mode: Mode, seed: u64, void: u32) {
         let tries = RETRIES + 1;
-        let what = format!("{} {mode} seed {seed}", guest.name);
+        let what = format!("{} {} seed {seed}", guest.name, mode.name());
         if void == tries {
             let why =
                 format!("{tries} runs in which a child that was killed was not taken over, and its end seen");
@@ -407,8 +432,8 @@ impl<'a> Session<'a> {
     }
 
     /// Reports a run; the time in which a kill could have fallen, if it passed.
-    fn judge(&self, guest: &'a Guest, mode: &str, seed: u64, verdict: Verdict) -> Result<Option<Duration>> {
-        let what = format!("{} {mode}", guest.name);
+    fn judge(&self, guest: &'a Guest, mode: Mode, seed: u64, verdict: Verdict) -> Result<Option<Duration>> {
+        let what = format!("{} {}", guest.name, mode.name());
         match verdict {
             Verdict::Pass { elapsed, active, .. } => {
                 self.report.pass(&what, &format!("{elapsed:.0?}"));
@@ -416,29 +441,23 @@ impl<'a> Session<'a> {
             }
             Verdict::Void => Ok(None),
             Verdict::Fail { why, dir } => {
-                let kept = self.stage.place.keep(&dir, &format!("{}-{mode}-{seed}", guest.name))?;
+                let kept = self.stage.place.keep(&dir, &format!("{}-{}-{seed}", guest.name, mode.name()))?;
                 let (kept, repeat) = (kept.display().to_string(), self.repeat(guest, mode, seed));
-                let racing = match mode {
-                    "kill" => Some(Mode::Kill),
-                    "storm" => Some(Mode::Storm),
-                    "beside" => Some(Mode::Beside),
-                    _ => None,
-                };
-                match racing.filter(|_| self.options.unsteady > 0) {
-                    Some(mode) => {
-                        let mut suspects = self.suspects.lock().expect("no panic under this lock");
-                        suspects.push(Suspect { guest, mode, seed });
-                        self.report.suspect(&what, &why, &kept, &repeat);
-                    }
-                    None => self.report.fail(&what, &why, &kept, &repeat),
+                if mode.races() && self.options.unsteady > 0 {
+                    let mut suspects = self.suspects.lock().expect("no panic under this lock");
+                    suspects.push(Suspect { guest, mode, seed });
+                    self.report.suspect(&what, &why, &kept, &repeat);
+                } else {
+                    self.report.fail(&what, &why, &kept, &repeat);
                 }
                 Ok(None)
             }
         }
     }
 
-    fn repeat(&self, guest: &Guest, mode: &str, seed: u64) -> String {
-        let mut command = format!("{} guests --mode {mode} --only {} --seed {seed}", own_path(), guest.name);
+    fn repeat(&self, guest: &Guest, mode: Mode, seed: u64) -> String {
+        let (kit, mode) = (own_path(), mode.name());
+        let mut command = format!("{kit} guests --mode {mode} --only {} --seed {seed}", guest.name);
         command += &self.options.place.repeat();
         if self.options.kills > 1 {
             command += &format!(" --kills {}", self.options.kills);

@@ -145,7 +145,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
 }
 
 fn adopt(thread: &mut Thread, tid: u32) {
-    thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
+    thread.set_kernel_tid(tid);
     thread.entry().standby_tid.store(tid, Ordering::Relaxed);
     signal::set_stack(thread);
     trap::arm(thread);

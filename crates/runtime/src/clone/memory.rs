@@ -12,6 +12,7 @@ use us_abi::{
     RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
 };
 
+use super::proc::hex;
 use super::views::{self, View};
 use super::{proc, twins, unforked};
 use crate::door::table;
@@ -247,8 +248,4 @@ fn device_number(text: &[u8]) -> Option<u64> {
     let colon = text.iter().position(|byte| *byte == b':')?;
     let (major, minor) = (hex(&text[..colon])?, hex(&text[colon + 1..])?);
     Some(minor & 0xff | major << 8 | (minor & !0xff) << 12)
-}
-
-fn hex(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0u64, |value, digit| Some(value << 4 | u64::from((*digit as char).to_digit(16)?)))
 }

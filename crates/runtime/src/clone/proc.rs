@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 
 use crate::raw::{self, failed, nr};
-use crate::state::Decimal;
+use crate::state::{self, Decimal};
 
 /// Calls `f` with pieces of a file of the kernel's; what `f` returns is kept in front of the next piece.
 fn read_file(path: &CStr, mut f: impl FnMut(&[u8]) -> usize) -> bool {
@@ -67,30 +67,17 @@ pub fn resident_bytes() -> u64 {
 
 /// The signals that wait for a thread of this process, and those together with the process's own.
 pub fn pending_signals(tid: u32) -> Option<(u64, u64)> {
-    let mut path = [0u8; 40];
-    let number = Decimal::new(u64::from(tid));
-    let parts: [&[u8]; 3] = [b"/proc/self/task/", number.bytes(), b"/status"];
-    let mut len = 0;
-    for part in parts {
-        path[len..len + part.len()].copy_from_slice(part);
-        len += part.len();
-    }
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let path = state::joined(&[b"/proc/self/task/", Decimal::new(u64::from(tid)).bytes(), b"/status"]);
     let (mut own, mut shared) = (None, None);
-    read_file(path, |bytes| {
-        let mut start = 0;
-        while let Some(end) = bytes[start..].iter().position(|byte| *byte == b'\n') {
-            let line = &bytes[start..start + end];
-            own = own.or_else(|| hexadecimal(line.strip_prefix(b"SigPnd:\t")?));
-            shared = shared.or_else(|| hexadecimal(line.strip_prefix(b"ShdPnd:\t")?));
-            start += end + 1;
-        }
-        if start == 0 && bytes.len() == 4096 { bytes.len() } else { start }
+    each_line(CStr::from_bytes_until_nul(&path).ok()?, |line| {
+        own = own.or_else(|| hex(line.strip_prefix(b"SigPnd:\t")?));
+        shared = shared.or_else(|| hex(line.strip_prefix(b"ShdPnd:\t")?));
     });
     Some((own?, own? | shared?))
 }
 
-fn hexadecimal(digits: &[u8]) -> Option<u64> {
+/// A number in hexadecimal digits.
+pub fn hex(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, digit| Some(value << 4 | u64::from((*digit as char).to_digit(16)?)))
 }
 

@@ -14,8 +14,8 @@ use super::park::{Place, word};
 use super::proc;
 use crate::door::pending::PROCESS;
 use crate::members;
-use crate::raw::{self, failed, nr};
-use crate::signal::Info;
+use crate::raw::{self, failed};
+use crate::signal::{Info, SI_QUEUE, SI_TKILL, SI_USER};
 use crate::state;
 
 /// Signals that one clone can carry; more are not sent again.
@@ -76,7 +76,6 @@ pub fn tell(place: &Place) {
 
 /// Takes what waits of `set`, notes it, and sends it again to where it was.
 fn take(set: u64, target: u32) {
-    const RT_SIGTIMEDWAIT: u64 = 128;
     let from = COUNT.load(Ordering::Relaxed);
     let mut to = from;
     let now = [0u64; 2];
@@ -86,32 +85,28 @@ fn take(set: u64, target: u32) {
             let place = &mut (*KEPT.0.get())[to];
             *place = (Info([0; 16]), target);
             let info = &raw mut place.0 as u64;
-            if failed(raw::call4(RT_SIGTIMEDWAIT, &raw const set as u64, info, now.as_ptr() as u64, 8)) {
+            if failed(raw::call4(
+                raw::nr::RT_SIGTIMEDWAIT,
+                &raw const set as u64,
+                info,
+                now.as_ptr() as u64,
+                8,
+            )) {
                 break;
             }
         }
         to += 1;
     }
-    let process = u64::from(state::REAL_PID.load(Ordering::Relaxed));
     for at in from..to {
-        // SAFETY: as above; to our own process, where the kernel takes any siginfo.
-        unsafe {
-            let info = &(*KEPT.0.get())[at].0;
-            let (signal, info) = (info.signal() as u64, &raw const *info as u64);
-            match target {
-                PROCESS => raw::call3(nr::RT_SIGQUEUEINFO, process, signal, info),
-                _ => raw::call4(nr::RT_TGSIGQUEUEINFO, process, u64::from(raw::gettid()), signal, info),
-            };
-        }
+        // SAFETY: as above.
+        let info = unsafe { &(*KEPT.0.get())[at].0 };
+        info.send((target != PROCESS).then(raw::gettid));
     }
     COUNT.store(to, Ordering::Release);
 }
 
 /// In the copy, which still has its primary's numbers: what the program has sent to itself, and to which slot.
 pub fn each(mut f: impl FnMut(Info, u32)) {
-    const SI_USER: i32 = 0;
-    const SI_QUEUE: i32 = -1;
-    const SI_TKILL: i32 = -6;
     let primary = state::header().map_or(0, |header| header.primary_pid.load(Ordering::Relaxed));
     for at in 0..COUNT.swap(0, Ordering::Acquire) {
         // SAFETY: the copy's first thread, alone.

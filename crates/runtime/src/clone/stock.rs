@@ -25,6 +25,7 @@ pub fn take() {
         };
         shadow.count_from(read, written);
     });
-    timer::take_stock();
-    pending::take_stock();
+    let waiting = pending::waiting();
+    timer::take_stock(waiting);
+    pending::take_stock(waiting);
 }

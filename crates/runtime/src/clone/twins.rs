@@ -185,7 +185,8 @@ pub fn unmapped(start: u64, bytes: u64) {
     }
 }
 
-fn page(at: u64) -> Option<Page> {
+/// The page there, if it can be read.
+pub fn page(at: u64) -> Option<Page> {
     let mut page = [0; PAGE];
     guest::read(page.as_mut_ptr(), at, PAGE).then_some(page)
 }

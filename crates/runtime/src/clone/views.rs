@@ -301,7 +301,7 @@ fn put_back(which: impl Fn(u64) -> bool) {
         for page in (0..if is_ours_to_write { bytes } else { 0 }).step_by(PAGE as usize) {
             // Only what differs: a page that is written becomes dirty, and a hole a block. Behind the file's end the copy
             // fails, as the guest's own store would have.
-            if !is_same_page(at + page, start + page) {
+            if twins::page(at + page) != twins::page(start + page) {
                 guest::write(at + page, (start + page) as *const u8, PAGE as usize);
             }
         }
@@ -310,10 +310,4 @@ fn put_back(which: impl Fn(u64) -> bool) {
         // It is the file from here on, which has the log's last outputs already: others may have written over them.
         kept.file.store(0, Ordering::Relaxed);
     }
-}
-
-fn is_same_page(a: u64, b: u64) -> bool {
-    let (mut one, mut other) = ([0u8; PAGE as usize], [0u8; PAGE as usize]);
-    guest::read(one.as_mut_ptr(), a, one.len()) == guest::read(other.as_mut_ptr(), b, other.len())
-        && one == other
 }

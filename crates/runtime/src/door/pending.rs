@@ -19,7 +19,7 @@ use crate::clone::signals;
 use crate::fdtable;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
-use crate::signal::{self, Info, Plan};
+use crate::signal::{self, Info, Plan, SI_TKILL, SI_USER};
 use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::guest;
@@ -31,7 +31,6 @@ use crate::thread::{self, Mode, Thread};
 pub const PROCESS: u32 = u32::MAX;
 /// Signals that can be remembered; more are sent again by nobody.
 const WAITING_MAX: usize = 256;
-const SI_TKILL: i32 = -6;
 
 #[derive(Clone, Copy)]
 struct Sent {
@@ -97,7 +96,7 @@ fn sent_by(call: &Call) -> Option<Sent> {
     if info != 0 {
         full = guest::load::<Info>(info)?;
     } else {
-        let code = if tid.is_some() { SI_TKILL } else { 0 };
+        let code = if tid.is_some() { SI_TKILL } else { SI_USER };
         full.0[1] = u64::from(code as u32);
         // SAFETY: asks for a number.
         full.0[2] = u64::from(own) | (unsafe { raw::call1(GETUID, 0) } as u64) << 32;
@@ -193,16 +192,21 @@ static WAITED: AtomicU64 = AtomicU64::new(0);
 /// `si_code` of a signal of which only the number is known.
 const ANY: i32 = 0x7fff;
 
-/// Before a fork, by the thread that makes it: what waits in the kernel for this process, blocked. A fork inherits none.
-/// Of queued ones the number alone says too little, and timers and children tell of themselves.
-pub fn take_stock() {
+/// What waits in the kernel for the calling thread and its process, of which the caller blocks everything.
+pub fn waiting() -> u64 {
     const RT_SIGPENDING: u64 = 127;
-    const STANDARD: u64 = (1 << 31) - 1;
-    // SIGKILL, SIGALRM, SIGCHLD, SIGSTOP, SIGVTALRM, SIGPROF, SIGSYS
-    const APART: u64 = 1 << 8 | 1 << 13 | 1 << 16 | 1 << 18 | 1 << 25 | 1 << 26 | 1 << 30;
     let mut waiting = 0u64;
     // SAFETY: the kernel writes one word.
     unsafe { raw::call2(RT_SIGPENDING, &raw mut waiting as u64, 8) };
+    waiting
+}
+
+/// Before a fork, by the thread that makes it: what waits in the kernel for this process, blocked. A fork inherits none.
+/// Of queued ones the number alone says too little, and timers and children tell of themselves.
+pub fn take_stock(waiting: u64) {
+    const STANDARD: u64 = (1 << 31) - 1;
+    // SIGKILL, SIGALRM, SIGCHLD, SIGSTOP, SIGVTALRM, SIGPROF, SIGSYS
+    const APART: u64 = 1 << 8 | 1 << 13 | 1 << 16 | 1 << 18 | 1 << 25 | 1 << 26 | 1 << 30;
     WAITED.store(waiting & STANDARD & !APART, Ordering::Relaxed);
 }
 
@@ -316,28 +320,26 @@ pub fn raise_for(slot: u32, tid: u32) {
 
 /// Sends for real: to the thread `tid`, or to the process where the target is that.
 fn raise(process: u64, sent: &Sent, tid: u64) {
-    let info = &raw const sent.info as u64;
     let signal = sent.info.signal() as u64;
-    // SAFETY: to our own process, whose threads block everything until they are live. A siginfo that says
-    // "by kill" can only be made by kill, unless the main thread asks; the numbers are put right on arrival.
-    unsafe {
-        match (sent.info.code(), sent.target != PROCESS) {
-            (0 | ANY, false) => raw::call2(nr::KILL, process, signal),
-            (SI_TKILL, true) => raw::call3(nr::TGKILL, process, tid, signal),
-            (_, false) => raw::call3(nr::RT_SIGQUEUEINFO, process, signal, info),
-            (_, true) => raw::call4(nr::RT_TGSIGQUEUEINFO, process, tid, signal, info),
-        };
+    // A siginfo that says "by kill" can only be made by kill, unless the main thread asks; the numbers are put right on
+    // arrival.
+    match (sent.info.code(), sent.target != PROCESS) {
+        // SAFETY: to our own process, whose threads block everything until they are live.
+        (SI_USER | ANY, false) => drop(unsafe { raw::call2(nr::KILL, process, signal) }),
+        // SAFETY: as above.
+        (SI_TKILL, true) => drop(unsafe { raw::call3(nr::TGKILL, process, tid, signal) }),
+        (_, directed) => sent.info.send(directed.then_some(tid as u32)),
     }
 }
 
 /// At a promotion, before anything is raised: what came to this process because it was one of a group of processes, or a
 /// terminal's, came to the primary as well.
 pub fn forget_strays() {
-    const RT_SIGTIMEDWAIT: u64 = 128;
     let (all, now) = (!0u64, [0u64; 2]);
     for _ in 0..WAITING_MAX {
         // SAFETY: takes what waits for this process, without waiting.
-        let taken = unsafe { raw::call4(RT_SIGTIMEDWAIT, &raw const all as u64, 0, now.as_ptr() as u64, 8) };
+        let taken =
+            unsafe { raw::call4(nr::RT_SIGTIMEDWAIT, &raw const all as u64, 0, now.as_ptr() as u64, 8) };
         if failed(taken) {
             return;
         }

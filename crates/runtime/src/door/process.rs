@@ -120,7 +120,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     // The parent has it still.
     thread.has_turn = false;
     thread.guest_tid = pid;
-    thread.real_tid.store(if real == pid { 0 } else { real }, Ordering::Relaxed);
+    thread.set_kernel_tid(real);
     crate::signal::reset(thread);
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
     crate::signal::apply_mask(thread.mask);

@@ -11,6 +11,7 @@ use us_abi::{PROCESSES_MAX, Process, end, kin};
 use super::wait::{CLD_DUMPED, CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WNOWAIT, look};
 use crate::members;
 use crate::raw;
+use crate::signal::SI_USER;
 use crate::state;
 
 const SIGCHLD: i32 = 17;
@@ -58,7 +59,6 @@ pub fn is_due_again() -> bool {
 /// Whether a SIGCHLD tells the guest anything; made to say what. The death of a child's primary does not, until it is
 /// known that nobody takes over; the supervisor then sends another, as it does for children that it has adopted.
 pub fn is_news(info: &mut [u64; 16]) -> bool {
-    const SI_USER: i32 = 0;
     let Some(header) = members::header() else { return true };
     let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
     if matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED) {

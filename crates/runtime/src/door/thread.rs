@@ -253,7 +253,7 @@ impl Thread {
     /// all the same. What the kernel calls it comes first: who finds the number sends signals there.
     fn call_group(&mut self, tid: u32, number: u32) {
         self.guest_tid = number;
-        self.real_tid.store(if number == tid { 0 } else { tid }, Ordering::Release);
+        self.set_kernel_tid(tid);
         tid_word(tls::thread_pointer()).store(number, Ordering::Release);
     }
 }
@@ -292,7 +292,7 @@ fn enter(thread: &mut Thread) {
             },
         }
     }
-    thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
+    thread.set_kernel_tid(tid);
     if state::header().is_none() {
         return;
     }

@@ -12,7 +12,7 @@ use us_calls::Row;
 
 use crate::door::numbers;
 use crate::raw;
-use crate::signal::Info;
+use crate::signal::{Info, SI_TIMER};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::recorded_with;
@@ -33,7 +33,6 @@ const CLOCK_THREAD_CPUTIME: u64 = 3;
 /// The lowest three bits of a thread's clock.
 const THREADS_CLOCK: u32 = 6;
 const SIGALRM: i32 = 14;
-const SI_TIMER: i32 = -2;
 const SI_KERNEL: i32 = 0x80;
 
 /// What a timer was set to.
@@ -227,16 +226,12 @@ pub fn fired(info: &Info, ticket: u64) {
     }
 }
 
-/// What every timer has left, as the kernel says: a log begins here, and what has fired before is not in it.
-pub fn take_stock() {
+/// What every timer has left, as the kernel says, where `waiting` signals wait for the process: a log begins here, and what has fired before is not in it.
+pub fn take_stock(waiting: u64) {
     const GETITIMER: u64 = 36;
     const TIMER_GETTIME: u64 = 224;
-    const RT_SIGPENDING: u64 = 127;
     let now = raw::now_ns();
     let mut time = [0u64; 4];
-    let mut waiting = 0u64;
-    // SAFETY: the kernel writes one word: what waits for the process, of which the caller blocks everything.
-    unsafe { raw::call2(RT_SIGPENDING, &raw mut waiting as u64, 8) };
     let note = |setting: &Setting, time: &[u64; 4], unit_ns: u64, signal: u64| {
         let (interval, mut value) =
             (time[0] * 1_000_000_000 + time[1] * unit_ns, time[2] * 1_000_000_000 + time[3] * unit_ns);

@@ -10,13 +10,9 @@ use us_abi::{Mail, mail};
 
 use super::{find, roster};
 use crate::raw;
-use crate::signal::Info;
+use crate::signal::{Info, SI_QUEUE};
 use crate::state;
 use crate::sys::guest;
-
-const RT_SIGQUEUEINFO: u64 = 129;
-const RT_TGSIGQUEUEINFO: u64 = 297;
-const SI_QUEUE: i32 = -1;
 
 fn all() -> &'static [Mail] {
     roster().map_or(&[], |roster| &roster.mail)
@@ -81,8 +77,8 @@ fn letters() -> impl Iterator<Item = (Letter, u64)> {
 /// The process that a call sends a signal to, the signal, and where its siginfo lies.
 fn addressed(call: u64, args: &[u64; 6]) -> Option<(u32, u64, u64)> {
     match call {
-        RT_SIGQUEUEINFO => Some((args[0] as u32, args[1], args[2])),
-        RT_TGSIGQUEUEINFO => Some((args[0] as u32, args[2], args[3])),
+        raw::nr::RT_SIGQUEUEINFO => Some((args[0] as u32, args[1], args[2])),
+        raw::nr::RT_TGSIGQUEUEINFO => Some((args[0] as u32, args[2], args[3])),
         _ => None,
     }
 }
@@ -183,7 +179,6 @@ pub fn raise_all() {
     letters()
         .filter(|(letter, _)| letter.is_to(own()))
         .for_each(|(letter, _)| letter.place.arrived.store(0, Ordering::Relaxed));
-    let process = u64::from(state::REAL_PID.load(Ordering::Relaxed));
     let mut last = 0;
     let next = |last: u64| {
         letters()
@@ -194,14 +189,12 @@ pub fn raise_all() {
     while let Some(letter) = next(last) {
         last = letter.number;
         let place = letter.place;
-        let signal = u64::from(place.signal.load(Ordering::Relaxed));
         let mut info = Info([0; 16]);
-        info.0[0] = signal;
+        info.0[0] = u64::from(place.signal.load(Ordering::Relaxed));
         info.0[1] = u64::from(SI_QUEUE as u32);
         info.0[2] = u64::from(place.from.load(Ordering::Relaxed))
             | u64::from(place.uid.load(Ordering::Relaxed)) << 32;
         info.0[3] = place.value.load(Ordering::Relaxed);
-        // SAFETY: to our own process, whose threads block everything until they are live.
-        unsafe { raw::call3(RT_SIGQUEUEINFO, process, signal, &raw const info as u64) };
+        info.send(None);
     }
 }

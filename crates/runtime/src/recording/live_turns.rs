@@ -135,7 +135,7 @@ pub fn take(thread: &mut Thread) {
 fn acquire(thread: &mut Thread) {
     let Some(forced) = lock(thread) else { return };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    HOLDER.store(kernel_tid(thread), Ordering::Relaxed);
+    HOLDER.store(thread.kernel_tid(), Ordering::Relaxed);
     HAD.store(number + 1, Ordering::Release);
     thread.turn = number;
     if thread.calls() != Mode::Record {
@@ -151,13 +151,6 @@ fn acquire(thread: &mut Thread) {
             header.turns.store(0, Ordering::Release);
         }
         give_up_log(Cause::CannotReplay, &[b"threads that take turns wait for each other without a door"]);
-    }
-}
-
-fn kernel_tid(thread: &Thread) -> u32 {
-    match thread.real_tid.load(Ordering::Relaxed) {
-        0 => thread.guest_tid,
-        tid => tid,
     }
 }
 

@@ -216,23 +216,12 @@ static ORPHANS: AtomicBool = AtomicBool::new(false);
 /// kernel until the thread is known (pthread_kill may be called before the thread has run), others are sent on to the
 /// process. A thread that the runtime never meets is left alone by them from now on.
 fn orphan(signal: i32, info: &Info, context: &mut Context) {
-    const SI_TKILL: i32 = -6;
     if disposition(signal).handler == SIG_DFL && ENDING & bit(signal) != 0 {
         end_by(signal);
     }
     ORPHANS.store(true, Ordering::Release);
     context.mask |= bit(signal);
-    let is_own = info.code() == SI_TKILL;
-    let (signal, info, tid) = (signal as u64, &raw const *info as u64, u64::from(raw::gettid()));
-    // SAFETY: to our own process, where the kernel takes any siginfo. It is read before the call returns.
-    unsafe {
-        let pid = raw::call1(raw::nr::GETPID, 0) as u64;
-        if is_own {
-            raw::call4(raw::nr::RT_TGSIGQUEUEINFO, pid, tid, signal, info);
-        } else {
-            raw::call3(raw::nr::RT_SIGQUEUEINFO, pid, signal, info);
-        }
-    }
+    info.send((info.code() == SI_TKILL).then(raw::gettid));
 }
 
 /// A new thread has its block: what waited for that comes in.

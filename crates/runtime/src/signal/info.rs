@@ -2,7 +2,29 @@
 
 use super::*;
 
+/// `si_code`: by kill.
+pub const SI_USER: i32 = 0;
+/// `si_code`: by sigqueue.
+pub const SI_QUEUE: i32 = -1;
+/// `si_code`: by a timer.
+pub const SI_TIMER: i32 = -2;
+/// `si_code`: by tgkill.
+pub const SI_TKILL: i32 = -6;
+
 impl Info {
+    /// Sends it to this process, or to a thread of this process, as it is: of its own process the kernel takes any.
+    pub fn send(&self, thread: Option<u32>) {
+        let (signal, info) = (self.signal() as u64, &raw const *self as u64);
+        // SAFETY: the kernel reads it before the call returns.
+        unsafe {
+            let process = raw::call1(raw::nr::GETPID, 0) as u64;
+            match thread {
+                Some(tid) => raw::call4(raw::nr::RT_TGSIGQUEUEINFO, process, u64::from(tid), signal, info),
+                None => raw::call3(raw::nr::RT_SIGQUEUEINFO, process, signal, info),
+            };
+        }
+    }
+
     /// The signal's number.
     pub fn signal(&self) -> i32 {
         self.0[0] as u32 as i32
@@ -30,10 +52,6 @@ impl Info {
 
     /// As [`Info::adopt`], of a signal that the process with this number has taken.
     pub fn adopt_from(&mut self, process: u32) -> bool {
-        const SI_USER: i32 = 0;
-        const SI_QUEUE: i32 = -1;
-        const SI_TIMER: i32 = -2;
-        const SI_TKILL: i32 = -6;
         let number = self.0[2] as u32;
         let ours = match self.code() {
             SI_TIMER => timer::to_guest(number),

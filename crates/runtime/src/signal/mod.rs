@@ -34,6 +34,7 @@ mod run;
 use arrive::end_by;
 pub use arrive::{deliver_late, entered, nudged};
 pub use doors::*;
+pub use info::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER};
 use run::{handle, invoke};
 
 const SIGNALS: usize = 65;

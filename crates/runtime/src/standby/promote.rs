@@ -293,7 +293,7 @@ pub fn go_live(thread: &mut Thread) {
         }
     }
     let tid = raw::gettid();
-    thread.real_tid.store(if thread.guest_tid == tid { 0 } else { tid }, Ordering::Relaxed);
+    thread.set_kernel_tid(tid);
     // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".
     unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.name.as_ptr() as u64) };
     take_place(thread);

@@ -272,9 +272,7 @@ pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
         if result != raw::err::EINTR || signal::has_deliverable(thread) {
             return result;
         }
-        // Interrupted for a purpose of ours: the guest must not notice.
-        thread.pending.store(0, core::sync::atomic::Ordering::SeqCst);
-        park::at_door(thread);
+        unnoticed(thread);
     }
 }
 
@@ -329,8 +327,12 @@ pub fn make_unlogged(thread: &mut Thread, call: &Call) -> Option<i64> {
         signal::deliver_at_call(thread);
         return was_made.then_some(result);
     }
-    // Interrupted for a purpose of ours: the guest must not notice.
+    unnoticed(thread);
+    None
+}
+
+/// A call was interrupted for a purpose of ours: the guest must not notice.
+fn unnoticed(thread: &mut Thread) {
     thread.pending.store(0, core::sync::atomic::Ordering::SeqCst);
     park::at_door(thread);
-    None
 }
