@@ -270,12 +270,16 @@ impl Drop for GroupFolder {
 }
 
 fn remove_folder(path: &Path) {
+    // Far more than there are processes that may just be making their segments, each once: a file that is made between
+    // our look and our end would leave the folder behind.
+    const TRIES: usize = 100;
     // Nothing can be done about a folder that does not go; the next run of this name tries again.
-    let _ = fs::remove_dir_all(path);
+    let _ = (0..TRIES).any(|_| fs::remove_dir_all(path).is_ok() || !path.exists());
 }
 
 /// Ends the standbys of a dead group, should they have missed their supervisor's death, and removes the folder.
 fn clear_dead(path: &Path) {
+    snapshot::close(&path.join(roster::NAME));
     for segment in segments(path) {
         let standby = Snapshot::read(&segment).map(|snapshot| snapshot.standby_pid());
         if let Some((number, pid)) = standby.and_then(|number| Some((number, raw(number)?)))
@@ -370,7 +374,18 @@ impl Found {
     /// Primaries of all processes.
     pub fn primaries(&self) -> Vec<ProcessId> {
         let listed = self.listed().into_iter().map(|entry| ProcessId::of(entry.primary));
-        listed.chain(self.primary()).collect()
+        let unlisted = if self.has_supervisor() { Vec::new() } else { self.unlisted() };
+        listed.chain(self.primary()).chain(unlisted).collect()
+    }
+
+    /// Processes that nobody has listed, and that are no standbys. A child that has just been forked is one, and when its parent
+    /// ends at that moment nothing else leads to it. Looks at every process of the machine.
+    fn unlisted(&self) -> Vec<ProcessId> {
+        let (listed, standbys) = (self.roster(), self.standbys());
+        let is_known = |pid: u32| listed.iter().any(|entry| entry.primary == pid);
+        let mapping = proc::mapping(&self.path.join(roster::NAME));
+        let unlisted = mapping.into_iter().filter(|pid| self.may_be_ours(*pid) && !is_known(*pid));
+        unlisted.map(ProcessId::of).filter(|process| !standbys.contains(process)).collect()
     }
 
     /// Standbys of all processes.
@@ -453,4 +468,52 @@ fn is_living(path: &Path) -> bool {
     let found = Found { name, path: path.into(), state: path.parent().unwrap_or(path).into() };
     found.meta().is_some_and(|meta| meta.primary.is_alive())
         || found.listed().iter().any(|entry| ProcessId::of(entry.primary).is_alive())
+        || !found.unlisted().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::roster::Roster;
+
+    #[test]
+    fn a_folder_goes_although_children_make_their_segments_in_it() {
+        for _ in 0..20 {
+            let state = tempfile::tempdir().unwrap();
+            let path = state.path().join("group");
+            fs::create_dir(&path).unwrap();
+            std::thread::scope(|scope| {
+                let children = scope.spawn(|| {
+                    for number in 0..40 {
+                        let _ = File::create(path.join(format!("segment.{number}")));
+                        std::thread::sleep(Duration::from_micros(20));
+                    }
+                });
+                std::thread::sleep(Duration::from_micros(300));
+                remove_folder(&path);
+                assert!(!path.exists());
+                children.join().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn a_dead_groups_children_hear_that_it_is_closed() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join(roster::NAME);
+        let roster = Roster::create(&path).unwrap();
+        snapshot::close(&path);
+        assert_eq!(roster.header().closing.load(std::sync::atomic::Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn whoever_maps_the_roster_is_found_listed_or_not() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join(roster::NAME);
+        let _mapped = Roster::create(&path).unwrap();
+        let found = Found { name: "group".into(), path: state.path().into(), state: state.path().into() };
+        assert_eq!(found.unlisted(), [ProcessId::of(std::process::id())]);
+    }
 }

@@ -89,17 +89,29 @@ pub fn is_descendant(pid: u32, ancestor: u32) -> bool {
 
 /// The children of `parent`.
 pub fn children(parent: u32) -> impl Iterator<Item = u32> {
+    pids().filter(move |pid| read(*pid).is_some_and(|process| process.parent == parent))
+}
+
+fn pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(move |pid| read(*pid).is_some_and(|process| process.parent == parent))
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Whether the process has `file` mapped: the proof that it is one of those who were told of it.
 pub fn maps(pid: u32, file: &Path) -> bool {
-    let Ok(file) = file.canonicalize() else { return false };
+    file.canonicalize().is_ok_and(|file| maps_path(pid, &file))
+}
+
+fn maps_path(pid: u32, file: &Path) -> bool {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let file = file.to_string_lossy();
     maps.lines().any(|line| line.ends_with(&*file))
+}
+
+/// The processes that have `file` mapped, whoever their parents are.
+pub fn mapping(file: &Path) -> Vec<u32> {
+    let Ok(file) = file.canonicalize() else { return Vec::new() };
+    pids().filter(|pid| maps_path(*pid, &file)).collect()
 }
 
 /// The user that owns the process, `None` when there is none.

@@ -238,6 +238,14 @@ pub fn listed(path: &Path) -> Vec<Listed> {
     listed
 }
 
+/// Says in the roster at `path` that nobody joins its group any more, which is about to be removed.
+pub fn close(path: &Path) {
+    let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let at = offset_of!(Roster, header) + offset_of!(RosterHeader, closing);
+    // A roster that is gone already is nobody's.
+    let _ = file.and_then(|file| file.write_all_at(&1u32.to_ne_bytes(), at as u64));
+}
+
 /// The name of a system call, `syscall_N` when the table has none.
 pub fn call_name(call: usize) -> String {
     match us_calls::name(call as u64) {

@@ -142,7 +142,7 @@ pub fn join(thread: &mut Thread) {
     if !state::is_recorded() && super::is_below_a_reaper() {
         return;
     }
-    if state::role() != Role::Child || roster.closing.load(Ordering::Acquire) != 0 || bound::is_bound() {
+    if state::role() != Role::Child || super::is_closing() || bound::is_bound() {
         return;
     }
     let Some(config) = config() else { return };
@@ -216,14 +216,16 @@ fn make_segment(path: &[u8], slot: u32) -> bool {
         if failed(file) {
             return false;
         }
-        // A full file system shows as SIGBUS at the first touch of a sparse page.
-        let room = !failed(raw::call2(FTRUNCATE, file as u64, SEGMENT_BYTES as u64))
+        // A full file system shows as SIGBUS at the first touch of a sparse page. And whoever removes the group's folder
+        // says so before it looks what is there: a segment that it did not see must not bring the folder back.
+        let fit = !failed(raw::call2(FTRUNCATE, file as u64, SEGMENT_BYTES as u64))
             && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, 0, RINGS_OFFSET as u64))
-            && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, ring, RING_STEP as u64));
-        if !room {
+            && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, ring, RING_STEP as u64))
+            && !super::is_closing();
+        if !fit {
             raw::call1(nr::CLOSE, file as u64);
         }
-        let made = room && map_in_place(file);
+        let made = fit && map_in_place(file);
         if !made {
             raw::call1(UNLINK, path.as_ptr() as u64);
         }

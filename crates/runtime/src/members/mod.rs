@@ -40,6 +40,11 @@ pub fn header() -> Option<&'static RosterHeader> {
     roster().map(|roster| &roster.header)
 }
 
+/// Whether the group ends, and nobody joins it any more.
+pub fn is_closing() -> bool {
+    header().is_some_and(|roster| roster.closing.load(Ordering::SeqCst) != 0)
+}
+
 /// Maps the roster, a file of that path. In the constructor.
 ///
 /// # Safety

@@ -44,7 +44,7 @@ fn follow(header: &SegmentHeader, thread: &mut Thread) {
 pub fn is_fed() -> bool {
     let Some(roster) = members::header() else { return false };
     let supervisor = roster.supervisor_pid.load(Ordering::Relaxed);
-    roster.closing.load(Ordering::Acquire) == 0 && members::exists(supervisor)
+    !members::is_closing() && members::exists(supervisor)
 }
 
 /// Ends a replay that has nothing left to follow.
