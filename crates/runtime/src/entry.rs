@@ -18,7 +18,7 @@ use crate::standby::{notice, poll};
 use crate::state::{self, Role};
 use crate::sys::{guest, libc_text, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, members, real, signal, tls};
+use crate::{fault, fdtable, members, real, signal, tls};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -27,6 +27,7 @@ static CONSTRUCTOR: extern "C" fn(i32, *mut *mut u8, *mut *mut u8) = constructor
 extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut *mut u8) {
     real::find_all();
     image::remember_strings(count, arguments, environment);
+    fault::begin(environment);
     let Some(path) = take_environment(environment) else { return };
     let header = match join(path) {
         Joined::Member(header) => header,

@@ -17,6 +17,7 @@ pub mod clock;
 pub mod clone;
 pub mod door;
 pub mod entry;
+pub mod fault;
 pub mod fdtable;
 pub mod log;
 pub mod mem;

@@ -12,6 +12,7 @@ use us_calls::Class;
 use us_ring::{Memory, Position};
 
 use crate::clone::twins;
+use crate::fault::{self, Point};
 use crate::recording::{self, turns};
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, give_up_log, pace, raw, signal, state, stop_logging};
@@ -62,7 +63,9 @@ impl Thread {
             return;
         }
         let tail = &self.entry().tail.0;
+        fault::at(Point::Publish);
         self.producer.push(Header::word(kind, flags, call, 0), ticket, &mut self.ring, tail);
+        fault::at(Point::Published);
     }
 
     /// Makes sure that an event with `payload` bytes fits, and tells where its payload will lie. `None` when
@@ -84,7 +87,9 @@ impl Thread {
         // SAFETY: reserved; above the tail.
         unsafe { self.ring.at(self.producer.at).cast::<Header>().write(header) };
         let tail = &self.entry().tail.0;
+        fault::at(Point::Publish);
         self.producer.publish(Header::size(payload as u32), tail);
+        fault::at(Point::Published);
     }
 
     /// Appends an event with a payload given as a value.
@@ -301,6 +306,7 @@ impl Thread {
     /// Gives the open event back: it has been applied, and its clock advanced.
     #[inline(always)]
     pub fn close(&mut self) {
+        fault::at(Point::Apply);
         let bytes = core::mem::take(&mut self.open);
         let head = &self.entry().head.0;
         self.consumer.release(bytes, head);

@@ -1,6 +1,7 @@
 //! `kit guests`: every guest in every mode asked for.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::process::Sink;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::strike::{Plan, Target};
-use crate::trial::{Reference, Stage, Verdict};
+use crate::trial::{Ordeal, Reference, Stage, Verdict};
 
 /// How guests are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,7 +31,9 @@ enum Mode {
     Record,
     /// Recorded under protection, once with nothing killed and once with copies killed at random moments, and replayed
     Beside,
-    /// All of them, one after the other
+    /// Under protection by a library whose copies die and are late at named points (see --faulty)
+    Faults,
+    /// All of them but the last, one after the other
     All,
 }
 
@@ -44,13 +47,14 @@ impl Mode {
             Mode::Storm => "storm",
             Mode::Record => "record",
             Mode::Beside => "beside",
+            Mode::Faults => "faults",
             Mode::All => "all",
         }
     }
 
     /// Whether copies are killed in it at random moments.
     const fn races(self) -> bool {
-        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside)
+        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside | Mode::Faults)
     }
 }
 
@@ -80,6 +84,10 @@ pub struct Options {
     /// Kills in one run of --mode kill; the second and later ones wait for the new standby
     #[arg(long, default_value_t = 1)]
     kills: usize,
+    /// The library of --mode faults, built with the runtime's feature of that name [default: target/faults/release/libunderstudy.so
+    /// of the source tree]
+    #[arg(long, value_name = "PATH")]
+    faulty: Option<PathBuf>,
     /// Runs of each guest in --mode storm
     #[arg(long, value_name = "N", default_value_t = 1)]
     storms: u64,
@@ -126,7 +134,16 @@ pub fn run(options: &Options) -> Result<bool> {
         limit: Duration::from_secs(options.timeout),
     };
     let suspects = Mutex::default();
-    let session = Session { options, stage, understudy: &understudy, report: &report, suspects: &suspects };
+    let default = || place.root.join("target/faults/release/libunderstudy.so");
+    let faulty = options.faulty.clone().unwrap_or_else(default).canonicalize().ok();
+    let session = Session {
+        options,
+        stage,
+        understudy: &understudy,
+        faulty: faulty.as_deref(),
+        report: &report,
+        suspects: &suspects,
+    };
     let built = guests.iter().filter(|guest| !broken.iter().any(|(name, _)| *name == guest.name));
     let queue = Mutex::new(built);
     thread::scope(|scope| {
@@ -170,7 +187,8 @@ const SECOND_LOSSES: u32 = 1;
 struct Session<'a> {
     options: &'a Options,
     stage: Stage<'a>,
-    understudy: &'a Result<std::path::PathBuf, String>,
+    understudy: &'a Result<PathBuf, String>,
+    faulty: Option<&'a Path>,
     report: &'a Report,
     suspects: &'a Mutex<Vec<Suspect<'a>>>,
 }
@@ -189,6 +207,7 @@ impl<'a> Session<'a> {
             options: &options,
             stage: self.stage,
             understudy: self.understudy,
+            faulty: self.faulty,
             report: &report,
             suspects: &none,
         };
@@ -235,6 +254,13 @@ impl<'a> Session<'a> {
                 if self.options.mode == Mode::Storm { self.options.seeds } else { self.options.storms };
             for seed in (self.options.seed..).take(count.max(1) as usize) {
                 self.storm_once(guest, &reference, window, seed)?;
+            }
+        }
+        if self.options.mode == Mode::Faults
+            && !self.skipped(guest, Mode::Faults, guest.wants.no_kill.as_deref())
+        {
+            for seed in self.seeds() {
+                self.faults_once(guest, &reference, seed)?;
             }
         }
         Ok(())
@@ -293,7 +319,7 @@ impl<'a> Session<'a> {
     }
 
     fn protected_once(&self, guest: &'a Guest, reference: &Reference, seed: u64) -> Result<Option<Duration>> {
-        let (verdict, _) = self.stage.protected(guest, sink(seed), reference, &[], false)?;
+        let (verdict, _) = self.stage.protected(guest, sink(seed), reference, Ordeal::default())?;
         self.judge(guest, Mode::Protected, seed, verdict)
     }
 
@@ -309,7 +335,8 @@ impl<'a> Session<'a> {
         let mut void = 0;
         for _ in 0..=RETRIES {
             let plans = self.primaries(&mut rng, &mut choices, window);
-            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans, false)?;
+            let ordeal = Ordeal { plans: &plans, ..Ordeal::default() };
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, ordeal)?;
             let (elapsed, active, promoted) = match verdict {
                 Verdict::Pass { elapsed, active, promoted, .. } => (elapsed, active, promoted),
                 Verdict::Void => {
@@ -362,7 +389,8 @@ impl<'a> Session<'a> {
             None => runs.push(&kills),
         }
         for plans in runs {
-            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, plans, true)?;
+            let ordeal = Ordeal { plans, recorded: true, faults: None };
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, ordeal)?;
             match verdict {
                 Verdict::Pass { elapsed, promoted, .. } => {
                     let detail = format!("seed {seed}, {account}, {promoted} promotions, {elapsed:.0?}");
@@ -395,7 +423,8 @@ impl<'a> Session<'a> {
                 choice: choices.draw(),
             };
             let plans: Vec<Plan> = (0..STORM_MAX).map(strike).collect();
-            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, &plans, false)?;
+            let ordeal = Ordeal { plans: &plans, ..Ordeal::default() };
+            let (verdict, account) = self.stage.protected(guest, sink(seed), reference, ordeal)?;
             let (elapsed, active, promoted) = match verdict {
                 Verdict::Pass { elapsed, active, promoted, .. } => (elapsed, active, promoted),
                 Verdict::Void => {
@@ -415,6 +444,25 @@ impl<'a> Session<'a> {
             window = window.min(active);
         }
         self.gave_up(guest, Mode::Storm, seed, void);
+        Ok(())
+    }
+
+    /// Under protection, with faults at named points.
+    fn faults_once(&self, guest: &'a Guest, reference: &Reference, seed: u64) -> Result<()> {
+        let Some(library) = self.faulty else {
+            anyhow::bail!("no library with faults: build one, or give --faulty")
+        };
+        let ordeal = Ordeal { faults: Some((library, seed)), ..Ordeal::default() };
+        let (verdict, _) = self.stage.protected(guest, sink(seed), reference, ordeal)?;
+        match verdict {
+            Verdict::Pass { elapsed, promoted, .. } => {
+                let detail = format!("seed {seed}, {promoted} promotions, {elapsed:.0?}");
+                self.report.storm(promoted);
+                self.report.pass(&format!("{} faults", guest.name), &detail);
+            }
+            Verdict::Void => self.report.void(),
+            failed => return self.judge(guest, Mode::Faults, seed, failed).map(|_| ()),
+        }
         Ok(())
     }
 

@@ -48,6 +48,27 @@ pub enum Verdict {
     },
 }
 
+/// What is done to a protected run.
+#[derive(Clone, Copy, Default)]
+pub struct Ordeal<'a> {
+    /// Kills from outside.
+    pub plans: &'a [Plan],
+    /// Whether a recording is made besides, and replayed.
+    pub recorded: bool,
+    /// A runtime whose copies die and are late at named points, and the seed of its chances.
+    pub faults: Option<(&'a Path, u64)>,
+}
+
+impl Ordeal<'_> {
+    /// The kills that explain a run's events.
+    fn kills(&self, account: &Account) -> Kills {
+        if self.faults.is_some() {
+            return Kills { primary: true, standbys: usize::MAX };
+        }
+        Kills::of(self.plans, account)
+    }
+}
+
 /// What all runs of one kit call share.
 #[derive(Clone, Copy)]
 pub struct Stage<'a> {
@@ -71,16 +92,15 @@ impl Stage<'_> {
         verdict(complaints, dir, ended, active, 0)
     }
 
-    /// Runs the guest under protection, killing one of its copies for every plan; if `recorded`, with a recording besides,
-    /// which is replayed.
+    /// Runs the guest under protection, killing one of its copies for every plan.
     pub fn protected(
         &self,
         guest: &Guest,
         sink: Sink,
         reference: &Reference,
-        plans: &[Plan],
-        recorded: bool,
+        ordeal: Ordeal,
     ) -> Result<(Verdict, Account)> {
+        let Ordeal { plans, recorded, faults } = ordeal;
         let understudy = self.understudy.expect("protected modes are planned only with a binary");
         let dir = self.place.fresh(&guest.name)?;
         let group = group_name(&dir);
@@ -91,6 +111,12 @@ impl Stage<'_> {
             command.splice(2..2, ["--record".into(), file.clone().into()]);
         } else if guest.wants.turns.is_some() {
             command.splice(2..2, ["--order".into(), "serial".into()]);
+        }
+        if let Some((library, seed)) = faults {
+            let mut library_is = OsString::from("UNDERSTUDY_LIB=");
+            library_is.push(library);
+            let words = ["env".into(), library_is, format!("UNDERSTUDY_FAULTS={}", seed + 1).into()];
+            command.splice(0..0, words);
         }
         let tree = launch(guest, command, &dir, sink)?;
         let over = AtomicBool::new(false);
@@ -118,7 +144,7 @@ impl Stage<'_> {
         if let Some(why) = guest.wants.stale.as_ref().filter(|_| recorded) {
             allowed.extend(["diverged", "unprotected"].map(|event| (event.into(), why.clone())));
         }
-        let mut unexpected = judge::judge_events(&allowed, &lifecycle, &Kills::of(plans, &account));
+        let mut unexpected = judge::judge_events(&allowed, &lifecycle, &ordeal.kills(&account));
         unexpected.extend(judge::judge_remains(&dir, &ended, Some(&group)));
         if unexpected.is_empty() && judge::killed_unprotected(&account, &lifecycle, ended.status) {
             return Ok((verdict(Vec::new(), dir, ended, active, 0)?, Account::default()));

@@ -23,6 +23,7 @@ use us_abi::{Cause, GroupState, SegmentHeader, command, leaving};
 use us_ring::Position;
 
 use crate::door::sync;
+use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::recording::{live_turns, log};
 use crate::state::{self, Role};
@@ -340,11 +341,13 @@ pub fn fork(own: *mut Place) -> bool {
     // In this thread, because the coordinator has another descriptor table.
     stock::take();
     unforked::take_back();
+    fault::at(Point::Fork);
     // SAFETY: a fork on the same stack in its own memory, while every thread stands still.
     let result =
         unsafe { if is_supervised() { raw::call6(nr::CLONE, [CLONE, 0, 0, 0, 0, 0]) } else { fork_away() } };
     unforked::give_again();
     if result == 0 {
+        fault::at(Point::Born);
         if let Some(header) = state::header() {
             child::lead(header, own);
         }

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use us_abi::THREADS_MAX;
 
 use crate::clone::{child, signals};
+use crate::fault::{self, Point};
 use crate::raw::{self, nr};
 use crate::recording::turns;
 use crate::signal;
@@ -252,6 +253,7 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
     // SAFETY: the kernel reads and writes the words it is given.
     unsafe { raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8) };
     // Asked again behind the mask: a signal in between may have parked this thread, and it is in another copy now.
+    fault::at(Point::Park);
     let Some((at, wanted)) = claim() else {
         // SAFETY: as above.
         unsafe { raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8) };

@@ -39,6 +39,13 @@ pub fn is_shared(shadow: &Shadow, row: &Row, wanted: u64) -> bool {
 
 /// Makes the call. `None`: in the plain way, with nothing done.
 pub fn put_out(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
+    let result = piece_by_piece(thread, fd, source)?;
+    // Its `Return` is about to be written over the mark that says how far it came.
+    witness::is_laid_out(thread);
+    Some(result)
+}
+
+fn piece_by_piece(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
     let wanted = source.wanted();
     let place = thread.reserve(size_of::<ReturnHead>())?;
     let mut done = 0;

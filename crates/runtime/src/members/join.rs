@@ -15,6 +15,7 @@ use us_calls::{Door, EpollDoor, Policy, Row};
 
 use crate::door::limits::FileRoom;
 use crate::door::{exec, thread as threads};
+use crate::fault::{self, Point};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::recording;
@@ -146,6 +147,7 @@ pub fn join(thread: &mut Thread) {
         return;
     }
     let Some(config) = config() else { return };
+    fault::at(Point::Join);
     let pid = own.pid.load(Ordering::Relaxed);
     let mut path = [0u8; exec::PATH_BYTES];
     if exec::segment_path(pid, &mut path).is_none() || !make_segment(&path, thread.slot) {

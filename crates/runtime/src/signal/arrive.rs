@@ -10,6 +10,7 @@ use us_abi::SIGNAL_WAIT_NS_MAX;
 
 use super::doors::{held, kernel_mask, set_mask};
 use super::*;
+use crate::fault::{self, Point};
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
@@ -42,6 +43,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
             return;
         };
         let context = &mut *context;
+        fault::at(Point::Signal);
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
             let mut info = *info;
             if signal == 17 && !sigchld::is_news(&mut info.0) {

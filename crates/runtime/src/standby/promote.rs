@@ -13,6 +13,7 @@ use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
 use crate::clone::views;
+use crate::fault::{self, Point};
 use crate::members;
 use crate::raw;
 use crate::recording::log;
@@ -37,11 +38,13 @@ const HOPELESS_NS: u64 = 5_000_000_000;
 
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
+    fault::at(Point::Drain);
     drain(header);
     if settle::publish_whole() {
         drain(header);
     }
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
+    fault::at(Point::Settle);
     log::await_room(header);
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
@@ -54,6 +57,7 @@ pub fn run(header: &SegmentHeader) {
     crate::door::epoll::rearm();
     log::cut(header);
     become_primary(header);
+    fault::at(Point::Open);
     state::LIVE.store(true, Ordering::SeqCst);
     if members::is_to_stop() {
         stop(header);

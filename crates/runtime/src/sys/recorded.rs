@@ -13,6 +13,7 @@ use us_calls::{Door, FdUse, Order, Policy, Row};
 use crate::clock::{self, KERNEL};
 use crate::door::numbers;
 use crate::door::{again, usage, wait};
+use crate::fault::{self, Point};
 use crate::log::{Next, has_ticket};
 use crate::raw;
 use crate::recording::turns;
@@ -68,8 +69,11 @@ pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) 
         args
     };
     let pending = if row.blocks { &thread.pending } else { &NOTHING };
+    fault::at(Point::Call);
     // SAFETY: the guest's own call, to be executed by the copy whose effects are real.
-    unsafe { raw::marked(nr, args, pending, witness::mark_of(thread)) }
+    let result = unsafe { raw::marked(nr, args, pending, witness::mark_of(thread)) };
+    fault::at(Point::Called);
+    result
 }
 
 /// The next ticket of the kernel clock, as a primary.
