@@ -111,10 +111,12 @@ impl Barrier {
             self.complete(round);
         }
         let mut logged = self.logged(caller, round);
-        if self.await_round(caller, round) {
-            // The log first: a signal may have been delivered in this wait.
-            (logged, replays) = (self.logged(caller, round), true);
-            self.await_round(caller, round);
+        while self.await_round(caller, round) {
+            // The log first: a signal may have been delivered in this wait. Asked again by a copy that was promoted in here
+            // and cloned once more; but what an older log has said is in no later one.
+            if logged.is_none() {
+                (logged, replays) = (self.logged(caller, round), true);
+            }
         }
         let serial = match (logged, replays) {
             (None, false) => first_claim,

@@ -242,14 +242,17 @@ fn become_primary(header: &SegmentHeader) {
     // SAFETY: attributes of our own process and its main thread.
     unsafe {
         raw::call2(raw::nr::PRCTL, PR_SET_PDEATHSIG, 0);
-        if header.config.flags & us_abi::CONFIG_PINNED != 0 {
-            let mask = &header.config.primary_cpus;
-            thread::for_each(|thread| {
-                let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
-                raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, mask.as_ptr() as u64);
-            });
-        }
     }
+    // Before anybody is live: a thread may ask for another one's, and set it.
+    thread::for_each(|thread| {
+        let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+        // SAFETY: asks whether there is such a thread; the slot's last one may be gone.
+        if tid != 0 && unsafe { raw::call3(raw::nr::TGKILL, u64::from(pid), u64::from(tid), 0) } == 0 {
+            thread.set_kernel_tid(tid);
+            give_place(header, thread, tid);
+            thread.placed.store(true, Ordering::Release);
+        }
+    });
     header.primary_pid.store(pid, Ordering::Release);
     header.standby_pid.store(0, Ordering::Release);
     // The dead primary's notices must not be taken for ours.
@@ -297,10 +300,14 @@ pub fn go_live(thread: &mut Thread) {
         }
     }
     let tid = raw::gettid();
-    thread.set_kernel_tid(tid);
     // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".
     unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.name.as_ptr() as u64) };
-    take_place(thread);
+    if !thread.placed.swap(false, Ordering::AcqRel)
+        && let Some(header) = state::header()
+    {
+        thread.set_kernel_tid(tid);
+        give_place(header, thread, tid);
+    }
     notice::register(thread, tid);
     if let Some(header) = state::header() {
         is_live(header);
@@ -310,17 +317,16 @@ pub fn go_live(thread: &mut Thread) {
     signal::notice_cancellation(thread);
 }
 
-/// Processors and priority that the guest has given this thread while it followed.
-fn take_place(thread: &Thread) {
+/// Processors and priority that the guest has given a thread while it followed.
+fn give_place(header: &SegmentHeader, thread: &Thread, tid: u32) {
     const SETPRIORITY: u64 = 141;
-    let pinned = state::header().is_some_and(|header| header.config.flags & us_abi::CONFIG_PINNED != 0);
-    // SAFETY: of the calling thread. Where it is not allowed it is as it was.
+    let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
+    let processors = if pinned { header.config.primary_cpus.as_ptr() } else { thread.affinity.as_ptr().cast() };
+    // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
     unsafe {
-        if !pinned {
-            raw::call3(raw::nr::SCHED_SETAFFINITY, 0, 128, thread.affinity.as_ptr() as u64);
-        }
+        raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64);
         if let Some(nice) = thread.nice {
-            raw::call3(SETPRIORITY, 0, 0, i64::from(nice) as u64);
+            raw::call3(SETPRIORITY, 0, u64::from(tid), i64::from(nice) as u64);
         }
     }
 }
