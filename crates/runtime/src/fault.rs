@@ -38,7 +38,7 @@ pub enum Point {
 mod imp {
     /// Nothing.
     #[inline(always)]
-    pub fn at(_: super::Point) {}
+    pub fn at(_: super::Point, _: u32) {}
 
     /// Nothing.
     #[inline(always)]
@@ -91,10 +91,11 @@ mod imp {
         }
     }
 
-    /// A point is passed: perhaps this copy dies here, or is late.
+    /// A point is passed: perhaps this copy dies here, or is late. `detail` is told with a death: an event's kind and call, or
+    /// a system call's number.
     #[cold]
     #[inline(never)]
-    pub fn at(point: Point) {
+    pub fn at(point: Point, detail: u32) {
         let seed = SEED.load(Ordering::Relaxed);
         let Some(header) = state::header().filter(|_| seed != 0) else { return };
         let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
@@ -112,7 +113,7 @@ mod imp {
             && may_die(point, header, epoch, clones)
         {
             if TELLS.load(Ordering::Relaxed) {
-                tell(point, pid);
+                tell(point, detail, pid);
             }
             // SAFETY: the end of this copy, which another takes over.
             unsafe { raw::call2(nr::KILL, pid, 9) };
@@ -126,16 +127,18 @@ mod imp {
         }
     }
 
-    fn tell(point: Point, pid: u64) {
+    fn tell(point: Point, detail: u32, pid: u64) {
         const WRITE: u64 = 1;
-        let mut line = *b"fault: dies at point    , pid           \n";
+        let mut line = *b"fault: dies at point    , kind    , call       , pid           \n";
         let put = |line: &mut [u8], mut number: u64| {
             for byte in line.iter_mut().rev() {
                 (*byte, number) = (b'0' + (number % 10) as u8, number / 10);
             }
         };
         put(&mut line[21..23], point as u64);
-        put(&mut line[29..38], pid);
+        put(&mut line[30..33], u64::from(detail >> 16));
+        put(&mut line[40..46], u64::from(detail & 0xffff));
+        put(&mut line[52..61], pid);
         // SAFETY: writes our own line.
         unsafe { raw::call3(WRITE, 2, line.as_ptr() as u64, line.len() as u64) };
     }

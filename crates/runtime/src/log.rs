@@ -63,9 +63,9 @@ impl Thread {
             return;
         }
         let tail = &self.entry().tail.0;
-        fault::at(Point::Publish);
+        fault::at(Point::Publish, (kind as u32) << 16 | u32::from(call));
         self.producer.push(Header::word(kind, flags, call, 0), ticket, &mut self.ring, tail);
-        fault::at(Point::Published);
+        fault::at(Point::Published, (kind as u32) << 16 | u32::from(call));
     }
 
     /// Makes sure that an event with `payload` bytes fits, and tells where its payload will lie. `None` when
@@ -87,9 +87,9 @@ impl Thread {
         // SAFETY: reserved; above the tail.
         unsafe { self.ring.at(self.producer.at).cast::<Header>().write(header) };
         let tail = &self.entry().tail.0;
-        fault::at(Point::Publish);
+        fault::at(Point::Publish, (kind as u32) << 16 | u32::from(call));
         self.producer.publish(Header::size(payload as u32), tail);
-        fault::at(Point::Published);
+        fault::at(Point::Published, (kind as u32) << 16 | u32::from(call));
     }
 
     /// Appends an event with a payload given as a value.
@@ -306,7 +306,7 @@ impl Thread {
     /// Gives the open event back: it has been applied, and its clock advanced.
     #[inline(always)]
     pub fn close(&mut self) {
-        fault::at(Point::Apply);
+        fault::at(Point::Apply, 0);
         let bytes = core::mem::take(&mut self.open);
         let head = &self.entry().head.0;
         self.consumer.release(bytes, head);

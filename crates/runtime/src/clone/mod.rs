@@ -341,13 +341,13 @@ pub fn fork(own: *mut Place) -> bool {
     // In this thread, because the coordinator has another descriptor table.
     stock::take();
     unforked::take_back();
-    fault::at(Point::Fork);
+    fault::at(Point::Fork, 0);
     // SAFETY: a fork on the same stack in its own memory, while every thread stands still.
     let result =
         unsafe { if is_supervised() { raw::call6(nr::CLONE, [CLONE, 0, 0, 0, 0, 0]) } else { fork_away() } };
     unforked::give_again();
     if result == 0 {
-        fault::at(Point::Born);
+        fault::at(Point::Born, 0);
         if let Some(header) = state::header() {
             child::lead(header, own);
         }

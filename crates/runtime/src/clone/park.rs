@@ -253,7 +253,7 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
     // SAFETY: the kernel reads and writes the words it is given.
     unsafe { raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8) };
     // Asked again behind the mask: a signal in between may have parked this thread, and it is in another copy now.
-    fault::at(Point::Park);
+    fault::at(Point::Park, 0);
     let Some((at, wanted)) = claim() else {
         // SAFETY: as above.
         unsafe { raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8) };

@@ -147,7 +147,7 @@ pub fn join(thread: &mut Thread) {
         return;
     }
     let Some(config) = config() else { return };
-    fault::at(Point::Join);
+    fault::at(Point::Join, 0);
     let pid = own.pid.load(Ordering::Relaxed);
     let mut path = [0u8; exec::PATH_BYTES];
     if exec::segment_path(pid, &mut path).is_none() || !make_segment(&path, thread.slot) {

@@ -43,7 +43,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
             return;
         };
         let context = &mut *context;
-        fault::at(Point::Signal);
+        fault::at(Point::Signal, 0);
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
             let mut info = *info;
             if signal == 17 && !sigchld::is_news(&mut info.0) {

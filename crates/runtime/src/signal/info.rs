@@ -12,15 +12,22 @@ pub const SI_TIMER: i32 = -2;
 pub const SI_TKILL: i32 = -6;
 
 impl Info {
-    /// Sends it to this process, or to a thread of this process, as it is: of its own process the kernel takes any.
+    /// Sends it to this process, or to a thread of this process, as it is. What says "by kill" or "by tgkill" the kernel takes
+    /// from the main thread alone: another one's is made anew, with this process as its sender.
     pub fn send(&self, thread: Option<u32>) {
         let (signal, info) = (self.signal() as u64, &raw const *self as u64);
         // SAFETY: the kernel reads it before the call returns.
         unsafe {
             let process = raw::call1(raw::nr::GETPID, 0) as u64;
-            match thread {
-                Some(tid) => raw::call4(raw::nr::RT_TGSIGQUEUEINFO, process, u64::from(tid), signal, info),
+            let tid = thread.map(u64::from);
+            let result = match tid {
+                Some(tid) => raw::call4(raw::nr::RT_TGSIGQUEUEINFO, process, tid, signal, info),
                 None => raw::call3(raw::nr::RT_SIGQUEUEINFO, process, signal, info),
+            };
+            match tid {
+                _ if result != raw::err::EPERM => result,
+                Some(tid) => raw::call3(raw::nr::TGKILL, process, tid, signal),
+                None => raw::call2(raw::nr::KILL, process, signal),
             };
         }
     }

@@ -38,13 +38,13 @@ const HOPELESS_NS: u64 = 5_000_000_000;
 
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
-    fault::at(Point::Drain);
+    fault::at(Point::Drain, 0);
     drain(header);
     if settle::publish_whole() {
         drain(header);
     }
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
-    fault::at(Point::Settle);
+    fault::at(Point::Settle, 0);
     log::await_room(header);
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
@@ -57,7 +57,7 @@ pub fn run(header: &SegmentHeader) {
     crate::door::epoll::rearm();
     log::cut(header);
     become_primary(header);
-    fault::at(Point::Open);
+    fault::at(Point::Open, 0);
     state::LIVE.store(true, Ordering::SeqCst);
     if members::is_to_stop() {
         stop(header);
@@ -321,7 +321,8 @@ pub fn go_live(thread: &mut Thread) {
 fn give_place(header: &SegmentHeader, thread: &Thread, tid: u32) {
     const SETPRIORITY: u64 = 141;
     let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
-    let processors = if pinned { header.config.primary_cpus.as_ptr() } else { thread.affinity.as_ptr().cast() };
+    let processors =
+        if pinned { header.config.primary_cpus.as_ptr() } else { thread.affinity.as_ptr().cast() };
     // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
     unsafe {
         raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64);

@@ -69,10 +69,10 @@ pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) 
         args
     };
     let pending = if row.blocks { &thread.pending } else { &NOTHING };
-    fault::at(Point::Call);
+    fault::at(Point::Call, nr as u32);
     // SAFETY: the guest's own call, to be executed by the copy whose effects are real.
     let result = unsafe { raw::marked(nr, args, pending, witness::mark_of(thread)) };
-    fault::at(Point::Called);
+    fault::at(Point::Called, nr as u32);
     result
 }
 
