@@ -36,6 +36,9 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     raw::futex_wake_shared(&header.clone_stage);
     reset_blocks(Mode::Replay);
     door::pending::adopt_queues();
+    // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
+    // copy is only about to make.
+    crate::thread::for_each(|thread| thread.entry().standby_tid.store(0, Ordering::Relaxed));
     for place in park::places().filter(|place| *place != own) {
         // SAFETY: everybody in the table stood still when this copy was made.
         if !copied || !unsafe { remake(&mut *place) } {
