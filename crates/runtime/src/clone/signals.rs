@@ -12,7 +12,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::park::{Place, word};
 use super::proc;
-use crate::door::pending::PROCESS;
+use crate::door::pending::{self, PROCESS};
+use crate::door::thread;
 use crate::members;
 use crate::raw::{self, failed};
 use crate::signal::{Info, SI_QUEUE, SI_TKILL, SI_USER};
@@ -49,7 +50,7 @@ pub fn collect(places: impl Iterator<Item = *mut Place>, leader: *mut Place) {
         // SAFETY: parked threads' places are the coordinator's.
         let place = unsafe { &mut *place };
         let tid = place.tid.load(Ordering::Acquire);
-        if tid == 0 || place.block.is_null() {
+        if tid == 0 {
             continue;
         }
         let Some((own, all)) = proc::pending_signals(tid) else { continue };
@@ -68,9 +69,13 @@ pub fn collect(places: impl Iterator<Item = *mut Place>, leader: *mut Place) {
 
 /// By a parked thread, at the coordinator's word: every signal is blocked.
 pub fn tell(place: &Place) {
-    // SAFETY: parked with its block.
-    let slot = unsafe { (*place.block).slot };
-    take(place.pending, slot);
+    // SAFETY: null, or parked with its block.
+    let target = match unsafe { place.block.as_ref() } {
+        Some(thread) => thread.slot,
+        // A thread in its first instructions, of which its maker has the number already.
+        None => pending::numbered(thread::tid_of(place.tls)),
+    };
+    take(place.pending, target);
     take(place.pending_shared, PROCESS);
 }
 
@@ -105,7 +110,8 @@ fn take(set: u64, target: u32) {
     COUNT.store(to, Ordering::Release);
 }
 
-/// In the copy, which still has its primary's numbers: what the program has sent to itself, and to which slot.
+/// In the copy, which still has its primary's numbers: what the program has sent to itself, and to which slot, or to
+/// which thread that has none yet ([`pending::numbered`]).
 pub fn each(mut f: impl FnMut(Info, u32)) {
     let primary = state::header().map_or(0, |header| header.primary_pid.load(Ordering::Relaxed));
     for at in 0..COUNT.swap(0, Ordering::Acquire) {

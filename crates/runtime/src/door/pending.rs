@@ -29,13 +29,15 @@ use crate::thread::{self, Mode, Thread};
 
 /// Target of a signal that is sent to the process.
 pub const PROCESS: u32 = u32::MAX;
+/// A bit that no slot has: the rest is the number of a thread that has not begun, see [`numbered`].
+const NUMBERED: u32 = 1 << 31;
 /// Signals that can be remembered; more are sent again by nobody.
 const WAITING_MAX: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Sent {
     info: Info,
-    /// Slot of the thread that it was sent to, or [`PROCESS`].
+    /// Slot of the thread that it was sent to, [`PROCESS`], or what [`numbered`] gives.
     target: u32,
     /// Ticket of the send.
     at: u64,
@@ -239,6 +241,19 @@ pub fn adopt_queues() {
     }
 }
 
+/// The target of a signal to the thread that the guest calls `number`, and that has not taken its place in this copy yet.
+pub fn numbered(number: u32) -> u32 {
+    NUMBERED | number
+}
+
+/// A thread takes its place: what was sent to its number was sent to it.
+pub fn has_begun(slot: u32, number: u32) {
+    SHADOW.with(|sent, count| {
+        let own = sent[..*count].iter_mut().filter(|sent| sent.target == numbered(number));
+        own.for_each(|sent| sent.target = slot);
+    });
+}
+
 /// The send of this ticket has failed.
 fn retract(at: u64) {
     SHADOW.with(|sent, count| {
@@ -288,8 +303,9 @@ pub fn raise_all() {
         for at in 0..*count {
             let sent_now = sent[at];
             let direct = sent_now.target != PROCESS;
+            let has_place = sent_now.target & NUMBERED == 0;
             let tid =
-                if direct { state::entry(sent_now.target).standby_tid.load(Ordering::Relaxed) } else { 0 };
+                if has_place { state::entry(sent_now.target).standby_tid.load(Ordering::Relaxed) } else { 0 };
             if direct && tid == 0 {
                 // Made, and not yet in its first door: it raises them itself, see `raise_for`.
                 sent[later] = sent_now;

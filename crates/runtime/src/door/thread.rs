@@ -45,7 +45,7 @@ pub(super) fn tid_word(handle: u64) -> &'static AtomicU32 {
     unsafe { &*((handle + TID_OFFSET.load(Ordering::Relaxed)) as *const AtomicU32) }
 }
 
-/// The kernel's id of the thread behind a handle, as libc knows it; 0 once the thread is gone.
+/// The number of the thread behind a handle, as libc knows it: the kernel's, or the group's. 0 once the thread is gone.
 pub fn tid_of(handle: u64) -> u32 {
     tid_word(handle).load(Ordering::Acquire)
 }
@@ -263,7 +263,9 @@ fn enter(thread: &mut Thread) {
     tls::set_current(thread);
     thread.handle.store(tls::thread_pointer(), Ordering::Release);
     let tid = raw::gettid();
-    let group_tid = thread.guest_tid;
+    let named = tid_of(tls::thread_pointer());
+    // Forked in its first instructions it has another number than its maker knows.
+    let group_tid = if thread.guest_tid == 0 && named != tid { named } else { thread.guest_tid };
     if group_tid == 0 {
         // Otherwise others may be looking for this thread by its number already, to send it a signal.
         thread.guest_tid = tid;
@@ -296,6 +298,7 @@ fn enter(thread: &mut Thread) {
     if state::header().is_none() {
         return;
     }
+    pending::has_begun(thread.slot, thread.guest_tid);
     signal::set_stack(thread);
     trap::arm(thread);
     if !state::is_standby() {
