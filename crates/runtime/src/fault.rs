@@ -108,7 +108,7 @@ mod imp {
         let throw = mixed(life ^ PASSED.fetch_add(1, Ordering::Relaxed));
         let is_own = life >> (point as u32) & 1 != 0;
         if is_own
-            && throw % (1 << (life >> 32 & 15).min(13)) == 0
+            && throw.is_multiple_of(1 << (life >> 32 & 15).min(13))
             && is_chosen(point, pair)
             && may_die(point, header, epoch, clones)
         {
@@ -120,7 +120,7 @@ mod imp {
         }
         let is_late = life >> (16 + point as u32) & 1 != 0;
         if is_late
-            && (throw >> 20) % (1 << (life >> 36 & 7)) == 0
+            && (throw >> 20).is_multiple_of(1 << (life >> 36 & 7))
             && NAPS.fetch_add(1, Ordering::Relaxed) < NAPS_MAX
         {
             raw::nap((throw >> 32) % NAP_NS);

@@ -365,6 +365,24 @@ fn socket_option(fd: i32, level: u64, name: u64) -> Option<u64> {
     (unsafe { raw::call6(raw::nr::GETSOCKOPT, args) } == 0).then_some(value)
 }
 
+/// The size of a file, as the kernel has it.
+pub fn size(fd: i32) -> Option<u64> {
+    const FSTAT: u64 = 5;
+    const SIZE: usize = 6;
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel writes a struct stat of 144 bytes, whose seventh word is the size.
+    (unsafe { raw::call2(FSTAT, fd as u64, stat.as_mut_ptr() as u64) } == 0).then_some(stat[SIZE])
+}
+
+/// Opens the file behind a descriptor once more, to read it.
+pub fn open_again(fd: i32) -> Option<u64> {
+    const CLOEXEC: u64 = 0o2000000;
+    let path = path_of(b"fd", fd);
+    // SAFETY: the kernel reads a path.
+    let file = unsafe { raw::call3(raw::nr::OPEN, path.as_ptr() as u64, CLOEXEC, 0) };
+    u64::try_from(file).ok()
+}
+
 /// The file position of a descriptor, as the kernel has it.
 pub fn position(fd: i32) -> Option<u64> {
     const SEEK_CUR: u64 = 1;

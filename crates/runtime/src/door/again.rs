@@ -92,8 +92,20 @@ fn look_at_others(nr: u64, args: &[u64; 6]) -> u64 {
             // SAFETY: asks whether there is an object with this key.
             u64::from(!raw::failed(unsafe { raw::call3(nr, args[0], 0, 0) }))
         }
+        // One more than where it is: what this log says of a file that others move as well is old.
+        LSEEK
+            if is_relative(args)
+                && fdtable::get(args[0] as i32).is_some_and(|shadow| !shadow.is_private()) =>
+        {
+            fdtable::position(args[0] as i32).map_or(0, |position| position + 1)
+        }
         _ => 0,
     }
+}
+
+/// Whether a seek goes from where the file is to somewhere else.
+fn is_relative(args: &[u64; 6]) -> bool {
+    args[2] & 0xffff_ffff == SEEK_CUR && args[1] != 0
 }
 
 /// Bytes of an open file.
@@ -105,14 +117,14 @@ pub fn size(fd: u64) -> u64 {
 }
 
 /// The arguments to make a call in doubt again with: a position relative to one that the first attempt may have
-/// moved is taken from the log instead.
-fn arguments(nr: u64, args: &[u64; 6]) -> [u64; 6] {
+/// moved is taken from what was noted before it, or from the log instead.
+fn arguments(nr: u64, args: &[u64; 6], before: u64) -> [u64; 6] {
     let mut args = *args;
     let fd = args[0] as i32;
     let Some(position) = fdtable::get(fd).and_then(|shadow| shadow.position()) else { return args };
     match nr {
-        LSEEK if args[2] & 0xffff_ffff == SEEK_CUR => {
-            args[1] = position.wrapping_add(args[1]);
+        LSEEK if is_relative(&args) => {
+            args[1] = before.checked_sub(1).unwrap_or(position).wrapping_add(args[1]);
             args[2] = SEEK_SET;
         }
         // SAFETY: the folder's position is put back to where the log says it was.
@@ -132,7 +144,7 @@ pub fn make(nr: u64, args: &[u64; 6], noted: (u64, bool), execute: impl Fn(&[u64
     if entered && let Some(result) = done(nr, args, before) {
         return result;
     }
-    let result = execute(&arguments(nr, args));
+    let result = execute(&arguments(nr, args, before));
     if !raw::failed(result) || !entered {
         return result;
     }

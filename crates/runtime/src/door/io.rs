@@ -222,6 +222,12 @@ fn read_piece(
             witness::lay_pattern(place, piece);
             None
         }
+        Kind::File | Kind::Append => {
+            if let Some(shadow) = fdtable::get(args[0] as i32) {
+                witness::note_position(thread, args[0] as i32, shadow);
+            }
+            None
+        }
         _ => None,
     };
     match attempt {
@@ -449,7 +455,12 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
         },
         Source::Vectors(..) => None,
     };
-    attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, args))
+    attempt.unwrap_or_else(|| {
+        if let Some(shadow) = shadow.filter(|_| !has_position(call.nr)) {
+            witness::note_position(thread, args[0] as i32, shadow);
+        }
+        execute_marked(thread, row, call.nr, args)
+    })
 }
 
 /// A call that puts bytes out. What the dead primary had done a part of is carried on.

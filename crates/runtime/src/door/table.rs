@@ -220,6 +220,11 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
                 shadow.set_private(true);
                 shadow.count_written(args[0] & 0xffff_ffff, 0);
             }
+            if let Some(shadow) = fdtable::get(result as i32)
+                && matches!(shadow.kind(), Kind::File | Kind::Append)
+            {
+                shadow.set_private(true);
+            }
         }
         FdUse::CreatesPair { arg } => {
             let ends = [0, 4].map(|offset| guest::load::<i32>(args[arg as usize] + offset).unwrap_or(-1));

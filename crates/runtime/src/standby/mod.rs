@@ -1,5 +1,6 @@
 //! The standby's side that is not a door: its birth, the poller, the promotion.
 
+pub mod files;
 pub mod makers;
 pub mod notice;
 pub mod poll;

@@ -9,6 +9,7 @@ use us_order::settle::{Pipe, TcpSent, shares};
 
 use crate::fdtable::{self, Kind, Shadow};
 use crate::raw;
+use crate::standby::files;
 use crate::standby::settle::{Doubt, for_doubts};
 use crate::sys::guest;
 use crate::sys::spans;
@@ -45,7 +46,8 @@ impl Verdicts {
         self.0.iter().flatten().find(|(of, _)| *of == slot).map(|(_, verdict)| *verdict)
     }
 
-    fn put(&mut self, slot: u32, verdict: Verdict) {
+    /// Notes one, unless there is one.
+    pub fn put(&mut self, slot: u32, verdict: Verdict) {
         if self.of(slot).is_none()
             && let Some(place) = self.0.iter_mut().find(|place| place.is_none())
         {
@@ -56,16 +58,21 @@ impl Verdicts {
 
 /// One call's part in a stream.
 #[derive(Clone, Copy)]
-struct Part {
-    slot: u32,
+pub struct Part {
+    /// Slot of the call's thread.
+    pub slot: u32,
     fd: i32,
-    out: bool,
+    /// Whether bytes go out.
+    pub out: bool,
     /// Bytes, or what is added to an eventfd.
-    len: u64,
+    pub len: u64,
     /// Whether the kernel had been entered.
-    entered: bool,
+    pub entered: bool,
+    /// Where the file was before, if the primary has noted it.
+    pub from: Option<u64>,
     testimony: Testimony,
-    place: *mut u8,
+    /// The slot where its `Return` would have been.
+    pub place: *mut u8,
 }
 
 /// The streams that a call in doubt moves bytes on: where they go, then where they come from.
@@ -78,6 +85,7 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
         out,
         len,
         entered: doubt.entered(),
+        from: witness::position_before(place),
         testimony: witness::testimony(place, doubt.entered()),
         place,
     };
@@ -113,9 +121,10 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
 }
 
 /// The parts of the calls in doubt in one stream.
-struct Sharers {
+pub struct Sharers {
     parts: [Option<Part>; SHARERS],
-    count: usize,
+    /// How many there are.
+    pub count: usize,
 }
 
 impl Sharers {
@@ -135,12 +144,18 @@ impl Sharers {
         (all.count <= SHARERS).then_some(all)
     }
 
-    fn side(&self, out: bool) -> impl Iterator<Item = &Part> {
-        self.parts.iter().flatten().filter(move |part| part.out == out)
+    /// All of them.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().flatten()
+    }
+
+    /// Those that put out, or those that take in.
+    pub fn side(&self, out: bool) -> impl Iterator<Item = &Part> {
+        self.parts().filter(move |part| part.out == out)
     }
 
     /// Shares `total` out among the calls of one side. `false` if it cannot be told whose it is.
-    fn share(&self, out: bool, total: Option<u64>, verdicts: &mut Verdicts) {
+    pub fn share(&self, out: bool, total: Option<u64>, verdicts: &mut Verdicts) {
         let mut left = total;
         let (mut lens, mut slots) = ([0u64; SHARERS], [0u32; SHARERS]);
         let mut count = 0;
@@ -197,8 +212,8 @@ fn stream(fd: i32, shadow: &Shadow, verdicts: &mut Verdicts) {
     let Some(all) = Sharers::of(shadow) else { return };
     match shadow.kind() {
         kind @ (Kind::Tcp | Kind::TcpAccepted) => connection(fd, kind, shadow, &all, verdicts),
-        Kind::File => file(fd, shadow, &all, verdicts),
-        Kind::Append => append(fd, shadow, &all, verdicts),
+        Kind::File => files::file(fd, shadow, &all, verdicts),
+        Kind::Append => files::append(fd, shadow, &all, verdicts),
         Kind::Pipe if shadow.is_private() => pipe(fd, shadow, &all, verdicts),
         Kind::Event if shadow.is_private() => event(fd, shadow, &all, verdicts),
         _ => opaque(&all, verdicts),
@@ -218,64 +233,12 @@ fn connection(fd: i32, kind: Kind, shadow: &Shadow, all: &Sharers, verdicts: &mu
     // A connection that has failed may look like one that was closed in order.
     let read = came(tcp.fin).or_else(|| came(false));
     let lost = tcp.closed && came(false) == Some(0) && sent == Some(0) && !shadow.has_failed();
-    if lost && let Some(first) = all.parts.iter().flatten().find(|part| part.entered) {
+    if lost && let Some(first) = all.parts().find(|part| part.entered) {
         // There was no end in order, no error waits, and the log knows of nobody who has been told.
         verdicts.put(first.slot, Verdict::Failed);
     }
     all.share(true, sent, verdicts);
     all.share(false, read, verdicts);
-}
-
-/// Bytes by which the kernel's position of a file is ahead of the log's; `None` if it is behind, or nowhere.
-fn moved_on(fd: i32, shadow: &Shadow) -> Option<u64> {
-    fdtable::position(fd).and_then(|now| us_order::settle::file_moved(now, shadow.bytes_written()))
-}
-
-fn put_back(fd: i32, shadow: &Shadow) -> bool {
-    // SAFETY: the position of the guest's own file, to where the log says it was. Nobody acts.
-    unsafe { raw::call3(raw::nr::LSEEK, fd as u64, shadow.bytes_written(), 0) >= 0 }
-}
-
-/// A file: one write is carried on from where it stopped. Reads have told nobody anything yet, and the same bytes
-/// may be written to the same place twice: for these the position is put back, and they are made again.
-fn file(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
-    let moved = moved_on(fd, shadow);
-    if all.count == 1 && all.side(true).next().is_some() {
-        return all.share(true, moved, verdicts);
-    }
-    let wanted = all.parts.iter().flatten().fold(0u64, |sum, part| sum.saturating_add(part.len));
-    let undone = match moved {
-        Some(0) => true,
-        // Further than the calls in doubt could have moved it: others use the file.
-        Some(moved) if moved <= wanted => put_back(fd, shadow),
-        _ => false,
-    };
-    for part in all.parts.iter().flatten() {
-        let verdict = match moved {
-            _ if undone || !part.entered => Verdict::Again,
-            // A file without a position to put back (some of the kernel's own).
-            Some(moved) if all.count == 1 => Verdict::Moved(moved),
-            _ => Verdict::Unknown,
-        };
-        verdicts.put(part.slot, verdict);
-    }
-}
-
-/// Appends put the position at the end of what they wrote; that is known only from the second one on.
-fn append(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
-    if all.side(false).next().is_some() {
-        return file(fd, shadow, all, verdicts);
-    }
-    let entered = || all.side(true).filter(|part| part.entered);
-    let wanted = entered().fold(0u64, |sum, part| sum.saturating_add(part.len));
-    match fdtable::position(fd).map(|now| now.checked_sub(shadow.bytes_written())) {
-        // Others have appended in between, or nothing is known of the beginning.
-        Some(Some(moved)) if moved > wanted && entered().count() == 1 => {
-            all.share(true, Some(wanted), verdicts)
-        }
-        Some(moved) => all.share(true, moved, verdicts),
-        None => all.share(true, None, verdicts),
-    }
 }
 
 /// Bytes that wait in a pipe.
@@ -369,7 +332,7 @@ fn event(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
 
 /// Where the kernel keeps no count that is the group's alone. An input's slot shows what has come.
 fn opaque(all: &Sharers, verdicts: &mut Verdicts) {
-    for part in all.parts.iter().flatten() {
+    for part in all.parts() {
         let verdict = match part.testimony {
             Testimony::Nothing => Verdict::Again,
             Testimony::Moved(moved) => Verdict::Moved(moved.into()),
@@ -417,8 +380,10 @@ fn copy_undone(doubt: &Doubt, verdicts: &mut Verdicts) {
         return;
     }
     for (part, shadow) in [(to, into), (from, out_of)] {
-        if part.entered && moved_on(part.fd, shadow).is_some_and(|moved| moved > 0 && moved <= part.len) {
-            put_back(part.fd, shadow);
+        if part.entered
+            && files::moved_on(part.fd, shadow).is_some_and(|moved| moved > 0 && moved <= part.len)
+        {
+            files::put_back(part.fd, shadow.bytes_written());
         }
     }
     verdicts.put(doubt.slot, Verdict::Again);
@@ -428,7 +393,7 @@ fn copy_undone(doubt: &Doubt, verdicts: &mut Verdicts) {
 fn source(doubt: &Doubt, from: Part, verdicts: &mut Verdicts) {
     let Some(shadow) = fdtable::get(from.fd) else { return };
     let moved = match shadow.kind() {
-        Kind::File => moved_on(from.fd, shadow),
+        Kind::File => files::moved_on(from.fd, shadow),
         Kind::Pipe if shadow.is_private() => {
             let logged = shadow.bytes_written().checked_sub(shadow.bytes_read());
             logged.zip(queued(from.fd)).and_then(|(logged, now)| logged.checked_sub(now))

@@ -17,8 +17,10 @@ use us_ring::Position;
 use us_calls::Row;
 
 use crate::door::numbers;
+use crate::door::sync::single_threaded;
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
+use crate::standby::files;
 use crate::sys::guest;
 use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{self, MessageHeader, Vector};
@@ -38,6 +40,8 @@ const MESSAGE_MARK: u64 = 0x7573_6d65_7373_6167;
 const PATTERN_MARK: u64 = 0x7573_7061_7474_6572;
 /// First word of a slot in which an output to a pipe goes on piece by piece.
 const PIECES_MARK: u64 = 0x7573_7069_6563_6573;
+/// First word of a slot whose call moves a file's position: the second says where that was before.
+const POSITION_MARK: u64 = 0x7573_706f_7369_7469;
 /// Longest piece that a pipe takes whole or not at all, bytes.
 const WHOLE_PIECE: u64 = 4096;
 /// The count of a message that has not been moved.
@@ -298,6 +302,25 @@ pub fn end_piece(thread: &Thread, place: *mut u8, done: u64) {
     thread.entry().entered[0].store(u64::MAX, Ordering::SeqCst);
 }
 
+/// Notes where a file is before a call that moves its position, if others than this thread may do so at the same time.
+pub fn note_position(thread: &mut Thread, fd: i32, shadow: &fdtable::Shadow) {
+    if !matches!(shadow.kind(), Kind::File | Kind::Append) || (shadow.is_private() && single_threaded()) {
+        return;
+    }
+    if let Some(before) = files::next_place(fd, shadow)
+        && let Some(place) = thread.reserve(size_of::<ReturnHead>())
+    {
+        mark(place, POSITION_MARK, before);
+    }
+}
+
+/// Where a file was before the call whose slot this is, if that was noted.
+pub fn position_before(slot: *const u8) -> Option<u64> {
+    // SAFETY: the place of a header in a mapped ring.
+    let (word, before) = unsafe { (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read()) };
+    (word == POSITION_MARK).then_some(before)
+}
+
 /// What the slot of a dead primary says: `slot` is where its next event would have been. `entered` as of its mark.
 pub fn testimony(slot: *const u8, entered: bool) -> Testimony {
     // SAFETY: the place of a header in a mapped ring.
@@ -391,7 +414,7 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
     let slot = thread.ring.at(thread.producer.at).cast::<u64>();
     // SAFETY: the reserved event's own header, above the tail.
     unsafe {
-        if !matches!(slot.read(), PATTERN_MARK | MESSAGE_MARK | PIECES_MARK) {
+        if !matches!(slot.read(), PATTERN_MARK | MESSAGE_MARK | PIECES_MARK | POSITION_MARK) {
             slot.write_volatile(0);
         }
     }
