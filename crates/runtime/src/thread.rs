@@ -154,6 +154,8 @@ pub struct Thread {
     pub in_doubt: u64,
     /// Whether the dead primary had entered the kernel with that call, in a copy that has gone live.
     pub entered_in_doubt: bool,
+    /// Whether that is the `Enter` of a fork whose own door is still to come.
+    pub forking: bool,
     /// The call of that `Enter`: a long read fills the ring several times over before it returns.
     pub doubted: (u16, us_abi::event::CallArgs),
     /// Arguments of the call whose door this thread is in, as a standby: what settling asks the kernel about.
@@ -248,6 +250,7 @@ impl Thread {
             last: 0,
             open: 0,
             in_doubt: 0,
+            forking: false,
             entered_in_doubt: false,
             doubted: (0, us_abi::event::CallArgs { fd: 0, digest: 0, len: 0 }),
             asked: [0; 6],

@@ -16,8 +16,9 @@ use us_abi::event::EventKind;
 
 use super::block::{Deadline, Wait};
 use super::forward::Domain;
+use super::process;
 use super::sync::{self, Caller, Outcome, op};
-use crate::log::has_ticket;
+use crate::raw::nr;
 use crate::real::REGISTER_ATFORK;
 use crate::standby::promote;
 use crate::thread::Mode;
@@ -118,8 +119,9 @@ pub fn order_forks() {
     }
 }
 
-/// A standby's thread takes no lock of libc's before its fork is next. With the allocator's in its hands it would wait for
-/// a thread that needs memory to come to its own, earlier event.
+/// A standby's thread takes no lock of libc's before its fork is next, and the log says how it ended. With the allocator's
+/// in its hands it would wait for a thread that needs memory to come to its own event: an earlier one, or, where the
+/// primary was killed in the fork, any of those that have to be applied before the fork is settled.
 extern "C" fn await_turn() {
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
@@ -131,15 +133,20 @@ extern "C" fn await_turn() {
             thread.wait_more();
             continue;
         };
-        if header.kind == EventKind::Signal as u8 {
-            thread.take_signal();
-            continue;
+        match EventKind::from_u8(header.kind) {
+            Some(EventKind::Signal) => thread.take_signal(),
+            Some(EventKind::Enter) if !thread.forking && u64::from(header.call) == nr::CLONE => {
+                process::begin_fork(thread);
+            }
+            Some(EventKind::Again) if thread.forking => {
+                // In a replay: it was not made, and is begun again by the dead primary's successor.
+                thread.forking = false;
+                thread.in_doubt = u64::MAX;
+                thread.take_front(&header);
+            }
+            // Of whatever else comes next its own door makes sure.
+            _ => return,
         }
-        // Of whatever else comes next its own door makes sure.
-        if header.kind == EventKind::Enter as u8 && has_ticket(header.ticket) {
-            clock::wait(thread, &clock::KERNEL.0, header.ticket);
-        }
-        return;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sys::bound;
 use crate::sys::dispatch::refused;
 use crate::sys::gate::Call;
 use crate::sys::guest;
-use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
+use crate::sys::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
 use crate::{drop_standby, members, tls};
@@ -31,6 +31,11 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     crate::fdtable::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
+    let is_begun = core::mem::take(&mut thread.forking) && thread.calls() == Mode::Replay;
+    if is_begun && thread.doubted.1 != arguments {
+        crate::report_divergence(thread, &[b"another fork than the one that the log has"]);
+    }
+    let mut is_begun = is_begun;
     loop {
         match thread.calls() {
             Mode::Solo => {
@@ -54,7 +59,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return result;
             }
             Mode::Replay => {
-                if !take_begin(thread, row, &arguments) {
+                if !core::mem::take(&mut is_begun) && !take_begin(thread, row, &arguments) {
                     continue;
                 }
                 // The number is the group's; no child is made here. What the kernel would have stored for it is
@@ -68,6 +73,13 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return result;
             }
         }
+    }
+}
+
+/// As a standby, before libc's fork takes its locks: the call has begun, and [`clone`] need only see how it ended.
+pub fn begin_fork(thread: &mut Thread) {
+    if let Some(row) = us_calls::row(raw::nr::CLONE) {
+        thread.forking = take_begin_as_logged(thread, row);
     }
 }
 

@@ -286,6 +286,8 @@ pub fn go_live(thread: &mut Thread) {
     }
     thread.live = true;
     thread.resumed = true;
+    // Whatever has begun in the log is begun anew, perhaps in a copy that is made before the fork's own door.
+    thread.forking = false;
     thread.entered_in_doubt = witness::entered(thread.entry());
     let mode = if log::goes_on() { Mode::Record } else { Mode::Solo };
     // As it has followed: a thread that is about to make the first other one is in order with it already.

@@ -14,7 +14,7 @@ use crate::clock::{self, KERNEL};
 use crate::door::numbers;
 use crate::door::{again, usage, wait};
 use crate::fault::{self, Point};
-use crate::log::{Next, has_ticket};
+use crate::log::{Event, Next, has_ticket};
 use crate::raw;
 use crate::recording::turns;
 use crate::signal::{self, Plan};
@@ -114,6 +114,19 @@ pub fn take_begin(thread: &mut Thread, row: &Row, args: &CallArgs) -> bool {
     if logged.fd != args.fd || logged.len != args.len || (thread.verify && logged.digest != args.digest) {
         mismatch(thread, row, &logged, args);
     }
+    has_begun(thread, row, &event);
+    true
+}
+
+/// As [`take_begin`], for a call that is still to come: its door compares [`Thread::doubted`].
+pub fn take_begin_as_logged(thread: &mut Thread, row: &Row) -> bool {
+    let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else { return false };
+    has_begun(thread, row, &event);
+    true
+}
+
+fn has_begun(thread: &mut Thread, row: &Row, event: &Event) {
+    let logged = event.arguments();
     if has_ticket(event.header.ticket) {
         clock::wait(thread, &KERNEL.0, event.header.ticket);
         clock::advance(&KERNEL.0, event.header.ticket + 1);
@@ -123,7 +136,6 @@ pub fn take_begin(thread: &mut Thread, row: &Row, args: &CallArgs) -> bool {
     thread.doubted = (row.nr, logged);
     thread.close();
     turns::begun(thread);
-    true
 }
 
 /// As [`take_begin`], for a call whose `len` the standby does not know: it is handed to `apply` at the
