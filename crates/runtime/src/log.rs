@@ -243,10 +243,7 @@ impl Thread {
             // SAFETY: the payload follows the header in the doubled mapping.
             let event = Event { header, payload: unsafe { place.add(size_of::<Header>()) } };
             if header.kind == EventKind::Signal as u8 {
-                // A handler's own calls come in between.
-                let asked = self.asked;
                 signal::replay(self, event);
-                self.asked = asked;
             } else if header.kind == EventKind::Skip as u8 {
                 self.close();
             } else if header.kind == EventKind::Yield as u8 {

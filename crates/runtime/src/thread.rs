@@ -158,7 +158,7 @@ pub struct Thread {
     pub forking: bool,
     /// The call of that `Enter`: a long read fills the ring several times over before it returns.
     pub doubted: (u16, us_abi::event::CallArgs),
-    /// Arguments of the call whose door this thread is in, as a standby: what settling asks the kernel about.
+    /// Arguments of the call whose door this thread is in: what settling asks the kernel about.
     pub asked: [u64; 6],
     /// Bytes of a read in pieces that have been applied so far.
     pub pieces: u64,

@@ -379,9 +379,7 @@ pub fn deliver(thread: &mut Thread) {
 /// is one that waits for signals.
 pub fn deliver_raised(thread: &mut Thread, row: &Row) {
     if restartable(row) && thread.pending.load(Ordering::Relaxed) != 0 {
-        let asked = thread.asked;
         deliver(thread);
-        thread.asked = asked;
     }
 }
 

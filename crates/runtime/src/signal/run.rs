@@ -27,8 +27,11 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
     context[37] = before;
     // A door runs on the stack of the guest's code that it was called from.
     let sp = context.as_ptr() as u64;
+    // The handler's own calls come in between.
+    let asked = thread.asked;
     // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
     unsafe { invoke(thread, &action, signal, info, context.as_mut_ptr(), sp) };
+    thread.asked = asked;
     let during = thread.mask;
     // A handler may have changed the mask that its return restores.
     set_mask(thread, context[37]);

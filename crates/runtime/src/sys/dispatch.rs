@@ -117,9 +117,8 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     if thread.newborn {
         join::consider(thread, row, call);
     }
-    if thread.calls() == Mode::Replay {
-        thread.asked = call.args;
-    }
+    // In every copy: it may be cloned while it waits in this call, and the standby's thread begins behind this line.
+    thread.asked = call.args;
     if state::is_serial() && turns::applies(thread) {
         return in_turns(thread, row, call);
     }
