@@ -56,21 +56,25 @@ pub fn is_due_again() -> bool {
     due
 }
 
+/// Whether the violent end of a child's primary, of which the kernel has told, may not be that of the child. An adopted
+/// one's is its first primary's, which may have waited here until that one's successor has ended too.
+fn is_undecided(entry: &Process) -> bool {
+    entry.kin.load(Ordering::Acquire) == kin::ADOPTED
+        || (entry.joined.load(Ordering::Acquire) != 0
+            && entry.doomed.load(Ordering::Acquire) == 0
+            && entry.end.load(Ordering::Acquire) == end::NONE)
+}
+
 /// Whether a SIGCHLD tells the guest anything; made to say what. The death of a child's primary does not, until it is
 /// known that nobody takes over; the supervisor then sends another, as it does for children that it has adopted.
 pub fn is_news(info: &mut [u64; 16]) -> bool {
     let Some(header) = members::header() else { return true };
     let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
     if matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED) {
-        let Some(entry) = members::find(sender) else { return true };
-        // An adopted one's is its first primary's, which may have waited here until that one's successor has ended too.
-        let is_undecided = entry.kin.load(Ordering::Acquire) == kin::ADOPTED
-            || (entry.joined.load(Ordering::Acquire) != 0
-                && entry.doomed.load(Ordering::Acquire) == 0
-                && entry.end.load(Ordering::Acquire) == end::NONE);
+        let Some(entry) = members::find(sender) else { return is_news_of_the_told(info, sender) };
         const SIGKILL: u32 = 9;
         let willed = News::willed(entry).filter(|_| code == CLD_KILLED && info[3] as u32 == SIGKILL);
-        if is_told(entry) || (code != CLD_EXITED && willed.is_none() && is_undecided) {
+        if is_told(entry) || (code != CLD_EXITED && willed.is_none() && is_undecided(entry)) {
             return false;
         }
         if let Some((code, status)) = willed {
@@ -98,6 +102,22 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
     true
 }
 
+/// The same of a child that is off the list: the guest's wait has told of its end while this signal waited behind a mask.
+/// What the kernel says in it of an adopted one is the death of its first primary.
+fn is_news_of_the_told(info: &mut [u64; 16], sender: u32) -> bool {
+    let Some(entry) = members::struck_off(sender) else { return true };
+    if entry.kin.load(Ordering::Acquire) != kin::ADOPTED || entry.end.load(Ordering::Acquire) != end::ENDED {
+        return true;
+    }
+    if is_told(entry) {
+        return false;
+    }
+    let news = News::of(entry);
+    (info[1], info[3]) = (u64::from(news.code as u32), u64::from(news.status as u32));
+    note(entry);
+    true
+}
+
 /// A child of the kernel's that waits to be asked for, and that no signal has told of. What an adopted one has left there
 /// goes. One by one, since of several the kernel names the same one again and again.
 fn waiting() -> Option<(&'static Process, News)> {
@@ -110,6 +130,7 @@ fn waiting() -> Option<(&'static Process, News)> {
             look(P_PID, news.pid, WEXITED | WNOHANG);
             return None;
         }
-        (!is_told(entry)).then_some((entry, news))
+        // The reminder may have been meant for another; of this one it is not known yet what its death means.
+        (!is_told(entry) && !(news.is_violent() && is_undecided(entry))).then_some((entry, news))
     })
 }

@@ -318,6 +318,18 @@ pub fn tell() {
     }
 }
 
+/// A child of this process whose end it has been told of, while nobody else has its entry.
+pub fn struck_off(pid: u32) -> Option<&'static Process> {
+    let used = header().map_or(0, |header| header.used.load(Ordering::Acquire) as usize).min(PROCESSES_MAX);
+    let all = roster().map_or(&[][..], |roster| &roster.processes[..used]);
+    let own = state::GUEST_PID.load(Ordering::Relaxed);
+    all.iter()
+        .filter(|entry| entry.state.load(Ordering::Acquire) == process::FREE)
+        .filter(|entry| entry.parent.load(Ordering::Relaxed) == own)
+        .filter(|entry| entry.pid.load(Ordering::Relaxed) == pid)
+        .max_by_key(|entry| entry.born_ns.load(Ordering::Relaxed))
+}
+
 /// Whether the kernel knows a process of this number, which may be a zombie.
 pub fn exists(pid: u32) -> bool {
     // SAFETY: signal 0 only asks.
