@@ -104,6 +104,9 @@ pub struct Process {
     pub group: AtomicU32,
     /// Not zero if its parent has been told of a stop, and of no continuation since. Its parent.
     pub told_stopped: AtomicU32,
+    /// Counts its promotions. What waits in the kernel for a standby is thrown away before it counts, and the letters to it
+    /// are looked through behind that: who sends one meanwhile sees another count. The standby that is promoted.
+    pub lives: AtomicU32,
 }
 
 /// Letters that can be on their way at a time. Of one more the value is not known to a standby.

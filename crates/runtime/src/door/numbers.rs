@@ -110,18 +110,32 @@ pub fn names_a_process(nr: u16) -> bool {
 
 /// Makes such a call for real, by `attempt`. About a process whose primary is dead and whose standby is not yet known as its
 /// successor, when it is.
-pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut() -> i64) -> i64 {
+pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i64) -> i64 {
     const PATIENCE_NS: u64 = 3_000_000_000;
     const SETPGID: u64 = 109;
     let start = raw::now_ns();
     let letter = mail::post(call, args);
     note_send(call, args, letter.is_some());
+    let mut args = *args;
+    let info;
+    if let Some(letter) = letter {
+        info = letter.info();
+        args[mail::info_at(call)] = &raw const info as u64;
+    }
+    let target = args[0] as u32 as i32;
     loop {
-        let result = attempt();
-        let target = args[0] as u32 as i32;
+        let lives = letter.map_or(0, |_| mail::lives_of(target as u32));
+        let result = attempt(&args);
         let between = result == raw::err::ESRCH && target > 1 && members::is_between(target as u32);
         if !between || raw::now_ns() - start > PATIENCE_NS {
-            letter.into_iter().for_each(|letter| letter.is_sent(!raw::failed(result)));
+            if let Some(letter) = letter {
+                letter.is_sent(!raw::failed(result));
+                if !raw::failed(result) && mail::lives_of(target as u32) != lives {
+                    // It went to one that is dead, or was thrown away by one that was promoted just then and looked through
+                    // the letters before this one was said to be sent.
+                    continue;
+                }
+            }
             if call == SETPGID
                 && result == raw::err::ESRCH
                 && members::is_in_group(args[0] as u32, args[1] as u32)

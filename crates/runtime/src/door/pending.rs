@@ -393,11 +393,12 @@ const RECORD: u64 = 128;
 
 #[cold]
 fn signals_read(thread: &Thread, buffer: u64, result: i64) {
+    const ERRNO: u64 = 4;
     const PID: u64 = 12;
     for at in (0..result as u64 / RECORD).map(|index| buffer + index * RECORD) {
         let word = |offset: u64| guest::load::<u32>(at + offset).unwrap_or(0);
         let mut info = Info([0; 16]);
-        info.0[0] = u64::from(word(0));
+        info.0[0] = u64::from(word(0)) | u64::from(word(ERRNO)) << 32;
         info.0[1] = u64::from(word(8));
         info.0[2] = u64::from(word(PID));
         info.0[3] = guest::load::<u64>(at + 48).unwrap_or(0);
@@ -408,9 +409,14 @@ fn signals_read(thread: &Thread, buffer: u64, result: i64) {
         };
         let renamed = info.adopt_from(reader);
         if !state::is_standby() {
-            mail::arrived(&mut info);
-            mail::is_taken(mail::letter_of(&info));
+            if mail::arrived_by_descriptor(&info, true) {
+                guest::store(at + ERRNO, &0u32);
+            }
         } else {
+            if mail::arrived_by_descriptor(&info, false) {
+                guest::store(at + ERRNO, &0u32);
+            }
+            info.0[0] = info.0[0] << 32 >> 32;
             signal::consumed(thread, &info, true, thread.ticket);
         }
         if renamed {

@@ -3,12 +3,16 @@
 //! They wait in the kernel, or in the runtime's queue, of the primary that is to take them, and die with it. So a sender
 //! writes a letter into the roster before it asks the kernel; whoever has put the taking into the log takes the letter
 //! away, and so does the standby that applies it. What is there at a promotion is sent again, in order.
+//!
+//! A letter may so be announced to the same process twice, by its sender and by the promotion, or late, behind younger ones.
+//! So the signal says in bytes that nobody looks at (`si_errno`) that it announces a letter, and which: who gets it takes the
+//! oldest letter that is there, and nothing where none is left.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{Mail, mail};
 
-use super::{find, roster};
+use super::{find, primary_of, roster};
 use crate::raw;
 use crate::signal::{Info, SI_QUEUE};
 use crate::state;
@@ -36,7 +40,7 @@ impl Letter {
 
     fn step(self, from: u64, to: u64) {
         let to = if to == mail::FREE { mail::FREE } else { self.word(to) };
-        let _ = self.place.state.compare_exchange(self.word(from), to, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.place.state.compare_exchange(self.word(from), to, Ordering::SeqCst, Ordering::Acquire);
     }
 
     fn take_away(self) {
@@ -52,17 +56,45 @@ impl Letter {
         self.place.from.load(Ordering::Relaxed) == pid
     }
 
-    /// Whether this is what has come.
-    fn is(self, info: &Info) -> bool {
-        self.place.signal.load(Ordering::Relaxed) == info.signal() as u32
+    /// Whether it is one of this signal by this sender that has not arrived yet.
+    fn is_due(self, info: &Info) -> bool {
+        self.is_to(own())
+            && self.place.signal.load(Ordering::Relaxed) == info.signal() as u32
             && self.is_from(info.0[2] as u32)
-            && self.place.value.load(Ordering::Relaxed) == info.0[3]
+            && self.place.arrived.load(Ordering::Relaxed) == 0
+    }
+
+    /// What is to be written into `si_errno`.
+    fn tag(self) -> u32 {
+        TAG | self.number as u32 & !TAGGED
+    }
+
+    /// The signal that announces it.
+    pub fn info(self) -> Info {
+        let word = |word: &AtomicU32| u64::from(word.load(Ordering::Relaxed));
+        let mut info = Info([0; 16]);
+        info.0[0] = word(&self.place.signal) | u64::from(self.tag()) << 32;
+        info.0[1] = u64::from(SI_QUEUE as u32);
+        info.0[2] = word(&self.place.from) | word(&self.place.uid) << 32;
+        info.0[3] = self.place.value.load(Ordering::Relaxed);
+        info
     }
 
     /// The kernel has been asked: it has taken the signal, or not.
     pub fn is_sent(self, done: bool) {
         self.step(mail::SENDING, if done { mail::SENT } else { mail::FREE });
     }
+}
+
+/// What marks an `si_errno` as ours. Nobody else has been seen to use it at all.
+const TAG: u32 = 0x5500_0000;
+/// The bits of the mark.
+const TAGGED: u32 = 0xff00_0000;
+
+/// The tag of a signal that announces a letter, 0 for any other.
+fn tag_of(info: &Info) -> u32 {
+    let tag = (info.0[0] >> 32) as u32;
+    if info.code() == SI_QUEUE && tag & TAGGED == TAG { tag } else { 0 }
 }
 
 /// The letters that are written whole, and how far each has come.
@@ -72,6 +104,11 @@ fn letters() -> impl Iterator<Item = (Letter, u64)> {
         let stage = word & mail::STAGE;
         (stage >= mail::SENDING).then_some((Letter { place, number: word >> mail::STAGE_BITS }, stage))
     })
+}
+
+/// Which argument of such a call says where its siginfo lies.
+pub fn info_at(call: u64) -> usize {
+    if call == raw::nr::RT_TGSIGQUEUEINFO { 3 } else { 2 }
 }
 
 /// The process that a call sends a signal to, the signal, and where its siginfo lies.
@@ -118,22 +155,41 @@ pub fn post(call: u64, args: &[u64; 6]) -> Option<Letter> {
     Some(letter)
 }
 
-/// A signal has reached this process: notes the letter that it comes with, in bytes that no siginfo uses.
-pub fn arrived(info: &mut Info) {
+/// A signal has reached this process: notes the letter that it comes with, in bytes that no siginfo uses. False if it is of
+/// no letter that is still to come: that one has been announced twice.
+pub fn arrived(info: &mut Info) -> bool {
+    const REAL_TIME: i32 = 32;
     info.0[LETTER] = 0;
-    if info.code() != SI_QUEUE {
-        return;
+    let tag = tag_of(info);
+    if tag == 0 {
+        return true;
     }
+    info.0[0] = info.0[0] << 32 >> 32;
     let found = letters()
+        .filter(|(letter, _)| letter.is_due(info))
+        // Of a standard signal the kernel keeps one, and forgets what else was sent meanwhile. A letter that is being sent
+        // comes with its own announcement only: its sender may still make it anew.
+        .filter(|(letter, stage)| letter.tag() == tag || (info.signal() >= REAL_TIME && *stage == mail::SENT))
         .map(|(letter, _)| letter)
-        .filter(|letter| {
-            letter.is_to(own()) && letter.is(info) && letter.place.arrived.load(Ordering::Relaxed) == 0
-        })
         .min_by_key(|letter| letter.number);
-    if let Some(letter) = found {
-        letter.place.arrived.store(1, Ordering::Relaxed);
-        info.0[LETTER] = letter.number;
+    let Some(letter) = found else { return false };
+    letter.place.arrived.store(1, Ordering::Relaxed);
+    info.0[3] = letter.place.value.load(Ordering::Relaxed);
+    info.0[LETTER] = letter.number;
+    true
+}
+
+/// As [`arrived`], of a signal that has been read from a descriptor, and that has been told by that. In a copy that takes it
+/// from the log it says only whether the tag is to be taken out.
+pub fn arrived_by_descriptor(info: &Info, acts: bool) -> bool {
+    let tag = tag_of(info);
+    if tag != 0 && acts {
+        letters()
+            .map(|(letter, _)| letter)
+            .filter(|letter| letter.tag() == tag && letter.is_due(info))
+            .for_each(Letter::take_away);
     }
+    tag != 0
 }
 
 /// Where a siginfo carries the number of its letter.
@@ -167,6 +223,20 @@ pub fn settle(done: bool) {
     letters()
         .filter(|(letter, stage)| *stage == mail::SENDING && letter.is_from(own()))
         .for_each(|(letter, _)| letter.is_sent(done));
+    let last = letters().map(|(letter, _)| letter).filter(|letter| letter.is_from(own()));
+    if let Some(letter) = last.max_by_key(|letter| letter.number).filter(|_| done) {
+        // Its receiver may have been promoted meanwhile, before the letter was said to be sent.
+        announce(letter);
+    }
+}
+
+/// Announces a letter once more.
+fn announce(letter: Letter) {
+    let to = letter.place.to.load(Ordering::Relaxed);
+    let info = letter.info();
+    let kernels = u64::from(primary_of(to).unwrap_or(to));
+    // SAFETY: the kernel reads the structure before the call returns.
+    unsafe { raw::call3(raw::nr::RT_SIGQUEUEINFO, kernels, info.signal() as u64, &raw const info as u64) };
 }
 
 /// A number has become another process's.
@@ -179,6 +249,9 @@ pub fn raise_all() {
     letters()
         .filter(|(letter, _)| letter.is_to(own()))
         .for_each(|(letter, _)| letter.place.arrived.store(0, Ordering::Relaxed));
+    if let Some(own) = super::own() {
+        own.lives.fetch_add(1, Ordering::SeqCst);
+    }
     let mut last = 0;
     let next = |last: u64| {
         letters()
@@ -188,13 +261,11 @@ pub fn raise_all() {
     };
     while let Some(letter) = next(last) {
         last = letter.number;
-        let place = letter.place;
-        let mut info = Info([0; 16]);
-        info.0[0] = u64::from(place.signal.load(Ordering::Relaxed));
-        info.0[1] = u64::from(SI_QUEUE as u32);
-        info.0[2] = u64::from(place.from.load(Ordering::Relaxed))
-            | u64::from(place.uid.load(Ordering::Relaxed)) << 32;
-        info.0[3] = place.value.load(Ordering::Relaxed);
-        info.send(None);
+        letter.info().send(None);
     }
+}
+
+/// How often the process of this number has been promoted.
+pub fn lives_of(pid: u32) -> u32 {
+    find(pid).map_or(0, |entry| entry.lives.load(Ordering::SeqCst))
 }

@@ -47,16 +47,13 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
             let mut info = *info;
             if signal == 17 && !sigchld::is_news(&mut info.0) {
-                // A call that this has interrupted goes on: nobody must notice.
-                thread.pending.store(1, Ordering::SeqCst);
-                if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
-                    context.regs[reg::RIP] = exit;
-                }
-                return;
+                return unnoticed(thread, context);
             }
             info.adopt();
             info.stamp();
-            mail::arrived(&mut info);
+            if !mail::arrived(&mut info) {
+                return unnoticed(thread, context);
+            }
             thread.queue.push(&info);
             context.mask |= held(thread);
         }
@@ -89,6 +86,14 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
             // signals already, and the guest compute for an hour behind it.
             state::attention();
         }
+    }
+}
+
+/// What came is nothing for the guest: a call that it has interrupted goes on, and nobody must notice.
+fn unnoticed(thread: &Thread, context: &mut Context) {
+    thread.pending.store(1, Ordering::SeqCst);
+    if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
+        context.regs[reg::RIP] = exit;
     }
 }
 

@@ -390,7 +390,9 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
             continue;
         }
         info.adopt();
-        mail::arrived(&mut info);
+        if !mail::arrived(&mut info) {
+            continue;
+        }
         let letter = mail::letter_of(&info);
         guest::store(args[1], &mail::without_letter(&info));
         return (result, letter);

@@ -45,7 +45,7 @@ fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     match row.policy {
         Policy::Special(Door::Wait) => wait::make(thread, nr, args),
         _ if numbers::is_numbered() && numbers::names_a_process(row.nr) => {
-            numbers::send(nr, args, || execute(thread, row, nr, args))
+            numbers::send(nr, args, |args| execute(thread, row, nr, args))
         }
         Policy::Special(Door::Identity) if nr == raw::nr::GETPPID => wait::parent(),
         _ => execute(thread, row, nr, args),

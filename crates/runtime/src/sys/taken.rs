@@ -36,7 +36,7 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
     let special = match nr {
         wait::WAIT4 | wait::WAITID => Some(wait::make_recorded(thread, nr, args)),
         62 | 129 | 234 | 297 if numbers::is_numbered() => {
-            Some(numbers::send(nr, args, || execute_marked(thread, row, nr, args)))
+            Some(numbers::send(nr, args, |args| execute_marked(thread, row, nr, args)))
         }
         crate::raw::nr::GETPPID => Some(wait::parent()),
         GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE | SENDMMSG => through_the_slot(thread, row, nr, *args),
