@@ -343,7 +343,7 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             }
             if entry.end.load(Ordering::Acquire) == end::ENDED && signal::discards_children() {
                 // The kernel forgets such a child by itself, but not one that another process has adopted.
-                look(1, entry.pid.load(Ordering::Relaxed), WEXITED | WNOHANG);
+                reap_first(entry);
                 members::strike_off(entry);
                 continue 'look;
             }
@@ -351,8 +351,7 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
                 // SAFETY: the caller's place, written before the roster forgets.
                 unsafe { place.write_volatile(News::of(entry)) };
                 if ask.options & WNOWAIT == 0 {
-                    // What the kernel keeps of its first primary, if it was ours.
-                    look(1, entry.pid.load(Ordering::Relaxed), WEXITED | WNOHANG);
+                    reap_first(entry);
                     members::strike_off(entry);
                 }
                 return Ok(());
@@ -384,6 +383,15 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Takes what the kernel keeps of an adopted child's first primary, if it was ours. That one has been killed, and its end may
+/// take longer than its successor has lived: once the child is off the list, nobody knows what such an end means.
+fn reap_first(entry: &Process) {
+    const P_PID: u64 = 1;
+    let args = [P_PID, u64::from(entry.pid.load(Ordering::Relaxed)), 0, WEXITED, 0, 0];
+    // SAFETY: the kernel writes nothing.
+    while unsafe { raw::call6(WAITID, args) } == raw::err::EINTR {}
 }
 
 /// The stop or continuation of an adopted child that is still to be told.
