@@ -41,6 +41,8 @@ struct Sent {
     target: u32,
     /// Ticket of the send.
     at: u64,
+    /// Whether it had reached its thread, and waited for a door, when this copy was made.
+    queued: bool,
 }
 
 struct Shadow {
@@ -52,7 +54,7 @@ unsafe impl Sync for Shadow {}
 
 static SHADOW: Shadow = Shadow {
     lock: AtomicBool::new(false),
-    sent: UnsafeCell::new(([Sent { info: Info([0; 16]), target: 0, at: 0 }; WAITING_MAX], 0)),
+    sent: UnsafeCell::new(([Sent { info: Info([0; 16]), target: 0, at: 0, queued: false }; WAITING_MAX], 0)),
 };
 
 impl Shadow {
@@ -104,7 +106,7 @@ fn sent_by(call: &Call) -> Option<Sent> {
         full.0[2] = u64::from(own) | (unsafe { raw::call1(GETUID, 0) } as u64) << 32;
     }
     full.0[0] = signal & 0xffff_ffff;
-    Some(Sent { info: full, target, at: 0 })
+    Some(Sent { info: full, target, at: 0, queued: false })
 }
 
 /// A signal that the guest has sent to a process group with itself in it, in a call in doubt: it waits to be taken.
@@ -219,13 +221,13 @@ pub fn adopt_queues() {
     let mut waited = WAITED.swap(0, Ordering::Relaxed);
     signals::each(|info, target| {
         waited &= !(1 << (info.signal() - 1) as u32);
-        add(Sent { info, target, at });
+        add(Sent { info, target, at, queued: false });
     });
     // What others have sent: of those the number is all that counts.
     for signal in (1..32u64).filter(|signal| waited >> (signal - 1) & 1 != 0) {
         let mut info = Info([0; 16]);
         (info.0[0], info.0[1]) = (signal, ANY as u64);
-        add(Sent { info, target: PROCESS, at });
+        add(Sent { info, target: PROCESS, at, queued: false });
     }
     for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
         // SAFETY: no thread of this copy runs yet but the caller.
@@ -235,7 +237,7 @@ pub fn adopt_queues() {
             if mail::letter_of(&info) != 0 {
                 continue;
             }
-            add(Sent { info, target: slot, at });
+            add(Sent { info, target: slot, at, queued: true });
         }
         block.pending.store(0, Ordering::Relaxed);
     }
@@ -306,8 +308,12 @@ pub fn raise_all() {
             let has_place = sent_now.target & NUMBERED == 0;
             let tid =
                 if has_place { state::entry(sent_now.target).standby_tid.load(Ordering::Relaxed) } else { 0 };
-            if direct && tid == 0 {
-                // Made, and not yet in its first door: it raises them itself, see `raise_for`.
+            if sent_now.queued && members::is_raised_again(&sent_now.info) {
+                continue;
+            }
+            if sent_now.queued || (direct && tid == 0) {
+                // Its thread finds it when it goes live; or that has been made, and is not yet in its first door: it raises
+                // them itself, see `raise_for`.
                 sent[later] = sent_now;
                 later += 1;
                 continue;
@@ -326,7 +332,8 @@ pub fn raise_all() {
 /// A thread begins in a copy that acts: what was sent to it before the promotion comes now.
 pub fn raise_for(slot: u32, tid: u32) {
     SHADOW.with(|sent, count| {
-        while let Some(found) = sent[..*count].iter().position(|sent| sent.target == slot) {
+        let is_its = |sent: &Sent| !sent.queued && sent.target == slot;
+        while let Some(found) = sent[..*count].iter().position(is_its) {
             let sent_now = sent[found];
             remove(sent, count, found);
             raise(u64::from(state::REAL_PID.load(Ordering::Relaxed)), &sent_now, u64::from(tid));
@@ -348,9 +355,33 @@ fn raise(process: u64, sent: &Sent, tid: u64) {
     }
 }
 
+/// A standby's thread ends: nobody takes what waited for it.
+pub fn forget_thread(slot: u32) {
+    SHADOW.with(|sent, count| {
+        while let Some(found) = sent[..*count].iter().position(|sent| sent.target == slot) {
+            remove(sent, count, found);
+        }
+    });
+}
+
+/// A thread goes live: what waited in the queue of its predecessor, when this copy was made, waits in its own. The kernel would
+/// not take most of it: a siginfo that says "by kill" or "of a child" can be sent by nobody but the one that gets it.
+pub fn requeue(thread: &mut Thread) {
+    SHADOW.with(|sent, count| {
+        let slot = thread.slot;
+        let is_its = |sent: &Sent| sent.queued && sent.target == slot;
+        while let Some(found) = sent[..*count].iter().position(is_its) {
+            let info = sent[found].info;
+            remove(sent, count, found);
+            signal::put_into_queue(thread, &info);
+        }
+    });
+}
+
 /// At a promotion, before anything is raised: what came to this process because it was one of a group of processes, or a
 /// terminal's, came to the primary as well.
 pub fn forget_strays() {
+    signal::forget_put_back();
     let (all, now) = (!0u64, [0u64; 2]);
     for _ in 0..WAITING_MAX {
         // SAFETY: takes what waits for this process, without waiting.
@@ -409,6 +440,7 @@ fn signals_read(thread: &Thread, buffer: u64, result: i64) {
         };
         let renamed = info.adopt_from(reader);
         if !state::is_standby() {
+            info.recall();
             if mail::arrived_by_descriptor(&info, true) {
                 guest::store(at + ERRNO, &0u32);
             }

@@ -134,6 +134,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     thread.guest_tid = pid;
     thread.set_kernel_tid(real);
     crate::signal::reset(thread);
+    crate::signal::forget_put_back();
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
     crate::signal::apply_mask(thread.mask);
     DEATH_SIGNAL.store(0, Ordering::Relaxed);
@@ -156,6 +157,7 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
                 Next::Live => continue,
                 Next::Event(_) => {
                     thread.close();
+                    super::pending::forget_thread(thread.slot);
                     thread.entry().standby_tid.store(0, Ordering::Relaxed);
                     break;
                 }

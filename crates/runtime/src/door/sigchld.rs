@@ -131,6 +131,6 @@ fn waiting() -> Option<(&'static Process, News)> {
             return None;
         }
         // The reminder may have been meant for another; of this one it is not known yet what its death means.
-        (!is_told(entry) && !(news.is_violent() && is_undecided(entry))).then_some((entry, news))
+        (!(is_told(entry) || news.is_violent() && is_undecided(entry))).then_some((entry, news))
     })
 }

@@ -16,6 +16,7 @@ use us_abi::{
 
 use crate::door::sigchld;
 use crate::raw::{self, failed, nr};
+use crate::signal::{Info, SI_USER};
 use crate::state;
 
 static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
@@ -248,6 +249,14 @@ pub fn each_unseen(mut f: impl FnMut(u64)) {
     if sigchld::is_due_again() {
         f(17);
     }
+}
+
+/// Whether [`each_unseen`] is about to raise this signal: a relative has sent it by kill.
+pub fn is_raised_again(info: &Info) -> bool {
+    let (signal, sender) = (info.signal(), info.0[2] as u32);
+    let is_relative = sender != state::GUEST_PID.load(Ordering::Relaxed) && find(sender).is_some();
+    let seen = SEEN.get(signal as usize).map_or(0, |seen| seen.load(Ordering::Relaxed));
+    info.code() == SI_USER && is_relative && sent_so_far(signal) != seen
 }
 
 /// Signals that a promotion has raised in a relative's place and that have not arrived yet.

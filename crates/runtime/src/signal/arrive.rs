@@ -36,16 +36,17 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
     // SAFETY: the kernel's siginfo and context; the calling thread's own block, whose queue only this handler,
     // which blocks every signal, writes to.
     unsafe {
+        let mut info = *info;
+        info.recall();
         let Some(thread) = tls::current().as_mut() else {
             if signal != SIGCANCEL {
-                orphan(signal, &*info, &mut *context);
+                orphan(signal, &info, &mut *context);
             }
             return;
         };
         let context = &mut *context;
         fault::at(Point::Signal, 0);
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
-            let mut info = *info;
             if signal == 17 && !sigchld::is_news(&mut info.0) {
                 return unnoticed(thread, context);
             }
@@ -86,6 +87,18 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
             // signals already, and the guest compute for an hour behind it.
             state::attention();
         }
+    }
+}
+
+/// A signal waits for the calling thread's next door, as one that has just come.
+pub fn put_into_queue(thread: &mut Thread, info: &Info) {
+    thread.queue.push(info);
+    thread.pending.store(1, Ordering::SeqCst);
+    let entry = thread.entry();
+    if entry.pending_signal.load(Ordering::Relaxed) == 0 {
+        entry.pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
+        entry.pending_signal.store(info.signal(), Ordering::Release);
+        state::attention();
     }
 }
 

@@ -385,6 +385,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
             return (result, 0);
         }
         let Some(mut info) = guest::load::<Info>(args[1]) else { return (result, 0) };
+        info.recall();
         if result == 17 && !sigchld::is_news(&mut info.0) {
             // As if nothing had come.
             continue;

@@ -32,9 +32,9 @@ mod info;
 mod run;
 
 use arrive::end_by;
-pub use arrive::{deliver_late, entered, nudged};
+pub use arrive::{deliver_late, entered, nudged, put_into_queue};
 pub use doors::*;
-pub use info::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER};
+pub use info::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER, forget_put_back};
 use run::{handle, invoke};
 
 const SIGNALS: usize = 65;

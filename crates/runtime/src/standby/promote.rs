@@ -314,8 +314,9 @@ pub fn go_live(thread: &mut Thread) {
     if let Some(header) = state::header() {
         is_live(header);
     }
+    crate::door::pending::requeue(thread);
     // Last: a fatal signal that was raised again ends a live program here, not a standby.
-    signal::apply_mask(thread.mask);
+    signal::set_mask(thread, thread.mask);
     signal::notice_cancellation(thread);
 }
 
