@@ -1,5 +1,6 @@
 // Shows: C11 atomics in shared anonymous memory: children add, publish a block and set its flag; the parent reads at the end, or once told.
 // Breaks if: an addition is made by both copies of a process, or by the one that died only.
+// kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"

@@ -1,5 +1,6 @@
 // Shows: a process-shared condition variable: turns go round among parent and two children, by signal, broadcast and timed wait.
 // Breaks if: a sleeper is not woken by another process, or one whose process goes on in its other copy is forgotten.
+// kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"

@@ -1,5 +1,6 @@
 // Shows: process-shared semaphores hand a turn back and forth between parent and child; a third one counts, with sem_timedwait.
 // Breaks if: a post is lost with the process that made it, or given twice, or a sleeper in another process is not woken.
+// kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
