@@ -9,6 +9,7 @@ use us_order::settle::{Repeat, Seen, repeated};
 use crate::fdtable;
 use crate::raw;
 use crate::standby::streams;
+use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::{spans, taken};
 
@@ -138,7 +139,7 @@ fn arguments(nr: u64, args: &[u64; 6], before: u64) -> [u64; 6] {
 
 /// Makes a call in doubt a second time, in the light of what the dead primary had noted before it, and of whether it
 /// had entered the kernel.
-pub fn make(nr: u64, args: &[u64; 6], noted: (u64, bool), execute: impl Fn(&[u64; 6]) -> i64) -> i64 {
+pub fn make(nr: u64, args: &[u64; 6], noted: (u64, bool), mut execute: impl FnMut(&[u64; 6]) -> i64) -> i64 {
     const EEXIST: i64 = -17;
     let (before, entered) = noted;
     if entered && let Some(result) = done(nr, args, before) {
@@ -172,11 +173,22 @@ pub fn make(nr: u64, args: &[u64; 6], noted: (u64, bool), execute: impl Fn(&[u64
     }
 }
 
-/// What is known of a call that a signal has interrupted and that is made again: a connection goes on being made.
-pub fn interrupted(nr: u64, noted: Option<(u64, bool)>) -> Option<(u64, bool)> {
+/// What was there before a call that is about to be made without a log, where an interruption may leave it under way.
+#[inline(always)]
+pub fn seen(call: &Call, noted: Option<(u64, bool)>) -> u64 {
+    match noted {
+        Some((before, _)) => before,
+        None if call.nr == CONNECT => look(call.nr, &call.args),
+        None => 0,
+    }
+}
+
+/// What is known of a call that a signal has interrupted and that is made again: a connection goes on being made. One
+/// that there was already answers as it would have without the signal.
+pub fn interrupted(nr: u64, noted: Option<(u64, bool)>, seen: u64) -> Option<(u64, bool)> {
     match noted {
         Some((before, _)) => Some((before, true)),
-        None => (nr == CONNECT).then_some((0, true)),
+        None => (nr == CONNECT).then_some((seen, true)),
     }
 }
 

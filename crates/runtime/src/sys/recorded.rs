@@ -282,6 +282,7 @@ pub fn recorded_with(
         let before = Before::new(row, &call.args);
         match thread.calls() {
             Mode::Solo => {
+                let seen = again::seen(call, again);
                 let result = match again {
                     None => act(thread, row, call.nr, patience.args(call)),
                     Some((noted, _)) if patience.continues(call, noted) => {
@@ -292,7 +293,7 @@ pub fn recorded_with(
                     }
                 };
                 if signal::solo_restart(thread, row, result) {
-                    again = again::interrupted(call.nr, again);
+                    again = again::interrupted(call.nr, again, seen);
                     continue;
                 }
                 if !raw::failed(result) {
@@ -303,14 +304,20 @@ pub fn recorded_with(
             }
             Mode::Record => {
                 let mut arguments = spans::arguments(row, call, thread.verify);
-                arguments.len = patience.begin(call) | again::look(call.nr, &call.args);
+                let waits = again.is_some_and(|(noted, _)| patience.continues(call, noted));
+                // What was there before the first attempt: whoever makes the next one is to compare with that, too.
+                let seen = again.map_or_else(|| again::look(call.nr, &call.args), |(noted, _)| noted);
+                arguments.len = if waits { patience.begin(call) } else { patience.begin(call) | seen };
                 let args = patience.args(call);
+                if again.is_some_and(|(_, entered)| entered) {
+                    witness::enter_again(thread);
+                }
                 begin(thread, row, arguments);
                 let result = match again {
-                    None => taken::make(thread, row, call.nr, args),
-                    Some(noted) => {
-                        again::make(call.nr, &call.args, noted, |args| act(thread, row, call.nr, args))
-                    }
+                    Some(noted) if !waits => again::make(call.nr, &call.args, noted, |args| {
+                        taken::make(thread, row, call.nr, args)
+                    }),
+                    _ => taken::make(thread, row, call.nr, args),
                 };
                 let identity = if raw::failed(result) { 0 } else { identify(thread, call, result) };
                 if !raw::failed(result) {
@@ -322,7 +329,7 @@ pub fn recorded_with(
                 }
                 log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity });
                 if plan.carry_out(thread) {
-                    again = again::interrupted(call.nr, again);
+                    again = again::interrupted(call.nr, again, seen);
                     continue;
                 }
                 return result;
@@ -343,6 +350,7 @@ pub fn recorded_with(
                     continue;
                 };
                 if Plan::replay(thread, flags) {
+                    again = again::interrupted(call.nr, again, noted);
                     continue;
                 }
                 return head.result;

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::event::{Header, ReturnHead};
+use us_abi::event::{CallArgs, Header, ReturnHead};
 use us_abi::{PAYLOAD_BYTES_MAX, ThreadEntry};
 use us_ring::Position;
 
@@ -427,6 +427,15 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
 /// on belongs to this call. An event that is whole and not published would not be known for one otherwise.
 pub fn is_laid_out(thread: &Thread) {
     thread.entry().entered[0].store(thread.producer.at, Ordering::SeqCst);
+}
+
+/// Before the `Enter` of a call that an earlier primary had entered, and that may be found done: whoever succeeds this
+/// one, too, takes it for entered, also if no second attempt has been made.
+pub fn enter_again(thread: &mut Thread) {
+    if thread.reserve(size_of::<CallArgs>()).is_some() {
+        let behind = thread.producer.at + Header::size(size_of::<CallArgs>() as u32) as u64;
+        thread.entry().entered[0].store(behind, Ordering::Release);
+    }
 }
 
 /// Whether the dead primary had entered the kernel with the call whose `Return` would have been at the tail of a ring.
