@@ -108,6 +108,9 @@ real_functions! {
     PTHREAD_EXIT = c"pthread_exit" @ c"GLIBC_2.2.5";
     DLADDR = c"dladdr" @ c"GLIBC_2.34";
     PTHREAD_TESTCANCEL = c"pthread_testcancel" @ c"GLIBC_2.34";
+    PTHREAD_ATTR_SETDETACHSTATE = c"pthread_attr_setdetachstate" @ c"GLIBC_2.2.5";
+    TIMER_CREATE = c"timer_create" @ c"GLIBC_2.34";
+    TIMER_DELETE = c"timer_delete" @ c"GLIBC_2.34";
     THRD_CREATE = c"thrd_create" @ c"GLIBC_2.34";
     IO_FTELL = c"_IO_ftell" @ c"GLIBC_2.2.5";
     IO_GETC = c"_IO_getc" @ c"GLIBC_2.2.5";

@@ -325,6 +325,23 @@ impl Thread {
         self.consumer = Consumer::new(head);
     }
 
+    /// For the slot's next thread: the last one may have been left behind by a fork in the middle of anything, and what a
+    /// copy of it was in the middle of differs.
+    pub fn stop_short(&mut self) {
+        self.making = false;
+        self.counts_processors = false;
+        self.in_call = false;
+        self.has_turn = false;
+        self.gives_turn = false;
+        self.in_rounds = false;
+        self.resumed = false;
+        self.broken_off = (false, false);
+        self.pieces = 0;
+        self.open = 0;
+        self.parked.store(false, Ordering::Relaxed);
+        self.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+
     /// To be called before and after guest code runs below a door that holds this reference: the guest's own
     /// doors reach the same block through the TLS slot, and without this the compiler keeps fields in
     /// registers across the call, or drops a store that "nobody" reads.

@@ -52,6 +52,7 @@ pub mod thread_create;
 mod thread_stack;
 pub mod time;
 pub mod timer;
+pub mod timer_notify;
 pub mod unwind;
 pub mod usage;
 pub mod wait;

@@ -139,6 +139,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::signal::apply_mask(thread.mask);
     DEATH_SIGNAL.store(0, Ordering::Relaxed);
     crate::door::timer::forget();
+    crate::door::timer_notify::forget();
     crate::door::usage::forget();
     members::join::forget_relatives(thread);
 }

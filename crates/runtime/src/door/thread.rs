@@ -130,6 +130,7 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
         (*block).affinity = parent.affinity;
         (*block).nice = parent.nice;
         (*block).alt_stack = [0, 2, 0];
+        (*block).stop_short();
         signal::reset(&mut *block);
         (*block).real_tid.store(0, Ordering::Relaxed);
         (*block).live = parent.live;
