@@ -1,6 +1,5 @@
 // Shows: what a program reads about itself in /proc: its image, arguments, name, open files, limits, mappings, threads; and sysconf.
 // Breaks if: the copies read about themselves each, and the answers go different ways.
-// kit: no-kill a file of /proc that the dead process had opened tells nothing more
 #include "guest.h"
 #include <dirent.h>
 #include <sys/prctl.h>

@@ -1,6 +1,5 @@
 // Shows: a thread sets and reads its name; the main thread's name is the program's until it is changed.
 // Breaks if: the standby's own name (it says what it is in ps) shows through to the guest after a failover.
-// kit: no-kill after a failover /proc knows the threads by the kernel's numbers
 #include "guest.h"
 #include <sys/prctl.h>
 

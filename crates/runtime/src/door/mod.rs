@@ -33,6 +33,7 @@ pub mod mutex;
 mod mutex_object;
 pub mod numbers;
 pub mod once;
+pub mod own_files;
 pub mod owner;
 pub mod pending;
 pub mod pipe;

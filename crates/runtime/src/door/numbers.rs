@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_calls::Row;
 
+use crate::door::own_files;
 use crate::members::{self, mail};
 use crate::raw;
 use crate::state;
@@ -13,7 +14,7 @@ use crate::sys::{guest, spans};
 use crate::thread::{self, Thread};
 
 /// The kernel's number for a number of the group's.
-fn to_kernel(number: u64) -> u64 {
+pub fn to_kernel(number: u64) -> u64 {
     let value = number as u32 as i32;
     let guest = state::GUEST_PID.load(Ordering::Relaxed) as i32;
     let real = state::REAL_PID.load(Ordering::Relaxed) as i32;
@@ -174,6 +175,7 @@ fn numbers_in(nr: u16, args: &[u64; 6]) -> [bool; 3] {
 pub struct Room {
     words: [u64; 8],
     control: spans::Control,
+    path: own_files::Path,
 }
 
 /// The arguments of a call with the kernel's numbers in place of the group's. What an argument points at and names a thread
@@ -190,6 +192,7 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
     if matches!(row.policy, Policy::Special(Door::Timer)) {
         args[0] = crate::door::timer::to_kernel(row, args[0]);
     }
+    own_files::translate(row, &mut args, &mut room.path);
     match row.nr {
         TIMER_CREATE => {
             args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32);

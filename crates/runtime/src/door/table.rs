@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use us_abi::event::ReturnHead;
 use us_calls::{FdUse, Row};
 
-use crate::door::{epoll, mapped, numbers, owner};
+use crate::door::{epoll, mapped, numbers, own_files, owner};
 use crate::fdtable::{self, Kind};
 use crate::signal::{self, Plan};
 use crate::sys::dispatch::refused;
@@ -211,6 +211,7 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
     match row.fd {
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {
             opened(thread, result as i32, identity);
+            own_files::opened(row, args);
             if nr == crate::raw::nr::PIDFD_OPEN {
                 numbers::means(result as i32, Some(args[0] as u32));
             }

@@ -55,6 +55,7 @@ pub fn run(header: &SegmentHeader) {
     crate::door::common::finish();
     views::nothing_is_elsewhere();
     crate::door::epoll::rearm();
+    crate::door::own_files::open_again(header);
     log::cut(header);
     become_primary(header);
     fault::at(Point::Open, 0);
