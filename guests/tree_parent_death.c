@@ -1,7 +1,6 @@
 // Shows: PR_SET_PDEATHSIG: a grandchild hears by a signal that its parent has ended, not before; its name by PR_SET_NAME stays.
 // Breaks if: the death of a parent's primary, whose other copy goes on, is told as the parent's death.
 // kit: tree
-// kit: no-kill the death of a primary is told by the kernel, and that of its successor by nobody
 #include "guest.h"
 #include <signal.h>
 #include <sys/prctl.h>

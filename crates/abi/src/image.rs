@@ -33,8 +33,8 @@ pub struct ImageHead {
     pub arguments: u32,
     /// Strings that are variables of the environment, ours among them.
     pub variables: u32,
-    /// Zero.
-    pub zero: u32,
+    /// The signal that it has asked for at its parent's death, 0 for none.
+    pub death_signal: u32,
     /// Where the kernel has put the random bytes.
     pub random_at: u64,
     /// The bytes: libc's canary and pointer guard are made of them.

@@ -107,6 +107,9 @@ pub struct Process {
     /// Counts its promotions. What waits in the kernel for a standby is thrown away before it counts, and the letters to it
     /// are looked through behind that: who sends one meanwhile sees another count. The standby that is promoted.
     pub lives: AtomicU32,
+    /// The signal that it is to be sent when its parent has ended for good (`PR_SET_PDEATHSIG`), 0 for none. Itself; whoever
+    /// takes it from there sends it.
+    pub death_signal: AtomicU32,
 }
 
 /// Letters that can be on their way at a time. Of one more the value is not known to a standby.

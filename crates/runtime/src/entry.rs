@@ -47,6 +47,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     fdtable::take_stock();
     prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);
     members::recognise();
+    crate::door::death::remember();
     // SAFETY: asks for a number.
     let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     let is_supervised = parent == header.supervisor_pid.load(Ordering::Relaxed);
@@ -174,6 +175,7 @@ fn become_child() {
     // SAFETY: asks for a number.
     prepare(unsafe { raw::call1(nr::GETPID, 0) } as u32, config);
     members::recognise();
+    crate::door::death::remember();
     crate::door::numbers::has_relatives();
     state::set_role(Role::Child);
     let thread = main_block();
@@ -312,7 +314,6 @@ fn prepare(guest_pid: u32, config: &Config) {
     }
     thread.mask = mask;
     signal::take_over();
-    crate::door::process::remember_death_signal();
 }
 
 /// An address inside the loader's text and one inside the program's: their entry points, by the auxiliary vector.

@@ -251,6 +251,7 @@ impl Roster {
             (&entry.group, 0),
             (&entry.standing, 0),
             (&entry.told_stopped, 0),
+            (&entry.death_signal, 0),
             (&entry.kin, kin::ADOPTED),
             (&entry.end, end::ENDED),
         ] {
@@ -301,6 +302,26 @@ impl Roster {
             }
         }
         self.tell();
+    }
+
+    /// The process of this number has ended for good: its children that want to hear of it, each by the kernel's number of
+    /// its primary and the signal that it is to be sent. Before they are [`orphan`](Roster::orphan)s.
+    pub fn mourners(&self, pid: u32) -> Vec<(u32, i32)> {
+        let mut mourners = Vec::new();
+        for (_, entry) in self.children(pid) {
+            // Written by a guest: a wild value is none.
+            let signal = entry.death_signal.swap(0, Ordering::SeqCst);
+            let Some(sent) = entry.sent.get(signal as usize).filter(|_| signal != 0) else { continue };
+            if signal as i32 == libc::SIGKILL {
+                entry.doomed.store(1, Ordering::SeqCst);
+            } else {
+                // A promoted copy knows by it that there is one to be taken.
+                entry.last_sender.store(pid, Ordering::Relaxed);
+                sent.fetch_add(1, Ordering::SeqCst);
+            }
+            mourners.push((entry.primary.load(Ordering::Acquire), signal as i32));
+        }
+        mourners
     }
 
     fn reaper_above(&self, pid: u32) -> u32 {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 
-use crate::door::process;
+use crate::door::{death, process};
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::recording::turns;
@@ -153,12 +153,7 @@ fn pass_on(call: &Call) -> i64 {
     if let Some(error) = hopeless(call) {
         return error;
     }
-    let mut call = *call;
-    let memory = add_ours(&mut call);
-    // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
-    let result = unsafe { call6(call.nr, call.args) };
-    release(memory);
-    result
+    make(call)
 }
 
 /// Any call of a child that borrows its parent's memory. What an exec needs is put into that memory, and given back
@@ -189,6 +184,18 @@ fn release([start, bytes]: Lent) {
         // SAFETY: memory of ours that only a failed, or another process's, exec has looked at.
         unsafe { raw::call2(raw::nr::MUNMAP, start, bytes) };
     }
+}
+
+/// Makes an exec; returns if it fails.
+fn make(call: &Call) -> i64 {
+    let mut call = *call;
+    let memory = add_ours(&mut call);
+    death::hand_on(true);
+    // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
+    let result = unsafe { call6(call.nr, call.args) };
+    death::hand_on(false);
+    release(memory);
+    result
 }
 
 /// Adds our variables to the environment of an exec, if the new image could be of this group.
@@ -227,11 +234,7 @@ fn replace(call: &Call) -> i64 {
     process::end_standby();
     header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
     state::attention();
-    let mut call = *call;
-    let memory = add_ours(&mut call);
-    // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
-    let result = unsafe { call6(call.nr, call.args) };
-    release(memory);
+    let result = make(call);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     drop_standby(Cause::Exec, &[b"the standby was given up for an exec that failed"]);
     result
@@ -253,11 +256,7 @@ fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
         header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
         state::attention();
     }
-    let mut call = *call;
-    let memory = add_ours(&mut call);
-    // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
-    let result = unsafe { call6(call.nr, call.args) };
-    release(memory);
+    let result = make(call);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     if protected {
         drop_standby(Cause::Exec, &[b"the standby was given up for an exec that failed"]);

@@ -1,6 +1,6 @@
 //! Processes and threads as the kernel sees them: creation, exit, identity, and state that is not shared.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, WILL, leaving, slot};
@@ -137,7 +137,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::signal::forget_put_back();
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
     crate::signal::apply_mask(thread.mask);
-    DEATH_SIGNAL.store(0, Ordering::Relaxed);
+    crate::door::death::forget();
     crate::door::timer::forget();
     crate::door::timer_notify::forget();
     crate::door::usage::forget();
@@ -439,18 +439,6 @@ pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
 }
 
-/// The signal that the guest wants at its parent's death.
-static DEATH_SIGNAL: AtomicU32 = AtomicU32::new(0);
-
-/// What an image begins with: the kernel keeps it over an exec.
-pub fn remember_death_signal() {
-    const PR_GET_PDEATHSIG: u64 = 2;
-    let mut signal = 0u32;
-    // SAFETY: the kernel writes one word.
-    unsafe { raw::call2(raw::nr::PRCTL, PR_GET_PDEATHSIG, &raw mut signal as u64) };
-    DEATH_SIGNAL.store(signal, Ordering::Relaxed);
-}
-
 /// Attributes that a standby only remembers: in `ps` its threads say what they are, and it must not outlive
 /// the supervisor, until it is promoted.
 fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
@@ -475,21 +463,8 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
                 -14
             }
         }
-        PR_SET_PDEATHSIG => {
-            let result = if state::is_standby() { 0 } else { mirror(call) };
-            if result == 0 {
-                DEATH_SIGNAL.store(call.args[1] as u32, Ordering::Relaxed);
-            }
-            result
-        }
-        // A promoted copy's parent is the supervisor, of whose death it is not to be told.
-        PR_GET_PDEATHSIG => {
-            if guest::store(call.args[1], &DEATH_SIGNAL.load(Ordering::Relaxed)) {
-                0
-            } else {
-                -14
-            }
-        }
+        PR_SET_PDEATHSIG => crate::door::death::set(call.args[1]),
+        PR_GET_PDEATHSIG => crate::door::death::get(call.args[1]),
         PR_SET_CHILD_SUBREAPER if members::own().is_some() => {
             let Some(own) = members::own().filter(|_| !state::is_standby()) else { return 0 };
             own.reaps_orphans.store(u32::from(call.args[1] != 0), Ordering::SeqCst);
@@ -506,6 +481,7 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
 
 /// At a promotion: what the kernel must know of this process and has known of the dead one.
 pub fn take_over_attributes() {
+    crate::door::death::take_over();
     const PR_SET_CHILD_SUBREAPER: u64 = 36;
     if members::own().is_some_and(|own| own.reaps_orphans.load(Ordering::SeqCst) != 0) {
         // SAFETY: an attribute of our own process.

@@ -392,6 +392,7 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
         (&entry.group, 0),
         (&entry.standing, 0),
         (&entry.told_stopped, 0),
+        (&entry.death_signal, 0),
         (&entry.kin, kin::KERNEL),
         (&entry.end, end::NONE),
     ] {

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::event::{EventKind, NO_TICKET, RETURN_MORE};
 use us_abi::{ImageHead, Inherited, PAYLOAD_BYTES_MAX, how};
 
+use crate::door::death;
 use crate::door::table;
 use crate::door::thread::TID_OFFSET;
 use crate::fdtable;
@@ -90,7 +91,7 @@ fn head(thread: &Thread, how: u32) -> ImageHead {
         descriptors: 0,
         arguments: if how == how::FORKED { 0 } else { ARGUMENTS.load(Ordering::Relaxed) },
         variables: if how == how::FORKED { 0 } else { VARIABLES.load(Ordering::Relaxed) },
-        zero: 0,
+        death_signal: death::wanted(),
         random_at,
         random: guest::load(random_at).unwrap_or_default(),
         guards: guest::load(tls::thread_pointer() + GUARDS).unwrap_or_default(),
@@ -216,6 +217,7 @@ fn be_as(thread: &mut Thread, head: &ImageHead) {
     let [mask, ignored] = head.signals;
     thread.mask = mask;
     signal::set_ignored(ignored);
+    death::inherit(head.death_signal);
     let block = tls::thread_pointer();
     guest::store(head.random_at, &head.random);
     // No frame that was entered before checks them again but with the words it finds: the loader's are built without.

@@ -126,6 +126,7 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const i32, context: *mut
     let code = unsafe { info.add(2).read() };
     // SAFETY: the kernel's context of this thread.
     if code != SYS_USER_DISPATCH && !unsafe { has_swallowed_trap(&*context) } {
+        crate::door::death::look();
         // SAFETY: as above.
         unsafe { crate::signal::nudged(&mut *context) };
         return;
@@ -133,6 +134,7 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const i32, context: *mut
     if code != SYS_USER_DISPATCH {
         // Only the trap is handled now; whoever sent the signal sends it again.
         crate::clone::notice_command();
+        crate::door::death::look();
     }
     if let Some(header) = crate::state::header() {
         header.trapped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);

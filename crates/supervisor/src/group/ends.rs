@@ -156,10 +156,13 @@ impl<'a> Group<'a> {
     /// A child of this process has ended of which the kernel tells nobody but us.
     fn tell_parent(&self, parent: Option<u32>) {
         let Some((_, entry)) = parent.and_then(|parent| self.roster.find(parent)) else { return };
-        let primary = entry.primary.load(Ordering::Acquire);
-        let told = self.watches.iter().any(|watch| watch.signal_copy(primary, libc::SIGCHLD));
+        self.signal_primary(entry.primary.load(Ordering::Acquire), libc::SIGCHLD);
+    }
+
+    fn signal_primary(&self, primary: u32, number: i32) {
+        let told = self.watches.iter().any(|watch| watch.signal_copy(primary, number));
         if !told && proc::is_descendant(primary, std::process::id()) {
-            spawn::signal(primary, libc::SIGCHLD);
+            spawn::signal(primary, number);
         }
     }
 
@@ -186,6 +189,9 @@ impl<'a> Group<'a> {
             self.outcome.daemon = end.or(self.outcome.daemon);
         }
         self.keep_sums(&watch);
+        for (primary, signal) in self.roster.mourners(watch.guest_pid()) {
+            self.signal_primary(primary, signal);
+        }
         self.tell_parent(watch.sign_off(over));
         if let Some(recorder) = &self.recorder {
             recorder.ended(watch.guest_pid(), over.end.map(|reaped| reaped.status));
