@@ -308,6 +308,11 @@ fn die_of_fault(signal: i32) {
     if state::role() == Role::Primary
         && let Some(header) = state::header()
     {
+        // Whoever takes over is on its way as soon as this is said, and ends this copy with a kill. If nobody can, the parent
+        // hears of the fault all the same.
+        if let Some(own) = members::own() {
+            own.will.store(signal | us_abi::WILL, Ordering::SeqCst);
+        }
         // The core may take long to be written; the standby need not wait for that.
         header.leaving.0.store(leaving::DYING, Ordering::SeqCst);
         state::attention();

@@ -83,6 +83,11 @@ fn stop(header: &SegmentHeader) {
 /// Says, once, that this copy is live.
 fn is_live(header: &SegmentHeader) {
     if header.live_ns.compare_exchange(0, raw::now_ns(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if let Some(own) = members::own() {
+            // The fault that the dead primary was about to die of. A copy that comes to it before it is live has died of it
+            // as well; one that comes to it later says so again.
+            own.will.store(0, Ordering::SeqCst);
+        }
         header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
         state::attention();
     }

@@ -42,7 +42,7 @@ impl Watch<'_> {
         } else if self.standby.as_ref().is_some_and(|standby| standby.pid == pid) {
             match self.state() == GroupState::Promoting && self.is_promoted() {
                 true => self.ended_at_once(end),
-                false => self.standby_ended(end.end()),
+                false => self.standby_ended(end),
             }
         } else if self.ending.take_if(|ending| ending.pid == pid).is_some() {
             // Its successor may be asked for.
@@ -138,7 +138,8 @@ impl Watch<'_> {
         self.primary_ended(Some(*end), true);
     }
 
-    fn standby_ended(&mut self, end: End) {
+    fn standby_ended(&mut self, reaped: &Reaped) {
+        let end = reaped.end();
         if self.state() == GroupState::Promoting {
             self.standby = None;
             self.say_last_words();
@@ -151,7 +152,13 @@ impl Watch<'_> {
             // If the primary is not gone yet, its end will be that of the process.
             let primary = self.primary.pid;
             if let Some(fallen) = self.fallen.iter().find(|fallen| fallen.pid() == primary) {
-                self.over = Some(Over { end: fallen.end, is_reaped: fallen.is_reaped });
+                let is_reaped = fallen.is_reaped;
+                // Of what its primary was fenced for: the same fault has ended both.
+                let end = match cause_of(Some(*reaped)) {
+                    detect::Cause::Fault => Some(*reaped),
+                    _ => self.or_as_willed(fallen.end),
+                };
+                self.over = Some(Over { end, is_reaped });
             }
             return;
         }
@@ -227,7 +234,11 @@ impl Watch<'_> {
             // Its parent asks the kernel; or we do when it has given the process to us.
             _ if !is_ours => None,
             Some(end) if over.is_reaped => roster.ended(place, &end, lives),
-            end if refused => roster.ended(place, &end.unwrap_or(Reaped::by(libc::SIGKILL)), lives),
+            end if refused => {
+                // Nobody has told us how: by our fence, or by what it was fenced for.
+                let end = self.or_as_willed(Some(end.unwrap_or(Reaped::by(libc::SIGKILL))))?;
+                roster.ended(place, &end, lives)
+            }
             _ => None,
         };
         roster.is_final(place);
