@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::door::table;
 use crate::raw;
 use crate::state::{Decimal, joined};
 
@@ -167,7 +168,8 @@ impl Shadow {
         self.begin(kind, identity);
     }
     fn begin(&self, kind: Kind, identity: u64) {
-        self.identity.store(identity, Ordering::Relaxed);
+        // As the log has it, of whatever was found open when a log began as well: a close in doubt compares them.
+        self.identity.store(table::kept(identity), Ordering::Relaxed);
         self.write_end.store(false, Ordering::Relaxed);
         self.registration.store(0, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Relaxed);
