@@ -81,6 +81,10 @@ fi
 limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}
 # A machine that is busy loses a race in some thousand runs: those are made again, and counted.
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS" --unsteady "$UNSTEADY"
+# Several standbys, in programs of one process: the one that takes over is killed as well.
+for guests in clone tcp file mutex cond epoll; do
+    step "spares-$guests" timeout -k 10 120 "$kit" guests --mode storm --standbys 2 --only "${guests}_" --jobs "$JOBS" --unsteady 1
+done
 for server in echo redis memcached threads16 pbzip2; do
     step "$server-native" "$kit" "$server" --timeout 30 --native
     step "$server-protected" "$kit" "$server" --timeout 30 --no-kill

@@ -37,6 +37,15 @@ pub const THREAD_ENTRY_BYTES: usize = 512;
 /// Offset of the thread table in the segment.
 pub const THREADS_OFFSET: usize = HEADER_BYTES;
 
+/// Standbys that a process may have.
+pub const SEATS: usize = 3;
+
+/// Bytes of one entry of the table of spare standbys.
+pub const SPARE_ENTRY_BYTES: usize = 64;
+
+/// Offset of the table of spare standbys: one entry for each thread slot of the second seat, then of the third.
+pub const SPARES_OFFSET: usize = THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES;
+
 /// Offset of the first ring.
 pub const RINGS_OFFSET: usize = 1 << 20;
 
@@ -71,7 +80,7 @@ const _: () = {
     assert!(PAYLOAD_BYTES_MAX + 4096 < RING_STEP);
     assert!(RING_BYTES.is_multiple_of(RING_STEP) && RING_BYTES >= 4 * RING_STEP);
     assert!(CLOCKS.is_power_of_two() && CLOCKS <= 1 << 12);
-    assert!(THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES <= RINGS_OFFSET);
+    assert!(SPARES_OFFSET + (SEATS - 1) * THREADS_MAX * SPARE_ENTRY_BYTES <= RINGS_OFFSET);
     assert!(SEGMENT_ADDRESS + SEGMENT_BYTES <= RINGS_ADDRESS);
     assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= STACKS_ADDRESS);
     assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= GUEST_MAPS_ADDRESS);

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-use crate::limits::{CALLS_MAX, HEADER_BYTES, THREAD_ENTRY_BYTES};
+use crate::limits::{CALLS_MAX, HEADER_BYTES, SEATS, SPARE_ENTRY_BYTES, THREAD_ENTRY_BYTES};
 
 /// State of a group: the value of [`SegmentHeader::state`].
 #[repr(u32)]
@@ -88,7 +88,7 @@ pub struct Text {
 pub struct Config {
     /// `--lag-timeout`, milliseconds.
     pub lag_timeout_ms: u32,
-    /// `--standbys`: 0 or 1.
+    /// `--standbys`: 0 to [`SEATS`].
     pub standbys: u32,
     /// `--lag-limit`, bytes that one thread's standby may be behind; at least [`LAG_LIMIT_MIN`](crate::LAG_LIMIT_MIN).
     pub lag_limit: u64,
@@ -139,6 +139,16 @@ pub mod recorder {
     pub const STOPPED: u32 = 2;
 }
 
+/// Values of [`Seat::state`].
+pub mod seat {
+    /// Nobody sits there, or the heir does: the standby that the header speaks of.
+    pub const FREE: u32 = 0;
+    /// A spare standby does, and its position in the rings counts.
+    pub const FOLLOWS: u32 = 1;
+    /// A spare standby did. [`Seat::why`](super::Seat::why) says why no longer; its process may still be there.
+    pub const DROPPED: u32 = 2;
+}
+
 /// Values of [`SegmentHeader::leaving`].
 pub mod leaving {
     /// The program runs.
@@ -157,6 +167,21 @@ pub mod leaving {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Line<T>(pub T);
+
+/// A place for a standby: a position of its own in every ring.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Seat {
+    /// A value of [`seat`]. Spare standby when it begins, whoever finds first that it cannot go on, supervisor when its
+    /// process is gone or it is the heir.
+    pub state: AtomicU32,
+    /// Kernel's pid of the spare standby that sits there. Itself, or its maker.
+    pub pid: AtomicU32,
+    /// The last of [`SegmentHeader::promotions`] at which it has applied all that the dead primary had logged. Itself.
+    pub attended: AtomicU32,
+    /// Why it no longer follows; read before the seat is free again.
+    pub why: Text,
+}
 
 /// Start of the segment.
 #[repr(C, align(64))]
@@ -259,6 +284,18 @@ pub struct SegmentHeader {
     pub cuts_taken: AtomicU32,
     /// 1 while the threads of the process take turns for its standby. Primary, when a standby is made or turns are given up.
     pub turns: AtomicU32,
+    /// The seat of the standby that `standby_pid` names, the heir: the one that takes over. With `standby_pid`.
+    pub heir: AtomicU32,
+    /// Where standbys sit.
+    pub seats: [Seat; SEATS],
+    /// Kernel's pid of the standby that [`command::PROMOTE`] means. Supervisor, before the command.
+    pub chosen: AtomicU32,
+    /// How often a standby has been told to take over. Supervisor, before the command.
+    pub promotions: AtomicU32,
+    /// The last of these at which nothing more is to be applied: no ticket is missing any more. Chosen standby.
+    pub drained: AtomicU32,
+    /// 1 once the process has, or is, a child process, whatever image it is now: it has one standby. Primary.
+    pub related: AtomicU32,
 }
 
 /// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].
@@ -363,6 +400,17 @@ pub struct ThreadEntry {
     pub pad3: [u64; 6],
 }
 
+/// What a standby that does not sit in the first seat writes of a thread slot. That of the first one is in
+/// [`ThreadEntry::head`] and [`ThreadEntry::standby_tid`].
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct SpareEntry {
+    /// Bytes ever applied. As [`ThreadEntry::head`].
+    pub head: AtomicU64,
+    /// Kernel's id of the thread in this standby.
+    pub tid: AtomicU32,
+}
+
 impl ThreadEntry {
     /// Whether the kernel has said that the primary's thread of this slot is dead.
     pub fn died(&self) -> bool {
@@ -373,6 +421,7 @@ impl ThreadEntry {
 const _: () = {
     assert!(size_of::<SegmentHeader>() <= HEADER_BYTES);
     assert!(size_of::<ThreadEntry>() == THREAD_ENTRY_BYTES);
+    assert!(size_of::<SpareEntry>() == SPARE_ENTRY_BYTES);
     assert!(core::mem::offset_of!(DeathNotice, next) - core::mem::offset_of!(DeathNotice, word) == 32);
     assert!(core::mem::offset_of!(ThreadEntry, head) == 64);
     assert!(core::mem::offset_of!(ThreadEntry, notice) == 128);

@@ -176,7 +176,7 @@ pub struct Run {
     /// The group's name, unique on the machine [default: the program's file name, then -2, -3, …]
     #[arg(long, value_name = "NAME", value_parser = group_name)]
     pub name: Option<String>,
-    /// Live standbys: 0 or 1
+    /// Live standbys: 0 to 3
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = standbys)]
     pub standbys: u32,
     /// schedule: threads run in parallel, and their locks are replicated in order. serial: one thread of a process runs at
@@ -265,8 +265,8 @@ fn group_name(text: &str) -> Result<String, String> {
 
 fn standbys(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(count @ (0 | 1)) => Ok(count),
-        _ => Err("0 or 1 (more is not supported yet)".into()),
+        Ok(count @ 0..=3) => Ok(count),
+        _ => Err("0, 1, 2 or 3".into()),
     }
 }
 

@@ -121,6 +121,8 @@ fn options(run: &Run) -> Result<Options, Error> {
         ("--metrics", run.later.metrics.is_some()),
         ("--order deterministic", run.order == Order::Deterministic),
         ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
+        ("--order serial with several standbys", run.order == Order::Serial && run.standbys > 1),
+        ("--record with several standbys", run.record.is_some() && run.standbys > 1),
     ];
     if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
         return Err(later(option));

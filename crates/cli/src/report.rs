@@ -54,7 +54,11 @@ fn branch(all: &[GuestProcess], process: &GuestProcess, depth: usize, rows: &mut
 
 fn row(name: String, state: &str, process: Option<&GuestProcess>) -> [String; 9] {
     let primary = process.and_then(|process| process.primary.as_ref());
-    let standby = process.and_then(|process| process.standbys.first());
+    let standbys = process.map_or(&[][..], |process| &process.standbys);
+    // The one that takes over.
+    let standby = standbys.first();
+    let pids: Vec<String> = standbys.iter().map(|copy| copy.pid.to_string()).collect();
+    let cpu_s: f64 = standbys.iter().map(|copy| copy.cpu_s).sum();
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     [
         name,
@@ -65,10 +69,10 @@ fn row(name: String, state: &str, process: Option<&GuestProcess>) -> [String; 9]
             })
             .to_string(),
         or_dash(primary.map(|copy| copy.pid.to_string())),
-        or_dash(standby.map(|copy| copy.pid.to_string())),
+        or_dash(standby.map(|_| pids.join(", "))),
         or_dash(standby.map(|copy| format!("{} events, {}", copy.lag_events, size(copy.lag_bytes)))),
         or_dash(primary.map(|copy| match standby {
-            Some(standby) => format!("{:.1} + {:.1}", copy.cpu_s, standby.cpu_s),
+            Some(_) => format!("{:.1} + {cpu_s:.1}", copy.cpu_s),
             None => format!("{:.1}", copy.cpu_s),
         })),
         or_dash(primary.map(|copy| size(copy.rss_bytes))),

@@ -67,13 +67,13 @@ fn programs_that_cannot_be_run_or_protected() {
 #[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new("silent");
-    let table: [(&[&str], &str); 23] = [
+    let table: [(&[&str], &str); 25] = [
         (&[], "Usage"),
         (&["nonsense"], "nonsense"),
         (&["run"], "PROGRAM"),
         (&["run", "--"], "PROGRAM"),
         (&["run", "--nonsense", "true"], "--nonsense"),
-        (&["run", "--standbys", "9", "true"], "0 or 1 (more is not supported yet)"),
+        (&["run", "--standbys", "9", "true"], "0, 1, 2 or 3"),
         (&["run", "--standbys", "-1", "true"], "--standbys"),
         (&["run", "--name", "a/b", "true"], "A-Z"),
         (&["run", "--name", "..", "true"], "cannot be"),
@@ -89,6 +89,14 @@ fn wrong_usage() {
         (
             &["run", "--order", "serial", "--record", "x", "true"],
             "--order serial with --record is not available",
+        ),
+        (
+            &["run", "--order", "serial", "--standbys", "2", "true"],
+            "--order serial with several standbys is not available",
+        ),
+        (
+            &["run", "--record", "x", "--standbys", "3", "true"],
+            "--record with several standbys is not available",
         ),
         (&["run", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top is not available in this version"),

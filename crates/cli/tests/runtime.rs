@@ -126,6 +126,29 @@ fn a_lost_standby_is_replaced() {
 }
 
 #[test]
+fn a_spare_is_heir_when_the_heir_has_taken_over() {
+    let Some(library) = runtime("a_spare_is_heir_when_the_heir_has_taken_over") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut counting = Counting::start(&sandbox, &["--standbys", "2"]);
+    sandbox.wait_for_event("spare_standby");
+    for round in 1..=3 {
+        let copies = counting.wait_for_state("protected")["processes"][0]["standbys"].clone();
+        let (heir, spare) = (pid(&copies[0]["pid"]), pid(&copies[1]["pid"]));
+        kill(counting.primary(), Signal::KILL);
+        let up = sandbox.wait_for_events("moved_up", round);
+        assert_eq!((pid(&up["primary"]), pid(&up["standby"])), (heir, spare), "{up}");
+        let recloned = sandbox.wait_for_events("recloned", round);
+        assert_eq!((&recloned["reason"], &recloned["order"]), (&"spare".into(), &"schedule".into()));
+        counting.count_on();
+    }
+    let table = sandbox.output(&["status", "g"]);
+    let copies = counting.wait_for_state("protected")["processes"][0]["standbys"].clone();
+    let pids = format!("{}, {}", copies[0]["pid"], copies[1]["pid"]);
+    assert!(text(&table.stdout).contains(&pids), "{pids}: {}", text(&table.stdout));
+    counting.end();
+}
+
+#[test]
 fn no_reprotect_means_no_second_standby() {
     let Some(library) = runtime("no_reprotect_means_no_second_standby") else { return };
     let sandbox = Sandbox::with_library(&library, "");

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_PINNED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC,
+    CONFIG_DETACHED, CONFIG_PINNED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEATS,
     SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how,
     leaving, slot,
 };
@@ -18,7 +18,7 @@ use crate::standby::{notice, poll};
 use crate::state::{self, Role};
 use crate::sys::{guest, libc_text, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
-use crate::{fault, fdtable, members, real, signal, tls};
+use crate::{fault, fdtable, members, real, seats, signal, tls};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -51,7 +51,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     // SAFETY: asks for a number.
     let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     let is_supervised = parent == header.supervisor_pid.load(Ordering::Relaxed);
-    if recording::goes_on() {
+    if recording::is_recording() {
         let first = header.images.load(Ordering::Relaxed) == 0;
         return recording::begin(header, if first { how::STARTED } else { how::EXECUTED }, is_supervised);
     }
@@ -262,6 +262,9 @@ fn comes_back(header: &SegmentHeader, pid: u32) -> bool {
         entry.taken.0.store(tail, Ordering::Release);
         entry.pending_signal.store(0, Ordering::Relaxed);
     }
+    for seat in &header.seats {
+        seat.state.store(us_abi::seat::FREE, Ordering::Release);
+    }
     // The old image may have been without a standby, and the last command one to another standby.
     header.command.0.store(command::FOLLOW, Ordering::Release);
     header.why.0.len.store(0, Ordering::Release);
@@ -401,6 +404,7 @@ pub fn make_standby(header: &SegmentHeader) {
         return;
     }
     recording::live_turns::standby_is_made(header);
+    seats::begin_at_tails(header, 0);
     let primary = state::REAL_PID.load(Ordering::Relaxed);
     header.primary_pid.store(primary, Ordering::Release);
     // The kernel forgets a robust list at a fork. libc's fork registers it again; this one has to do it itself.
@@ -426,6 +430,10 @@ pub fn make_standby(header: &SegmentHeader) {
         }
         pid if !failed(pid) => {
             state::set_role(Role::Primary);
+            if make_spares(header, flags, robust, robust_len) {
+                return;
+            }
+            header.heir.store(0, Ordering::Release);
             header.standby_pid.store(pid as u32, Ordering::Release);
             let _ = header.first_standby.compare_exchange(0, pid as u32, Ordering::AcqRel, Ordering::Acquire);
             become_member(header, Mode::Record);
@@ -441,9 +449,36 @@ pub fn make_standby(header: &SegmentHeader) {
     }
 }
 
+/// The standbys besides the first, as many as are asked for. True in one of them.
+fn make_spares(header: &SegmentHeader, flags: u64, robust: u64, robust_len: u64) -> bool {
+    const SET_ROBUST_LIST: u64 = 273;
+    let seats = if header.related.load(Ordering::SeqCst) != 0 { 0 } else { header.config.standbys };
+    for seat in 1..seats.min(SEATS as u32) {
+        seats::begin_at_tails(header, seat);
+        seats::keep_free(header, seat);
+        // SAFETY: as the first one: a fork on the same stack, in its own memory; no other thread exists.
+        let pid = unsafe { raw::call6(nr::CLONE, [flags, 0, 0, 0, 0, 0]) };
+        if pid == 0 {
+            if robust != 0 {
+                // SAFETY: as the first one's.
+                unsafe { raw::call2(SET_ROBUST_LIST, robust, robust_len) };
+            }
+            seats::sit(seat, true);
+            crate::door::pending::adopt_queues();
+            be_standby(header);
+            return true;
+        }
+        if failed(pid) {
+            return false;
+        }
+        seats::claim(header, seat, pid as u32);
+    }
+    false
+}
+
 /// How a primary goes on that has no standby.
 fn alone() -> Mode {
-    if recording::goes_on() { Mode::Record } else { Mode::Solo }
+    if recording::is_recording() { Mode::Record } else { Mode::Solo }
 }
 
 /// The main thread takes its place.
@@ -492,16 +527,18 @@ fn be_standby(header: &SegmentHeader) {
             let mask = &header.config.standby_cpus;
             raw::call3(nr::SCHED_SETAFFINITY, 0, 128, mask.as_ptr() as u64);
         }
-        state::entry(0).standby_tid.store(pid, Ordering::Relaxed);
+        seats::tid(0).store(pid, Ordering::Relaxed);
+    }
+    if !seats::counts() {
+        seats::claim(header, seats::own(), state::REAL_PID.load(Ordering::Relaxed));
     }
     signal::apply_mask(0);
     become_member(header, Mode::Replay);
     if !poll::start() {
-        state::write_text(
-            &header.why.0,
-            Cause::CannotClone as u32,
-            &[b"the standby's poller could not be started"],
-        );
+        if seats::counts() {
+            let why = b"the standby's poller could not be started";
+            state::write_text(&header.why.0, Cause::CannotClone as u32, &[why]);
+        }
         // SAFETY: ends the standby; the primary notices that it is gone.
         unsafe { raw::call1(nr::EXIT_GROUP, 0) };
     }

@@ -26,6 +26,7 @@ pub mod pace;
 pub mod raw;
 pub mod real;
 pub mod recording;
+pub mod seats;
 pub mod signal;
 pub mod standby;
 pub mod state;
@@ -74,14 +75,6 @@ pub fn last_words(parts: &[&[u8]]) -> ! {
     }
 }
 
-/// Whether the standby's process is still there. Asked only when a ring is full.
-pub fn is_followed() -> bool {
-    let Some(header) = state::header() else { return false };
-    let pid = header.standby_pid.load(Ordering::Relaxed);
-    // SAFETY: signal 0 only asks.
-    pid != 0 && unsafe { raw::call2(raw::nr::KILL, pid as u64, 0) } == 0
-}
-
 /// As a primary: from here on there is no standby. The first cause is the one reported. The log goes on if it is taken into
 /// a recording.
 #[cold]
@@ -91,6 +84,34 @@ pub fn drop_standby(cause: Cause, why: &[&[u8]]) {
     if state::role() != Role::Primary {
         return;
     }
+    // The spares first: what the heir cannot follow they cannot, and none of them must be heir behind this.
+    seats::drop_spares(header, cause, why);
+    drop_heir(header, cause, why);
+}
+
+/// As a primary: from here on the standby in this seat does not follow; others may.
+#[cold]
+#[inline(never)]
+pub fn drop_follower(seat: u32, cause: Cause, why: &[&[u8]]) {
+    let Some(header) = state::header() else { return };
+    if state::role() != Role::Primary {
+        return;
+    }
+    if header.seats[seat as usize].state.load(Ordering::Acquire) == us_abi::seat::FREE {
+        // Another may be heir by now.
+        if header.heir.load(Ordering::Acquire) == seat {
+            drop_heir(header, cause, why);
+        }
+        return;
+    }
+    seats::drop_spare(header, seat, cause, why);
+    if !seats::is_followed() && !recording::goes_on() {
+        stop_logging();
+    }
+    state::attention();
+}
+
+fn drop_heir(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
     state::write_text(&header.why.0, cause as u32, why);
     header.dropped.0.store(cause as u32, Ordering::Release);
     if !recording::goes_on() {
@@ -145,6 +166,7 @@ pub fn diverge(thread: &Thread, kind: EventKind, call: u16, event: &Event) -> ! 
 #[cold]
 pub fn give_up_standby(why: &[&[u8]]) -> ! {
     if let Some(header) = state::header() {
+        end_spare(header, why);
         header.divergences.fetch_add(1, Ordering::AcqRel);
         state::write_text(&header.why.0, Cause::Diverged as u32, why);
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
@@ -165,6 +187,20 @@ fn end_astray(why: &[&[u8]]) -> ! {
     }
 }
 
+/// A spare that cannot go on ends, and says so where it sits: the heir follows.
+fn end_spare(header: &us_abi::SegmentHeader, why: &[&[u8]]) {
+    if !seats::is_spare(header) {
+        return;
+    }
+    if seats::drop_spare(header, seats::own(), Cause::Diverged, why) || seats::is_spare(header) {
+        state::attention();
+        loop {
+            // SAFETY: the standby ends; it has no effects of its own to finish.
+            unsafe { raw::call1(raw::nr::EXIT_GROUP, 0) };
+        }
+    }
+}
+
 /// Reports a divergence in words and ends the standby.
 #[cold]
 #[inline(never)]
@@ -180,6 +216,7 @@ pub fn report_divergence(thread: &Thread, what: &[&[u8]]) -> ! {
         header.diverged_slot.store(thread.slot, Ordering::Relaxed);
         header.diverged_at.store(thread.consumer.at, Ordering::Relaxed);
         header.divergences.fetch_add(1, Ordering::AcqRel);
+        end_spare(header, &parts);
         state::write_text(&header.why.0, Cause::Diverged as u32, &parts);
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
         header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);

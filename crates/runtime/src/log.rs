@@ -15,7 +15,7 @@ use crate::clone::twins;
 use crate::fault::{self, Point};
 use crate::recording::{self, turns};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, give_up_log, pace, raw, signal, state, stop_logging};
+use crate::{drop_follower, give_up_log, pace, raw, seats, signal, state, stop_logging};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;
@@ -110,7 +110,7 @@ impl Thread {
         if self.calls() != Mode::Record {
             return false;
         }
-        if state::has_standby() {
+        if seats::is_followed() {
             pace::keep(self);
         }
         if self.extend(bytes) {
@@ -134,13 +134,8 @@ impl Thread {
             let waited = raw::now_ns() - start;
             let late = waited > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed);
             let look = waited > GONE_NS;
-            if self.is_slow(standby, bytes) {
-                if late {
-                    let why = b"the standby did not free room in a ring within the lag timeout";
-                    drop_standby(Cause::Behind, &[why]);
-                } else if look && !crate::is_followed() {
-                    drop_standby(Cause::StandbyLost, &[b"the standby's process is gone"]);
-                }
+            if self.is_slow(standby, bytes) && (look || late) {
+                self.judge_standbys(bytes, late);
             }
             if self.is_slow(recorder, bytes) {
                 if late {
@@ -154,11 +149,27 @@ impl Thread {
         }
     }
 
-    /// Positions of the standby and of the recorder, of those that there are.
+    /// Gives up each standby that leaves no room: one that is gone, or all if it is `late`.
+    fn judge_standbys(&self, bytes: usize, late: bool) {
+        let Some(header) = state::header() else { return };
+        for seat in seats::followers() {
+            if !self.is_slow(Some(seats::head_of(seat, self.slot).acquire()), bytes) {
+                continue;
+            }
+            if late {
+                let why = b"the standby did not free room in a ring within the lag timeout";
+                drop_follower(seat, Cause::Behind, &[why]);
+            } else if !seats::is_there(header, seat) {
+                drop_follower(seat, Cause::StandbyLost, &[b"the standby's process is gone"]);
+            }
+        }
+    }
+
+    /// Positions of the slowest standby and of the recorder, of those that there are.
     fn readers(&self) -> (Option<u64>, Option<u64>) {
         let entry = self.entry();
-        let standby = state::has_standby().then(|| entry.head.0.acquire());
-        let recorder = recording::goes_on().then(|| entry.taken.0.acquire());
+        let standby = seats::slowest(self.slot);
+        let recorder = recording::is_recording().then(|| entry.taken.0.acquire());
         (standby, recorder)
     }
 
@@ -305,7 +316,8 @@ impl Thread {
     pub fn close(&mut self) {
         fault::at(Point::Apply, 0);
         let bytes = core::mem::take(&mut self.open);
-        let head = &self.entry().head.0;
+        // SAFETY: a word of the segment, which stays mapped; set with the ring.
+        let head = unsafe { &*self.head };
         self.consumer.release(bytes, head);
     }
 
@@ -343,6 +355,7 @@ impl Thread {
             if event.header.kind == EventKind::Again as u8 && self.in_doubt != u64::MAX {
                 // The door begins again, as it does in a copy that goes live with the call in doubt.
                 self.in_doubt = u64::MAX;
+                self.entered_in_doubt = event.header.flags != 0;
                 self.close();
                 return Next::Live;
             }
@@ -354,6 +367,9 @@ impl Thread {
     /// Counts an applied event for `status`.
     #[inline(always)]
     pub fn count(&self, class: Class) {
+        if !seats::counts() {
+            return;
+        }
         let counter = &self.entry().events[class.index()];
         // One writer: a plain add is enough.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, allowance};
 use us_ring::Position;
 
 use crate::thread::{Mode, Thread};
-use crate::{raw, state};
+use crate::{raw, seats, state};
 
 const _: () = assert!(LEAP_BYTES == RING_STEP as u64);
 
@@ -67,8 +67,8 @@ pub fn keep(thread: &mut Thread) {
     let Some(header) = state::header() else { return };
     let (threads, at) = (threads(header), thread.producer.at);
     let Some(due) = thread.pace.lead.count(at, thread.producer.events, threads) else { return };
-    let entry = thread.entry();
-    let head = || entry.head.0.acquire();
+    let slot = thread.slot;
+    let head = || seats::slowest(slot).unwrap_or(u64::MAX);
     let first = head();
     if first >= due || first == thread.pace.busy {
         return;
@@ -105,15 +105,17 @@ pub fn keep(thread: &mut Thread) {
     }
 }
 
-/// What the standby has applied, of all threads: a number that changes as long as it does anything. And the bytes that it is
-/// behind, or more: where a ring has gone back to its beginning there are bytes without events.
+/// What the standbys have applied, of all threads: a number that changes as long as one does anything. And the bytes that the
+/// last is behind, or more: where a ring has gone back to its beginning there are bytes without events.
 fn standby(header: &SegmentHeader) -> (u64, u64) {
     let slots = header.slots.load(Ordering::Acquire);
+    let followers = seats::followers();
     (0..slots).fold((0, 0), |(applied, lead), slot| {
-        let entry = state::entry(slot);
-        // The head first: it is never past a tail that is read later.
-        let head = entry.head.0.acquire();
-        let behind = (entry.tail.0.acquire() - head).min(RING_STEP as u64);
-        (u64::wrapping_add(applied, head), lead + behind)
+        // The heads first: they are never past a tail that is read later.
+        let heads = followers.clone().map(|seat| seats::head_of(seat, slot).acquire());
+        let (sum, last) =
+            heads.fold((0, u64::MAX), |(sum, last), head| (u64::wrapping_add(sum, head), last.min(head)));
+        let behind = state::entry(slot).tail.0.acquire().saturating_sub(last).min(RING_STEP as u64);
+        (u64::wrapping_add(applied, sum), lead + behind)
     })
 }

@@ -9,9 +9,7 @@ use us_abi::{
     CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry,
 };
 
-use us_ring::Position;
-
-use crate::raw;
+use crate::{raw, seats};
 
 /// What this copy of the program is.
 #[repr(u8)]
@@ -76,7 +74,7 @@ pub fn is_not_recorded() {
     RECORDED.store(false, Ordering::Relaxed);
 }
 
-/// Whether the standby reads the log, as a primary.
+/// Whether the heir reads the log, as a primary. See [`seats::is_followed`] for any standby.
 pub fn has_standby() -> bool {
     header().is_some_and(|header| header.dropped.0.load(Ordering::Acquire) == 0)
 }
@@ -151,12 +149,9 @@ pub fn entry(slot: u32) -> &'static ThreadEntry {
     unsafe { &*((base as *const ThreadEntry).add(slot as usize)) }
 }
 
-/// Bytes in all rings that have been published and not been applied, or taken.
+/// Bytes in all rings that have been published and not been applied, by this standby.
 pub fn unapplied(header: &SegmentHeader) -> u64 {
-    (0..header.slots.load(Ordering::Acquire))
-        .map(entry)
-        .map(|entry| entry.tail.0.acquire() - entry.head.0.acquire())
-        .sum()
+    seats::unapplied_by(seats::own(), header)
 }
 
 /// Tells the supervisor that something has changed.

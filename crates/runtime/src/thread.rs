@@ -13,7 +13,7 @@ use us_ring::{Consumer, Memory, Producer};
 use crate::door::waiters::Waiter;
 use crate::pace::Pace;
 use crate::signal::Queue;
-use crate::state;
+use crate::{seats, state};
 
 /// The stack of a thread of the runtime's own.
 #[repr(align(4096))]
@@ -93,8 +93,6 @@ pub struct Thread {
     pub spare: (u64, u64),
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
-    /// Whether what it does now is part of a call that the log has begun.
-    pub in_call: bool,
     /// With `--order serial`: whether it is its turn, the number of that, and doors passed meanwhile.
     pub has_turn: bool,
     /// See `has_turn`: to be given back once the call that begins has been logged, or found in the log.
@@ -133,6 +131,8 @@ pub struct Thread {
     pub pace: Pace,
     /// The ring's reading end.
     pub consumer: Consumer,
+    /// What it publishes there: how far this copy has come.
+    pub head: *const AtomicU64,
     /// The ring's bytes.
     pub ring: RingMemory,
     /// Bytes of the ring's memory that are known to exist.
@@ -221,7 +221,6 @@ impl Thread {
             lent: [0; 2],
             spare: (0, 0),
             counts_processors: false,
-            in_call: false,
             has_turn: false,
             gives_turn: false,
             turn: 0,
@@ -241,6 +240,7 @@ impl Thread {
             producer: Producer { at: 0, limit: 0, window: 0, events: 0 },
             pace: Pace::new(),
             consumer: Consumer { at: 0, known: 0 },
+            head: core::ptr::null(),
             ring: RingMemory(core::ptr::null_mut()),
             populated: 0,
             bell: AtomicU32::new(0),
@@ -314,7 +314,9 @@ impl Thread {
     pub fn attach_ring(&mut self) {
         use us_ring::Position;
         self.ring = RingMemory((RINGS_ADDRESS + self.slot as usize * 2 * RING_BYTES) as *mut u8);
-        let (tail, head) = (self.entry().tail.0.acquire(), self.entry().head.0.acquire());
+        let own = seats::head(self.slot);
+        let (tail, head) = (self.entry().tail.0.acquire(), own.acquire());
+        self.head = own;
         self.producer = Producer::new(tail, head);
         self.producer.window = state::LAG_LIMIT.load(Ordering::Relaxed).min(RING_BYTES as u64);
         // The first event asks for room: memory is made ready piece by piece.
@@ -330,7 +332,6 @@ impl Thread {
     pub fn stop_short(&mut self) {
         self.making = false;
         self.counts_processors = false;
-        self.in_call = false;
         self.has_turn = false;
         self.gives_turn = false;
         self.in_rounds = false;
@@ -381,6 +382,17 @@ pub fn block(slot: u32) -> *mut Thread {
 
 /// One past the highest slot that has ever been used in this copy.
 pub static SLOTS: AtomicU32 = AtomicU32::new(1);
+
+/// Whether a running thread logs nothing. While every thread stands still.
+pub fn is_any_silent() -> bool {
+    let mut any = false;
+    for_each(|thread| {
+        let runs =
+            !thread.ring.0.is_null() && thread.entry().state.load(Ordering::Acquire) == us_abi::slot::RUNNING;
+        any |= runs && thread.calls() == Mode::Solo;
+    });
+    any
+}
 
 /// Runs `f` on the block of every slot that has ever been used. `f` may touch atomics only.
 pub fn for_each(mut f: impl FnMut(&Thread)) {

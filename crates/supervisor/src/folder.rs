@@ -281,16 +281,23 @@ fn remove_folder(path: &Path) {
 fn clear_dead(path: &Path) {
     snapshot::close(&path.join(roster::NAME));
     for segment in segments(path) {
-        let standby = Snapshot::read(&segment).map(|snapshot| snapshot.standby_pid());
-        if let Some((number, pid)) = standby.and_then(|number| Some((number, raw(number)?)))
-            && let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            // The pid may have been used again.
-            && proc::maps(number, &segment)
-        {
-            let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+        for number in Snapshot::read(&segment).map_or(Vec::new(), |snapshot| copies(&snapshot)) {
+            if let Some(pid) = raw(number)
+                && let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+                // The pid may have been used again.
+                && proc::maps(number, &segment)
+            {
+                let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
+            }
         }
     }
     remove_folder(path);
+}
+
+/// Pids of all standbys that a segment names.
+fn copies(snapshot: &Snapshot) -> Vec<u32> {
+    let spares = snapshot.spares().into_iter().map(|(_, pid)| pid);
+    spares.chain([snapshot.standby_pid()]).collect()
 }
 
 /// The segments in a group's folder.
@@ -391,7 +398,7 @@ impl Found {
     /// Standbys of all processes.
     pub fn standbys(&self) -> Vec<ProcessId> {
         let snapshots = segments(&self.path).into_iter().filter_map(|path| Snapshot::read(&path));
-        let pids = snapshots.map(|snapshot| snapshot.standby_pid());
+        let pids = snapshots.flat_map(|snapshot| copies(&snapshot));
         pids.filter(|pid| self.may_be_ours(*pid)).map(ProcessId::of).collect()
     }
 

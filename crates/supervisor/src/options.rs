@@ -30,7 +30,7 @@ pub struct CpuPair {
 pub struct Options {
     /// `--name`, or `None` to derive one from the program.
     pub name: Option<String>,
-    /// `--standbys`: 0 or 1.
+    /// `--standbys`: 0 to 3.
     pub standbys: u32,
     /// `--order`.
     pub order: String,

@@ -84,6 +84,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
         roster,
         primary: Mutex::new(Some(primary.clone())),
         standby_pid: AtomicU32::new(0),
+        choice: std::sync::Mutex::new(()),
         bell,
         done: AtomicBool::new(false),
     });

@@ -55,6 +55,8 @@ pub struct Shared {
     pub primary: Mutex<Option<Child>>,
     /// Pid of the standby that the main thread has taken up.
     pub standby_pid: AtomicU32,
+    /// Held by whoever chooses the standby that is to take over.
+    pub choice: Mutex<()>,
     /// An eventfd: readable when the main thread should look at the segment.
     pub bell: Arc<OwnedFd>,
     /// The process is no longer watched.
@@ -281,20 +283,30 @@ fn wait_for(
 /// the blackout began. `false` when somebody was first, or there is no standby any more.
 pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
     let header = shared.segment.header();
+    // Whoever finds that the heir has died chooses the next one, and must not do so before the primary is fenced.
+    let _choice = shared.choice.lock();
     if !begin_promotion(shared, primary) {
         return false;
     }
+    header.death_ns.0.store(noticed_ns, Ordering::Release);
     fence(&shared.segment, primary);
     // A standby that diverged up to now is never promoted; after this line it may still refuse by itself.
     if header.dropped.0.load(Ordering::Acquire) == 0 {
-        header.death_ns.0.store(noticed_ns, Ordering::Release);
-        shared.roster.failed_over(shared.place, header.standby_pid.load(Ordering::Acquire));
-        header.command.0.store(command::PROMOTE, Ordering::Release);
-        wake(&header.command.0);
+        choose(shared, header.standby_pid.load(Ordering::Acquire));
         wake(&header.state.0);
     }
     shared.ring_bell();
     true
+}
+
+/// Tells the standby `pid` to take over. The primary is dead and fenced.
+pub fn choose(shared: &Shared, pid: u32) {
+    let header = shared.segment.header();
+    shared.roster.failed_over(shared.place, pid);
+    header.chosen.store(pid, Ordering::Release);
+    header.promotions.fetch_add(1, Ordering::AcqRel);
+    header.command.0.store(command::PROMOTE, Ordering::Release);
+    wake(&header.command.0);
 }
 
 /// Moves the state from `Protected`, if `primary` is still the one that is protected. One that died a while ago may have

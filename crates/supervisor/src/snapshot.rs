@@ -10,8 +10,9 @@ use std::path::Path;
 
 use us_abi::{
     CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, PROCESSES_MAX, Process,
-    RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Roster, RosterHeader, SegmentHeader, THREAD_ENTRY_BYTES,
-    THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, process, slot,
+    RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Roster, RosterHeader, SEATS, SPARE_ENTRY_BYTES, SPARES_OFFSET,
+    Seat, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
+    VERSION, process, seat, slot,
 };
 
 /// A copy of a segment's header and thread table.
@@ -75,6 +76,22 @@ impl Snapshot {
         self.word(offset_of!(SegmentHeader, standby_pid))
     }
 
+    /// Pids of the spare standbys, and their seats.
+    pub fn spares(&self) -> Vec<(usize, u32)> {
+        let word = |at: usize, field: usize| {
+            self.word(offset_of!(SegmentHeader, seats) + at * size_of::<Seat>() + field)
+        };
+        (0..SEATS)
+            .filter(|at| word(*at, offset_of!(Seat, state)) == seat::FOLLOWS)
+            .map(|at| (at, word(at, offset_of!(Seat, pid))))
+            .collect()
+    }
+
+    /// The seat of the standby.
+    fn heir(&self) -> usize {
+        self.word(offset_of!(SegmentHeader, heir)) as usize
+    }
+
     /// Pid that the guest sees as its own.
     pub fn guest_pid(&self) -> u32 {
         match self.word(offset_of!(SegmentHeader, guest_pid)) {
@@ -135,15 +152,31 @@ impl Snapshot {
 
     /// How far the standby has come, over all threads.
     pub fn progress(&self) -> Progress {
-        let slots = (self.word(offset_of!(SegmentHeader, slots)) as usize).min(THREADS_MAX);
-        (0..slots).fold(Progress::default(), |sum, at| self.add_thread(sum, at))
+        self.progress_at(self.heir())
     }
 
-    fn add_thread(&self, mut sum: Progress, at: usize) -> Progress {
+    /// The same of the standby that sits at `seat`; events applied are counted by the heir alone.
+    pub fn progress_at(&self, seat: usize) -> Progress {
+        let slots = (self.word(offset_of!(SegmentHeader, slots)) as usize).min(THREADS_MAX);
+        (0..slots).fold(Progress::default(), |sum, at| self.add_thread(sum, at, seat))
+    }
+
+    /// Where the standby that sits at `seat` is in a slot's ring, given the slot's entry.
+    fn head(&self, entry: &[u8], at: usize, seat: usize) -> u64 {
+        if seat == 0 || seat >= SEATS {
+            return long(entry, offset_of!(ThreadEntry, head));
+        }
+        let place = SPARES_OFFSET + ((seat - 1) * THREADS_MAX + at) * SPARE_ENTRY_BYTES;
+        let mut bytes = [0; 8];
+        let read = self.file.read_exact_at(&mut bytes, (place + offset_of!(SpareEntry, head)) as u64);
+        read.map_or(u64::MAX, |()| u64::from_ne_bytes(bytes))
+    }
+
+    fn add_thread(&self, mut sum: Progress, at: usize, seat: usize) -> Progress {
         let entry = &self.threads[at * THREAD_ENTRY_BYTES..(at + 1) * THREAD_ENTRY_BYTES];
         let tail = long(entry, offset_of!(ThreadEntry, tail));
         // The copy is not one moment: a head read after its tail may be past it.
-        let head = long(entry, offset_of!(ThreadEntry, head)).min(tail);
+        let head = self.head(entry, at, seat).min(tail);
         let lag = (tail - head).min(RING_BYTES as u64);
         let (events, skipped) = self.count_events(at, head, lag as usize);
         let lag = lag.saturating_sub(skipped);

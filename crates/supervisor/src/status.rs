@@ -374,7 +374,7 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         order: order(member),
         why: member.why.clone(),
         primary,
-        standbys: standby.into_iter().collect(),
+        standbys: standby.into_iter().chain(spares(found, member, supervised)).collect(),
     }
 }
 
@@ -388,6 +388,25 @@ fn order_of_group(asked: &str, members: &[Member]) -> String {
         "auto" => members.first().map_or("schedule", order).into(),
         asked => asked.into(),
     }
+}
+
+/// The standbys besides the one that takes over.
+fn spares(found: &Found, member: &Member, supervised: bool) -> Vec<StandbyCopy> {
+    let Some(snapshot) = member.snapshot.as_ref().filter(|_| supervised) else { return Vec::new() };
+    let copy = |(seat, pid): (usize, u32)| {
+        let process = proc::read(pid).filter(|_| found.may_be_ours(pid))?;
+        let progress = snapshot.progress_at(seat);
+        let behind = progress.lag_bytes_max > RING_BYTES as u64 / 2;
+        Some(StandbyCopy {
+            pid,
+            state: if behind { "behind" } else { "following" },
+            lag_events: progress.lag_events,
+            lag_bytes: progress.lag_bytes,
+            cpu_s: process.cpu_s,
+            rss_bytes: process.rss_bytes,
+        })
+    };
+    snapshot.spares().into_iter().filter_map(copy).collect()
 }
 
 fn standby_state(snapshot: &Snapshot, progress: &Progress) -> &'static str {

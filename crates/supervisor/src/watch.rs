@@ -9,6 +9,7 @@ mod back;
 mod ends;
 mod loss;
 mod said;
+mod spares;
 mod switch;
 
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +21,7 @@ use us_abi::{Cause, GroupState, SIGNAL_WAIT_NS_MAX, leaving, slot};
 use self::back::Back;
 pub(crate) use self::ends::Over;
 use self::said::{Fallen, Word};
+use self::spares::Spares;
 use self::switch::{Fenced, Switch};
 use crate::book::SharedBook;
 use crate::child::Child;
@@ -54,6 +56,7 @@ pub(crate) struct Watch<'a> {
     standby: Option<Child>,
     /// A standby that is no longer wanted and has not been reaped yet.
     ending: Option<Child>,
+    spares: Spares,
     /// In the order of their falls: a large one may take longer to be gone than its successor lives.
     fallen: VecDeque<Fallen>,
     words: Vec<Word>,
@@ -109,6 +112,7 @@ impl<'a> Watch<'a> {
             is_polled: false,
             standby: None,
             ending: None,
+            spares: Spares::new(),
             fallen: VecDeque::new(),
             words: Vec::new(),
             back: Back::new(),
@@ -217,8 +221,8 @@ impl<'a> Watch<'a> {
 
     /// Sends a signal to the copy that the kernel knows as `pid`; `false` when that is none of ours.
     pub(crate) fn signal_copy(&self, pid: u32, number: i32) -> bool {
-        let copy =
-            [Some(&self.primary), self.standby.as_ref()].into_iter().flatten().find(|copy| copy.pid == pid);
+        let copies = [Some(&self.primary), self.standby.as_ref()].into_iter().flatten();
+        let copy = copies.chain(self.spares.copies()).find(|copy| copy.pid == pid);
         copy.inspect(|copy| copy.signal(number)).is_some()
     }
 
@@ -266,8 +270,7 @@ impl<'a> Watch<'a> {
             return;
         }
         self.attach_standby(self.has_new_standby());
-        self.notice_promotion();
-        self.notice_drop();
+        self.notice_copies();
         match self.state() == GroupState::Starting {
             true if !self.is_awaited => self.start_anew(),
             awaited => self.is_awaited = awaited,

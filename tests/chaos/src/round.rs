@@ -70,6 +70,7 @@ impl Round<'_> {
             understudy: Some(self.understudy.to_path_buf()),
             kill: true,
             life: None,
+            standbys: 1,
             seed: self.seed,
             requests: u64::MAX,
             limit: self.limit,

@@ -95,6 +95,9 @@ pub struct Options {
     /// one of those fails; more of them than this fail
     #[arg(long, value_name = "N", default_value_t = 0)]
     unsteady: usize,
+    /// Standbys of each guest; with more than one, storms kill the one that takes over as well
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    standbys: u32,
     /// List the guests and what each shows, and stop
     #[arg(long)]
     list: bool,
@@ -105,6 +108,9 @@ const RETRIES: u32 = 6;
 
 /// Kills of one run with a recording besides, at most.
 const BESIDE_KILLS: usize = 5;
+
+/// How long after its primary one that is to take over is killed, at most: on its way to that, or a moment later.
+const HEIR_MAX: Duration = Duration::from_millis(4);
 
 /// Kills of one storm at most.
 const STORM_MAX: usize = 40;
@@ -132,6 +138,7 @@ pub fn run(options: &Options) -> Result<bool> {
         place: &place,
         understudy: understudy.as_deref().ok(),
         limit: Duration::from_secs(options.timeout),
+        standbys: options.standbys,
     };
     let suspects = Mutex::default();
     let default = || place.root.join("target/faults/release/libunderstudy.so");
@@ -272,12 +279,22 @@ impl<'a> Session<'a> {
 
     fn skipped(&self, guest: &Guest, mode: Mode, why_not: Option<&str>) -> bool {
         let missing = self.understudy.as_ref().err().map(String::as_str);
-        match missing.or(guest.wants.no_protect.as_deref()).or(why_not) {
+        let alone = self.alone(guest, mode);
+        match missing.or(guest.wants.no_protect.as_deref()).or(why_not).or(alone) {
             Some(why) => {
                 self.report.skip(&format!("{} {}", guest.name, mode.name()), why);
                 true
             }
             None => false,
+        }
+    }
+
+    /// Why it has one standby at the most.
+    fn alone(&self, guest: &Guest, mode: Mode) -> Option<&'static str> {
+        match mode {
+            _ if self.options.standbys < 2 => None,
+            Mode::Beside => Some("a process that is recorded has one standby"),
+            _ => guest.wants.turns.as_ref().map(|_| "a process whose threads take turns has one standby"),
         }
     }
 
@@ -314,6 +331,7 @@ impl<'a> Session<'a> {
             target: Target::Primary,
             delay: window.mul_f64(rng.fraction() / kills as f64),
             choice: choices.draw(),
+            again: None,
         };
         (0..kills).map(plan).collect()
     }
@@ -372,6 +390,7 @@ impl<'a> Session<'a> {
             target: if rng.below(3) == 0 { Target::Standby } else { Target::Primary },
             delay: (window / 4).mul_f64(rng.fraction()),
             choice: choices.draw(),
+            again: None,
         };
         let kills: Vec<Plan> = (0..BESIDE_KILLS).map(strike).collect();
         let mut runs = vec![&[][..]];
@@ -414,6 +433,7 @@ impl<'a> Session<'a> {
     ) -> Result<()> {
         let mut rng = Rng::new(seed, &format!("{} storm", guest.name));
         let mut choices = Rng::new(seed, &format!("{} storm choice", guest.name));
+        let mut again = Rng::new(seed, &format!("{} storm again", guest.name));
         let mut void = 0;
         for _ in 0..=RETRIES {
             let gap = window / 8;
@@ -421,6 +441,7 @@ impl<'a> Session<'a> {
                 target: if rng.below(3) == 0 { Target::Standby } else { Target::Primary },
                 delay: gap.mul_f64(rng.fraction()),
                 choice: choices.draw(),
+                again: (self.options.standbys > 1).then(|| HEIR_MAX.mul_f64(again.fraction())),
             };
             let plans: Vec<Plan> = (0..STORM_MAX).map(strike).collect();
             let ordeal = Ordeal { plans: &plans, ..Ordeal::default() };
@@ -507,6 +528,9 @@ impl<'a> Session<'a> {
         let (kit, mode) = (own_path(), mode.name());
         let mut command = format!("{kit} guests --mode {mode} --only {} --seed {seed}", guest.name);
         command += &self.options.place.repeat();
+        if self.options.standbys != 1 {
+            command += &format!(" --standbys {}", self.options.standbys);
+        }
         if self.options.kills > 1 {
             command += &format!(" --kills {}", self.options.kills);
         }

@@ -77,14 +77,31 @@ pub fn killed_unprotected(account: &Account, lifecycle: &[Event], status: Option
     let last = lifecycle.iter().rfind(of_copies).map(|event| event.name.as_str());
     let dropped = matches!(last, Some("diverged" | "standby_lost" | "unprotected"));
     dropped
-        && account.sent(Target::Primary) > promoted
+        && account.sent(Target::Primary) + account.again > promoted
+        && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
+}
+
+/// The one that was to take over was killed as well, when the process had just been left with one standby because of its
+/// first child: nobody could know. That is our mistake, and the run shows nothing.
+pub fn killed_with_its_only_standby(
+    account: &Account,
+    lifecycle: &[Event],
+    status: Option<ExitStatus>,
+) -> bool {
+    let is_left_alone = |event: &Event| {
+        event.name == "spare_lost"
+            && event.fields.get("why").is_some_and(|why| why == "a process with relatives has one standby")
+    };
+    account.again > 0
+        && lifecycle.iter().any(is_left_alone)
         && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
 }
 
 /// The last kill came after the program had announced its end: nothing is left that a standby could take over, and
 /// whoever waits sees the signal, as natively. Its output is complete; the kill counts as missed.
 pub fn killed_while_leaving(account: &Account, promoted: usize, status: Option<ExitStatus>) -> bool {
-    account.sent(Target::Primary) > promoted && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
+    account.sent(Target::Primary) + account.again > promoted
+        && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
 }
 
 /// A child process whose primary was killed and that was not taken over: the kill came after it had announced its end,
@@ -252,7 +269,7 @@ mod tests {
     #[test]
     fn a_child_that_is_killed_is_taken_over() {
         let hit = |process, target| Strike::Sent(Hit { target, process, pid: 9, delay: Duration::ZERO });
-        let account = |strikes| Account { protected_at: None, strikes };
+        let account = |strikes| Account { protected_at: None, strikes, again: 0 };
         let promoted = [event("promoted", json!({ "process": 20 }))];
         let two = vec![hit(20, Target::Primary), hit(ROOT, Target::Primary), hit(21, Target::Standby)];
         assert_eq!(child_killed_at_its_end(&account(two.clone()), &promoted), None);

@@ -19,6 +19,8 @@ pub struct Plan {
     pub delay: Duration,
     /// Which of several processes: this number modulo theirs.
     pub choice: u64,
+    /// Behind a kill of a primary with several standbys the one that is to take over is killed as well, so much later.
+    pub again: Option<Duration>,
 }
 
 /// A kill that was delivered.
@@ -64,6 +66,8 @@ pub struct Account {
     pub protected_at: Option<Instant>,
     /// One entry for each kill that was tried.
     pub strikes: Vec<Strike>,
+    /// Of these, kills of one that was to take over, or just had.
+    pub again: usize,
 }
 
 impl Account {
@@ -123,12 +127,35 @@ impl Assassin<'_> {
             });
             account.strikes.push(strike);
             match strike {
-                Strike::Sent(hit) => killed.push(hit.pid),
+                Strike::Sent(hit) => {
+                    killed.push(hit.pid);
+                    if let Some((seen, gap)) = next.zip(plan.again)
+                        && let Some(hit) = Self::kill_heir(&mut tracker, hit, seen, gap)
+                    {
+                        killed.push(hit.pid);
+                        account.strikes.push(Strike::Sent(hit));
+                        account.again += 1;
+                    }
+                }
                 Strike::TooLate if self.over.load(Ordering::Acquire) || next.is_none() => break,
                 Strike::TooLate => {}
             }
         }
         account
+    }
+
+    /// The primary has just been killed: kills the one that takes over, or has taken over, if another standby follows.
+    fn kill_heir(tracker: &mut Tracker, hit: Hit, seen: (u32, Pair), gap: Duration) -> Option<Hit> {
+        let (process, pair) = seen;
+        let spared = tracker.spared(process, pair.standby)?;
+        if hit.target != Target::Primary || hit.process != process {
+            return None;
+        }
+        thread::sleep(gap);
+        // Its spares may have been given up meanwhile: a process that has a child has one standby.
+        tracker.spared(process, pair.standby)?;
+        let killed = spared.kill();
+        killed.then_some(Hit { target: Target::Standby, process, pid: pair.standby, delay: gap })
     }
 
     /// Waits for two copies that have not been killed; with `child`, until a child process has them too.
@@ -194,6 +221,7 @@ pub fn choose(found: &[(u32, Pair)], choice: u64) -> Option<u32> {
 /// The command line that runs `program` under protection.
 pub fn protected_command(
     understudy: &Path,
+    standbys: u32,
     group: &str,
     events: &Path,
     program: Vec<OsString>,
@@ -204,6 +232,9 @@ pub fn protected_command(
             .map(Into::into),
     );
     command.push(events.into());
+    if standbys != 1 {
+        command.extend(["--standbys".into(), standbys.to_string().into()]);
+    }
     command.push("--".into());
     command.extend(program);
     command

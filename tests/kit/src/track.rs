@@ -43,7 +43,7 @@ impl Pair {
 }
 
 /// A copy that is held by a descriptor: when it has ended, its number may name a stranger.
-struct Copy {
+pub struct Copy {
     pidfd: Option<OwnedFd>,
 }
 
@@ -62,7 +62,8 @@ impl Copy {
         poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready == 0)
     }
 
-    fn kill(&self) -> bool {
+    /// Ends it at once. False if it has ended.
+    pub fn kill(&self) -> bool {
         self.pidfd.as_ref().is_some_and(|pidfd| pidfd_send_signal(pidfd, Signal::KILL).is_ok())
     }
 }
@@ -72,11 +73,13 @@ struct Copies {
     pair: Pair,
     primary: Copy,
     standby: Copy,
+    /// Further standbys that follow.
+    spares: Vec<u32>,
 }
 
 impl Copies {
     fn of(pair: Pair) -> Self {
-        Self { pair, primary: Copy::of(pair.primary), standby: Copy::of(pair.standby) }
+        Self { pair, primary: Copy::of(pair.primary), standby: Copy::of(pair.standby), spares: Vec::new() }
     }
 
     /// A process that ends, or that execs, ends its standby first: one that has none is not to be killed.
@@ -93,6 +96,8 @@ pub struct Tracker<'a> {
     /// The pid that the program itself knows as its own.
     root: Option<u64>,
     processes: BTreeMap<u32, Copies>,
+    /// Spares of processes that have no heir at this moment.
+    spares: BTreeMap<u32, Vec<u32>>,
     /// An event has spoken of another process than the program itself.
     is_tree: bool,
 }
@@ -106,6 +111,7 @@ impl<'a> Tracker<'a> {
             group,
             root: None,
             processes: BTreeMap::new(),
+            spares: BTreeMap::new(),
             is_tree: false,
         }
     }
@@ -141,21 +147,51 @@ impl<'a> Tracker<'a> {
         copy.kill().then_some(copies.pair.of(target))
     }
 
+    /// The copy `pid` of a process, if the process can do without it and its primary: another standby follows.
+    pub fn spared(&mut self, process: u32, pid: u32) -> Option<Copy> {
+        self.read();
+        let followed = self.processes.get(&process).map(|copies| &copies.spares);
+        let spares = followed.or(self.spares.get(&process))?;
+        let others = spares.iter().filter(|other| **other != pid);
+        let is_one_left = others.map(|other| Copy::of(*other)).any(|copy| copy.is_alive());
+        is_one_left.then(|| Copy::of(pid))
+    }
+
     fn read(&mut self) {
         for event in self.reader.fresh() {
             let process = self.process_of(&event);
+            let standby = || event.number("standby").and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+            let is_spare = event.fields.get("reason").is_some_and(|reason| reason == "spare");
             match event.name.as_str() {
+                "spare_standby" | "recloned" if is_spare || event.name == "spare_standby" => {
+                    if let Some(copies) = self.processes.get_mut(&process) {
+                        copies.spares.push(standby());
+                    }
+                }
+                "spare_lost" => {
+                    if let Some(copies) = self.processes.get_mut(&process) {
+                        copies.spares.retain(|pid| *pid != standby());
+                    }
+                }
                 "started" => self.root = event.number("primary"),
-                "protected" | "recloned" => {
+                "protected" | "recloned" | "moved_up" => {
                     self.is_tree |= process != ROOT;
+                    let mut spares = self.spares.remove(&process).unwrap_or_default();
                     match self.pair_of(&event, process) {
-                        Some(pair) => self.processes.insert(process, Copies::of(pair)),
+                        Some(pair) => {
+                            spares.retain(|pid| *pid != pair.standby && *pid != pair.primary);
+                            self.processes.insert(process, Copies { spares, ..Copies::of(pair) })
+                        }
                         None => self.processes.remove(&process),
                     };
                 }
                 "ended" if process == ROOT => self.processes.clear(),
                 "promoted" | "diverged" | "standby_lost" | "unprotected" | "ended" => {
-                    self.processes.remove(&process);
+                    // The spares are told of again when one of them is heir.
+                    let gone = self.processes.remove(&process);
+                    if let Some(copies) = gone.filter(|copies| !copies.spares.is_empty()) {
+                        self.spares.insert(process, copies.spares);
+                    }
                 }
                 _ => {}
             }

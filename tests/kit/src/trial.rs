@@ -76,6 +76,8 @@ pub struct Stage<'a> {
     pub place: &'a Place,
     /// The binary; `None` when only native runs are asked for.
     pub understudy: Option<&'a Path>,
+    /// Standbys that each guest has.
+    pub standbys: u32,
     /// The longest that a run may take.
     pub limit: Duration,
 }
@@ -105,7 +107,7 @@ impl Stage<'_> {
         let dir = self.place.fresh(&guest.name)?;
         let group = group_name(&dir);
         let events_file = dir.join("events");
-        let mut command = protected_command(understudy, &group, &events_file, program(guest));
+        let mut command = protected_command(understudy, self.standbys, &group, &events_file, program(guest));
         let file = dir.join("recording");
         if recorded {
             command.splice(2..2, ["--record".into(), file.clone().into()]);
@@ -143,6 +145,10 @@ impl Stage<'_> {
         let mut allowed = guest.wants.allowed.clone();
         if let Some(why) = guest.wants.stale.as_ref().filter(|_| recorded) {
             allowed.extend(["diverged", "unprotected"].map(|event| (event.into(), why.clone())));
+        }
+        if judge::killed_with_its_only_standby(&account, &lifecycle, ended.status) {
+            fs::remove_dir_all(&dir)?;
+            return Ok((Verdict::Void, account));
         }
         let mut unexpected = judge::judge_events(&allowed, &lifecycle, &ordeal.kills(&account));
         unexpected.extend(judge::judge_remains(&dir, &ended, Some(&group)));

@@ -2,15 +2,15 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use us_abi::{CONFIG_PINNED, OWNER_DIED, SegmentHeader, TID_MASK, WAITERS};
+use us_abi::{CONFIG_PINNED, Cause, OWNER_DIED, SegmentHeader, TID_MASK, WAITERS};
 
 use super::park::{self, Place};
 use super::{memory, reset_blocks};
 use crate::raw::{self, nr};
-use crate::standby::poll;
+use crate::standby::{poll, promote};
 use crate::sys::trap::{self, Context};
 use crate::thread::{Mode, Thread};
-use crate::{door, signal, state};
+use crate::{door, seats, signal, state};
 
 /// Stack on which a new thread runs until it has become the one that was parked.
 const BOOT_BYTES: usize = 4096;
@@ -28,9 +28,21 @@ const SETTLS: u64 = 0x8_0000;
 /// The thread that has forked, as the forked copy: makes the process a standby and every other thread anew.
 pub fn lead(header: &SegmentHeader, own: *mut Place) {
     state::LIVE.store(false, Ordering::SeqCst);
+    promote::forget();
     state::set_role(state::Role::Standby);
     // SAFETY: asks for a number.
     state::REAL_PID.store(unsafe { raw::call1(nr::GETPID, 0) } as u32, Ordering::Relaxed);
+    super::take_seat();
+    if super::is_spare() {
+        seats::claim(header, seats::own(), state::REAL_PID.load(Ordering::Relaxed));
+        if header.drained.load(Ordering::SeqCst) != super::DRAINED.load(Ordering::Relaxed) {
+            // The maker has died meanwhile, and the heir has taken over without this one: what it has logged since, or not
+            // logged, has been meant for others.
+            let why = b"the primary died while this spare was being made";
+            seats::drop_spare(header, seats::own(), Cause::StandbyLost, &[why]);
+            give_up();
+        }
+    }
     let copied = memory::make_own();
     header.clone_stage.store(if copied { 1 } else { 2 }, Ordering::Release);
     raw::futex_wake_shared(&header.clone_stage);
@@ -38,7 +50,7 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     door::pending::adopt_queues();
     // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
     // copy is only about to make.
-    crate::thread::for_each(|thread| thread.entry().standby_tid.store(0, Ordering::Relaxed));
+    crate::thread::for_each(|thread| seats::tid(thread.slot).store(0, Ordering::Relaxed));
     for place in park::places().filter(|place| *place != own) {
         // SAFETY: everybody in the table stood still when this copy was made.
         if !copied || !unsafe { remake(&mut *place) } {
@@ -149,7 +161,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
 
 fn adopt(thread: &mut Thread, tid: u32) {
     thread.set_kernel_tid(tid);
-    thread.entry().standby_tid.store(tid, Ordering::Relaxed);
+    seats::tid(thread.slot).store(tid, Ordering::Relaxed);
     signal::set_stack(thread);
     trap::arm(thread);
 }

@@ -18,6 +18,7 @@ use super::{proc, twins, unforked};
 use crate::door::table;
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
+use crate::seats;
 use crate::sys::guest;
 
 /// Mappings that can be copied.
@@ -114,6 +115,10 @@ pub fn list() -> Result<(), &'static [u8]> {
         }
     }
     LISTED.store(kept, Ordering::Release);
+    if seats::is_followed() && list[..kept].iter().any(|mapping| mapping.written_through) {
+        // The twins begin anew at a clone, and whoever follows has the old ones.
+        return Err(b"memory that processes share is kept alike for one standby only");
+    }
     let shared = list[..kept].iter().filter(|mapping| mapping.written_through);
     twins::choose(shared.map(|mapping| (mapping.start, mapping.end)));
     if !read {

@@ -19,13 +19,14 @@ pub mod views;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-use us_abi::{Cause, GroupState, SegmentHeader, command, leaving};
+use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
-use crate::door::sync;
+use crate::door::{numbers, sync};
 use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::recording::{live_turns, log};
+use crate::seats;
 use crate::state::{self, Role};
 use crate::sys::{bound, gate};
 use crate::thread::{self, Mode, Stack};
@@ -42,6 +43,8 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 /// The coordinator's stack, kept for the next one. No mapping of its own: those that the guest's libc makes later would lie
 /// elsewhere than in a replay.
 static STACK: Stack = Stack::new();
+/// Not 0 while a coordinator is on that stack. The kernel's to clear, when the thread is gone.
+static ON_STACK: AtomicU32 = AtomicU32::new(0);
 /// Futex and result of the fork: 0 while it is not done.
 static FORKED: AtomicU32 = AtomicU32::new(0);
 static RESULT: AtomicI64 = AtomicI64::new(0);
@@ -59,13 +62,20 @@ pub fn notice_command() {
     let blocked = crate::signal::mask_of_faults();
     let mut mask = 0u64;
     // SETTLS is not needed: it uses no TLS.
-    const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS FILES SIGHAND THREAD SYSVSEM
+    // VM FS FILES SIGHAND THREAD SYSVSEM CHILD_CLEARTID
+    const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000;
     // SAFETY: a thread on its own stack that inherits a mask with every asynchronous signal blocked.
     unsafe {
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8);
-        let made = gate::spawn(CLONE, STACK.top(), coordinate, 0) > 0;
+        // It has said that it is done, and may still be on its way out: on the stack that the next one is to have.
+        while ON_STACK.load(Ordering::Acquire) != 0 {
+            raw::nap(20_000);
+        }
+        ON_STACK.store(1, Ordering::Release);
+        let made = gate::spawn(CLONE, STACK.top(), coordinate, 0, &raw const ON_STACK) > 0;
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
         if !made {
+            ON_STACK.store(0, Ordering::Release);
             fail(header, &[b"the coordinator of the clone could not be started"]);
         }
     }
@@ -110,16 +120,7 @@ fn refuse(header: &SegmentHeader, (why, tid): Obstacle) {
 }
 
 extern "C" fn coordinate(_: u64) {
-    const CLOSE_RANGE: u64 = 436;
-    const CLOSE_RANGE_UNSHARE: u64 = 2;
-    // A table of its own, and an empty one from the first moment. A copy that is emptied afterwards holds every file open
-    // meanwhile: a pipe whose last reader the guest had just closed took a write instead of raising SIGPIPE.
-    // SAFETY: unshares this thread's descriptor table.
-    let alone = unsafe { raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE) } == 0;
     let Some(header) = state::header() else { return };
-    if !alone {
-        return fail(header, &[b"the kernel gives the coordinator no descriptor table of its own"]);
-    }
     match header.command.0.load(Ordering::Acquire) {
         command::CLONE => make(header),
         command::PARK => stand_still(header),
@@ -134,26 +135,31 @@ type Obstacle = (&'static [u8], u32);
 fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
     let start = raw::now_ns();
     let own = raw::gettid();
+    let mut is_alone = false;
     park::want();
     loop {
         let arrived = park::ARRIVED.load(Ordering::Acquire);
-        let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
-        let mut missing = 0u32;
-        let listed = proc::each_task(|tid| {
-            if tid != own && park::of(tid).is_none() {
-                missing = tid;
-                // SAFETY: a signal that the runtime handles, to a thread of this process.
-                unsafe { raw::call3(nr::TGKILL, pid, u64::from(tid), SIGSYS) };
+        let mut missing = call_known();
+        if missing == 0 {
+            if !is_alone && !leave_table() {
+                return Err((b"the kernel gives the coordinator no descriptor table of its own", 0));
             }
-        });
+            is_alone = true;
+            let listed = proc::each_task(|tid| {
+                if tid != own && park::of(tid).is_none() {
+                    missing = tid;
+                    call(tid);
+                }
+            });
+            if !listed {
+                return Err((b"the list of threads cannot be read", 0));
+            }
+        }
         if header.leaving.0.load(Ordering::Acquire) != leaving::NO {
             return Err((b"the program is about to end", 0));
         }
         if bound::is_bound() {
             return Err((bound::WHY, 0));
-        }
-        if !listed {
-            return Err((b"the list of threads cannot be read", 0));
         }
         if missing == 0 {
             return Ok(());
@@ -168,7 +174,36 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
     }
 }
 
-const SIGSYS: u64 = 31;
+/// Asks a thread to park. False if there is none.
+fn call(tid: u32) -> bool {
+    const SIGSYS: u64 = 31;
+    let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
+    // SAFETY: a signal that the runtime handles, to a thread of this process.
+    unsafe { !failed(raw::call3(nr::TGKILL, pid, u64::from(tid), SIGSYS)) }
+}
+
+/// Asks the threads that the runtime knows; one of those that do not stand still yet, 0 if all do.
+fn call_known() -> u32 {
+    let mut missing = 0;
+    thread::for_each(|thread| {
+        let tid = thread.kernel_tid();
+        let runs = !thread.ring.0.is_null() && thread.entry().state.load(Ordering::Acquire) == slot::RUNNING;
+        if runs && park::of(tid).is_none() && call(tid) {
+            missing = tid;
+        }
+    });
+    missing
+}
+
+/// Gives the coordinator a descriptor table of its own, for what it reads of the kernel. Not before the guest stands still: the
+/// kernel makes it by a copy that it empties, which holds files open meanwhile. A pipe whose last reader had just been closed
+/// took a write instead of raising SIGPIPE.
+fn leave_table() -> bool {
+    const CLOSE_RANGE: u64 = 436;
+    const CLOSE_RANGE_UNSHARE: u64 = 2;
+    // SAFETY: unshares this thread's descriptor table.
+    unsafe { raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE) == 0 }
+}
 
 /// Lets every thread go on.
 fn release_all() {
@@ -204,7 +239,9 @@ fn empty_rings() {
         // SAFETY: every thread stands still; the block is the coordinator's.
         let block = unsafe { &*thread::block(slot) };
         let entry = state::entry(slot);
-        let wanted = log::goes_on() && entry.taken.0.acquire() != entry.tail.0.acquire();
+        let tail = entry.tail.0.acquire();
+        let recorded = log::is_recording() && entry.taken.0.acquire() != tail;
+        let wanted = recorded || seats::slowest(slot).is_some_and(|at| at != tail);
         if block.populated > 2 * us_abi::RING_STEP && !wanted {
             // SAFETY: the ring's own mapping, in which nothing counts any more.
             unsafe { raw::call3(nr::MADVISE, block.ring.0 as u64, us_abi::RING_BYTES as u64, MADV_REMOVE) };
@@ -214,6 +251,8 @@ fn empty_rings() {
 
 /// The whole of a clone.
 fn make(header: &SegmentHeader) {
+    let is_spare = seats::is_followed();
+    IS_SPARE.store(is_spare, Ordering::Relaxed);
     if !log::goes_on_at_clone() {
         crate::stop_logging();
     }
@@ -225,8 +264,20 @@ fn make(header: &SegmentHeader) {
         // What a thread has given up while the others were being parked: their locks are as if there had been no log.
         crate::stop_logging();
     }
+    if is_spare && seats::is_followed() && thread::is_any_silent() {
+        // Should not be: whoever follows has missed something.
+        crate::drop_standby(Cause::CannotReplay, &[b"the log had a gap"]);
+    }
+    if let Some(why) = no_spare(header).filter(|_| is_spare) {
+        release_all();
+        return fail(header, &[why]);
+    }
     let start = raw::now_ns();
-    live_turns::decide(header);
+    if is_spare {
+        live_turns::copy_is_made();
+    } else {
+        live_turns::decide(header);
+    }
     let outcome = memory::list().map_err(|why| (why, 0)).and_then(|()| fork_now(header));
     match outcome {
         Ok(pid) => protected(header, pid, start),
@@ -237,13 +288,27 @@ fn make(header: &SegmentHeader) {
     }
 }
 
+/// Why no spare is made now, if so. Every thread stands still.
+fn no_spare(header: &SegmentHeader) -> Option<&'static [u8]> {
+    if numbers::may_have_relatives() || header.related.load(Ordering::SeqCst) != 0 {
+        return Some(numbers::RELATED);
+    }
+    if state::takes_live_turns() {
+        // Who has the turn, and which comes next, is told to one standby, at its beginning.
+        return Some(b"threads that take turns have one standby");
+    }
+    // The supervisor is about to say that there is no standby. One that is made now would be hit by that.
+    (!seats::is_followed()).then_some(b"the standby was lost while another was being made")
+}
+
 /// Has the leader fork, and waits until the copy no longer looks at memory that it shares with us.
 fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     let Some(leader) = leader() else { return Err((b"no thread is left that could fork", 0)) };
-    for slot in 0..header.slots.load(Ordering::Acquire) {
-        let entry = state::entry(slot);
-        entry.head.0.store(entry.tail.0.load(Ordering::Acquire), Ordering::Release);
-    }
+    let Some(seat) = seats::free(header) else { return Err((b"there is no seat for another standby", 0)) };
+    SEAT.store(seat, Ordering::Relaxed);
+    DRAINED.store(header.drained.load(Ordering::SeqCst), Ordering::Relaxed);
+    seats::begin_at_tails(header, seat);
+    seats::keep_free(header, seat);
     empty_rings();
     signals::collect(park::places(), leader);
     header.clone_stage.store(0, Ordering::Release);
@@ -263,9 +328,27 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     if !memory::is_empty() && !is_settled(header) {
         // SAFETY: the copy that we have just made.
         unsafe { raw::call2(nr::KILL, pid as u64, 9) };
+        seats::drop_spare(header, seat, Cause::CannotClone, &[b"the copy could not make its memory its own"]);
         return Err((b"the copy could not make its memory its own", 0));
     }
     Ok(pid as u32)
+}
+
+/// The seat of the copy that is being made.
+static SEAT: AtomicU32 = AtomicU32::new(0);
+/// The last promotion that was through when it was forked.
+static DRAINED: AtomicU32 = AtomicU32::new(0);
+/// Whether others follow already: then it is not the one that takes over.
+static IS_SPARE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the copy that is being made is a spare.
+fn is_spare() -> bool {
+    IS_SPARE.load(Ordering::Relaxed)
+}
+
+/// In the forked copy.
+fn take_seat() {
+    seats::sit(SEAT.load(Ordering::Relaxed), is_spare());
 }
 
 fn is_settled(header: &SegmentHeader) -> bool {
@@ -364,6 +447,7 @@ pub fn fork(own: *mut Place) -> bool {
 /// In the forked copy: the coordinator is not here.
 pub fn forget() {
     park::forget();
+    ON_STACK.store(0, Ordering::Release);
     BUSY.store(false, Ordering::Release);
 }
 
@@ -403,6 +487,15 @@ pub fn reset_blocks(mode: Mode) {
 /// There are two copies from here on.
 fn protected(header: &SegmentHeader, pid: u32, start: u64) {
     reset_blocks(Mode::Record);
+    let seat = SEAT.load(Ordering::Relaxed);
+    if is_spare() {
+        seats::claim(header, seat, pid);
+        header.clone_bytes.store(proc::resident_bytes(), Ordering::Relaxed);
+        // The primary may be dying, and the heir have been told so by this word.
+        let word = &header.command.0;
+        let _ = word.compare_exchange(command::CLONE, command::FOLLOW, Ordering::AcqRel, Ordering::Acquire);
+        return made(header, start);
+    }
     crate::door::memory::nothing_shared_lately();
     for text in [&header.why.0, &header.clone_error.0] {
         text.len.store(0, Ordering::Release);
@@ -412,10 +505,16 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64) {
         time.store(0, Ordering::Relaxed);
     }
     header.clone_bytes.store(proc::resident_bytes(), Ordering::Relaxed);
+    header.heir.store(seat, Ordering::Release);
     header.standby_pid.store(pid, Ordering::Release);
     header.command.0.store(command::FOLLOW, Ordering::Release);
     header.dropped.0.store(0, Ordering::Release);
     header.state.0.store(GroupState::Protected as u32, Ordering::Release);
+    made(header, start);
+}
+
+/// The threads go on, and the supervisor hears of it.
+fn made(header: &SegmentHeader, start: u64) {
     header.clone_pause_ns.store(raw::now_ns() - start, Ordering::Relaxed);
     header.clones.fetch_add(1, Ordering::AcqRel);
     release_all();

@@ -51,8 +51,6 @@ fn carry_on(
     mut done: i64,
     piece: impl Fn(Vector, i64) -> (u64, [u64; 6]),
 ) -> i64 {
-    // Inside a call that the log has begun its rest has no events of its own.
-    let by_door = thread.calls() != Mode::Record || !thread.in_call;
     let mut skip = done as u64;
     for vector in list {
         let passed = skip.min(vector.len);
@@ -62,7 +60,7 @@ fn carry_on(
             let (nr, args) = piece(span, done);
             // A call in its own right: the log may begin again while it waits.
             let call = Call { nr, args, caller: 0 };
-            let result = if by_door { dispatch::dispatch(thread, &call) } else { within(thread, &call) };
+            let result = dispatch::dispatch(thread, &call);
             if failed(result) || result == 0 {
                 return done;
             }
@@ -157,31 +155,9 @@ pub fn output(thread: &mut Thread, call: &Call, source: Source, done: i64) -> i6
     })
 }
 
-/// A piece of a call that the log has begun.
-fn within(thread: &mut Thread, call: &Call) -> i64 {
-    loop {
-        // SAFETY: a part of the guest's own transfer.
-        let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
-        if result != raw::err::EINTR || signal::has_deliverable(thread) {
-            return result;
-        }
-        thread.pending.store(0, Ordering::SeqCst);
-    }
-}
-
 /// Whether a transfer has just been interrupted for the runtime's own sake alone. Asked before the plan is made.
 pub fn is_spurious(thread: &Thread) -> bool {
     thread.pending.load(Ordering::Relaxed) != 0 && !signal::has_deliverable(thread)
-}
-
-/// A call that the log has begun, cut off for the runtime's own sake alone while the log goes on: the rest belongs to
-/// it.
-pub fn rest_within(thread: &mut Thread, rest: impl FnOnce(&mut Thread) -> i64) -> i64 {
-    thread.pending.store(0, Ordering::SeqCst);
-    thread.in_call = true;
-    let result = rest(thread);
-    thread.in_call = false;
-    result
 }
 
 /// The rest of a read in doubt of which the dead primary had got a part: live.
@@ -199,10 +175,14 @@ pub fn output_in_doubt(thread: &mut Thread, call: &Call, source: Source, done: i
     output(thread, call, source, done)
 }
 
-/// What is left is for a live copy to do. A replay finds in the log what that one did.
+/// What is left is for whoever acts to do: this copy once it is promoted, or the primary. Where that has cut the transfer off
+/// itself, the calls of the rest follow in the log.
 fn await_live(thread: &mut Thread) {
-    if !state::is_detached() {
-        promote::await_live(thread);
+    while thread.calls() == Mode::Replay && thread.peek().is_none() {
+        if state::LIVE.load(Ordering::Acquire) {
+            return promote::go_live(thread);
+        }
+        thread.wait_more();
     }
 }
 
@@ -216,7 +196,8 @@ pub fn is_write_cut(plan: Plan, call: &Call, result: i64, wanted: u64) -> bool {
     plan.is_spurious() && is_short(result, wanted) && !is_nonblocking(call.args[0])
 }
 
-/// As [`is_read_cut`], before the plan is made, while the log that the call began in goes on.
+/// As [`is_read_cut`], before the plan is made, while the log that the call began in goes on: that has what has been got up to
+/// here. To read on within the call would be to leave what comes behind to no witness: whoever takes over would do it again.
 pub fn is_read_cut_now(thread: &Thread, row: &Row, call: &Call, result: i64, wanted: u64) -> bool {
     is_spurious(thread)
         && thread.calls() == Mode::Record
@@ -224,7 +205,7 @@ pub fn is_read_cut_now(thread: &Thread, row: &Row, call: &Call, result: i64, wan
         && wants_whole(row, call.args[0] as i32, &call.args)
 }
 
-/// As [`is_write_cut`], before the plan is made, while the log that the call began in goes on.
+/// The same for an output, as [`is_write_cut`].
 pub fn is_write_cut_now(thread: &Thread, call: &Call, result: i64, wanted: u64) -> bool {
     is_spurious(thread)
         && thread.calls() == Mode::Record
@@ -247,6 +228,11 @@ pub fn is_nonblocking(fd: u64) -> bool {
 
 /// Parks, if that was what the transfer was cut off for.
 pub fn park(thread: &mut Thread) {
+    // The next call is not to be broken off for what this one was.
+    thread.pending.store(0, Ordering::SeqCst);
+    if signal::has_deliverable(thread) {
+        thread.pending.store(1, Ordering::SeqCst);
+    }
     if thread.calls() != Mode::Replay {
         crate::clone::park::at_door(thread);
     }

@@ -19,7 +19,7 @@ use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, recording, stop_logging, tls};
+use crate::{drop_standby, recording, seats, stop_logging, tls};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
@@ -122,7 +122,7 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
                     thread.append(EventKind::Call, 0, EXECVE, NO_TICKET, &head);
                     return error;
                 }
-                if recording::goes_on() {
+                if recording::is_recording() {
                     return become_recorded(thread, call);
                 }
                 return replace(call);
@@ -226,6 +226,7 @@ fn hopeless(call: &Call) -> Option<i64> {
 /// Ends the standby and becomes the other program.
 fn replace(call: &Call) -> i64 {
     let Some(header) = state::header() else { return raw::err::ENOENT };
+    seats::drop_spares(header, Cause::Exec, &[b"the program replaced itself"]);
     stop_logging();
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
     // A signal that asks a thread to park would end the new image, which has no handler for it.

@@ -4,7 +4,7 @@
 //! die with the primary, also when it is killed before it has published them. A read with a buffer larger
 //! than an event is made in pieces, so the guest sees no short read that it would not see natively.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead};
@@ -146,15 +146,18 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         let copied = is_thrown_away(row, &call.args) || guest::write(call.args[1] + total as u64, data, got);
         total += result.max(0);
         let whole = result == piece as i64 && (total as u64) < wanted;
-        if copied && (whole || carry::is_read_cut_now(thread, row, call, result, piece as u64)) {
-            if !whole {
-                thread.pending.store(0, Ordering::SeqCst);
-            }
+        if copied && whole {
             put_return(thread, row, place, RETURN_MORE, result, got);
             if has_position(call.nr) {
                 args[3] += got as u64;
             }
             continue;
+        }
+        if copied && carry::is_read_cut_now(thread, row, call, result, piece as u64) {
+            put_return(thread, row, place, RETURN_PARTIAL, total, got);
+            carry::park(thread);
+            let list = [Vector { base: call.args[1], len: wanted }];
+            return (carry::input(thread, call, &list, total), Plan::NOTHING);
         }
         let result = match (copied, total) {
             (false, _) => EFAULT,
@@ -345,12 +348,12 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                     }
                     _ => None,
                 };
-                let mut result = attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, &call.args));
+                let result = attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, &call.args));
                 message::received(thread, row, call, result);
                 if carry::is_read_cut_now(thread, row, call, result, shape.wanted()) {
-                    let mut vectors = [Vector::default(); VECTORS];
-                    let list = carry::shape_vectors(shape, &mut vectors);
-                    result = carry::rest_within(thread, |thread| carry::input(thread, call, list, result));
+                    let head = ReturnHead { result, identity: 0 };
+                    log_outputs(thread, row, call, &before, RETURN_PARTIAL, head);
+                    return rest_of_input(thread, call, shape, result);
                 }
                 let plan = signal::plan(thread, row, result);
                 if plan.is_abandoned() {
@@ -394,9 +397,13 @@ fn whole_input(thread: &mut Thread, row: &Row, call: &Call, shape: Shape, plan: 
     if thread.calls() == Mode::Record || !carry::is_read_cut(plan, row, call, result, shape.wanted()) {
         return result;
     }
+    rest_of_input(thread, call, shape, result)
+}
+
+fn rest_of_input(thread: &mut Thread, call: &Call, shape: Shape, done: i64) -> i64 {
     carry::park(thread);
     let mut vectors = [Vector::default(); VECTORS];
-    carry::input(thread, call, carry::shape_vectors(shape, &mut vectors), result)
+    carry::input(thread, call, carry::shape_vectors(shape, &mut vectors), done)
 }
 
 /// write, pwrite64, sendto.
@@ -484,19 +491,22 @@ pub fn output(
             Mode::Record => {
                 let logged = arguments(thread);
                 begin(thread, row, logged);
-                let mut result = put_out(thread, row, call, source);
-                if carry::is_write_cut_now(thread, call, result, source.wanted()) {
-                    result = carry::rest_within(thread, |thread| carry::output(thread, call, source, result));
-                }
-                let plan = signal::plan(thread, row, result);
+                let result = put_out(thread, row, call, source);
+                let is_cut = carry::is_write_cut_now(thread, call, result, source.wanted());
+                let plan = if is_cut { Plan::NOTHING } else { signal::plan(thread, row, result) };
                 if plan.is_abandoned() {
                     continue;
                 }
                 let identity = append_position(call, result);
                 let shown_at = shown::shown_at(call.args[0] as i32, result);
-                let flags = plan.flags() | shown::flag(shown_at);
+                let cut = if is_cut { RETURN_PARTIAL } else { 0 };
+                let flags = plan.flags() | shown::flag(shown_at) | cut;
                 end(thread, row, flags, ReturnHead { result, identity });
                 shown::log(thread, shown_at);
+                if is_cut {
+                    carry::park(thread);
+                    return carry::output(thread, call, source, result);
+                }
                 if plan.carry_out(thread) {
                     continue;
                 }

@@ -7,10 +7,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use us_ring::Position;
-
 use crate::thread::Thread;
-use crate::{raw, state};
+use crate::{raw, seats};
 
 struct Mapped {
     /// The descriptor plus one, 0 for a free entry, [`TAKEN`] for one that is being filled.
@@ -37,10 +35,10 @@ static MAPPED: [Mapped; ENTRIES] = [const {
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 impl Mapped {
-    /// Whether the standby has come past it.
+    /// Whether every standby has come past it.
     fn is_repeated(&self) -> bool {
-        let head = state::entry(self.slot.load(Ordering::Relaxed)).head.0.acquire();
-        head >= self.end.load(Ordering::Relaxed)
+        let end = self.end.load(Ordering::Relaxed);
+        seats::slowest(self.slot.load(Ordering::Relaxed)).is_none_or(|head| head >= end)
     }
 
     /// Frees the entry, if it is still that of this descriptor.
@@ -62,7 +60,7 @@ fn filled() -> impl Iterator<Item = (&'static Mapped, u64)> {
 
 /// As a primary: a shared mapping of the file behind `fd` is there, and in the log.
 pub fn add(thread: &Thread, fd: i32, start: u64, bytes: u64) {
-    if !state::has_standby() {
+    if !seats::is_followed() {
         return;
     }
     COUNT.fetch_add(1, Ordering::AcqRel);
@@ -72,7 +70,7 @@ pub fn add(thread: &Thread, fd: i32, start: u64, bytes: u64) {
         claim()
     }) else {
         COUNT.fetch_sub(1, Ordering::Release);
-        await_standby(|| state::entry(thread.slot).head.0.acquire() >= thread.producer.at);
+        await_standby(|| seats::slowest(thread.slot).is_none_or(|head| head >= thread.producer.at));
         return;
     };
     mapped.start.store(start, Ordering::Relaxed);
@@ -122,7 +120,7 @@ pub fn forget() {
 fn await_standby(is_there: impl Fn() -> bool) {
     const LOOKS: u32 = 1000;
     for _ in 0..LOOKS {
-        if !state::has_standby() || is_there() {
+        if is_there() {
             return;
         }
         raw::nap(20_000);

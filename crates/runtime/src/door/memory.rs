@@ -20,7 +20,7 @@ use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, end, take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, real, tls};
+use crate::{drop_standby, real, seats, tls};
 
 const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;
@@ -133,7 +133,7 @@ pub fn nothing_shared_lately() {
 /// Before a fork, as a primary: memory that a child will share, and that the standby has for itself alone, could not be
 /// put back at a promotion.
 pub fn before_fork() {
-    if SHARED_LATELY.load(Ordering::Relaxed) && crate::state::has_standby() {
+    if SHARED_LATELY.load(Ordering::Relaxed) && seats::is_followed() {
         drop_standby(Cause::CannotReplay, &[b"a child shares memory that is newer than the standby"]);
     }
 }
@@ -157,13 +157,13 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
             Mode::Solo => return local(call),
             Mode::Record => {
                 // A recording has one process's view of it, for whoever looks later.
-                let followed = crate::state::has_standby();
+                let followed = seats::is_followed();
                 if followed && is_shared(call.args[3]) && call.args[2] & PROT_WRITE != 0 {
                     // Its stores reach a file that others read, and a standby's stand-in does not see theirs.
                     drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);
                     continue;
                 }
-                if bytes > CARRIED_MAX && !crate::recording::goes_on() {
+                if bytes > CARRIED_MAX && !crate::recording::is_recording() {
                     drop_standby(Cause::CannotReplay, &[b"a mapping of a file larger than 64 MiB"]);
                     continue;
                 }

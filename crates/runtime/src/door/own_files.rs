@@ -156,7 +156,7 @@ pub fn open_again(header: &SegmentHeader) {
 fn name_threads() {
     const O_WRONLY: u64 = 1;
     crate::thread::for_each(|thread| {
-        let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+        let tid = crate::seats::tid(thread.slot).load(Ordering::Relaxed);
         let number = Decimal::new(u64::from(tid));
         let path = state::joined(&[b"/proc/self/task/", number.bytes(), b"/comm"]);
         let len = thread.name.iter().position(|byte| *byte == 0).unwrap_or(thread.name.len());
@@ -237,7 +237,7 @@ fn successor_of(tid: u32) -> u32 {
     crate::thread::for_each(|thread| {
         let entry = thread.entry();
         if !thread.ring.0.is_null() && entry.primary_tid.load(Ordering::Relaxed) == tid {
-            found = entry.standby_tid.load(Ordering::Relaxed);
+            found = crate::seats::tid(thread.slot).load(Ordering::Relaxed);
         }
     });
     found

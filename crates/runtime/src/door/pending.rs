@@ -11,7 +11,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use us_abi::event::ReturnHead;
+use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
 use crate::clock::KERNEL;
@@ -23,7 +23,7 @@ use crate::signal::{self, Info, Plan, SI_TKILL, SI_USER};
 use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::guest;
-use crate::sys::recorded::{begin, end, recorded, take_begin_with, take_end};
+use crate::sys::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
 
@@ -131,48 +131,56 @@ fn slot_of(tid: u32) -> Option<u32> {
 /// kill, tgkill, sigqueue and their kin.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     signals::sends();
-    if thread.calls() != Mode::Replay {
-        return recorded(thread, row, call);
-    }
-    let Some(sent) = sent_by(call) else { return recorded(thread, row, call) };
-    let arguments = spans::arguments(row, call, thread.verify);
-    let mut at = 0;
-    let apply = |_: &mut Thread, _| {
-        // At the send's turn the clock shows its ticket.
-        at = KERNEL.0.load(Ordering::Relaxed);
-        add(Sent { at, ..sent });
-    };
-    if take_begin_with(thread, row, arguments.fd, arguments.digest, apply).is_none() {
-        return recorded(thread, row, call);
-    }
-    match take_end(thread, row, |_, head, _, flags| (head.result, flags)) {
-        Some((result, flags)) => {
-            if failed(result) {
-                retract(at);
+    loop {
+        if thread.calls() != Mode::Replay {
+            // Once: a thread that has stood still in this call may be a standby's when it goes on.
+            match recorded_once(thread, row, call) {
+                Some(result) => return result,
+                None => continue,
             }
-            Plan::replay(thread, flags);
-            result
         }
-        None => {
-            // In doubt. It was taken, or the promotion has raised it: either way it has been sent once.
-            thread.in_doubt = u64::MAX;
-            if thread.calls() == Mode::Replay {
-                // A replay: in the log is the call as a whole.
-                let begun = take_begin_with(thread, row, arguments.fd, arguments.digest, |_, _| ()).is_some();
-                let _ = begun.then(|| take_end(thread, row, |_, _, _, _| ()));
-                return 0;
-            }
-            let logged = thread.calls() == Mode::Record;
-            if logged {
-                begin(thread, row, arguments);
-            }
-            signal::deliver(thread);
-            if logged {
-                end(thread, row, 0, ReturnHead::default());
-            }
-            0
+        let Some(sent) = sent_by(call) else { return recorded(thread, row, call) };
+        let arguments = spans::arguments(row, call, thread.verify);
+        let mut at = 0;
+        let apply = |_: &mut Thread, _| {
+            // At the send's turn the clock shows its ticket.
+            at = KERNEL.0.load(Ordering::Relaxed);
+            add(Sent { at, ..sent });
+        };
+        if take_begin_with(thread, row, arguments.fd, arguments.digest, apply).is_none() {
+            continue;
+        }
+        let Some((result, flags)) = take_end(thread, row, |_, head, _, flags| (head.result, flags)) else {
+            return sent_once(thread, row, arguments);
+        };
+        if failed(result) {
+            retract(at);
+        }
+        if !Plan::replay(thread, flags) {
+            return result;
         }
     }
+}
+
+/// A send in doubt. It was taken, or the promotion has raised it: either way it has been sent once.
+fn sent_once(thread: &mut Thread, row: &'static Row, arguments: CallArgs) -> i64 {
+    thread.in_doubt = u64::MAX;
+    if thread.calls() == Mode::Replay {
+        // A replay: in the log is the call as a whole.
+        let begun = take_begin_with(thread, row, arguments.fd, arguments.digest, |_, _| ()).is_some();
+        let taken = begun.then(|| take_end(thread, row, |_, _, _, flags| flags)).flatten();
+        taken.map(|flags| Plan::replay(thread, flags));
+        return 0;
+    }
+    if thread.calls() == Mode::Record {
+        begin(thread, row, arguments);
+        let plan = signal::plan(thread, row, 0);
+        end(thread, row, plan.flags(), ReturnHead::default());
+        plan.carry_out(thread);
+        return 0;
+    }
+    signal::deliver(thread);
+    0
 }
 
 fn add(new: Sent) {
@@ -306,8 +314,7 @@ pub fn raise_all() {
             let sent_now = sent[at];
             let direct = sent_now.target != PROCESS;
             let has_place = sent_now.target & NUMBERED == 0;
-            let tid =
-                if has_place { state::entry(sent_now.target).standby_tid.load(Ordering::Relaxed) } else { 0 };
+            let tid = if has_place { crate::seats::tid(sent_now.target).load(Ordering::Relaxed) } else { 0 };
             if sent_now.queued && members::is_raised_again(&sent_now.info) {
                 continue;
             }

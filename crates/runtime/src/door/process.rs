@@ -18,7 +18,7 @@ use crate::sys::guest;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::{drop_standby, members, tls};
+use crate::{drop_standby, members, seats, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
@@ -96,7 +96,7 @@ fn make_child(call: &Call) -> i64 {
 pub(super) fn become_child() {
     let parent = state::GUEST_PID.load(Ordering::Relaxed);
     let made_by = state::REAL_PID.load(Ordering::Relaxed);
-    if !crate::recording::goes_on() {
+    if !crate::recording::is_recording() {
         // A replay has nobody who would fork here.
         state::is_not_recorded();
     }
@@ -159,7 +159,7 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
                 Next::Event(_) => {
                     thread.close();
                     super::pending::forget_thread(thread.slot);
-                    thread.entry().standby_tid.store(0, Ordering::Relaxed);
+                    crate::seats::tid(thread.slot).store(0, Ordering::Relaxed);
                     break;
                 }
             },
@@ -247,8 +247,8 @@ const VERIFY_FULL: u32 = 2;
 fn await_standby(header: &us_abi::SegmentHeader) {
     for _ in 0..5000 {
         // With its supervisor a standby is gone as well, and nobody is left to say so.
-        let is_gone = header.dropped.0.load(Ordering::Acquire) != 0 || !crate::is_followed();
-        if is_gone || state::unapplied(header) == 0 {
+        let is_behind = |seat: u32| seats::is_there(header, seat) && seats::unapplied_by(seat, header) != 0;
+        if !seats::followers().any(is_behind) {
             return;
         }
         raw::nap(1_000_000);
@@ -256,13 +256,22 @@ fn await_standby(header: &us_abi::SegmentHeader) {
     drop_standby(Cause::Behind, &[b"the standby had not applied everything at the program's end"]);
 }
 
-/// Ends the standby and waits until its process is gone.
+/// Ends the standbys and waits until their processes are gone.
 pub fn end_standby() {
     let Some(header) = state::header() else { return };
+    let own = state::REAL_PID.load(Ordering::Relaxed);
+    for pid in seats::spares(header).filter(|pid| *pid != own) {
+        end_copy(pid);
+    }
     let pid = header.standby_pid.load(Ordering::Acquire);
-    if pid == 0 || pid == state::REAL_PID.load(Ordering::Relaxed) {
+    if pid == 0 || pid == own {
         return;
     }
+    end_copy(pid);
+    header.standby_pid.store(0, Ordering::Release);
+}
+
+fn end_copy(pid: u32) {
     // SAFETY: our own standby. A pidfd becomes readable when the whole process is gone: only then are its
     // references to the shared table released. The number is free again before the guest sees the table.
     unsafe {
@@ -277,7 +286,6 @@ pub fn end_standby() {
     if members::header().is_some() {
         await_burial(pid);
     }
-    header.standby_pid.store(0, Ordering::Release);
 }
 
 /// Waits until the supervisor has reaped an ended standby: a zombie still counts as one of its process group, which a

@@ -138,7 +138,7 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
             (*block).attach_ring();
             if state::is_standby() {
                 // The slot's last thread's.
-                (*block).entry().standby_tid.store(0, Ordering::Relaxed);
+                crate::seats::tid((*block).slot).store(0, Ordering::Relaxed);
             }
         }
     }
@@ -286,7 +286,7 @@ fn enter(thread: &mut Thread) {
                 Next::Live => continue,
                 Next::Event(event) => {
                     let number = event.payload().first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes));
-                    thread.entry().standby_tid.store(tid, Ordering::Relaxed);
+                    crate::seats::tid(thread.slot).store(tid, Ordering::Relaxed);
                     thread.call_group(tid, number.unwrap_or(tid));
                     thread.close();
                     thread.count(Class::of_event(EventKind::ThreadStart, 0));

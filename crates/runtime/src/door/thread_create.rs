@@ -198,6 +198,9 @@ fn made_in_two_copies(
     made: ReturnHead,
 ) -> Option<u32> {
     if logged && log::went_on_at_clone() {
+        if parent.calls() == Mode::Replay && is_made_again(parent) {
+            let _ = take_begin_with(parent, row(), -1, 0, |_, _| ());
+        }
         if parent.calls() == Mode::Replay
             && let Some(tid) = take_end(parent, row(), |_, head, _, _| head.identity as u32)
         {
@@ -219,6 +222,22 @@ fn made_in_two_copies(
             let tid = event.returned().0.identity as u32;
             parent.close();
             Some(tid)
+        }
+    }
+}
+
+/// In a copy that was made while its thread was inside libc's function: whether the primary was killed before it could say
+/// how that ended, and the one that has taken over begins the call once more.
+fn is_made_again(parent: &mut Thread) -> bool {
+    loop {
+        match parent.peek() {
+            Some(header) if header.kind == EventKind::Again as u8 => {
+                parent.take_front(&header);
+                return true;
+            }
+            Some(_) => return false,
+            None if parent.calls() != Mode::Replay => return false,
+            None => parent.wait_more(),
         }
     }
 }

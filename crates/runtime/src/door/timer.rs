@@ -11,13 +11,13 @@ use us_abi::Cause;
 use us_calls::Row;
 
 use crate::door::numbers;
+use crate::drop_standby;
 use crate::raw;
 use crate::signal::{Info, SI_TIMER};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;
-use crate::{drop_standby, state};
 
 const ALARM: u64 = 37;
 const SETITIMER: u64 = 38;
@@ -328,7 +328,7 @@ pub fn standby_tid(tid: u32) -> u32 {
     let mut found = tid;
     crate::thread::for_each(|thread| {
         if thread.guest_tid == tid && !thread.ring.0.is_null() {
-            found = state::entry(thread.slot).standby_tid.load(Ordering::Relaxed);
+            found = crate::seats::tid(thread.slot).load(Ordering::Relaxed);
         }
     });
     found

@@ -83,7 +83,9 @@ pub fn decide(header: &SegmentHeader) {
             HOPELESS.store(1, Ordering::Relaxed);
             state::take_turns(false);
         } else if HOPELESS.load(Ordering::Relaxed) == 0 {
-            let times = DIVERGED.fetch_add(1, Ordering::Relaxed) + 1;
+            // Of several standbys the spare that was heir behind the first has diverged as well.
+            let lost = header.config.standbys.clamp(1, RACES);
+            let times = DIVERGED.fetch_add(lost, Ordering::Relaxed) + lost;
             let dear = header.clone_pause_ns.load(Ordering::Relaxed) > DEAR_NS;
             state::take_turns(times >= if dear { 1 } else { RACES });
         }
@@ -91,9 +93,14 @@ pub fn decide(header: &SegmentHeader) {
     header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
 }
 
+/// A standby besides the heir is about to be made: its life counts from now on.
+pub fn copy_is_made() {
+    MADE_NS.store(raw::now_ns(), Ordering::Relaxed);
+}
+
 /// A first standby is about to be made, with the program's beginning.
 pub fn standby_is_made(header: &SegmentHeader) {
-    MADE_NS.store(raw::now_ns(), Ordering::Relaxed);
+    copy_is_made();
     header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
 }
 

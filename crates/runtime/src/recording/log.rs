@@ -10,17 +10,27 @@ use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, SegmentHeader, recorder};
 use us_ring::Position;
 
 use crate::members;
-use crate::raw;
-use crate::state;
 use crate::thread::Thread;
+use crate::{raw, seats, state};
 
 /// Whether the log of this process is being taken into a recording.
-pub fn goes_on() -> bool {
+pub fn is_recording() -> bool {
     state::is_recorded() && state::header().is_some_and(is_taken_of)
+}
+
+/// Whether the log goes on although the heir is gone, takes over or is still to be made: it is taken into a recording, or a
+/// spare standby follows.
+pub fn goes_on() -> bool {
+    is_recording() || seats::has_spares()
 }
 
 fn is_taken_of(header: &SegmentHeader) -> bool {
     header.recorder.0.load(Ordering::Acquire) == recorder::TAKES
+}
+
+/// Whether anybody reads the log: of a process that has taken over, a spare that may be the heir by now.
+pub fn is_read() -> bool {
+    is_recording() || seats::is_followed()
 }
 
 /// Whether the supervisor that takes the events is there.
@@ -34,13 +44,13 @@ pub fn is_taken() -> bool {
 #[cold]
 pub fn stop(why: &[&[u8]]) {
     let Some(header) = state::header() else { return };
-    if !goes_on() {
+    if !is_recording() {
         return;
     }
     // First the reason: whoever sees the word looks for it.
     state::write_text(&header.unrecorded.0, 1, why);
     header.recorder.0.store(recorder::STOPPED, Ordering::Release);
-    if !state::has_standby() {
+    if !seats::is_followed() {
         crate::stop_logging();
     }
     state::attention();
@@ -57,7 +67,7 @@ pub fn await_taken(header: &SegmentHeader) {
     const TRIES: u32 = 50_000;
     state::attention();
     for _ in 0..TRIES {
-        if untaken(header) == 0 || !goes_on() || !is_taken() {
+        if untaken(header) == 0 || !is_recording() || !is_taken() {
             return;
         }
         raw::nap(100_000);
@@ -69,11 +79,18 @@ pub fn await_taken(header: &SegmentHeader) {
 /// Whether the log went on when this process was cloned last. As it was at that moment, in both copies.
 static WENT_ON: AtomicBool = AtomicBool::new(false);
 
-/// A clone begins, or may be given up before there is one. Whether the threads log on until they stand still.
+/// A clone begins, or may be given up before there is one; or the threads are to stand still because the heir is to take
+/// over. Whether the threads log on until they stand still.
 pub fn goes_on_at_clone() -> bool {
-    let goes_on = goes_on();
+    let goes_on = goes_on_while_parking();
     WENT_ON.store(goes_on, Ordering::Relaxed);
     goes_on
+}
+
+/// Whether a call that is broken off for a thread to park is part of a log that goes on. Of several standbys each follows
+/// behind the clone of another. Not a question of what the threads park for: a thread may ask before it has been said.
+pub fn goes_on_while_parking() -> bool {
+    goes_on() || state::header().is_some_and(|header| header.config.standbys > 1) && state::has_standby()
 }
 
 /// Every thread stands still. Whether the log has ended since the clone began: whoever ended it has put the threads' locks
@@ -94,7 +111,7 @@ pub fn went_on_at_clone() -> bool {
 pub fn await_room(header: &SegmentHeader) {
     const ROOM: u64 = 4 * PAYLOAD_BYTES_MAX as u64;
     let start = raw::now_ns();
-    while goes_on() && untaken(header) > RING_BYTES as u64 - ROOM {
+    while is_recording() && untaken(header) > RING_BYTES as u64 - ROOM {
         if raw::now_ns() - start > state::LAG_TIMEOUT_NS.load(Ordering::Relaxed) {
             stop(&[b"the recorder did not free room in a ring within the lag timeout"]);
         }
@@ -105,7 +122,7 @@ pub fn await_room(header: &SegmentHeader) {
 /// Everything is applied and settled, and nobody acts: here the log of the dead primary ends, and that of this one begins.
 /// In a replay tickets that were never published can be told from late ones by that.
 pub fn cut(header: &SegmentHeader) {
-    if !goes_on() {
+    if !is_recording() {
         return;
     }
     let before = header.cuts.load(Ordering::Relaxed);
@@ -128,7 +145,7 @@ pub fn cut(header: &SegmentHeader) {
 pub fn take_over(thread: &mut Thread) {
     thread.attach_ring();
     if thread.in_doubt != u64::MAX {
-        // It was not done, and is made again.
-        thread.push(EventKind::Again, 0, 0, NO_TICKET);
+        // It was not done, and is made again. Who follows may have to make it once more, and asks then what has been tried.
+        thread.push(EventKind::Again, u8::from(thread.entered_in_doubt), 0, NO_TICKET);
     }
 }

@@ -25,7 +25,7 @@ use crate::sys::recorded::kernel_ticket;
 use crate::thread::{Mode, Thread};
 use crate::{clock, entry, members, real};
 
-pub use log::{await_taken, goes_on, is_taken, stop};
+pub use log::{await_taken, goes_on, is_recording, is_taken, stop};
 
 /// In the constructor of a recorded image that has its segment: the program itself, or a member after its exec.
 /// `is_supervised` if the supervisor is its parent.
@@ -52,8 +52,6 @@ pub fn begin(header: &'static SegmentHeader, how: u32, is_supervised: bool) {
     }
     image::publish(entry::main_block(), how);
     if protected && is_supervised {
-        let own = state::entry(0);
-        own.head.0.store(own.tail.0.load(Ordering::Acquire), Ordering::Release);
         header.dropped.0.store(0, Ordering::Release);
         entry::make_standby(header);
     } else if protected {

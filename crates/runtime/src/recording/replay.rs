@@ -23,7 +23,7 @@ pub fn begin(header: &'static SegmentHeader) {
     }
     // Nothing from outside reaches a replay: a key of the terminal is the supervisor's business.
     signal::apply_mask(0);
-    state::entry(0).standby_tid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
+    crate::seats::tid(0).store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
     entry::become_member(header, Mode::Replay);
     follow(header, entry::main_block());
     while header.hold.load(Ordering::Acquire) != 0 {
@@ -109,7 +109,7 @@ fn be_child(thread: &mut Thread, pid: u32) {
         end(1);
     }
     join::begin_alone(thread, Mode::Replay);
-    state::entry(thread.slot).standby_tid.store(raw::gettid(), Ordering::Relaxed);
+    crate::seats::tid(thread.slot).store(raw::gettid(), Ordering::Relaxed);
     trap::arm(thread);
     // SAFETY: mapped for ever; atomics and constants.
     follow(unsafe { &*header }, thread);

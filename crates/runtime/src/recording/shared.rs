@@ -13,7 +13,7 @@ use crate::raw::{self, failed, nr};
 use crate::sys::gate::Call;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, state};
+use crate::{drop_standby, seats, state};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;
@@ -63,7 +63,7 @@ pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         match thread.calls() {
             // SAFETY: the guest's own call.
             Mode::Solo => return unsafe { raw::call6(call.nr, call.args) },
-            Mode::Record if state::has_standby() => {
+            Mode::Record if seats::is_followed() => {
                 // A standby would see what others do to it at its own time.
                 drop_standby(Cause::RefusedCall, &[b"system call shmat cannot be replayed"]);
             }

@@ -26,11 +26,13 @@ use crate::sys::{guest, recorded};
 use crate::thread::{Mode, Thread};
 use crate::tls;
 
+mod announced;
 mod arrive;
 mod doors;
 mod info;
 mod run;
 
+use announced::{follows, replay_next};
 use arrive::end_by;
 pub use arrive::{deliver_late, entered, nudged, put_into_queue};
 pub use doors::*;
@@ -249,17 +251,18 @@ impl Plan {
     }
 
     fn each(self, thread: &mut Thread, in_rounds: bool) {
-        for _ in 0..self.signals {
+        for at in 0..self.signals {
             if follows(thread) {
+                (at..self.signals).for_each(|_| announced::none_came(thread));
                 break;
             }
             deliver_cancellation(thread);
             thread.in_rounds = in_rounds;
             let delivered = deliver_one(thread);
             thread.in_rounds = false;
-            if !delivered && thread.calls() == Mode::Record {
-                // A door inside an earlier one's handler has delivered it. It was announced here, so the log must have it.
-                thread.append(EventKind::Signal, 0, 0, NO_TICKET, &Info::default());
+            if !delivered {
+                // A door inside an earlier one's handler has delivered it.
+                announced::none_came(thread);
             }
         }
     }
@@ -294,7 +297,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let broken = result == err::EINTR;
     // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
     // (the rest of a time), is part of it. The thread stands still behind that.
-    let logged = thread.calls() == Mode::Record && log::goes_on();
+    let logged = thread.calls() == Mode::Record && log::goes_on_while_parking();
     if broken && logged && park::is_wanted() && !has_deliverable(thread) {
         return Plan { restart: true, spurious: true, parks: true, ..Plan::NOTHING };
     }
@@ -401,25 +404,6 @@ pub fn deliver_promoted(thread: &mut Thread) {
         thread.broken_off.0 |= interrupts(thread, true);
         thread.broken_off.1 |= interrupts(thread, false);
         deliver(thread);
-    }
-}
-
-/// A handler ran, and meanwhile this became a standby's thread: what else is delivered at this door, the log says.
-fn follows(thread: &mut Thread) -> bool {
-    if thread.calls() != Mode::Replay {
-        return false;
-    }
-    loop {
-        match thread.peek() {
-            Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
-            Some(_) => return true,
-            None if state::LIVE.load(Ordering::Acquire) => {
-                crate::standby::promote::go_live(thread);
-                deliver(thread);
-                return true;
-            }
-            None => thread.wait_more(),
-        }
     }
 }
 
@@ -571,25 +555,5 @@ pub fn waits(signal: i32) -> bool {
         SIG_IGN => false,
         SIG_DFL => (THROWN_AWAY | STOPPING) & bit(signal) == 0,
         _ => true,
-    }
-}
-
-fn replay_next(thread: &mut Thread) {
-    // `next` delivers signals on its way to the next event; only one has to be taken here.
-    loop {
-        match thread.peek() {
-            Some(header) if header.kind == EventKind::Signal as u8 => {
-                thread.take_signal();
-                return;
-            }
-            Some(_) => crate::report_divergence(thread, &[b"a signal was announced and is not in the log"]),
-            None if state::LIVE.load(Ordering::Acquire) => {
-                // Announced, and lost with the primary before it was logged: if it was the guest's own, the promotion
-                // has raised it again.
-                crate::standby::promote::go_live(thread);
-                return deliver(thread);
-            }
-            None => thread.wait_more(),
-        }
     }
 }

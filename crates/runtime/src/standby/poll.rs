@@ -15,7 +15,7 @@ use crate::standby::promote;
 use crate::standby::stall::{self, Stall};
 use crate::sys::gate;
 use crate::thread::Stack;
-use crate::{state, thread};
+use crate::{seats, state, thread};
 
 /// Shortest nap while events come in, ns. Long enough for a batch, far shorter than it takes to fill a ring.
 const NAP_MIN_NS: u64 = 400_000;
@@ -31,7 +31,7 @@ pub fn start() -> bool {
     const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS FILES SIGHAND THREAD SYSVSEM
     // A copy of a copy has the stack of the last poller, which ended when it was promoted.
     // SAFETY: a stack for a thread that runs only `main`, which uses no TLS.
-    unsafe { gate::spawn(CLONE, STACK.top(), main, 0) > 0 }
+    unsafe { gate::spawn(CLONE, STACK.top(), main, 0, core::ptr::null()) > 0 }
 }
 
 /// No mapping of its own, like the coordinator's.
@@ -84,7 +84,8 @@ extern "C" fn main(_: u64) {
         }
         let command = header.command.0.load(Ordering::Acquire);
         match command {
-            command::PROMOTE => return promote::run(header),
+            command::PROMOTE if promote::is_chosen(header) => return promote::run(header),
+            command::PROMOTE => promote::attend(header),
             command::CLOSE_GAPS => promote::close_gaps(header),
             // SAFETY: a standby has no effects of its own to finish.
             command::END => unsafe {
@@ -92,6 +93,7 @@ extern "C" fn main(_: u64) {
             },
             _ => {}
         }
+        seats::notice_place(header);
         // A debugger may hold a replay for as long as it likes.
         if !state::is_detached() && stall.is_one(header, STALL_NS) {
             stall::report(header);
@@ -114,7 +116,7 @@ pub fn wake_sleepers() -> u64 {
     thread::for_each(|thread| {
         if thread.parked.load(Ordering::Acquire) {
             let entry = thread.entry();
-            let (tail, head) = (entry.tail.0.acquire(), entry.head.0.acquire());
+            let (tail, head) = (entry.tail.0.acquire(), seats::head(thread.slot).acquire());
             if tail > head {
                 thread.parked.store(false, Ordering::Relaxed);
                 thread.ring_bell();

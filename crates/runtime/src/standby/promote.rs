@@ -5,10 +5,10 @@
 //! that has already happened. Then the calls that the primary had begun and not finished are settled, and
 //! every thread takes its place.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, Header};
-use us_abi::{CLOCKS, Cause, EVENT_ALIGN, GroupState, NO_TICKET, RING_BYTES, SegmentHeader, slot};
+use us_abi::{CLOCKS, Cause, EVENT_ALIGN, GroupState, NO_TICKET, RING_BYTES, SegmentHeader, command, slot};
 use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
@@ -17,9 +17,10 @@ use crate::fault::{self, Point};
 use crate::members;
 use crate::raw;
 use crate::recording::log;
+use crate::seats;
 use crate::signal;
 use crate::standby::stall::Stall;
-use crate::standby::{notice, poll, settle};
+use crate::standby::{makers, notice, poll, settle};
 use crate::state::{self, Role};
 use crate::sys::witness;
 use crate::thread::{self, Mode, RingMemory, Thread};
@@ -36,6 +37,36 @@ const HOPELESS: u32 = 25_000;
 /// How long a standby in which nothing happens at all is waited for, ns.
 const HOPELESS_NS: u64 = 5_000_000_000;
 
+/// Whether this standby is the one that is to take over.
+pub fn is_chosen(header: &SegmentHeader) -> bool {
+    header.chosen.load(Ordering::Acquire) == state::REAL_PID.load(Ordering::Relaxed)
+}
+
+/// As a spare, while another standby takes over: applies all that the dead primary had logged, and what settling appends.
+/// Gaps are closed as in the one that takes over, and no longer than that says: behind it a ticket that is missing is late.
+pub fn attend(header: &SegmentHeader) {
+    const LOOK_NS: u64 = 50_000;
+    let own = &header.seats[seats::own() as usize].attended;
+    let (mut before, mut still) = (u64::MAX, 0u32);
+    while header.command.0.load(Ordering::Acquire) == command::PROMOTE && !is_chosen(header) {
+        let promotion = header.promotions.load(Ordering::Acquire);
+        if own.load(Ordering::Relaxed) == promotion {
+            return;
+        }
+        if header.drained.load(Ordering::Acquire) == promotion {
+            return own.store(promotion, Ordering::Release);
+        }
+        let now = state::unapplied(header);
+        still = if now != 0 && now == before { still + 1 } else { 0 };
+        before = now;
+        poll::wake_sleepers();
+        if still > 2 {
+            close_gaps(header);
+        }
+        raw::futex_wait_shared(&header.command.0, command::PROMOTE, LOOK_NS);
+    }
+}
+
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
     fault::at(Point::Drain, 0);
@@ -46,11 +77,17 @@ pub fn run(header: &SegmentHeader) {
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
     fault::at(Point::Settle, 0);
     log::await_room(header);
+    seats::await_spares(header);
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
     header.unsettled.store(unsettled, Ordering::Relaxed);
     // Threads that were completed by settlement apply that first.
     drain(header);
+    if header.config.standbys > 1 {
+        makers::close_left_open();
+    }
+    seats::await_spares(header);
+    seats::let_spares_go_on(header);
     views::make_real();
     crate::door::common::finish();
     views::nothing_is_elsewhere();
@@ -80,8 +117,20 @@ fn stop(header: &SegmentHeader) {
     unsafe { raw::call2(raw::nr::KILL, u64::from(state::REAL_PID.load(Ordering::Relaxed)), SIGSTOP) };
 }
 
+/// This copy has said that it is live. Its threads go live one by one, and by the time that the last one does the group may
+/// be protected again, by a spare.
+static IS_SAID: AtomicBool = AtomicBool::new(false);
+
+/// In a new standby: what its primary once said is not said of it.
+pub fn forget() {
+    IS_SAID.store(false, Ordering::Relaxed);
+}
+
 /// Says, once, that this copy is live.
 fn is_live(header: &SegmentHeader) {
+    if IS_SAID.swap(true, Ordering::AcqRel) {
+        return;
+    }
     if header.live_ns.compare_exchange(0, raw::now_ns(), Ordering::AcqRel, Ordering::Acquire).is_ok() {
         if let Some(own) = members::own() {
             // The fault that the dead primary was about to die of. A copy that comes to it before it is live has died of it
@@ -98,7 +147,7 @@ fn call_to_life() {
     const SIGSYS: u64 = 31;
     let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
     thread::for_each(|thread| {
-        let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+        let tid = seats::tid(thread.slot).load(Ordering::Relaxed);
         if tid != 0 && thread.calls() == Mode::Replay {
             // SAFETY: a signal that the runtime handles, to a thread of this process.
             unsafe { raw::call3(raw::nr::TGKILL, pid, u64::from(tid), SIGSYS) };
@@ -182,8 +231,7 @@ pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
     for slot in (0..header.slots.load(Ordering::Acquire)).filter(|slot| *slot != but) {
         // SAFETY: blocks are never freed. A ring that this copy has not mapped yet is left to the thread's maker.
         if unsafe { (*thread::block(slot)).ring.0.is_null() } {
-            let entry = state::entry(slot);
-            found |= entry.tail.0.acquire() > entry.head.0.acquire();
+            found |= state::entry(slot).tail.0.acquire() > seats::head(slot).acquire();
             continue;
         }
         each_unapplied(slot, |event| found |= wanted(event));
@@ -195,7 +243,7 @@ pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
 fn each_unapplied(slot: u32, mut f: impl FnMut(&Header)) {
     let entry = state::entry(slot);
     let ring = RingMemory((us_abi::RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
-    let (mut at, tail) = (entry.head.0.acquire(), entry.tail.0.acquire());
+    let (mut at, tail) = (seats::head(slot).acquire(), entry.tail.0.acquire());
     if tail > at && !is_mapped(slot) {
         return;
     }
@@ -251,7 +299,7 @@ fn become_primary(header: &SegmentHeader) {
     }
     // Before anybody is live: a thread may ask for another one's, and set it.
     thread::for_each(|thread| {
-        let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+        let tid = seats::tid(thread.slot).load(Ordering::Relaxed);
         // SAFETY: asks whether there is such a thread; the slot's last one may be gone.
         if tid != 0 && unsafe { raw::call3(raw::nr::TGKILL, u64::from(pid), u64::from(tid), 0) } == 0 {
             thread.set_kernel_tid(tid);
@@ -295,14 +343,14 @@ pub fn go_live(thread: &mut Thread) {
     // Whatever has begun in the log is begun anew, perhaps in a copy that is made before the fork's own door.
     thread.forking = false;
     thread.entered_in_doubt = witness::entered(thread.entry());
-    let mode = if log::goes_on() { Mode::Record } else { Mode::Solo };
+    let mode = if log::is_read() { Mode::Record } else { Mode::Solo };
     // As it has followed: a thread that is about to make the first other one is in order with it already.
     let locks = if thread.locks() == Mode::Solo { Mode::Solo } else { mode };
     thread.lock_mode.store(locks as u8, Ordering::Relaxed);
     thread.call_mode.store(mode as u8, Ordering::Relaxed);
     if mode == Mode::Record {
         log::take_over(thread);
-        if !log::goes_on() {
+        if !log::is_read() {
             // Ended meanwhile, by one who may have come by here before us.
             crate::stop_logging();
         }

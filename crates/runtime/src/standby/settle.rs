@@ -22,11 +22,11 @@ use crate::raw;
 use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::streams::{self, Verdict, Verdicts};
-use crate::state;
 use crate::sys::guest;
 use crate::sys::taken;
 use crate::sys::witness::{self, Testimony};
 use crate::thread::{self, RingMemory, Thread};
+use crate::{seats, state};
 
 pub use crate::standby::streams::{event_count, queued, tcp_counts};
 
@@ -80,7 +80,7 @@ fn doubt_of(thread: &Thread) -> Option<Doubt> {
 pub fn for_doubts(mut f: impl FnMut(Doubt)) {
     thread::for_each(|thread| {
         let entry = thread.entry();
-        if entry.tail.0.acquire() == entry.head.0.acquire()
+        if entry.tail.0.acquire() == seats::head(thread.slot).acquire()
             && let Some(doubt) = doubt_of(thread)
         {
             f(doubt);
@@ -138,7 +138,7 @@ pub fn creations(_header: &SegmentHeader) {
         }
         let child = doubt.args.len as u32;
         let entry = state::entry(child);
-        let at = entry.head.0.acquire();
+        let at = seats::head(child).acquire();
         if entry.tail.0.acquire() <= at || !super::promote::is_mapped(child) {
             return;
         }

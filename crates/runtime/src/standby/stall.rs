@@ -8,7 +8,7 @@
 use us_abi::SegmentHeader;
 use us_ring::Position;
 
-use crate::{raw, state, thread};
+use crate::{raw, seats, state, thread};
 
 /// One part of the time in this many that its threads may compute meanwhile: waits of ours look up now and then.
 const BUSY_PART: u64 = 25;
@@ -37,7 +37,7 @@ impl Stall {
             return false;
         }
         let slots = 0..header.slots.load(core::sync::atomic::Ordering::Acquire);
-        let heads = slots.map(state::entry).map(|entry| entry.head.0.acquire()).sum();
+        let heads = slots.map(|slot| seats::head(slot).acquire()).sum();
         let now_ns = raw::now_ns();
         if heads != self.heads {
             *self = Stall { heads, cpu_ns: 0, looked_ns: now_ns, still_ns: 0 };
@@ -77,10 +77,7 @@ fn computed_ns() -> u64 {
 /// Ends a standby that stands still; it is a divergence that nobody could compare.
 pub fn report(header: &SegmentHeader) -> ! {
     let slots = header.slots.load(core::sync::atomic::Ordering::Acquire);
-    let is_behind = |slot: &u32| {
-        let entry = state::entry(*slot);
-        entry.tail.0.acquire() > entry.head.0.acquire()
-    };
+    let is_behind = |slot: &u32| state::entry(*slot).tail.0.acquire() > seats::head(*slot).acquire();
     let slot = (0..slots).find(is_behind).unwrap_or(0);
     // SAFETY: blocks are never freed; the report only reads numbers.
     let thread = unsafe { &*thread::block(slot) };

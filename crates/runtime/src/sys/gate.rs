@@ -11,6 +11,7 @@
 //! saved: about 8 ns. rbx, rbp and r12 to r15 are preserved by every function of the C ABI.
 
 use core::arch::naked_asm;
+use core::sync::atomic::AtomicU32;
 
 use crate::sys::dispatch;
 
@@ -150,7 +151,7 @@ pub unsafe extern "C" fn restorer() {
 }
 
 /// A raw clone that runs `entry(argument)` in the child on the given stack and ends the child's thread
-/// when it returns.
+/// when it returns. With CLONE_CHILD_CLEARTID the kernel clears `gone` when the thread has left its stack.
 ///
 /// # Safety
 /// The stack must be the child's alone; `entry` must not use TLS unless the flags give it its own.
@@ -160,6 +161,7 @@ pub unsafe extern "C" fn spawn(
     _stack_top: *mut u8,
     _entry: extern "C" fn(u64),
     _argument: u64,
+    _gone: *const AtomicU32,
 ) -> i64 {
     naked_asm!(
         "and rsi, -16",
@@ -167,7 +169,7 @@ pub unsafe extern "C" fn spawn(
         "mov [rsi], rdx",
         "mov [rsi + 8], rcx",
         "xor edx, edx",
-        "xor r10d, r10d",
+        "mov r10, r8",
         "xor r8d, r8d",
         "mov eax, 56",
         "syscall",

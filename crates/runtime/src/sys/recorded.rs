@@ -345,8 +345,11 @@ pub fn recorded_with(
                     }
                 });
                 let Some((head, flags)) = taken else {
-                    // In doubt, and the kernel does not show that it was done: done now, by us.
-                    again = Some((noted, thread.entered_in_doubt));
+                    // In doubt, and the kernel does not show that it was done: done now, by us. Or by one that has taken over
+                    // before, and that is in doubt as well: what counts is what there was before the first.
+                    let entered = thread.entered_in_doubt;
+                    again =
+                        Some(again.map_or((noted, entered), |(first, before)| (first, before || entered)));
                     continue;
                 };
                 if Plan::replay(thread, flags) {
@@ -357,6 +360,23 @@ pub fn recorded_with(
             }
         }
     }
+}
+
+/// One attempt at a call as a copy that acts. `None` if it is to be made again, perhaps in another mode.
+pub fn recorded_once(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    if thread.calls() == Mode::Solo {
+        let result = act(thread, row, call.nr, &call.args);
+        return (!signal::solo_restart(thread, row, result)).then_some(result);
+    }
+    let before = Before::new(row, &call.args);
+    begin(thread, row, spans::arguments(row, call, thread.verify));
+    let result = taken::make(thread, row, call.nr, &call.args);
+    let plan = signal::plan(thread, row, result);
+    if plan.is_abandoned() {
+        return None;
+    }
+    log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity: 0 });
+    (!plan.carry_out(thread)).then_some(result)
 }
 
 /// Publishes the `Return` with what the kernel wrote; in several events if it is long.

@@ -179,7 +179,8 @@ impl<'a> Group<'a> {
     fn bury_one(&mut self, mut watch: Watch<'a>, over: Over) {
         // Before anybody is told: whoever has waited for a member finds nobody of it in its process group.
         let standby = watch.finish();
-        self.outcome.dying.extend(standby.filter(|standby| !spawn::reap_within(*standby, BURIAL)));
+        let copies = watch.ended_spares().into_iter().chain(standby);
+        self.outcome.dying.extend(copies.filter(|copy| !spawn::reap_within(*copy, BURIAL)));
         let end = over.end.map(Reaped::end);
         if watch.is_root() {
             self.probe = None;
@@ -294,6 +295,7 @@ impl<'a> Group<'a> {
         self.roster.header().closing.store(1, Ordering::SeqCst);
         for watch in &mut std::mem::take(&mut self.watches) {
             self.outcome.dying.extend(watch.let_go());
+            self.outcome.dying.extend(watch.ended_spares());
         }
         self.roster.listed().for_each(|(place, _)| self.roster.is_final(place));
         self.outcome.reap_dying();

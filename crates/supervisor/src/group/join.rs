@@ -113,6 +113,7 @@ impl<'a> Group<'a> {
             place,
             primary: Mutex::new(Some(primary.clone())),
             standby_pid: AtomicU32::new(0),
+            choice: std::sync::Mutex::new(()),
             bell: Arc::clone(&self.bell),
             done: AtomicBool::new(false),
         };

@@ -63,6 +63,8 @@ pub(super) struct Back {
     clones: u32,
     failures: u32,
     knock: Knock,
+    /// The last request was for one besides the heir.
+    asked_for_spare: bool,
     /// Since when the word is gone and there is no answer.
     wiped_ns: Option<u64>,
 }
@@ -78,6 +80,7 @@ impl Back {
             clones: 0,
             failures: 0,
             knock: Knock::default(),
+            asked_for_spare: false,
             wiped_ns: None,
         }
     }
@@ -187,7 +190,7 @@ impl Watch<'_> {
         match self.back.stage {
             Stage::Idle => None,
             // A standby that is still being ended says so by SIGCHLD.
-            Stage::Waits(_) if self.ending.is_some() => None,
+            Stage::Waits(_) if self.is_one_ending() => None,
             Stage::Waits(at_ns) => Some(at_ns),
             Stage::Asked(at_ns) => Some(self.back.knock.due_ns.min(at_ns + ANSWER_NS)),
         }
@@ -198,18 +201,18 @@ impl Watch<'_> {
         if let Stage::Asked(at_ns) = self.back.stage {
             return self.hear_answer(at_ns);
         }
-        if !self.wants_standby() {
+        if !self.wants_standby() && !self.wants_spare() {
             self.back.stage = Stage::Idle;
             return;
         }
         let now = clock::monotonic_ns();
         if let Stage::Idle = self.back.stage {
-            let delay_ns = self.note_loss(now);
+            let delay_ns = if self.standby.is_some() { self.spare_delay_ns() } else { self.note_loss(now) };
             self.back.stage = Stage::Waits(now + delay_ns);
         }
         match self.back.stage {
             // What a standby that is not quite dead writes would be taken for its successor's word.
-            Stage::Waits(at_ns) if now >= at_ns && self.ending.is_none() => self.ask(now),
+            Stage::Waits(at_ns) if now >= at_ns && !self.is_one_ending() => self.ask(now),
             _ => {}
         }
     }
@@ -234,12 +237,19 @@ impl Watch<'_> {
         self.say_last_words();
         self.last_words_said = false;
         let header = self.shared.segment.header();
+        self.clear_seats();
         clear_text(&header.last_words.0);
         clear_text(&header.clone_error.0);
         header.parked.store(0, Ordering::Release);
         self.back.failures = header.clone_failures.load(Ordering::Acquire);
-        header.command.0.store(command::CLONE, Ordering::SeqCst);
+        if self.standby.is_none() {
+            header.command.0.store(command::CLONE, Ordering::SeqCst);
+        } else if !self.ask_beside() {
+            self.back.stage = Stage::Waits(now_ns + WIPED_NS);
+            return;
+        }
         wake(&header.command.0);
+        self.back.asked_for_spare = self.standby.is_some();
         self.back.stage = Stage::Asked(now_ns);
         self.back.wiped_ns = None;
         let mut knock = Knock::default();
@@ -252,14 +262,25 @@ impl Watch<'_> {
         let now = clock::monotonic_ns();
         let late = now >= asked_ns + ANSWER_NS;
         // The rest of a good answer is still being written.
-        let unfinished = self.state() == GroupState::Protected || self.is_cloned();
+        let between = self.state() == GroupState::Unprotected && !self.dropped();
+        let unfinished = between || self.state() == GroupState::Protected || self.is_cloned();
+        let (wanted, is_answered) = match self.back.asked_for_spare {
+            true => (self.wants_spare() || self.wants_standby(), false),
+            false => (self.wants_standby(), self.standby.is_some()),
+        };
         if self.standby.is_none() && unfinished && !late {
             self.back.knock.due_ns = now + UNFINISHED_NS;
-        } else if self.standby.is_some() || !self.wants_standby() {
+        } else if is_answered || !wanted {
             // It exits, or replaces itself, or has its standby already.
             self.take_back(command::CLONE);
             self.back.stage = Stage::Idle;
         } else if header.clone_failures.load(Ordering::Acquire) != self.back.failures {
+            if self.back.asked_for_spare && self.standby.is_none() {
+                // The heir was lost meanwhile: the next one is asked for as such.
+                self.take_back(command::CLONE);
+                self.back.stage = Stage::Idle;
+                return;
+            }
             let why = read_text(&header.clone_error.0);
             self.not_made(&why.map_or("the primary gave no reason".into(), |(_, why)| why));
         } else if header.command.0.load(Ordering::SeqCst) != command::CLONE && !late {
@@ -345,6 +366,16 @@ impl Watch<'_> {
     pub(super) fn forget_loss(&mut self) {
         self.back.lost = None;
         self.set_clone_error(None);
+    }
+
+    /// The primary has answered with a spare. How long the program stood still for it, ns.
+    pub(super) fn note_answer(&mut self) -> u64 {
+        let header = self.shared.segment.header();
+        self.back.clones = header.clones.load(Ordering::Acquire);
+        self.back.failures = header.clone_failures.load(Ordering::Acquire);
+        self.take_back(command::CLONE);
+        self.back.stage = Stage::Idle;
+        header.clone_pause_ns.load(Ordering::Acquire)
     }
 
     /// It is gone before it could be taken up.

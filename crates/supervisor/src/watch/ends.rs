@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{GroupState, WILL, command, kin};
+use us_abi::{Cause, GroupState, WILL, command, kin};
 use us_order::detect::{self, Decision};
 
 use super::Watch;
@@ -29,13 +29,18 @@ impl Watch<'_> {
     /// Whether the kernel's `pid` is a copy of this process, or was one.
     pub(crate) fn knows(&self, pid: u32) -> bool {
         let copies = [Some(&self.primary), self.standby.as_ref(), self.ending.as_ref()];
-        copies.into_iter().flatten().any(|copy| copy.pid == pid)
+        copies.into_iter().flatten().chain(self.spares.copies()).any(|copy| copy.pid == pid)
+            || self.spares.is_ending(pid)
             || self.fallen.iter().any(|fallen| fallen.pid() == pid)
             || self.shared.segment.header().standby_pid.load(Ordering::Acquire) == pid
     }
 
     /// Our child `pid` has ended; `false` when it is nobody of this process.
     pub(crate) fn child_ended(&mut self, pid: u32, end: &Reaped) -> bool {
+        if self.spares.any() {
+            // One that has taken over is not the heir any more, whether we had heard of it or not.
+            self.notice_copies();
+        }
         if pid == self.primary.pid {
             self.is_polled = false;
             self.primary_ended(Some(*end), true);
@@ -44,6 +49,8 @@ impl Watch<'_> {
                 true => self.ended_at_once(end),
                 false => self.standby_ended(end),
             }
+        } else if self.spare_ended(pid, end.end()) {
+            // One of several.
         } else if self.ending.take_if(|ending| ending.pid == pid).is_some() {
             // Its successor may be asked for.
         } else if let Some(fallen) = self.fallen.iter_mut().find(|fallen| fallen.pid() == pid) {
@@ -98,6 +105,17 @@ impl Watch<'_> {
         // It may have died before it could say all that there is to say of a new standby.
         let has_one = matches!(self.state(), GroupState::Protected | GroupState::Promoting);
         self.attach_standby(has_one);
+        let pid = self.primary.pid;
+        if self.wants_many() {
+            self.notice_copies();
+        }
+        if self.primary.pid != pid {
+            // It had a successor, of which we hear only now.
+            self.fallen.iter_mut().filter(|fallen| fallen.pid() == pid).for_each(|fallen| {
+                fallen.is_gone_by(end, is_reaped);
+            });
+            return self.tell_failovers();
+        }
         // The net under the death notices. An exit that said nothing is still an exit, as natively.
         if self.standby.is_some()
             && self.state() == GroupState::Protected
@@ -134,6 +152,10 @@ impl Watch<'_> {
         let word = &self.shared.segment.header().state.0;
         let (from, to) = (GroupState::Promoting as u32, GroupState::Unprotected as u32);
         let _ = word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        // It may have been about to say that it is no standby any more.
+        let dropped = &self.shared.segment.header().dropped.0;
+        let cause = Cause::Promoted as u32;
+        let _ = dropped.compare_exchange(0, cause, Ordering::AcqRel, Ordering::Acquire);
         self.notice_promotion();
         self.primary_ended(Some(*end), true);
     }
@@ -143,6 +165,9 @@ impl Watch<'_> {
         if self.state() == GroupState::Promoting {
             self.standby = None;
             self.say_last_words();
+            if self.next_takes_over(end) {
+                return;
+            }
             // Killed by one of its group while it took over: as that one wanted.
             if !self.shared.roster.is_doomed(self.shared.place) {
                 let line = format!("{}: the standby could not take over: {}", self.name(), end.words());
@@ -190,6 +215,7 @@ impl Watch<'_> {
             standby.kill();
             standby.pid
         });
+        self.end_spares();
         self.say_last_words();
         self.answer_switch(&json!({ "error": "the program has ended" }));
         self.protection_ends(clock::monotonic_ns());

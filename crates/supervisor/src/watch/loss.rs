@@ -28,12 +28,16 @@ impl Watch<'_> {
         }
         self.event("standby_lost", json!({ "why": why }));
         self.say_last_words();
-        self.drop_protection(Cause::StandbyLost, why);
+        self.stop_log(Cause::StandbyLost, why);
+        self.leave_protected();
+        self.move_up();
+        self.announce_unprotected();
     }
 
     /// Tells the primary to log no more, with the reason unless there is one already.
     pub(crate) fn drop_protection(&mut self, cause: Cause, why: &str) {
         self.stop_log(cause, why);
+        self.end_spares();
         self.leave_protected();
         self.announce_unprotected();
     }
@@ -69,6 +73,7 @@ impl Watch<'_> {
         // Its death is its end from now on, and its parent need not wait for us to say so.
         self.shared.roster.is_final(self.shared.place);
         self.shared.dismiss();
+        self.end_spares();
         let standby = self.standby.take();
         standby.map(|standby| {
             standby.kill();

@@ -178,7 +178,10 @@ impl Watch<'_> {
         let waits = self.is_newborn() && self.clone_error().is_none();
         // A reason that is being cleared: there is a standby, or about to be one.
         let arrives = self.is_asked() && read_text(&self.shared.segment.header().why.0).is_none();
-        if said_or_untrue || in_failover || waits || arrives || self.comes_back_at_once() {
+        // A spare is about to be the heir.
+        let followed =
+            self.wants_many() && (self.is_promoted() || self.spares.any() || self.ends_by_itself());
+        if said_or_untrue || in_failover || waits || arrives || followed || self.comes_back_at_once() {
             return;
         }
         self.said = GroupState::Unprotected;

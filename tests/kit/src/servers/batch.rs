@@ -52,7 +52,9 @@ impl Job<'_> {
         (self.prepare)(&dir.join("tmp")).map_err(|error| Failure::of(error, &dir))?;
         let understudy = run.understudy.as_deref().filter(|_| plans.is_some());
         let command = match understudy {
-            Some(understudy) => protected_command(understudy, &group, &events_file, self.program.clone()),
+            Some(understudy) => {
+                protected_command(understudy, run.standbys, &group, &events_file, self.program.clone())
+            }
             None => self.program.clone(),
         };
         // A file: of a write to somebody else's pipe that is larger than the pipe, nobody can tell how much went out.

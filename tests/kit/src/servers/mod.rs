@@ -50,6 +50,9 @@ pub struct Options {
     /// Milliseconds from one of many kills to the next; but none before there is a standby again
     #[arg(long, value_name = "MIN..MAX", default_value = "100..400")]
     every: life::Every,
+    /// Standbys of the server
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    standbys: u32,
     /// Requests of one connection in one run (for pbzip2: KiB of input)
     #[arg(long, default_value_t = 6000)]
     requests: u64,
@@ -75,6 +78,8 @@ pub struct Run<'a> {
     pub kill: bool,
     /// How many kills, and how often, if there is more than one.
     pub life: Option<(usize, life::Every)>,
+    /// Standbys of the program.
+    pub standbys: u32,
     /// The seed of this run.
     pub seed: u64,
     /// Requests of one connection.
@@ -139,6 +144,7 @@ fn campaign(
                     understudy: understudy.clone(),
                     kill: !options.native && !options.no_kill,
                     life: options.life(),
+                    standbys: options.standbys,
                     seed,
                     requests: options.requests,
                     limit: Duration::from_secs(options.timeout),
@@ -182,6 +188,9 @@ fn report_failure(
     repeat += &options.place.repeat();
     if options.kills > 1 {
         repeat += &format!(" --kills {} --every {}", options.kills, options.every);
+    }
+    if options.standbys != 1 {
+        repeat += &format!(" --standbys {}", options.standbys);
     }
     for (set, flag) in [(options.native, " --native"), (options.no_kill, " --no-kill")] {
         if set {

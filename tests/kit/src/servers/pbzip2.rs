@@ -50,7 +50,7 @@ fn both_ways(run: &Run, flags: &[&str], input: &Path) -> Result<(Vec<u8>, String
     }
     let mut moment = reference.elapsed.mul_f64(Rng::new(run.seed, &flags.join(" ")).fraction());
     for _ in 0..=RETRIES {
-        let plan = Plan { target: Target::Primary, delay: moment, choice: 0 };
+        let plan = Plan { target: Target::Primary, delay: moment, choice: 0, again: None };
         let protected = job.execute(run, Some(if run.kill { std::slice::from_ref(&plan) } else { &[] }))?;
         if let Some(words) = difference(&reference.stdout, &protected.ended.stdout) {
             return Err(Failure { why: words, dir: Some(protected.dir) });

@@ -62,7 +62,7 @@ impl Session {
         let events = dir.join("events");
         let group = group_name(&dir);
         let command = match &run.understudy {
-            Some(understudy) => protected_command(understudy, &group, &events, program),
+            Some(understudy) => protected_command(understudy, run.standbys, &group, &events, program),
             None => program,
         };
         let tree = Launch { command, dir: dir.clone(), stdin: None, sink: Sink::File }.spawn()?;

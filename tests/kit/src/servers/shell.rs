@@ -125,7 +125,12 @@ fn both_ways(run: &Run, job: &Job, made: &dyn Fn(&Path) -> Result<Vec<u8>>) -> R
 }
 
 fn plans(run: &Run, rng: &mut Rng, window: Duration) -> Vec<Plan> {
-    let plan = |delay: Duration, rng: &mut Rng| Plan { target: Target::Primary, delay, choice: rng.draw() };
+    let plan = |delay: Duration, rng: &mut Rng| Plan {
+        target: Target::Primary,
+        delay,
+        choice: rng.draw(),
+        again: None,
+    };
     match &run.life {
         _ if !run.kill => Vec::new(),
         None => vec![plan(window.mul_f64(rng.fraction()), rng)],

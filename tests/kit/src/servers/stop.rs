@@ -73,7 +73,7 @@ fn interrupt(run: &Run, how: How, delay: Duration, rng: &mut Rng) -> Result<Dura
     let group = group_name(&dir);
     let program = ["bash", "-c", TREE].map(Into::into).to_vec();
     let command = match &run.understudy {
-        Some(understudy) => protected_command(understudy, &group, &dir.join("events"), program),
+        Some(understudy) => protected_command(understudy, run.standbys, &group, &dir.join("events"), program),
         None => program,
     };
     let mut tree = Launch { command, dir: dir.clone(), stdin: None, sink: Sink::File }.spawn()?;

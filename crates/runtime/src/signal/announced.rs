@@ -1,0 +1,64 @@
+//! Signals that the log has announced: behind a call's end it says how many handlers run there.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{EventKind, NO_TICKET};
+
+use super::{Info, deliver, deliver_one};
+use crate::standby::promote::go_live;
+use crate::state;
+use crate::thread::{Mode, Thread};
+
+/// As a primary: one was announced here, and there is none. The log must have it all the same.
+pub(super) fn none_came(thread: &mut Thread) {
+    if thread.calls() == Mode::Record {
+        thread.append(EventKind::Signal, 0, 0, NO_TICKET, &Info::default());
+    }
+}
+
+/// A handler ran, and meanwhile this became a standby's thread: what else is delivered at this door, the log says.
+pub(super) fn follows(thread: &mut Thread) -> bool {
+    if thread.calls() != Mode::Replay {
+        return false;
+    }
+    loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
+            Some(_) => return true,
+            None if state::LIVE.load(Ordering::Acquire) => {
+                go_live(thread);
+                deliver(thread);
+                return true;
+            }
+            None => thread.wait_more(),
+        }
+    }
+}
+
+/// Takes one, as a standby.
+pub(super) fn replay_next(thread: &mut Thread) {
+    // `next` delivers signals on its way to the next event; only one has to be taken here.
+    loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Signal as u8 => {
+                thread.take_signal();
+                return;
+            }
+            Some(_) => crate::report_divergence(thread, &[b"a signal was announced and is not in the log"]),
+            None if state::LIVE.load(Ordering::Acquire) => {
+                // Announced, and lost with the primary before it was logged: if it was the guest's own, the promotion
+                // has raised it again.
+                go_live(thread);
+                if thread.calls() != Mode::Record {
+                    return deliver(thread);
+                }
+                // Whoever follows waits for one here, and would take others at its next door only.
+                if !deliver_one(thread) {
+                    none_came(thread);
+                }
+                return;
+            }
+            None => thread.wait_more(),
+        }
+    }
+}
