@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 pub mod event;
+pub mod family;
 pub mod image;
 pub mod limits;
 pub mod roster;
 pub mod segment;
 
 pub use event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
+pub use family::*;
 pub use image::{ImageHead, Inherited, how};
 pub use limits::*;
 pub use roster::*;
@@ -22,7 +24,7 @@ pub use segment::*;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UNDERSTU");
 
 /// Version of every layout in this crate. Bumped by any change to it.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Environment variable by which the supervisor tells the runtime the path of its segment. The runtime
 /// removes it (and itself from `LD_PRELOAD`) before the guest's code can see its environment.

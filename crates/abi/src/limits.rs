@@ -75,7 +75,19 @@ pub const STACK_STRIDE: usize = 1 << 30;
 /// Address at which mappings asked for by guest code are placed when it names no address.
 pub const GUEST_MAPS_ADDRESS: usize = 0x2d00_0000_0000;
 
+/// Address of the copies of memory that a family shares, out of the guest's sight. Fixed, so that what a process's own
+/// allocator maps lies where it would without them, in every copy.
+pub const COPIES_ADDRESS: usize = 0x2c80_0000_0000;
+
+/// Bytes set aside for the copies; the memory itself lies so much above its copy in a standby.
+pub const COPIES_BYTES: usize = 1 << 37;
+
+/// Address of what else a standby of a family keeps out of sight.
+pub const KEPT_ADDRESS: usize = COPIES_ADDRESS + 2 * COPIES_BYTES;
+
 const _: () = {
+    assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= COPIES_ADDRESS);
+    assert!(KEPT_ADDRESS + COPIES_BYTES <= GUEST_MAPS_ADDRESS);
     assert!(RING_BYTES.is_power_of_two());
     assert!(PAYLOAD_BYTES_MAX + 4096 < RING_STEP);
     assert!(RING_BYTES.is_multiple_of(RING_STEP) && RING_BYTES >= 4 * RING_STEP);

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
+use crate::family::Family;
 use crate::segment::Line;
 
 /// Processes that one group may have at a time. One more is made natively, and nobody else can speak for it.
@@ -198,6 +199,8 @@ pub struct Roster {
     pub processes: [Process; PROCESSES_MAX],
     /// Queued signals on their way, in no order.
     pub mail: [Mail; MAIL_MAX],
+    /// See [`Family`].
+    pub family: Family,
 }
 
 const _: () = {

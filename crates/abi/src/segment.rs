@@ -296,6 +296,9 @@ pub struct SegmentHeader {
     pub drained: AtomicU32,
     /// 1 once the process has, or is, a child process, whatever image it is now: it has one standby. Primary.
     pub related: AtomicU32,
+    /// Number of the family that the process is of, or is to be of with its next standby; 0 for none. Supervisor; a newborn
+    /// itself; a copy that leaves it.
+    pub family: AtomicU32,
 }
 
 /// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].

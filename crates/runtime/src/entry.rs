@@ -39,6 +39,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     let header = unsafe { &*header };
     // SAFETY: no other thread exists.
     unsafe { members::join::keep_config(&header.config) };
+    crate::family::note_stack();
     map_roster();
     if header.config.flags & CONFIG_DETACHED != 0 {
         prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);

@@ -17,6 +17,7 @@ pub mod clock;
 pub mod clone;
 pub mod door;
 pub mod entry;
+pub mod family;
 pub mod fault;
 pub mod fdtable;
 pub mod log;
@@ -114,6 +115,9 @@ pub fn drop_follower(seat: u32, cause: Cause, why: &[&[u8]]) {
 fn drop_heir(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
     state::write_text(&header.why.0, cause as u32, why);
     header.dropped.0.store(cause as u32, Ordering::Release);
+    if family::is_member() {
+        family::fail_with(why);
+    }
     if !recording::goes_on() {
         stop_logging();
     }
@@ -169,6 +173,7 @@ pub fn give_up_standby(why: &[&[u8]]) -> ! {
         end_spare(header, why);
         header.divergences.fetch_add(1, Ordering::AcqRel);
         state::write_text(&header.why.0, Cause::Diverged as u32, why);
+        family::break_up(why);
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
         state::attention();
     }
@@ -218,6 +223,7 @@ pub fn report_divergence(thread: &Thread, what: &[&[u8]]) -> ! {
         header.divergences.fetch_add(1, Ordering::AcqRel);
         end_spare(header, &parts);
         state::write_text(&header.why.0, Cause::Diverged as u32, &parts);
+        family::break_up(&parts);
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
         header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
         state::attention();

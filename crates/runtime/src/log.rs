@@ -15,7 +15,7 @@ use crate::clone::twins;
 use crate::fault::{self, Point};
 use crate::recording::{self, turns};
 use crate::thread::{Mode, Thread};
-use crate::{drop_follower, give_up_log, pace, raw, seats, signal, state, stop_logging};
+use crate::{drop_follower, family, give_up_log, pace, raw, seats, signal, state, stop_logging};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;
@@ -330,6 +330,8 @@ impl Thread {
         let tail = &self.entry().tail.0;
         loop {
             let bell = self.bell.load(Ordering::Acquire);
+            // Another process's standby may have to wake this one.
+            let kick = family::own_kick().map(|word| (word, word.load(Ordering::Acquire)));
             self.parked.store(true, Ordering::SeqCst);
             if self.consumer.ready_after_refresh(tail) {
                 self.parked.store(false, Ordering::Relaxed);
@@ -340,7 +342,10 @@ impl Thread {
                 crate::standby::promote::go_live(self);
                 return false;
             }
-            raw::futex_wait(&self.bell, bell, 0);
+            match kick {
+                Some((word, value)) => raw::futex_wait_shared(word, value, 0),
+                None => raw::futex_wait(&self.bell, bell, 0),
+            };
             self.parked.store(false, Ordering::Relaxed);
         }
     }

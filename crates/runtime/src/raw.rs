@@ -283,6 +283,16 @@ pub fn computed_ns(tid: u32) -> u64 {
     time.ns()
 }
 
+/// The same of all threads of a process.
+pub fn computed_by(pid: u32) -> u64 {
+    const OF_PROCESS: u32 = 2; // CPUCLOCK_SCHED
+    let clock = (!pid << 3 | OF_PROCESS) as i32;
+    let mut time = Timespec::default();
+    // SAFETY: the kernel writes one timespec.
+    unsafe { call2(nr::CLOCK_GETTIME, clock as i64 as u64, &raw mut time as u64) };
+    time.ns()
+}
+
 /// This thread's kernel id.
 pub fn gettid() -> u32 {
     // SAFETY: no arguments, no effect.

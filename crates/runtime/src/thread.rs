@@ -356,6 +356,10 @@ impl Thread {
     pub fn ring_bell(&self) {
         self.bell.fetch_add(1, Ordering::AcqRel);
         crate::raw::futex_wake(&self.bell, 1);
+        if let Some(kick) = crate::family::own_kick() {
+            kick.fetch_add(1, Ordering::AcqRel);
+            crate::raw::futex_wake_shared(kick);
+        }
     }
 }
 

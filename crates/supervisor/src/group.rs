@@ -5,6 +5,7 @@
 //! and is then watched as the program is. The group ends with the program, unless that has left a daemon.
 
 mod ends;
+mod family;
 mod join;
 mod requests;
 
@@ -18,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use us_abi::Cause;
 
 use self::ends::Outcome;
+use self::family::Kinship;
 use crate::book::{Book, SharedBook};
 use crate::child::Child;
 use crate::clock;
@@ -62,6 +64,7 @@ pub(crate) struct Group<'a> {
     /// Somebody wants the whole group to end, and waits for it.
     is_stopping: bool,
     outcome: Outcome,
+    kinship: Kinship,
 }
 
 impl<'a> Group<'a> {
@@ -97,6 +100,7 @@ impl<'a> Group<'a> {
             gone: Vec::new(),
             is_stopping: false,
             outcome,
+            kinship: Kinship::default(),
         };
         group.book.borrow().save();
         group.open_desk();
@@ -150,6 +154,7 @@ impl<'a> Group<'a> {
     /// Acts on what has changed.
     fn look(&mut self) {
         self.watches.iter_mut().for_each(Watch::look);
+        self.drive_family();
         self.hear_requests();
         self.drive_probe();
         self.hear_recorder();
@@ -178,7 +183,7 @@ impl<'a> Group<'a> {
 
     fn sleep(&mut self) {
         let now = clock::monotonic_ns();
-        let moments = [self.probe_at_ns(), self.roster_at_ns, self.outcome_at_ns()];
+        let moments = [self.probe_at_ns(), self.roster_at_ns, self.outcome_at_ns(), self.kinship.look_at_ns];
         let watches = self.watches.iter_mut().filter_map(Watch::look_at_ns);
         let until_ns = moments.into_iter().flatten().chain(watches).min();
         let timeout = until_ns.map(|at_ns| clock::timespec(at_ns.saturating_sub(now)));

@@ -17,6 +17,7 @@ pub mod doctor;
 pub mod elf;
 pub mod error;
 pub mod events;
+pub mod family;
 pub mod folder;
 mod group;
 pub mod history;

@@ -87,14 +87,15 @@ pub fn is_descendant(pid: u32, ancestor: u32) -> bool {
     ancestor != 0 && (0..3).any(|_| descends(pid, ancestor))
 }
 
-/// The children of `parent`.
-pub fn children(parent: u32) -> impl Iterator<Item = u32> {
-    pids().filter(move |pid| read(*pid).is_some_and(|process| process.parent == parent))
-}
-
-fn pids() -> impl Iterator<Item = u32> {
+/// Every process.
+pub fn all() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The children of `parent`.
+pub fn children(parent: u32) -> impl Iterator<Item = u32> {
+    all().filter(move |pid| read(*pid).is_some_and(|process| process.parent == parent))
 }
 
 /// Whether the process has `file` mapped: the proof that it is one of those who were told of it.
@@ -111,7 +112,28 @@ fn maps_path(pid: u32, file: &Path) -> bool {
 /// The processes that have `file` mapped, whoever their parents are.
 pub fn mapping(file: &Path) -> Vec<u32> {
     let Ok(file) = file.canonicalize() else { return Vec::new() };
-    pids().filter(|pid| maps_path(*pid, &file)).collect()
+    all().filter(|pid| maps_path(*pid, &file)).collect()
+}
+
+/// Memory that the process may share with others and that no file outside shows: what names each, and its bytes. What lies in
+/// `but`, a folder, is left out.
+pub fn common_memory(pid: u32, but: &str) -> Vec<(String, u64)> {
+    const KINDS: [&str; 4] = ["/dev/zero", "/SYSV", "/memfd:", "/dev/shm/"];
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let parse = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let flags = fields.next()?;
+        let (device, inode) = (fields.nth(1)?, fields.next()?);
+        let path = fields.next().unwrap_or("");
+        let is_one = flags.starts_with("rw")
+            && flags.ends_with('s')
+            && KINDS.iter().any(|kind| path.starts_with(kind))
+            && !path.starts_with(but);
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        is_one.then_some((format!("{device} {inode}"), number(end)?.checked_sub(number(start)?)?))
+    };
+    maps.lines().filter_map(parse).collect()
 }
 
 /// The user that owns the process, `None` when there is none.

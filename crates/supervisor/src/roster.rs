@@ -16,6 +16,7 @@ use us_abi::{MAGIC, PROCESSES_MAX, Process, ROSTER_BYTES, RosterHeader, VERSION,
 
 use crate::clock;
 use crate::error::Error;
+use crate::family::Kin;
 use crate::mapping::Mapping;
 use crate::segment::wake;
 use crate::spawn::{self, Reaped};
@@ -41,6 +42,8 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Roster {
     map: Mapping,
+    /// The processes that are watched.
+    pub kin: Kin,
 }
 
 impl Roster {
@@ -55,7 +58,7 @@ impl Roster {
         // All of it, which is little: on a full file system a hole would show as SIGBUS in whoever touches it first.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, ROSTER_BYTES as u64)
             .map_err(|cause| Error::file("reserve room for", path, cause))?;
-        let roster = Roster { map: Mapping::new(path, &file, ROSTER_BYTES)? };
+        let roster = Roster { map: Mapping::new(path, &file, ROSTER_BYTES)?, kin: Kin::default() };
         let header: *mut RosterHeader = roster.map.base().as_ptr().cast();
         // SAFETY: the file was made a moment ago by this thread and no one else has it mapped; the header
         // fits the mapping and a page's start is aligned for it.
@@ -75,6 +78,11 @@ impl Roster {
     /// Its start.
     pub fn header(&self) -> &RosterHeader {
         &self.shared().header
+    }
+
+    /// The group's family.
+    pub fn family(&self) -> &us_abi::Family {
+        &self.shared().family
     }
 
     /// Fills in the program itself, as the process `pid`. Calls nothing that a fork of a process with threads must not.

@@ -19,6 +19,7 @@ use us_order::detect::{Cause, Decision, Leaving, Standby, decide, is_fenced};
 
 use crate::child::Child;
 use crate::clock;
+use crate::family;
 use crate::roster::{Place, Roster};
 use crate::segment::{Segment, wake};
 
@@ -86,7 +87,7 @@ impl Shared {
 
     /// Waits until the main thread knows the standby: it would not know its new primary otherwise. A group may be
     /// killed the moment that its standby is there.
-    fn await_standby(&self) {
+    pub(crate) fn await_standby(&self) {
         let named = || self.segment.header().standby_pid.load(Ordering::Acquire);
         for _ in 0..ATTACH_LOOKS {
             if self.standby_pid.load(Ordering::Acquire) == named() {
@@ -97,7 +98,8 @@ impl Shared {
         }
     }
 
-    fn primary(&self) -> Option<Child> {
+    /// The process that is primary now.
+    pub(crate) fn primary(&self) -> Option<Child> {
         self.primary.lock().ok().and_then(|primary| primary.clone())
     }
 }
@@ -232,6 +234,7 @@ pub fn verdict(shared: &Shared, cause: Cause) -> Decision {
     };
     let standby = match state(&shared.segment) {
         _ if header.dropped.0.load(Ordering::Acquire) != 0 => Standby::Diverged,
+        _ if !family::may_take_over(shared) => Standby::Diverged,
         GroupState::Protected | GroupState::Promoting => Standby::Following,
         _ => Standby::Absent,
     };
@@ -283,6 +286,9 @@ fn wait_for(
 /// the blackout began. `false` when somebody was first, or there is no standby any more.
 pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
     let header = shared.segment.header();
+    if header.family.load(Ordering::Acquire) != 0 {
+        return family::fail_over(shared, noticed_ns);
+    }
     // Whoever finds that the heir has died chooses the next one, and must not do so before the primary is fenced.
     let _choice = shared.choice.lock();
     if !begin_promotion(shared, primary) {
@@ -312,7 +318,7 @@ pub fn choose(shared: &Shared, pid: u32) {
 /// Moves the state from `Protected`, if `primary` is still the one that is protected. One that died a while ago may have
 /// a successor, with a standby of its own, whom the same words would end. That one is asked for its standby only after it
 /// has been named as primary, under the lock.
-fn begin_promotion(shared: &Shared, primary: &Child) -> bool {
+pub(crate) fn begin_promotion(shared: &Shared, primary: &Child) -> bool {
     let (from, to) = (GroupState::Protected as u32, GroupState::Promoting as u32);
     let Ok(current) = shared.primary.lock() else { return false };
     current.as_ref().is_some_and(|current| current.pid == primary.pid)
@@ -326,7 +332,7 @@ fn begin_promotion(shared: &Shared, primary: &Child) -> bool {
 }
 
 /// Kills the primary and returns when none of its threads can be in a system call any more.
-fn fence(segment: &Segment, primary: &Child) {
+pub(crate) fn fence(segment: &Segment, primary: &Child) {
     let _ = rustix::process::pidfd_send_signal(&primary.pidfd, Signal::KILL);
     let mut ended = false;
     while !is_fenced(deaths(segment), ended) {

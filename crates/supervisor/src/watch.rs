@@ -26,6 +26,7 @@ use self::switch::{Fenced, Switch};
 use crate::book::SharedBook;
 use crate::child::Child;
 use crate::clock;
+use crate::family;
 use crate::folder::ProcessId;
 use crate::history::{Divergence, Failover, Stretches};
 use crate::segment::read_text;
@@ -76,6 +77,8 @@ pub(crate) struct Watch<'a> {
     /// Whether it has been told that the process is protected.
     protected_said: bool,
     over: Option<Over>,
+    /// Whether it gets its standbys together with those with whom it shares memory.
+    is_kin: bool,
 }
 
 impl<'a> Watch<'a> {
@@ -101,6 +104,7 @@ impl<'a> Watch<'a> {
     }
 
     fn new(book: SharedBook<'a>, shared: Arc<Shared>, primary: Child) -> Watch<'a> {
+        shared.roster.kin.add(&shared);
         Watch {
             book,
             shared,
@@ -127,6 +131,7 @@ impl<'a> Watch<'a> {
             last_words_said: false,
             protected_said: false,
             over: None,
+            is_kin: false,
         }
     }
 
@@ -271,6 +276,8 @@ impl<'a> Watch<'a> {
         }
         self.attach_standby(self.has_new_standby());
         self.notice_copies();
+        // One that was born into it as well.
+        self.is_kin |= family::has(&self.shared.roster, self.shared.segment.header());
         match self.state() == GroupState::Starting {
             true if !self.is_awaited => self.start_anew(),
             awaited => self.is_awaited = awaited,
@@ -288,10 +295,12 @@ impl<'a> Watch<'a> {
         }
         self.tell_failovers();
         self.drive_switch();
+        self.notice_nobody();
     }
 
     /// The program replaces itself: the new image answers, or is found not to.
     fn start_anew(&mut self) {
+        self.is_kin = false;
         self.said = GroupState::Starting;
         self.is_awaited = true;
         let now = clock::monotonic_ns();

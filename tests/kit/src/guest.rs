@@ -66,6 +66,8 @@ pub struct Directives {
     pub serial: Option<String>,
     /// Why it is protected with one thread at a time, if it is.
     pub turns: Option<String>,
+    /// Why only primaries are struck, if it is so.
+    pub family: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
     pub allowed: Vec<(String, String)>,
     /// What it reads from stdin.
@@ -86,6 +88,7 @@ impl Default for Directives {
             stale: None,
             serial: None,
             turns: None,
+            family: None,
             allowed: Vec::new(),
             stdin: None,
             args: Vec::new(),
@@ -119,6 +122,7 @@ impl Directives {
             "no-protect" => self.no_protect = Some(reason(rest)?),
             "serial" => self.serial = Some(reason(rest)?),
             "turns" => self.turns = Some(reason(rest)?),
+            "family" => self.family = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
             "allow" => {

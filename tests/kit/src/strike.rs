@@ -55,6 +55,8 @@ pub struct Assassin<'a> {
     pub group: &'a str,
     /// Nobody is struck before a child process is protected.
     pub tree: bool,
+    /// A standby's end is that of all standbys, and who is killed before that has been noticed is rightly lost.
+    pub primaries_only: bool,
     /// Set by the caller when the run is over.
     pub over: &'a AtomicBool,
 }
@@ -122,7 +124,9 @@ impl Assassin<'_> {
                 next = self.wait_for_pair(&mut tracker, &killed, false);
             }
             let strike = next.map_or(Strike::TooLate, |(process, pair)| {
-                let hit = self.kill_after(&mut tracker, &killed, (process, pair), *plan);
+                let target = if self.primaries_only { Target::Primary } else { plan.target };
+                let plan = Plan { target, ..*plan };
+                let hit = self.kill_after(&mut tracker, &killed, (process, pair), plan);
                 hit.map_or(Strike::TooLate, Strike::Sent)
             });
             account.strikes.push(strike);

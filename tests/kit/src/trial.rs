@@ -128,6 +128,7 @@ impl Stage<'_> {
                 understudy,
                 group: &group,
                 tree: guest.wants.tree,
+                primaries_only: guest.wants.family.is_some(),
                 over: &over,
             };
             let killer = scope.spawn(move || assassin.strike_each(plans));

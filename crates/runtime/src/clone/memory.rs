@@ -9,13 +9,15 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use us_abi::{
-    RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
+    FAMILY_BYTES_MIN, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS,
+    SEGMENT_BYTES, THREADS_MAX,
 };
 
 use super::proc::hex;
 use super::views::{self, View};
 use super::{proc, twins, unforked};
-use crate::door::table;
+use crate::door::{numbers, table};
+use crate::family::{self, pieces};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::seats;
@@ -39,6 +41,8 @@ struct Mapping {
     shared_of: u64,
     /// Where in the file it begins.
     offset: u64,
+    /// Memory that processes of the group may share, and nobody else: not in a file that others could open.
+    is_common: bool,
 }
 
 struct List(UnsafeCell<[Mapping; LISTED_MAX]>);
@@ -53,6 +57,7 @@ static LIST: List = List(UnsafeCell::new(
         private_of: (0, 0),
         shared_of: 0,
         offset: 0,
+        is_common: false,
     }; LISTED_MAX],
 ));
 static LISTED: AtomicUsize = AtomicUsize::new(0);
@@ -77,7 +82,8 @@ impl Programs {
 }
 
 /// Lists what has to be copied. By the coordinator, while every thread stands still.
-pub fn list() -> Result<(), &'static [u8]> {
+/// `is_forming`: the process is to be of a family.
+pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
     let mut programs = Programs { files: [(0, 0); PROGRAMS_MAX], count: 0 };
     // SAFETY: the coordinator's own while everybody stands still.
     let list = unsafe { &mut *LIST.0.get() };
@@ -102,6 +108,7 @@ pub fn list() -> Result<(), &'static [u8]> {
             private_of: if map.shared { (0, 0) } else { (map.device, map.inode) },
             shared_of: if map.shared { table::kept(fdtable::identity_of(map.device, map.inode)) } else { 0 },
             offset: map.offset,
+            is_common: map.shared && map.protection & WRITE != 0 && map.is_common,
         };
         listed += 1;
     });
@@ -115,15 +122,16 @@ pub fn list() -> Result<(), &'static [u8]> {
         }
     }
     LISTED.store(kept, Ordering::Release);
-    if seats::is_followed() && list[..kept].iter().any(|mapping| mapping.written_through) {
-        // The twins begin anew at a clone, and whoever follows has the old ones.
-        return Err(b"memory that processes share is kept alike for one standby only");
-    }
-    let shared = list[..kept].iter().filter(|mapping| mapping.written_through);
-    twins::choose(shared.map(|mapping| (mapping.start, mapping.end)));
     if !read {
         return Err(b"the list of mappings cannot be read");
     }
+    let in_family = share(&list[..kept], is_forming)?;
+    let shared = || list[..kept].iter().filter(|mapping| mapping.written_through && !in_family);
+    if seats::is_followed() && shared().next().is_some() {
+        // The twins begin anew at a clone, and whoever follows has the old ones.
+        return Err(b"memory that processes share is kept alike for one standby only");
+    }
+    twins::choose(shared().map(|mapping| (mapping.start, mapping.end)));
     if !unforked::list() {
         return Err(b"more memory is advised about forks than can be listed");
     }
@@ -131,6 +139,31 @@ pub fn list() -> Result<(), &'static [u8]> {
         return Err(b"more is mapped of files or shared than can be copied");
     }
     Ok(())
+}
+
+/// Whether the process is of a family, of which its shared memory then is.
+fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
+    let common = || list.iter().filter(|mapping| mapping.is_common);
+    if is_forming {
+        pieces::begin();
+        for mapping in common() {
+            pieces::add(mapping.start, mapping.end - mapping.start, mapping.shared_of, mapping.offset)?;
+        }
+        return Ok(true);
+    }
+    if family::is_member() {
+        let is_known =
+            |mapping: &Mapping| pieces::copy_of(mapping.start, mapping.end - mapping.start).is_some();
+        return if common().all(is_known) {
+            Ok(true)
+        } else {
+            Err(b"memory is shared that is newer than the family")
+        };
+    }
+    pieces::forget();
+    let bytes: u64 = common().map(|mapping| mapping.end - mapping.start).sum();
+    let wanted = bytes >= FAMILY_BYTES_MIN && numbers::may_have_relatives() && family::may_be();
+    if wanted && family::want() { Err(family::WHY) } else { Ok(false) }
 }
 
 /// Whether there is nothing to copy.
@@ -144,6 +177,7 @@ fn is_ours(address: u64) -> bool {
         || within(RINGS_ADDRESS, 2 * THREADS_MAX * RING_BYTES)
         || within(ROSTER_ADDRESS, ROSTER_BYTES.next_multiple_of(PAGE as usize))
         || views::is_kept(address)
+        || pieces::is_copy(address)
 }
 
 /// In the copy, by its only thread: puts own bytes in place of everything that is listed.
@@ -162,6 +196,15 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
     const MAYMOVE: u64 = 1;
     const FIXED: u64 = 2;
     let len = mapping.end - mapping.start;
+    if let Some(copy) = pieces::copy_of(mapping.start, len).filter(|_| family::is_member()) {
+        // SAFETY: an old length of zero makes a second mapping of shared pages, here in place of the guest's.
+        return unsafe {
+            keep(mapping)
+                && !failed(raw::call6(nr::MREMAP, [copy, 0, len, MAYMOVE | FIXED, mapping.start, 0]))
+                && (mapping.protection == READ | WRITE
+                    || !failed(raw::call3(nr::MPROTECT, mapping.start, len, mapping.protection)))
+        };
+    }
     // SAFETY: new memory takes the place of a mapping of the same length.
     unsafe {
         let own = raw::call6(nr::MMAP, [0, len, READ | WRITE, 0x22, u64::MAX, 0]);
@@ -188,8 +231,14 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
 /// A mapping of the guest's, about to be replaced.
 unsafe fn keep(mapping: Mapping) -> bool {
     let len = mapping.end - mapping.start;
+    const MAYMOVE: u64 = 1;
+    const MAYMOVE_FIXED: u64 = 3;
+    let (how, wanted) = match pieces::place_for(mapping.start, len) {
+        Some(address) => (MAYMOVE_FIXED, address),
+        None => (MAYMOVE, 0),
+    };
     // SAFETY: an old length of zero makes a second mapping of shared pages.
-    let at = unsafe { raw::call6(nr::MREMAP, [mapping.start, 0, len, 1, 0, 0]) };
+    let at = unsafe { raw::call6(nr::MREMAP, [mapping.start, 0, len, how, wanted, 0]) };
     // What cannot be mapped twice (a device's memory) stays as it is now, unless stores of the guest's belong there.
     if failed(at) && mapping.written_through {
         return false;
@@ -218,6 +267,8 @@ struct Line {
     offset: u64,
     device: u64,
     inode: u64,
+    /// See [`Mapping`].
+    is_common: bool,
 }
 
 /// Start and end of the mapping that a line of `maps` or `smaps` begins with.
@@ -235,6 +286,9 @@ impl Line {
         let offset = fields.next()?;
         let device = fields.next()?;
         let inode = fields.next()?;
+        // The path, if there is one, comes behind the last field and some spaces.
+        let path = fields.next().unwrap_or(b"");
+        let commons: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/memfd:", b"/dev/shm/"];
         let on = |at: usize, sign: u8, bit: u64| if flags.get(at) == Some(&sign) { bit } else { 0 };
         Some(Line {
             start,
@@ -243,6 +297,7 @@ impl Line {
             shared: flags.get(3) == Some(&b's'),
             offset: hex(offset)?,
             device: device_number(device)?,
+            is_common: commons.iter().any(|common| path.starts_with(common)),
             inode: inode.iter().fold(0, |value, digit| value * 10 + u64::from(digit.wrapping_sub(b'0'))),
         })
     }

@@ -23,6 +23,7 @@ use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
 use crate::door::{numbers, sync};
+use crate::family;
 use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::recording::{live_turns, log};
@@ -273,15 +274,20 @@ fn make(header: &SegmentHeader) {
         return fail(header, &[why]);
     }
     let start = raw::now_ns();
-    if is_spare {
-        live_turns::copy_is_made();
-    } else {
-        live_turns::decide(header);
-    }
-    let outcome = memory::list().map_err(|why| (why, 0)).and_then(|()| fork_now(header));
+    let is_forming = !is_spare && family::is_forming(header);
+    let outcome = prepare(header, is_forming, is_spare).and_then(|()| fork_now(header)).and_then(|pid| {
+        // The copy has all that it needs from here on; others may still be copying what it shares with them.
+        match is_forming {
+            true => is_whole(pid).map(|()| pid),
+            false => Ok(pid),
+        }
+    });
     match outcome {
-        Ok(pid) => protected(header, pid, start),
+        Ok(pid) => protected(header, pid, start, is_forming),
         Err(why) => {
+            if family::is_member() {
+                family::fail(why.0);
+            }
             release_all();
             refuse(header, why);
         }
@@ -299,6 +305,35 @@ fn no_spare(header: &SegmentHeader) -> Option<&'static [u8]> {
     }
     // The supervisor is about to say that there is no standby. One that is made now would be hit by that.
     (!seats::is_followed()).then_some(b"the standby was lost while another was being made")
+}
+
+/// Everything that comes before the fork, while every thread stands still.
+fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(), Obstacle> {
+    if is_forming {
+        family::stand(header).map_err(|why| (why, 0))?;
+    } else if !family::is_member() {
+        header.family.store(0, Ordering::Release);
+    }
+    if is_spare {
+        live_turns::copy_is_made();
+    } else {
+        live_turns::decide(header);
+    }
+    memory::list(is_forming).map_err(|why| (why, 0))
+}
+
+/// Waits for the other members' forks. If one of them cannot, there is none.
+fn is_whole(pid: u32) -> Result<(), Obstacle> {
+    let forked = family::has_forked();
+    let whole = forked.and_then(|()| match family::pieces::are_whole() {
+        true => Ok(()),
+        false => Err(&b"processes share different parts of one memory"[..]),
+    });
+    whole.map_err(|why| {
+        // SAFETY: the copy that we have just made.
+        unsafe { raw::call2(nr::KILL, u64::from(pid), 9) };
+        (why, 0)
+    })
 }
 
 /// Has the leader fork, and waits until the copy no longer looks at memory that it shares with us.
@@ -485,7 +520,7 @@ pub fn reset_blocks(mode: Mode) {
 }
 
 /// There are two copies from here on.
-fn protected(header: &SegmentHeader, pid: u32, start: u64) {
+fn protected(header: &SegmentHeader, pid: u32, start: u64, is_forming: bool) {
     reset_blocks(Mode::Record);
     let seat = SEAT.load(Ordering::Relaxed);
     if is_spare() {
@@ -494,7 +529,7 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64) {
         // The primary may be dying, and the heir have been told so by this word.
         let word = &header.command.0;
         let _ = word.compare_exchange(command::CLONE, command::FOLLOW, Ordering::AcqRel, Ordering::Acquire);
-        return made(header, start);
+        return made(header, start, false);
     }
     crate::door::memory::nothing_shared_lately();
     for text in [&header.why.0, &header.clone_error.0] {
@@ -510,13 +545,21 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64) {
     header.command.0.store(command::FOLLOW, Ordering::Release);
     header.dropped.0.store(0, Ordering::Release);
     header.state.0.store(GroupState::Protected as u32, Ordering::Release);
-    made(header, start);
+    made(header, start, is_forming);
 }
 
 /// The threads go on, and the supervisor hears of it.
-fn made(header: &SegmentHeader, start: u64) {
+fn made(header: &SegmentHeader, start: u64, is_forming: bool) {
     header.clone_pause_ns.store(raw::now_ns() - start, Ordering::Relaxed);
     header.clones.fetch_add(1, Ordering::AcqRel);
+    if is_forming {
+        if let Err(why) = family::is_ready() {
+            crate::drop_standby(Cause::CannotClone, &[why]);
+        }
+    } else {
+        // A child of a family that has ended meanwhile.
+        family::goes_on();
+    }
     release_all();
     BUSY.store(false, Ordering::Release);
     state::attention();

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::twins;
 use crate::door::carry::Source;
 use crate::door::{numbers, table};
+use crate::family;
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed, nr};
 use crate::sys::guest;
@@ -122,8 +123,11 @@ pub fn add_repeated(start: u64, args: &[u64; 6]) {
     let mut at = 0;
     if is_it() {
         const MAP_SHARED: u64 = 1;
+        const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+        let wanted = family::pieces::place_for(start, bytes.next_multiple_of(PAGE)).unwrap_or(0);
+        let how = MAP_SHARED | if wanted == 0 { 0 } else { MAP_FIXED_NOREPLACE };
         // SAFETY: new memory.
-        let mapped = unsafe { raw::call6(nr::MMAP, [0, bytes, protection, MAP_SHARED, fd, offset]) };
+        let mapped = unsafe { raw::call6(nr::MMAP, [wanted, bytes, protection, how, fd, offset]) };
         if !failed(mapped) && is_it() {
             at = mapped as u64;
         } else if !failed(mapped) {
@@ -141,6 +145,12 @@ pub fn add_repeated(start: u64, args: &[u64; 6]) {
 /// Whether it is an address of a mapping that is kept.
 pub fn is_kept(address: u64) -> bool {
     KEPT.iter().map(Kept::get).any(|view| view.at != 0 && address.wrapping_sub(view.at) < view.bytes)
+}
+
+/// Where the mapping is kept that the guest has at `start`.
+pub fn kept_at(start: u64, bytes: u64) -> Option<u64> {
+    let view = KEPT.iter().map(Kept::get).find(|view| view.bytes == bytes && view.start == start)?;
+    (view.at != 0).then_some(view.at)
 }
 
 /// The guest's mapping of a range is going, or replaced, in a standby: what is kept for it goes as well.
@@ -264,7 +274,8 @@ pub fn is_elsewhere(object: usize) -> bool {
 
 /// Whether relatives share memory with this standby's primary, which it has as it once was.
 pub fn is_any_elsewhere() -> bool {
-    ANY_WRITABLE.load(Ordering::Relaxed) && numbers::may_have_relatives()
+    // What a family shares is where its standbys follow it.
+    ANY_WRITABLE.load(Ordering::Relaxed) && numbers::may_have_relatives() && !family::is_member()
 }
 
 /// Locks are taken for real from here on.

@@ -6,9 +6,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use us_abi::EventKind;
+use us_abi::{EventKind, NO_TICKET};
 
 use crate::clone::{park, twins};
+use crate::family;
 use crate::members::join;
 use crate::raw::{self, Timespec};
 use crate::recording::live_turns::{self, Local};
@@ -16,6 +17,7 @@ use crate::recording::turns;
 use crate::signal;
 use crate::standby::promote;
 use crate::state;
+use crate::sys::gate::Call;
 use crate::thread::{Mode, Thread};
 
 /// When a wait ends without having been woken.
@@ -53,6 +55,11 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     if thread.newborn && shared {
         // It waits for others: it will live for a while.
         join::join(thread);
+    }
+    if shared && family::is_member() && thread.has_turn {
+        let end = sleep_in_family(thread, word, value, deadline);
+        family::tidy_up();
+        return end;
     }
     let mut op = FUTEX_WAIT_BITSET | if shared { 0 } else { FUTEX_PRIVATE };
     let time = match &deadline {
@@ -113,6 +120,51 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         _ if interrupted => Wait::Interrupted,
         _ => Wait::Again,
     }
+}
+
+/// The wait for an object that the processes of a family share: given up to the others like a futex call of the program's own,
+/// whose answer is in the log. The object itself is in each copy what the turns have made of it.
+#[cold]
+fn sleep_in_family(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadline) -> Wait {
+    if thread.calls() == Mode::Record {
+        thread.push(EventKind::Yield, 0, 0, NO_TICKET);
+    }
+    // What the primary had delivered before it slept came in its turn, and the log says where that ended: a standby that waited
+    // here for the outcome, which may be another one's to bring about, would keep the turn.
+    while thread.calls() == Mode::Replay {
+        match thread.peek() {
+            Some(next) if next.kind == EventKind::Signal as u8 => {
+                thread.take_signal();
+                return Wait::Again;
+            }
+            Some(next) => {
+                if next.kind == EventKind::Yield as u8 {
+                    thread.take_front(&next);
+                }
+                break;
+            }
+            None => thread.wait_more(),
+        }
+    }
+    let (clock, time) = match &deadline {
+        Deadline::None => (0, core::ptr::null()),
+        Deadline::Monotonic(time) => (0, &raw const *time),
+        Deadline::Realtime(time) => (FUTEX_CLOCK_REALTIME, &raw const *time),
+    };
+    let op = FUTEX_WAIT_BITSET | clock;
+    let args = [word.as_ptr() as u64, op, u64::from(value), time as u64, 0, u64::from(u32::MAX)];
+    let Some(result) = turns::futex_by_log(thread, &Call { nr: raw::nr::FUTEX, args, caller: 0 }) else {
+        // The thread stood still, and another log has begun; or this copy is live.
+        turns::take(thread);
+        return Wait::Again;
+    };
+    if result == raw::err::EINTR {
+        let has_deadline = !time.is_null();
+        if let Some(interrupted) = turns::take_signals(thread, has_deadline) {
+            return if interrupted { Wait::Interrupted } else { Wait::Again };
+        }
+    }
+    if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
 }
 
 /// The wait of a standby's only thread. Locks of a program with one thread are in no log, its signals are: without looking

@@ -98,6 +98,12 @@ pub fn shared_path(identity: u64, to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"shared.", state::Decimal::new(identity).bytes()], to)
 }
 
+/// The path of a family's copy of shared memory: the family's number, and which memory it is.
+pub fn family_path(family: u32, region: usize, to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    let (family, region) = (state::Decimal::new(u64::from(family)), state::Decimal::new(region as u64));
+    in_folder(&[b"family.", family.bytes(), b".", region.bytes()], to)
+}
+
 /// The path of the roster.
 pub fn roster_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"roster"], to)
@@ -226,6 +232,14 @@ fn hopeless(call: &Call) -> Option<i64> {
 /// Ends the standby and becomes the other program.
 fn replace(call: &Call) -> i64 {
     let Some(header) = state::header() else { return raw::err::ENOENT };
+    // SAFETY: the calling thread's own block.
+    if let Some(thread) = unsafe { tls::current().as_mut() }
+        && crate::family::is_member()
+    {
+        // Its standby gives the turn back as well, when it has come here.
+        turns::pause(thread);
+        crate::family::depart(thread);
+    }
     seats::drop_spares(header, Cause::Exec, &[b"the program replaced itself"]);
     stop_logging();
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);

@@ -12,7 +12,8 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::clone::{twins, unforked, views};
-use crate::door::{again, mapped, mutex};
+use crate::door::{again, mapped, mutex, table};
+use crate::family::{self, pieces};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
 use crate::recording::shared;
@@ -54,6 +55,7 @@ pub fn unmap(thread: &mut Thread, call: &Call) -> i64 {
     mapped::unmapped(call.args[0], call.args[1]);
     let result = local(call);
     if result == 0 {
+        pieces::unmapped(call.args[0], call.args[1]);
         spare(thread, call.args[0], call.args[1]);
         if crate::state::is_standby() {
             views::unmapped(call.args[0], call.args[1]);
@@ -158,7 +160,8 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
             Mode::Record => {
                 // A recording has one process's view of it, for whoever looks later.
                 let followed = seats::is_followed();
-                if followed && is_shared(call.args[3]) && call.args[2] & PROT_WRITE != 0 {
+                let is_common = followed && is_common(call);
+                if followed && !is_common && is_shared(call.args[3]) && call.args[2] & PROT_WRITE != 0 {
                     // Its stores reach a file that others read, and a standby's stand-in does not see theirs.
                     drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);
                     continue;
@@ -169,7 +172,11 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                 }
                 begin(thread, row(), arguments);
                 let result = local(call);
-                log_content(thread, call, result);
+                if is_common && !failed(result) {
+                    log_common(thread, call, result);
+                } else {
+                    log_content(thread, call, result);
+                }
                 if is_shared(call.args[3]) && !failed(result) {
                     mapped::add(thread, fd as i32, result as u64, bytes);
                 }
@@ -192,6 +199,48 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
 fn content_bytes(call: &Call) -> u64 {
     let [_, bytes, _, _, fd, offset] = call.args;
     bytes.min(again::size(fd).saturating_sub(offset))
+}
+
+/// In the identity of a `Return`: what has been mapped is memory that a family shares, and the number of the region.
+const COMMON: u64 = 1 << 63;
+
+/// Whether what is mapped writably is memory that the processes of this one's family may share, and nobody else.
+fn is_common(call: &Call) -> bool {
+    let [_, _, prot, flags, fd, _] = call.args;
+    if !family::is_member() || !is_shared(flags) || prot & PROT_WRITE == 0 {
+        return false;
+    }
+    const READLINK: u64 = 89;
+    let number = crate::state::Decimal::new(fd);
+    let path = crate::state::joined(&[b"/proc/self/fd/", number.bytes()]);
+    let mut name = [0u8; 64];
+    // SAFETY: the kernel writes into our buffer.
+    unsafe { raw::call3(READLINK, path.as_ptr() as u64, name.as_mut_ptr() as u64, 64) };
+    name.starts_with(b"/dev/shm/") || name.starts_with(b"/memfd:")
+}
+
+/// Logs where memory of the family's has been mapped. Its bytes are where the standbys share them.
+fn log_common(thread: &mut Thread, call: &Call, result: i64) {
+    let [_, bytes, _, _, fd, offset] = call.args;
+    let object = fdtable::get(fd as i32).map_or(0, |file| table::kept(file.identity.load(Ordering::Relaxed)));
+    let region = pieces::add_new(result as u64, bytes, object, offset);
+    if region.is_none() {
+        drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);
+    }
+    let identity = COMMON | region.unwrap_or(0);
+    let head = ReturnHead { result, identity };
+    thread.append(EventKind::Return, 0, raw::nr::MMAP as u16, NO_TICKET, &head);
+}
+
+/// The same as a standby.
+fn take_common(call: &Call, base: i64, region: u64) -> i64 {
+    let [_, bytes, prot, _, _, offset] = call.args;
+    follow(base as u64, bytes);
+    if !pieces::follow_new(base as u64, bytes, region, offset, prot) {
+        crate::give_up_standby(&[b"memory that processes share could not be mapped in the standby"]);
+    }
+    views::add_repeated(base as u64, &call.args);
+    base
 }
 
 /// Logs where a file has been mapped, and its bytes.
@@ -261,9 +310,13 @@ fn log_mapped(thread: &mut Thread, call: &Call, result: i64) -> bool {
 fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
     let mut base = 0i64;
     let mut at = 0u64;
+    let mut is_common = false;
     loop {
         let more = take_end(thread, row(), |_, head, content, flags| {
-            if at == 0 {
+            if at == 0 && head.identity & COMMON != 0 && !failed(head.result) {
+                base = take_common(call, head.result, head.identity & !COMMON);
+                is_common = true;
+            } else if at == 0 {
                 base = if failed(head.result) { head.result } else { stand_in(call, head.result, impose) };
             }
             if !failed(base) {
@@ -280,7 +333,7 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
         // As the primary's, which has taken it for this or has not.
         thread.spare = (0, 0);
     }
-    if !failed(base) && call.args[2] & PROT_WRITE == 0 {
+    if !failed(base) && call.args[2] & PROT_WRITE == 0 && !is_common {
         // SAFETY: the stand-in gets the protection that was asked for, now that it is filled.
         unsafe { raw::call3(raw::nr::MPROTECT, base as u64, call.args[1], call.args[2]) };
     }

@@ -113,6 +113,7 @@ pub(super) fn become_child() {
     if state::is_recorded() {
         members::join::join_recorded(thread, us_abi::how::FORKED);
     }
+    crate::family::is_born(thread);
 }
 
 /// In a forked child, of which the guest knows that number: what it has of its parent's in memory and is not its own.
@@ -231,6 +232,15 @@ pub fn leave(how: u32, status: i32) {
     let Some(header) = state::header() else { return };
     if header.config.verify == VERIFY_FULL {
         await_standby(header);
+    }
+    // SAFETY: the calling thread's own block.
+    if let Some(thread) = unsafe { tls::current().as_ref() }
+        && how == leaving::EXIT
+    {
+        crate::family::depart(thread);
+    }
+    if crate::family::is_member() {
+        crate::family::fail(b"a process that shares memory was ended by a signal");
     }
     header.leaving.0.store(how, Ordering::SeqCst);
     // Behind it: until then a standby takes over.

@@ -14,7 +14,7 @@ use crate::raw::{Timespec, failed};
 use crate::sys::gate::Call;
 use crate::sys::{guest, recorded, vdso};
 use crate::thread::{Mode, Thread};
-use crate::{real, tls};
+use crate::{family, real, tls};
 
 /// `Header::call` of a clock read.
 const READ: u16 = 0;
@@ -29,7 +29,7 @@ fn read(clock: i32) -> Result<u64, i64> {
     }
     // SAFETY: the calling thread's own block.
     let thread = unsafe { &mut *thread };
-    match thread.calls() {
+    let result = match thread.calls() {
         Mode::Record => {
             let value = plain(clock)?;
             if thread.borrowed.load(Ordering::Relaxed) == 0 {
@@ -39,7 +39,9 @@ fn read(clock: i32) -> Result<u64, i64> {
         }
         Mode::Solo => plain(clock),
         Mode::Replay => replay(thread, clock),
-    }
+    };
+    family::tidy_up();
+    result
 }
 
 #[inline(always)]

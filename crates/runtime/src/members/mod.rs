@@ -15,6 +15,7 @@ use us_abi::{
 };
 
 use crate::door::sigchld;
+use crate::family;
 use crate::raw::{self, failed, nr};
 use crate::signal::{Info, SI_USER};
 use crate::state;
@@ -44,6 +45,11 @@ pub fn header() -> Option<&'static RosterHeader> {
 /// Whether the group ends, and nobody joins it any more.
 pub fn is_closing() -> bool {
     header().is_some_and(|roster| roster.closing.load(Ordering::SeqCst) != 0)
+}
+
+/// The group's family, `None` outside a group.
+pub fn family() -> Option<&'static us_abi::Family> {
+    roster().map(|roster| &roster.family)
 }
 
 /// Maps the roster, a file of that path. In the constructor.
@@ -198,6 +204,8 @@ pub fn note_send(target: i32, signal: u64) {
             _ => {}
         }
         if signal == SIGKILL {
+            // It ends wherever it is, and its standby with it: what it has done in its turns may be missing there.
+            family::break_up(&[b"a relative has sent SIGKILL to a process"]);
             entry.doomed.store(1, Ordering::SeqCst);
         } else if entry.pid.load(Ordering::Relaxed) != own
             && let Some(sent) = entry.sent.get(signal as usize)

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::EventKind;
-use us_abi::{CONFIG_AUTO, Cause, SegmentHeader};
+use us_abi::{BELLS, CONFIG_AUTO, Cause, SegmentHeader, TurnBell, TurnOrder};
 
 use super::turns::{FREE, TAKEN, WANTED};
 use crate::clone::park;
@@ -15,13 +15,16 @@ use crate::raw::Timespec;
 use crate::standby::poll;
 use crate::sys::gate::Call;
 use crate::thread::{Mode, Thread};
-use crate::{give_up_log, raw, report_divergence, state};
+use crate::{family, give_up_log, raw, report_divergence, state};
 
 /// Between two looks at who has the turn, ns.
 const LOOK_NS: u64 = 5_000_000;
 /// Processor time that a thread may use up in one turn while another waits, ns. It computes, or it spins on what another one
 /// would have to change: the next turn is then taken at its side.
 const COMPUTES_NS: u64 = 50_000_000;
+/// The same where processes take turns: what they share they may change at each other's side, and no standby could repeat it.
+/// They have doors where they wait for each other, so it is rarely needed.
+const FAMILY_COMPUTES_NS: u64 = 1_000_000_000;
 /// The same in time of a clock: it waits where the turn is not given back.
 const WAITS_NS: u64 = 500_000_000;
 /// Turns of that kind after which a process is let go: one at a time its threads do not come on.
@@ -32,36 +35,20 @@ const SHORT_LIFE_NS: u64 = 60_000_000_000;
 const RACES: u32 = 2;
 /// A clone that has stopped the program for so long is made again after seconds only: one divergence is enough, ns.
 const DEAR_NS: u64 = 50_000_000;
-/// Bells of those that wait for a turn, by its number.
-const BELLS: usize = 64;
 
 /// Nobody has the turn.
 const NOBODY: u64 = 0;
 /// Somebody is about to say which turn it has.
 const SOMEBODY: u64 = u64::MAX;
 
-/// Futex of a primary: [`FREE`], [`TAKEN`] or [`WANTED`].
-static WORD: AtomicU32 = AtomicU32::new(FREE);
-/// The next turn's number, in a primary.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-/// One more than the number of the turn that is had, [`NOBODY`] or [`SOMEBODY`].
-static HAD: AtomicU64 = AtomicU64::new(NOBODY);
-/// The kernel's number of the thread that has it.
-static HOLDER: AtomicU32 = AtomicU32::new(0);
-/// Turns taken at another one's side since the log began.
-static FORCED: AtomicU32 = AtomicU32::new(0);
+/// The turns of this process by itself.
+static OWN: TurnOrder = TurnOrder::new();
 
-/// In a standby: the turns below have begun, and have ended.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-/// See `BEGUN`.
-static ENDED: AtomicU64 = AtomicU64::new(0);
-
-/// Where a standby's threads wait for their turn.
-struct Bell {
-    rung: AtomicU32,
-    sleepers: AtomicU32,
+/// The turns that this process takes: its own, or its family's.
+#[inline(always)]
+fn order() -> &'static TurnOrder {
+    family::order().unwrap_or(&OWN)
 }
-static BELL: [Bell; BELLS] = [const { Bell { rung: AtomicU32::new(0), sleepers: AtomicU32::new(0) } }; BELLS];
 
 /// Standbys in a row that have diverged soon.
 static DIVERGED: AtomicU32 = AtomicU32::new(0);
@@ -73,12 +60,16 @@ static HOPELESS: AtomicU32 = AtomicU32::new(0);
 /// Before a fork for a new standby: whether its threads are to take turns. A program whose standbys diverge has races that
 /// no lock orders.
 pub fn decide(header: &SegmentHeader) {
+    if family::is_member() {
+        state::take_turns(true);
+        return header.turns.store(1, Ordering::Release);
+    }
     let now = raw::now_ns();
     let lived_ns = now - MADE_NS.swap(now, Ordering::Relaxed);
     let diverged = header.why.0.code.load(Ordering::Acquire) == Cause::Diverged as u32;
     let may = header.config.flags & CONFIG_AUTO != 0 && !state::is_recorded();
     if diverged && lived_ns < SHORT_LIFE_NS && may {
-        if state::takes_live_turns() && FORCED.load(Ordering::Relaxed) != 0 {
+        if state::takes_live_turns() && OWN.forced.load(Ordering::Relaxed) != 0 {
             // It is of no use, and costs the program its processors.
             HOPELESS.store(1, Ordering::Relaxed);
             state::take_turns(false);
@@ -106,25 +97,30 @@ pub fn standby_is_made(header: &SegmentHeader) {
 
 /// A new log begins, and every thread stands still.
 pub fn reset() {
-    WORD.store(FREE, Ordering::Relaxed);
-    for count in [&NEXT, &HAD, &BEGUN, &ENDED] {
+    if family::is_member() {
+        // Its turns began with it.
+        return;
+    }
+    OWN.word.0.store(FREE, Ordering::Relaxed);
+    for count in [&OWN.next, &OWN.had, &OWN.begun, &OWN.ended] {
         count.store(0, Ordering::Relaxed);
     }
-    FORCED.store(0, Ordering::Relaxed);
-    for bell in &BELL {
+    OWN.forced.store(0, Ordering::Relaxed);
+    WAITING.store(0, Ordering::Relaxed);
+    for bell in &OWN.bells {
         bell.sleepers.store(0, Ordering::Relaxed);
     }
 }
 
 /// There is no log any more: whoever waits for a turn goes on without.
 pub fn nobody_waits() {
-    raw::futex_wake(&WORD, u32::MAX >> 1);
+    raw::futex_wake(&OWN.word.0, u32::MAX >> 1);
 }
 
 /// Whether this thread takes turns.
 #[inline(always)]
 pub fn applies(thread: &Thread) -> bool {
-    thread.locks() != Mode::Solo
+    thread.locks() != Mode::Solo || family::is_member()
 }
 
 /// Takes the turn.
@@ -134,25 +130,33 @@ pub fn take(thread: &mut Thread) {
     }
     match thread.calls() {
         Mode::Solo => {}
-        Mode::Record => acquire(thread),
+        Mode::Record if family::goes_on() => acquire(thread),
+        Mode::Record => {}
         Mode::Replay => follow(thread),
     }
 }
 
 fn acquire(thread: &mut Thread) {
-    let Some(forced) = lock(thread) else { return };
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    HOLDER.store(thread.kernel_tid(), Ordering::Relaxed);
-    HAD.store(number + 1, Ordering::Release);
+    let order = order();
+    let Some(forced) = lock(thread, order) else { return };
+    let number = order.next.load(Ordering::Relaxed);
+    let holder =
+        if family::is_member() { state::REAL_PID.load(Ordering::Relaxed) } else { thread.kernel_tid() };
+    order.holder.store(holder, Ordering::Relaxed);
+    family::note_taker(number);
+    order.next.store(number + 1, Ordering::Release);
+    order.had.store(number + 1, Ordering::Release);
     thread.turn = number;
     if thread.calls() != Mode::Record {
         // The log has been given up meanwhile, and with it the order.
-        return release(number);
+        return release(order, number);
     }
     thread.has_turn = true;
     thread.push(EventKind::Turn, u8::from(forced), 0, number);
-    if forced && FORCED.fetch_add(1, Ordering::Relaxed) + 1 >= FORCED_MAX {
-        HOPELESS.store(1, Ordering::Relaxed);
+    if forced && order.forced.fetch_add(1, Ordering::Relaxed) + 1 >= FORCED_MAX {
+        if !family::is_member() {
+            HOPELESS.store(1, Ordering::Relaxed);
+        }
         state::take_turns(false);
         if let Some(header) = state::header() {
             header.turns.store(0, Ordering::Release);
@@ -162,27 +166,28 @@ fn acquire(thread: &mut Thread) {
 }
 
 /// Waits for the word. Whether it was taken from somebody; `None` if there is no log any more.
-fn lock(thread: &mut Thread) -> Option<bool> {
-    if WORD.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+fn lock(thread: &mut Thread, order: &TurnOrder) -> Option<bool> {
+    let word = &order.word.0;
+    if word.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         return Some(false);
     }
     let mut seen = Seen { had: NOBODY, since_ns: 0, cpu_ns: 0 };
-    while WORD.swap(WANTED, Ordering::AcqRel) != FREE {
-        raw::futex_wait(&WORD, WANTED, LOOK_NS);
+    while word.swap(WANTED, Ordering::AcqRel) != FREE {
+        sleep(word, WANTED, LOOK_NS);
         if park::is_wanted() {
             // A planned failover: this is a place where nothing has begun.
             park::at_door(thread);
         }
-        if thread.calls() != Mode::Record {
+        if !family::goes_on() || thread.calls() != Mode::Record {
             return None;
         }
-        if seen.is_too_long()
-            && HAD.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        if seen.is_too_long(order)
+            && order.had.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             return Some(true);
         }
     }
-    HAD.store(SOMEBODY, Ordering::Relaxed);
+    order.had.store(SOMEBODY, Ordering::Relaxed);
     Some(false)
 }
 
@@ -194,41 +199,62 @@ struct Seen {
 }
 
 impl Seen {
-    fn is_too_long(&mut self) -> bool {
-        let had = HAD.load(Ordering::Acquire);
+    fn is_too_long(&mut self, order: &TurnOrder) -> bool {
+        let had = order.had.load(Ordering::Acquire);
         if had == NOBODY || had == SOMEBODY {
             self.had = NOBODY;
             return false;
         }
-        let (now_ns, cpu_ns) = (raw::now_ns(), raw::computed_ns(HOLDER.load(Ordering::Relaxed)));
+        let holder = order.holder.load(Ordering::Relaxed);
+        let cpu_ns = if family::is_member() { raw::computed_by(holder) } else { raw::computed_ns(holder) };
+        let now_ns = raw::now_ns();
         if had != self.had {
             *self = Seen { had, since_ns: now_ns, cpu_ns };
             return false;
         }
-        cpu_ns.saturating_sub(self.cpu_ns) > COMPUTES_NS || now_ns - self.since_ns > WAITS_NS
+        let (computes_ns, waits_ns) = match family::is_member() {
+            true => (FAMILY_COMPUTES_NS, 4 * FAMILY_COMPUTES_NS),
+            false => (COMPUTES_NS, WAITS_NS),
+        };
+        cpu_ns.saturating_sub(self.cpu_ns) > computes_ns || now_ns - self.since_ns > waits_ns
     }
 }
 
-fn release(number: u64) {
+fn release(order: &TurnOrder, number: u64) {
     // Another one may have it by now, at this one's side.
-    if HAD.compare_exchange(number + 1, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        && WORD.swap(FREE, Ordering::AcqRel) == WANTED
+    if order.had.compare_exchange(number + 1, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        && order.word.0.swap(FREE, Ordering::AcqRel) == WANTED
     {
-        raw::futex_wake(&WORD, 1);
+        if family::is_member() {
+            raw::futex_wake_one_shared(&order.word.0);
+        } else {
+            raw::futex_wake(&order.word.0, 1);
+        }
     }
 }
 
 /// Gives the turn back.
 pub fn give(thread: &Thread) {
     if thread.calls() != Mode::Replay {
-        return release(thread.turn);
+        return release(order(), thread.turn);
     }
-    ENDED.fetch_max(thread.turn + 1, Ordering::SeqCst);
+    let order = order();
+    order.ended.fetch_max(thread.turn + 1, Ordering::SeqCst);
     ring(thread.turn + 1);
+    family::kick(order.ended.load(Ordering::SeqCst));
 }
 
-fn bell(number: u64) -> &'static Bell {
-    &BELL[number as usize % BELLS]
+fn bell(number: u64) -> &'static TurnBell {
+    &order().bells[number as usize % BELLS]
+}
+
+/// Sleeps on a word of an order.
+fn sleep(word: &AtomicU32, value: u32, limit_ns: u64) {
+    if family::is_member() {
+        raw::futex_wait_shared(word, value, limit_ns);
+    } else {
+        raw::futex_wait(word, value, limit_ns);
+    }
 }
 
 fn ring(number: u64) {
@@ -236,7 +262,11 @@ fn ring(number: u64) {
     let bell = bell(number);
     if bell.sleepers.load(Ordering::SeqCst) != 0 {
         bell.rung.fetch_add(1, Ordering::SeqCst);
-        raw::futex_wake(&bell.rung, u32::MAX >> 1);
+        if family::is_member() {
+            raw::futex_wake_shared(&bell.rung);
+        } else {
+            raw::futex_wake(&bell.rung, u32::MAX >> 1);
+        }
     }
 }
 
@@ -264,7 +294,7 @@ fn follow(thread: &mut Thread) {
     thread.take_front(&header);
     thread.turn = header.ticket;
     thread.has_turn = true;
-    BEGUN.fetch_max(header.ticket + 1, Ordering::SeqCst);
+    order().begun.fetch_max(header.ticket + 1, Ordering::SeqCst);
     ring(header.ticket + 1);
 }
 
@@ -344,8 +374,11 @@ pub fn wait_by_log(thread: &mut Thread, local: &Local) -> i64 {
 }
 
 fn await_turn(number: u64, forced: bool) {
-    let is_due =
-        || ENDED.load(Ordering::SeqCst) >= number || (forced && BEGUN.load(Ordering::SeqCst) >= number);
+    let order = order();
+    let is_due = || {
+        order.ended.load(Ordering::SeqCst) >= number
+            || (forced && order.begun.load(Ordering::SeqCst) >= number)
+    };
     for _ in 0..64 {
         if is_due() {
             return;
@@ -354,14 +387,27 @@ fn await_turn(number: u64, forced: bool) {
     }
     let bell = bell(number);
     bell.sleepers.fetch_add(1, Ordering::SeqCst);
+    WAITING.fetch_add(1, Ordering::SeqCst);
     // Whoever has it may sleep on an event that has come meanwhile.
     poll::wake_sleepers();
+    family::kick(order.ended.load(Ordering::SeqCst));
     loop {
         let rung = bell.rung.load(Ordering::SeqCst);
         if is_due() {
             break;
         }
-        raw::futex_wait(&bell.rung, rung, 0);
+        // In a family the copy that is awaited may be gone.
+        sleep(&bell.rung, rung, if family::is_member() { LOOK_NS } else { 0 });
     }
+    WAITING.fetch_sub(1, Ordering::SeqCst);
     bell.sleepers.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Threads of this standby that wait for a turn.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether what this standby stands still for is another process's: a turn of its family. How far that is.
+pub fn awaited_of_family() -> Option<u64> {
+    let is_awaited = family::is_member() && WAITING.load(Ordering::SeqCst) != 0;
+    is_awaited.then(|| order().ended.load(Ordering::SeqCst))
 }

@@ -17,7 +17,7 @@ use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::{dispatch, libc_text};
 use crate::thread::{Mode, Thread};
-use crate::{members, report_divergence};
+use crate::{family, members, report_divergence, signal};
 
 use super::live_turns::{self, Local};
 
@@ -209,6 +209,7 @@ fn follow_pauses(thread: &mut Thread) {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Yield as u8 => follow_pause(thread),
             Some(_) => return,
+            None if thread.calls() != Mode::Replay => return,
             None => thread.wait_more(),
         }
     }
@@ -226,8 +227,11 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
     if !thread.has_turn {
         return false;
     }
-    if has_events && is_followed(thread) {
-        // Where it waited for a lock that is free here: the wait comes before the call.
+    // The end of a process is in no log but a recording.
+    let has_events = has_events && (u64::from(row.nr) != nr::EXIT_GROUP || !state::takes_live_turns());
+    if has_events && (is_followed(thread) || family::is_member() && thread.calls() == Mode::Replay) {
+        // Where it waited for a lock that is free here: the wait comes before the call. So does a turn given to others, who may
+        // change what the call puts out.
         follow_pauses(thread);
     }
     if u64::from(row.nr) == nr::SCHED_YIELD {
@@ -241,7 +245,11 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
     }
     if has_events && thread.calls() == Mode::Record {
         thread.doors = thread.doors.wrapping_add(1);
-        let wanted = || roster().is_some_and(|roster| roster.turn.0.load(Ordering::Relaxed) == WANTED);
+        let is_wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) == WANTED;
+        let wanted = || match family::order() {
+            Some(order) => is_wanted(&order.word.0),
+            None => roster().is_some_and(|roster| is_wanted(&roster.turn.0)),
+        };
         if thread.doors.is_multiple_of(DOORS) && wanted() {
             pause(thread);
             take(thread);
@@ -281,6 +289,11 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
         take(thread);
         return Some(result);
     }
+    futex_by_log(thread, call)
+}
+
+/// One whose result is an event. `None` if the thread stood still in it, and the door begins again; or this copy is live.
+pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
     let row = us_calls::row(nr::FUTEX)?;
     give(thread);
     let result = if thread.calls() == Mode::Replay {
@@ -295,9 +308,30 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
             // Another log has begun: the door begins again.
             return None;
         }
+        let is_spurious = result == raw::err::EINTR && !signal::interrupts(thread, true);
+        let result = if is_spurious && family::is_member() { raw::err::EAGAIN } else { result };
         thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
         result
     };
     take(thread);
     Some(result)
+}
+
+/// Behind such a wait that a signal has ended: its handler runs, at the same place in every copy. Whether the wait ends with
+/// EINTR; `None` if there was none.
+pub fn take_signals(thread: &mut Thread, has_deadline: bool) -> Option<bool> {
+    while thread.calls() == Mode::Replay {
+        match thread.peek() {
+            Some(next) if next.kind == EventKind::Signal as u8 => {
+                let interrupts = has_deadline || !signal::is_restarting(i32::from(next.call));
+                thread.take_signal();
+                return Some(interrupts);
+            }
+            Some(_) => return None,
+            None => thread.wait_more(),
+        }
+    }
+    let interrupts = signal::interrupts(thread, has_deadline);
+    signal::deliver(thread);
+    Some(interrupts)
 }

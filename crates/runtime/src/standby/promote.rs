@@ -13,6 +13,7 @@ use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
 use crate::clone::views;
+use crate::family;
 use crate::fault::{self, Point};
 use crate::members;
 use crate::raw;
@@ -88,6 +89,8 @@ pub fn run(header: &SegmentHeader) {
     }
     seats::await_spares(header);
     seats::let_spares_go_on(header);
+    family::settle_together();
+    let family = family::taken_over();
     views::make_real();
     crate::door::common::finish();
     views::nothing_is_elsewhere();
@@ -96,6 +99,7 @@ pub fn run(header: &SegmentHeader) {
     log::cut(header);
     become_primary(header);
     fault::at(Point::Open, 0);
+    family::has_taken_over(family);
     state::LIVE.store(true, Ordering::SeqCst);
     if members::is_to_stop() {
         stop(header);

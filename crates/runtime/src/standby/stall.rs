@@ -8,12 +8,16 @@
 use us_abi::SegmentHeader;
 use us_ring::Position;
 
+use crate::recording::live_turns;
 use crate::{raw, seats, state, thread};
 
 /// One part of the time in this many that its threads may compute meanwhile: waits of ours look up now and then.
 const BUSY_PART: u64 = 25;
 /// The longest time between two looks that counts, ns. Somebody may have stopped the whole process.
 const LOOK_MAX_NS: u64 = 50_000_000;
+
+/// How long a standby may wait for a turn of another process, ns.
+const FAMILY_NS: u64 = 20_000_000_000;
 
 /// What was seen at the last looks.
 pub struct Stall {
@@ -37,7 +41,13 @@ impl Stall {
             return false;
         }
         let slots = 0..header.slots.load(core::sync::atomic::Ordering::Acquire);
-        let heads = slots.map(|slot| seats::head(slot).acquire()).sum();
+        let heads: u64 = slots.map(|slot| seats::head(slot).acquire()).sum();
+        // The one whose turn it is in another process may compute for long, and is asked for itself.
+        let awaited = live_turns::awaited_of_family();
+        let (heads, limit_ns) = match awaited {
+            Some(ended) => (heads.wrapping_add(ended), limit_ns.max(FAMILY_NS)),
+            None => (heads, limit_ns),
+        };
         let now_ns = raw::now_ns();
         if heads != self.heads {
             *self = Stall { heads, cpu_ns: 0, looked_ns: now_ns, still_ns: 0 };

@@ -13,7 +13,7 @@ use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
 use crate::sys::{allocator, bound};
 use crate::thread::{Mode, Thread};
-use crate::{give_up_log, signal, state, tls};
+use crate::{family, give_up_log, signal, state, tls};
 
 /// Entry from the gate.
 ///
@@ -32,7 +32,9 @@ pub unsafe extern "C" fn enter(call: *mut Call) -> i64 {
         // A child made by vfork: it shares our memory, not our log.
         return exec::borrowed(thread, call);
     }
-    dispatch(thread, call)
+    let result = dispatch(thread, call);
+    family::tidy_up();
+    result
 }
 
 /// A call by a thread without a block: a new one in its first instructions, or one that an allocator has made

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, TID_MASK, command, leaving, slot};
+use us_abi::{Cause, GroupState, TID_MASK, command, leaving, phase, slot};
 use us_order::reclone::Backoff;
 
 use super::Watch;
@@ -17,7 +17,7 @@ use crate::history::Reclone;
 use crate::options::Verbosity;
 use crate::reprotect::{self, Situation};
 use crate::segment::{clear_text, read_text, wake};
-use crate::{proc, spawn};
+use crate::{family, proc, spawn};
 
 /// How long the primary may take to answer.
 const ANSWER_NS: u64 = 3_000_000_000;
@@ -201,13 +201,16 @@ impl Watch<'_> {
         if let Stage::Asked(at_ns) = self.back.stage {
             return self.hear_answer(at_ns);
         }
-        if !self.wants_standby() && !self.wants_spare() {
+        let wants = self.wants_standby() || self.wants_spare();
+        if !wants || (self.is_kin && !self.is_born_into_family()) {
             self.back.stage = Stage::Idle;
             return;
         }
         let now = clock::monotonic_ns();
         if let Stage::Idle = self.back.stage {
             let delay_ns = if self.standby.is_some() { self.spare_delay_ns() } else { self.note_loss(now) };
+            // One that is born into a family waits for its standby, and begins with it.
+            let delay_ns = if self.is_born_into_family() { 0 } else { delay_ns };
             self.back.stage = Stage::Waits(now + delay_ns);
         }
         match self.back.stage {
@@ -255,6 +258,39 @@ impl Watch<'_> {
         let mut knock = Knock::default();
         self.knock(&mut knock);
         self.back.knock = knock;
+    }
+
+    fn is_born_into_family(&self) -> bool {
+        family::has(&self.shared.roster, self.shared.segment.header())
+            && family::state(&self.shared.roster) == phase::ACTIVE
+    }
+
+    /// Whether it gets its standbys together with those with whom it shares memory.
+    pub(crate) fn set_kin(&mut self, is_kin: bool) {
+        self.is_kin = is_kin;
+    }
+
+    /// Whether it can be asked for a standby together with others. If it has one by itself that is given up.
+    pub(crate) fn is_ready_for_family(&mut self) -> bool {
+        if self.state() == GroupState::Protected && self.standby.is_some() {
+            self.drop_protection(
+                Cause::CannotReplay,
+                "processes that share memory get their standbys together",
+            );
+        }
+        !self.is_asked() && self.ending.is_none() && self.wants_standby()
+    }
+
+    /// Asks it for one, as a member of this family.
+    pub(crate) fn ask_for_family(&mut self, number: u32) {
+        let now = clock::monotonic_ns();
+        let _ = self.note_loss(now);
+        self.shared.segment.header().family.store(number, Ordering::SeqCst);
+        self.ask(now);
+    }
+
+    pub(super) fn stop_asking(&mut self) {
+        self.back.stage = Stage::Idle;
     }
 
     fn hear_answer(&mut self, asked_ns: u64) {

@@ -14,7 +14,7 @@ use crate::options::Verbosity;
 use crate::segment::wake;
 use crate::sentry::{fail_over, verdict};
 use crate::spawn::{End, Reaped};
-use crate::{clock, proc};
+use crate::{clock, family, proc};
 
 /// The end of a process for good.
 #[derive(Clone, Copy, Debug)]
@@ -125,12 +125,20 @@ impl Watch<'_> {
         }
         // The command, too: the standby may be live and out of `Promoting` before this line is reached.
         let command = self.shared.segment.header().command.0.load(Ordering::Acquire);
-        let takes_over = self.state() == GroupState::Promoting || command == command::PROMOTE;
+        // A family's sentry may have begun, and not have come to this process.
+        let with_family = family::is_promoting(&self.shared);
+        let takes_over = self.state() == GroupState::Promoting || command == command::PROMOTE || with_family;
         if self.standby.is_some() && takes_over {
             let mut fallen = Fallen::new(self.primary.clone(), false);
             fallen.is_gone_by(end, is_reaped);
             return self.fallen.push_back(fallen);
         }
+        // What it has done behind what its standby has repeated is in the memory of the others.
+        family::break_up(
+            &self.shared.roster,
+            self.shared.segment.header(),
+            "a process that shares memory has ended",
+        );
         self.over = Some(Over { end: self.or_as_willed(end), is_reaped });
     }
 
@@ -158,6 +166,16 @@ impl Watch<'_> {
         let _ = dropped.compare_exchange(0, cause, Ordering::AcqRel, Ordering::Acquire);
         self.notice_promotion();
         self.primary_ended(Some(*end), true);
+    }
+
+    /// The primary is gone, and so is the standby that was to take over: one that goes another way than the log says so by
+    /// the same words as at any other time.
+    pub(super) fn notice_nobody(&mut self) {
+        let primary = self.primary.pid;
+        let is_left = self.over.is_some() || self.standby.is_some() || self.is_promoted();
+        if let Some(fallen) = self.fallen.iter().find(|fallen| fallen.pid() == primary && !is_left) {
+            self.over = Some(Over { end: fallen.end, is_reaped: fallen.is_reaped });
+        }
     }
 
     fn standby_ended(&mut self, reaped: &Reaped) {

@@ -7,6 +7,7 @@ use us_abi::{Cause, GroupState, command, leaving};
 
 use super::Watch;
 use crate::clock;
+use crate::family;
 use crate::segment::{wake, write_text};
 
 impl Watch<'_> {
@@ -48,7 +49,17 @@ impl Watch<'_> {
         if first {
             write_text(&header.why.0, cause as u32, why);
         }
+        family::break_up(&self.shared.roster, header, why);
         wake(&header.dropped.0);
+    }
+
+    /// The order of the family has ended, whoever was the cause.
+    pub(crate) fn leave_family(&mut self) {
+        self.take_back(command::CLONE);
+        self.stop_log(Cause::CannotReplay, "the order of processes that share memory has ended");
+        self.leave_protected();
+        self.shared.segment.header().family.store(0, Ordering::Release);
+        self.stop_asking();
     }
 
     /// Moves the state to `Unprotected`, unless a promotion or the end has begun.

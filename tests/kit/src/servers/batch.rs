@@ -67,6 +67,7 @@ impl Job<'_> {
                     understudy,
                     group: &group,
                     tree: self.tree,
+                    primaries_only: false,
                     over: &over,
                 };
                 scope.spawn(move || assassin.strike_each(plans))

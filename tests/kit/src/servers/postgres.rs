@@ -1,7 +1,7 @@
 //! `kit postgres`: PostgreSQL under updates and queries of several connections.
 //!
-//! Its processes share memory that no standby keeps up with, so standbys diverge and are made again: that is no failure
-//! here, a wrong answer is. Says how often, and what part of the time each process had a standby.
+//! Its processes share memory, so they are cloned, fenced and promoted together. Where one diverges all begin again: that is no
+//! failure here, a wrong answer is. Says how often, and what part of the time each process had a standby.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -30,7 +30,7 @@ const USER: &str = "postgres";
 
 /// Runs the command. True if nothing failed.
 pub fn run(options: &Options) -> Result<bool> {
-    ensure!(options.kills == 1, "no process of it is protected for long enough to be killed in turn");
+    ensure!(options.kills == 1, "its processes fail over together: who is to be next cannot be said");
     super::campaign(options, &Title { name: "postgres", flags: String::new() }, "", |_| Ok(()), one)
 }
 
@@ -50,8 +50,9 @@ fn one(run: &Run) -> Result<Outcome, Failure> {
     let (understudy, program) = prepare(run, &dir, &bin, port).map_err(|error| Failure::of(error, &dir))?;
     let run = &Run { understudy, life: run.life.clone(), ..*run };
     let mut session = Session::start_in(run, dir, program, port, 1)?;
+    session.is_family();
     for event in ["diverged", "unprotected", "standby_lost"] {
-        session.allow(event, "processes share memory that no standby keeps up with");
+        session.allow(event, "what ends one log ends those of all, and they begin again");
     }
     let (address, each) = (session.address, run.requests / SHARE);
     let work = |load: &Load| {

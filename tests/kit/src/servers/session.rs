@@ -35,6 +35,8 @@ pub struct Session {
     processes: usize,
     /// Lifecycle events that are no failure, each with the reason.
     allowed: Vec<(String, String)>,
+    /// With each primary that is killed those of others are, and all of their standbys take over.
+    is_family: bool,
 }
 
 /// A loopback port that was free a moment ago.
@@ -68,8 +70,17 @@ impl Session {
         let tree = Launch { command, dir: dir.clone(), stdin: None, sink: Sink::File }.spawn()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let understudy = run.understudy.clone();
-        let mut session =
-            Self { tree, dir, events, group, understudy, address, processes, allowed: Vec::new() };
+        let mut session = Self {
+            tree,
+            dir,
+            events,
+            group,
+            understudy,
+            address,
+            processes,
+            allowed: Vec::new(),
+            is_family: false,
+        };
         let ready = session.wait_ready(run, Instant::now() + run.limit);
         match ready {
             Ok(()) => Ok(session),
@@ -225,6 +236,11 @@ impl Session {
         self.allowed.push((event.to_owned(), why.to_owned()));
     }
 
+    /// Its processes share memory: they fail over together.
+    pub fn is_family(&mut self) {
+        self.is_family = true;
+    }
+
     /// Waits until so many requests have been answered.
     pub fn wait_until(&self, load: &Load, point: u64) -> Result<()> {
         while load.done() < point {
@@ -292,7 +308,7 @@ impl Session {
             let lifecycle = events::read_all(&self.events);
             let promoted = count(&lifecycle, "promoted");
             let expected = run.life.as_ref().map_or(usize::from(run.kill), |(kills, _)| *kills);
-            if promoted != expected {
+            if promoted < expected || promoted > expected && !self.is_family {
                 complaints.push(format!("{promoted} promotions, expected {expected}"));
             }
             complaints.extend(judge_events(

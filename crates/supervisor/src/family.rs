@@ -1,0 +1,162 @@
+//! Processes that share memory which no log tells of: fenced and promoted together. [`us_abi::Family`] says how they follow.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use us_abi::{Family, GroupState, SegmentHeader, command, phase};
+
+use crate::child::Child;
+use crate::clock;
+use crate::roster::Roster;
+use crate::segment::{wake, write_text};
+use crate::sentry::{self, Shared};
+
+/// How long a family may take from its last member's clone to its beginning, ns.
+const COMPLETE_NS: u64 = 50_000_000;
+
+/// What the threads of the supervisor know of the processes of a group.
+#[derive(Default)]
+pub struct Kin(Mutex<Vec<Weak<Shared>>>);
+
+impl std::fmt::Debug for Kin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Kin")
+    }
+}
+
+impl Kin {
+    /// One more process is watched.
+    pub fn add(&self, shared: &Arc<Shared>) {
+        if let Ok(mut all) = self.0.lock() {
+            all.retain(|known| known.strong_count() > 0);
+            all.push(Arc::downgrade(shared));
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Shared>> {
+        self.0.lock().map(|all| all.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+    }
+}
+
+/// The state of the group's family: a value of [`phase`].
+pub fn state(roster: &Roster) -> u32 {
+    roster.family().state.0.load(Ordering::Acquire)
+}
+
+/// Whether the process is of the present family, or to be.
+pub fn has(roster: &Roster, header: &SegmentHeader) -> bool {
+    let number = header.family.load(Ordering::Acquire);
+    number != 0 && number == roster.family().number.load(Ordering::Acquire)
+}
+
+/// Whether the process's standby follows for itself alone, or in a family whose order goes on.
+pub fn may_take_over(shared: &Shared) -> bool {
+    let header = shared.segment.header();
+    // Of one that is being formed the last word may be on its way: see `fail_over`.
+    let in_order = || has(&shared.roster, header) && state(&shared.roster) != phase::BROKEN;
+    header.family.load(Ordering::Acquire) == 0 || in_order()
+}
+
+/// Whether the process is of a family whose standbys are taking over.
+pub fn is_promoting(shared: &Shared) -> bool {
+    has(&shared.roster, shared.segment.header()) && state(&shared.roster) == phase::PROMOTING
+}
+
+/// The log of a process has ended, and with it those of its family.
+pub fn break_up(roster: &Roster, header: &SegmentHeader, why: &str) {
+    let family = roster.family();
+    if !has(roster, header) {
+        return;
+    }
+    for from in [phase::ACTIVE, phase::FORMING] {
+        let word = &family.state.0;
+        if word.compare_exchange(from, phase::BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            write_text(&family.why, 1, why);
+            wake(&family.order.word.0);
+        }
+    }
+}
+
+/// The family that is being formed is none.
+pub fn give_up(roster: &Roster, why: &str) {
+    let family = roster.family();
+    write_text(&family.why, 1, why);
+    family.state.0.store(phase::BROKEN, Ordering::SeqCst);
+}
+
+/// A family is to be formed of so many processes, which all stand without a log: everything as it is before the first turn.
+pub fn begin(family: &Family, members: u32) -> u32 {
+    let order = &family.order;
+    order.word.0.store(0, Ordering::Relaxed);
+    for word in [&order.next, &order.had, &order.begun, &order.ended] {
+        word.store(0, Ordering::Relaxed);
+    }
+    order.forced.store(0, Ordering::Relaxed);
+    for bell in &order.bells {
+        bell.sleepers.store(0, Ordering::Relaxed);
+    }
+    for region in &family.regions {
+        region.object.store(0, Ordering::Relaxed);
+        region.range.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        region.put_back.store(0, Ordering::Relaxed);
+    }
+    for count in [&family.standing, &family.forked, &family.settled, &family.whole, &family.live] {
+        count.store(0, Ordering::Relaxed);
+    }
+    family.members.store(members, Ordering::Relaxed);
+    let number = family.number.load(Ordering::Relaxed).wrapping_add(1).max(1);
+    family.number.store(number, Ordering::Release);
+    family.state.0.store(phase::FORMING, Ordering::SeqCst);
+    number
+}
+
+/// The primary of one of a family dies: all of them are fenced, and all of their standbys take over. `false` when somebody
+/// was first, or the family has ended.
+pub fn fail_over(of: &Shared, noticed_ns: u64) -> bool {
+    let roster = &of.roster;
+    let family = roster.family();
+    let begun_ns = clock::monotonic_ns();
+    while state(roster) == phase::FORMING && clock::monotonic_ns() < begun_ns + COMPLETE_NS {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let (from, to) = (phase::ACTIVE, phase::PROMOTING);
+    if family.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return false;
+    }
+    // A child that has no standby yet has not begun to run either, and stays as it is.
+    let follows = |shared: &Arc<Shared>| {
+        has(roster, shared.segment.header()) && sentry::state(&shared.segment) == GroupState::Protected
+    };
+    let mut members: Vec<(Arc<Shared>, Child)> = roster
+        .kin
+        .all()
+        .into_iter()
+        .filter(follows)
+        .filter_map(|shared| shared.primary().map(|primary| (shared, primary)))
+        .collect();
+    members.iter().for_each(|(shared, _)| shared.await_standby());
+    members.retain(|(shared, primary)| sentry::begin_promotion(shared, primary));
+    for (_, primary) in &members {
+        let _ = rustix::process::pidfd_send_signal(&primary.pidfd, Signal::KILL);
+    }
+    members.iter().for_each(|(shared, primary)| sentry::fence(&shared.segment, primary));
+    for count in [&family.settled, &family.whole, &family.live] {
+        count.store(0, Ordering::Relaxed);
+    }
+    family.members.store(members.len() as u32, Ordering::Release);
+    for (shared, _) in &members {
+        let header = shared.segment.header();
+        header.death_ns.0.store(noticed_ns, Ordering::Release);
+        roster.failed_over(shared.place, header.standby_pid.load(Ordering::Acquire));
+    }
+    for (shared, _) in &members {
+        let header = shared.segment.header();
+        header.command.0.store(command::PROMOTE, Ordering::Release);
+        wake(&header.command.0);
+        wake(&header.state.0);
+        shared.ring_bell();
+    }
+    true
+}
