@@ -105,6 +105,9 @@ pub struct Process {
     pub group: AtomicU32,
     /// Not zero if its parent has been told of a stop, and of no continuation since. Its parent.
     pub told_stopped: AtomicU32,
+    /// Not zero from before its promoted copy stops itself, in its predecessor's place, until the supervisor has seen that:
+    /// who has let it go on meanwhile came too early. The standby that is promoted; supervisor.
+    pub stops_itself: AtomicU32,
     /// Counts its promotions. What waits in the kernel for a standby is thrown away before it counts, and the letters to it
     /// are looked through behind that: who sends one meanwhile sees another count. The standby that is promoted.
     pub lives: AtomicU32,

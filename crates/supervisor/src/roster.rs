@@ -232,6 +232,14 @@ impl Roster {
     /// the parent that is to be sent SIGCHLD.
     pub fn stands(&self, pid: u32, status: u32) -> Option<u32> {
         let (_, entry) = self.with_primary(pid)?;
+        let is_stop = status != us_abi::CONTINUED;
+        if is_stop
+            && entry.stops_itself.swap(0, Ordering::SeqCst) != 0
+            && entry.stopped.load(Ordering::SeqCst) == 0
+        {
+            // A relative let it go on when it had not stopped itself yet.
+            spawn::signal(pid, libc::SIGCONT);
+        }
         entry.standing.store(status, Ordering::SeqCst);
         self.tell();
         let parent = entry.parent.load(Ordering::Acquire);
@@ -260,6 +268,7 @@ impl Roster {
             (&entry.standing, 0),
             (&entry.told_stopped, 0),
             (&entry.death_signal, 0),
+            (&entry.stops_itself, 0),
             (&entry.kin, kin::ADOPTED),
             (&entry.end, end::ENDED),
         ] {

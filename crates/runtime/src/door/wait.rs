@@ -242,8 +242,13 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         return None;
     }
     let peeks = number == WAITID && asked[3] & WNOWAIT != 0;
-    if let Some(entry) = members::find(news.pid).filter(|_| news.is_end() && !peeks) {
-        members::strike_off(entry);
+    if let Some(entry) = members::find(news.pid).filter(|_| !peeks) {
+        match news.is_end() {
+            true => members::strike_off(entry),
+            // The dead primary may not have come to say so: its successor would be told of the same stop again, or never of
+            // what comes behind it.
+            false => has_been_told(entry, news.code),
+        }
     }
     let mut told = Told { bytes: [0; 192], len: 0 };
     // SAFETY: plain data.
@@ -416,11 +421,16 @@ fn standing(entry: &Process, ask: &Ask) -> Option<News> {
     (ask.options & wanted != 0).then_some(News { signal: 17, code, pid, status, ..News::NONE })
 }
 
-/// The guest hears of a child what this code says.
+/// The guest hears of a child what this code says. What has come since still has to be told.
 fn has_been_told(entry: &Process, code: i32) {
-    if matches!(code, CLD_STOPPED | CLD_CONTINUED) {
-        entry.told_stopped.store(u32::from(code == CLD_STOPPED), Ordering::SeqCst);
-        entry.standing.store(0, Ordering::SeqCst);
+    if !matches!(code, CLD_STOPPED | CLD_CONTINUED) {
+        return;
+    }
+    let is_stop = code == CLD_STOPPED;
+    entry.told_stopped.store(u32::from(is_stop), Ordering::SeqCst);
+    let seen = entry.standing.load(Ordering::SeqCst);
+    if seen != 0 && (seen != CONTINUED) == is_stop {
+        let _ = entry.standing.compare_exchange(seen, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 

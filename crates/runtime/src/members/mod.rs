@@ -316,7 +316,12 @@ pub fn await_news() {
 /// that to tell.
 pub fn is_to_stop() -> bool {
     let Some(own) = own() else { return false };
+    // First the word: who lets it go on from here on is seen below, or by the supervisor.
+    own.stops_itself.store(1, Ordering::SeqCst);
     let is_to_stop = own.stopped.load(Ordering::SeqCst) != 0;
+    if !is_to_stop {
+        own.stops_itself.store(0, Ordering::SeqCst);
+    }
     if !is_to_stop && own.told_stopped.load(Ordering::SeqCst) != 0 {
         own.standing.store(CONTINUED, Ordering::SeqCst);
         if let Some(header) = header() {
@@ -401,6 +406,7 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
         (&entry.standing, 0),
         (&entry.told_stopped, 0),
         (&entry.death_signal, 0),
+        (&entry.stops_itself, 0),
         (&entry.kin, kin::KERNEL),
         (&entry.end, end::NONE),
     ] {

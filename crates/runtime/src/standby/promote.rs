@@ -100,10 +100,11 @@ pub fn run(header: &SegmentHeader) {
     become_primary(header);
     fault::at(Point::Open, 0);
     family::has_taken_over(family);
-    state::LIVE.store(true, Ordering::SeqCst);
     if members::is_to_stop() {
+        // Before anybody may go on: a thread that looks just now would take a step.
         stop(header);
     }
+    state::LIVE.store(true, Ordering::SeqCst);
     poll::wake_all();
     // A thread that was between its last look and its sleep hears the second bell.
     for _ in 0..5 {
