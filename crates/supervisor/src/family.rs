@@ -149,7 +149,8 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> bool {
     for (shared, _) in &members {
         let header = shared.segment.header();
         header.death_ns.0.store(noticed_ns, Ordering::Release);
-        roster.failed_over(shared.place, header.standby_pid.load(Ordering::Acquire));
+        let standby = header.standby_pid.load(Ordering::Acquire);
+        roster.failed_over(shared.place, standby, crate::spawn::exists);
     }
     for (shared, _) in &members {
         let header = shared.segment.header();

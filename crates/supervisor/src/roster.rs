@@ -145,14 +145,15 @@ impl Roster {
     }
 
     /// The process is about to be carried on by the kernel's `primary`: it, and its children, are ours from now on.
-    /// Before the standby takes over, which may ask for their ends at once.
-    pub fn failed_over(&self, place: Place, primary: u32) {
+    /// Before the standby takes over, which may ask for their ends at once. `exists` says whether the kernel knows a process
+    /// of a number, be it a zombie.
+    pub fn failed_over(&self, place: Place, primary: u32, exists: impl Fn(u32) -> bool) {
         let entry = self.get(place);
         // Before its children are looked through: one that is being born looks here after it has been listed.
         if let Some(entry) = entry {
             entry.primary.store(primary, Ordering::SeqCst);
         }
-        self.adopt_children(place.pid, u64::MAX);
+        self.adopt_children(place.pid, u64::MAX, exists);
         let was_kernels =
             entry.is_some_and(|entry| entry.kin.swap(kin::ADOPTED, Ordering::AcqRel) == kin::KERNEL);
         self.tell();
@@ -172,9 +173,14 @@ impl Roster {
 
     /// The kernel has given us the children of `parent` that were born before `until_ns`. `true` when there was one
     /// that we did not have already.
-    pub fn adopt_children(&self, parent: u32, until_ns: u64) -> bool {
+    pub fn adopt_children(&self, parent: u32, until_ns: u64, exists: impl Fn(u32) -> bool) -> bool {
         let mut any = false;
         for (place, entry) in self.children(parent) {
+            if was_discarded(entry, &exists) {
+                // Nobody would ever hear of its end, and its parent's next copy would wait for that.
+                self.free(place);
+                continue;
+            }
             // The others have been made by its new primary.
             if place.born_ns < until_ns && entry.kin.swap(kin::ADOPTED, Ordering::AcqRel) == kin::KERNEL {
                 any = true;
@@ -369,6 +375,16 @@ impl Roster {
     fn children(&self, parent: u32) -> impl Iterator<Item = (Place, &Process)> {
         self.listed().filter(move |(_, entry)| entry.parent.load(Ordering::Acquire) == parent)
     }
+}
+
+/// Whether the kernel has done away with a child that it counted as its parent's, without anybody asking: the parent ignores
+/// SIGCHLD. One that has joined may be between two primaries, or may have said how it wanted to end: its parent's next copy
+/// looks for itself.
+fn was_discarded(entry: &Process, exists: impl Fn(u32) -> bool) -> bool {
+    entry.kin.load(Ordering::Acquire) == kin::KERNEL
+        && entry.end.load(Ordering::Acquire) == end::NONE
+        && entry.joined.load(Ordering::Acquire) == 0
+        && !exists(entry.primary.load(Ordering::Acquire))
 }
 
 fn place(at: usize, entry: &Process) -> Place {

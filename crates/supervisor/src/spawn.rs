@@ -442,6 +442,13 @@ pub fn signal(pid: u32, number: i32) {
     }
 }
 
+/// Whether the kernel knows a process of this number, which may be a zombie.
+pub fn exists(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return false };
+    // SAFETY: signal 0 only asks. Of another user's it says EPERM.
+    unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
+}
+
 /// Whether we have any child, alive or not reaped.
 pub fn has_children() -> bool {
     // SAFETY: with a null place for its answer the call only says whether there is anybody to wait for.

@@ -374,7 +374,7 @@ impl<'a> Watch<'a> {
             failover.reason = fenced.reason.into();
         }
         // A child that the old primary made just before its death may have been listed behind it.
-        if self.shared.roster.adopt_children(self.guest_pid(), live_ns) {
+        if self.shared.roster.adopt_children(self.guest_pid(), live_ns, spawn::exists) {
             self.shared.roster.tell();
         }
         if !self.fallen.iter().any(|fallen| fallen.pid() == old.pid) {

@@ -73,9 +73,13 @@ fn locked<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A child process starts with nobody holding the lock.
-pub fn reset_lock() {
+/// Calls that had begun when this process was forked: what they have registered is its parent's.
+static INHERITED: AtomicU64 = AtomicU64::new(0);
+
+/// A child process starts with nobody holding the lock, and with its parent's registrations.
+pub fn inherit() {
     LOCK.store(false, Ordering::Release);
+    INHERITED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 /// The newest registration of a descriptor.
@@ -396,7 +400,9 @@ pub fn rearm() {
     const EPOLLET: u32 = 1 << 31;
     for (place, registration) in POOL.iter().enumerate().take(HIGH.load(Ordering::Relaxed) as usize) {
         let events = registration.events.load(Ordering::Relaxed);
-        let is_signalfd = pending::may_be_signalfd(registration.fd.load(Ordering::Relaxed));
+        // One that is inherited waits for the signals of the parent, as it does natively.
+        let is_own = registration.born.load(Ordering::Relaxed) > INHERITED.load(Ordering::Relaxed);
+        let is_signalfd = is_own && pending::may_be_signalfd(registration.fd.load(Ordering::Relaxed));
         if !registration.used.load(Ordering::Relaxed)
             || events & (EPOLLET | EPOLLONESHOT) == 0 && !is_signalfd
         {

@@ -120,7 +120,7 @@ pub(super) fn become_child() {
 pub fn forget_parent(thread: &mut Thread, pid: u32) {
     state::set_header(core::ptr::null_mut());
     crate::stop_logging();
-    crate::door::epoll::reset_lock();
+    crate::door::epoll::inherit();
     crate::door::thread::reset_lock();
     crate::door::waiters::reset();
     crate::clone::twins::stop();

@@ -337,6 +337,10 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
         let seen = roster.ends.0.load(Ordering::Acquire);
         let mut is_any = false;
         for entry in members::adopted().filter(|entry| ask.is_about(entry)) {
+            if has_vanished(entry) {
+                members::strike_off(entry);
+                continue 'look;
+            }
             is_any = true;
             if let Some(news) = standing(entry, ask) {
                 // SAFETY: the caller's place, written before the roster forgets.
@@ -397,6 +401,21 @@ fn reap_first(entry: &Process) {
     let args = [P_PID, u64::from(entry.pid.load(Ordering::Relaxed)), 0, WEXITED, 0, 0];
     // SAFETY: the kernel writes nothing.
     while unsafe { raw::call6(WAITID, args) } == raw::err::EINTR {}
+}
+
+/// Whether an adopted child is gone, nobody follows, and nobody will tell of it: the kernel had told the dead primary, or had
+/// done away with it, since that ignored SIGCHLD.
+fn has_vanished(entry: &Process) -> bool {
+    /// Time in which the supervisor says how one has ended that it has reaped.
+    const REAPING_NS: u64 = 5_000_000;
+    let looks_gone = || {
+        entry.end.load(Ordering::Acquire) == end::FINAL
+            && !members::exists(entry.primary.load(Ordering::Acquire))
+    };
+    looks_gone() && {
+        raw::nap(REAPING_NS);
+        looks_gone()
+    }
 }
 
 /// The stop or continuation of an adopted child that is still to be told.

@@ -67,7 +67,7 @@ fn a_failover_makes_a_process_and_its_children_ours() {
     let cc = list(&roster, 300, 200, 6);
     let sibling = list(&roster, 400, SHELL, 7);
     let before = told(&roster);
-    roster.failed_over(make, 250);
+    roster.failed_over(make, 250, alive);
     assert_eq!(told(&roster), before + 1);
     assert_eq!(seen(&roster, make), Some([kin::ADOPTED, end::NONE, SHELL, 250]));
     assert_eq!(seen(&roster, cc), Some([kin::ADOPTED, end::NONE, 200, 300]));
@@ -81,17 +81,28 @@ fn a_failover_makes_a_process_and_its_children_ours() {
 fn a_child_that_was_listed_late_is_ours_one_of_the_new_primarys_is_not() {
     let roster = roster();
     let (late, new) = (list(&roster, 200, SHELL, 99), list(&roster, 201, SHELL, 101));
-    assert!(roster.adopt_children(SHELL, 100));
+    assert!(roster.adopt_children(SHELL, 100, alive));
     assert_eq!(seen(&roster, late), Some([kin::ADOPTED, end::NONE, SHELL, 200]));
     assert_eq!(seen(&roster, new), Some([kin::KERNEL, end::NONE, SHELL, 201]));
-    assert!(!roster.adopt_children(SHELL, 100));
+    assert!(!roster.adopt_children(SHELL, 100, alive));
+}
+
+#[test]
+fn a_child_that_the_kernel_has_discarded_is_nobodys() {
+    let roster = roster();
+    let (gone, joined) = (list(&roster, 200, SHELL, 5), list(&roster, 201, SHELL, 6));
+    roster.get(joined).unwrap().joined.store(1, Ordering::Relaxed);
+    assert!(roster.adopt_children(SHELL, 100, dead));
+    assert_eq!(seen(&roster, gone), None);
+    // It may be between two primaries.
+    assert_eq!(seen(&roster, joined), Some([kin::ADOPTED, end::NONE, SHELL, 201]));
 }
 
 #[test]
 fn the_end_of_an_adopted_process_is_kept_for_its_parent() {
     let roster = roster();
     let child = list(&roster, 200, SHELL, 5);
-    roster.failed_over(child, 250);
+    roster.failed_over(child, 250, alive);
     let before = told(&roster);
     assert_eq!(roster.ended(child, &ENDED, alive), Some(SHELL));
     assert_eq!(told(&roster), before + 1);
@@ -113,7 +124,7 @@ fn the_kernels_word_is_confirmed_for_its_own_children_only() {
     assert_eq!(told(&roster), before + 1);
     assert_eq!(seen(&roster, child), Some([kin::KERNEL, end::FINAL, SHELL, 200]));
     let adopted = list(&roster, 201, SHELL, 5);
-    roster.adopt_children(SHELL, u64::MAX);
+    roster.adopt_children(SHELL, u64::MAX, alive);
     roster.is_final(adopted);
     assert_eq!(seen(&roster, adopted), Some([kin::ADOPTED, end::NONE, SHELL, 201]));
 }
@@ -154,7 +165,7 @@ fn an_entry_or_a_number_that_is_used_again_is_another_process() {
     let new = list(&roster, 200, SHELL, 8);
     assert_eq!((old.at, old.pid), (new.at, new.pid));
     roster.is_final(old);
-    roster.failed_over(old, 250);
+    roster.failed_over(old, 250, alive);
     assert_eq!(roster.ended(old, &ENDED, alive), None);
     roster.free(old);
     // Its new parent's failover, which the line above also stood for, would be another matter: these are not its words.
