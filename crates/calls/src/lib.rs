@@ -57,6 +57,9 @@ pub struct Row {
     /// The call may sleep for as long as it likes: a pending guest signal must be looked for, and the window
     /// between looking and sleeping closed (a signal that falls into it is slept through).
     pub blocks: bool,
+    /// Linux may end the call with EINTR, as signal(7) and the calls' own pages say. Of any other, EINTR is an answer that no
+    /// program looks for: what breaks one off is the runtime's look for signals before it, and it is made again.
+    pub interrupts: bool,
     /// Only for refused calls: a re-clone does not bring protection back, since the kernel object stays bound to
     /// the primary's address space or to its threads. Protection is off for as long as the object exists.
     pub sticky: bool,
@@ -235,48 +238,4 @@ pub const fn row(nr: u64) -> Option<&'static Row> {
 /// The call's name, `"unknown"` for a number without a row.
 pub fn name(nr: u64) -> &'static str {
     row(nr).map_or("unknown", |row| row.name)
-}
-/// Whether Linux may end this call with EINTR, as signal(7) and the calls' own pages say. Of any other, EINTR is an
-/// answer that no program looks for: what breaks one off is the runtime's look for signals before it, and it is made again.
-pub fn is_interruptible(row: &Row) -> bool {
-    const OTHERS: [&str; 33] = [
-        "open",
-        "openat",
-        "openat2",
-        "creat",
-        "close",
-        "connect",
-        "accept",
-        "accept4",
-        "flock",
-        "fcntl",
-        "ioctl",
-        "futex",
-        "futex_waitv",
-        "wait4",
-        "waitid",
-        "msgsnd",
-        "msgrcv",
-        "semop",
-        "semtimedop",
-        "getrandom",
-        "fallocate",
-        "ftruncate",
-        "truncate",
-        "mq_timedsend",
-        "mq_timedreceive",
-        "io_getevents",
-        "io_pgetevents",
-        "io_uring_enter",
-        "pause",
-        "clock_nanosleep",
-        "nanosleep",
-        "sync_file_range",
-        "fsync",
-    ];
-    match row.class {
-        Class::Read | Class::Write | Class::Poll => true,
-        Class::Signal => matches!(row.name, "rt_sigsuspend" | "rt_sigtimedwait" | "pause"),
-        _ => OTHERS.contains(&row.name),
-    }
 }

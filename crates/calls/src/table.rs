@@ -64,10 +64,16 @@ const fn r(nr: u16, name: &'static str, policy: Policy, order: Order, class: Cla
         inputs: &[],
         class,
         blocks: false,
+        interrupts: waits_for_others(class),
         sticky: false,
         guest: "",
         why: "",
     }
+}
+
+/// Input, output and waits: signal(7) counts them all among the calls that a handler interrupts.
+const fn waits_for_others(class: Class) -> bool {
+    matches!(class, Class::Read | Class::Write | Class::Poll)
 }
 
 /// Both copies execute it.
@@ -153,11 +159,17 @@ impl Row {
 
     const fn class(mut self, class: Class) -> Row {
         self.class = class;
+        self.interrupts |= waits_for_others(class);
         self
     }
 
     const fn blocks(mut self) -> Row {
         self.blocks = true;
+        self
+    }
+
+    const fn interrupts(mut self) -> Row {
+        self.interrupts = true;
         self
     }
 
@@ -223,11 +235,13 @@ const ROWS: &[Row] = &[
         .blocks()
         .why("begun before, done after; settled from the kernel when in doubt"),
     special(2, "open", Door::Open, Order::Both, Class::Other)
+        .interrupts()
         .fd(Creates)
         .ins(&[S0, I1, I2])
         .blocks()
         .why(OBJECT),
     special(3, "close", Door::Close, Order::Enter, Class::Other)
+        .interrupts()
         .fd(Closes(0))
         .ins(&[I0])
         .why("the number may be another file's by the time it is in doubt: identity decides"),
@@ -259,6 +273,7 @@ const ROWS: &[Row] = &[
     signal(15, "rt_sigreturn", SignalDoor::Return, Order::None)
         .why("called by the guest's restorer: the frame is emulated"),
     special(16, "ioctl", Door::Ioctl, Order::Both, Class::Other)
+        .interrupts()
         .fd(Command)
         .outs(&[Out::Ioctl])
         .ins(&[I0, I1, In::Ioctl])
@@ -335,9 +350,11 @@ const ROWS: &[Row] = &[
         .ins(&[I0, I1])
         .why("closes the target: identity decides when in doubt"),
     signal(34, "pause", SignalDoor::Suspend, Order::Return)
+        .interrupts()
         .blocks()
         .why("a door at which signals are delivered"),
     special(35, "nanosleep", Door::Sleep, Order::None, Class::Time)
+        .interrupts()
         .outs(&[Out::Always { arg: 1, len: TIMESPEC }])
         .ins(&[fin(0, TIMESPEC)])
         .blocks()
@@ -363,11 +380,13 @@ const ROWS: &[Row] = &[
         .ins(&[I0, I1, I2])
         .why(OBJECT),
     special(42, "connect", Door::Connect, Order::Enter, Class::Other)
+        .interrupts()
         .fd(Uses(0))
         .ins(&[I0, In::SockAddr { arg: 1, len_arg: 2 }])
         .blocks()
         .why("in doubt, the socket's state tells"),
     special(43, "accept", Door::Accept, Order::Return, Class::Other)
+        .interrupts()
         .fd(CreatesFrom(0))
         .outs(&[Out::SockLen { arg: 1, len_arg: 2 }])
         .ins(&[I0])
@@ -429,6 +448,7 @@ const ROWS: &[Row] = &[
         .ins(&[I0])
         .why("leaving is published first: a robust futex that fires is not death"),
     special(61, "wait4", Door::Wait, Order::Return, Class::Thread)
+        .interrupts()
         .outs(&[fx(1, 4), fx(3, RUSAGE)])
         .ins(&[I0, I2])
         .blocks()
@@ -437,6 +457,7 @@ const ROWS: &[Row] = &[
     plain(63, "uname").outs(&[fx(0, UTSNAME)]),
     learn(64, "semget").class(Class::Lock).ins(&[I0, I1, I2]),
     both(65, "semop")
+        .interrupts()
         .class(Class::Lock)
         .ins(&[I0, L2, In::Items { arg: 1, count_arg: 2, size: 6 }])
         .blocks()
@@ -447,24 +468,30 @@ const ROWS: &[Row] = &[
         .why("GETALL writes as much as the set is large: asked first"),
     special(67, "shmdt", Door::Shm, Order::Enter, Class::Memory).why("both copies detach what they attached"),
     learn(68, "msgget").ins(&[I0, I1]),
-    act(69, "msgsnd").class(Class::Write).ins(&[I0, L2, In::Msgbuf { arg: 1, len_arg: 2 }, I3]).blocks(),
+    act(69, "msgsnd")
+        .interrupts()
+        .class(Class::Write)
+        .ins(&[I0, L2, In::Msgbuf { arg: 1, len_arg: 2 }, I3])
+        .blocks(),
     special(70, "msgrcv", Door::Receive, Order::Return, Class::Read)
+        .interrupts()
         .outs(&[Out::Msgbuf { arg: 1 }])
         .ins(&[I0, L2, L3, I4])
         .blocks()
         .why("a message taken must not die with the primary"),
     act(71, "msgctl").outs(&[Out::SysvCtl { arg: 2, cmd_arg: 1 }]).ins(&[I0, I1]),
     special(72, "fcntl", Door::Fcntl, Order::Both, Class::Other)
+        .interrupts()
         .fd(Command)
         .outs(&[Out::Fcntl])
         .ins(&[I0, I1, In::Fcntl])
         .blocks()
         .why("by command: see fcntl_shape"),
-    both(73, "flock").class(Class::Lock).fd(Uses(0)).ins(&[I0, I1]).blocks(),
-    act(74, "fsync").fd(Uses(0)).ins(&[I0]),
+    both(73, "flock").interrupts().class(Class::Lock).fd(Uses(0)).ins(&[I0, I1]).blocks(),
+    act(74, "fsync").interrupts().fd(Uses(0)).ins(&[I0]),
     act(75, "fdatasync").fd(Uses(0)).ins(&[I0]),
-    act(76, "truncate").ins(&[S0, L1]),
-    act(77, "ftruncate").fd(Uses(0)).ins(&[I0, L1]),
+    act(76, "truncate").interrupts().ins(&[S0, L1]),
+    act(77, "ftruncate").interrupts().fd(Uses(0)).ins(&[I0, L1]),
     special(78, "getdents", Door::Getdents, Order::Return, Class::Read)
         .fd(Uses(0))
         .outs(&[Out::Result { arg: 1 }])
@@ -477,6 +504,7 @@ const ROWS: &[Row] = &[
     both(83, "mkdir").ins(&[S0, I1]),
     act(84, "rmdir").ins(&[S0]),
     special(85, "creat", Door::Open, Order::Both, Class::Other)
+        .interrupts()
         .fd(Creates)
         .ins(&[S0, I1])
         .blocks()
@@ -539,12 +567,14 @@ const ROWS: &[Row] = &[
         .ins(&[L1])
         .why("what the kernel holds and what the runtime has queued"),
     signal(128, "rt_sigtimedwait", SignalDoor::Wait, Order::Return)
+        .interrupts()
         .outs(&[fx(1, SIGINFO)])
         .ins(&[fin(0, 8), fin(2, TIMESPEC), L3])
         .blocks()
         .why("takes from the runtime's queue first"),
     signal(129, "rt_sigqueueinfo", SignalDoor::Send, Order::Enter).ins(&[I0, I1]).why(IDENTITY_ARG),
     signal(130, "rt_sigsuspend", SignalDoor::Suspend, Order::Return)
+        .interrupts()
         .ins(&[fin(0, 8), L1])
         .blocks()
         .why("a door at which signals are delivered"),
@@ -629,6 +659,7 @@ const ROWS: &[Row] = &[
     signal(200, "tkill", SignalDoor::Send, Order::Enter).ins(&[I0, I1]).why(IDENTITY_ARG),
     special(201, "time", Door::Time, Order::None, Class::Time).outs(&[fx(0, 8)]).why("time is input"),
     special(202, "futex", Door::Futex, Order::Both, Class::Lock)
+        .interrupts()
         .ins(&[I1])
         .blocks()
         .why("the runtime's own restartable wait; no thread is left inside the kernel's"),
@@ -637,7 +668,11 @@ const ROWS: &[Row] = &[
     gone(205, "set_thread_area"),
     refused(206, "io_setup", AIO).outs(&[fx(1, 8)]).ins(&[I0]),
     refused(207, "io_destroy", AIO),
-    refused(208, "io_getevents", AIO).outs(&[Out::ResultItems { arg: 3, size: 32 }]).blocks().sticky(),
+    refused(208, "io_getevents", AIO)
+        .interrupts()
+        .outs(&[Out::ResultItems { arg: 3, size: 32 }])
+        .blocks()
+        .sticky(),
     refused(209, "io_submit", AIO).fd(InMemory).sticky(),
     refused(210, "io_cancel", AIO).outs(&[fx(2, 32)]).sticky(),
     gone(211, "get_thread_area"),
@@ -657,6 +692,7 @@ const ROWS: &[Row] = &[
         .blocks()
         .why("issued by the kernel itself after a stop: the interrupted wait goes on"),
     both(220, "semtimedop")
+        .interrupts()
         .class(Class::Lock)
         .ins(&[I0, L2, In::Items { arg: 1, count_arg: 2, size: 6 }, fin(3, TIMESPEC)])
         .blocks()
@@ -683,6 +719,7 @@ const ROWS: &[Row] = &[
         .why("time is input"),
     plain(229, "clock_getres").class(Class::Time).outs(&[fx(1, TIMESPEC)]).ins(&[I0]),
     special(230, "clock_nanosleep", Door::Sleep, Order::None, Class::Time)
+        .interrupts()
         .outs(&[Out::Always { arg: 3, len: TIMESPEC }])
         .ins(&[I0, I1, fin(2, TIMESPEC)])
         .blocks()
@@ -717,11 +754,13 @@ const ROWS: &[Row] = &[
         .why(OBJECT),
     act(241, "mq_unlink").ins(&[S0]),
     act(242, "mq_timedsend")
+        .interrupts()
         .class(Class::Write)
         .fd(Uses(0))
         .ins(&[I0, L2, bytes(1, 2), I3, fin(4, TIMESPEC)])
         .blocks(),
     special(243, "mq_timedreceive", Door::Receive, Order::Return, Class::Read)
+        .interrupts()
         .fd(Uses(0))
         .outs(&[Out::Result { arg: 1 }, fx(3, 4)])
         .ins(&[I0, L2, fin(4, TIMESPEC)])
@@ -734,6 +773,7 @@ const ROWS: &[Row] = &[
     act(245, "mq_getsetattr").fd(Uses(0)).outs(&[fx(2, MQ_ATTR)]).ins(&[I0, fin(1, 8)]),
     act(246, "kexec_load").ins(&[L1, L3]).why("all effect is in the kernel"),
     special(247, "waitid", Door::Wait, Order::Return, Class::Thread)
+        .interrupts()
         .outs(&[fx(2, WAIT_SIGINFO), fx(4, RUSAGE)])
         .ins(&[I0, I1, I3])
         .blocks()
@@ -748,6 +788,7 @@ const ROWS: &[Row] = &[
     act(255, "inotify_rm_watch").fd(Uses(0)).ins(&[I0, I1]),
     special(256, "migrate_pages", Door::Pid, Order::None, Class::Memory).ins(&[I0, L1]).why(IDENTITY_ARG),
     special(257, "openat", Door::Open, Order::Both, Class::Other)
+        .interrupts()
         .fd(CreatesAt(0))
         .ins(&[I0, S1, I2, I3])
         .blocks()
@@ -808,7 +849,7 @@ const ROWS: &[Row] = &[
         .ins(&[I0, I1, L2, I3])
         .blocks()
         .why("no bytes in the log"),
-    act(277, "sync_file_range").fd(Uses(0)).ins(&[I0, L1, L2, I3]),
+    act(277, "sync_file_range").interrupts().fd(Uses(0)).ins(&[I0, L1, L2, I3]),
     special(278, "vmsplice", Door::Vmsplice, Order::Enter, Class::Write)
         .fd(Uses(0))
         .ins(&[I0, L2, I3])
@@ -834,7 +875,7 @@ const ROWS: &[Row] = &[
         .ins(&[I0, I1])
         .why(OBJECT),
     special(284, "eventfd", Door::Object, Order::Return, Class::Other).fd(Creates).ins(&[I0]).why(OBJECT),
-    act(285, "fallocate").fd(Uses(0)).ins(&[I0, I1, L2, L3]),
+    act(285, "fallocate").interrupts().fd(Uses(0)).ins(&[I0, I1, L2, L3]),
     act(286, "timerfd_settime").class(Class::Time).fd(Uses(0)).outs(&[fx(3, ITIMER)]).ins(&[
         I0,
         I1,
@@ -842,6 +883,7 @@ const ROWS: &[Row] = &[
     ]),
     learn(287, "timerfd_gettime").class(Class::Time).fd(Uses(0)).outs(&[fx(1, ITIMER)]).ins(&[I0]),
     special(288, "accept4", Door::Accept, Order::Return, Class::Other)
+        .interrupts()
         .fd(CreatesFrom(0))
         .outs(&[Out::SockLen { arg: 1, len_arg: 2 }])
         .ins(&[I0, I3])
@@ -934,7 +976,7 @@ const ROWS: &[Row] = &[
     both(316, "renameat2").fd(UsesAtTwo(0, 2)).ins(&[I0, S1, I2, S3, I4]),
     refused(317, "seccomp", "the filter also judges the runtime's own calls, those of a re-clone among them")
         .sticky(),
-    plain(318, "getrandom").outs(&[Out::Result { arg: 0 }]).ins(&[L1, I2]),
+    plain(318, "getrandom").interrupts().outs(&[Out::Result { arg: 0 }]).ins(&[L1, I2]),
     special(319, "memfd_create", Door::Object, Order::Return, Class::Memory)
         .fd(Creates)
         .ins(&[S0, I1])
@@ -973,7 +1015,11 @@ const ROWS: &[Row] = &[
     mirror(330, "pkey_alloc").class(Class::Memory).ins(&[I0, I1]),
     mirror(331, "pkey_free").class(Class::Memory).ins(&[I0]),
     learn(332, "statx").fd(UsesAt(0)).outs(&[fx(4, STATX)]).ins(&[I0, S1, I2, I3]),
-    refused(333, "io_pgetevents", AIO).outs(&[Out::ResultItems { arg: 3, size: 32 }]).blocks().sticky(),
+    refused(333, "io_pgetevents", AIO)
+        .interrupts()
+        .outs(&[Out::ResultItems { arg: 3, size: 32 }])
+        .blocks()
+        .sticky(),
     special(334, "rseq", Door::ThreadArea, Order::None, Class::Thread).ins(&[I1, I2, I3]).why(OWN_AREA),
     local(335, "uretprobe", Class::Other).why("called only from the kernel's own trampoline"),
     local(336, "uprobe", Class::Other).why("called only from the kernel's own trampoline"),
@@ -983,7 +1029,7 @@ const ROWS: &[Row] = &[
         .why("the descriptor may name a process that has been replaced since"),
     r(425, "io_uring_setup", Denied(ENOSYS), Order::None, Class::Other)
         .why("completions arrive in shared memory without a door; programs fall back"),
-    r(426, "io_uring_enter", Denied(ENOSYS), Order::None, Class::Other).why("no ring can exist"),
+    r(426, "io_uring_enter", Denied(ENOSYS), Order::None, Class::Other).interrupts().why("no ring can exist"),
     r(427, "io_uring_register", Denied(ENOSYS), Order::None, Class::Other).why("no ring can exist"),
     special(428, "open_tree", Door::Object, Order::Return, Class::Other)
         .fd(CreatesAt(0))
@@ -1018,6 +1064,7 @@ const ROWS: &[Row] = &[
         .ins(&[I0, I1, I2])
         .why("spares the runtime's descriptors; CLOSE_RANGE_UNSHARE would part the table"),
     special(437, "openat2", Door::Open, Order::Both, Class::Other)
+        .interrupts()
         .fd(CreatesAt(0))
         .ins(&[I0, S1, L3, bytes(2, 3)])
         .blocks()
@@ -1063,6 +1110,7 @@ const ROWS: &[Row] = &[
         .sticky(),
     act(448, "process_mrelease").fd(Uses(0)).ins(&[I0, I1]),
     special(449, "futex_waitv", Door::Futex, Order::Return, Class::Lock)
+        .interrupts()
         .ins(&[I1, I2])
         .blocks()
         .why("the runtime's own restartable wait"),

@@ -314,7 +314,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
         return Plan { restart: broken, spurious: true, ..Plan::NOTHING };
     }
     // A call that never waits the kernel never breaks off: what did was our look for signals before the call was made.
-    let ours = !us_calls::is_interruptible(row);
+    let ours = !row.interrupts;
     let restart = broken && (ours || restartable(row) && thread.queue.restarts(thread.mask));
     Plan { signals, restart, ..Plan::NOTHING }
 }
