@@ -24,6 +24,8 @@ static VARIABLES: AtomicU32 = AtomicU32::new(0);
 const AT_RANDOM: u64 = 25;
 const AT_EXECFN: u64 = 31;
 const PATH_MAX: usize = 4096;
+/// Longest argument or variable that the kernel takes, bytes.
+const STRING_MAX: usize = 128 << 10;
 const READLINK: u64 = 89;
 /// Offset of libc's canary from the thread pointer; the pointer guard follows.
 const GUARDS: u64 = 40;
@@ -64,7 +66,7 @@ impl Parcel {
     }
     /// A string with its NUL. Returns where the next one begins.
     fn put_string(&mut self, from: u64) -> u64 {
-        let bytes = if from == 0 { 0 } else { guest::string_len(from) + 1 };
+        let bytes = if from == 0 { 0 } else { guest::string_len_within(from, STRING_MAX) + 1 };
         match bytes {
             0 => self.put(c"".as_ptr().cast(), 1),
             _ => self.put(from as *const u8, bytes),
@@ -106,7 +108,7 @@ pub fn publish(thread: &mut Thread, how: u32) {
     let mut string_bytes = 3 * PATH_MAX;
     let mut at = STRINGS.load(Ordering::Relaxed);
     for _ in 0..strings {
-        let bytes = guest::string_len(at) + 1;
+        let bytes = guest::string_len_within(at, STRING_MAX) + 1;
         string_bytes += bytes;
         at += bytes as u64;
     }

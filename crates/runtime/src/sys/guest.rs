@@ -113,10 +113,15 @@ pub fn store<T: Copy>(to: u64, value: &T) -> bool {
 
 /// Bytes of the NUL-terminated string at `from`, without the NUL; at most 4096, 0 if it cannot be read.
 pub fn string_len(from: u64) -> usize {
+    string_len_within(from, 4096)
+}
+
+/// As [`string_len`], for one that may be longer than a path.
+pub fn string_len_within(from: u64, most: usize) -> usize {
     // The first piece may be shorter: what lies behind it must not look like the end.
     let mut chunk = [u64::MAX; 8];
     let mut total = 0;
-    while total < 4096 {
+    while total < most {
         // Not across a page boundary: the string may end just before memory that is not there.
         let step = 64 - (from as usize + total) % 64;
         if !read(chunk.as_mut_ptr().cast(), from + total as u64, step) {
