@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use us_abi::{Family, GroupState, SegmentHeader, command, phase};
+use us_abi::{Family, GroupState, SegmentHeader, phase};
 
 use crate::child::Child;
 use crate::clock;
@@ -154,8 +154,7 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> bool {
     }
     for (shared, _) in &members {
         let header = shared.segment.header();
-        header.command.0.store(command::PROMOTE, Ordering::Release);
-        wake(&header.command.0);
+        sentry::promote(shared, header.standby_pid.load(Ordering::Acquire));
         wake(&header.state.0);
         shared.ring_bell();
     }

@@ -307,8 +307,13 @@ pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
 
 /// Tells the standby `pid` to take over. The primary is dead and fenced.
 pub fn choose(shared: &Shared, pid: u32) {
-    let header = shared.segment.header();
     shared.roster.failed_over(shared.place, pid, crate::spawn::exists);
+    promote(shared, pid);
+}
+
+/// Gives the standby `pid` the word, and nothing else.
+pub(crate) fn promote(shared: &Shared, pid: u32) {
+    let header = shared.segment.header();
     header.chosen.store(pid, Ordering::Release);
     header.promotions.fetch_add(1, Ordering::AcqRel);
     header.command.0.store(command::PROMOTE, Ordering::Release);
