@@ -258,6 +258,10 @@ fn make(header: &SegmentHeader) {
         crate::stop_logging();
     }
     if let Err(why) = park_all(header, command::CLONE) {
+        if family::is_forming(header) {
+            // The others stand still and wait for this process.
+            family::abandon(header, why.0);
+        }
         release_all();
         return refuse(header, why);
     }

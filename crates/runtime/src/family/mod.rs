@@ -19,7 +19,7 @@ use crate::state::{self, Role};
 use crate::thread::{self, Mode, Thread};
 
 /// How long the members wait for each other while they stand still, ns.
-const FORM_NS: u64 = 1_500_000_000;
+const FORM_NS: u64 = 800_000_000;
 /// How long one that takes over waits for the others, ns.
 const TOGETHER_NS: u64 = 5_000_000_000;
 /// How long one that ends waits until its standby has followed it to its end, ns.
@@ -108,6 +108,12 @@ pub fn stand(header: &SegmentHeader) -> Result<(), &'static [u8]> {
         raw::nap(LOOK_NS);
     }
     Ok(())
+}
+
+/// By the coordinator: the threads of this process do not come to stand still, and so there is no family.
+pub fn abandon(header: &SegmentHeader, why: &[u8]) {
+    NUMBER.store(header.family.load(Ordering::Acquire), Ordering::Relaxed);
+    fail(why);
 }
 
 /// The copy has been made, and all that this process had to copy has been copied.
