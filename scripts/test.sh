@@ -104,11 +104,12 @@ for server in "apache --mpm event" "apache --mpm worker" haproxy mosquitto; do
 done
 # Sixty of the hundred that `kit stop --runs 20` tries.
 step stop timeout -k 10 90 "$kit" stop --no-kill --timeout 20 --runs 12
-# Its standbys diverge, and it has to be right all the same: see docs/LIMITS.md.
+# Its standbys take over together: docs/decisions/0036-families.md.
 if ((EUID != 0)) || setpriv --reuid postgres --regid postgres --clear-groups test -x "$kit"; then
-    step postgres-protected timeout -k 10 60 "$kit" postgres --timeout 30 --no-kill
+    step postgres-protected timeout -k 10 60 "$kit" postgres --timeout 30 --requests 3000 --no-kill
+    step postgres-kill timeout -k 10 120 "$kit" postgres --timeout 30 --requests 3000 --runs 2
 else
-    skip postgres-protected "the user postgres cannot reach $kit"
+    skip postgres "the user postgres cannot reach $kit"
 fi
 for server in redis memcached threads16 echo; do
     step "$server-life" "$kit" "$server" --timeout 30 --kills 12
