@@ -3,6 +3,7 @@
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
+// kit: no-faults an addition by an atomic alone, behind the last event before a kill, is not known to the standby
 #include "guest.h"
 #include <stdatomic.h>
 #include <sys/mman.h>

@@ -81,6 +81,9 @@ fi
 limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}
 # A machine that is busy loses a race in some thousand runs: those are made again, and counted.
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS" --unsteady "$UNSTEADY"
+# Copies die and are late at named points, in windows that a kill from outside hardly ever meets.
+whole faults-build "$CARGO" build --release -p us-runtime --features faults --target-dir "$TARGET/faults"
+step guests-faults timeout -k 60 400 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --jobs "$JOBS" --timeout 30 --unsteady 8
 # Several standbys, in programs of one process: the one that takes over is killed as well.
 for guests in clone tcp file mutex cond epoll; do
     step "spares-$guests" timeout -k 10 120 "$kit" guests --mode storm --standbys 2 --only "${guests}_" --jobs "$JOBS" --unsteady 1

@@ -263,9 +263,8 @@ impl<'a> Session<'a> {
                 self.storm_once(guest, &reference, window, seed)?;
             }
         }
-        if self.options.mode == Mode::Faults
-            && !self.skipped(guest, Mode::Faults, guest.wants.no_kill.as_deref())
-        {
+        let why_not = guest.wants.no_kill.as_deref().or(guest.wants.no_faults.as_deref());
+        if self.options.mode == Mode::Faults && !self.skipped(guest, Mode::Faults, why_not) {
             for seed in self.seeds() {
                 self.faults_once(guest, &reference, seed)?;
             }

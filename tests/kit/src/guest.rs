@@ -59,6 +59,8 @@ pub struct Directives {
     pub no_protect: Option<String>,
     /// Why it is not recorded and replayed, if it is not.
     pub no_record: Option<String>,
+    /// Why it is not run with faults at named points.
+    pub no_faults: Option<String>,
     /// Why a standby that is made of it while it runs may diverge, if it may: a run with a recording besides then shows
     /// that this costs the recording nothing.
     pub stale: Option<String>,
@@ -85,6 +87,7 @@ impl Default for Directives {
             no_kill: None,
             no_protect: None,
             no_record: None,
+            no_faults: None,
             stale: None,
             serial: None,
             turns: None,
@@ -125,6 +128,7 @@ impl Directives {
             "family" => self.family = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
+            "no-faults" => self.no_faults = Some(reason(rest)?),
             "allow" => {
                 let (event, why) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 self.allowed.push((event.to_owned(), reason(why)?));
