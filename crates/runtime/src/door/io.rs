@@ -227,7 +227,7 @@ fn read_piece(
         }
         Kind::File | Kind::Append => {
             if let Some(shadow) = fdtable::get(args[0] as i32) {
-                witness::note_position(thread, args[0] as i32, shadow);
+                witness::note_position(thread, args[0] as i32, shadow, false);
             }
             None
         }
@@ -464,7 +464,7 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
     };
     attempt.unwrap_or_else(|| {
         if let Some(shadow) = shadow.filter(|_| !has_position(call.nr)) {
-            witness::note_position(thread, args[0] as i32, shadow);
+            witness::note_position(thread, args[0] as i32, shadow, true);
         }
         execute_marked(thread, row, call.nr, args)
     })

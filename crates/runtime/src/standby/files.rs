@@ -19,10 +19,10 @@ use crate::thread;
 /// The most of a file that is looked at, bytes.
 const LOOKED_AT: u64 = 4 << 20;
 
-/// Where a file's next byte goes, as far as a call that is about to be made there can know: its position, or of one that is
-/// appended to its size.
-pub fn next_place(fd: i32, shadow: &Shadow) -> Option<u64> {
-    if shadow.kind() == Kind::Append { fdtable::size(fd) } else { fdtable::position(fd) }
+/// Where the next byte of a call goes, or comes from, as far as one that is about to be made can know: the file's position, or
+/// of an append its size.
+pub fn next_place(fd: i32, shadow: &Shadow, out: bool) -> Option<u64> {
+    if out && shadow.kind() == Kind::Append { fdtable::size(fd) } else { fdtable::position(fd) }
 }
 
 /// Bytes by which the kernel's position of a file is ahead of the log's; `None` if it is behind, or nowhere.
@@ -43,11 +43,13 @@ fn by_place(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) ->
     if entered().any(|part| part.from.is_none()) {
         return false;
     }
-    // Where nobody had entered the kernel it makes no difference where the file is.
-    let now = if entered().next().is_none() { Some(0) } else { next_place(fd, shadow) };
-    let Some(now) = now else { return false };
+    if entered().any(|part| next_place(fd, shadow, part.out).is_none()) {
+        return false;
+    }
     for part in all.parts() {
-        let Some(from) = part.from.filter(|_| part.entered) else {
+        // Of one that had not entered the kernel it makes no difference where the file is.
+        let now = next_place(fd, shadow, part.out);
+        let Some((from, now)) = part.from.filter(|_| part.entered).zip(now) else {
             verdicts.put(part.slot, Verdict::Again);
             continue;
         };
@@ -222,7 +224,10 @@ pub fn file(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
 
 /// Appends put the position at the end of what they wrote; that is known only from the second one on.
 pub fn append(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
-    if all.side(false).next().is_some() || by_place(fd, shadow, all, verdicts) {
+    if by_place(fd, shadow, all, verdicts) {
+        return;
+    }
+    if all.side(false).next().is_some() {
         return file(fd, shadow, all, verdicts);
     }
     let entered = || all.side(true).filter(|part| part.entered);

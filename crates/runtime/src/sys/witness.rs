@@ -303,11 +303,11 @@ pub fn end_piece(thread: &Thread, place: *mut u8, done: u64) {
 }
 
 /// Notes where a file is before a call that moves its position, if others than this thread may do so at the same time.
-pub fn note_position(thread: &mut Thread, fd: i32, shadow: &fdtable::Shadow) {
+pub fn note_position(thread: &mut Thread, fd: i32, shadow: &fdtable::Shadow, out: bool) {
     if !matches!(shadow.kind(), Kind::File | Kind::Append) || (shadow.is_private() && single_threaded()) {
         return;
     }
-    if let Some(before) = files::next_place(fd, shadow)
+    if let Some(before) = files::next_place(fd, shadow, out)
         && let Some(place) = thread.reserve(size_of::<ReturnHead>())
     {
         mark(place, POSITION_MARK, before);
