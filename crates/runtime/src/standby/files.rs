@@ -40,7 +40,9 @@ pub fn put_back(fd: i32, position: u64) -> bool {
 /// `false` if it has not.
 fn by_place(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) -> bool {
     let entered = || all.parts().filter(|part| part.entered);
-    if entered().any(|part| part.from.is_none()) {
+    // What is read into several places is logged piece by piece, and no slot but the first says that the kernel was entered.
+    let may_be_told = |part: &Part| part.is_told || !(part.out || is_in_slot(part));
+    if all.parts().any(|part| part.from.is_none() && (part.entered || may_be_told(part))) {
         return false;
     }
     if entered().any(|part| next_place(fd, shadow, part.out).is_none()) {

@@ -68,6 +68,8 @@ pub struct Part {
     pub len: u64,
     /// Whether the kernel had been entered.
     pub entered: bool,
+    /// Whether a part of a long read has been told: the kernel has been through all of it, though not at this slot.
+    pub is_told: bool,
     /// Where the file was before, if the primary has noted it.
     pub from: Option<u64>,
     testimony: Testimony,
@@ -85,6 +87,7 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
         out,
         len,
         entered: doubt.entered(),
+        is_told: doubt.so_far() > 0,
         from: witness::position_before(place),
         testimony: witness::testimony(place, doubt.entered()),
         place,
