@@ -2,7 +2,7 @@
 //!
 //! Lies in the roster. One thread of the family has the turn; the order of turns is all that their standbys need.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::roster::PROCESSES_MAX;
 use crate::segment::{Line, Text};
@@ -17,6 +17,9 @@ pub const REGIONS_MAX: usize = 16;
 pub const FAMILY_HOPELESS: u32 = 2;
 /// Processes that share less than this with relatives are no family, bytes: figures that decide little.
 pub const FAMILY_BYTES_MIN: u64 = 1 << 20;
+
+/// How the kernel's names of memory begin that processes share and no file outside shows, in `/proc/PID/maps`.
+pub const COMMON_MEMORY: [&str; 4] = ["/dev/zero", "/SYSV", "/memfd:", "/dev/shm/"];
 
 /// Values of [`Family::state`].
 pub mod phase {
@@ -76,6 +79,20 @@ impl TurnOrder {
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             bells: [const { TurnBell { rung: AtomicU32::new(0), sleepers: AtomicU32::new(0) } }; BELLS],
+        }
+    }
+}
+
+impl TurnOrder {
+    /// As before the first turn. Nobody takes one meanwhile.
+    pub fn reset(&self) {
+        self.word.0.store(0, Ordering::Relaxed);
+        for count in [&self.next, &self.had, &self.begun, &self.ended] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.forced.store(0, Ordering::Relaxed);
+        for bell in &self.bells {
+            bell.sleepers.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -88,15 +88,7 @@ pub fn give_up(roster: &Roster, why: &str) {
 
 /// A family is to be formed of so many processes, which all stand without a log: everything as it is before the first turn.
 pub fn begin(family: &Family, members: u32) -> u32 {
-    let order = &family.order;
-    order.word.0.store(0, Ordering::Relaxed);
-    for word in [&order.next, &order.had, &order.begun, &order.ended] {
-        word.store(0, Ordering::Relaxed);
-    }
-    order.forced.store(0, Ordering::Relaxed);
-    for bell in &order.bells {
-        bell.sleepers.store(0, Ordering::Relaxed);
-    }
+    family.order.reset();
     for region in &family.regions {
         region.object.store(0, Ordering::Relaxed);
         region.range.iter().for_each(|word| word.store(0, Ordering::Relaxed));

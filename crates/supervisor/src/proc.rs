@@ -118,7 +118,6 @@ pub fn mapping(file: &Path) -> Vec<u32> {
 /// Memory that the process may share with others and that no file outside shows: what names each, and its bytes. What lies in
 /// `but`, a folder, is left out.
 pub fn common_memory(pid: u32, but: &str) -> Vec<(String, u64)> {
-    const KINDS: [&str; 4] = ["/dev/zero", "/SYSV", "/memfd:", "/dev/shm/"];
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let parse = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
@@ -128,7 +127,7 @@ pub fn common_memory(pid: u32, but: &str) -> Vec<(String, u64)> {
         let path = fields.next().unwrap_or("");
         let is_one = flags.starts_with("rw")
             && flags.ends_with('s')
-            && KINDS.iter().any(|kind| path.starts_with(kind))
+            && us_abi::COMMON_MEMORY.iter().any(|kind| path.starts_with(kind))
             && !path.starts_with(but);
         let number = |text| u64::from_str_radix(text, 16).ok();
         is_one.then_some((format!("{device} {inode}"), number(end)?.checked_sub(number(start)?)?))

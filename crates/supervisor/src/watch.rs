@@ -420,9 +420,14 @@ impl<'a> Watch<'a> {
     fn note_divergence(&mut self) {
         let header = self.shared.segment.header();
         let Some((code, reason)) = read_text(&header.why.0) else { return };
-        if code != Cause::Diverged as u32 {
-            return;
+        if code == Cause::Diverged as u32 {
+            self.put_divergence_down(reason);
         }
+    }
+
+    /// Of the standby, or of a spare, that says so last.
+    fn put_divergence_down(&mut self, reason: String) {
+        let header = self.shared.segment.header();
         let divergence = Divergence {
             process: self.guest_pid(),
             at: clock::now_text(),

@@ -9,8 +9,8 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use us_abi::{
-    FAMILY_BYTES_MIN, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS,
-    SEGMENT_BYTES, THREADS_MAX,
+    COMMON_MEMORY, FAMILY_BYTES_MIN, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
+    SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
 };
 
 use super::proc::hex;
@@ -288,7 +288,6 @@ impl Line {
         let inode = fields.next()?;
         // The path, if there is one, comes behind the last field and some spaces.
         let path = fields.next().unwrap_or(b"");
-        let commons: [&[u8]; 4] = [b"/dev/zero", b"/SYSV", b"/memfd:", b"/dev/shm/"];
         let on = |at: usize, sign: u8, bit: u64| if flags.get(at) == Some(&sign) { bit } else { 0 };
         Some(Line {
             start,
@@ -297,7 +296,7 @@ impl Line {
             shared: flags.get(3) == Some(&b's'),
             offset: hex(offset)?,
             device: device_number(device)?,
-            is_common: commons.iter().any(|common| path.starts_with(common)),
+            is_common: COMMON_MEMORY.iter().any(|common| path.starts_with(common.as_bytes())),
             inode: inode.iter().fold(0, |value, digit| value * 10 + u64::from(digit.wrapping_sub(b'0'))),
         })
     }

@@ -25,6 +25,7 @@ use us_ring::Position;
 use crate::door::{numbers, sync};
 use crate::family;
 use crate::fault::{self, Point};
+use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::recording::{live_turns, log};
 use crate::seats;
@@ -142,7 +143,10 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
         let arrived = park::ARRIVED.load(Ordering::Acquire);
         let mut missing = call_known();
         if missing == 0 {
-            if !is_alone && !leave_table() {
+            // For what it reads of the kernel. Not before the guest stands still: the kernel makes the table by a copy that it
+            // empties, which holds files open meanwhile. A pipe whose last reader had just been closed took a write instead
+            // of raising SIGPIPE.
+            if !is_alone && fdtable::leave() != 0 {
                 return Err((b"the kernel gives the coordinator no descriptor table of its own", 0));
             }
             is_alone = true;
@@ -194,16 +198,6 @@ fn call_known() -> u32 {
         }
     });
     missing
-}
-
-/// Gives the coordinator a descriptor table of its own, for what it reads of the kernel. Not before the guest stands still: the
-/// kernel makes it by a copy that it empties, which holds files open meanwhile. A pipe whose last reader had just been closed
-/// took a write instead of raising SIGPIPE.
-fn leave_table() -> bool {
-    const CLOSE_RANGE: u64 = 436;
-    const CLOSE_RANGE_UNSHARE: u64 = 2;
-    // SAFETY: unshares this thread's descriptor table.
-    unsafe { raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE) == 0 }
 }
 
 /// Lets every thread go on.

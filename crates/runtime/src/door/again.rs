@@ -88,7 +88,7 @@ pub fn look(nr: u64, args: &[u64; 6]) -> u64 {
 #[inline]
 fn look_at_others(nr: u64, args: &[u64; 6]) -> u64 {
     match nr {
-        FALLOCATE if args[1] & RANGES_MOVE != 0 => size(args[0]),
+        FALLOCATE if args[1] & RANGES_MOVE != 0 => fdtable::size(args[0] as i32).unwrap_or(0),
         MSGGET | SEMGET | SHMGET if exclusive(nr, args).is_some() => {
             // SAFETY: asks whether there is an object with this key.
             u64::from(!raw::failed(unsafe { raw::call3(nr, args[0], 0, 0) }))
@@ -107,14 +107,6 @@ fn look_at_others(nr: u64, args: &[u64; 6]) -> u64 {
 /// Whether a seek goes from where the file is to somewhere else.
 fn is_relative(args: &[u64; 6]) -> bool {
     args[2] & 0xffff_ffff == SEEK_CUR && args[1] != 0
-}
-
-/// Bytes of an open file.
-pub fn size(fd: u64) -> u64 {
-    let mut stat = [0u64; 18];
-    // SAFETY: the kernel writes one struct stat; the size is at byte 48.
-    unsafe { raw::call2(raw::nr::FSTAT, fd, stat.as_mut_ptr() as u64) };
-    stat[6]
 }
 
 /// The arguments to make a call in doubt again with: a position relative to one that the first attempt may have
@@ -200,7 +192,9 @@ fn done(nr: u64, args: &[u64; 6], before: u64) -> Option<i64> {
         RENAMEAT2 if args[4] & RENAME_EXCHANGE != 0 => {
             (before != 0 && object(args[0], args[1]) != before).then_some(0)
         }
-        FALLOCATE if args[1] & RANGES_MOVE != 0 => (size(args[0]) != before).then_some(0),
+        FALLOCATE if args[1] & RANGES_MOVE != 0 => {
+            (fdtable::size(args[0] as i32).unwrap_or(0) != before).then_some(0)
+        }
         CONNECT if before == 0 && is_under_way(args[0]) => Some(EINPROGRESS),
         _ => None,
     }

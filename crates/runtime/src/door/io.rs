@@ -212,7 +212,8 @@ fn read_piece(
 ) -> i64 {
     let piece = args[2] as usize;
     let socket_flags = if row.nr as u64 == raw::nr::RECVFROM { args[3] } else { 0 };
-    let kind = fdtable::get(args[0] as i32).map_or(Kind::None, fdtable::Shadow::kind);
+    let shadow = fdtable::get(args[0] as i32);
+    let kind = shadow.map_or(Kind::None, fdtable::Shadow::kind);
     let tcp = matches!(kind, Kind::Tcp | Kind::TcpAccepted);
     // A further piece takes what is there, unless the guest has asked to wait for all of it.
     let at_once = if first || socket_flags & MSG_WAITALL != 0 { 0 } else { MSG_DONTWAIT };
@@ -226,9 +227,7 @@ fn read_piece(
             None
         }
         Kind::File | Kind::Append => {
-            if let Some(shadow) = fdtable::get(args[0] as i32) {
-                witness::note_position(thread, args[0] as i32, shadow, false);
-            }
+            shadow.inspect(|shadow| witness::note_position(thread, args[0] as i32, shadow, false));
             None
         }
         _ => None,

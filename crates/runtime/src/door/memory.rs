@@ -12,7 +12,7 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::clone::{twins, unforked, views};
-use crate::door::{again, mapped, mutex, table};
+use crate::door::{mapped, mutex, table};
 use crate::family::{self, pieces};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
@@ -198,7 +198,7 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
 /// Bytes of a mapping that the file really has: what lies behind its last page must not be touched.
 fn content_bytes(call: &Call) -> u64 {
     let [_, bytes, _, _, fd, offset] = call.args;
-    bytes.min(again::size(fd).saturating_sub(offset))
+    bytes.min(fdtable::size(fd as i32).unwrap_or(0).saturating_sub(offset))
 }
 
 /// In the identity of a `Return`: what has been mapped is memory that a family shares, and the number of the region.

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
+use crate::fdtable;
 use crate::raw::{self, nr};
 use crate::sys::gate;
 use crate::thread::Stack;
@@ -23,15 +24,11 @@ struct Job<'a> {
 }
 
 extern "C" fn run(job: u64) {
-    const CLOSE_RANGE: u64 = 436;
-    const UNSHARE: u64 = 2;
-    // SAFETY: the caller's job, which it keeps until it is done; unshares this thread's descriptor table.
-    let result = unsafe {
-        let job = &mut *(job as *mut Job);
-        match raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), UNSHARE) {
-            0 => (job.work)(job.given),
-            error => error,
-        }
+    // SAFETY: the caller's job, which it keeps until it is done.
+    let job = unsafe { &mut *(job as *mut Job) };
+    let result = match fdtable::leave() {
+        0 => (job.work)(job.given),
+        error => error,
     };
     RESULT.store(result, Ordering::Relaxed);
     DONE.store(1, Ordering::Release);

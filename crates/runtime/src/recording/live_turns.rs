@@ -101,15 +101,8 @@ pub fn reset() {
         // Its turns began with it.
         return;
     }
-    OWN.word.0.store(FREE, Ordering::Relaxed);
-    for count in [&OWN.next, &OWN.had, &OWN.begun, &OWN.ended] {
-        count.store(0, Ordering::Relaxed);
-    }
-    OWN.forced.store(0, Ordering::Relaxed);
+    OWN.reset();
     WAITING.store(0, Ordering::Relaxed);
-    for bell in &OWN.bells {
-        bell.sleepers.store(0, Ordering::Relaxed);
-    }
 }
 
 /// There is no log any more: whoever waits for a turn goes on without.

@@ -7,7 +7,7 @@ use us_abi::Cause;
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
-use crate::door::{again, exec, memory, table};
+use crate::door::{exec, memory, table};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::sys::gate::Call;
@@ -42,7 +42,7 @@ fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Optio
         }
         let end = offset + bytes.next_multiple_of(PAGE);
         // It only grows: another process may have more of it.
-        if again::size(file as u64) < end {
+        if fdtable::size(file as i32).unwrap_or(0) < end {
             raw::call2(FTRUNCATE, file as u64, end);
         }
         let mapped = raw::call6(nr::MMAP, [address, bytes, prot, flags, file as u64, offset]);

@@ -45,13 +45,14 @@ fn by_place(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) ->
     if all.parts().any(|part| part.from.is_none() && (part.entered || may_be_told(part))) {
         return false;
     }
-    if entered().any(|part| next_place(fd, shadow, part.out).is_none()) {
+    let places = [false, true].map(|out| next_place(fd, shadow, out));
+    let place_of = |part: &Part| places[usize::from(part.out)];
+    if entered().any(|part| place_of(part).is_none()) {
         return false;
     }
     for part in all.parts() {
         // Of one that had not entered the kernel it makes no difference where the file is.
-        let now = next_place(fd, shadow, part.out);
-        let Some((from, now)) = part.from.filter(|_| part.entered).zip(now) else {
+        let Some((from, now)) = part.from.filter(|_| part.entered).zip(place_of(part)) else {
             verdicts.put(part.slot, Verdict::Again);
             continue;
         };
@@ -66,9 +67,8 @@ fn by_place(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) ->
             Some(moved) if moved <= part.len && entered().count() == 1 && put_back(fd, from) => {
                 Verdict::Again
             }
-            Some(_) => Verdict::Unknown,
-            // Somebody has set it back.
-            None => Verdict::Unknown,
+            // Others have moved it, or somebody has set it back.
+            _ => Verdict::Unknown,
         };
         verdicts.put(part.slot, verdict);
     }

@@ -12,7 +12,7 @@ use us_order::reclone::{Backoff, Loss};
 use super::Watch;
 use crate::child::Child;
 use crate::clock;
-use crate::history::{Divergence, Reclone};
+use crate::history::Reclone;
 use crate::options::Verbosity;
 use crate::segment::{clear_text, read_text, wake};
 use crate::sentry::choose;
@@ -188,18 +188,9 @@ impl Watch<'_> {
         let header = self.shared.segment.header();
         let (code, reason) = read_text(&header.seats[spare.seat].why).unwrap_or_default();
         if code == Cause::Diverged as u32 {
-            let divergence = Divergence {
-                process: self.guest_pid(),
-                at: clock::now_text(),
-                reason,
-                thread: header.diverged_slot.load(Ordering::Acquire),
-                position: header.diverged_at.load(Ordering::Acquire),
-            };
-            self.event("diverged", serde_json::to_value(&divergence).unwrap_or_default());
-            self.book.borrow_mut().history.divergences.push(divergence);
-        } else {
-            self.event("spare_lost", json!({ "standby": pid, "why": reason }));
+            return self.put_divergence_down(reason);
         }
+        self.event("spare_lost", json!({ "standby": pid, "why": reason }));
         self.save();
     }
 
