@@ -1,5 +1,6 @@
 //! One group that lives through many kills: who is killed when, and what it cost.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::ops::Range;
@@ -100,8 +101,10 @@ impl Life<'_> {
     ) -> Result<String> {
         let mut rng = Rng::new(seed, "life");
         let mut tracker = Tracker::new(self.events, self.understudy, self.group);
-        let mut before = Weight::of(&self.wait_and_ask(&mut tracker, &[], load)?);
-        let mut killed = Vec::new();
+        // The last primary killed of each process. Not all of them: over a long life the numbers of processes come again, and a
+        // new primary would be waited for that has long been there.
+        let mut killed = BTreeMap::new();
+        let mut before = Weight::of(&self.wait_and_ask(&mut tracker, &killed, load)?);
         let mut last = Instant::now();
         for n in 0..self.kills {
             let gap = Duration::from_micros(
@@ -118,7 +121,7 @@ impl Life<'_> {
             let pid = tracker.kill(process, Target::Primary);
             ensure!(pid.is_some(), "kill {n}: the primary, pid {}, was gone before it", pair.primary);
             last = Instant::now();
-            killed.push(pair.primary);
+            killed.insert(process, pair.primary);
             self.wait(&mut tracker, &killed, load).with_context(|| format!("after kill {}", n + 1))?;
             between(n)?;
         }
@@ -129,11 +132,11 @@ impl Life<'_> {
     }
 
     /// Waits until all processes have two copies, none of them killed.
-    fn wait(&self, tracker: &mut Tracker, killed: &[u32], load: &Load) -> Result<Vec<(u32, Pair)>> {
+    fn wait(&self, tracker: &mut Tracker, killed: &BTreeMap<u32, u32>, load: &Load) -> Result<Vec<(u32, Pair)>> {
         let until = Instant::now() + self.limit;
         loop {
             let mut found = tracker.protected();
-            found.retain(|(_, pair)| !killed.contains(&pair.primary));
+            found.retain(|(process, pair)| killed.get(process) != Some(&pair.primary));
             if found.len() >= self.processes {
                 return Ok(found);
             }
@@ -147,7 +150,7 @@ impl Life<'_> {
     }
 
     /// The same: the group's status then.
-    fn wait_and_ask(&self, tracker: &mut Tracker, killed: &[u32], load: &Load) -> Result<Value> {
+    fn wait_and_ask(&self, tracker: &mut Tracker, killed: &BTreeMap<u32, u32>, load: &Load) -> Result<Value> {
         self.wait(tracker, killed, load)?;
         status(self.understudy, self.group).ok_or_else(|| anyhow!("status does not answer"))
     }
