@@ -21,9 +21,12 @@ use crate::sys::patience::Patience;
 use crate::sys::recorded::{begin, end, execute, return_ticket, take_begin_with, take_end};
 use crate::thread::{Mode, Thread};
 
-const CTL_ADD: u64 = 1;
-const CTL_DEL: u64 = 2;
-const CTL_MOD: u64 = 3;
+/// Operations of epoll_ctl.
+pub const CTL_ADD: u64 = 1;
+/// As above.
+pub const CTL_DEL: u64 = 2;
+/// As above.
+pub const CTL_MOD: u64 = 3;
 const EPOLLONESHOT: u32 = 1 << 30;
 const EVENT_BYTES: usize = 12;
 /// Registrations that can exist at one time.
@@ -83,7 +86,7 @@ pub fn inherit() {
 }
 
 /// The newest registration of a descriptor.
-fn find(epoll: i32, fd: i32) -> Option<u32> {
+pub fn find(epoll: i32, fd: i32) -> Option<u32> {
     let mut at = fdtable::get(fd)?.registration.load(Ordering::Relaxed);
     while at != 0 {
         let registration = &POOL[at as usize - 1];
@@ -93,6 +96,30 @@ fn find(epoll: i32, fd: i32) -> Option<u32> {
         at = registration.next.load(Ordering::Relaxed);
     }
     None
+}
+
+/// Registrations that a descriptor has in a set: more than one only while calls about it are under way.
+pub fn count(epoll: i32, fd: i32) -> usize {
+    let mut at = fdtable::get(fd).map_or(0, |shadow| shadow.registration.load(Ordering::Relaxed));
+    let mut count = 0;
+    while at != 0 {
+        let registration = &POOL[at as usize - 1];
+        count += usize::from(registration.epoll.load(Ordering::Relaxed) == epoll);
+        at = registration.next.load(Ordering::Relaxed);
+    }
+    count
+}
+
+/// Does with the kernel's set what a registration says. Its result.
+pub fn control_kernel(place: u32, operation: u64) -> i64 {
+    let registration = &POOL[place as usize];
+    let mut event = [0u8; EVENT_BYTES];
+    event[..4].copy_from_slice(&registration.events.load(Ordering::Relaxed).to_le_bytes());
+    event[4..].copy_from_slice(&u64::from(place).to_le_bytes());
+    let epoll = registration.epoll.load(Ordering::Relaxed) as u64;
+    let fd = registration.fd.load(Ordering::Relaxed) as u64;
+    // SAFETY: the kernel reads the event.
+    unsafe { raw::call4(raw::nr::EPOLL_CTL, epoll, operation, fd, &raw const event as u64) }
 }
 
 fn free_place() -> Option<u32> {
@@ -167,7 +194,6 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     digest.number(fd as u64);
     digest.number(u64::from(events));
     let digest = digest.finish();
-    let mut in_doubt = false;
     loop {
         if thread.calls() == Mode::Replay {
             let mut change = Change { op, epoll, fd, token: 0, born: 0 };
@@ -182,7 +208,6 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 change.conclude(head.result);
                 head.result
             }) else {
-                in_doubt = true;
                 continue;
             };
             return result;
@@ -202,26 +227,12 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             begin(thread, row, CallArgs { fd: epoll, digest, len: token });
         }
         change.begin(events, data);
-        let result = settled(execute(thread, row, call.nr, &args), &args, in_doubt);
+        let result = execute(thread, row, call.nr, &args);
         change.conclude(result);
         if recording {
             end(thread, row, 0, ReturnHead { result, identity: 0 });
         }
         return result;
-    }
-}
-
-/// A call in doubt that is made again may find that it had been done.
-fn settled(result: i64, args: &[u64; 6], in_doubt: bool) -> i64 {
-    const ENOENT: i64 = -2;
-    const EEXIST: i64 = -17;
-    match (in_doubt, args[1], result) {
-        // SAFETY: the kernel reads the event.
-        (true, CTL_ADD, EEXIST) => unsafe {
-            raw::call4(raw::nr::EPOLL_CTL, args[0], CTL_MOD, args[2], args[3])
-        },
-        (true, CTL_DEL, ENOENT) => 0,
-        _ => result,
     }
 }
 
@@ -415,22 +426,11 @@ pub fn rearm() {
             // There is a newer one: that of a call in doubt.
             continue;
         }
-        let mut event = [0u8; EVENT_BYTES];
-        event[..4].copy_from_slice(&events.to_le_bytes());
-        event[4..].copy_from_slice(&(place as u64).to_le_bytes());
-        let (epoll, fd) =
-            (registration.epoll.load(Ordering::Relaxed), registration.fd.load(Ordering::Relaxed));
-        let control = |operation| {
-            // SAFETY: the kernel reads the event.
-            unsafe {
-                raw::call4(raw::nr::EPOLL_CTL, epoll as u64, operation, fd as u64, &raw const event as u64)
-            }
-        };
         // A set waits for the signals of the process that has put the signalfd into it, and that one is dead.
-        if is_signalfd && !failed(control(CTL_DEL)) {
-            control(CTL_ADD);
+        if is_signalfd && !failed(control_kernel(place as u32, CTL_DEL)) {
+            control_kernel(place as u32, CTL_ADD);
         } else {
-            control(CTL_MOD);
+            control_kernel(place as u32, CTL_MOD);
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod makers;
 pub mod notice;
 pub mod poll;
 pub mod promote;
+pub mod sets;
 pub mod settle;
 pub mod stall;
 pub mod streams;

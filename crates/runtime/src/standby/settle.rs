@@ -4,7 +4,7 @@
 //! to the dead thread's ring, and its successor applies it like any other. Where it was not done, nothing
 //! is appended, and the call is made again, live. By the poller, while nobody acts.
 //!
-//! What moves bytes is judged in `streams`, what makes descriptors in `makers`; what works on names is made
+//! What moves bytes is judged in `streams`, what makes descriptors in `makers`, what arms them in `sets`; what works on names is made
 //! again and judged by what it finds (`door/again.rs`).
 
 use core::sync::atomic::Ordering;
@@ -21,6 +21,7 @@ use crate::members;
 use crate::raw;
 use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
+use crate::standby::sets;
 use crate::standby::streams::{self, Verdict, Verdicts};
 use crate::sys::guest;
 use crate::sys::taken;
@@ -40,6 +41,8 @@ pub struct Doubt {
     pub args: CallArgs,
     /// Its arguments.
     pub asked: [u64; 6],
+    /// The ticket of its `Enter`, if its row has one there.
+    pub ticket: u64,
 }
 
 impl Doubt {
@@ -73,7 +76,7 @@ fn doubt_of(thread: &Thread) -> Option<Doubt> {
     }
     let (number, args) = thread.doubted;
     let row = us_calls::row(u64::from(number))?;
-    Some(Doubt { slot: thread.slot, row, args, asked: thread.asked })
+    Some(Doubt { slot: thread.slot, row, args, asked: thread.asked, ticket: thread.ticket })
 }
 
 /// Calls `f` for every call in doubt whose ring is drained.
@@ -126,6 +129,7 @@ pub fn all(_header: &SegmentHeader) -> (u32, u32) {
         }
     });
     makers::settle(&mut claimed);
+    sets::settle();
     members::mail::settle(false);
     (in_doubt, unsettled)
 }

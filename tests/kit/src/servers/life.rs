@@ -132,7 +132,12 @@ impl Life<'_> {
     }
 
     /// Waits until all processes have two copies, none of them killed.
-    fn wait(&self, tracker: &mut Tracker, killed: &BTreeMap<u32, u32>, load: &Load) -> Result<Vec<(u32, Pair)>> {
+    fn wait(
+        &self,
+        tracker: &mut Tracker,
+        killed: &BTreeMap<u32, u32>,
+        load: &Load,
+    ) -> Result<Vec<(u32, Pair)>> {
         let until = Instant::now() + self.limit;
         loop {
             let mut found = tracker.protected();
