@@ -258,20 +258,64 @@ fn taken(doubt: &Doubt) -> bool {
     true
 }
 
-/// A call that puts a message into a queue of the kernel's: as an output that keeps no count.
+/// A call that others may have seen the effect of: a message put into a queue of the kernel's, as an output that keeps no
+/// count; what never waits was done if the kernel was entered with it.
 fn waiting(doubt: &Doubt) -> bool {
+    const SEMOP: u16 = 65;
+    const SEMTIMEDOP: u16 = 220;
+    const TIMERFD_SETTIME: u16 = 286;
     const MSGSND: u16 = 69;
     const MQ_TIMEDSEND: u16 = 242;
     let done = match doubt.row.nr {
         MSGSND | MQ_TIMEDSEND if !doubt.entered() => return true,
         MSGSND => queue_has_room(doubt.asked[0], doubt.asked[2]),
         MQ_TIMEDSEND => could_go_on(doubt.args.fd),
+        TIMERFD_SETTIME if doubt.entered() && is_timer_set(doubt) => {
+            returned(doubt, 0, 0, &[]);
+            return true;
+        }
+        SEMOP | SEMTIMEDOP if doubt.entered() && only_posts(doubt) => {
+            returned(doubt, 0, 0, &[]);
+            return true;
+        }
         _ => return true,
     };
     if done {
         returned(doubt, 0, 0, &[]);
     }
     false
+}
+
+/// Whether a timerfd_settime that the kernel was entered with has succeeded, and told nothing. Made again it would start over:
+/// another thread may have had the end of the first one.
+fn is_timer_set(doubt: &Doubt) -> bool {
+    const TIMERFD_GETTIME: u64 = 287;
+    const SECOND_NS: i64 = 1_000_000_000;
+    let [fd, flags, new, old, ..] = doubt.asked;
+    let mut left = [0u64; 4];
+    // SAFETY: the kernel writes one struct itimerspec.
+    let is_timer = unsafe { raw::call2(TIMERFD_GETTIME, fd, left.as_mut_ptr() as u64) } == 0;
+    let is_time =
+        |at: u64| guest::load::<[i64; 2]>(at).is_some_and(|[s, ns]| s >= 0 && (0..SECOND_NS).contains(&ns));
+    is_timer && old == 0 && flags & 0xffff_ffff <= 3 && is_time(new) && is_time(new + 16)
+}
+
+/// Whether a call only adds to semaphores that are there: then it did not wait.
+fn only_posts(doubt: &Doubt) -> bool {
+    const SEMCTL: u64 = 66;
+    const IPC_STAT: u64 = 2;
+    const OPERATIONS_MAX: u64 = 500;
+    let [set, list, count, ..] = doubt.asked;
+    let mut stat = [0u64; 16];
+    // SAFETY: the kernel writes one struct semid64_ds of 104 bytes.
+    let known = unsafe { raw::call4(SEMCTL, set, 0, IPC_STAT, stat.as_mut_ptr() as u64) } == 0;
+    // The permissions take 48 bytes, the two times with what is reserved 32 more.
+    let semaphores = stat[10];
+    let is_post = |at: u64| {
+        guest::load::<[i16; 3]>(list + at * 6)
+            .is_some_and(|[which, by, _]| u64::from(which as u16) < semaphores && by > 0)
+    };
+    known && (1..=OPERATIONS_MAX).contains(&count) && (0..count).all(is_post)
 }
 
 /// Whether a System V queue would take a message of this length.
