@@ -261,7 +261,7 @@ def tree_cpu_s(run):
     if run.mode == NATIVE:
         pids = descendants(run.process.pid)
     else:
-        pids = [process["primary"]["pid"] for process in run.status()["processes"]]
+        pids = [process["primary"]["pid"] for process in run.status()["processes"] if process["primary"]]
     total = 0
     for pid in pids:
         try:
