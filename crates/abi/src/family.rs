@@ -15,7 +15,8 @@ pub const TAKERS: usize = 4096;
 pub const REGIONS_MAX: usize = 16;
 /// Value of [`Family::wanted`]: families have been tried, and do not last.
 pub const FAMILY_HOPELESS: u32 = 2;
-/// Processes that share less than this with relatives are no family, bytes: figures that decide little.
+/// Processes that share less than this with relatives are no family, bytes: figures that decide little. Unless [`Family::small`] says
+/// that they decide something.
 pub const FAMILY_BYTES_MIN: u64 = 1 << 20;
 
 /// How the kernel's names of memory begin that processes share and no file outside shows, in `/proc/PID/maps`.
@@ -127,6 +128,9 @@ pub struct Family {
     pub number: AtomicU32,
     /// Not zero once a process has found that it should be one's. Any process, with news; cleared by the supervisor.
     pub wanted: AtomicU32,
+    /// Not zero once a process that shares memory has gone another way again and again: then memory of any size counts. Any
+    /// process; never cleared.
+    pub small: AtomicU32,
     /// How many are to form it, or to take over. Supervisor.
     pub members: AtomicU32,
     /// Of these, who stands still with all its threads.
@@ -151,4 +155,11 @@ pub struct Family {
     pub kicks: [AtomicU32; PROCESSES_MAX],
     /// See there.
     pub regions: [Region; REGIONS_MAX],
+}
+
+impl Family {
+    /// How much memory processes must share to be one, bytes.
+    pub fn least(&self) -> u64 {
+        if self.small.load(Ordering::Acquire) == 0 { FAMILY_BYTES_MIN } else { 1 }
+    }
 }

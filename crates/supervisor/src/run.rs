@@ -42,6 +42,10 @@ pub fn run(options: &Options) -> Result<End, Error> {
     let flags = if options.record.is_some() { CONFIG_RECORDED } else { 0 };
     let segment = Segment::create(&folder.segment_path(), options.config(flags))?;
     let roster = Arc::new(Roster::create(&folder.roster_path())?);
+    if options.order == "serial" {
+        // One thread at a time: of processes that share memory, too.
+        roster.family().small.store(1, Ordering::Release);
+    }
     let mut meta = meta(options);
     folder.write_json("meta.json", &meta)?;
     // Before the start: an orphan of the program must find us, and no signal may slip through.

@@ -9,8 +9,8 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use us_abi::{
-    COMMON_MEMORY, FAMILY_BYTES_MIN, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
-    SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
+    COMMON_MEMORY, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES,
+    THREADS_MAX,
 };
 
 use super::proc::hex;
@@ -162,7 +162,7 @@ fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
     }
     pieces::forget();
     let bytes: u64 = common().map(|mapping| mapping.end - mapping.start).sum();
-    let wanted = bytes >= FAMILY_BYTES_MIN && numbers::may_have_relatives() && family::may_be();
+    let wanted = bytes >= family::least_bytes() && numbers::may_have_relatives() && family::may_be();
     if wanted && family::want() { Err(family::WHY) } else { Ok(false) }
 }
 

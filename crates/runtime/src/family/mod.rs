@@ -68,6 +68,19 @@ pub fn may_be() -> bool {
     flags & (CONFIG_AUTO | CONFIG_SERIAL) != 0 && !state::is_recorded() && !state::is_detached()
 }
 
+/// How much memory processes must share to be a family, bytes.
+pub fn least_bytes() -> u64 {
+    members::family().map_or(u64::MAX, us_abi::Family::least)
+}
+
+/// This process goes another way again and again although its threads take turns: others change what it reads. If it shares
+/// memory at all, of whatever size, that is to be followed as well.
+pub fn may_be_small() {
+    if let Some(family) = members::family().filter(|_| may_be()) {
+        family.small.store(1, Ordering::Release);
+    }
+}
+
 /// This process should be of a family. False if families have been tried and do not last.
 pub fn want() -> bool {
     let Some(family) = members::family() else { return false };

@@ -79,6 +79,9 @@ pub fn decide(header: &SegmentHeader) {
             let times = DIVERGED.fetch_add(lost, Ordering::Relaxed) + lost;
             let dear = header.clone_pause_ns.load(Ordering::Relaxed) > DEAR_NS;
             state::take_turns(times >= if dear { 1 } else { RACES });
+            if times > RACES + lost {
+                family::may_be_small();
+            }
         }
     }
     header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
@@ -269,11 +272,15 @@ fn follow(thread: &mut Thread) {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Turn as u8 => break header,
             Some(other) => {
-                let kind = state::Decimal::new(u64::from(other.kind));
-                report_divergence(
-                    thread,
-                    &[b"the standby waits for its turn, the log says kind ", kind.bytes()],
-                )
+                let number = |number: u64| state::Decimal::new(number);
+                let (kind, call) = (number(u64::from(other.kind)), number(u64::from(other.call)));
+                let what: [&[u8]; 4] = [
+                    b"the standby waits for its turn, the log says kind ",
+                    kind.bytes(),
+                    b" call ",
+                    call.bytes(),
+                ];
+                report_divergence(thread, &what)
             }
             None => thread.wait_more(),
         }

@@ -200,7 +200,25 @@ pub fn follow_pause(thread: &mut Thread) {
     let header = front(thread, EventKind::Yield);
     thread.take_front(&header);
     give(thread);
+    if family::is_member() {
+        skip_answer(thread);
+    }
     take(thread);
+}
+
+/// How a wait for an object that processes share has ended is in the log. A thread that follows the order of locks hears of
+/// the same from the object's own event.
+fn skip_answer(thread: &mut Thread) {
+    while thread.calls() == Mode::Replay {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Call as u8 && u64::from(header.call) == nr::FUTEX => {
+                return thread.take_front(&header);
+            }
+            Some(_) => return,
+            None if thread.calls() != Mode::Replay => return,
+            None => thread.wait_more(),
+        }
+    }
 }
 
 /// The same, as often as the log says.

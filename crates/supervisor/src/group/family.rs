@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use us_abi::{FAMILY_BYTES_MIN, FAMILY_HOPELESS, phase};
+use us_abi::{FAMILY_HOPELESS, phase};
 use us_order::reclone::{Backoff, Loss};
 
 use super::Group;
@@ -148,6 +148,8 @@ impl Group<'_> {
         let Some(members) = members else { return self.look_later(now) };
         if members.is_empty() {
             self.roster.family().wanted.store(0, Ordering::Release);
+            // Who is told that it belongs to others asks for nothing by itself, and would not find that it does.
+            self.watches.iter_mut().for_each(|watch| watch.set_kin(false));
             return;
         }
         let mut ready = true;
@@ -182,8 +184,8 @@ impl Group<'_> {
     fn members(&self, folder: &str) -> Option<Vec<usize>> {
         let shared: Vec<Vec<(String, u64)>> =
             self.watches.iter().map(|watch| proc::common_memory(watch.primary().pid, folder)).collect();
-        let is_large =
-            |all: &Vec<(String, u64)>| all.iter().map(|(_, bytes)| bytes).sum::<u64>() >= FAMILY_BYTES_MIN;
+        let least = self.roster.family().least();
+        let is_large = |all: &Vec<(String, u64)>| all.iter().map(|(_, bytes)| bytes).sum::<u64>() >= least;
         let objects: HashSet<&String> =
             shared.iter().filter(|all| is_large(all)).flatten().map(|(object, _)| object).collect();
         let has_one = |all: &Vec<(String, u64)>| all.iter().any(|(object, _)| objects.contains(object));
