@@ -105,14 +105,14 @@ fn move_local(call: &Call) -> i64 {
     result
 }
 
-/// Anonymous memory. Shared anonymous memory would be one memory for both copies, with the primary's future
-/// in it: a standby's is private.
+/// Anonymous memory. What is shared is a standby's own until it is promoted, and then its children's as well: private
+/// memory would be lost to them.
 fn anonymous(call: &Call) -> i64 {
     let mut call = *call;
     if call.args[3] & MAP_TYPE != MAP_PRIVATE {
-        // With an order between processes a replay shares as the recorded ones did.
-        let ordered = crate::state::is_detached() && crate::state::is_serial();
-        if crate::state::is_standby() && !ordered {
+        // Only with an order between processes a replay shares as the recorded ones did: its children would see each
+        // other's future.
+        if crate::state::is_detached() && !crate::state::is_serial() {
             call.args[3] = call.args[3] & !MAP_TYPE | MAP_PRIVATE;
         }
         SHARED_LATELY.store(true, Ordering::Relaxed);
