@@ -85,29 +85,22 @@ pub fn inherit() {
     INHERITED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// The newest registration of a descriptor.
-pub fn find(epoll: i32, fd: i32) -> Option<u32> {
-    let mut at = fdtable::get(fd)?.registration.load(Ordering::Relaxed);
-    while at != 0 {
-        let registration = &POOL[at as usize - 1];
-        if registration.epoll.load(Ordering::Relaxed) == epoll {
-            return Some(at - 1);
-        }
-        at = registration.next.load(Ordering::Relaxed);
-    }
-    None
+/// The registrations of a descriptor in a set, the newest first: more than one only while calls about it are under way.
+fn registrations(epoll: i32, fd: i32) -> impl Iterator<Item = u32> {
+    let place = |link: &AtomicU32| link.load(Ordering::Relaxed).checked_sub(1);
+    let newest = fdtable::get(fd).and_then(|shadow| place(&shadow.registration));
+    core::iter::successors(newest, move |at| place(&POOL[*at as usize].next))
+        .filter(move |at| POOL[*at as usize].epoll.load(Ordering::Relaxed) == epoll)
 }
 
-/// Registrations that a descriptor has in a set: more than one only while calls about it are under way.
+/// The newest registration of a descriptor.
+pub fn find(epoll: i32, fd: i32) -> Option<u32> {
+    registrations(epoll, fd).next()
+}
+
+/// How many registrations a descriptor has in a set.
 pub fn count(epoll: i32, fd: i32) -> usize {
-    let mut at = fdtable::get(fd).map_or(0, |shadow| shadow.registration.load(Ordering::Relaxed));
-    let mut count = 0;
-    while at != 0 {
-        let registration = &POOL[at as usize - 1];
-        count += usize::from(registration.epoll.load(Ordering::Relaxed) == epoll);
-        at = registration.next.load(Ordering::Relaxed);
-    }
-    count
+    registrations(epoll, fd).count()
 }
 
 /// Does with the kernel's set what a registration says. Its result.
@@ -285,17 +278,7 @@ impl Change {
 
 /// A registration of this descriptor that was made before the call `born`.
 fn older(epoll: i32, fd: i32, born: u64) -> Option<u32> {
-    let mut at = fdtable::get(fd)?.registration.load(Ordering::Relaxed);
-    while at != 0 {
-        let registration = &POOL[at as usize - 1];
-        if registration.epoll.load(Ordering::Relaxed) == epoll
-            && registration.born.load(Ordering::Relaxed) < born
-        {
-            return Some(at - 1);
-        }
-        at = registration.next.load(Ordering::Relaxed);
-    }
-    None
+    registrations(epoll, fd).find(|at| POOL[*at as usize].born.load(Ordering::Relaxed) < born)
 }
 
 /// Copies events to the guest with its own data words instead of our tokens.

@@ -272,7 +272,7 @@ fn follow(thread: &mut Thread) {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Turn as u8 => break header,
             Some(other) => {
-                let number = |number: u64| state::Decimal::new(number);
+                let number = state::Decimal::new;
                 let (kind, call) = (number(u64::from(other.kind)), number(u64::from(other.call)));
                 let what: [&[u8]; 4] = [
                     b"the standby waits for its turn, the log says kind ",

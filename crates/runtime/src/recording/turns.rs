@@ -209,27 +209,28 @@ pub fn follow_pause(thread: &mut Thread) {
 /// How a wait for an object that processes share has ended is in the log. A thread that follows the order of locks hears of
 /// the same from the object's own event.
 fn skip_answer(thread: &mut Thread) {
+    let is_answer =
+        |header: &Header| header.kind == EventKind::Call as u8 && u64::from(header.call) == nr::FUTEX;
+    if let Some(header) = awaited(thread).filter(is_answer) {
+        thread.take_front(&header);
+    }
+}
+
+/// The event at the front of the ring, waited for; `None` once this copy is live.
+fn awaited(thread: &mut Thread) -> Option<Header> {
     while thread.calls() == Mode::Replay {
         match thread.peek() {
-            Some(header) if header.kind == EventKind::Call as u8 && u64::from(header.call) == nr::FUTEX => {
-                return thread.take_front(&header);
-            }
-            Some(_) => return,
-            None if thread.calls() != Mode::Replay => return,
             None => thread.wait_more(),
+            header => return header,
         }
     }
+    None
 }
 
 /// The same, as often as the log says.
 fn follow_pauses(thread: &mut Thread) {
-    loop {
-        match thread.peek() {
-            Some(header) if header.kind == EventKind::Yield as u8 => follow_pause(thread),
-            Some(_) => return,
-            None if thread.calls() != Mode::Replay => return,
-            None => thread.wait_more(),
-        }
+    while awaited(thread).is_some_and(|header| header.kind == EventKind::Yield as u8) {
+        follow_pause(thread);
     }
 }
 
@@ -338,16 +339,13 @@ pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
 /// Behind such a wait that a signal has ended: its handler runs, at the same place in every copy. Whether the wait ends with
 /// EINTR; `None` if there was none.
 pub fn take_signals(thread: &mut Thread, has_deadline: bool) -> Option<bool> {
-    while thread.calls() == Mode::Replay {
-        match thread.peek() {
-            Some(next) if next.kind == EventKind::Signal as u8 => {
-                let interrupts = has_deadline || !signal::is_restarting(i32::from(next.call));
-                thread.take_signal();
-                return Some(interrupts);
-            }
-            Some(_) => return None,
-            None => thread.wait_more(),
-        }
+    if let Some(next) = awaited(thread) {
+        let is_signal = next.kind == EventKind::Signal as u8;
+        return is_signal.then(|| {
+            let interrupts = has_deadline || !signal::is_restarting(i32::from(next.call));
+            thread.take_signal();
+            interrupts
+        });
     }
     let interrupts = signal::interrupts(thread, has_deadline);
     signal::deliver(thread);

@@ -270,12 +270,11 @@ fn waiting(doubt: &Doubt) -> bool {
         MSGSND | MQ_TIMEDSEND if !doubt.entered() => return true,
         MSGSND => queue_has_room(doubt.asked[0], doubt.asked[2]),
         MQ_TIMEDSEND => could_go_on(doubt.args.fd),
-        TIMERFD_SETTIME if doubt.entered() && is_timer_set(doubt) => {
-            returned(doubt, 0, 0, &[]);
-            return true;
-        }
-        SEMOP | SEMTIMEDOP if doubt.entered() && only_posts(doubt) => {
-            returned(doubt, 0, 0, &[]);
+        TIMERFD_SETTIME | SEMOP | SEMTIMEDOP => {
+            let was_made = if doubt.row.nr == TIMERFD_SETTIME { is_timer_set } else { only_posts };
+            if doubt.entered() && was_made(doubt) {
+                returned(doubt, 0, 0, &[]);
+            }
             return true;
         }
         _ => return true,
