@@ -1,7 +1,6 @@
 // Shows: semaphores in a megabyte that processes share: two of them pass a turn, a third takes from both, and signals end waits.
 // Breaks if: a wait that a signal ends is another one's in a standby, or a post is lost or made twice when all take over together.
 // kit: tree
-// kit: no-faults a copy that dies within a millisecond of the forming of a family is at times a loss (docs/LIMITS.md)
 // kit: family the end of one standby is the end of all
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: allow standby_lost the same

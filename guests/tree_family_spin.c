@@ -1,7 +1,6 @@
 // Shows: processes share a megabyte ordered by a spin lock of their own atomics, talk through pipes, and fork one more later.
 // Breaks if: a standby of one of them sees the memory as another process has it at another moment, or a kill loses or repeats what one wrote there.
 // kit: tree
-// kit: no-faults a copy that dies within a millisecond of the forming of a family is at times a loss (docs/LIMITS.md)
 // kit: family the end of one standby is the end of all
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: allow standby_lost the same

@@ -3,7 +3,6 @@
 // Breaks if: a post, a wake or the memory behind it is lost or doubled where another process has gone on since.
 // kit: tree
 // kit: turns several threads of a process, and small memory: only the order of turns says what each of them sees
-// kit: no-faults a copy that dies within a millisecond of the forming of a family is at times a loss (docs/LIMITS.md)
 // kit: family the end of one standby is the end of all
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: allow standby_lost the same

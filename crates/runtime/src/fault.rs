@@ -101,8 +101,12 @@ mod imp {
         let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
         let epoch = header.epoch.load(Ordering::Relaxed);
         let clones = header.clones.load(Ordering::Relaxed) + u32::from(point == Point::Born);
-        // Of a pair of copies only one may die: both at once are more than one standby is for.
-        let pair = mixed(seed ^ u64::from(epoch) << 48 ^ u64::from(clones) << 40);
+        // Of a pair of copies only one may die: both at once are more than one standby is for. So it is with the primaries
+        // and the standbys of a family, which take over together.
+        let pair = match header.family.load(Ordering::Acquire) {
+            0 => mixed(seed ^ u64::from(epoch) << 48 ^ u64::from(clones) << 40),
+            family => mixed(!seed ^ u64::from(family) << 40),
+        };
         // Of each life of a copy: at which points it dies, and how soon; at which it is late, and how often.
         let life = mixed(pair ^ pid);
         let throw = mixed(life ^ PASSED.fetch_add(1, Ordering::Relaxed));

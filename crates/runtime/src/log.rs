@@ -311,6 +311,15 @@ impl Thread {
         self.wait_for_event();
     }
 
+    /// Sleeps at a place where this copy may take over as well: whoever promotes it waits until every thread is at one.
+    pub fn stand_while(&mut self, sleep: impl FnOnce()) {
+        self.parked.store(true, Ordering::SeqCst);
+        if !self.consumer.ready_after_refresh(&self.entry().tail.0) {
+            sleep();
+        }
+        self.parked.store(false, Ordering::Relaxed);
+    }
+
     /// Gives the open event back: it has been applied, and its clock advanced.
     #[inline(always)]
     pub fn close(&mut self) {

@@ -13,8 +13,8 @@ use crate::roster::Roster;
 use crate::segment::{wake, write_text};
 use crate::sentry::{self, Shared};
 
-/// How long a family may take from its last member's clone to its beginning, ns.
-const COMPLETE_NS: u64 = 50_000_000;
+/// How long a standby that was ready too late waits until the others have taken over, ns. They give up before.
+const OTHERS_NS: u64 = 6_000_000_000;
 
 /// What the threads of the supervisor know of the processes of a group.
 #[derive(Default)]
@@ -51,12 +51,10 @@ pub fn has(roster: &Roster, header: &SegmentHeader) -> bool {
     number != 0 && number == roster.family().number.load(Ordering::Acquire)
 }
 
-/// Whether the process's standby follows for itself alone, or in a family whose order goes on.
+/// Whether the process's standby follows for itself alone, or in a family whose order goes on. One whose family is gone, and that
+/// has not been told so, was left behind when the others took over: it has not begun to follow anything.
 pub fn may_take_over(shared: &Shared) -> bool {
-    let header = shared.segment.header();
-    // Of one that is being formed the last word may be on its way: see `fail_over`.
-    let in_order = || has(&shared.roster, header) && state(&shared.roster) != phase::BROKEN;
-    header.family.load(Ordering::Acquire) == 0 || in_order()
+    !has(&shared.roster, shared.segment.header()) || state(&shared.roster) != phase::BROKEN
 }
 
 /// Whether the process is of a family whose standbys are taking over.
@@ -104,18 +102,27 @@ pub fn begin(family: &Family, members: u32) -> u32 {
     number
 }
 
-/// The primary of one of a family dies: all of them are fenced, and all of their standbys take over. `false` when somebody
-/// was first, or the family has ended.
-pub fn fail_over(of: &Shared, noticed_ns: u64) -> bool {
+/// What has come of a failover of a family.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Together {
+    /// All have been told to take over.
+    Begun,
+    /// This process's standby takes over with the others, or nobody's does.
+    Settled,
+    /// The others have taken over. This standby was ready when they had begun to, and has taken no turn: it may by itself.
+    Alone,
+}
+
+/// The primary of one of a family dies: all of them are fenced, and all of their standbys take over.
+pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
     let roster = &of.roster;
     let family = roster.family();
-    let begun_ns = clock::monotonic_ns();
-    while state(roster) == phase::FORMING && clock::monotonic_ns() < begun_ns + COMPLETE_NS {
-        std::thread::sleep(Duration::from_micros(100));
+    if !has(roster, of.segment.header()) {
+        return Together::Alone;
     }
     let (from, to) = (phase::ACTIVE, phase::PROMOTING);
-    if family.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        return false;
+    if family.state.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_err() {
+        return await_others(of);
     }
     // A child that has no standby yet has not begun to run either, and stays as it is.
     let follows = |shared: &Arc<Shared>| {
@@ -150,5 +157,19 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> bool {
         wake(&header.state.0);
         shared.ring_bell();
     }
-    true
+    Together::Begun
+}
+
+/// Somebody was first.
+fn await_others(of: &Shared) -> Together {
+    let until_ns = clock::monotonic_ns() + OTHERS_NS;
+    while state(&of.roster) == phase::PROMOTING && clock::monotonic_ns() < until_ns {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    let is_left = sentry::state(&of.segment) == GroupState::Protected;
+    match state(&of.roster) {
+        phase::BROKEN | phase::PROMOTING => Together::Settled,
+        _ if is_left => Together::Alone,
+        _ => Together::Settled,
+    }
 }

@@ -19,7 +19,7 @@ use us_order::detect::{Cause, Decision, Leaving, Standby, decide, is_fenced};
 
 use crate::child::Child;
 use crate::clock;
-use crate::family;
+use crate::family::{self, Together};
 use crate::roster::{Place, Roster};
 use crate::segment::{Segment, wake};
 
@@ -287,7 +287,11 @@ fn wait_for(
 pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
     let header = shared.segment.header();
     if header.family.load(Ordering::Acquire) != 0 {
-        return family::fail_over(shared, noticed_ns);
+        match family::fail_over(shared, noticed_ns) {
+            Together::Begun => return true,
+            Together::Settled => return false,
+            Together::Alone => {}
+        }
     }
     // Whoever finds that the heir has died chooses the next one, and must not do so before the primary is fenced.
     let _choice = shared.choice.lock();

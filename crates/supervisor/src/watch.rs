@@ -295,6 +295,7 @@ impl<'a> Watch<'a> {
         }
         self.tell_failovers();
         self.drive_switch();
+        self.notice_left_behind();
         self.notice_nobody();
     }
 

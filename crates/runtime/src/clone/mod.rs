@@ -281,7 +281,7 @@ fn make(header: &SegmentHeader) {
         }
     });
     match outcome {
-        Ok(pid) => protected(header, pid, start, is_forming),
+        Ok(pid) => protected(header, pid, start),
         Err(why) => {
             if family::is_member() {
                 family::fail(why.0);
@@ -327,7 +327,8 @@ fn is_whole(pid: u32) -> Result<(), Obstacle> {
         true => Ok(()),
         false => Err(&b"processes share different parts of one memory"[..]),
     });
-    whole.map_err(|why| {
+    // Only then does the header speak of the standby: a kill before that is one of a process without.
+    whole.and_then(|()| family::is_ready()).map_err(|why| {
         // SAFETY: the copy that we have just made.
         unsafe { raw::call2(nr::KILL, u64::from(pid), 9) };
         (why, 0)
@@ -518,7 +519,7 @@ pub fn reset_blocks(mode: Mode) {
 }
 
 /// There are two copies from here on.
-fn protected(header: &SegmentHeader, pid: u32, start: u64, is_forming: bool) {
+fn protected(header: &SegmentHeader, pid: u32, start: u64) {
     reset_blocks(Mode::Record);
     let seat = SEAT.load(Ordering::Relaxed);
     if is_spare() {
@@ -527,9 +528,11 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64, is_forming: bool) {
         // The primary may be dying, and the heir have been told so by this word.
         let word = &header.command.0;
         let _ = word.compare_exchange(command::CLONE, command::FOLLOW, Ordering::AcqRel, Ordering::Acquire);
-        return made(header, start, false);
+        return made(header, start);
     }
     crate::door::memory::nothing_shared_lately();
+    // Before the reason is gone: without one this would look like a standby that had been given up at once.
+    header.dropped.0.store(0, Ordering::Release);
     for text in [&header.why.0, &header.clone_error.0] {
         text.len.store(0, Ordering::Release);
         text.code.store(0, Ordering::Release);
@@ -541,23 +544,17 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64, is_forming: bool) {
     header.heir.store(seat, Ordering::Release);
     header.standby_pid.store(pid, Ordering::Release);
     header.command.0.store(command::FOLLOW, Ordering::Release);
-    header.dropped.0.store(0, Ordering::Release);
-    header.state.0.store(GroupState::Protected as u32, Ordering::Release);
-    made(header, start, is_forming);
+    // In order before the look at the family: whoever has it take over sees this process, or is seen.
+    header.state.0.store(GroupState::Protected as u32, Ordering::SeqCst);
+    made(header, start);
 }
 
 /// The threads go on, and the supervisor hears of it.
-fn made(header: &SegmentHeader, start: u64, is_forming: bool) {
+fn made(header: &SegmentHeader, start: u64) {
     header.clone_pause_ns.store(raw::now_ns() - start, Ordering::Relaxed);
     header.clones.fetch_add(1, Ordering::AcqRel);
-    if is_forming {
-        if let Err(why) = family::is_ready() {
-            crate::drop_standby(Cause::CannotClone, &[why]);
-        }
-    } else {
-        // A child of a family that has ended meanwhile.
-        family::goes_on();
-    }
+    // Of a family that takes over, or has ended, meanwhile.
+    family::goes_on();
     release_all();
     BUSY.store(false, Ordering::Release);
     state::attention();

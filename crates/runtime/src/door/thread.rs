@@ -210,7 +210,7 @@ pub(super) fn wait_gone(handle: u64, mut waiter: Option<&mut Thread>) {
                     // Whoever waits here after a promotion has to be open for signals like any other.
                     standby::promote::go_live(thread);
                 } else {
-                    raw::futex_wait_shared(word, tid, 1_000_000);
+                    thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
                 }
             }
             Some(thread) => {

@@ -8,7 +8,7 @@
 mod aside;
 pub mod pieces;
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Cause, Family, SegmentHeader, TAKERS, TurnOrder, phase};
 
@@ -135,7 +135,7 @@ pub fn has_forked() -> Result<(), &'static [u8]> {
     await_all(family, &family.forked)
 }
 
-/// All that the header has to say of the new standby is there. The last member lets all go on.
+/// The copy is good. With the last member's word the family is one.
 pub fn is_ready() -> Result<(), &'static [u8]> {
     let Some(family) = family() else { return Err(ENDED) };
     await_all(family, &family.whole)?;
@@ -168,7 +168,7 @@ pub fn fail(why: &[u8]) {
 /// The same, with the reason in parts.
 pub fn fail_with(why: &[&[u8]]) {
     break_up(why);
-    leave();
+    leave_now();
 }
 
 // ---- The end of a family ----
@@ -196,6 +196,23 @@ pub fn leave() {
             header.family.store(0, Ordering::Release);
             header.turns.store(0, Ordering::Release);
         }
+    }
+}
+
+/// The same as a primary whose standby is about to be ended. While the others take over it stands still: if it was still one
+/// of them when they began, it is killed here, and its standby is awaited by all.
+fn leave_now() {
+    let was = number();
+    leave();
+    // Either whoever has them take over sees that this process has left, or we see that they do.
+    fence(Ordering::SeqCst);
+    let Some(family) = members::family().filter(|_| was != 0 && state::role() == Role::Primary) else {
+        return;
+    };
+    while family.state.0.load(Ordering::SeqCst) == phase::PROMOTING
+        && family.number.load(Ordering::Acquire) == was
+    {
+        raw::nap(LOOK_NS);
     }
 }
 
@@ -231,7 +248,7 @@ pub fn depart(thread: &Thread) {
         kick(order.ended.load(Ordering::SeqCst));
         raw::nap(LOOK_NS / 2);
     }
-    leave();
+    leave_now();
 }
 
 // ---- Children ----
@@ -355,7 +372,7 @@ fn own_mark() -> u32 {
 /// At a promotion, when this copy has settled everything: waits until all have, and puts the memory back. Nobody acts before
 /// that, or it would see what another one's dead primary has done and its standby has not.
 pub fn settle_together() {
-    let Some(family) = family() else { return };
+    let Some(family) = taking_over() else { return };
     await_standing();
     together(family, &family.settled);
     pieces::put_back(family);
@@ -406,9 +423,15 @@ pub fn has_taken_over(family: Option<&'static Family>) {
     }
 }
 
-/// The family that this copy takes over in, of which it is no more.
+/// The family that this copy takes over with. `None` by itself: also when the others were about to when it was made, and
+/// have; then it has not taken a turn.
+fn taking_over() -> Option<&'static Family> {
+    family().filter(|_| is_in(&[phase::PROMOTING]))
+}
+
+/// The family that this copy takes over with. It is of none any more.
 pub fn taken_over() -> Option<&'static Family> {
-    let family = family();
+    let family = taking_over();
     leave();
     family
 }

@@ -336,6 +336,13 @@ impl<'a> Local<'a> {
         WAITS.contains(&(call.args[1] & COMMAND))
     }
 
+    fn sleep(&self, limit_ns: u64) {
+        match self.shared {
+            true => raw::futex_wait_shared(self.word, self.value, limit_ns),
+            false => raw::futex_wait(self.word, self.value, limit_ns),
+        };
+    }
+
     fn is_over(&self) -> bool {
         self.deadline.is_some_and(|(clock, end)| {
             let mut now = Timespec::default();
@@ -363,12 +370,11 @@ pub fn wait_by_log(thread: &mut Thread, local: &Local) -> i64 {
             // whose turn it is must not wait for one that was woken in its place.
             Some(next) if next.kind == EventKind::Turn as u8 && !thread.has_turn => return answer,
             Some(_) if answer == raw::err::ETIMEDOUT => return answer,
-            _ => {}
+            Some(_) => local.sleep(SLICE_NS),
+            // Its primary has died in the wait, and nobody may come to change the word.
+            None if state::LIVE.load(Ordering::Acquire) => thread.wait_more(),
+            None => thread.stand_while(|| local.sleep(SLICE_NS)),
         }
-        match local.shared {
-            true => raw::futex_wait_shared(local.word, local.value, SLICE_NS),
-            false => raw::futex_wait(local.word, local.value, SLICE_NS),
-        };
     }
     raw::err::EAGAIN
 }

@@ -90,14 +90,13 @@ impl Group<'_> {
     fn is_complete(&mut self, now: u64) {
         self.kinship.complete_ns = now;
         self.kinship.looks = 0;
-        let number = self.roster.family().number.load(Ordering::Acquire);
-        self.remove_copies(number);
         let members = self.roster.family().members.load(Ordering::Acquire);
         let line = format!("{}: {members} processes that share memory follow one order", self.name());
         self.say(Verbosity::Verbose, &line);
     }
 
-    /// Whoever needs the copies of shared memory has mapped them.
+    /// At the end of a family. Until then a child that opens memory by its name maps the copy by its own: one that had gone
+    /// would be made anew, and empty.
     fn remove_copies(&self, number: u32) {
         let folder = self.book.borrow().folder.path.clone();
         for region in 0..us_abi::REGIONS_MAX {

@@ -116,8 +116,11 @@ impl Watch<'_> {
             });
             return self.tell_failovers();
         }
-        // The net under the death notices. An exit that said nothing is still an exit, as natively.
+        // The net under the death notices. An exit that said nothing is still an exit, as natively. Where others take over they
+        // are waited for, not here: see `notice_left_behind`.
+        let with_family = family::is_promoting(&self.shared);
         if self.standby.is_some()
+            && !with_family
             && self.state() == GroupState::Protected
             && verdict(&self.shared, cause_of(end)) == Decision::Promote
         {
@@ -126,8 +129,10 @@ impl Watch<'_> {
         // The command, too: the standby may be live and out of `Promoting` before this line is reached.
         let command = self.shared.segment.header().command.0.load(Ordering::Acquire);
         // A family's sentry may have begun, and not have come to this process.
-        let with_family = family::is_promoting(&self.shared);
-        let takes_over = self.state() == GroupState::Promoting || command == command::PROMOTE || with_family;
+        let takes_over = self.state() == GroupState::Promoting
+            || command == command::PROMOTE
+            || with_family
+            || family::is_promoting(&self.shared);
         if self.standby.is_some() && takes_over {
             let mut fallen = Fallen::new(self.primary.clone(), false);
             fallen.is_gone_by(end, is_reaped);
@@ -166,6 +171,20 @@ impl Watch<'_> {
         let _ = dropped.compare_exchange(0, cause, Ordering::AcqRel, Ordering::Acquire);
         self.notice_promotion();
         self.primary_ended(Some(*end), true);
+    }
+
+    /// The primary has died while the others of its family took over, and before its threads could give notice of their deaths: a
+    /// standby that was ready too late to be one of them takes over behind them.
+    pub(super) fn notice_left_behind(&mut self) {
+        let is_left = self.standby.is_some()
+            && self.state() == GroupState::Protected
+            && self.fallen.iter().any(|fallen| fallen.pid() == self.primary.pid);
+        if is_left
+            && !family::is_promoting(&self.shared)
+            && verdict(&self.shared, detect::Cause::Killed) == Decision::Promote
+        {
+            fail_over(&self.shared, &self.primary, clock::monotonic_ns());
+        }
     }
 
     /// The primary is gone, and so is the standby that was to take over: one that goes another way than the log says so by
