@@ -313,10 +313,13 @@ impl Thread {
 
     /// Sleeps at a place where this copy may take over as well: whoever promotes it waits until every thread is at one.
     pub fn stand_while(&mut self, sleep: impl FnOnce()) {
-        self.parked.store(true, Ordering::SeqCst);
-        if !self.consumer.ready_after_refresh(&self.entry().tail.0) {
-            sleep();
+        self.parked.store(family::is_member(), Ordering::SeqCst);
+        // One with an event that the wait comes before is not at its log's end. It sleeps all the same: whom it waits for may
+        // need the processor.
+        if self.consumer.ready_after_refresh(&self.entry().tail.0) {
+            self.parked.store(false, Ordering::Relaxed);
         }
+        sleep();
         self.parked.store(false, Ordering::Relaxed);
     }
 
