@@ -84,11 +84,11 @@ int main(void)
     char token;
 
     CHECK(pipe(done) == 0);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         snprintf(paths[i], sizeof paths[i], "/guest-%s-%d", names[i], (int)getpid());
-    /* Left behind by one with the same number that was killed. */
-    for (int i = 0; i < 2; i++)
+        /* Left behind by one with the same number that was killed. */
         shm_unlink(paths[i]);
+    }
     struct shared *kept = attach(0, O_CREAT | O_EXCL);
     CHECK(munmap(attach(1, O_CREAT | O_EXCL), sizeof *kept) == 0);
     for (int g = 0; g < GENERATIONS; g++) {

@@ -114,7 +114,7 @@ pub fn drop_follower(seat: u32, cause: Cause, why: &[&[u8]]) {
 
 fn drop_heir(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
     if family::is_member() {
-        // First: a standby that the others' are waiting for must not be given up.
+        // First: a standby that the others are waiting for must not be given up.
         family::fail_with(why);
     }
     state::write_text(&header.why.0, cause as u32, why);

@@ -246,11 +246,7 @@ fn bell(number: u64) -> &'static TurnBell {
 
 /// Sleeps on a word of an order.
 fn sleep(word: &AtomicU32, value: u32, limit_ns: u64) {
-    if family::is_member() {
-        raw::futex_wait_shared(word, value, limit_ns);
-    } else {
-        raw::futex_wait(word, value, limit_ns);
-    }
+    Local::new(word, value, family::is_member()).sleep(limit_ns);
 }
 
 fn ring(number: u64) {
