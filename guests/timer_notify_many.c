@@ -1,7 +1,6 @@
 // Shows: many timers that call functions: made by several threads, with attributes, of one expiry, overruns, deleted when they have fired.
 // Breaks if: a deleted timer still calls its function, its thread takes the signals of others, or two timers get each other's values.
 // kit: varies
-// kit: no-faults at a copy's death behind a named point a timer's function is at times never run again, about one run in twenty (docs/LIMITS.md)
 #include "guest.h"
 #include <semaphore.h>
 #include <signal.h>

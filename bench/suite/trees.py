@@ -21,6 +21,19 @@ PAGE_BYTES = 10240
 CONNECTIONS = 16
 """Of one load."""
 
+REQUESTS = 40000
+"""Of one measurement."""
+
+RATE = 0.4
+"""Of native's speed, for the measurement at one rate: a server that gets fewer requests at a time needs more time for each."""
+
+
+SLOW_RATE = 0.15
+"""The same where the processes take turns, and so share one processor."""
+
+POSTGRES_PROCESSES = 6
+"""Of a PostgreSQL to which nobody is connected."""
+
 
 def forks(bench, results):
     """fork, exit and wait of a small child: time each"""
@@ -97,7 +110,7 @@ backend behind
 
 
 def postgres(bench, results):
-    """PostgreSQL under pgbench -S: CPU of all primaries a transaction, most of them without a standby"""
+    """PostgreSQL under pgbench -S: CPU of all primaries a transaction"""
     versions = "/usr/lib/postgresql"
     if not os.path.isdir(versions):
         raise Failed("postgresql is not installed")
@@ -125,43 +138,53 @@ def postgres(bench, results):
             argv = [os.path.join(programs, "postgres"), "-D", data, "-p", str(port), "-k", folder, "-c", "fsync=off", "-c", "listen_addresses=127.0.0.1"]
             return argv
 
-        def load(port, setup):
-            options = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres", "postgres"]
-            if setup:
-                bench.helper([os.path.join(programs, "pgbench"), "-i", "-q", "-s", "2", *options], 60)
-            output = bench.helper([os.path.join(programs, "pgbench"), "-S", "-n", "-c", "4", "-t", "5000", *options], 120)
+        options = ["-h", "127.0.0.1", "-U", "postgres"]
+
+        def load(run, port, per_second=0):
+            pace = ["-R", str(int(per_second))] if per_second else []
+            before = tree_cpu_s(run)
+            output = bench.helper([os.path.join(programs, "pgbench"), "-S", "-n", "-c", "4", "-t", "5000", *pace, "-p", str(port), *options, "postgres"], 120)
             found = re.search(r"tps = ([0-9.]+)", output)
             if not found or "processed: 20000/20000" not in output:
                 raise Failed(f"pgbench: {output[-200:]}")
-            return 20000, float(found.group(1))
+            return (tree_cpu_s(run) - before) / 20000 * 1e6, float(found.group(1))
 
-        used = {NATIVE: [], PROTECTED: []}
+        modes = (NATIVE, PROTECTED)
+        busy, paced, speed = ({mode: [] for mode in modes} for _ in range(3))
         for turn in range(bench.args.server_rounds):
-            for mode in used:
+            for mode in modes:
                 port = free_port()
                 argv = command(port)
                 with bench.start(mode, [*prefix, *argv] if mode == NATIVE else argv) as run:
                     run.await_port(port)
-                    time.sleep(0.5)
-                    load(port, turn == 0 and mode == NATIVE)
-                    before = tree_cpu_s(run)
-                    transactions, per_s = load(port, False)
-                    used_us = (tree_cpu_s(run) - before) / transactions * 1e6
-                used[mode].append(used_us)
-                results.raw("postgres", mode, turn, "cpu_us_per_transaction", used_us)
-                results.raw("postgres", mode, turn, "transactions_per_s", per_s)
-        results.ratio("postgres, pgbench -S: CPU a transaction", used[NATIVE], used[PROTECTED], 1.20, "us", doubt="its processes are protected for moments only")
+                    await_tree(run, POSTGRES_PROCESSES)
+                    if turn == 0 and mode == NATIVE:
+                        bench.helper([os.path.join(programs, "pgbench"), "-i", "-q", "-s", "2", "-p", str(port), *options, "postgres"], 60)
+                    load(run, port)
+                    used_us, per_s = load(run, port)
+                    busy[mode].append(used_us)
+                    speed[mode].append(per_s)
+                    used_us, _ = load(run, port, speed[NATIVE][-1] * SLOW_RATE)
+                    paced[mode].append(used_us)
+                    await_tree(run, POSTGRES_PROCESSES)
+                results.raw("postgres", mode, turn, "cpu_us_per_transaction", busy[mode][-1])
+                results.raw("postgres", mode, turn, "transactions_per_s", speed[mode][-1])
+                results.raw("postgres", mode, turn, "cpu_us_per_transaction_at_one_rate", paced[mode][-1])
+        change = sum(speed[PROTECTED]) / sum(speed[NATIVE]) - 1
+        what = "postgres, pgbench -S: CPU a transaction"
+        results.ratio(what, busy[NATIVE], busy[PROTECTED], 1.20, "us", doubt=f"throughput {change:+.0%}: its processes take turns")
+        results.ratio(f"{what}, at {SLOW_RATE:.0%} of the speed that native had", paced[NATIVE], paced[PROTECTED], 1.20, "us")
     finally:
         bench.understudy, bench.environment = understudy, environment
 
 
 def files(bench, results, label, command, processes, limit):
-    """CPU of a tree that serves one file, native and protected in turn."""
+    """CPU of a tree that serves one file, native and protected in turn: as fast as the load asks, and then at one rate for both."""
     compiled(bench, "httpload")
-    used = {NATIVE: [], PROTECTED: []}
-    speed = {NATIVE: [], PROTECTED: []}
+    modes = (NATIVE, PROTECTED)
+    busy, paced, speed = ({mode: [] for mode in modes} for _ in range(3))
     for turn in range(bench.args.server_rounds):
-        for mode in used:
+        for mode in modes:
             port = free_port()
             folder = os.path.join(bench.folder, f"{label.replace(' ', '-')}-{turn}-{mode}")
             os.makedirs(os.path.join(folder, "pages"))
@@ -171,19 +194,28 @@ def files(bench, results, label, command, processes, limit):
             with bench.start(mode, command(port, folder)) as run:
                 run.await_port(port)
                 await_tree(run, processes)
-                load = [bench.path("httpload"), str(port), str(CONNECTIONS)]
-                bench.helper([*load, "2000", "/page", str(PAGE_BYTES)], 60)
-                before = tree_cpu_s(run)
-                output = bench.helper([*load, "40000", "/page", str(PAGE_BYTES)], 120)
-                used_us = (tree_cpu_s(run) - before) / 40000 * 1e6
+                serve(bench, run, port, 2000)
+                used_us, per_s = serve(bench, run, port, REQUESTS)
+                busy[mode].append(used_us)
+                speed[mode].append(per_s)
+                # One that both can keep up with.
+                used_us, _ = serve(bench, run, port, REQUESTS, speed[NATIVE][-1] * RATE)
+                paced[mode].append(used_us)
                 await_tree(run, processes)
-            used[mode].append(used_us)
-            speed[mode].append(float(output.split()[1]))
-            results.raw(label, mode, turn, "cpu_us_per_request", used_us)
+            results.raw(label, mode, turn, "cpu_us_per_request", busy[mode][-1])
             results.raw(label, mode, turn, "requests_per_s", speed[mode][-1])
+            results.raw(label, mode, turn, "cpu_us_per_request_at_one_rate", paced[mode][-1])
             shutil.rmtree(folder)
     change = sum(speed[PROTECTED]) / sum(speed[NATIVE]) - 1
-    results.ratio(f"{label}: CPU a request", used[NATIVE], used[PROTECTED], limit, "us", doubt=f"throughput {change:+.0%}: the load generator shares a core with the standbys")
+    results.ratio(f"{label}: CPU a request", busy[NATIVE], busy[PROTECTED], limit, "us", doubt=f"throughput {change:+.0%}: the load generator shares a core with the standbys")
+    results.ratio(f"{label}: CPU a request, at {RATE:.0%} of the speed that native had", paced[NATIVE], paced[PROTECTED], limit, "us")
+
+
+def serve(bench, run, port, requests, per_second=0):
+    """Processor time of all primaries a request, us, and how many came in a second."""
+    before = tree_cpu_s(run)
+    output = bench.helper([bench.path("httpload"), str(port), str(CONNECTIONS), str(requests), "/page", str(PAGE_BYTES), str(per_second)], 120)
+    return (tree_cpu_s(run) - before) / requests * 1e6, float(output.split()[1])
 
 
 def written(folder, name, text):

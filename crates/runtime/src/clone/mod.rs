@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
-use crate::door::{numbers, sync};
+use crate::door::{numbers, sync, timer};
 use crate::family;
 use crate::fault::{self, Point};
 use crate::fdtable;
@@ -345,6 +345,7 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     seats::keep_free(header, seat);
     empty_rings();
     signals::collect(park::places(), leader);
+    timer::look_at_threads(|tid| proc::pending_signals(tid).map_or(0, |(own, _)| own));
     header.clone_stage.store(0, Ordering::Release);
     FORKED.store(0, Ordering::Release);
     // SAFETY: an atomic, and a wake.

@@ -5,7 +5,7 @@
 //! taken yet fires at once. The processor time that a dead process used up is not known: timers of processor
 //! time start over.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::Cause;
 use us_calls::Row;
@@ -29,6 +29,7 @@ const ITIMERS: usize = 3;
 /// POSIX timers that can be kept: the numbers that the kernel gives are small.
 const TIMERS: usize = 256;
 const TIMER_ABSTIME: u64 = 1;
+const SIGEV_THREAD_ID: u64 = 4;
 const CLOCK_THREAD_CPUTIME: u64 = 3;
 /// The lowest three bits of a thread's clock.
 const THREADS_CLOCK: u32 = 6;
@@ -98,6 +99,8 @@ struct Timer {
     event: [AtomicU64; 3],
     /// The kernel's number for it in this process.
     real: AtomicU64,
+    /// Whether a signal of it waits in the queue of the thread that it is for.
+    waits: AtomicBool,
     setting: Setting,
 }
 
@@ -108,6 +111,7 @@ static POSIX: [Timer; TIMERS] = [const {
         clock: AtomicU64::new(0),
         event: [const { AtomicU64::new(0) }; 3],
         real: AtomicU64::new(0),
+        waits: AtomicBool::new(false),
         setting: Setting::new(),
     }
 }; TIMERS];
@@ -226,17 +230,30 @@ pub fn fired(info: &Info, ticket: u64) {
     }
 }
 
-/// What every timer has left, as the kernel says, where `waiting` signals wait for the process: a log begins here, and what has fired before is not in it.
+/// By the coordinator, before [`take_stock`]: which timers' signals wait for a single thread, of which `waiting` tells. No other
+/// thread sees them, and without this one that has fired and is not taken yet would count as done.
+pub fn look_at_threads(waiting: impl Fn(u32) -> u64) {
+    for timer in POSIX.iter().filter(|timer| timer.exists.load(Ordering::Acquire) != 0) {
+        let [_, kind, target] = timer.event.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let bit = 1u64.unbounded_shl((kind as u32).wrapping_sub(1));
+        let waits =
+            kind >> 32 == SIGEV_THREAD_ID && waiting(number_of(target as u32, Thread::kernel_tid)) & bit != 0;
+        timer.waits.store(waits, Ordering::Relaxed);
+    }
+}
+
+/// What every timer has left, as the kernel says, where `waiting` signals wait for the process: a log begins here, and what
+/// has fired before is not in it.
 pub fn take_stock(waiting: u64) {
     const GETITIMER: u64 = 36;
     const TIMER_GETTIME: u64 = 224;
     let now = raw::now_ns();
     let mut time = [0u64; 4];
-    let note = |setting: &Setting, time: &[u64; 4], unit_ns: u64, signal: u64| {
+    let note = |setting: &Setting, time: &[u64; 4], unit_ns: u64, waits: bool| {
         let (interval, mut value) =
             (time[0] * 1_000_000_000 + time[1] * unit_ns, time[2] * 1_000_000_000 + time[3] * unit_ns);
         // One whose signal waits to be taken shows as nothing left: it runs on when that is taken, and it has not been yet.
-        if value == 0 && (interval != 0 || waiting & 1u64.unbounded_shl(signal as u32 - 1) != 0) {
+        if value == 0 && (interval != 0 || waits) {
             value = 1;
         }
         setting.value_ns.store(value, Ordering::Relaxed);
@@ -246,19 +263,21 @@ pub fn take_stock(waiting: u64) {
         setting.set_at.store(0, Ordering::Relaxed);
         setting.fired_at.store(0, Ordering::Relaxed);
     };
+    let is_waiting = |signal: u64| waiting & 1u64.unbounded_shl((signal as u32).wrapping_sub(1)) != 0;
     for (which, setting) in INTERVAL.iter().enumerate() {
         // SAFETY: the kernel writes four words.
         if unsafe { raw::call2(GETITIMER, which as u64, time.as_mut_ptr() as u64) } == 0 {
             // SIGALRM, SIGVTALRM, SIGPROF
-            note(setting, &time, 1000, [14, 26, 27][which]);
+            note(setting, &time, 1000, is_waiting([14, 26, 27][which]));
         }
     }
     for timer in POSIX.iter().filter(|timer| timer.exists.load(Ordering::Acquire) != 0) {
         let real = timer.real.load(Ordering::Relaxed);
         // SAFETY: the kernel writes four words.
         if unsafe { raw::call2(TIMER_GETTIME, real, time.as_mut_ptr() as u64) } == 0 {
-            let signal = timer.event[1].load(Ordering::Relaxed) & 0xffff_ffff;
-            note(&timer.setting, &time, 1, signal.clamp(1, 64));
+            let waits =
+                timer.waits.load(Ordering::Relaxed) || is_waiting(timer.event[1].load(Ordering::Relaxed));
+            note(&timer.setting, &time, 1, waits);
         }
     }
 }
@@ -283,7 +302,6 @@ pub fn set_again() {
 }
 
 fn create_again(timer: &Timer, now: u64) {
-    const SIGEV_THREAD_ID: u64 = 4;
     const CLOCK_PROCESS_CPUTIME: u64 = 2;
     let mut event = [0u64; 8];
     for (to, from) in event.iter_mut().zip(&timer.event) {
@@ -325,10 +343,15 @@ fn thread_of(clock: u64) -> Option<u32> {
 
 /// The kernel's number, in this copy, of a thread of the group.
 pub fn standby_tid(tid: u32) -> u32 {
+    number_of(tid, |thread| crate::seats::tid(thread.slot).load(Ordering::Relaxed))
+}
+
+/// What `of` says of the thread that the guest calls `tid`; that number if there is none.
+fn number_of(tid: u32, of: impl Fn(&Thread) -> u32) -> u32 {
     let mut found = tid;
     crate::thread::for_each(|thread| {
         if thread.guest_tid == tid && !thread.ring.0.is_null() {
-            found = crate::seats::tid(thread.slot).load(Ordering::Relaxed);
+            found = of(thread);
         }
     });
     found
