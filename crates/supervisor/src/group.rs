@@ -31,6 +31,7 @@ use crate::roster::{Place, Roster};
 use crate::run::{say_started, started};
 use crate::sentry::{self, Shared};
 use crate::spawn::Signals;
+use crate::undertaker::Undertaker;
 use crate::watch::Watch;
 
 /// One group being watched.
@@ -64,6 +65,7 @@ pub(crate) struct Group<'a> {
     /// Somebody wants the whole group to end, and waits for it.
     is_stopping: bool,
     outcome: Outcome,
+    undertaker: Undertaker,
     kinship: Kinship,
 }
 
@@ -100,6 +102,7 @@ impl<'a> Group<'a> {
             gone: Vec::new(),
             is_stopping: false,
             outcome,
+            undertaker: Undertaker::default(),
             kinship: Kinship::default(),
         };
         group.book.borrow().save();
@@ -127,6 +130,7 @@ impl<'a> Group<'a> {
         }
         let reader = sentry::start_reader(Arc::clone(&self.roster), Arc::clone(&self.bell));
         self.is_without_reader = reader.is_err();
+        self.undertaker = Undertaker::start(Arc::clone(&self.bell));
     }
 
     fn open_desk(&mut self) {

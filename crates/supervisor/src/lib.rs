@@ -2,11 +2,11 @@
 //!
 //! One `understudy run` is one supervisor of one group. It makes the segment and the roster, starts the program with
 //! the runtime preloaded, and then lives in `group`: a thread that handles signals and the ends of processes, one
-//! more for each process, which blocks on futexes in its segment ([`sentry`]), and one that waits for news in the
-//! roster ([`roster`]). Everything a person or a script learns about a group comes from its folder ([`folder`]),
+//! more for each process, which blocks on futexes in its segment ([`sentry`]), one that waits for news in the
+//! roster ([`roster`]), and one that reaps (`undertaker`). Everything a person or a script learns about a group comes from its folder ([`folder`]),
 //! which is gone when the group is.
 //!
-//! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory) and [`spawn`] (fork, signals, wait) only.
+//! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory) [`spawn`] (fork, signals) and [`reap`] (wait) only.
 #![deny(unsafe_code)]
 
 mod book;
@@ -27,6 +27,8 @@ pub mod options;
 pub mod probe;
 pub mod proc;
 pub mod program;
+#[allow(unsafe_code)]
+pub mod reap;
 pub mod recorder;
 pub mod reprotect;
 pub mod request;
@@ -41,6 +43,7 @@ pub mod snapshot;
 #[allow(unsafe_code)]
 pub mod spawn;
 pub mod status;
+mod undertaker;
 pub mod watch;
 
 pub use error::Error;

@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::spawn::{self, End};
+use crate::reap::End;
+use crate::spawn;
 
 /// Failures in a row that fence the primary.
 pub const FAILURES_MAX: u32 = 3;
@@ -164,6 +165,7 @@ impl Drop for Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reap;
 
     const MS: u64 = 1_000_000;
 
@@ -177,7 +179,7 @@ mod tests {
     fn ended(probe: &mut Probe, end: End) -> Option<Finding> {
         let pid = probe.running.expect("one runs").pid;
         spawn::kill_group(pid);
-        assert_eq!(spawn::reap(pid), Some(End::Killed(libc::SIGKILL)));
+        assert_eq!(reap::reap(pid), Some(End::Killed(libc::SIGKILL)));
         probe.ended(pid, end)
     }
 
@@ -221,7 +223,7 @@ mod tests {
             assert_eq!(probe.look_at_ns(), Some(start + 90 * MS));
         }
         for pid in hung {
-            assert_eq!(spawn::reap(pid), Some(End::Killed(libc::SIGKILL)));
+            assert_eq!(reap::reap(pid), Some(End::Killed(libc::SIGKILL)));
         }
     }
 
@@ -232,7 +234,7 @@ mod tests {
         let pid = probe.running.unwrap().pid;
         probe.pause();
         assert_eq!((probe.is_on(), probe.look_at_ns()), (false, None));
-        assert_eq!(spawn::reap(pid), Some(End::Killed(libc::SIGKILL)));
+        assert_eq!(reap::reap(pid), Some(End::Killed(libc::SIGKILL)));
         assert_eq!(probe.look(1000 * MS), Finding::Nothing);
         probe.begin(1000 * MS);
         assert_eq!(probe.look_at_ns(), Some(1100 * MS));

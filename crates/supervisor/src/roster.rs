@@ -18,8 +18,9 @@ use crate::clock;
 use crate::error::Error;
 use crate::family::Kin;
 use crate::mapping::Mapping;
+use crate::reap::Reaped;
 use crate::segment::wake;
-use crate::spawn::{self, Reaped};
+use crate::spawn::{self};
 
 /// The roster's name in the group's folder.
 pub const NAME: &str = "roster";

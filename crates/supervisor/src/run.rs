@@ -18,11 +18,12 @@ use crate::group::Group;
 use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
 use crate::program;
+use crate::reap::End;
 use crate::recorder::beside::{Beside, Prepared, padded_paths};
 use crate::roster::{self, Place, Roster};
 use crate::segment::Segment;
 use crate::sentry::Shared;
-use crate::spawn::{self, End, Layout, Signals, Start};
+use crate::spawn::{self, Layout, Signals, Start};
 
 /// Runs one group to its end. Nothing of it is left afterwards, nor after an error.
 ///

@@ -7,6 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -65,7 +66,7 @@ pub struct Shared {
 }
 
 /// Wakes the main thread.
-fn ring(bell: &OwnedFd) {
+pub(crate) fn ring(bell: &OwnedFd) {
     // Full only after 2^64 rings.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
@@ -109,7 +110,7 @@ impl Shared {
 /// # Errors
 /// When the system has no room for it.
 pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
-    thread("sentry", move || keep_watch(&shared))
+    thread("sentry", move || keep_watch(&shared)).map(|_| ())
 }
 
 /// Starts the thread that rings the bell at news in the roster. It ends with the process.
@@ -131,10 +132,15 @@ pub fn start_reader(roster: Arc<Roster>, bell: Arc<OwnedFd>) -> std::io::Result<
             }
         }
     })
+    .map(|_| ())
 }
 
-fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body).map(|_| ())
+/// Starts a thread of ours.
+///
+/// # Errors
+/// When the system has no room for it.
+pub(crate) fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body)
 }
 
 fn keep_watch(shared: &Shared) {

@@ -148,6 +148,12 @@ pub fn places() -> impl Iterator<Item = *mut Place> {
     (0..claimed).map(|at| unsafe { TABLE.0.get().cast::<Place>().add(at) })
 }
 
+/// How many threads stand still.
+pub fn standing() -> usize {
+    // SAFETY: an atomic.
+    places().filter(|place| unsafe { (**place).tid.load(Ordering::Acquire) } != 0).count()
+}
+
 /// The place of the thread with this kernel's id, once it stands still.
 pub fn of(tid: u32) -> Option<*mut Place> {
     // SAFETY: an atomic.

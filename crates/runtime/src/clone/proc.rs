@@ -65,6 +65,19 @@ pub fn resident_bytes() -> u64 {
     pages * 4096
 }
 
+/// How many threads this process has.
+pub fn count_threads() -> Option<usize> {
+    let mut count = None;
+    read_file(c"/proc/self/stat", |bytes| {
+        // The name may have anything in it, blanks and brackets as well. Behind it the number of threads is the eighteenth.
+        let end = bytes.iter().rposition(|byte| *byte == b')').unwrap_or(0);
+        count =
+            bytes[end..].split(|byte| *byte == b' ').nth(18).and_then(decimal).map(|count| count as usize);
+        bytes.len()
+    });
+    count
+}
+
 /// The signals that wait for a thread of this process, and those together with the process's own.
 pub fn pending_signals(tid: u32) -> Option<(u64, u64)> {
     let path = state::joined(&[b"/proc/self/task/", Decimal::new(u64::from(tid)).bytes(), b"/status"]);

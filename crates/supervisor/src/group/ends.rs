@@ -8,7 +8,8 @@ use serde_json::json;
 use super::Group;
 use crate::clock;
 use crate::options::Verbosity;
-use crate::spawn::{self, End, Reaped};
+use crate::reap::{self, End, Reaped};
+use crate::spawn::{self};
 use crate::watch::{Over, Watch};
 use crate::{proc, signals};
 
@@ -60,7 +61,7 @@ impl Outcome {
 
     fn reap_dying(&mut self) {
         for standby in std::mem::take(&mut self.dying) {
-            spawn::reap(standby);
+            reap::reap(standby);
         }
     }
 
@@ -97,21 +98,43 @@ impl<'a> Group<'a> {
             }
         }
         self.bury();
-        while let Some((pid, status)) = spawn::next_standing_child() {
+        while let Some((pid, status)) = reap::next_standing_child() {
             let parent = self.roster.stands(pid, status);
             self.tell_parent(parent);
         }
-        while let Some(pid) = spawn::next_ended_child() {
+        while let Some(pid) = self.next_ended_child() {
             self.read_roster();
             // What the process wrote before it ended comes first.
             if self.is_ours(pid) {
                 self.look();
             }
             self.note_session(pid);
-            let Some(reaped) = spawn::take(pid) else { continue };
+            let Some(reaped) = self.take(pid) else { continue };
             self.child_ended(pid, &reaped);
             self.bury();
         }
+    }
+
+    /// A child that has ended, and of which nobody knows that yet. The kernel names those first that wait for the undertaker, and
+    /// then only our copies are asked for one by one; he rings.
+    fn next_ended_child(&self) -> Option<u32> {
+        let pid = reap::next_ended_child()?;
+        if !self.undertaker.has(pid) {
+            return Some(pid);
+        }
+        let mut copies = self.watches.iter().flat_map(Watch::copies);
+        copies.find(|pid| !self.undertaker.has(*pid) && reap::end_of(*pid).is_some())
+    }
+
+    /// How the child `pid` has ended. It is reaped, or will be.
+    fn take(&self, pid: u32) -> Option<Reaped> {
+        if self.watches.iter().any(|watch| watch.may_rest(pid))
+            && let Some(end) = reap::end_of(pid)
+            && self.undertaker.takes(pid)
+        {
+            return Some(end);
+        }
+        reap::take(pid)
     }
 
     /// Whether `pid` is more to us than an orphan.
@@ -180,7 +203,7 @@ impl<'a> Group<'a> {
         // Before anybody is told: whoever has waited for a member finds nobody of it in its process group.
         let standby = watch.finish();
         let copies = watch.ended_spares().into_iter().chain(standby);
-        self.outcome.dying.extend(copies.filter(|copy| !spawn::reap_within(*copy, BURIAL)));
+        self.outcome.dying.extend(copies.filter(|copy| !reap::reap_within(*copy, BURIAL)));
         let end = over.end.map(Reaped::end);
         if watch.is_root() {
             self.probe = None;
@@ -257,7 +280,7 @@ impl<'a> Group<'a> {
     /// Whether a child that we have been left is under the runtime, and has not come to say so.
     fn is_anybody_unlisted(&self) -> bool {
         let roster = self.book.borrow().folder.roster_path();
-        spawn::has_children() && proc::children(std::process::id()).any(|pid| proc::maps(pid, &roster))
+        reap::has_children() && proc::children(std::process::id()).any(|pid| proc::maps(pid, &roster))
     }
 
     /// Whether there is a process that the program has left as a daemon: in a session of its own.
@@ -299,6 +322,7 @@ impl<'a> Group<'a> {
         }
         self.roster.listed().for_each(|(place, _)| self.roster.is_final(place));
         self.outcome.reap_dying();
+        self.undertaker.finish();
         if let Some(recorder) = &mut self.recorder {
             recorder.finish();
         }

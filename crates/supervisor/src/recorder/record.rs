@@ -20,10 +20,11 @@ use crate::folder::{GroupFolder, ProcessId};
 use crate::options::{Options, Verbosity, default_name};
 use crate::proc;
 use crate::program;
+use crate::reap::{self, End};
 use crate::roster::Roster;
 use crate::run;
 use crate::segment::Segment;
-use crate::spawn::{self, End, Layout, Signals, Start};
+use crate::spawn::{self, Layout, Signals, Start};
 
 /// Bytes that the paths of library and segment have in a recorded program's environment: more than most have, so that
 /// a replay, where both lie elsewhere, can have the same.
@@ -118,7 +119,7 @@ struct Recorder<'a> {
     path: &'a Path,
     root: u32,
     /// How the program ended, and when.
-    root_end: Option<(spawn::Reaped, u64)>,
+    root_end: Option<(reap::Reaped, u64)>,
     tape: Tape,
 }
 
@@ -148,8 +149,8 @@ impl Recorder<'_> {
     }
 
     fn reap(&mut self) {
-        while let Some(pid) = spawn::next_ended_child() {
-            let Some(reaped) = spawn::take(pid) else { return };
+        while let Some(pid) = reap::next_ended_child() {
+            let Some(reaped) = reap::take(pid) else { return };
             if pid == self.root {
                 self.root_end = Some((reaped, clock::monotonic_ns()));
             }

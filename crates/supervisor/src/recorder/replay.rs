@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::folder::GroupFolder;
 use crate::proc;
 use crate::program;
+use crate::reap;
 use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::spawn::{self, Layout, Signals};
@@ -157,9 +158,9 @@ impl Replay<'_> {
             }
             let _ = debugger.wait();
         }
-        while spawn::has_children() {
-            match spawn::next_ended_child() {
-                Some(pid) => _ = spawn::take(pid),
+        while reap::has_children() {
+            match reap::next_ended_child() {
+                Some(pid) => _ = reap::take(pid),
                 None => std::thread::sleep(std::time::Duration::from_millis(1)),
             }
         }
@@ -348,13 +349,13 @@ impl Replay<'_> {
     // ---- Ends ----
 
     fn reap(&mut self) {
-        while let Some(pid) = spawn::next_ended_child() {
+        while let Some(pid) = reap::next_ended_child() {
             if self.debugger.as_ref().is_some_and(|debugger| debugger.id() == pid) {
                 // Its own handle reaps it; others may have ended as well, and are seen afterwards.
                 let _ = self.debugger.as_mut().map(Child::try_wait);
                 continue;
             }
-            let Some(reaped) = spawn::take(pid) else { return };
+            let Some(reaped) = reap::take(pid) else { return };
             self.ends.insert(pid, reaped.status);
         }
     }

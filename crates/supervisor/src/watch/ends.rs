@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, WILL, command, kin};
+use us_abi::{Cause, GroupState, WILL, command, kin, leaving};
 use us_order::detect::{self, Decision};
 
 use super::Watch;
@@ -11,9 +11,9 @@ use super::said::Fallen;
 use crate::child::Child;
 use crate::history::Ended;
 use crate::options::Verbosity;
+use crate::reap::{End, Reaped};
 use crate::segment::wake;
 use crate::sentry::{fail_over, verdict};
-use crate::spawn::{End, Reaped};
 use crate::{clock, family, proc};
 
 /// The end of a process for good.
@@ -33,6 +33,21 @@ impl Watch<'_> {
             || self.spares.is_ending(pid)
             || self.fallen.iter().any(|fallen| fallen.pid() == pid)
             || self.shared.segment.header().standby_pid.load(Ordering::Acquire) == pid
+    }
+
+    /// The kernel's numbers of its copies, as far as they may be our children.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = u32> {
+        let copies = [Some(&self.primary), self.standby.as_ref(), self.ending.as_ref()].into_iter().flatten();
+        let fallen = self.fallen.iter().map(Fallen::copy);
+        copies.chain(self.spares.copies()).chain(fallen).map(|copy| copy.pid)
+    }
+
+    /// Whether our ended child `pid` need not be reaped at once: a copy of a process that goes on. One that ends, or becomes
+    /// another program, waits until its standby is.
+    pub(crate) fn may_rest(&self, pid: u32) -> bool {
+        self.shared.segment.slots() > 1
+            && self.leaving() == leaving::NO
+            && self.copies().any(|copy| copy == pid)
     }
 
     /// Our child `pid` has ended; `false` when it is nobody of this process.

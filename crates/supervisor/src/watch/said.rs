@@ -10,8 +10,8 @@ use crate::clock;
 use crate::history::Failover;
 use crate::options::Verbosity;
 use crate::proc;
+use crate::reap::{self, Reaped};
 use crate::segment::read_text;
-use crate::spawn::{self, Reaped};
 
 /// The reason of a failover where the kernel has told somebody else how the primary ended.
 const UNKNOWN: &str = "killed";
@@ -106,7 +106,7 @@ impl Watch<'_> {
     pub(super) fn tell_all(&mut self) {
         for fallen in self.fallen.iter_mut().filter(|fallen| !fallen.is_gone) {
             let pid = fallen.copy.pid;
-            let end = if fallen.is_polled { proc::end_of(pid).map(Reaped::by) } else { spawn::take(pid) };
+            let end = if fallen.is_polled { proc::end_of(pid).map(Reaped::by) } else { reap::take(pid) };
             fallen.is_gone_by(end, !fallen.is_polled);
         }
         self.tell_failovers();

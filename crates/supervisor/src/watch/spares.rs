@@ -14,9 +14,9 @@ use crate::child::Child;
 use crate::clock;
 use crate::history::Reclone;
 use crate::options::Verbosity;
+use crate::reap::End;
 use crate::segment::{clear_text, read_text, wake};
 use crate::sentry::choose;
-use crate::spawn::End;
 
 /// A spare standby.
 #[derive(Debug)]
