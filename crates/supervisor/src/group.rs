@@ -83,6 +83,7 @@ impl<'a> Group<'a> {
         let book = Rc::new(std::cell::RefCell::new(book));
         let (roster, bell) = (Arc::clone(&shared.roster), Arc::clone(&shared.bell));
         let outcome = Outcome::new(shared.place.pid);
+        let undertaker = Undertaker::new(Arc::clone(&bell));
         let mut group = Group {
             root: shared.place,
             watches: vec![Watch::root(Rc::clone(&book), shared, primary)],
@@ -102,7 +103,7 @@ impl<'a> Group<'a> {
             gone: Vec::new(),
             is_stopping: false,
             outcome,
-            undertaker: Undertaker::default(),
+            undertaker,
             kinship: Kinship::default(),
         };
         group.book.borrow().save();
@@ -130,7 +131,6 @@ impl<'a> Group<'a> {
         }
         let reader = sentry::start_reader(Arc::clone(&self.roster), Arc::clone(&self.bell));
         self.is_without_reader = reader.is_err();
-        self.undertaker = Undertaker::start(Arc::clone(&self.bell));
     }
 
     fn open_desk(&mut self) {

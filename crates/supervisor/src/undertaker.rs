@@ -22,24 +22,30 @@ const REST: Duration = Duration::from_millis(10);
 type Rest = (u32, Instant);
 
 /// Copies that have ended, of whom all is known, and that have not been reaped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Undertaker {
+    bell: Arc<OwnedFd>,
+    /// Once there was somebody for it.
     thread: Option<(Sender<Rest>, JoinHandle<()>)>,
     waiting: Arc<Mutex<HashSet<u32>>>,
 }
 
 impl Undertaker {
-    /// Starts the thread, which rings `bell` whenever it has reaped somebody. Without it nobody is taken.
-    pub fn start(bell: Arc<OwnedFd>) -> Undertaker {
-        let waiting = Arc::new(Mutex::new(HashSet::new()));
-        let (sender, receiver) = channel();
-        let known = Arc::clone(&waiting);
-        let thread = sentry::thread("undertaker", move || work(&receiver, &known, &bell));
-        Undertaker { thread: thread.ok().map(|thread| (sender, thread)), waiting }
+    /// Nobody yet. `bell` is rung whenever somebody has been reaped.
+    pub fn new(bell: Arc<OwnedFd>) -> Undertaker {
+        Undertaker { bell, thread: None, waiting: Arc::default() }
     }
 
-    /// Takes the ended child `pid`. False if the caller has to reap it.
-    pub fn takes(&self, pid: u32) -> bool {
+    fn start(&self) -> Option<(Sender<Rest>, JoinHandle<()>)> {
+        let (sender, receiver) = channel();
+        let (waiting, bell) = (Arc::clone(&self.waiting), Arc::clone(&self.bell));
+        let thread = sentry::thread("undertaker", move || work(&receiver, &waiting, &bell));
+        thread.ok().map(|thread| (sender, thread))
+    }
+
+    /// Takes the ended child `pid`. False if the caller has to reap it: the system has no room for the thread.
+    pub fn takes(&mut self, pid: u32) -> bool {
+        self.thread = self.thread.take().or_else(|| self.start());
         let Some((sender, _)) = &self.thread else { return false };
         let Ok(mut waiting) = self.waiting.lock() else { return false };
         if sender.send((pid, Instant::now() + REST)).is_err() {
@@ -84,7 +90,7 @@ mod tests {
     fn whoever_is_taken_is_reaped_and_told_of() {
         let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).expect("an eventfd");
         let bell = Arc::new(bell);
-        let mut undertaker = Undertaker::start(Arc::clone(&bell));
+        let mut undertaker = Undertaker::new(Arc::clone(&bell));
         let mut child = Command::new("true").spawn().expect("true");
         let pid = child.id();
         while reap::end_of(pid).is_none() {
@@ -97,6 +103,5 @@ mod tests {
         assert!(!undertaker.has(pid));
         assert!(child.wait().is_err(), "it is reaped");
         undertaker.finish();
-        assert!(!undertaker.takes(pid), "nobody is there any more");
     }
 }

@@ -127,7 +127,7 @@ impl<'a> Group<'a> {
     }
 
     /// How the child `pid` has ended. It is reaped, or will be.
-    fn take(&self, pid: u32) -> Option<Reaped> {
+    fn take(&mut self, pid: u32) -> Option<Reaped> {
         if self.watches.iter().any(|watch| watch.may_rest(pid))
             && let Some(end) = reap::end_of(pid)
             && self.undertaker.takes(pid)
