@@ -16,7 +16,7 @@ use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::{notice, poll};
 use crate::state::{self, Role};
-use crate::sys::{guest, libc_text, patch, trap, vdso};
+use crate::sys::{gate_stack, guest, libc_text, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
 use crate::{fault, fdtable, members, real, seats, signal, tls};
 
@@ -308,6 +308,8 @@ fn prepare(guest_pid: u32, config: &Config) {
     vdso::take_over(&maps);
     let thread = main_block();
     signal::set_stack(thread);
+    // The file's name is the last thing on the stack that a program finds.
+    gate_stack::begin_main(thread, auxiliary(AT_EXECFN));
     let mut mask = 0u64;
     // SAFETY: asks for the mask and the name of the calling thread.
     unsafe {
@@ -319,6 +321,8 @@ fn prepare(guest_pid: u32, config: &Config) {
     thread.mask = mask;
     signal::take_over();
 }
+
+const AT_EXECFN: u64 = 31;
 
 /// An address inside the loader's text and one inside the program's: their entry points, by the auxiliary vector.
 fn entry_points() -> (u64, u64) {

@@ -13,6 +13,7 @@ use us_ring::{Consumer, Memory, Producer};
 use crate::door::waiters::Waiter;
 use crate::pace::Pace;
 use crate::signal::Queue;
+use crate::sys::gate_stack::GateStack;
 use crate::{seats, state};
 
 /// The stack of a thread of the runtime's own.
@@ -205,6 +206,10 @@ pub struct Thread {
     pub queue: Queue,
     /// The alternate stack that the guest has set: address, flags, size.
     pub alt_stack: [u64; 3],
+    /// What the gate has to know of this thread's stacks.
+    pub gate_stack: GateStack,
+    /// Lowest address of the stack on which the thread begins, as its maker knows it.
+    pub born_on: u64,
     /// The selector byte of syscall user dispatch: always BLOCK.
     pub selector: u8,
 }
@@ -275,6 +280,8 @@ impl Thread {
             waiter: Waiter::new(),
             queue: Queue::new(),
             alt_stack: [0; 3],
+            gate_stack: GateStack::new(),
+            born_on: 0,
             selector: 0,
         }
     }

@@ -19,7 +19,7 @@ use crate::clone::park;
 use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::recording::turns;
-use crate::sys::trap;
+use crate::sys::{gate_stack, trap};
 use crate::thread::{self, Mode, Thread};
 use crate::{real, signal, standby, state, tls};
 
@@ -301,6 +301,7 @@ fn enter(thread: &mut Thread) {
     }
     pending::has_begun(thread.slot, thread.guest_tid);
     signal::set_stack(thread);
+    gate_stack::begin_thread(thread, thread.born_on, tls::thread_pointer());
     trap::arm(thread);
     if !state::is_standby() {
         standby::notice::register(thread, tid);

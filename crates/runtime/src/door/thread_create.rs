@@ -10,7 +10,7 @@ use super::thread::{
     Attributes, CLAIMED, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot,
     prepare, row, run, tid_word, wait_gone,
 };
-use super::thread_stack::{attributes_for, mask_in};
+use super::thread_stack::{attributes_for, beginning_of, mask_in};
 use crate::log::Next;
 use crate::members::join;
 use crate::raw;
@@ -24,6 +24,7 @@ fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: *mut Threa
     let Some((attributes, detached)) = attributes_for(slot, given) else { return EAGAIN };
     // SAFETY: libc's function, with a start routine of ours and a block that outlives the thread.
     unsafe {
+        (*block).born_on = beginning_of(&attributes);
         (*block).fate.store(if detached { DETACHED } else { JOINABLE }, Ordering::Release);
         let create: unsafe extern "C" fn(*mut u64, *const Attributes, Start, *mut c_void) -> i32 =
             core::mem::transmute(real::PTHREAD_CREATE.get());

@@ -84,6 +84,18 @@ pub(super) fn attributes_for(slot: u32, given: *const Attributes) -> Option<(Att
     }
 }
 
+/// Lowest address of the stack that attributes name.
+pub(super) fn beginning_of(attributes: &Attributes) -> u64 {
+    let (mut base, mut bytes) = (0u64, 0u64);
+    // SAFETY: libc's function of that name has this type.
+    unsafe {
+        let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
+            core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());
+        getstack(attributes, &raw mut base, &raw mut bytes);
+    }
+    base
+}
+
 /// The signal mask that the attributes give a new thread, if they do; without one it has its maker's.
 pub(super) fn mask_in(given: *const Attributes) -> Option<u64> {
     // A sigset_t of libc's has 1024 bits.

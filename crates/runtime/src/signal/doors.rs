@@ -226,7 +226,7 @@ pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
     const BYTES_MIN: u64 = 2048;
     let [new, old, ..] = call.args;
     let mut shown = thread.alt_stack;
-    let is_on = is_on_alt_stack(thread, &raw const shown as u64);
+    let is_on = is_on_alt_stack(thread, gate_stack::guests(thread));
     if is_on {
         shown[1] |= SS_ONSTACK;
     }

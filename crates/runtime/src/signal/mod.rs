@@ -22,7 +22,7 @@ use crate::state::{self, Role};
 use crate::sys::gate::{self, Call};
 use crate::sys::spans::{self, Before};
 use crate::sys::trap::{self, Context, on_sigsys, reg};
-use crate::sys::{guest, recorded};
+use crate::sys::{gate_stack, guest, recorded};
 use crate::thread::{Mode, Thread};
 use crate::tls;
 

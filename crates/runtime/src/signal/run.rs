@@ -56,7 +56,7 @@ pub(super) unsafe fn invoke(
     let switch = action.flags & SA_ONSTACK != 0
         && flags & SS_DISABLE == 0
         && bytes > 0
-        && !is_on_alt_stack(thread, sp);
+        && !is_on_alt_stack(thread, gate_stack::guests_at(thread, sp));
     let disarms = switch && flags & SS_AUTODISARM != 0;
     if disarms {
         // The handler may leave this stack for another one, and the next signal may then come here.
@@ -68,8 +68,14 @@ pub(super) unsafe fn invoke(
     // A standby meets the signal inside the call, its primary met it before: the handler's calls give nothing back for it.
     let gives_turn = core::mem::take(&mut thread.gives_turn);
     turns::take(thread);
+    let alternate = switch.then_some(address + bytes);
+    let waiting = gate_stack::wait_for_handler(thread, sp, alternate);
+    let top = waiting.as_ref().map(|waiting| waiting.top).or(alternate);
     // SAFETY: the caller's promise.
-    unsafe { invoke_on(thread, action, signal, info, context, switch, (address + bytes) & !15) };
+    unsafe { invoke_on(thread, action, signal, info, context, top) };
+    if let Some(waiting) = &waiting {
+        gate_stack::came_back(thread, waiting);
+    }
     if disarms {
         thread.alt_stack = given;
     }
@@ -80,17 +86,16 @@ pub(super) unsafe fn invoke(
 }
 
 /// # Safety
-/// As [`invoke`]; `top` is the end of the stack to switch to.
+/// As [`invoke`]; `top` is the end of the stack to switch to, if it is another.
 unsafe fn invoke_on(
     thread: &mut Thread,
     action: &Action,
     signal: i32,
     info: *const Info,
     context: *mut u64,
-    switch: bool,
-    top: u64,
+    top: Option<u64>,
 ) {
-    if !switch {
+    let Some(top) = top else {
         // SAFETY: the C ABI of a handler. Not "C-unwind": a handler that ends its thread unwinds through these frames,
         // which have nothing to clean up, and the compiler would put an abort in its way.
         let handler: extern "C" fn(i32, *const Info, *mut u64) =
@@ -99,10 +104,10 @@ unsafe fn invoke_on(
         handler(signal, info, context);
         thread.shared_with_guest();
         return;
-    }
+    };
     thread.shared_with_guest();
     // SAFETY: the guest's own stack, unused until now.
-    unsafe { gate_on_stack(signal, info, context, action.handler, top) };
+    unsafe { gate_on_stack(signal, info, context, action.handler, top & !15) };
     thread.shared_with_guest();
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A patched site jumps to its stub, which steps over the red zone and calls [`gate`] with the registers
 //! as the `syscall` instruction would have found them. A trapped one arrives through SIGSYS: the handler
-//! lets the thread go on at [`trap_gate`], on its own stack and outside the signal frame, so that a call
-//! that blocks there is interrupted, parked and unwound like any other.
+//! lets the thread go on at [`trap_gate`], outside the signal frame, so that a call
+//! that blocks there is interrupted, parked and unwound like any other. Both stay on the thread's own stack, and leave
+//! any other for the [gate's](crate::sys::gate_stack).
 //!
 //! What must hold: the `syscall` instruction changes rax, rcx and r11 only. The C library's code may keep
 //! live values in any other register, vector registers included, and the runtime, compiled for SSE2, uses
@@ -11,9 +12,14 @@
 //! saved: about 8 ns. rbx, rbp and r12 to r15 are preserved by every function of the C ABI.
 
 use core::arch::naked_asm;
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 
 use crate::sys::dispatch;
+use crate::sys::gate_stack::{self, GateStack};
+use crate::sys::trap::{Context, reg};
+use crate::thread::Thread;
+use crate::tls;
 
 /// A system call as the guest made it.
 #[repr(C)]
@@ -27,120 +33,195 @@ pub struct Call {
     pub caller: u64,
 }
 
-/// Entry from a stub. `rsp` points at the return address into the stub.
+/// From here the frame's record has the guest's stack pointer, the return address into the stub and rbp, on whichever stack
+/// that is; rbp points at it. Unwinders read the record: the guest's stack may be another one.
+macro_rules! serve {
+    () => {
+        concat!(
+            "mov rbp, rsp\n",
+            // CFA: *(rbp + 16). rbp: at rbp. rip: at rbp - 8.
+            ".cfi_escape 0x0f, 0x03, 0x76, 0x10, 0x06\n",
+            ".cfi_escape 0x10, 0x06, 0x02, 0x76, 0x00\n",
+            // To an unwinder this frame was called where the `syscall` instruction stands or stood: a stub has no tables, and
+            // a cancelled thread would leave out the clean-ups of all its callers.
+            "push r11\n",
+            ".cfi_escape 0x10, 0x10, 0x02, 0x76, 0x78\n",
+            "sub rsp, 320\n",
+            "and rsp, -64\n",
+            // struct Call at rsp; vector registers above it.
+            "mov [rsp], rax\n",
+            "mov [rsp + 8], rdi\n",
+            "mov [rsp + 16], rsi\n",
+            "mov [rsp + 24], rdx\n",
+            "mov [rsp + 32], r10\n",
+            "mov [rsp + 40], r8\n",
+            "mov [rsp + 48], r9\n",
+            "mov rax, [rbp + 8]\n",
+            "mov [rsp + 56], rax\n",
+            "movaps [rsp + 64], xmm0\n",
+            "movaps [rsp + 80], xmm1\n",
+            "movaps [rsp + 96], xmm2\n",
+            "movaps [rsp + 112], xmm3\n",
+            "movaps [rsp + 128], xmm4\n",
+            "movaps [rsp + 144], xmm5\n",
+            "movaps [rsp + 160], xmm6\n",
+            "movaps [rsp + 176], xmm7\n",
+            "movaps [rsp + 192], xmm8\n",
+            "movaps [rsp + 208], xmm9\n",
+            "movaps [rsp + 224], xmm10\n",
+            "movaps [rsp + 240], xmm11\n",
+            "movaps [rsp + 256], xmm12\n",
+            "movaps [rsp + 272], xmm13\n",
+            "movaps [rsp + 288], xmm14\n",
+            "movaps [rsp + 304], xmm15\n",
+            "cld\n",
+            "mov rdi, rsp\n",
+            "call {dispatch}\n",
+            "mov rdi, [rsp + 8]\n",
+            "mov rsi, [rsp + 16]\n",
+            "mov rdx, [rsp + 24]\n",
+            "mov r10, [rsp + 32]\n",
+            "mov r8, [rsp + 40]\n",
+            "mov r9, [rsp + 48]\n",
+            "movaps xmm0, [rsp + 64]\n",
+            "movaps xmm1, [rsp + 80]\n",
+            "movaps xmm2, [rsp + 96]\n",
+            "movaps xmm3, [rsp + 112]\n",
+            "movaps xmm4, [rsp + 128]\n",
+            "movaps xmm5, [rsp + 144]\n",
+            "movaps xmm6, [rsp + 160]\n",
+            "movaps xmm7, [rsp + 176]\n",
+            "movaps xmm8, [rsp + 192]\n",
+            "movaps xmm9, [rsp + 208]\n",
+            "movaps xmm10, [rsp + 224]\n",
+            "movaps xmm11, [rsp + 240]\n",
+            "movaps xmm12, [rsp + 256]\n",
+            "movaps xmm13, [rsp + 272]\n",
+            "movaps xmm14, [rsp + 288]\n",
+            "movaps xmm15, [rsp + 304]\n",
+        )
+    };
+}
+
+/// Whether the gate stays on the stack that rsp points to: goes to 3 if so, otherwise on, with the end of its own in rcx. The
+/// thread's own stack, one of the gate's (a function of libc's that the runtime has called), or a thread without another.
+macro_rules! choose_stack {
+    () => {
+        concat!(
+            "mov r11, qword ptr [rip + us_thread@GOTTPOFF]\n",
+            "mov r11, qword ptr fs:[r11]\n",
+            "test r11, r11\n",
+            "jz 3f\n",
+            "mov rcx, rsp\n",
+            "sub rcx, [r11 + {own_low}]\n",
+            "cmp rcx, [r11 + {own_bytes}]\n",
+            "jb 3f\n",
+            "mov rcx, rsp\n",
+            "sub rcx, [r11 + {low}]\n",
+            "cmp rcx, {bytes}\n",
+            "jb 3f\n",
+            "mov rcx, [r11 + {top}]\n",
+            "test rcx, rcx\n",
+            "jz 3f\n",
+        )
+    };
+}
+
+/// Entry from a stub. `rsp` points at the return address into the stub, below a red zone.
 #[unsafe(naked)]
 pub unsafe extern "C" fn gate() {
     naked_asm!(
         ".cfi_startproc",
+        choose_stack!(),
+        "mov r11, rsp",
+        "mov rsp, rcx",
+        "jmp 4f",
+        "3: mov r11, rsp",
+        "4: mov rcx, [r11]",
+        "add r11, 136",
+        "push r11",
+        "push rcx",
         "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        // To an unwinder this frame was called where the `syscall` instruction stands or stood: a stub has no tables, and
-        // a cancelled thread would leave out the clean-ups of all its callers.
-        "mov rcx, [rbp + 8]",
         "movsxd r11, dword ptr [rcx + 3]",
         "add r11, rcx",
-        "push r11",
-        ".cfi_def_cfa rbp, 144",
-        ".cfi_offset rbp, -144",
-        ".cfi_offset rip, -152",
-        "sub rsp, 320",
-        "and rsp, -64",
-        // struct Call at rsp; vector registers above it.
-        "mov [rsp], rax",
-        "mov [rsp + 8], rdi",
-        "mov [rsp + 16], rsi",
-        "mov [rsp + 24], rdx",
-        "mov [rsp + 32], r10",
-        "mov [rsp + 40], r8",
-        "mov [rsp + 48], r9",
-        "mov rax, [rbp + 8]",
-        "mov [rsp + 56], rax",
-        "movaps [rsp + 64], xmm0",
-        "movaps [rsp + 80], xmm1",
-        "movaps [rsp + 96], xmm2",
-        "movaps [rsp + 112], xmm3",
-        "movaps [rsp + 128], xmm4",
-        "movaps [rsp + 144], xmm5",
-        "movaps [rsp + 160], xmm6",
-        "movaps [rsp + 176], xmm7",
-        "movaps [rsp + 192], xmm8",
-        "movaps [rsp + 208], xmm9",
-        "movaps [rsp + 224], xmm10",
-        "movaps [rsp + 240], xmm11",
-        "movaps [rsp + 256], xmm12",
-        "movaps [rsp + 272], xmm13",
-        "movaps [rsp + 288], xmm14",
-        "movaps [rsp + 304], xmm15",
-        "cld",
-        "mov rdi, rsp",
-        "call {dispatch}",
-        "mov rdi, [rsp + 8]",
-        "mov rsi, [rsp + 16]",
-        "mov rdx, [rsp + 24]",
-        "mov r10, [rsp + 32]",
-        "mov r8, [rsp + 40]",
-        "mov r9, [rsp + 48]",
-        "movaps xmm0, [rsp + 64]",
-        "movaps xmm1, [rsp + 80]",
-        "movaps xmm2, [rsp + 96]",
-        "movaps xmm3, [rsp + 112]",
-        "movaps xmm4, [rsp + 128]",
-        "movaps xmm5, [rsp + 144]",
-        "movaps xmm6, [rsp + 160]",
-        "movaps xmm7, [rsp + 176]",
-        "movaps xmm8, [rsp + 192]",
-        "movaps xmm9, [rsp + 208]",
-        "movaps xmm10, [rsp + 224]",
-        "movaps xmm11, [rsp + 240]",
-        "movaps xmm12, [rsp + 256]",
-        "movaps xmm13, [rsp + 272]",
-        "movaps xmm14, [rsp + 288]",
-        "movaps xmm15, [rsp + 304]",
-        "mov rsp, rbp",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 8",
-        ".cfi_offset rip, -8",
+        serve!(),
+        "mov rcx, [rbp + 8]",
+        "mov r11, [rbp + 16]",
+        "mov rbp, [rbp]",
+        ".cfi_def_cfa r11, 0",
         ".cfi_restore rbp",
-        // Not `ret`, see `raw::blocking`.
-        "pop rcx",
-        ".cfi_def_cfa rsp, 0",
         ".cfi_register rip, rcx",
+        // Not `ret`, see `raw::blocking`.
+        "lea rsp, [r11 - 128]",
         "jmp rcx",
         ".cfi_endproc",
         dispatch = sym dispatch::enter,
+        own_low = const OWN_LOW,
+        own_bytes = const OWN_BYTES,
+        low = const LOW,
+        top = const TOP,
+        bytes = const gate_stack::BYTES,
     )
 }
 
-/// Entry from the SIGSYS handler, which has put the address behind the `syscall` instruction into rcx (a
-/// register that the instruction destroys anyway).
+const OWN_LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low);
+const OWN_BYTES: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_bytes);
+const LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, low);
+const TOP: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, top);
+
+/// Where the SIGSYS handler sends a thread: rsp points at the record, and r11 has the address behind the `syscall`
+/// instruction. The handler has written the record, so that nothing is written to a coroutine's stack.
 #[unsafe(naked)]
 pub unsafe extern "C" fn trap_gate() {
     naked_asm!(
         // Unwinders see this as the function that was called at the trapped instruction.
         ".cfi_startproc",
+        ".cfi_register rip, r11",
+        serve!(),
+        "mov r11, [rbp - 8]",
+        "mov rcx, [rbp + 16]",
+        "mov rbp, [rbp]",
+        ".cfi_def_cfa rcx, 0",
+        ".cfi_restore rbp",
+        ".cfi_register rip, r11",
+        "mov rsp, rcx",
         ".cfi_def_cfa rsp, 0",
-        ".cfi_register rip, rcx",
-        "lea rsp, [rsp - 128]",
-        ".cfi_def_cfa rsp, 128",
-        "push rcx",
-        ".cfi_def_cfa rsp, 136",
-        ".cfi_offset rip, -136",
-        // The gate takes for granted that it was called below a red zone, and that the distance to the place which it is
-        // to name stands behind the call: this very place, from where unwinders go on by the lines above.
-        "lea rsp, [rsp - 128]",
-        "call {gate}",
-        ".byte 0x0f, 0x1f, 0x80, 0, 0, 0, 0",
-        "lea rsp, [rsp + 128]",
-        // Not by `jmp rcx`: behind a system call that the gate has made, rcx must not be what the instruction would have
-        // left there, see `trap::has_swallowed_trap`.
+        // Behind a system call that the gate has made, rcx must not be what the instruction would have left there, see
+        // `trap::has_swallowed_trap`.
         "xor ecx, ecx",
-        "ret 128",
+        "jmp r11",
         ".cfi_endproc",
-        gate = sym gate,
+        // In place of the stub of a patched site: what stands behind its call, see `us_sites::emit_stub`.
+        ".globl us_trap_caller",
+        ".hidden us_trap_caller",
+        "us_trap_caller:",
+        ".byte 0x0f, 0x1f, 0x80, 0, 0, 0, 0",
+        dispatch = sym dispatch::enter,
     )
+}
+
+unsafe extern "C" {
+    static us_trap_caller: u8;
+}
+
+/// Lets the interrupted thread go on at the gate, for the system call that was trapped.
+///
+/// # Safety
+/// In the SIGSYS handler, with the kernel's own frame; rip is behind the `syscall` instruction.
+pub unsafe fn redirect(context: &mut Context) {
+    let regs = &mut context.regs;
+    let sp = regs[reg::RSP];
+    // SAFETY: the calling thread's own block.
+    let end = match unsafe { tls::current().as_ref() } {
+        Some(thread) => gate_stack::for_trap(thread, sp),
+        None => sp - gate_stack::RED_ZONE,
+    } & !7;
+    let record = [regs[reg::RBP], &raw const us_trap_caller as u64, sp];
+    regs[reg::RSP] = end - size_of_val(&record) as u64;
+    // SAFETY: the gate's own stack, or the guest's below everything that its code uses.
+    unsafe { (regs[reg::RSP] as *mut [u64; 3]).write(record) };
+    regs[reg::R11] = regs[reg::RIP];
+    regs[reg::RIP] = trap_gate as *const () as u64;
 }
 
 /// The runtime's own signal restorer: it lies in the range whose system calls are let through.

@@ -4,6 +4,7 @@ pub mod allocator;
 pub mod bound;
 pub mod dispatch;
 pub mod gate;
+pub mod gate_stack;
 pub mod guest;
 pub mod libc_text;
 pub mod patch;

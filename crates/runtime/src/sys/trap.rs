@@ -88,8 +88,10 @@ pub mod reg {
     pub const R8: usize = 0;
     pub const R9: usize = 1;
     pub const R10: usize = 2;
+    pub const R11: usize = 3;
     pub const RDI: usize = 8;
     pub const RSI: usize = 9;
+    pub const RBP: usize = 10;
     pub const RDX: usize = 12;
     pub const RAX: usize = 13;
     pub const RCX: usize = 14;
@@ -157,7 +159,6 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const i32, context: *mut
             context.regs[reg::RAX] = raw::call6(regs[reg::RAX], args) as u64;
             return;
         }
-        context.regs[reg::RCX] = context.regs[reg::RIP];
-        context.regs[reg::RIP] = gate::trap_gate as *const () as u64;
+        gate::redirect(context);
     }
 }

@@ -1,0 +1,190 @@
+//! The gate's own stack.
+//!
+//! A `syscall` instruction needs no stack. Code that makes one may stand a few bytes above the end of a coroutine's
+//! stack, of a goroutine's, of a small signal stack; a door needs some thousand. So the gate changes to a stack of the
+//! runtime's own wherever the thread is not on the stack that it was born with, or near the end of that.
+//!
+//! A guest's handler runs on the guest's stack, below the code that it interrupts, and the gate that has delivered
+//! it waits. The handler's own calls must not touch that gate's frames, and the handler need not come back: it may leave by
+//! longjmp, or change to another coroutine and come back much later. So the memory is cut into pieces. One is
+//! current; a gate that waits for a handler keeps its piece, and another becomes current meanwhile.
+//!
+//! Whether a handler can still come back is seen by a word on its stack, above its return address: who has left by
+//! longjmp leaves it to be overwritten. It is looked at when no other piece is free. If there is none, the gate stays on
+//! the caller's stack.
+//!
+//! # Safety
+//! Only the thread itself changes what is here, and a piece is used by nobody but the gate that has entered on it.
+
+use core::arch::asm;
+
+use crate::raw;
+use crate::sys::guest;
+use crate::thread::Thread;
+
+/// Bytes of one piece: ten times of what the deepest door was seen to use, and the unwinder above it.
+const PIECE_BYTES: u64 = 64 << 10;
+/// Pieces of a thread. Memory is used when it is touched, and a thread that is on its own stack touches none.
+const PIECES: usize = 8;
+/// Bytes of all pieces.
+pub const BYTES: u64 = PIECE_BYTES * PIECES as u64;
+/// Where less than this is left of a thread's own stack, the gate changes too: programs give their threads 16 KiB.
+const MARGIN: u64 = 16 << 10;
+/// Most of a main thread's stack that counts as its own. Below that lies what the kernel may give to others.
+const MAIN_BYTES_MAX: u64 = 8 << 20;
+
+/// What the gate has to know of a thread's stacks.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GateStack {
+    /// Lowest address at which the gate stays on the thread's own stack.
+    pub own_low: u64,
+    /// Bytes from there to the stack's end; 0 for a stack of which nothing is known.
+    pub own_bytes: u64,
+    /// Lowest address of the pieces; 0 as long as there are none.
+    pub low: u64,
+    /// End of the current piece; 0 for none.
+    pub top: u64,
+    /// For each piece that waits for a handler: where its word lies. 0 for a free one.
+    waits: [u64; PIECES],
+}
+
+impl GateStack {
+    /// Nothing is known yet: the gate stays where it is called.
+    pub const fn new() -> GateStack {
+        GateStack { own_low: 0, own_bytes: 0, low: 0, top: 0, waits: [0; PIECES] }
+    }
+
+    /// The piece that an address lies in.
+    fn piece_of(&self, sp: u64) -> Option<usize> {
+        let distance = sp.wrapping_sub(self.low);
+        (self.low != 0 && distance < BYTES).then_some((distance / PIECE_BYTES) as usize)
+    }
+
+    fn end_of(&self, piece: usize) -> u64 {
+        self.low + (piece as u64 + 1) * PIECE_BYTES
+    }
+
+    /// Makes a free piece the current one.
+    fn choose(&mut self) {
+        let mut free = self.waits.iter().position(|place| *place == 0);
+        if free.is_none() {
+            for piece in 0..PIECES {
+                let place = self.waits[piece];
+                if guest::load::<u64>(place) != Some(self.word(piece)) {
+                    self.waits[piece] = 0;
+                    free = Some(piece);
+                }
+            }
+        }
+        self.top = free.map_or(0, |piece| self.end_of(piece));
+    }
+
+    /// What stands at the end of a waiting piece's handler's stack.
+    fn word(&self, piece: usize) -> u64 {
+        !self.end_of(piece)
+    }
+}
+
+/// A thread begins, with that stack: what its slot's last one has left behind is void.
+pub fn begin(thread: &mut Thread, low: u64, end: u64) {
+    let stack = &mut thread.gate_stack;
+    stack.own_low = (low + MARGIN).min(end);
+    stack.own_bytes = end - stack.own_low;
+    if stack.low == 0 {
+        const GUARD: u64 = 4096;
+        // SAFETY: new memory, with a page below it that nobody may touch.
+        let memory = unsafe {
+            let memory = raw::call6(raw::nr::MMAP, [0, BYTES + GUARD, 3, 0x4022, u64::MAX, 0]);
+            if raw::failed(memory) {
+                return;
+            }
+            raw::call3(raw::nr::MPROTECT, memory as u64, GUARD, 0);
+            memory as u64
+        };
+        stack.low = memory + GUARD;
+    }
+    stack.waits = [0; PIECES];
+    stack.choose();
+}
+
+/// The same for the main thread, whose arguments end at that address.
+pub fn begin_main(thread: &mut Thread, end: u64) {
+    const RLIMIT_STACK: u64 = 3;
+    const PRLIMIT64: u64 = 302;
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel writes two words.
+    unsafe { raw::call4(PRLIMIT64, 0, RLIMIT_STACK, 0, limit.as_mut_ptr() as u64) };
+    let end = end.next_multiple_of(4096);
+    begin(thread, end.saturating_sub(limit[0].min(MAIN_BYTES_MAX)), end);
+}
+
+/// The same for a thread whose control block is there, on a stack that begins at `low` (0: not known).
+pub fn begin_thread(thread: &mut Thread, low: u64, control_block: u64) {
+    let known = low != 0 && low < control_block;
+    begin(thread, if known { low } else { control_block }, control_block);
+}
+
+/// The stack pointer here.
+#[inline(always)]
+fn here() -> u64 {
+    let sp: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {0}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+    sp
+}
+
+/// The stack pointer of the guest's code that has called the runtime here.
+pub fn guests(thread: &Thread) -> u64 {
+    guests_at(thread, here())
+}
+
+/// The guest's stack pointer behind one that may be the gate's.
+pub fn guests_at(thread: &Thread, sp: u64) -> u64 {
+    let stack = &thread.gate_stack;
+    match stack.piece_of(sp) {
+        // SAFETY: the gate's frame begins with it, at the end of the piece that it runs on.
+        Some(piece) => unsafe { ((stack.end_of(piece) - 8) as *const u64).read() },
+        None => sp,
+    }
+}
+
+/// Where a trapped call's gate begins, for a guest's stack pointer: as `choose_stack` does for a patched one.
+pub fn for_trap(thread: &Thread, sp: u64) -> u64 {
+    let stack = &thread.gate_stack;
+    let stays = sp.wrapping_sub(stack.own_low) < stack.own_bytes || stack.piece_of(sp).is_some();
+    if stays || stack.top == 0 { sp - RED_ZONE } else { stack.top }
+}
+
+/// Bytes below the stack pointer that the guest's code may use.
+pub const RED_ZONE: u64 = 128;
+
+/// A gate that waits for a handler.
+#[derive(Debug)]
+pub struct Waiting {
+    piece: usize,
+    /// Where the handler's stack begins.
+    pub top: u64,
+}
+
+/// Before a guest's handler: if the code that it interrupts stands on the gate's stack, the gate keeps its piece, and the
+/// handler gets the guest's stack, or the one that ends at `alternate`.
+pub fn wait_for_handler(thread: &mut Thread, interrupted: u64, alternate: Option<u64>) -> Option<Waiting> {
+    let piece = thread.gate_stack.piece_of(interrupted)?;
+    let below = guests_at(thread, interrupted).wrapping_sub(RED_ZONE);
+    let top = (alternate.unwrap_or(below) & !15) - 16;
+    let stack = &mut thread.gate_stack;
+    // SAFETY: the guest's stack below everything that its code uses, where the kernel would have put a frame of some hundred
+    // bytes.
+    unsafe { (top as *mut u64).write(stack.word(piece)) };
+    stack.waits[piece] = top;
+    stack.choose();
+    Some(Waiting { piece, top })
+}
+
+/// The handler has returned.
+pub fn came_back(thread: &mut Thread, waiting: &Waiting) {
+    let stack = &mut thread.gate_stack;
+    stack.waits[waiting.piece] = 0;
+    stack.top = stack.end_of(waiting.piece);
+}
