@@ -30,6 +30,9 @@ pub enum Command {
         /// Machine-readable
         #[arg(long)]
         json: bool,
+        /// The groups of this user, by name or number, or all users' (root only)
+        #[arg(long, value_name = "USER|all")]
+        user: Option<String>,
     },
     /// End a group: signal its primary, then whoever is left of it, wait, then kill
     Stop {
@@ -42,6 +45,8 @@ pub enum Command {
         /// Seconds to wait before SIGKILL
         #[arg(long, value_name = "S", default_value = "10", allow_negative_numbers = true, value_parser = seconds)]
         timeout: f64,
+        #[command(flatten)]
+        owner: Owner,
     },
     /// Planned switch: the standby takes over now
     Failover {
@@ -54,6 +59,8 @@ pub enum Command {
         /// Machine-readable
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        owner: Owner,
     },
     /// Signal the primary, whichever process that is now
     Signal {
@@ -63,6 +70,8 @@ pub enum Command {
         /// The signal, as TERM, SIGTERM or 15
         #[arg(value_name = "SIG", value_parser = signals::parse)]
         signal: i32,
+        #[command(flatten)]
+        owner: Owner,
     },
     /// What works on this machine; with PROGRAM, whether it can be protected and why not
     Doctor {
@@ -106,6 +115,14 @@ pub enum Command {
     /// The same as status, live
     #[command(hide = true)]
     Top(Later),
+}
+
+/// Whose group it is.
+#[derive(Debug, ClapArgs)]
+pub struct Owner {
+    /// A group of this user, by name or number (root only)
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
 }
 
 /// The arguments of a command that a later version has: taken as they are, so that the refusal names the

@@ -6,26 +6,34 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use us_abi::exit;
+use us_supervisor::folder::{self, Found};
 use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::replay::Debugger;
 use us_supervisor::recorder::{record, replay};
 use us_supervisor::run::explain;
-use us_supervisor::{Error, Options, Verbosity, control, doctor, folder, request, run, status};
+use us_supervisor::{Error, Options, Verbosity, control, doctor, identity, request, run, status};
 
-use crate::args::{Command, Order, Record, Replay, Run, Verify};
-use crate::{inspect, report};
+use crate::args::{Command, Order, Owner, Record, Replay, Run, Verify};
+use crate::{inspect, report, users};
 
 /// Carries out `command`; the exit code.
 pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
     let result = match command {
         Command::Run(options) => run_program(&options),
-        Command::Status { name, json } => show_status(name.as_deref(), json),
-        Command::Stop { name, signal, timeout } => folder::find(&name)
+        Command::Status { name, json, user: Some(user) } if user == "all" => {
+            users::show_all(name.as_deref(), json)
+        }
+        Command::Status { name, json, user } => {
+            become_owner(user.as_deref()).and_then(|()| show_status(name.as_deref(), json))
+        }
+        Command::Stop { name, signal, timeout, owner } => find(&name, &owner)
             .and_then(|group| control::stop(&group, signal, Duration::from_secs_f64(timeout)))
             .map(|()| 0),
-        Command::Failover { name, process, json } => switch(&name, process, json),
-        Command::Signal { name, signal } => {
-            folder::find(&name).and_then(|group| control::signal(&group, signal)).map(|()| 0)
+        Command::Failover { name, process, json, owner } => {
+            find(&name, &owner).and_then(|group| switch(&group, process, json))
+        }
+        Command::Signal { name, signal, owner } => {
+            find(&name, &owner).and_then(|group| control::signal(&group, signal)).map(|()| 0)
         }
         Command::Doctor { json, program } => Ok(show_doctor(json, program.first())),
         Command::Inspect { file, events: true, process, .. } => show_events(&file, process),
@@ -159,11 +167,20 @@ fn show_status(name: Option<&str>, json: bool) -> Result<i32, Error> {
     Ok(print(text.as_bytes()))
 }
 
-fn switch(name: &str, process: Option<u32>, json: bool) -> Result<i32, Error> {
-    let group = folder::find(name)?;
+/// From here on we are the user whose groups are meant.
+fn become_owner(user: Option<&str>) -> Result<(), Error> {
+    user.map_or(Ok(()), identity::become_user)
+}
+
+fn find(name: &str, owner: &Owner) -> Result<Found, Error> {
+    become_owner(owner.user.as_deref())?;
+    folder::find(name)
+}
+
+fn switch(group: &Found, process: Option<u32>, json: bool) -> Result<i32, Error> {
     let whom = process.map_or(String::new(), |pid| format!(" {pid}"));
-    let done = request::ask(&group, &format!("{}{whom}", request::FAILOVER))?;
-    let text = if json { report::json(&done) } else { report::failover(name, &done) };
+    let done = request::ask(group, &format!("{}{whom}", request::FAILOVER))?;
+    let text = if json { report::json(&done) } else { report::failover(&group.name, &done) };
     Ok(print(text.as_bytes()))
 }
 
@@ -196,7 +213,7 @@ fn manual(definition: &clap::Command) -> i32 {
 }
 
 /// Writes to stdout. A reader that has seen enough (`| head`) is no failure.
-fn print(bytes: &[u8]) -> i32 {
+pub fn print(bytes: &[u8]) -> i32 {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -13,14 +13,24 @@ pub fn json(value: &impl serde::Serialize) -> String {
 
 /// The table of groups, and below it what does not fit a table.
 pub fn status(status: &Status) -> String {
+    let others = others(status);
     if status.groups.is_empty() {
-        return "no groups\n".into();
+        return format!("no groups\n{others}");
     }
     let head = ["NAME", "STATE", "PRIMARY", "STANDBY", "LAG", "CPU s", "MEMORY", "EPOCH", "PROTECTED"];
     let mut rows = vec![head.map(String::from)];
     rows.extend(status.groups.iter().flat_map(rows_of));
     let notes = status.groups.iter().flat_map(notes);
-    table(&rows) + &notes.collect::<String>()
+    table(&rows) + &notes.collect::<String>() + &others
+}
+
+/// How many groups other users have.
+fn others(status: &Status) -> String {
+    let all = status.others.iter().map(|other| format!("{} of user {}", other.groups, other.uid));
+    match all.collect::<Vec<_>>() {
+        all if all.is_empty() => String::new(),
+        all => format!("groups of other users: {} (--user shows them)\n", all.join(", ")),
+    }
 }
 
 /// A group's row with its first process in it, and one more for each of the others, as a tree.

@@ -16,7 +16,7 @@ use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::{notice, poll};
 use crate::state::{self, Role};
-use crate::sys::{gate_stack, guest, libc_text, patch, trap, vdso};
+use crate::sys::{gate_stack, guest, libc_text, own_file, patch, trap, vdso};
 use crate::thread::{self, Mode, Thread};
 use crate::{fault, fdtable, members, real, seats, signal, tls};
 
@@ -211,7 +211,7 @@ fn join(path: *const u8) -> Joined {
     const SHARED_NOREPLACE: u64 = 0x10_0001;
     // SAFETY: opens and maps a file that the supervisor names; the descriptor does not stay in the guest's table.
     unsafe {
-        let file = raw::call3(nr::OPEN, path as u64, 0o2000002, 0);
+        let file = own_file::open(path, own_file::READ_WRITE);
         if failed(file) {
             return Joined::Not;
         }

@@ -2,13 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::PidfdFlags;
-
-use crate::child::raw;
 use crate::error::Error;
-use crate::folder::{Found, ProcessId};
+use crate::folder::{Found, Held};
 use crate::request;
-use crate::spawn::pidfd_signal;
 
 /// Pause between two looks at a group that is to end.
 const LOOK: Duration = Duration::from_millis(10);
@@ -21,9 +17,9 @@ const KILLED: Duration = Duration::from_secs(30);
 /// # Errors
 /// [`Error::NoSuchGroup`] when the primary is gone, or the kernel's refusal.
 pub fn signal(group: &Found, number: i32) -> Result<(), Error> {
-    let primary = group.primary().filter(|primary| primary.is_alive());
+    let primary = group.primary().and_then(|primary| group.hold(primary));
     let primary = primary.ok_or_else(|| Error::NoSuchGroup(group.name.clone()))?;
-    send(primary, number)
+    send(&primary, number)
 }
 
 /// Sends `number` to the primary, and when that has ended to every process that is left; waits until the group is
@@ -40,11 +36,11 @@ pub fn stop(group: &Found, number: i32, timeout: Duration) -> Result<(), Error> 
     while number != libc::SIGKILL && asked.elapsed() < timeout {
         let whom =
             if group.has_program() { group.primary().into_iter().collect() } else { group.primaries() };
-        for primary in whom.into_iter().filter(|primary| primary.is_alive()) {
+        for primary in whom.into_iter().filter_map(|primary| group.hold(primary)) {
             // Again to a standby that took over: the signal may have ended the primary without its consent.
-            if !told.contains(&primary) {
-                told.push(primary);
-                send(primary, number)?;
+            if !told.contains(&primary.id) {
+                told.push(primary.id);
+                send(&primary, number)?;
             }
         }
         if is_gone(group) {
@@ -61,10 +57,9 @@ fn kill_all(group: &Found) -> Result<(), Error> {
     let _ = request::ask(group, request::KILL);
     while begun.elapsed() < KILLED {
         // The standbys first: they must not be promoted by the deaths that follow.
-        for process in group.standbys().into_iter().chain(group.primaries()) {
-            if process.is_alive() {
-                send(process, libc::SIGKILL)?;
-            }
+        let all = group.standbys().into_iter().chain(group.primaries());
+        for process in all.filter_map(|process| group.hold(process)) {
+            send(&process, libc::SIGKILL)?;
         }
         if is_gone(group) {
             return Ok(());
@@ -79,17 +74,6 @@ fn is_gone(group: &Found) -> bool {
     !group.exists() || (!group.has_supervisor() && group.remove_if_dead())
 }
 
-fn send(process: ProcessId, number: i32) -> Result<(), Error> {
-    let Some(pid) = raw(process.pid) else { return Ok(()) };
-    // By descriptor, and looked at again behind it: the pid may have become somebody else's meanwhile.
-    let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    if !process.is_alive() {
-        return Ok(());
-    }
-    match pidfd_signal(&pidfd, number) {
-        Err(cause) if cause.raw_os_error() != Some(libc::ESRCH) => {
-            Err(Error::system("signal the primary", cause))
-        }
-        _ => Ok(()),
-    }
+fn send(process: &Held, number: i32) -> Result<(), Error> {
+    process.signal(number).map_err(|cause| Error::system("signal the primary", cause))
 }

@@ -2,14 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::Access;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::folder;
+use crate::place;
 use crate::program;
 use crate::spawn;
 
@@ -160,31 +158,15 @@ fn vdso() -> Check {
 }
 
 fn state_folder() -> Check {
-    let state = folder::own_state();
-    let found = state.display().to_string();
-    let outcome = usable(&state);
-    Check {
-        name: "state folder",
-        ok: outcome.is_ok(),
-        required: true,
-        found: outcome.map_or_else(|why| format!("{found}: {why}"), |()| found.clone()),
-    }
-}
-
-/// Whether the folder is ours and can be written, or could be made. Nothing is left behind.
-fn usable(state: &Path) -> Result<(), String> {
-    match fs::symlink_metadata(state) {
-        Ok(meta) if meta.uid() != rustix::process::geteuid().as_raw() => {
-            return Err("it belongs to another user".into());
-        }
-        Ok(_) => {}
-        Err(_) => {
-            fs::DirBuilder::new().mode(0o700).create(state).map_err(|cause| cause.to_string())?;
-            return fs::remove_dir(state).map_err(|cause| cause.to_string());
+    let mut refused = Vec::new();
+    for path in place::places() {
+        let found = path.display().to_string();
+        match place::usable(&path) {
+            Ok(()) => return Check { name: "state folder", ok: true, required: true, found },
+            Err(why) => refused.push(format!("{found}: {why}")),
         }
     }
-    let wanted = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
-    rustix::fs::access(state, wanted).map_err(|cause| cause.to_string())
+    Check { name: "state folder", ok: false, required: true, found: refused.join("; ") }
 }
 
 fn runtime() -> Check {

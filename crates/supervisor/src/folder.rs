@@ -6,30 +6,26 @@
 //! take it knows that the supervisor is gone. Making and removing folders happens under a `flock` on the
 //! state folder, so that nobody sees a group half made.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
-use rustix::process::{PidfdFlags, Signal};
+use rustix::process::PidfdFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::child::raw;
+use crate::dir::Dir;
 use crate::error::Error;
+use crate::options::check_name;
 use crate::snapshot::{self, Listed, Snapshot};
-use crate::{proc, roster};
-
-/// Names another state folder than the user's own.
-pub const ENV_STATE: &str = "UNDERSTUDY_DIR";
+use crate::spawn::pidfd_signal;
+use crate::{place, proc, roster};
 
 /// The file of the runtime's plans of patched texts.
 const PLANS: &str = "sites";
-
-/// Where every user's state folder is.
-const SHM: &str = "/dev/shm";
 
 /// A process named for ever: a pid alone is used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,83 +89,14 @@ pub struct Recording {
     pub ended: Option<String>,
 }
 
-/// The state folder of this user (or of `$UNDERSTUDY_DIR`).
-pub fn own_state() -> PathBuf {
-    match std::env::var_os(ENV_STATE).filter(|path| !path.is_empty()) {
-        Some(path) => path.into(),
-        None => default_state(),
-    }
-}
-
-fn default_state() -> PathBuf {
-    Path::new(SHM).join(format!("understudy-{}", rustix::process::geteuid().as_raw()))
-}
-
-/// The state folders whose groups this user may see: its own; all of them for root.
-pub fn visible_states() -> Vec<PathBuf> {
-    let own = own_state();
-    let mut states = vec![own.clone()];
-    if rustix::process::geteuid().is_root() && std::env::var_os(ENV_STATE).is_none() {
-        let entries = fs::read_dir(SHM).into_iter().flatten().flatten();
-        let others = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("understudy-"));
-        states.extend(others.map(|entry| entry.path()).filter(|path| *path != own));
-        states.sort();
-    }
-    states
-}
-
-/// The lock on a state folder, while groups are made or removed.
-struct StateLock {
-    _file: File,
-}
-
-/// Makes sure that the state folder is there, is ours alone, and stays while the lock is held.
-fn lock_state(state: &Path) -> Result<StateLock, Error> {
-    loop {
-        match fs::DirBuilder::new().mode(0o700).create(state) {
-            Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(Error::file("make", state, cause));
-            }
-            _ => {}
-        }
-        match lock_existing(state)? {
-            Some(lock) => return Ok(lock),
-            // Removed by the end of another group between the two lines above.
-            None => continue,
-        }
-    }
-}
-
-/// Locks a state folder that is there; `None` when it is not.
-fn lock_existing(state: &Path) -> Result<Option<StateLock>, Error> {
-    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    let file = match File::options().read(true).custom_flags(flags).open(state) {
-        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|cause| Error::file("open", state, cause))?,
-    };
-    let meta = file.metadata().map_err(|cause| Error::file("look at", state, cause))?;
-    // In a folder that everybody can write to, somebody else may have made ours first.
-    let me = rustix::process::geteuid();
-    if meta.uid() != me.as_raw() && !me.is_root() {
-        let cause = std::io::Error::new(std::io::ErrorKind::PermissionDenied, "it belongs to another user");
-        return Err(Error::file("use", state, cause));
-    }
-    rustix::fs::flock(&file, FlockOperation::LockExclusive)
-        .map_err(|cause| Error::file("lock", state, cause))?;
-    let still =
-        fs::symlink_metadata(state).is_ok_and(|now| (now.dev(), now.ino()) == (meta.dev(), meta.ino()));
-    Ok(still.then_some(StateLock { _file: file }))
-}
-
 /// A living group's folder, held by its supervisor. Removed when dropped.
 #[derive(Debug)]
 pub struct GroupFolder {
     /// The group's name.
     pub name: String,
-    /// The folder.
-    pub path: PathBuf,
-    state: PathBuf,
-    _lock: File,
+    /// The folder. We have it locked.
+    pub dir: Arc<Dir>,
+    state: Dir,
 }
 
 impl GroupFolder {
@@ -178,9 +105,9 @@ impl GroupFolder {
     /// # Errors
     /// [`Error::NameInUse`] when a group of that name is alive.
     pub fn named(name: &str) -> Result<GroupFolder, Error> {
-        let state = own_state();
-        let _lock = lock_state(&state)?;
-        GroupFolder::try_make(&state, name)?.ok_or_else(|| Error::NameInUse(name.into()))
+        place::with_lock(|state| {
+            GroupFolder::try_make(state, name)?.ok_or_else(|| Error::NameInUse(name.into()))
+        })
     }
 
     /// Makes a folder for `base`, or for the first of `base-2`, `base-3`, … that is free.
@@ -188,50 +115,51 @@ impl GroupFolder {
     /// # Errors
     /// When the state folder cannot be written.
     pub fn first_free(base: &str) -> Result<GroupFolder, Error> {
-        let state = own_state();
-        let _lock = lock_state(&state)?;
-        for number in 1.. {
-            let name = if number == 1 { base.to_owned() } else { format!("{base}-{number}") };
-            if let Some(folder) = GroupFolder::try_make(&state, &name)? {
-                return Ok(folder);
+        place::with_lock(|state| {
+            for number in 1.. {
+                let name = if number == 1 { base.to_owned() } else { format!("{base}-{number}") };
+                if let Some(folder) = GroupFolder::try_make(state, &name)? {
+                    return Ok(folder);
+                }
             }
-        }
-        unreachable!("the numbers do not end")
+            unreachable!("the numbers do not end")
+        })
     }
 
     /// `None` when a living group has the name. To be called with the state folder locked.
-    fn try_make(state: &Path, name: &str) -> Result<Option<GroupFolder>, Error> {
-        let path = state.join(name);
-        if path.exists() {
-            if is_living(&path) {
-                return Ok(None);
-            }
-            clear_dead(&path);
+    fn try_make(state: &Dir, name: &str) -> Result<Option<GroupFolder>, Error> {
+        let elsewhere = place::existing().into_iter().filter(|other| other.path() != state.path());
+        if elsewhere.filter_map(|other| Found::open(other, name)).any(|found| found.is_living()) {
+            return Ok(None);
         }
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(|cause| Error::file("make", &path, cause))?;
-        let lock = File::open(&path).map_err(|cause| Error::file("open", &path, cause))?;
-        // Waiting, at most for the moment in which a `status` asks whether somebody holds it.
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|cause| Error::file("lock", &path, cause))?;
-        // Made here, and never by an image: one that begins while the folder is removed would bring it back. Without
-        // it every image scans by itself.
-        let _ = File::options().write(true).create_new(true).mode(0o600).open(path.join(PLANS));
-        Ok(Some(GroupFolder { name: name.into(), path, state: state.into(), _lock: lock }))
+        if state.identity(name).is_some() {
+            let again = state.again().map_err(|cause| Error::file("open", state.path(), cause))?;
+            match Found::open(again, name) {
+                Some(found) if found.is_living() => return Ok(None),
+                Some(found) => found.clear_dead(),
+                // Nothing that a group could have been in.
+                None => remove_folder(state, name),
+            }
+        }
+        let make = || -> io::Result<GroupFolder> {
+            let dir = state.make_folder(name)?;
+            // Waiting, at most for the moment in which a `status` asks whether somebody holds it.
+            dir.lock()?.for_good();
+            // Made here, and never by an image: one that begins while the folder is removed would bring it back. Without
+            // it every image scans by itself.
+            let _ = dir.make_file(PLANS);
+            Ok(GroupFolder { name: name.into(), dir: Arc::new(dir), state: state.again()? })
+        };
+        make().map(Some).map_err(|cause| Error::file("make", state.at(name), cause))
     }
 
-    /// The segment's file.
-    pub fn segment_path(&self) -> PathBuf {
-        self.path.join("segment")
-    }
-
-    /// The segment's file of the process that joined with this number.
-    pub fn member_path(&self, pid: u32) -> PathBuf {
-        self.path.join(format!("segment.{pid}"))
-    }
-
-    /// The roster's file.
-    pub fn roster_path(&self) -> PathBuf {
-        self.path.join(roster::NAME)
+    /// The whole path of the program's segment, for the runtime.
+    ///
+    /// # Errors
+    /// When the folder is not there any more.
+    pub fn segment_path(&self) -> Result<PathBuf, Error> {
+        let path = self.dir.at(SEGMENT);
+        path.canonicalize().map_err(|cause| Error::file("find", path, cause))
     }
 
     /// Writes `value` to the file `name`, whole or not at all.
@@ -239,59 +167,38 @@ impl GroupFolder {
     /// # Errors
     /// When the folder cannot be written.
     pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
-        let path = self.path.join(name);
-        let new = self.path.join(format!("{name}.new"));
-        let write = || -> std::io::Result<()> {
-            let bytes = serde_json::to_vec(value)?;
-            File::options()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&new)?
-                .write_all(&bytes)?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(|cause| Error::file("write", path, cause))
+        let written = serde_json::to_vec(value).map_err(io::Error::from);
+        written
+            .and_then(|bytes| self.dir.replace(name, &bytes))
+            .map_err(|cause| Error::file("write", self.dir.at(name), cause))
     }
 }
 
 impl Drop for GroupFolder {
     fn drop(&mut self) {
         // Without the state's lock the folder is removed all the same: nothing may be left.
-        let lock = lock_existing(&self.state);
-        remove_folder(&self.path);
-        if self.state == default_state() {
-            // Fails while other groups are in it, as it should.
-            let _ = fs::remove_dir(&self.state);
+        let lock = self.state.lock();
+        remove_folder(&self.state, &self.name);
+        if let Ok(lock) = &lock {
+            place::leave(&self.state, lock);
         }
-        drop(lock);
     }
 }
 
-fn remove_folder(path: &Path) {
+/// The segment's file of the program itself.
+pub const SEGMENT: &str = "segment";
+
+/// The segment's file of the process that joined with this number.
+pub fn member(pid: u32) -> String {
+    format!("{SEGMENT}.{pid}")
+}
+
+fn remove_folder(state: &Dir, name: &str) {
     // Far more than there are processes that may just be making their segments, each once: a file that is made between
     // our look and our end would leave the folder behind.
     const TRIES: usize = 100;
     // Nothing can be done about a folder that does not go; the next run of this name tries again.
-    let _ = (0..TRIES).any(|_| fs::remove_dir_all(path).is_ok() || !path.exists());
-}
-
-/// Ends the standbys of a dead group, should they have missed their supervisor's death, and removes the folder.
-fn clear_dead(path: &Path) {
-    snapshot::close(&path.join(roster::NAME));
-    for segment in segments(path) {
-        for number in Snapshot::read(&segment).map_or(Vec::new(), |snapshot| copies(&snapshot)) {
-            if let Some(pid) = raw(number)
-                && let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-                // The pid may have been used again.
-                && proc::maps(number, &segment)
-            {
-                let _ = rustix::process::pidfd_send_signal(pidfd, Signal::KILL);
-            }
-        }
-    }
-    remove_folder(path);
+    let _ = (0..TRIES).any(|_| state.remove_all(name).is_ok() || state.identity(name).is_none());
 }
 
 /// Pids of all standbys that a segment names.
@@ -300,11 +207,30 @@ fn copies(snapshot: &Snapshot) -> Vec<u32> {
     spares.chain([snapshot.standby_pid()]).collect()
 }
 
-/// The segments in a group's folder.
-fn segments(path: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let paths = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("segment"));
-    paths.map(|entry| entry.path()).collect()
+/// A process of a group, held: what was found out about it is true of the process that gets the signals.
+#[derive(Debug)]
+pub struct Held {
+    /// Its name for ever.
+    pub id: ProcessId,
+    pidfd: OwnedFd,
+}
+
+impl Held {
+    /// Whether it has not ended.
+    pub fn is_alive(&self) -> bool {
+        self.id.is_alive()
+    }
+
+    /// Sends it the signal `number`.
+    ///
+    /// # Errors
+    /// The kernel's refusal; a process that has ended is none.
+    pub fn signal(&self, number: i32) -> io::Result<()> {
+        match pidfd_signal(&self.pidfd, number) {
+            Err(cause) if cause.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            other => other,
+        }
+    }
 }
 
 /// A group as others see it.
@@ -313,14 +239,23 @@ pub struct Found {
     /// Its name.
     pub name: String,
     /// Its folder.
-    pub path: PathBuf,
-    state: PathBuf,
+    pub dir: Arc<Dir>,
+    state: Arc<Dir>,
 }
 
 impl Found {
+    /// The group's folder in `state`; `None` when there is none that is ours.
+    fn open(state: impl Into<Arc<Dir>>, name: &str) -> Option<Found> {
+        let state = state.into();
+        let dir = state.folder(name).ok()?;
+        Some(Found { name: name.into(), dir: Arc::new(dir), state })
+    }
+
     /// Reads one of the folder's JSON files.
     pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        serde_json::from_slice(&fs::read(self.path.join(name)).ok()?).ok()
+        /// Thousands of failovers, each with its words, are far less.
+        const BYTES_MAX: u64 = 64 << 20;
+        serde_json::from_slice(&self.dir.read(name, BYTES_MAX).ok()?).ok()
     }
 
     /// `meta.json`.
@@ -330,24 +265,31 @@ impl Found {
 
     /// The segment of the process that joined with the number `pid`, copied.
     pub fn snapshot(&self, meta: &Meta, pid: u32) -> Option<Snapshot> {
-        let name = if pid == meta.root { "segment".into() } else { format!("segment.{pid}") };
-        Snapshot::read(&self.path.join(name))
+        let name = if pid == meta.root { SEGMENT.into() } else { member(pid) };
+        Snapshot::read(&self.dir, name)
+    }
+
+    /// The segments in the folder, copied.
+    fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
+        let is_segment = |name: &OsString| name.to_string_lossy().starts_with(SEGMENT);
+        let names = self.dir.names().into_iter().filter(is_segment);
+        names.filter_map(|name| Snapshot::read(&self.dir, name))
     }
 
     /// Whether the supervisor is alive.
     pub fn has_supervisor(&self) -> bool {
-        has_supervisor(&self.path)
+        self.dir.is_locked()
     }
 
-    /// The primary of the process that leads: the one in its segment, if it is a process of the group's owner.
+    /// The primary of the process that leads: the one in its segment, if that is one of the group.
     pub fn primary(&self) -> Option<ProcessId> {
         let meta = self.meta()?;
         let snapshot = self.snapshot(&meta, meta.lead);
-        let pid = snapshot.map(|snapshot| snapshot.primary_pid()).filter(|pid| self.may_be_ours(*pid));
-        Some(match pid {
-            Some(pid) if meta.primary.pid != pid => ProcessId::of(pid),
-            _ => meta.primary,
-        })
+        let pid = snapshot.map(|snapshot| snapshot.primary_pid());
+        match pid {
+            Some(pid) if meta.primary.pid != pid && self.is_ours(pid) => Some(ProcessId::of(pid)),
+            _ => Some(meta.primary),
+        }
     }
 
     /// Whether the program itself has not ended: a standby may be taking over at this moment.
@@ -365,17 +307,30 @@ impl Found {
         listed
     }
 
-    /// Whether a process that the roster or a segment names is one of the group.
+    /// Whether a process that the roster or a segment names is one of the group, by what the kernel says of it. The
+    /// programs of a group write there what they like.
     pub fn is_ours(&self, pid: u32) -> bool {
         let supervisor = self.meta().map(|meta| meta.supervisor).filter(|supervisor| supervisor.is_alive());
         let descends = || supervisor.is_some_and(|supervisor| proc::is_descendant(pid, supervisor.pid));
-        let holds = || proc::maps(pid, &self.path.join(roster::NAME));
-        self.may_be_ours(pid) && (descends() || holds())
+        pid > 1 && (descends() || proc::maps(pid, &self.roster_path()))
+    }
+
+    /// Holds on to a process, if it is one of the group.
+    pub fn hold(&self, process: ProcessId) -> Option<Held> {
+        // Held first and looked at behind it: the number may have become somebody else's meanwhile.
+        let pidfd = rustix::process::pidfd_open(raw(process.pid)?, PidfdFlags::empty()).ok()?;
+        let is_known = self.is_ours(process.pid) || self.meta().is_some_and(|meta| meta.primary == process);
+        let is_it = is_known && process.is_alive();
+        is_it.then_some(Held { id: process, pidfd })
+    }
+
+    fn roster_path(&self) -> PathBuf {
+        self.dir.at(roster::NAME)
     }
 
     /// Every process that the roster names.
     pub fn roster(&self) -> Vec<Listed> {
-        snapshot::listed(&self.path.join(roster::NAME))
+        snapshot::listed(&self.dir)
     }
 
     /// Primaries of all processes.
@@ -390,96 +345,84 @@ impl Found {
     fn unlisted(&self) -> Vec<ProcessId> {
         let (listed, standbys) = (self.roster(), self.standbys());
         let is_known = |pid: u32| listed.iter().any(|entry| entry.primary == pid);
-        let mapping = proc::mapping(&self.path.join(roster::NAME));
-        let unlisted = mapping.into_iter().filter(|pid| self.may_be_ours(*pid) && !is_known(*pid));
+        let mapping = proc::mapping(&self.roster_path());
+        let unlisted = mapping.into_iter().filter(|pid| *pid > 1 && !is_known(*pid));
         unlisted.map(ProcessId::of).filter(|process| !standbys.contains(process)).collect()
     }
 
     /// Standbys of all processes.
     pub fn standbys(&self) -> Vec<ProcessId> {
-        let snapshots = segments(&self.path).into_iter().filter_map(|path| Snapshot::read(&path));
-        let pids = snapshots.flat_map(|snapshot| copies(&snapshot));
-        pids.filter(|pid| self.may_be_ours(*pid)).map(ProcessId::of).collect()
-    }
-
-    /// A segment can be written by its guest: a pid in it counts only if root, asked to stop the group, would
-    /// not be led to a process of somebody else.
-    pub(crate) fn may_be_ours(&self, pid: u32) -> bool {
-        let Ok(folder) = fs::symlink_metadata(&self.path) else { return false };
-        pid > 1 && (folder.uid() == 0 || proc::owner(pid) == Some(folder.uid()))
+        let pids = self.snapshots().flat_map(|snapshot| copies(&snapshot));
+        pids.filter(|pid| self.is_ours(*pid)).map(ProcessId::of).collect()
     }
 
     /// Whether the folder is still there.
     pub fn exists(&self) -> bool {
-        self.path.exists()
+        self.dir.is_there()
+    }
+
+    /// Whether the supervisor or a primary of the group is alive.
+    fn is_living(&self) -> bool {
+        self.has_supervisor()
+            || self.meta().is_some_and(|meta| meta.primary.is_alive())
+            || self.listed().iter().any(|entry| ProcessId::of(entry.primary).is_alive())
+            || !self.unlisted().is_empty()
     }
 
     /// Removes the folder if nobody of the group is alive.
     pub fn remove_if_dead(&self) -> bool {
-        let Ok(Some(_lock)) = lock_existing(&self.state) else { return !self.exists() };
-        let dead = !is_living(&self.path);
+        let Ok(lock) = self.state.lock() else { return !self.exists() };
+        if !self.exists() {
+            return true;
+        }
+        let dead = !self.is_living();
         if dead {
-            clear_dead(&self.path);
-            if self.state == default_state() {
-                let _ = fs::remove_dir(&self.state);
-            }
+            self.clear_dead();
+            place::leave(&self.state, &lock);
         }
         dead
     }
+
+    /// Ends the standbys of a dead group, should they have missed their supervisor's death, and removes the folder.
+    fn clear_dead(&self) {
+        snapshot::close(&self.dir);
+        for standby in self.standbys() {
+            if let Some(standby) = self.hold(standby) {
+                let _ = standby.signal(libc::SIGKILL);
+            }
+        }
+        remove_folder(&self.state, &self.name);
+    }
 }
 
-/// The groups that this user may see, by name.
+/// This user's groups, by name.
 pub fn groups() -> Vec<Found> {
-    let mut found: Vec<Found> = visible_states().iter().flat_map(|state| groups_in(state)).collect();
+    let mut found: Vec<Found> = place::existing().into_iter().flat_map(groups_in).collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
 }
 
-fn groups_in(state: &Path) -> Vec<Found> {
-    // Without the state's lock: root must not wait for what another user may hold. A group half made has no
-    // meta.json yet, and whoever wants to remove one takes the lock.
-    let entries = fs::read_dir(state).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            Some(Found { name, path: entry.path(), state: state.into() })
-        })
-        .collect()
+fn groups_in(state: Dir) -> Vec<Found> {
+    // Without the state's lock: a group half made has no meta.json yet, and whoever wants to remove one takes the lock.
+    let state = Arc::new(state);
+    let names = state.names().into_iter().filter_map(|name| name.into_string().ok());
+    // A name that no group can have is not printed, either.
+    let names = names.filter(|name| check_name(name).is_ok());
+    names.filter_map(|name| Found::open(Arc::clone(&state), &name)).collect()
 }
 
-/// The group of this name; this user's own comes first.
+/// The group of this name.
 ///
 /// # Errors
 /// [`Error::NoSuchGroup`].
 pub fn find(name: &str) -> Result<Found, Error> {
-    let own = own_state();
-    let mut found: Vec<Found> = groups().into_iter().filter(|group| group.name == name).collect();
-    found.sort_by_key(|group| group.state != own);
-    found.into_iter().next().ok_or_else(|| Error::NoSuchGroup(name.into()))
-}
-
-fn has_supervisor(path: &Path) -> bool {
-    let Ok(folder) = File::options().read(true).custom_flags(libc::O_NOFOLLOW).open(path) else {
-        return false;
-    };
-    rustix::fs::flock(&folder, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-}
-
-/// Whether the supervisor or a primary of the group in `path` is alive.
-fn is_living(path: &Path) -> bool {
-    if has_supervisor(path) {
-        return true;
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let found = Found { name, path: path.into(), state: path.parent().unwrap_or(path).into() };
-    found.meta().is_some_and(|meta| meta.primary.is_alive())
-        || found.listed().iter().any(|entry| ProcessId::of(entry.primary).is_alive())
-        || !found.unlisted().is_empty()
+    let found = place::existing().into_iter().find_map(|state| Found::open(state, name));
+    found.ok_or_else(|| Error::NoSuchGroup(name.into()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
     use std::time::Duration;
 
     use super::*;
@@ -494,12 +437,12 @@ mod tests {
             std::thread::scope(|scope| {
                 let children = scope.spawn(|| {
                     for number in 0..40 {
-                        let _ = File::create(path.join(format!("segment.{number}")));
+                        let _ = File::create(path.join(member(number)));
                         std::thread::sleep(Duration::from_micros(20));
                     }
                 });
                 std::thread::sleep(Duration::from_micros(300));
-                remove_folder(&path);
+                remove_folder(&Dir::open(state.path()).unwrap(), "group");
                 assert!(!path.exists());
                 children.join().unwrap();
             });
@@ -509,18 +452,33 @@ mod tests {
     #[test]
     fn a_dead_groups_children_hear_that_it_is_closed() {
         let state = tempfile::tempdir().unwrap();
-        let path = state.path().join(roster::NAME);
-        let roster = Roster::create(&path).unwrap();
-        snapshot::close(&path);
+        let dir = Dir::open(state.path()).unwrap();
+        let roster = Roster::create(&dir).unwrap();
+        snapshot::close(&dir);
         assert_eq!(roster.header().closing.load(std::sync::atomic::Ordering::SeqCst), 1);
     }
 
     #[test]
     fn whoever_maps_the_roster_is_found_listed_or_not() {
         let state = tempfile::tempdir().unwrap();
-        let path = state.path().join(roster::NAME);
-        let _mapped = Roster::create(&path).unwrap();
-        let found = Found { name: "group".into(), path: state.path().into(), state: state.path().into() };
+        fs::create_dir(state.path().join("group")).unwrap();
+        let found = Found::open(Dir::open(state.path()).unwrap(), "group").unwrap();
+        let _mapped = Roster::create(&found.dir).unwrap();
         assert_eq!(found.unlisted(), [ProcessId::of(std::process::id())]);
+    }
+
+    #[test]
+    fn a_number_that_a_guest_has_written_is_not_held() {
+        let state = tempfile::tempdir().unwrap();
+        fs::create_dir(state.path().join("group")).unwrap();
+        let found = Found::open(Dir::open(state.path()).unwrap(), "group").unwrap();
+        let mut stranger = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(!found.is_ours(stranger.id()) && found.hold(ProcessId::of(stranger.id())).is_none());
+        let _mapped = Roster::create(&found.dir).unwrap();
+        let own = ProcessId::of(std::process::id());
+        assert!(found.hold(own).is_some_and(|held| held.is_alive()));
+        assert!(found.hold(ProcessId { start: own.start + 1, ..own }).is_none(), "another of that number");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
     }
 }

@@ -134,7 +134,7 @@ impl<'a> Group<'a> {
     }
 
     fn open_desk(&mut self) {
-        let desk = Desk::open(&self.book.borrow().folder.path);
+        let desk = Desk::open(&self.book.borrow().folder.dir);
         match desk {
             Ok(desk) => self.desk = Some(desk),
             Err(cause) => self.say(Verbosity::Verbose, &format!("no requests can be taken: {cause}")),

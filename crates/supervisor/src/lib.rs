@@ -6,13 +6,15 @@
 //! roster ([`roster`]), and, where there was a failover, one that reaps (`undertaker`). Everything a person or a script learns about a group comes from its folder ([`folder`]),
 //! which is gone when the group is.
 //!
-//! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory) [`spawn`] (fork, signals) and [`reap`] (wait) only.
+//! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory), [`spawn`] (fork, signals), [`reap`] (wait) and
+//! [`identity`] (other users) only.
 #![deny(unsafe_code)]
 
 mod book;
 pub mod child;
 pub mod clock;
 pub mod control;
+pub mod dir;
 pub mod doctor;
 pub mod elf;
 pub mod error;
@@ -22,8 +24,11 @@ pub mod folder;
 mod group;
 pub mod history;
 #[allow(unsafe_code)]
+pub mod identity;
+#[allow(unsafe_code)]
 mod mapping;
 pub mod options;
+pub mod place;
 pub mod probe;
 pub mod proc;
 pub mod program;

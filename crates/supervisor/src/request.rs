@@ -10,9 +10,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 
+use crate::dir::Dir;
 use crate::error::Error;
 use crate::folder::Found;
 
@@ -34,11 +34,13 @@ const CALLERS_MAX: usize = 8;
 /// How long a caller waits for its answer: far longer than every bound of the supervisor's.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Runs `act` on a path of the socket that is short wherever the folder is: an address has room for 107 bytes.
-fn with_path<T>(folder: &Path, act: impl FnOnce(&Path) -> std::io::Result<T>) -> std::io::Result<T> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(folder, flags, Mode::empty())?;
-    act(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(NAME))
+/// No answer is longer.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// Runs `act` on a path of the socket that leads through the folder's descriptor. It is short wherever the folder is: an
+/// address has room for 107 bytes.
+fn with_path<T>(folder: &Dir, act: impl FnOnce(&Path) -> std::io::Result<T>) -> std::io::Result<T> {
+    act(&Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string()).join(NAME))
 }
 
 /// The supervisor's end.
@@ -54,7 +56,7 @@ impl Desk {
     ///
     /// # Errors
     /// When the folder or the system has no room for it.
-    pub fn open(folder: &Path) -> std::io::Result<Desk> {
+    pub fn open(folder: &Dir) -> std::io::Result<Desk> {
         let listener = with_path(folder, |path| UnixListener::bind(path))?;
         listener.set_nonblocking(true)?;
         Ok(Desk { listener, callers: Vec::new() })
@@ -105,10 +107,10 @@ pub fn ask(group: &Found, request: &str) -> Result<Value, Error> {
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
         Ok(answer)
     };
-    let answer = with_path(&group.path, talk).map_err(|cause| match cause.kind() {
+    let answer = with_path(&group.dir, talk).map_err(|cause| match cause.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Error::NoSuchGroup(group.name.clone()),
         ErrorKind::ConnectionRefused => Error::Refused(format!("{}: the supervisor is gone", group.name)),
         _ => Error::system("ask the supervisor", cause),
@@ -132,6 +134,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let long = folder.path().join("x".repeat(120));
         std::fs::create_dir(&long).unwrap();
+        let long = Dir::open(&long).unwrap();
         let mut desk = Desk::open(&long).unwrap();
         let connect = || with_path(&long, |path| UnixStream::connect(path)).unwrap();
         let silent: Vec<UnixStream> = (0..5).map(|_| connect()).collect();
@@ -158,8 +161,9 @@ mod tests {
     #[test]
     fn callers_beyond_the_last_place_are_cut_off() {
         let folder = tempfile::tempdir().unwrap();
-        let mut desk = Desk::open(folder.path()).unwrap();
-        let connect = || with_path(folder.path(), |path| UnixStream::connect(path)).unwrap();
+        let folder = Dir::open(folder.path()).unwrap();
+        let mut desk = Desk::open(&folder).unwrap();
+        let connect = || with_path(&folder, |path| UnixStream::connect(path)).unwrap();
         let mut callers: Vec<UnixStream> = (0..=CALLERS_MAX).map(|_| connect()).collect();
         assert!(desk.requests().is_empty());
         assert_eq!(callers.last_mut().unwrap().read(&mut [0]).unwrap(), 0);

@@ -8,13 +8,13 @@
 //! References into the mapping borrow from the [`Roster`]. All fields that others write are atomics; the others are
 //! written once, in [`Roster::create`], before any other process knows the file.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::FallocateFlags;
 use us_abi::{MAGIC, PROCESSES_MAX, Process, ROSTER_BYTES, RosterHeader, VERSION, end, kin, process};
 
 use crate::clock;
+use crate::dir::Dir;
 use crate::error::Error;
 use crate::family::Kin;
 use crate::mapping::Mapping;
@@ -48,18 +48,17 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// Makes the file at `path`, without anybody in it.
+    /// Makes the file in `dir`, without anybody in it.
     ///
     /// # Errors
     /// When the file cannot be made, or there is no room for it.
-    pub fn create(path: &Path) -> Result<Roster, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|cause| Error::file("make", path, cause))?;
+    pub fn create(dir: &Dir) -> Result<Roster, Error> {
+        let path = dir.at(NAME);
+        let file = dir.make_file(NAME).map_err(|cause| Error::file("make", &path, cause))?;
         // All of it, which is little: on a full file system a hole would show as SIGBUS in whoever touches it first.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, ROSTER_BYTES as u64)
-            .map_err(|cause| Error::file("reserve room for", path, cause))?;
-        let roster = Roster { map: Mapping::new(path, &file, ROSTER_BYTES)?, kin: Kin::default() };
+            .map_err(|cause| Error::file("reserve room for", &path, cause))?;
+        let roster = Roster { map: Mapping::new(&path, &file, ROSTER_BYTES)?, kin: Kin::default() };
         let header: *mut RosterHeader = roster.map.base().as_ptr().cast();
         // SAFETY: the file was made a moment ago by this thread and no one else has it mapped; the header
         // fits the mapping and a page's start is aligned for it.

@@ -13,7 +13,7 @@ use crate::child::Child;
 use crate::clock;
 use crate::error::Error;
 use crate::events::Voice;
-use crate::folder::{GroupFolder, Meta, ProcessId, Recording};
+use crate::folder::{self, GroupFolder, Meta, ProcessId, Recording};
 use crate::group::Group;
 use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
@@ -41,8 +41,8 @@ pub fn run(options: &Options) -> Result<End, Error> {
     voice.set_group(&folder.name);
 
     let flags = if options.record.is_some() { CONFIG_RECORDED } else { 0 };
-    let segment = Segment::create(&folder.segment_path(), options.config(flags))?;
-    let roster = Arc::new(Roster::create(&folder.roster_path())?);
+    let segment = Segment::create(&folder.dir, folder::SEGMENT, options.config(flags))?;
+    let roster = Arc::new(Roster::create(&folder.dir)?);
     if options.order == "serial" {
         // One thread at a time: of processes that share memory, too.
         roster.family().small.store(1, Ordering::Release);
@@ -106,8 +106,7 @@ fn start(
     (segment, roster): (&Segment, &Roster),
     signals: &Signals,
 ) -> Result<Child, Error> {
-    let segment_path = folder.segment_path().canonicalize();
-    let segment_path = segment_path.map_err(|cause| Error::file("find", folder.segment_path(), cause))?;
+    let segment_path = folder.segment_path()?;
     // A replay has to be able to lie where the recorded program lay.
     let layout = options.record.is_some().then(Layout::default);
     let environment = match layout {

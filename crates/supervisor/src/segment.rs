@@ -4,17 +4,18 @@
 //! References into the mapping borrow from the [`Segment`]. Every field that another process may write is an atomic;
 //! the others are written once, by whoever makes the file, before any other process knows it.
 
+use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::thread::futex;
 use us_abi::{
     CONFIG_RECORDED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader,
     THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, recorder,
 };
 
+use crate::dir::Dir;
 use crate::error::Error;
 use crate::mapping::Mapping;
 
@@ -27,44 +28,37 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes the file at `path` and writes what the supervisor decides before the start.
+    /// Makes the file `name` in `dir` and writes what the supervisor decides before the start.
     ///
     /// # Errors
     /// When the file cannot be made, or there is no room for the header and the first ring.
-    pub fn create(path: &Path, config: Config) -> Result<Segment, Error> {
+    pub fn create(dir: &Dir, name: &str, config: Config) -> Result<Segment, Error> {
         crate::spawn::raise_file_size_limit()?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|cause| Error::file("make", path, cause))?;
-        rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64)
-            .map_err(|cause| Error::file("size", path, cause))?;
+        let fail = |step| move |cause: io::Error| Error::file(step, dir.at(name), cause);
+        let file = dir.make_file(name).map_err(fail("make"))?;
+        rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).map_err(|cause| fail("size")(cause.into()))?;
         // A full file system shows as SIGBUS at the first touch of a sparse page: reserve what every run touches.
         let first = (RINGS_OFFSET + RING_STEP) as u64;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, first)
-            .map_err(|cause| Error::file("reserve room for", path, cause))?;
-        let segment = Segment::map(path, &file)?;
+            .map_err(|cause| fail("reserve room for")(cause.into()))?;
+        let segment = Segment::map(dir, name, &file)?;
         segment.write_constants(config);
         Ok(segment)
     }
 
-    /// Maps the segment that a process of the group has made at `path`.
+    /// Maps the segment that a process of the group has made in `dir`.
     ///
     /// # Errors
     /// When there is none, or it is not one of ours.
-    pub fn open(path: &Path) -> Result<Segment, Error> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|cause| Error::file("open", path, cause))?;
-        let stat = rustix::fs::fstat(&file).map_err(|cause| Error::file("look at", path, cause))?;
+    pub fn open(dir: &Dir, name: &str) -> Result<Segment, Error> {
+        let fail = |step| move |cause: io::Error| Error::file(step, dir.at(name), cause);
+        let file = dir.file(name, OFlags::RDWR).map_err(fail("open"))?;
+        let refuse = || fail("use")(io::Error::other("it is not a segment of this version"));
         // Beyond the end of a shorter file a look would be our end.
-        let sound = FileType::from_raw_mode(stat.st_mode).is_file()
-            && stat.st_size == SEGMENT_BYTES as i64
-            && stat.st_uid == rustix::process::geteuid().as_raw();
-        let refuse = || Error::file("use", path, io::Error::other("it is not a segment of this version"));
-        if !sound {
+        if file.metadata().map_err(fail("look at"))?.len() != SEGMENT_BYTES as u64 {
             return Err(refuse());
         }
-        let segment = Segment::map(path, &file)?;
+        let segment = Segment::map(dir, name, &file)?;
         let header: *const SegmentHeader = segment.map.base().as_ptr().cast();
         // SAFETY: inside the mapping, and read as bytes that somebody may still write.
         let (magic, version) = unsafe {
@@ -73,17 +67,17 @@ impl Segment {
         if (magic, version) == (MAGIC, VERSION) { Ok(segment) } else { Err(refuse()) }
     }
 
-    fn map(path: &Path, file: &rustix::fd::OwnedFd) -> Result<Segment, Error> {
-        let stat = rustix::fs::fstat(file).map_err(|cause| Error::file("look at", path, cause))?;
+    fn map(dir: &Dir, name: &str, file: &File) -> Result<Segment, Error> {
+        let stat = rustix::fs::fstat(file).map_err(|cause| Error::file("look at", dir.at(name), cause))?;
         // The rings are the copies' own.
-        let map = Mapping::new(path, file, RINGS_OFFSET)?;
+        let map = Mapping::new(&dir.at(name), file, RINGS_OFFSET)?;
         Ok(Segment { map, file: (stat.st_dev, stat.st_ino) })
     }
 
-    /// Removes the file at `path` if it is this segment's, and not that of another process of the same number.
-    pub fn remove(&self, path: &Path) {
-        if rustix::fs::lstat(path).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.file) {
-            let _ = std::fs::remove_file(path);
+    /// Removes the file `name` if it is this segment's, and not that of another process of the same number.
+    pub fn remove(&self, dir: &Dir, name: &str) {
+        if dir.identity(name) == Some(self.file) {
+            let _ = dir.remove(name);
         }
     }
 

@@ -1,19 +1,23 @@
 //! A segment as a reader outside the group sees it: copied, never mapped.
 //!
-//! A mapping of somebody else's file could be made shorter under the reader and end it by SIGBUS; root
-//! reads the groups of every user. So `status` and `stop` read copies.
+//! A mapping of a file that programs have could be made shorter under the reader and end it by SIGBUS. So `status` and
+//! `stop` read copies.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
+use rustix::fs::OFlags;
 use us_abi::{
     CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, PROCESSES_MAX, Process,
     RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Roster, RosterHeader, SEATS, SPARE_ENTRY_BYTES, SPARES_OFFSET,
     Seat, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
     VERSION, process, seat, slot,
 };
+
+use crate::dir::Dir;
+use crate::roster;
 
 /// A copy of a segment's header and thread table.
 pub struct Snapshot {
@@ -40,10 +44,9 @@ pub struct Progress {
 }
 
 impl Snapshot {
-    /// Copies the segment at `path`; `None` when it is gone, short, or of another version.
-    pub fn read(path: &Path) -> Option<Snapshot> {
-        let file =
-            File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    /// Copies the segment `name` in `dir`; `None` when it is gone, short, or of another version.
+    pub fn read(dir: &Dir, name: impl AsRef<OsStr>) -> Option<Snapshot> {
+        let file = dir.file(name, OFlags::RDONLY).ok()?;
         let mut header = vec![0; HEADER_BYTES];
         let mut threads = vec![0; THREADS_MAX * THREAD_ENTRY_BYTES];
         file.read_exact_at(&mut header, 0).ok()?;
@@ -240,11 +243,10 @@ pub struct Listed {
     pub is_first: bool,
 }
 
-/// The processes in the roster at `path`, in the order of their births; nobody when it is gone or of another version.
-pub fn listed(path: &Path) -> Vec<Listed> {
+/// The processes in the roster in `dir`, in the order of their births; nobody when it is gone or of another version.
+pub fn listed(dir: &Dir) -> Vec<Listed> {
     let read = || {
-        let file =
-            File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+        let file = dir.file(roster::NAME, OFlags::RDONLY).ok()?;
         let mut bytes = vec![0; ROSTER_BYTES];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let version = word(&bytes, offset_of!(RosterHeader, version));
@@ -271,9 +273,9 @@ pub fn listed(path: &Path) -> Vec<Listed> {
     listed
 }
 
-/// Says in the roster at `path` that nobody joins its group any more, which is about to be removed.
-pub fn close(path: &Path) {
-    let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+/// Says in the roster in `dir` that nobody joins its group any more, which is about to be removed.
+pub fn close(dir: &Dir) {
+    let file = dir.file(roster::NAME, OFlags::WRONLY);
     let at = offset_of!(Roster, header) + offset_of!(RosterHeader, closing);
     // A roster that is gone already is nobody's.
     let _ = file.and_then(|file| file.write_all_at(&1u32.to_ne_bytes(), at as u64));

@@ -9,6 +9,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::folder::{self, Found, Meta, Recording};
 use crate::history::{Divergence, Failover, History, Reclone};
+use crate::place::{self, Other};
 use crate::proc;
 use crate::reprotect::{self, Situation};
 use crate::snapshot::{Listed, Progress, Snapshot, call_name};
@@ -20,6 +21,8 @@ pub struct Status {
     pub version: u32,
     /// In order of their names.
     pub groups: Vec<Group>,
+    /// Of other users, for root: how many, and no more.
+    pub others: Vec<Other>,
 }
 
 /// One group.
@@ -153,7 +156,7 @@ pub fn read(name: Option<&str>) -> Result<Status, Error> {
         .collect();
     match name {
         Some(name) if groups.is_empty() => Err(Error::NoSuchGroup(name.into())),
-        _ => Ok(Status { version: 1, groups }),
+        _ => Ok(Status { version: 1, groups, others: place::others() }),
     }
 }
 
@@ -347,7 +350,7 @@ fn state_and_why(
 }
 
 fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
-    let is_ours = found.may_be_ours(member.primary);
+    let is_ours = found.is_ours(member.primary);
     let primary = proc::read(member.primary).filter(|_| is_ours).map(|process| PrimaryCopy {
         pid: member.primary,
         threads: process.threads,
@@ -355,7 +358,7 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         rss_bytes: process.rss_bytes,
     });
     let standby = member.snapshot.as_ref().filter(|_| supervised).and_then(|snapshot| {
-        let pid = Some(snapshot.standby_pid()).filter(|pid| found.may_be_ours(*pid))?;
+        let pid = Some(snapshot.standby_pid()).filter(|pid| found.is_ours(*pid))?;
         let process = proc::read(pid)?;
         Some(StandbyCopy {
             pid,
@@ -394,7 +397,7 @@ fn order_of_group(asked: &str, members: &[Member]) -> String {
 fn spares(found: &Found, member: &Member, supervised: bool) -> Vec<StandbyCopy> {
     let Some(snapshot) = member.snapshot.as_ref().filter(|_| supervised) else { return Vec::new() };
     let copy = |(seat, pid): (usize, u32)| {
-        let process = proc::read(pid).filter(|_| found.may_be_ours(pid))?;
+        let process = proc::read(pid).filter(|_| found.is_ours(pid))?;
         let progress = snapshot.progress_at(seat);
         let behind = progress.lag_bytes_max > RING_BYTES as u64 / 2;
         Some(StandbyCopy {

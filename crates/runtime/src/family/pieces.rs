@@ -13,7 +13,7 @@ use crate::clone::{twins, views};
 use crate::door::exec;
 use crate::members;
 use crate::raw::{self, failed, nr};
-use crate::sys::guest;
+use crate::sys::{guest, own_file};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;
@@ -105,7 +105,6 @@ pub fn add(start: u64, bytes: u64, object: u64, offset: u64) -> Result<(), &'sta
 
 /// Maps the copy of a piece, and fills it if `copies`. False if that is not possible.
 fn add_copy(start: u64, bytes: u64, offset: u64, region: usize, copies: bool) -> bool {
-    const FLAGS: u64 = 0o2400102; // RDWR CREAT NOFOLLOW CLOEXEC
     const FTRUNCATE: u64 = 77;
     let mut path = [0u8; exec::PATH_BYTES];
     if exec::family_path(super::number(), region, &mut path).is_none() {
@@ -113,7 +112,7 @@ fn add_copy(start: u64, bytes: u64, offset: u64, region: usize, copies: bool) ->
     }
     // SAFETY: a file of the group's folder, in a table of ours; a new mapping.
     unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, FLAGS, 0o600);
+        let file = own_file::open(path.as_ptr(), own_file::MAKE_OR_FIND);
         if failed(file) {
             return false;
         }

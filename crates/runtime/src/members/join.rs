@@ -23,7 +23,7 @@ use crate::standby::notice;
 use crate::state::{self, Role};
 use crate::sys::bound;
 use crate::sys::gate::Call;
-use crate::sys::trap;
+use crate::sys::{own_file, trap};
 use crate::thread::{self, Mode, Thread};
 
 /// A child that has lived for so long is worth a standby, ns.
@@ -207,14 +207,13 @@ pub unsafe fn map_in_place(file: i64) -> bool {
 
 /// Makes the segment's file and maps it in place of the one that this process has inherited.
 fn make_segment(path: &[u8], slot: u32) -> bool {
-    const FLAGS: u64 = 0o2400302; // RDWR CREAT EXCL NOFOLLOW CLOEXEC
     const FTRUNCATE: u64 = 77;
     const UNLINK: u64 = 87;
     let ring = (RINGS_OFFSET + slot as usize * RING_BYTES) as u64;
     let Some(_room) = FileRoom::make(SEGMENT_BYTES as u64) else { return false };
     // SAFETY: a new file; the caller is the only thread.
     unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, FLAGS, 0o600);
+        let file = own_file::open(path.as_ptr(), own_file::MAKE);
         if failed(file) {
             return false;
         }

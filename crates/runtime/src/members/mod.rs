@@ -19,6 +19,7 @@ use crate::family;
 use crate::raw::{self, failed, nr};
 use crate::signal::{Info, SI_USER};
 use crate::state;
+use crate::sys::own_file;
 
 static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
 /// This process's entry.
@@ -61,7 +62,7 @@ pub unsafe fn map(path: *const u8) -> bool {
     const SHARED_NOREPLACE: u64 = 0x10_0001;
     // SAFETY: opens and maps a file that the supervisor has made; the descriptor does not stay in the guest's table.
     unsafe {
-        let file = raw::call3(nr::OPEN, path as u64, 0o2000002, 0);
+        let file = own_file::open(path, own_file::READ_WRITE);
         if failed(file) {
             return false;
         }

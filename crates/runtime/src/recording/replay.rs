@@ -11,7 +11,7 @@ use crate::raw::{self, failed, nr};
 use crate::standby::poll;
 use crate::state::{self, Role};
 use crate::sys::gate::Call;
-use crate::sys::{guest, trap};
+use crate::sys::{guest, own_file, trap};
 use crate::thread::{Mode, Thread};
 use crate::{entry, members, signal};
 
@@ -119,7 +119,7 @@ fn be_child(thread: &mut Thread, pid: u32) {
 fn map_segment(path: &[u8]) -> bool {
     // SAFETY: opens a file of the supervisor's, which the only thread of a forked child maps.
     unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000002, 0);
+        let file = own_file::open(path.as_ptr(), own_file::READ_WRITE);
         !failed(file) && join::map_in_place(file)
     }
 }

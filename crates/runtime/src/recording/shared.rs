@@ -11,6 +11,7 @@ use crate::door::{exec, memory, table};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::sys::gate::Call;
+use crate::sys::own_file;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, seats, state};
@@ -30,13 +31,12 @@ pub fn file(call: &Call, address: u64, fixed: u64) -> Option<i64> {
 }
 
 fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Option<i64> {
-    const OPEN_FLAGS: u64 = 0o2000102; // RDWR CREAT CLOEXEC
     const FTRUNCATE: u64 = 77;
     let mut path = [0u8; exec::PATH_BYTES];
     exec::shared_path(name, &mut path)?;
     // SAFETY: a file of the replay's own, mapped where the guest's memory was; the descriptor does not stay.
     unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, OPEN_FLAGS, 0o600);
+        let file = own_file::open(path.as_ptr(), own_file::MAKE_OR_FIND);
         if failed(file) {
             return None;
         }

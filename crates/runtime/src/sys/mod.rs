@@ -7,6 +7,7 @@ pub mod gate;
 pub mod gate_stack;
 pub mod guest;
 pub mod libc_text;
+pub mod own_file;
 pub mod patch;
 pub mod patience;
 pub mod plans;

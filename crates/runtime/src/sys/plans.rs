@@ -8,6 +8,7 @@ use us_sites::{Plan, Site};
 
 use crate::door::exec;
 use crate::raw::{self, failed, nr};
+use crate::sys::own_file;
 
 /// Words of the file, at most: three C libraries and more.
 const WORDS: usize = 4096;
@@ -83,30 +84,9 @@ impl Drop for Plans {
 }
 
 fn open() -> Option<u64> {
-    const READ_WRITE_NO_LINK: u64 = 0o2400002;
     let mut path = [0u8; exec::PATH_BYTES];
     exec::plans_path(&mut path)?;
-    // SAFETY: opens a file of the folder; the descriptor does not stay in the guest's table.
-    unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, READ_WRITE_NO_LINK, 0);
-        if failed(file) {
-            return None;
-        }
-        if !is_own(file as u64) {
-            raw::call1(nr::CLOSE, file as u64);
-            return None;
-        }
-        Some(file as u64)
-    }
-}
-
-/// Whether the open file is a regular one of this process's user, which nobody else may write.
-fn is_own(file: u64) -> bool {
-    const GETEUID: u64 = 107;
-    let mut status = [0u32; 36];
-    // SAFETY: 144 bytes, as the kernel writes them.
-    let (asked, user) =
-        unsafe { (raw::call2(nr::FSTAT, file, status.as_mut_ptr() as u64), raw::call1(GETEUID, 0)) };
-    let (mode, owner) = (status[6], status[7]);
-    asked == 0 && mode & 0o170_077 == 0o100_000 && i64::from(owner) == user
+    // SAFETY: the path ends with NUL; the descriptor does not stay in the guest's table.
+    let file = unsafe { own_file::open(path.as_ptr(), own_file::READ_WRITE) };
+    (!failed(file)).then_some(file as u64)
 }

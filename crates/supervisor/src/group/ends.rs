@@ -7,11 +7,12 @@ use serde_json::json;
 
 use super::Group;
 use crate::clock;
+use crate::folder::member;
 use crate::options::Verbosity;
 use crate::reap::{self, End, Reaped};
 use crate::spawn::{self};
 use crate::watch::{Over, Watch};
-use crate::{proc, signals};
+use crate::{proc, roster, signals};
 
 /// A child that is about to leave the program's session may not have come to it when the program ends.
 const GRACE_NS: u64 = 500_000_000;
@@ -166,7 +167,7 @@ impl<'a> Group<'a> {
             self.roster.orphan(place.pid);
             self.tell_parent(parent);
             if joined {
-                let _ = std::fs::remove_file(self.segment_path(place));
+                let _ = self.dir().remove(member(place.pid));
             }
         } else if self.roster.find(pid).is_none() && self.watches.iter().any(Watch::is_between_primaries) {
             // No former copy, which has its number in the roster still: perhaps somebody's child.
@@ -224,7 +225,7 @@ impl<'a> Group<'a> {
         // Last: giving the memory of a file back takes its time, and its parent waits for what has been said. Of a recorded
         // process the recorder does so.
         if !watch.is_root() {
-            watch.shared().segment.remove(&self.segment_path(watch.shared().place));
+            watch.shared().segment.remove(&self.dir(), &member(watch.shared().place.pid));
         }
     }
 
@@ -279,7 +280,7 @@ impl<'a> Group<'a> {
 
     /// Whether a child that we have been left is under the runtime, and has not come to say so.
     fn is_anybody_unlisted(&self) -> bool {
-        let roster = self.book.borrow().folder.roster_path();
+        let roster = self.dir().at(roster::NAME);
         reap::has_children() && proc::children(std::process::id()).any(|pid| proc::maps(pid, &roster))
     }
 

@@ -1,7 +1,6 @@
 //! When the processes of a group that share memory get their standbys, all at one moment, and lose them.
 
 use std::collections::HashSet;
-use std::fs;
 use std::sync::atomic::Ordering;
 
 use us_abi::{FAMILY_HOPELESS, phase};
@@ -61,7 +60,7 @@ impl Group<'_> {
         {
             return;
         }
-        let folder = self.book.borrow().folder.path.to_string_lossy().into_owned();
+        let folder = self.dir().path().to_string_lossy().into_owned();
         let is_one =
             |watch: &&crate::watch::Watch| family::has(&self.roster, watch.shared().segment.header());
         let members: HashSet<u32> =
@@ -98,9 +97,9 @@ impl Group<'_> {
     /// At the end of a family. Until then a child that opens memory by its name maps the copy by its own: one that had gone
     /// would be made anew, and empty.
     fn remove_copies(&self, number: u32) {
-        let folder = self.book.borrow().folder.path.clone();
+        let folder = self.dir();
         for region in 0..us_abi::REGIONS_MAX {
-            let _ = fs::remove_file(folder.join(format!("family.{number}.{region}")));
+            let _ = folder.remove(format!("family.{number}.{region}"));
         }
     }
 
@@ -142,7 +141,7 @@ impl Group<'_> {
             self.kinship.look_at_ns = Some(self.kinship.not_before_ns);
             return;
         }
-        let folder = self.book.borrow().folder.path.to_string_lossy().into_owned();
+        let folder = self.dir().path().to_string_lossy().into_owned();
         let members = self.members(&folder);
         let Some(members) = members else { return self.look_later(now) };
         if members.is_empty() {

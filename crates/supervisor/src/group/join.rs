@@ -3,7 +3,6 @@
 //! Whatever a guest says there is looked at before it is believed: a file of the right size and owner, a process that
 //! descends from us. Most children of a shell are gone before we come to look, and nothing of them may stay.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use super::Group;
 use crate::child::Child;
 use crate::clock;
+use crate::dir::Dir;
 use crate::error::Error;
+use crate::folder::member;
 use crate::options::Verbosity;
 use crate::roster::Place;
 use crate::run::explain;
@@ -81,7 +82,7 @@ impl<'a> Group<'a> {
                 match (&self.recorder, &refusal) {
                     (Some(recorder), Refusal::Gone) => recorder.ended(place.pid, None),
                     (Some(_), Refusal::Cannot(_)) => {}
-                    (None, _) => _ = std::fs::remove_file(self.segment_path(place)),
+                    (None, _) => _ = self.dir().remove(member(place.pid)),
                 }
                 if matches!(refusal, Refusal::Gone) {
                     self.roster.orphan(place.pid);
@@ -90,8 +91,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    pub(super) fn segment_path(&self, place: Place) -> PathBuf {
-        self.book.borrow().folder.member_path(place.pid)
+    pub(super) fn dir(&self) -> Arc<Dir> {
+        Arc::clone(&self.book.borrow().folder.dir)
     }
 
     /// Begins to watch a process that says it has joined.
@@ -100,7 +101,7 @@ impl<'a> Group<'a> {
             spawn::raise_descriptor_limit();
         }
         let primary = Child::of_descendant(pid).filter(Child::is_alive).ok_or_else(|| why_not(pid))?;
-        let segment = Segment::open(&self.segment_path(place)).map_err(Refusal::Cannot)?;
+        let segment = Segment::open(&self.dir(), &member(place.pid)).map_err(Refusal::Cannot)?;
         let header = segment.header();
         let says = [&header.guest_pid, &header.primary_pid, &header.supervisor_pid];
         let says = says.map(|word| word.load(Ordering::Acquire));

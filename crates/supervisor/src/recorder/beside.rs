@@ -20,7 +20,7 @@ use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
 use super::{machine, padded, record};
 use crate::clock;
 use crate::error::Error;
-use crate::folder::GroupFolder;
+use crate::folder::{GroupFolder, SEGMENT};
 use crate::options::Options;
 use crate::roster::Roster;
 use crate::segment::Segment;
@@ -95,10 +95,10 @@ impl Beside {
         roster: Arc<Roster>,
         bell: Arc<OwnedFd>,
     ) -> Result<Beside, Error> {
-        let segment_path = folder.segment_path();
-        let segment = Segment::open(&segment_path)?;
-        let root = Taken::new(Rings::new(segment, &segment_path)?, segment_path, pid, None);
-        let tape = Tape::new(&folder.path, &prepared.path, prepared.writer, root);
+        let segment = Segment::open(&folder.dir, SEGMENT)?;
+        let rings = Rings::new(segment, &folder.dir, SEGMENT)?;
+        let root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
+        let tape = Tape::new(&folder.dir, &prepared.path, prepared.writer, root);
         let (words, heard) = channel();
         let news = Arc::new(Mutex::new(News::default()));
         let mut recorder = Recorder { tape, roster, root: pid, heard, news: Arc::clone(&news), bell };

@@ -16,7 +16,7 @@ use super::{machine, padded};
 use crate::clock;
 use crate::error::Error;
 use crate::events::Voice;
-use crate::folder::{GroupFolder, ProcessId};
+use crate::folder::{GroupFolder, ProcessId, SEGMENT};
 use crate::options::{Options, Verbosity, default_name};
 use crate::proc;
 use crate::program;
@@ -51,15 +51,14 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
     };
     voice.set_group(&folder.name);
     let header = machine::header(options, &program, &library);
-    let segment = Segment::create(&folder.segment_path(), options.config(CONFIG_RECORDED))?;
-    let roster = Roster::create(&folder.roster_path())?;
+    let segment = Segment::create(&folder.dir, SEGMENT, options.config(CONFIG_RECORDED))?;
+    let roster = Roster::create(&folder.dir)?;
     let mut meta = run::meta(options);
     folder.write_json("meta.json", &meta)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
     let signals = spawn::take_signals()?;
-    let segment_path = folder.segment_path().canonicalize();
-    let segment_path = segment_path.map_err(|cause| Error::file("find", folder.segment_path(), cause))?;
+    let segment_path = folder.segment_path()?;
     let start = Start {
         path: &program,
         command: &options.command,
@@ -85,7 +84,8 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
     (meta.root, meta.lead) = (pid, pid);
     let _ = folder.write_json("meta.json", &meta);
     voice.event("started", run::started(&meta));
-    let root = Taken::new(super::rings::Rings::new(segment, &segment_path)?, segment_path, pid, None);
+    let rings = super::rings::Rings::new(segment, &folder.dir, SEGMENT)?;
+    let root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
     let recorder = Recorder {
         folder: &folder,
         roster,
@@ -94,7 +94,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         path,
         root: pid,
         root_end: None,
-        tape: Tape::new(&folder.path, path, writer, root),
+        tape: Tape::new(&folder.dir, path, writer, root),
     };
     Ok(recorder.until_the_end())
 }

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use recording::{How, Image, Item, Reader};
@@ -23,6 +24,7 @@ use super::rings::Rings;
 use super::take::UNKNOWN;
 use super::{machine, of_recording};
 use crate::clock;
+use crate::dir::Dir;
 use crate::error::Error;
 use crate::folder::GroupFolder;
 use crate::proc;
@@ -76,13 +78,15 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
     }
     let library = program::library()?;
     let folder = GroupFolder::first_free("replay")?;
-    let roster = Roster::create(&folder.roster_path())?;
+    let roster = Roster::create(&folder.dir)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
     let signals = spawn::take_signals()?;
-    let path = folder.path.canonicalize().map_err(|cause| Error::file("find", &folder.path, cause))?;
+    let path = folder.dir.path();
+    let path = path.canonicalize().map_err(|cause| Error::file("find", path, cause))?;
     let replay = Replay {
         order,
+        dir: Arc::clone(&folder.dir),
         path,
         library,
         roster,
@@ -106,6 +110,8 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
 
 struct Replay<'a> {
     order: &'a Order,
+    dir: Arc<Dir>,
+    /// The folder's whole path, as the runtime is told it.
     path: PathBuf,
     library: PathBuf,
     roster: Roster,
@@ -316,24 +322,24 @@ impl Replay<'_> {
             // As long as `segment`.
             _ => format!("s{:06}", image.number),
         };
-        let path = self.path.join(name);
+        const NEW: &str = "new";
+        let path = self.path.join(&name);
         // The number may have been another's, whose process has this file mapped or is gone.
-        let _ = std::fs::remove_file(&path);
-        let new = self.path.join("new");
-        let segment = Segment::create(&new, config(facts.flags & CONFIG_SERIAL))?;
+        let _ = self.dir.remove(&name);
+        let segment = Segment::create(&self.dir, NEW, config(facts.flags & CONFIG_SERIAL))?;
         let header = segment.header();
         header.guest_pid.store(facts.pid, Ordering::Release);
-        let mut fed = Fed::new(image.number, facts.pid, Rings::new(segment, &new)?, path.clone())?;
+        let mut fed = Fed::new(image.number, facts.pid, Rings::new(segment, &self.dir, NEW)?, path.clone())?;
         let started = image.how != How::Forked;
         if started {
             // It begins in its first slot. A forked one begins in that of the thread that forked.
             fed.begin(0, &image.facts);
-            fed.feed().map_err(|cause| Error::file("write", &new, cause))?;
+            fed.feed().map_err(|cause| Error::file("write", self.dir.at(NEW), cause))?;
         } else {
             self.waiting_facts.insert(image.number, image.facts.clone());
         }
         // Whole at once for a child that waits for it.
-        std::fs::rename(&new, &path).map_err(|cause| Error::file("make", &path, cause))?;
+        self.dir.rename(NEW, &name).map_err(|cause| Error::file("make", &path, cause))?;
         if started {
             self.start(&mut fed, &facts)?;
         }
@@ -427,7 +433,7 @@ impl Replay<'_> {
     fn process_ended(&mut self, at: usize) {
         let fed = self.fed.remove(at);
         self.diverged = self.diverged.take().or_else(|| Some((fed.pid, fed.divergence()?)));
-        let _ = std::fs::remove_file(&fed.path);
+        let _ = fed.path.file_name().map(|name| self.dir.remove(name));
         self.slots.remove(&fed.image);
         self.slots.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);
         let is_exec = fed.ending.as_ref().is_some_and(|ending| ending.is_exec);

@@ -4,11 +4,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::OFlags;
 use us_abi::{EVENT_ALIGN, EventKind, Header, RING_BYTES, RING_STEP, RINGS_OFFSET};
 
+use crate::dir::Dir;
 use crate::error::Error;
 use crate::segment::Segment;
 
@@ -30,9 +31,9 @@ impl Rings {
     ///
     /// # Errors
     /// When its file cannot be opened.
-    pub fn new(segment: Segment, path: &Path) -> Result<Rings, Error> {
-        let file = File::options().read(true).write(true).open(path);
-        Ok(Rings { segment, file: file.map_err(|cause| Error::file("open", path, cause))? })
+    pub fn new(segment: Segment, dir: &Dir, name: &str) -> Result<Rings, Error> {
+        let file = dir.file(name, OFlags::RDWR);
+        Ok(Rings { segment, file: file.map_err(|cause| Error::file("open", dir.at(name), cause))? })
     }
 
     /// Published and not applied yet, of a replay: where it begins and ends, bytes since the start.

@@ -1,7 +1,6 @@
 //! One recorded process: its rings are emptied into the recording.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,6 +11,7 @@ use us_abi::{CallArgs, EventKind, Header, SIGNAL_WAIT_NS_MAX, how, recorder};
 
 use super::facts;
 use super::rings::{self, Rings, first_event};
+use crate::dir::Dir;
 use crate::error::Error;
 use crate::segment::{read_text, write_text};
 use crate::{child, clock, spawn};
@@ -38,7 +38,9 @@ pub struct Book<'a> {
 #[derive(Debug)]
 pub struct Taken {
     rings: Rings,
-    path: PathBuf,
+    dir: Arc<Dir>,
+    /// Its segment's name there.
+    name: String,
     /// Readable once the process has ended; `None` if it had before we could look.
     pub pidfd: Option<Arc<OwnedFd>>,
     /// Guest's number, and that by which the kernel knows the first copy.
@@ -59,11 +61,12 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// A process whose segment lies at `path`.
-    pub fn new(rings: Rings, path: PathBuf, pid: u32, pidfd: Option<Arc<OwnedFd>>) -> Taken {
+    /// A process whose segment is `name` in `dir`.
+    pub fn new(rings: Rings, dir: &Arc<Dir>, name: String, pid: u32, pidfd: Option<Arc<OwnedFd>>) -> Taken {
         Taken {
             rings,
-            path,
+            dir: Arc::clone(dir),
+            name,
             pidfd,
             pid,
             primary: pid,
@@ -310,7 +313,7 @@ impl Taken {
 
     /// Removes the segment's file.
     pub fn remove(&self) {
-        self.rings.segment.remove(&self.path);
+        self.rings.segment.remove(&self.dir, &self.name);
     }
 }
 
@@ -320,13 +323,13 @@ pub const UNKNOWN: i32 = -1;
 /// Facts of an image's end: another one has taken its place.
 pub const EXECUTED: &[u8] = b"exec";
 
-/// Opens the segment at `path` of the process `pid`.
+/// Opens the segment `name` in `dir`, of the process `pid`.
 ///
 /// # Errors
 /// When it is none.
-pub fn open(path: PathBuf, pid: u32) -> Result<Taken, Error> {
-    let segment = crate::segment::Segment::open(&path)?;
-    Ok(Taken::new(Rings::new(segment, &path)?, path, pid, pidfd_of(pid)))
+pub fn open(dir: &Arc<Dir>, name: String, pid: u32) -> Result<Taken, Error> {
+    let segment = crate::segment::Segment::open(dir, &name)?;
+    Ok(Taken::new(Rings::new(segment, dir, &name)?, dir, name, pid, pidfd_of(pid)))
 }
 
 fn pidfd_of(pid: u32) -> Option<Arc<OwnedFd>> {

@@ -1,15 +1,16 @@
 //! What is recorded of a group, process by process, and the file that it goes to.
 
 use std::collections::HashMap;
-use std::fs;
-use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use recording::{Complete, Writer};
 
 use super::take::{self, Book, Taken};
 use crate::clock;
+use crate::dir::Dir;
+use crate::folder::member;
 use crate::roster::Roster;
 
 /// Pauses between two looks at the rings: short while events come in, long while none do.
@@ -31,7 +32,7 @@ enum File {
 /// The recording of a group.
 pub struct Tape {
     /// The group's folder.
-    folder: PathBuf,
+    folder: Arc<Dir>,
     path: PathBuf,
     /// Processes whose log is being taken.
     pub taken: Vec<Taken>,
@@ -50,9 +51,9 @@ pub struct Tape {
 
 impl Tape {
     /// A recording of the group in `folder`, of which only the program itself is known, into the file at `path`.
-    pub fn new(folder: &Path, path: &Path, writer: Writer, root: Taken) -> Tape {
+    pub fn new(folder: &Arc<Dir>, path: &Path, writer: Writer, root: Taken) -> Tape {
         Tape {
-            folder: folder.into(),
+            folder: Arc::clone(folder),
             path: path.into(),
             taken: vec![root],
             known: HashMap::new(),
@@ -79,16 +80,16 @@ impl Tape {
             return;
         }
         self.news = news;
-        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let name = entry.file_name();
+        for name in self.folder.names() {
             let number = name.to_str().and_then(|name| name.strip_prefix("segment.")?.parse::<u32>().ok());
             let Some(pid) = number else { continue };
-            if self.known.get(&pid) == Some(&entry.ino()) {
+            let Some((_, inode)) = self.folder.identity(&name) else { continue };
+            if self.known.get(&pid) == Some(&inode) {
                 continue;
             }
-            match take::open(entry.path(), pid) {
+            match take::open(&self.folder, member(pid), pid) {
                 Ok(member) => {
-                    self.known.insert(pid, entry.ino());
+                    self.known.insert(pid, inode);
                     self.taken.push(member);
                 }
                 // Its maker has not filled it in yet: it will tell.

@@ -14,7 +14,7 @@ fn dead(_: u32) -> bool {
 /// A roster with the program in it.
 fn roster() -> Roster {
     let folder = tempfile::tempdir().unwrap();
-    let roster = Roster::create(&folder.path().join(NAME)).unwrap();
+    let roster = Roster::create(&crate::dir::Dir::open(folder.path()).unwrap()).unwrap();
     roster.enter_root(SHELL);
     roster
 }

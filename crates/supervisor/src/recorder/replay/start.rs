@@ -62,9 +62,8 @@ impl Replay<'_> {
         let letters =
             letters.ok_or_else(|| self.refuse(&format!("{} is not to be found", meant.display())))?;
         let link = "x".repeat(letters.min(255));
-        let place = self.path.join(&link);
-        let _ = std::fs::remove_file(&place);
-        std::os::unix::fs::symlink(&file, &place).map_err(|cause| Error::file("make", &place, cause))?;
+        let _ = self.dir.remove(&link);
+        self.dir.link(&file, &link).map_err(|cause| Error::file("make", self.dir.at(&link), cause))?;
         let folder = CString::new(self.path.as_os_str().as_bytes()).unwrap_or_default();
         Ok((Path::new(".").join(link), folder))
     }

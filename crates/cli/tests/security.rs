@@ -1,0 +1,271 @@
+//! Other users of the machine: what they make where ours would be, and what they write where root looks. `docs/SECURITY.md`
+//! says which line of it each test holds.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Sandbox, built, is_alive, text, wait_for};
+use serde_json::Value;
+
+/// Whether other users can be played; says why if not.
+fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("{test} skipped: only root can act as another user");
+    }
+    root
+}
+
+/// A user that no list knows, with a folder where that user's groups would be.
+struct Stranger {
+    uid: u32,
+    folder: PathBuf,
+}
+
+impl Stranger {
+    /// Each test has its own, by `number`.
+    fn new(number: u32) -> Stranger {
+        let uid = 61_000 + number;
+        let folder = PathBuf::from(format!("/dev/shm/understudy-{uid}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
+        let stranger = Stranger { uid, folder };
+        stranger.owns(&stranger.folder);
+        stranger
+    }
+
+    fn owns(&self, path: &Path) {
+        chown(path, Some(self.uid), Some(self.uid)).unwrap();
+    }
+
+    /// The folder of a group of the stranger's.
+    fn group(&self, name: &str) -> PathBuf {
+        let path = self.folder.join(name);
+        fs::create_dir(&path).unwrap();
+        self.owns(&path);
+        path
+    }
+
+    fn fifo(&self, path: &Path) {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+        self.owns(path);
+    }
+
+    fn write(&self, path: &Path, words: &str) {
+        fs::write(path, words).unwrap();
+        self.owns(path);
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A process that nobody may end.
+struct Victim(Child);
+
+impl Victim {
+    fn new() -> Victim {
+        Victim(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    /// A `meta.json` in which it is a group's primary, supervisor and all.
+    fn meta(&self) -> String {
+        let pid = self.0.id();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let start = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().to_owned();
+        let id = format!(r#"{{"pid":{pid},"start":{start}}}"#);
+        format!(
+            r#"{{"version":1,"program":["x"],"order":"auto","since":"2026-01-01T00:00:00Z","since_ns":1,
+            "supervisor":{id},"root":{pid},"lead":{pid},"primary":{id},"standbys":1,"reprotect":true,"probe":null}}"#
+        )
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The command without the sandbox's own place, as a machine's users call it.
+fn understudy(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_understudy"));
+    command.args(arguments).env_remove("UNDERSTUDY_DIR").env_remove("XDG_RUNTIME_DIR");
+    command.env("UNDERSTUDY_LIB", &built().stand_in).env("STAND_IN", "silent").stdin(Stdio::null());
+    command
+}
+
+/// Its output, which must come at once.
+fn at_once(command: &mut Command) -> Output {
+    let begun = Instant::now();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(8) {
+            let _ = child.kill();
+            panic!("it hangs: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_place_that_somebody_else_owns_is_not_used() {
+    let sandbox = Sandbox::new("silent");
+    let state = sandbox.state();
+    fs::create_dir(&state).unwrap();
+    if is_root("a_place_that_somebody_else_owns_is_not_used") {
+        // The groups' owner would swap a folder for a link between two of root's steps.
+        chown(&state, Some(65534), None).unwrap();
+        let out = sandbox.output(&["run", "--name", "g", "true"]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(125), "{said}");
+        assert!(said.contains("it belongs to another user"), "{said}");
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+        chown(&state, Some(0), None).unwrap();
+    }
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o777)).unwrap();
+    let out = sandbox.output(&["run", "true"]);
+    assert_eq!(out.status.code(), Some(125));
+    assert!(text(&out.stderr).contains("other users may write to it"), "{}", text(&out.stderr));
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    assert_eq!(sandbox.output(&["run", "true"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_name_that_somebody_else_has_taken_is_passed_over() {
+    if !is_root("a_name_that_somebody_else_has_taken_is_passed_over") {
+        return;
+    }
+    let stranger = Stranger::new(1);
+    // Made by another user, who waits for this one's groups.
+    chown(&stranger.folder, Some(61_999), None).unwrap();
+    fs::set_permissions(&stranger.folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let session = tempfile::tempdir().unwrap();
+    stranger.owns(session.path());
+    let run = |session: Option<&Path>| {
+        let mut command = understudy(&["run", "--", "sh", "-c", "echo $UNDERSTUDY_SEGMENT"]);
+        command.uid(stranger.uid).gid(stranger.uid).envs(session.map(|path| ("XDG_RUNTIME_DIR", path)));
+        at_once(&mut command)
+    };
+    let out = run(None);
+    assert_eq!(out.status.code(), Some(125));
+    let said = text(&out.stderr);
+    assert!(said.contains("belongs to another user") && said.contains("understudy-61001"), "{said}");
+    let out = run(Some(session.path()));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).starts_with(session.path().to_str().unwrap()), "{}", text(&out.stdout));
+    assert_eq!(fs::read_dir(session.path()).unwrap().count(), 0, "nothing is left");
+    assert_eq!(fs::read_dir(&stranger.folder).unwrap().count(), 0, "nothing has been put there");
+}
+
+#[test]
+fn root_counts_what_others_have_and_opens_none_of_it() {
+    if !is_root("root_counts_what_others_have_and_opens_none_of_it") {
+        return;
+    }
+    let (stranger, victim) = (Stranger::new(2), Victim::new());
+    let kept = tempfile::tempdir().unwrap();
+    fs::write(kept.path().join("file"), "kept").unwrap();
+    stranger.fifo(&stranger.group("waits").join("meta.json"));
+    stranger.write(&stranger.group("dead").join("meta.json"), "{}");
+    symlink("/dev/zero", stranger.group("endless").join("meta.json")).unwrap();
+    symlink(kept.path(), stranger.folder.join("link")).unwrap();
+    stranger.write(&stranger.group("lies").join("meta.json"), &victim.meta());
+    stranger.group("\u{1b}[31mred");
+    let others = |out: &Output| {
+        let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let others = found["others"].as_array().unwrap().clone();
+        (found, others.into_iter().find(|other| other["uid"] == stranger.uid))
+    };
+    let (found, other) = others(&at_once(&mut understudy(&["status", "--json"])));
+    assert_eq!(other.unwrap()["groups"], 5);
+    assert!(found["groups"].as_array().unwrap().iter().all(|group| group["name"] != "lies"));
+    let shown = text(&at_once(&mut understudy(&["status"])).stdout);
+    assert!(shown.contains("5 of user 61002") && !shown.contains('\u{1b}'), "{shown:?}");
+    // Nothing of root's own is found under these names.
+    for arguments in [&["stop", "lies"][..], &["signal", "lies", "KILL"], &["failover", "lies"]] {
+        let out = at_once(&mut understudy(arguments));
+        assert_eq!(text(&out.stderr), "understudy: there is no group named lies\n");
+    }
+    // Asked for it, root is that user, and can do what that user can.
+    for user in ["61002", "all"] {
+        let shown = text(&at_once(&mut understudy(&["status", "--user", user])).stdout);
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    }
+    let user = ["--user", "61002"];
+    for arguments in [&["stop", "lies", "--timeout", "0"][..], &["signal", "lies", "KILL"]] {
+        let out = at_once(understudy(arguments).args(user));
+        assert_eq!(out.status.code(), Some(125), "{}", text(&out.stderr));
+    }
+    assert!(is_alive(victim.0.id()) && kept.path().join("file").exists());
+}
+
+#[test]
+fn a_folder_of_another_users_is_not_counted_by_its_name() {
+    if !is_root("a_folder_of_another_users_is_not_counted_by_its_name") {
+        return;
+    }
+    let stranger = Stranger::new(3);
+    stranger.group("g");
+    chown(&stranger.folder, Some(61_999), None).unwrap();
+    let out = at_once(&mut understudy(&["status", "--json"]));
+    let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(found["others"].as_array().unwrap().iter().all(|other| other["uid"] != stranger.uid), "{found}");
+}
+
+#[test]
+fn root_sees_and_stops_a_users_group_as_that_user() {
+    if !is_root("root_sees_and_stops_a_users_group_as_that_user") {
+        return;
+    }
+    let stranger = Stranger::new(4);
+    let mut run = understudy(&["run", "--name", "g", "--", "sleep", "1000"]);
+    let mut run = run.uid(stranger.uid).gid(stranger.uid).spawn().unwrap();
+    let groups = |arguments: &[&str]| -> Vec<Value> {
+        let out = at_once(&mut understudy(arguments));
+        let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+        found["groups"].as_array().unwrap().clone()
+    };
+    wait_for(|| (!groups(&["status", "--json", "--user", "61004"]).is_empty()).then_some(()), "the group");
+    assert!(groups(&["status", "--json"]).iter().all(|group| group["name"] != "g"));
+    let all = groups(&["status", "--json", "--user", "all"]);
+    assert!(all.iter().any(|group| group["name"] == "g" && group["uid"] == stranger.uid));
+    let out = at_once(understudy(&["status", "--user", "0"]).uid(stranger.uid).gid(stranger.uid));
+    assert!(text(&out.stderr).contains("only root may"), "{}", text(&out.stderr));
+    let out = at_once(&mut understudy(&["stop", "g", "--user", "61004"]));
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(run.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn nothing_planted_in_our_own_folder_is_followed() {
+    let sandbox = Sandbox::new("silent");
+    let kept = sandbox.folder.path().join("kept");
+    fs::create_dir(&kept).unwrap();
+    fs::write(kept.join("file"), "kept").unwrap();
+    fs::create_dir_all(sandbox.state().join("g")).unwrap();
+    for name in ["meta.json", "meta.json.new", "segment", "roster", "sites", "control"] {
+        symlink(kept.join("file"), sandbox.state().join("g").join(name)).unwrap();
+    }
+    symlink(&kept, sandbox.state().join("g/folder")).unwrap();
+    symlink(&kept, sandbox.state().join("linked")).unwrap();
+    for name in ["g", "linked"] {
+        let out = sandbox.output(&["run", "--name", name, "true"]);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    }
+    assert_eq!(fs::read_to_string(kept.join("file")).unwrap(), "kept");
+    assert_eq!(fs::read_dir(&kept).unwrap().count(), 1);
+    sandbox.assert_clean();
+}
