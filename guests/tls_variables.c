@@ -27,6 +27,7 @@ static void *run(void *arg)
         CHECK(initialised == (int)n && zeroed[4095] == (char)(n + i));
         CHECK(name == own && strtol(name + 7, NULL, 10) == n);
     }
+    name = NULL;
     return guest_ptr(initialised);
 }
 

@@ -50,7 +50,7 @@ int main(void)
             len = TOTAL - place;
         for (long i = 0; i < len; i++)
             buffer[i] = at(place + i);
-        CHECK(write(ends[1], buffer, (size_t)len) == len);
+        CHECK(len > 0 && write(ends[1], buffer, (size_t)len) == len);
         place += len;
     }
     CHECK(close(ends[1]) == 0);

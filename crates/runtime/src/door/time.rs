@@ -10,9 +10,9 @@ use us_calls::{Class, Row};
 
 use crate::door::{numbers, usage};
 use crate::log::Next;
-use crate::raw::{Timespec, failed};
+use crate::raw::{self, Timespec, failed};
 use crate::sys::gate::Call;
-use crate::sys::{guest, recorded, vdso};
+use crate::sys::{dispatch, guest, recorded, vdso};
 use crate::thread::{Mode, Thread};
 use crate::{family, real, tls};
 
@@ -122,7 +122,7 @@ pub extern "C" fn vdso_time(to: *mut i64) -> i64 {
 /// The vDSO's `clock_getres`: the same in both copies, so not logged.
 pub extern "C" fn vdso_clock_getres(clock: i32, to: *mut Timespec) -> i32 {
     // SAFETY: the kernel writes one timespec, or nothing.
-    unsafe { crate::raw::call2(229, clock as u64, to as u64) as i32 }
+    unsafe { raw::call2(229, clock as u64, to as u64) as i32 }
 }
 
 /// The vDSO's `getcpu`. Which processor a thread is on is nothing that a copy can repeat: always the first.
@@ -135,15 +135,24 @@ pub extern "C" fn vdso_getcpu(cpu: *mut u32, node: *mut u32, _cache: *mut u8) ->
     0
 }
 
-/// The vDSO's `getrandom`: not offered, the C library falls back to the system call, which is recorded.
+/// The vDSO's `getrandom`: the system call of that name, which is recorded. Its state is not used. Whoever asks how large that
+/// is hears that there is no such function, and makes the system call; a C library has asked before the constructor ran.
 pub extern "C" fn vdso_getrandom(
-    _to: *mut u8,
-    _len: usize,
-    _flags: u32,
+    to: *mut u8,
+    len: usize,
+    flags: u32,
     _state: *mut u8,
-    _size: usize,
+    state_len: usize,
 ) -> isize {
-    -38
+    const QUESTION: usize = usize::MAX;
+    const ENOSYS: isize = -38;
+    if state_len == QUESTION {
+        return ENOSYS;
+    }
+    let mut call =
+        Call { nr: raw::nr::GETRANDOM, args: [to as u64, len as u64, u64::from(flags), 0, 0, 0], caller: 0 };
+    // SAFETY: a call as the gate would have built it.
+    unsafe { dispatch::enter(&raw mut call) as isize }
 }
 
 fn with_errno(result: i64) -> i32 {
@@ -218,7 +227,7 @@ pub unsafe extern "C" fn time(to: *mut i64) -> i64 {
 
 /// A clock read by system call.
 pub fn by_call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    const CLOCK_GETTIME: u64 = crate::raw::nr::CLOCK_GETTIME;
+    const CLOCK_GETTIME: u64 = raw::nr::CLOCK_GETTIME;
     match call.nr {
         CLOCK_GETTIME => fill(call.args[0] as i32, call.args[1] as *mut Timespec),
         96 => i64::from(vdso_gettimeofday(call.args[0] as *mut _, call.args[1] as *mut _)),

@@ -68,8 +68,38 @@ pub fn take_over(maps: &Maps) {
         if function.name == b"__vdso_clock_gettime" {
             CLOCK_GETTIME.store(moved + function.offset as u64, Ordering::Release);
         }
+        if function.name == b"__vdso_getrandom" {
+            forget_getrandom(moved + function.offset as u64, maps.libc_data);
+        }
     }
-    place_copy(maps.vdso_start, image);
+    place_copy(maps.vdso_start, image, moved);
+}
+
+/// Has the C library make the system call where it would call the vDSO's `getrandom`. Before that call a thread takes a state
+/// from a common store, whose first user maps it: which thread that is would be the copies' own business, and show in
+/// their calls. The library has asked for the state's size in its first instructions, and makes system calls where it is
+/// zero; it keeps the four numbers of the answer side by side. Where they are not found, the function is a door all the same.
+fn forget_getrandom(function: u64, (start, end): (u64, u64)) {
+    // Size, protection and flags of its mapping, and room for more.
+    let mut answer = [0u32; 16];
+    // SAFETY: the kernel's function, at the place it was moved to, asked as a C library asks.
+    let function: extern "C" fn(*mut u8, usize, u32, *mut u32, usize) -> isize =
+        unsafe { core::mem::transmute(function) };
+    if function(core::ptr::null_mut(), 0, 0, answer.as_mut_ptr(), usize::MAX) != 0 || end <= start {
+        return;
+    }
+    let [size, protection, flags, ..] = answer;
+    // SAFETY: the C library's variables; no other thread exists.
+    let variables = unsafe {
+        core::slice::from_raw_parts_mut(start as *mut u32, (end - start) as usize / size_of::<u32>())
+    };
+    let kept = variables.windows(4).position(|four| {
+        let whole_lines = four[2] >= size && four[2] < size + 4096;
+        four[0] == flags && four[1] == protection && whole_lines && four[3] == size
+    });
+    if let Some(kept) = kept {
+        variables[kept + 3] = 0;
+    }
 }
 
 /// Moves the kernel's mappings one by one; all or, where the first is sealed, none.
@@ -89,8 +119,9 @@ fn move_pages(maps: &Maps, target: u64) -> bool {
     true
 }
 
-/// Puts a copy of the image at its old place, each exported function a jump to ours.
-fn place_copy(at: u64, image: &[u8]) {
+/// Puts a copy of the image at its old place, each exported function a jump to ours, or to the kernel's own where there is
+/// none of ours: beside the copy there is no data.
+fn place_copy(at: u64, image: &[u8], moved: u64) {
     const FIXED: u64 = 0x32; // PRIVATE|ANONYMOUS|FIXED
     // SAFETY: the place that the kernel's pages have just left.
     unsafe {
@@ -98,14 +129,15 @@ fn place_copy(at: u64, image: &[u8]) {
         core::ptr::copy_nonoverlapping(image.as_ptr(), at as *mut u8, image.len());
     }
     for function in vdso::functions(image) {
-        let target = match function.name {
-            b"__vdso_clock_gettime" => time::vdso_clock_gettime as *const () as u64,
-            b"__vdso_gettimeofday" => time::vdso_gettimeofday as *const () as u64,
-            b"__vdso_time" => time::vdso_time as *const () as u64,
-            b"__vdso_clock_getres" => time::vdso_clock_getres as *const () as u64,
-            b"__vdso_getcpu" => time::vdso_getcpu as *const () as u64,
-            b"__vdso_getrandom" => time::vdso_getrandom as *const () as u64,
-            _ => continue,
+        // One function often has two names: `getrandom` and `__vdso_getrandom`.
+        let target = match function.name.strip_prefix(b"__vdso_").unwrap_or(function.name) {
+            b"clock_gettime" => time::vdso_clock_gettime as *const () as u64,
+            b"gettimeofday" => time::vdso_gettimeofday as *const () as u64,
+            b"time" => time::vdso_time as *const () as u64,
+            b"clock_getres" => time::vdso_clock_getres as *const () as u64,
+            b"getcpu" => time::vdso_getcpu as *const () as u64,
+            b"getrandom" => time::vdso_getrandom as *const () as u64,
+            _ => moved + function.offset as u64,
         };
         // `jmp *0(%rip)` and the address behind it.
         let mut jump = [0xff, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
