@@ -97,3 +97,7 @@ const _: () = {
     assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= STACKS_ADDRESS);
     assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= GUEST_MAPS_ADDRESS);
 };
+
+/// `si_code` of the SIGSYS with which the supervisor and the runtime ask a thread to look up: it tells their SIGSYS
+/// from one that the program sends itself. Negative, so that the kernel lets one process queue it for another.
+pub const NUDGE_CODE: i32 = -0x5553;

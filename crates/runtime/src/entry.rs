@@ -320,6 +320,8 @@ fn prepare(guest_pid: u32, config: &Config) {
     }
     thread.mask = mask;
     signal::take_over();
+    // What the image before it blocked of the signals that the runtime needs is blocked in shadow only.
+    signal::apply_mask(mask);
 }
 
 const AT_EXECFN: u64 = 31;

@@ -161,6 +161,14 @@ pub struct Thread {
     pub doubted: (u16, us_abi::event::CallArgs),
     /// Arguments of the call whose door this thread is in: what settling asks the kernel about.
     pub asked: [u64; 6],
+    /// The guest's registers at the system call whose door this thread is in, null outside: what a handler is shown.
+    pub at_gate: *mut crate::sys::dispatch::Entry,
+    /// Whether a filter of the guest's has trapped that call, and what the kernel said of it.
+    pub is_trapped: bool,
+    /// See `is_trapped`.
+    pub trapped: crate::signal::Info,
+    /// The result of the call that a handler has interrupted, or that has ended before it.
+    pub shown_result: i64,
     /// Bytes of a read in pieces that have been applied so far.
     pub pieces: u64,
     /// Whether this thread has taken its place among the living after a promotion.
@@ -259,6 +267,10 @@ impl Thread {
             entered_in_doubt: false,
             doubted: (0, us_abi::event::CallArgs { fd: 0, digest: 0, len: 0 }),
             asked: [0; 6],
+            at_gate: core::ptr::null_mut(),
+            is_trapped: false,
+            trapped: crate::signal::Info([0; 16]),
+            shown_result: 0,
             pieces: 0,
             live: false,
             resumed: false,
@@ -338,6 +350,8 @@ impl Thread {
     /// copy of it was in the middle of differs.
     pub fn stop_short(&mut self) {
         self.making = false;
+        self.at_gate = core::ptr::null_mut();
+        self.is_trapped = false;
         self.counts_processors = false;
         self.has_turn = false;
         self.gives_turn = false;

@@ -173,10 +173,7 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
 
 /// Asks a thread to park. False if there is none.
 fn call(tid: u32) -> bool {
-    const SIGSYS: u64 = 31;
-    let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
-    // SAFETY: a signal that the runtime handles, to a thread of this process.
-    unsafe { !failed(raw::call3(nr::TGKILL, pid, u64::from(tid), SIGSYS)) }
+    crate::sys::trap::nudge(tid)
 }
 
 /// Asks the threads that the runtime knows; one of those that do not stand still yet, 0 if all do.

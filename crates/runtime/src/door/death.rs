@@ -114,6 +114,13 @@ pub fn take_over() {
     }
 }
 
+/// Whether a SIGSYS from this process is the kernel's, at its death.
+pub fn is_told_by(sender: u32) -> bool {
+    WANTED.load(Ordering::Relaxed) != 0
+        && PARENT.load(Ordering::Relaxed) == sender
+        && kernels_parent() != sender
+}
+
 /// SIGSYS has come: perhaps from the kernel, at the death of the parent's primary. In a signal handler.
 pub fn look() {
     if WANTED.load(Ordering::Relaxed) == 0

@@ -19,7 +19,7 @@ use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, recording, seats, stop_logging, tls};
+use crate::{drop_standby, recording, seats, signal, stop_logging, tls};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
@@ -172,6 +172,11 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
         }
         give_back(thread);
         thread.lent = add_ours(&mut call);
+        signal::hand_on_mask(thread, true);
+        // SAFETY: the guest's own call.
+        let result = unsafe { call6(call.nr, call.args) };
+        signal::hand_on_mask(thread, false);
+        return result;
     }
     // SAFETY: the guest's own call.
     unsafe { call6(call.nr, call.args) }
@@ -197,8 +202,12 @@ fn make(call: &Call) -> i64 {
     let mut call = *call;
     let memory = add_ours(&mut call);
     death::hand_on(true);
+    // SAFETY: the calling thread's own block.
+    let thread = unsafe { tls::current().as_ref() };
+    thread.inspect(|thread| signal::hand_on_mask(thread, true));
     // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
     let result = unsafe { call6(call.nr, call.args) };
+    thread.inspect(|thread| signal::hand_on_mask(thread, false));
     death::hand_on(false);
     release(memory);
     result

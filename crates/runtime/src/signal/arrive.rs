@@ -8,7 +8,7 @@ use core::sync::atomic::AtomicBool;
 
 use us_abi::SIGNAL_WAIT_NS_MAX;
 
-use super::doors::{held, kernel_mask, set_mask};
+use super::doors::{held, kernel_mask};
 use super::*;
 use crate::fault::{self, Point};
 
@@ -73,7 +73,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         }
         if signal != SIGCANCEL
             && disposition(signal).handler == SIG_DFL
-            && ENDING & bit(signal) != 0
+            && ENDING & bit(signal) & !thread.mask != 0
             && state::role() != Role::Standby
         {
             // Nobody's handler runs, so no door is needed: the program ends here and now.
@@ -189,7 +189,7 @@ fn give_up_for_signal(thread: &Thread) {
 ///
 /// # Safety
 /// In a signal handler, with the kernel's own frame.
-unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
+pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
     if trap::is_in_door(context.regs[reg::RIP]) {
         return;
     }
@@ -219,13 +219,15 @@ unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
         let action = disposition(info.signal());
         if action.handler <= SIG_IGN {
             handle(thread, &info);
+            context.mask = kernel_mask(thread.mask | held(thread));
             continue;
         }
-        if action.flags & SA_RESETHAND != 0 {
-            DISPOSITIONS[info.signal() as usize].handler.store(SIG_DFL, Ordering::Release);
-        }
+        // The next one, if there is one, interrupts this one's handler at its first instruction.
         // SAFETY: the caller's frame.
-        unsafe { fault_in_place(thread, &action, info.signal(), &info, context) };
+        if !unsafe { frame::push(thread, &action, &info, context) } {
+            // SAFETY: as above.
+            return unsafe { no_room(thread, info.signal(), context) };
+        }
     }
 }
 
@@ -263,48 +265,97 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
             place.regs[reg::RIP] = exit;
             return;
         }
-        let code = (*info).0[1] as u32 as i32;
-        if code <= 0 {
-            // Sent by somebody: an ordinary signal.
-            if disposition(signal).handler > SIG_IGN {
-                on_signal(signal, info, context);
-                return;
-            }
+        if (*info).code() <= 0 {
+            return sent(&*info, place);
         }
-        let action = disposition(signal);
-        if action.handler > SIG_IGN
-            && let Some(thread) = tls::current().as_mut()
-        {
-            fault_in_place(thread, &action, signal, &*info, place);
-            return;
+        match tls::current().as_mut() {
+            Some(thread) => force(thread, signal, &*info, place),
+            None => die_of_fault(signal),
         }
-        die_of_fault(signal);
     }
 }
 
-/// A fault with a handler of the guest's: it repeats in every copy, so it is no event.
+/// A signal that the kernel never blocks for us, SIGSYS or that of a fault, and that somebody has sent: an ordinary one. Whether
+/// the guest blocks or ignores it the shadow says.
 ///
 /// # Safety
-/// Called in the signal handler, with the kernel's own frame.
-unsafe fn fault_in_place(
-    thread: &mut Thread,
-    action: &Action,
-    signal: i32,
-    info: &Info,
-    context: &mut Context,
-) {
-    let before = thread.mask;
-    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
-    set_mask(thread, before | action.mask | own);
-    context.mask = before;
-    let sp = context.regs[reg::RSP];
-    // SAFETY: the guest's handler with the kernel's own context, so that what it changes there takes effect.
-    unsafe { invoke(thread, action, signal, info, (&raw mut *context).cast(), sp) };
-    set_mask(thread, context.mask);
-    context.mask = kernel_mask(thread.mask) | held(thread);
+/// In a signal handler, with the kernel's own frame.
+pub unsafe fn sent(info: &Info, context: &mut Context) {
+    let signal = info.signal();
+    // SAFETY: the calling thread's own block.
+    if let Some(thread) = unsafe { tls::current().as_ref() }
+        && thread.mask & bit(signal) == 0
+    {
+        match disposition(signal).handler {
+            SIG_IGN => return unnoticed(thread, context),
+            SIG_DFL if FAULTS & bit(signal) != 0 => return die_of_fault(signal),
+            SIG_DFL if state::is_standby() => return unnoticed(thread, context),
+            _ => {}
+        }
+    }
+    // SAFETY: the caller's frame.
+    unsafe { on_signal(signal, &raw const *info, &raw mut *context) };
 }
 
-fn die_of_fault(signal: i32) {
+/// A filter of system calls has trapped a call. Those of the guest are made by the runtime for it, in a door: the guest is told
+/// there. One of the runtime's own is one that cannot be made.
+///
+/// # Safety
+/// In a signal handler, with the kernel's own frame.
+pub unsafe fn filtered(info: &Info, context: &mut Context) {
+    let number = context.regs[reg::RAX];
+    // SAFETY: the calling thread's own block.
+    let thread = unsafe { tls::current().as_mut() };
+    if !trap::is_runtime(context.regs[reg::RIP]) {
+        match thread {
+            // SAFETY: the caller's frame, of guest code.
+            Some(thread) => unsafe { force(thread, SIGSYS, info, context) },
+            None => end_by(SIGSYS),
+        }
+        return;
+    }
+    context.regs[reg::RAX] = err::ENOSYS as u64;
+    if let Some(thread) = thread
+        // SAFETY: an entry of this thread's that has not returned.
+        && unsafe { thread.at_gate.as_ref().is_some_and(|entry| (*entry.call).nr == number) }
+    {
+        (thread.is_trapped, thread.trapped) = (true, *info);
+    }
+}
+
+/// A signal that the kernel does not let pass by: where it is blocked or ignored, it ends the program. It repeats in every copy,
+/// so it is no event.
+///
+/// # Safety
+/// In a signal handler, with the kernel's own frame.
+unsafe fn force(thread: &mut Thread, signal: i32, info: &Info, context: &mut Context) {
+    let action = disposition(signal);
+    if action.handler <= SIG_IGN || thread.mask & bit(signal) != 0 {
+        return if signal == SIGSYS { end_by(signal) } else { die_of_fault(signal) };
+    }
+    // SAFETY: the caller's frame.
+    unsafe {
+        if !frame::push(thread, &action, info, context) {
+            no_room(thread, signal, context);
+        }
+    }
+}
+
+/// The stack of a handler has no room for its frame: that is a fault in itself, and the last one if it was one already.
+///
+/// # Safety
+/// As for [`force`].
+unsafe fn no_room(thread: &mut Thread, signal: i32, context: &mut Context) {
+    if signal == SIGSEGV {
+        return die_of_fault(SIGSEGV);
+    }
+    let mut info = Info::default();
+    (info.0[0], info.0[1]) = (SIGSEGV as u64, SI_KERNEL as u64);
+    // SAFETY: the caller's frame.
+    unsafe { force(thread, SIGSEGV, &info, context) };
+}
+
+pub(super) fn die_of_fault(signal: i32) {
     if state::role() == Role::Primary
         && let Some(header) = state::header()
     {

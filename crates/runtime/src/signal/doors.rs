@@ -11,7 +11,7 @@ pub fn kernel_mask(guest: u64) -> u64 {
 
 /// Everything blocked but SIGSYS and faults.
 pub fn mask_of_faults() -> u64 {
-    !(bit(SIGSYS) | bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP))
+    !(bit(SIGSYS) | FAULTS)
 }
 
 /// What of a mask can be blocked.
@@ -33,7 +33,7 @@ pub fn set_mask(thread: &mut Thread, mask: u64) {
 /// when a handler has taken the last; taken off the kernel's hands at once, they would come faster than a thread can pass
 /// its next door, and it would never pass it.
 pub(super) fn held(thread: &Thread) -> u64 {
-    thread.queue.waiting() & !bit(SIGCANCEL)
+    thread.queue.waiting() & !bit(SIGCANCEL) & mask_of_faults()
 }
 
 /// Puts a guest's mask into the kernel.
@@ -41,6 +41,19 @@ pub fn apply_mask(mask: u64) {
     let kernel = kernel_mask(mask);
     // SAFETY: the mask of the calling thread.
     unsafe { call4(raw::nr::RT_SIGPROCMASK, 2, &raw const kernel as u64, 0, 8) };
+}
+
+/// Before an exec, and after one that has failed: a new image begins with what its predecessor blocked, and that has
+/// what the runtime keeps open in shadow only.
+pub fn hand_on_mask(thread: &Thread, to_new_image: bool) {
+    const SIG_BLOCK: u64 = 0;
+    const SIG_UNBLOCK: u64 = 1;
+    let hidden = thread.mask & !mask_of_faults();
+    if hidden != 0 {
+        let how = if to_new_image { SIG_BLOCK } else { SIG_UNBLOCK };
+        // SAFETY: the mask of the calling thread.
+        unsafe { call4(raw::nr::RT_SIGPROCMASK, how, &raw const hidden as u64, 0, 8) };
+    }
 }
 
 /// rt_sigprocmask: the guest's mask is the shadow; both copies compute it. Where something is unblocked, what
@@ -123,7 +136,7 @@ pub(super) fn unblocked(thread: &mut Thread) {
 }
 
 /// rt_sigaction: the guest's disposition is kept here; the kernel gets the runtime's handler.
-pub fn action(_thread: &mut Thread, call: &Call) -> i64 {
+pub fn action(thread: &mut Thread, call: &Call) -> i64 {
     let [signal, new, old, size, ..] = call.args;
     let signal = signal as u32 as i32;
     if size != 8 || signal < 1 || signal as usize >= SIGNALS {
@@ -141,10 +154,15 @@ pub fn action(_thread: &mut Thread, call: &Call) -> i64 {
         let [handler, flags, restorer, mask] = given;
         let place = &DISPOSITIONS[signal as usize];
         place.flags.store(flags, Ordering::Relaxed);
+        place.restorer.store(restorer, Ordering::Relaxed);
         place.mask.store(mask, Ordering::Relaxed);
         place.handler.store(handler, Ordering::Release);
         if handler == SIG_IGN && state::is_standby() {
             pending::forget(signal);
+        }
+        if handler == SIG_IGN && mask_of_faults() & bit(signal) == 0 {
+            // What the kernel would throw away waits here: it keeps none of these for us.
+            while thread.queue.take(!bit(signal)).is_some() {}
         }
         install(signal, Action { handler, flags, restorer, mask });
     }
@@ -165,6 +183,7 @@ fn install(signal: i32, action: Action) {
     };
     let child = action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT);
     let kernel = match signal {
+        // Always ours, see `take_over`.
         SIGSYS => return,
         // Always ours: it says that a thread is to look whether it has been cancelled.
         SIGCANCEL => ours(on_signal as *const () as u64, 0),
@@ -201,7 +220,8 @@ pub fn take_over() {
         handler: on_sigsys as *const () as u64,
         flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
         restorer: gate::restorer as *const () as u64,
-        mask: 0,
+        // No other handler runs on top of this one: it may put a signal into the queue.
+        mask: mask_of_faults(),
     };
     // SAFETY: the runtime's handler and restorer.
     unsafe { call4(raw::nr::RT_SIGACTION, SIGSYS as u64, &raw const trap as u64, 0, 8) };

@@ -29,15 +29,18 @@ use crate::tls;
 mod announced;
 mod arrive;
 mod doors;
+mod frame;
 mod info;
 mod run;
 
 use announced::{follows, replay_next};
 use arrive::end_by;
-pub use arrive::{deliver_late, entered, nudged, put_into_queue};
+pub use arrive::{deliver_late, entered, filtered, nudged, put_into_queue, sent};
 pub use doors::*;
+pub use frame::returned;
 pub use info::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER, forget_put_back};
-use run::{handle, invoke};
+pub use run::deliver_trapped;
+use run::handle;
 
 const SIGNALS: usize = 65;
 const SIGILL: i32 = 4;
@@ -53,6 +56,11 @@ const SIGCANCEL: i32 = 32;
 
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
+/// `si_code`: by the kernel itself.
+const SI_KERNEL: i32 = 0x80;
+/// What an instruction of the guest's own brings about.
+const FAULTS: u64 = bit(SIGILL) | bit(SIGTRAP) | bit(SIGBUS) | bit(SIGFPE) | bit(SIGSEGV);
+
 const SA_SIGINFO: u64 = 4;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_ONSTACK: u64 = 0x0800_0000;
@@ -76,7 +84,8 @@ const ENDING: u64 = bit(1)
     | bit(26)
     | bit(27)
     | bit(29)
-    | bit(30);
+    | bit(30)
+    | bit(SIGSYS);
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -96,19 +105,25 @@ struct Action {
 struct Disposition {
     handler: AtomicU64,
     flags: AtomicU64,
+    restorer: AtomicU64,
     mask: AtomicU64,
 }
 
-static DISPOSITIONS: [Disposition; SIGNALS] =
-    [const { Disposition { handler: AtomicU64::new(0), flags: AtomicU64::new(0), mask: AtomicU64::new(0) } };
-        SIGNALS];
+static DISPOSITIONS: [Disposition; SIGNALS] = [const {
+    Disposition {
+        handler: AtomicU64::new(0),
+        flags: AtomicU64::new(0),
+        restorer: AtomicU64::new(0),
+        mask: AtomicU64::new(0),
+    }
+}; SIGNALS];
 
 fn disposition(signal: i32) -> Action {
     let place = &DISPOSITIONS[signal as usize % SIGNALS];
     Action {
         handler: place.handler.load(Ordering::Acquire),
         flags: place.flags.load(Ordering::Relaxed),
-        restorer: 0,
+        restorer: place.restorer.load(Ordering::Relaxed),
         mask: place.mask.load(Ordering::Relaxed),
     }
 }
@@ -294,6 +309,7 @@ pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
 
 #[cold]
 fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
+    thread.shown_result = result;
     let broken = result == err::EINTR;
     // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
     // (the rest of a time), is part of it. The thread stands still behind that.
@@ -371,6 +387,8 @@ pub fn deliver(thread: &mut Thread) {
         return;
     }
     thread.pending.store(0, Ordering::SeqCst);
+    // Whoever goes on elsewhere than behind the handler finds a call that was interrupted.
+    thread.shown_result = err::EINTR;
     while deliver_one(thread) {
         if follows(thread) {
             return;

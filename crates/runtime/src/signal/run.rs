@@ -1,6 +1,9 @@
-//! Running the guest's handlers, as the kernel would.
+//! Running the guest's handlers in a door, as the kernel would.
 
+use super::arrive::die_of_fault;
+use super::frame::{self, Room};
 use super::*;
+use crate::sys::dispatch::Entry;
 
 /// Calls the guest's handler as the kernel would.
 pub(super) fn handle(thread: &mut Thread, info: &Info) {
@@ -10,6 +13,10 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
     if action.handler == SIG_DFL && ENDING & bit(signal) != 0 && !state::is_standby() {
         end_by(signal);
     }
+    if action.handler == SIG_DFL && FAULTS & bit(signal) != 0 && !state::is_standby() {
+        // Sent, and blocked until now.
+        die_of_fault(signal);
+    }
     if action.handler <= SIG_IGN {
         if !state::is_standby() {
             // The kernel need not keep the next one any more.
@@ -17,109 +24,116 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
         }
         return;
     }
-    if action.flags & SA_RESETHAND != 0 {
-        DISPOSITIONS[signal as usize].handler.store(SIG_DFL, Ordering::Release);
-    }
-    let before = thread.mask;
-    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
-    set_mask(thread, before | action.mask | own);
-    let mut context = [0u64; 128];
-    context[37] = before;
-    // A door runs on the stack of the guest's code that it was called from.
-    let sp = context.as_ptr() as u64;
-    // The handler's own calls come in between.
-    let asked = thread.asked;
-    // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
-    unsafe { invoke(thread, &action, signal, info, context.as_mut_ptr(), sp) };
-    thread.asked = asked;
-    let during = thread.mask;
-    // A handler may have changed the mask that its return restores.
-    set_mask(thread, context[37]);
+    let (during, _) = run(thread, &action, info);
     if during & !thread.mask != 0 && !in_rounds {
         // What came while the handler ran is due now, as in the kernel: the next door with an event may be far away.
         unblocked(thread);
     }
 }
 
-/// # Safety
-/// `action` is the guest's; `sp` is the stack pointer of the code that is interrupted.
-pub(super) unsafe fn invoke(
-    thread: &mut Thread,
-    action: &Action,
-    signal: i32,
-    info: &Info,
-    context: *mut u64,
-    sp: u64,
-) {
-    let given = thread.alt_stack;
-    let [address, flags, bytes] = given;
-    let switch = action.flags & SA_ONSTACK != 0
-        && flags & SS_DISABLE == 0
-        && bytes > 0
-        && !is_on_alt_stack(thread, gate_stack::guests_at(thread, sp));
-    let disarms = switch && flags & SS_AUTODISARM != 0;
-    if disarms {
-        // The handler may leave this stack for another one, and the next signal may then come here.
-        thread.alt_stack = NO_STACK;
+/// A filter of the guest's has trapped the call at whose door this is: its handler says what the result is.
+pub fn deliver_trapped(thread: &mut Thread) -> i64 {
+    thread.is_trapped = false;
+    let action = disposition(SIGSYS);
+    if action.handler <= SIG_IGN || thread.mask & bit(SIGSYS) != 0 {
+        end_by(SIGSYS);
     }
-    let info = if action.flags & SA_SIGINFO != 0 { &raw const *info } else { core::ptr::null() };
+    let mut info = thread.trapped;
+    // SAFETY: inside the gate, which has not returned.
+    unsafe {
+        thread.shown_result = (*(*thread.at_gate).call).nr as i64;
+        info.0[2] = gate::guest_position((*thread.at_gate).gate_frame)[0];
+    }
+    run(thread, &action, &info).1
+}
+
+/// Runs a handler. The mask that was in force when it returned, and what it has put into rax.
+fn run(thread: &mut Thread, action: &Action, info: &Info) -> (u64, i64) {
+    let before = thread.mask;
+    frame::begin(thread, action, info.signal());
+    set_mask(thread, thread.mask);
+    // The handler's own calls come in between.
+    let asked = thread.asked;
+    let entry = core::mem::replace(&mut thread.at_gate, core::ptr::null_mut());
+    let regs = frame::interrupted(entry, thread.shown_result);
     // In the middle of a call that waits, others have their turn.
     let in_turn = thread.has_turn;
     // A standby meets the signal inside the call, its primary met it before: the handler's calls give nothing back for it.
     let gives_turn = core::mem::take(&mut thread.gives_turn);
     turns::take(thread);
-    let alternate = switch.then_some(address + bytes);
-    let waiting = gate_stack::wait_for_handler(thread, sp, alternate);
-    let top = waiting.as_ref().map(|waiting| waiting.top).or(alternate);
-    // SAFETY: the caller's promise.
-    unsafe { invoke_on(thread, action, signal, info, context, top) };
-    if let Some(waiting) = &waiting {
-        gate_stack::came_back(thread, waiting);
-    }
-    if disarms {
-        thread.alt_stack = given;
-    }
+    // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
+    let (at, left) = unsafe { invoke(thread, action, info, &regs, before, entry) };
     if !in_turn {
         turns::give(thread);
     }
     thread.gives_turn = gives_turn;
+    thread.asked = asked;
+    if left.regs[reg::RIP] != regs[reg::RIP] || left.regs[reg::RSP] != regs[reg::RSP] {
+        // SAFETY: the frame that the handler has had.
+        unsafe { frame::go_on_at(thread, at, &left) };
+    }
+    thread.at_gate = entry;
+    let during = thread.mask;
+    // A handler may have changed the mask that its return restores.
+    frame::restore(thread, &left);
+    set_mask(thread, thread.mask);
+    (during, left.regs[reg::RAX] as i64)
 }
 
+/// Whether a handler runs on the guest's alternate stack, and not on that of the code which it interrupts.
+pub(super) fn goes_to_alt_stack(thread: &Thread, action: &Action, sp: u64) -> bool {
+    let [_, flags, bytes] = thread.alt_stack;
+    action.flags & SA_ONSTACK != 0 && flags & SS_DISABLE == 0 && bytes > 0 && !is_on_alt_stack(thread, sp)
+}
+
+/// Calls the handler with a frame: where it lies, and what the handler has left of it.
+///
 /// # Safety
-/// As [`invoke`]; `top` is the end of the stack to switch to, if it is another.
-unsafe fn invoke_on(
+/// `action` is the guest's, `entry` the thread's.
+unsafe fn invoke(
     thread: &mut Thread,
     action: &Action,
-    signal: i32,
-    info: *const Info,
-    context: *mut u64,
-    top: Option<u64>,
-) {
-    let Some(top) = top else {
-        // SAFETY: the C ABI of a handler. Not "C-unwind": a handler that ends its thread unwinds through these frames,
-        // which have nothing to clean up, and the compiler would put an abort in its way.
-        let handler: extern "C" fn(i32, *const Info, *mut u64) =
-            unsafe { core::mem::transmute(action.handler) };
-        thread.shared_with_guest();
-        handler(signal, info, context);
-        thread.shared_with_guest();
-        return;
-    };
+    info: &Info,
+    regs: &[u64; 23],
+    before: u64,
+    entry: *mut Entry,
+) -> (u64, Context) {
+    let here = regs.as_ptr() as u64;
+    let [address, flags, bytes] = thread.alt_stack;
+    let switches = goes_to_alt_stack(thread, action, gate_stack::guests_at(thread, regs[reg::RSP]));
+    let alternate = switches.then_some(address + bytes);
+    let waiting = gate_stack::wait_for_handler(thread, here, alternate);
+    let lowest = if switches { address } else { 0 };
+    let mut room = Room::new();
+    let top = waiting.as_ref().map(|waiting| waiting.top).or(alternate);
+    let laid = frame::lay(thread, top.unwrap_or_else(|| room.top()), lowest, regs, info, before, entry);
+    let Some(at) = laid else { no_room() };
+    if switches && flags & SS_AUTODISARM != 0 {
+        // The handler may leave this stack for another one, and the next signal may then come here.
+        thread.alt_stack = NO_STACK;
+    }
     thread.shared_with_guest();
-    // SAFETY: the guest's own stack, unused until now.
-    unsafe { gate_on_stack(signal, info, context, action.handler, top & !15) };
+    // SAFETY: the frame lies in this one, or at the end of the stack to change to.
+    unsafe { call_on(info.signal(), at, action.handler, if top.is_some() { at + 8 } else { 0 }) };
     thread.shared_with_guest();
+    // SAFETY: the frame that has been laid there.
+    let left = unsafe { frame::take_back(at, entry) };
+    if let Some(waiting) = &waiting {
+        gate_stack::came_back(thread, waiting);
+    }
+    (at, left)
 }
 
-/// Calls `handler(signal, info, context)` on another stack.
+/// The kernel ends a program that has no room for a handler's frame.
+fn no_room() -> ! {
+    die_of_fault(SIGSEGV);
+    crate::last_words(&[b"a fatal signal did not end the program"])
+}
+
+/// Calls `handler(signal, info, context)` with the frame at `at`, on the stack that ends there; 0 for this one. Not
+/// as a Rust function: a handler that ends its thread unwinds through here.
 #[unsafe(naked)]
-unsafe extern "C" fn gate_on_stack(
-    _signal: i32,
-    _info: *const Info,
-    _context: *mut u64,
-    _handler: u64,
-    _top: u64,
-) {
+unsafe extern "C" fn call_on(_signal: i32, _at: u64, _handler: u64, _top: u64) {
     core::arch::naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -127,12 +141,36 @@ unsafe extern "C" fn gate_on_stack(
         ".cfi_offset rbp, -16",
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
-        "mov rsp, r8",
-        "call rcx",
+        "test rcx, rcx",
+        "cmovnz rsp, rcx",
+        "mov r8, rdx",
+        "lea rdx, [rsi + 8]",
+        "lea rsi, [rsi + {info}]",
+        "xor eax, eax",
+        "call r8",
         "mov rsp, rbp",
         "pop rbp",
         ".cfi_def_cfa rsp, 8",
         "ret",
         ".cfi_endproc",
+        info = const frame::INFO_AT,
+    )
+}
+
+/// The registers of the function that calls this: what is to be kept, the stack pointer and the instruction.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn own_registers(_to: *mut u64) {
+    core::arch::naked_asm!(
+        "mov [rdi + 32], r12",
+        "mov [rdi + 40], r13",
+        "mov [rdi + 48], r14",
+        "mov [rdi + 56], r15",
+        "mov [rdi + 80], rbp",
+        "mov [rdi + 88], rbx",
+        "lea rax, [rsp + 8]",
+        "mov [rdi + 120], rax",
+        "mov rax, [rsp]",
+        "mov [rdi + 128], rax",
+        "ret",
     )
 }

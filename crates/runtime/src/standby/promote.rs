@@ -149,13 +149,10 @@ fn is_live(header: &SegmentHeader) {
 
 /// A thread that computes meets no door for a while, and blocks every signal until it is live: it is told.
 fn call_to_life() {
-    const SIGSYS: u64 = 31;
-    let pid = u64::from(state::REAL_PID.load(Ordering::Relaxed));
     thread::for_each(|thread| {
         let tid = seats::tid(thread.slot).load(Ordering::Relaxed);
         if tid != 0 && thread.calls() == Mode::Replay {
-            // SAFETY: a signal that the runtime handles, to a thread of this process.
-            unsafe { raw::call3(raw::nr::TGKILL, pid, u64::from(tid), SIGSYS) };
+            crate::sys::trap::nudge(tid);
         }
     });
 }

@@ -15,11 +15,71 @@ use crate::sys::{allocator, bound};
 use crate::thread::{Mode, Thread};
 use crate::{family, give_up_log, signal, state, tls};
 
-/// Entry from the gate.
+/// What of the guest's registers the gate does not keep: a handler is shown them, and may change them.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Entry {
+    /// The call, in the gate's own frame.
+    pub call: *mut Call,
+    /// rbx, r12, r13, r14, r15.
+    pub kept: [u64; 5],
+    /// The gate's frame pointer.
+    pub gate_frame: u64,
+}
+
+/// Entry from the gate: an [`Entry`] is made on the stack, and what stands there is loaded again on the way out.
 ///
 /// # Safety
-/// `call` points at the frame that the gate has built.
-pub unsafe extern "C" fn enter(call: *mut Call) -> i64 {
+/// `call` points at the frame that the gate has built; rbp is the gate's.
+#[unsafe(naked)]
+pub unsafe extern "C" fn enter(_call: *mut Call) -> i64 {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "push r15",
+        ".cfi_def_cfa_offset 24",
+        ".cfi_offset r15, -24",
+        "push r14",
+        ".cfi_def_cfa_offset 32",
+        ".cfi_offset r14, -32",
+        "push r13",
+        ".cfi_def_cfa_offset 40",
+        ".cfi_offset r13, -40",
+        "push r12",
+        ".cfi_def_cfa_offset 48",
+        ".cfi_offset r12, -48",
+        "push rbx",
+        ".cfi_def_cfa_offset 56",
+        ".cfi_offset rbx, -56",
+        "push rdi",
+        ".cfi_def_cfa_offset 64",
+        "mov rsi, rsp",
+        "call {entered}",
+        "pop rdi",
+        ".cfi_def_cfa_offset 56",
+        "pop rbx",
+        ".cfi_def_cfa_offset 48",
+        "pop r12",
+        ".cfi_def_cfa_offset 40",
+        "pop r13",
+        ".cfi_def_cfa_offset 32",
+        "pop r14",
+        ".cfi_def_cfa_offset 24",
+        "pop r15",
+        ".cfi_def_cfa_offset 16",
+        "pop rbp",
+        ".cfi_def_cfa_offset 8",
+        "ret",
+        ".cfi_endproc",
+        entered = sym entered,
+    )
+}
+
+/// # Safety
+/// Both point into frames of the gate and of [`enter`].
+unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     // SAFETY: the gate's own frame.
     let call = unsafe { &*call };
     let thread = tls::current();
@@ -32,7 +92,12 @@ pub unsafe extern "C" fn enter(call: *mut Call) -> i64 {
         // A child made by vfork: it shares our memory, not our log.
         return exec::borrowed(thread, call);
     }
-    let result = dispatch(thread, call);
+    let outer = core::mem::replace(&mut thread.at_gate, entry);
+    let mut result = dispatch(thread, call);
+    if thread.is_trapped {
+        result = signal::deliver_trapped(thread);
+    }
+    thread.at_gate = outer;
     family::tidy_up();
     result
 }

@@ -224,6 +224,16 @@ pub unsafe fn redirect(context: &mut Context) {
     regs[reg::RIP] = trap_gate as *const () as u64;
 }
 
+/// The guest's rip, rsp and rbp at the system call of the gate with this frame pointer.
+///
+/// # Safety
+/// The frame pointer of a gate that has not returned.
+pub unsafe fn guest_position(frame: u64) -> [u64; 3] {
+    let record = frame as *const u64;
+    // SAFETY: the record, and what the gate has noted below it for unwinders.
+    unsafe { [record.sub(1).read(), record.add(2).read(), record.read()] }
+}
+
 /// The runtime's own signal restorer: it lies in the range whose system calls are let through.
 #[unsafe(naked)]
 pub unsafe extern "C" fn restorer() {

@@ -192,6 +192,7 @@ pub fn take_end<R>(
         thread.ticket = KERNEL.0.load(Ordering::Acquire);
     }
     let (head, bytes) = event.returned();
+    thread.shown_result = head.result;
     let result = apply(thread, head, bytes, event.header.flags);
     if has_ticket(ticket) {
         clock::advance(&KERNEL.0, ticket + 1);

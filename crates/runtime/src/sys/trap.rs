@@ -4,6 +4,7 @@
 //! SIGSYS. The selector byte always says BLOCK: toggling it would open the wall for whoever interrupts.
 
 use crate::raw;
+use crate::signal::Info;
 use crate::sys::{gate, vdso};
 use crate::thread::Thread;
 
@@ -69,15 +70,20 @@ pub fn arm(thread: &mut Thread) -> bool {
 
 /// Registers of the interrupted thread inside the kernel's `ucontext`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Context {
-    flags: u64,
-    link: u64,
-    stack: [u64; 3],
+    /// What the kernel says of what follows.
+    pub flags: u64,
+    /// Unused.
+    pub link: u64,
+    /// The alternate stack that the return sets: address, flags, size.
+    pub stack: [u64; 3],
     /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, and more.
     pub regs: [u64; 23],
-    fpstate: u64,
-    reserved: [u64; 8],
+    /// Where the state of x87 and vectors lies.
+    pub fpstate: u64,
+    /// Unused.
+    pub reserved: [u64; 8],
     /// The signal mask that the return restores.
     pub mask: u64,
 }
@@ -89,18 +95,24 @@ pub mod reg {
     pub const R9: usize = 1;
     pub const R10: usize = 2;
     pub const R11: usize = 3;
+    pub const R12: usize = 4;
     pub const RDI: usize = 8;
     pub const RSI: usize = 9;
     pub const RBP: usize = 10;
+    pub const RBX: usize = 11;
     pub const RDX: usize = 12;
     pub const RAX: usize = 13;
     pub const RCX: usize = 14;
     pub const RSP: usize = 15;
     pub const RIP: usize = 16;
+    pub const EFLAGS: usize = 17;
+    pub const SEGMENTS: usize = 18;
 }
 
 /// Code in a SIGSYS's siginfo that says: syscall user dispatch.
 const SYS_USER_DISPATCH: i32 = 2;
+/// The same: a filter of the guest's (seccomp).
+const SYS_SECCOMP: i32 = 1;
 
 /// Whether a SIGSYS that somebody sent stands for a trap as well. The kernel keeps one of each standard signal: if ours
 /// was pending when the guest made a system call, the trap's own is dropped, the call is not made, and the thread
@@ -119,24 +131,61 @@ unsafe fn has_swallowed_trap(context: &Context) -> bool {
     crate::sys::guest::load::<u16>(ip - 2) == Some(SYSCALL)
 }
 
+/// Whether a SIGSYS that stands for no call is the supervisor's or the runtime's, and not the program's. Without memory
+/// for its siginfo the kernel says that nobody has sent it.
+fn is_nudge(info: &Info) -> bool {
+    const SI_USER: i32 = 0;
+    let sender = info.0[2] as u32;
+    info.code() == us_abi::NUDGE_CODE
+        || info.code() == SI_USER && (sender == 0 || crate::door::death::is_told_by(sender))
+}
+
+/// Asks a thread of this process to look up. False if there is none.
+pub fn nudge(tid: u32) -> bool {
+    const SIGSYS: u64 = 31;
+    let process = u64::from(crate::state::REAL_PID.load(core::sync::atomic::Ordering::Relaxed));
+    let mut info = Info::default();
+    (info.0[0], info.0[1]) = (SIGSYS, u64::from(us_abi::NUDGE_CODE as u32));
+    let at = &raw const info as u64;
+    // SAFETY: a signal that the runtime handles, to a thread of this process.
+    unsafe { !raw::failed(raw::call4(raw::nr::RT_TGSIGQUEUEINFO, process, u64::from(tid), SIGSYS, at)) }
+}
+
 /// The SIGSYS handler: sends the thread through the gate, outside the signal frame.
 ///
 /// # Safety
 /// Called by the kernel.
-pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const i32, context: *mut Context) {
-    // SAFETY: the kernel's siginfo: signo, errno, code; then call_addr, syscall, arch.
-    let code = unsafe { info.add(2).read() };
+pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mut Context) {
+    // SAFETY: the kernel's siginfo.
+    let said = unsafe { *info };
+    let code = said.code();
+    if code == SYS_SECCOMP {
+        // SAFETY: the kernel's context of this thread.
+        return unsafe { crate::signal::filtered(&said, &mut *context) };
+    }
     // SAFETY: the kernel's context of this thread.
-    if code != SYS_USER_DISPATCH && !unsafe { has_swallowed_trap(&*context) } {
-        crate::door::death::look();
-        // SAFETY: as above.
-        unsafe { crate::signal::nudged(&mut *context) };
+    let is_trap = code == SYS_USER_DISPATCH || unsafe { has_swallowed_trap(&*context) };
+    if code != SYS_USER_DISPATCH {
+        if !is_nudge(&said) {
+            // SAFETY: the kernel's context of this thread.
+            unsafe { crate::signal::sent(&said, &mut *context) };
+        } else if is_trap {
+            // Only the trap is handled now; whoever sent the signal sends it again.
+            crate::clone::notice_command();
+            crate::door::death::look();
+        } else {
+            crate::door::death::look();
+            // SAFETY: the kernel's context of this thread.
+            unsafe { crate::signal::nudged(&mut *context) };
+        }
+    }
+    if !is_trap {
         return;
     }
-    if code != SYS_USER_DISPATCH {
-        // Only the trap is handled now; whoever sent the signal sends it again.
-        crate::clone::notice_command();
-        crate::door::death::look();
+    // SAFETY: the kernel's context of this thread, behind a system call of the guest's.
+    if unsafe { (*context).regs[reg::RAX] == raw::nr::RT_SIGRETURN && crate::signal::returned(&mut *context) }
+    {
+        return;
     }
     if let Some(header) = crate::state::header() {
         header.trapped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
