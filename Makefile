@@ -18,9 +18,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
 
-export CARGO SEEDS RUNS JOBS TARGET UNSTEADY
+export CARGO SEEDS RUNS JOBS TARGET UNSTEADY FOREIGN_SECONDS ONLY SETUP
 
-.PHONY: help setup build test chaos check fix bench demo docs clean
+# Foreign programs run at a time, the seconds that one may take, and of which names: `make foreign ONLY=git`.
+FOREIGN_SECONDS ?= 60
+ONLY ?=
+
+.PHONY: help setup build test chaos foreign check fix bench demo docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -36,6 +40,9 @@ test: setup build ## everything: crates, models, guests and servers, natively, p
 
 chaos: setup build ## seeded faults of every kind against servers under load; CHAOS_SECONDS=300, CHAOS_SEED=1
 	@$(TARGET)/release/chaos --seconds $(CHAOS_SECONDS) --seed $(CHAOS_SEED)
+
+foreign: build ## three hundred programs of Debian, natively and under run; ONLY=git, SETUP=1 installs them (as root)
+	@tests/foreign/run.sh
 
 check: ## formatting, lints, tidiness, documents; never writes
 	@scripts/check.sh

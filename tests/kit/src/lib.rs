@@ -6,6 +6,7 @@
 
 pub mod battery;
 pub mod events;
+pub mod foreign;
 pub mod guest;
 pub mod judge;
 pub mod place;

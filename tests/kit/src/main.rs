@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use us_kit::{battery, servers};
+use us_kit::{battery, foreign, servers};
 
 #[derive(Parser)]
 #[command(name = "kit", about = "Runs guests and servers natively, protected, and with the primary killed")]
@@ -16,6 +16,8 @@ struct Cli {
 enum Command {
     /// Run the programs of guests/ and compare their output with a native run
     Guests(battery::Options),
+    /// Run programs that nobody here wrote and compare their output with a native run
+    Foreign(foreign::Options),
     /// Numbered requests over one TCP connection to the echo server, the primary killed once
     Echo(servers::echo::Options),
     /// INCR, SET and GET over one connection to redis, the primary killed once
@@ -47,6 +49,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Guests(options) => battery::run(&options),
+        Command::Foreign(options) => foreign::run(&options),
         Command::Echo(options) => servers::echo::run(&options),
         Command::Redis(options) => servers::redis::run(&options),
         Command::Memcached(options) => servers::memcached::run(&options),
