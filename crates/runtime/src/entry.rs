@@ -16,7 +16,7 @@ use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::{notice, poll};
 use crate::state::{self, Role};
-use crate::sys::{gate_stack, guest, libc_text, own_file, patch, trap, vdso};
+use crate::sys::{gate_stack, guest, libc_text, own_file, patch, probe, trap, vdso};
 use crate::thread::{self, Mode, Thread};
 use crate::{fault, fdtable, members, real, seats, signal, tls};
 
@@ -29,6 +29,9 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     image::remember_strings(count, arguments, environment);
     fault::begin(environment);
     let Some(path) = take_environment(environment) else { return };
+    if !probe::is_executed() {
+        return;
+    }
     let header = match join(path) {
         Joined::Member(header) => header,
         Joined::Relative => return become_child(),

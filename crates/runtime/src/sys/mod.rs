@@ -11,6 +11,7 @@ pub mod own_file;
 pub mod patch;
 pub mod patience;
 pub mod plans;
+pub mod probe;
 pub mod recorded;
 pub mod spans;
 pub mod taken;
