@@ -20,6 +20,7 @@ pub mod entry;
 pub mod family;
 pub mod fault;
 pub mod fdtable;
+pub mod lock;
 pub mod log;
 pub mod mem;
 pub mod members;

@@ -195,6 +195,11 @@ pub fn rewind(ip: u64) -> Option<u64> {
     (ip >= start as u64 && ip < end as u64).then_some(exit as u64)
 }
 
+/// Whether `ip` lies right behind such a system call.
+pub fn is_window_end(ip: u64) -> bool {
+    ip == &raw const us_window_end as u64
+}
+
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
 const FUTEX_PRIVATE: u64 = 128;
@@ -264,6 +269,18 @@ pub fn nap(ns: u64) {
     let pause = Timespec::from_ns(ns);
     // SAFETY: the kernel reads the time.
     unsafe { call2(nr::NANOSLEEP, &raw const pause as u64, 0) };
+}
+
+/// Waits until a thread of this process, one of the runtime's own that is at its end, is gone for the kernel as well: a
+/// program may count its threads. The word that the kernel clears is cleared before.
+pub fn await_end(tid: u32) {
+    // SAFETY: signal 0 only asks.
+    unsafe {
+        let pid = call1(nr::GETPID, 0) as u64;
+        while tid != 0 && call3(nr::TGKILL, pid, u64::from(tid), 0) != err::ESRCH {
+            nap(10_000);
+        }
+    }
 }
 
 /// CLOCK_MONOTONIC, ns, by system call: for rare moments.

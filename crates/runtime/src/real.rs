@@ -103,6 +103,7 @@ real_functions! {
     PTHREAD_SETCANCELSTATE = c"pthread_setcancelstate" @ c"GLIBC_2.2.5";
     PTHREAD_GETATTR_NP = c"pthread_getattr_np" @ c"GLIBC_2.32";
     PTHREAD_ATTR_GETSIGMASK_NP = c"pthread_attr_getsigmask_np" @ c"GLIBC_2.32";
+    PTHREAD_ATTR_GETGUARDSIZE = c"pthread_attr_getguardsize" @ c"GLIBC_2.34";
     PTHREAD_ATTR_SETGUARDSIZE = c"pthread_attr_setguardsize" @ c"GLIBC_2.34";
     PTHREAD_CANCEL = c"pthread_cancel" @ c"GLIBC_2.34";
     PTHREAD_EXIT = c"pthread_exit" @ c"GLIBC_2.2.5";

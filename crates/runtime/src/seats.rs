@@ -84,6 +84,7 @@ pub fn is_spare(header: &SegmentHeader) -> bool {
 
 /// What the standby at `number` writes of a slot.
 fn spare_entry(number: u32, slot: u32) -> &'static SpareEntry {
+    debug_assert!((slot as usize) < THREADS_MAX, "a thread beyond the slots has no standby");
     let base = state::header().map_or(0, |header| core::ptr::from_ref(header) as usize) + SPARES_OFFSET;
     let at = (number as usize - 1) * THREADS_MAX + slot as usize;
     // SAFETY: seats are below SEATS and slots below THREADS_MAX; the table lies in the mapped segment; atomics only.

@@ -6,7 +6,8 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_OFFSET, Text, ThreadEntry,
+    CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_MAX, THREADS_OFFSET, Text,
+    ThreadEntry,
 };
 
 use crate::{raw, seats};
@@ -144,9 +145,24 @@ pub fn set_header(header: *mut SegmentHeader) {
 /// The thread table's entry of a slot. Only inside a group.
 #[inline(always)]
 pub fn entry(slot: u32) -> &'static ThreadEntry {
+    if slot as usize >= THREADS_MAX {
+        return nowhere();
+    }
     let base = HEADER.load(Ordering::Relaxed) as usize + THREADS_OFFSET;
     // SAFETY: slots are below THREADS_MAX, the table lies in the mapped segment, all fields are atomics.
     unsafe { &*((base as *const ThreadEntry).add(slot as usize)) }
+}
+
+/// What threads beyond the slots have for an entry: nobody looks at it.
+#[cold]
+fn nowhere() -> &'static ThreadEntry {
+    #[repr(align(64))]
+    struct Nowhere(core::cell::UnsafeCell<[u8; size_of::<ThreadEntry>()]>);
+    // SAFETY: used as a `ThreadEntry`, which is atomics only.
+    unsafe impl Sync for Nowhere {}
+    static NOWHERE: Nowhere = Nowhere(core::cell::UnsafeCell::new([0; size_of::<ThreadEntry>()]));
+    // SAFETY: aligned and of that size; an entry that is all zero is one of an unused slot.
+    unsafe { &*NOWHERE.0.get().cast::<ThreadEntry>() }
 }
 
 /// Bytes in all rings that have been published and not been applied, by this standby.

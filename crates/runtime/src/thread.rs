@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, 
 use us_abi::{RING_BYTES, RINGS_ADDRESS, THREADS_MAX};
 use us_ring::{Consumer, Memory, Producer};
 
+use crate::door::usage::Used;
 use crate::door::waiters::Waiter;
 use crate::pace::Pace;
 use crate::signal::Queue;
@@ -197,12 +198,15 @@ pub struct Thread {
     pub name: [u8; 16],
     /// glibc's handle of the thread: the address of its control block.
     pub handle: AtomicU64,
-    /// 0 joinable, 1 detached, 2 joined.
+    /// See [`crate::door::thread`].
     pub fate: AtomicI32,
-    /// Lowest address of a stack that the runtime gave the thread, 0 if the guest gave its own.
-    pub stack: AtomicU64,
-    /// Bytes of it.
+    /// Whether its maker, in this copy, is still inside `pthread_create`: until then the slot is nobody else's, whatever has
+    /// become of the thread.
+    pub is_being_made: AtomicBool,
+    /// Bytes of the slot's own stack, 0 if it has none yet.
     pub stack_bytes: AtomicU64,
+    /// Bytes below it that nobody may touch.
+    pub guard_bytes: AtomicU64,
 
     /// Whether what waits behind the next handler is delivered by its caller, in rounds.
     pub in_rounds: bool,
@@ -218,6 +222,10 @@ pub struct Thread {
     pub gate_stack: GateStack,
     /// Lowest address of the stack on which the thread begins, as its maker knows it.
     pub born_on: u64,
+    /// The runtime's own signal stack of the slot, 0 if it has none yet.
+    pub signal_stack: AtomicU64,
+    /// The processor time that it has been told of.
+    pub used: Used,
     /// The selector byte of syscall user dispatch: always BLOCK.
     pub selector: u8,
 }
@@ -285,8 +293,9 @@ impl Thread {
             name: [0; 16],
             handle: AtomicU64::new(0),
             fate: AtomicI32::new(0),
-            stack: AtomicU64::new(0),
+            is_being_made: AtomicBool::new(false),
             stack_bytes: AtomicU64::new(0),
+            guard_bytes: AtomicU64::new(0),
             in_rounds: false,
             mask: 0,
             waiter: Waiter::new(),
@@ -294,6 +303,8 @@ impl Thread {
             alt_stack: [0; 3],
             gate_stack: GateStack::new(),
             born_on: 0,
+            signal_stack: AtomicU64::new(0),
+            used: Used::new(),
             selector: 0,
         }
     }
@@ -399,10 +410,49 @@ unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new([const { Thread::unused() }; THREADS_MAX]));
 
+/// Threads that can have a block beyond the slots. They have no ring: with one of them there is no log. More than a kernel
+/// allows, in a table of pieces, each of which is memory only once it is used.
+pub const BEYOND_MAX: usize = PIECES * IN_A_PIECE;
+const PIECES: usize = 1024;
+const IN_A_PIECE: usize = 128;
+static BEYOND_THE_SLOTS: [AtomicPtr<Thread>; PIECES] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; PIECES];
+/// Why there is no log then.
+pub const BEYOND: &[u8] = b"the program has more threads at once than can be followed, 1023";
+
+/// Whether a slot is none of those with a ring.
+pub fn is_beyond(slot: u32) -> bool {
+    slot as usize >= THREADS_MAX
+}
+
 /// The block of a slot, to be touched through its atomics unless the caller is its thread or prepares it.
 pub fn block(slot: u32) -> *mut Thread {
+    if is_beyond(slot) {
+        let at = slot as usize - THREADS_MAX;
+        let piece = BEYOND_THE_SLOTS[at / IN_A_PIECE].load(Ordering::Acquire);
+        // SAFETY: an address inside the piece, which exists once a slot in it has been claimed; nothing is read.
+        return unsafe { piece.add(at % IN_A_PIECE) };
+    }
     // SAFETY: an address inside the table; nothing is read.
     unsafe { TABLE.0.get().cast::<Thread>().add(slot as usize) }
+}
+
+/// Makes the block of a place beyond the slots, if it does not exist. By one thread at a time. False without memory.
+pub fn exists(slot: u32) -> bool {
+    let at = slot as usize - THREADS_MAX;
+    let piece = &BEYOND_THE_SLOTS[at / IN_A_PIECE];
+    if !piece.load(Ordering::Acquire).is_null() {
+        return true;
+    }
+    let bytes = size_of::<Thread>() * IN_A_PIECE;
+    // SAFETY: new memory, all zero, as an unused block is; page-aligned, as a block must be to 128 bytes.
+    let memory =
+        unsafe { crate::raw::call6(crate::raw::nr::MMAP, [0, bytes as u64, 3, 0x4022, u64::MAX, 0]) };
+    if crate::raw::failed(memory) {
+        return false;
+    }
+    piece.store(memory as *mut Thread, Ordering::Release);
+    true
 }
 
 /// One past the highest slot that has ever been used in this copy.

@@ -99,3 +99,24 @@ fn every_unsafe_is_looked_at() {
     }
     complaints.settle("unsafe code that no lint looks at:");
 }
+
+/// In a forked child a lock that another thread of the parent's held must be free: `lock.rs` sees to that, and to no other lock.
+#[test]
+fn the_runtime_has_one_kind_of_lock() {
+    // The layout of glibc's mutex, and a static one of that kind.
+    const OF_THE_GUEST: [&str; 2] =
+        ["crates/runtime/src/door/mutex.rs", "crates/runtime/src/door/timer_notify.rs"];
+    let mut complaints = Complaints::default();
+    let is_own = |path: &str| path.starts_with("crates/runtime/src/") && !OF_THE_GUEST.contains(&path);
+    for file in sources().iter().filter(|file| is_own(&file.path) && file.ends_with(&[".rs"])) {
+        for (number, line) in file.text.lines().enumerate() {
+            let spins = line.contains("compare_exchange") && line.contains("(false, true");
+            let kinds = ["lock: Atomic", "static LOCK: Atomic", "static LOCK: [Atomic"];
+            let named = kinds.iter().any(|kind| line.trim_start().starts_with(kind));
+            if spins || named {
+                complaints.add(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+            }
+        }
+    }
+    complaints.settle("a lock that a forked child may find held; use `crate::lock::Lock`:");
+}

@@ -8,6 +8,7 @@
 //! process as well, under whose number the outside knows a process.
 
 pub mod child;
+mod coordinator;
 pub mod memory;
 pub mod park;
 mod proc;
@@ -22,6 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
+use crate::door::thread as threads;
 use crate::door::{numbers, sync, timer};
 use crate::family;
 use crate::fault::{self, Point};
@@ -29,9 +31,10 @@ use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::recording::{live_turns, log};
 use crate::seats;
-use crate::state::{self, Role};
-use crate::sys::{bound, gate};
-use crate::thread::{self, Mode, Stack};
+use crate::state;
+use crate::sys::bound;
+use crate::thread::{self, Mode};
+pub use coordinator::{await_idle, await_quiet, notice_command, number};
 use park::{Place, word};
 
 /// How long the threads may take to park, ns. The others stand still meanwhile, so it is far below the second after
@@ -40,66 +43,9 @@ const PARK_TIMEOUT_NS: u64 = 500_000_000;
 /// How long the copy may take to make its memory its own, ns.
 const STAGE_TIMEOUT_NS: u64 = 2_000_000_000;
 
-/// A coordinator is at work.
-static BUSY: AtomicBool = AtomicBool::new(false);
-/// The coordinator's stack, kept for the next one. No mapping of its own: those that the guest's libc makes later would lie
-/// elsewhere than in a replay.
-static STACK: Stack = Stack::new();
-/// Not 0 while a coordinator is on that stack. The kernel's to clear, when the thread is gone.
-static ON_STACK: AtomicU32 = AtomicU32::new(0);
 /// Futex and result of the fork: 0 while it is not done.
 static FORKED: AtomicU32 = AtomicU32::new(0);
 static RESULT: AtomicI64 = AtomicI64::new(0);
-
-/// In the SIGSYS handler: starts a coordinator if the supervisor asks for one and none is there.
-pub fn notice_command() {
-    let Some(header) = state::header() else { return };
-    let asked = matches!(header.command.0.load(Ordering::Acquire), command::CLONE | command::PARK);
-    if !asked || state::role() != Role::Primary || BUSY.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    if bound::is_bound() {
-        return fail(header, &[bound::WHY]);
-    }
-    let blocked = crate::signal::mask_of_faults();
-    let mut mask = 0u64;
-    // SETTLS is not needed: it uses no TLS.
-    // VM FS FILES SIGHAND THREAD SYSVSEM CHILD_CLEARTID
-    const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000;
-    // SAFETY: a thread on its own stack that inherits a mask with every asynchronous signal blocked.
-    unsafe {
-        raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8);
-        // It has said that it is done, and may still be on its way out: on the stack that the next one is to have.
-        while ON_STACK.load(Ordering::Acquire) != 0 {
-            raw::nap(20_000);
-        }
-        ON_STACK.store(1, Ordering::Release);
-        let made = gate::spawn(CLONE, STACK.top(), coordinate, 0, &raw const ON_STACK) > 0;
-        raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
-        if !made {
-            ON_STACK.store(0, Ordering::Release);
-            fail(header, &[b"the coordinator of the clone could not be started"]);
-        }
-    }
-}
-
-/// Waits until no coordinator is at work. The process is bound: one that is at work gives up, and no other begins.
-pub fn await_idle() {
-    while BUSY.load(Ordering::SeqCst) {
-        raw::nap(100_000);
-    }
-}
-
-/// Waits, for a few seconds at most, until nobody is asked to park. *Leaving* has been said: a coordinator that is at
-/// work gives up, and the supervisor takes its word back.
-pub fn await_quiet(header: &SegmentHeader) {
-    state::attention();
-    let start = raw::now_ns();
-    let asked = || matches!(header.command.0.load(Ordering::SeqCst), command::CLONE | command::PARK);
-    while (asked() || BUSY.load(Ordering::SeqCst)) && raw::now_ns() - start < 2 * STAGE_TIMEOUT_NS {
-        raw::nap(100_000);
-    }
-}
 
 /// Answers that it did not work. The program goes on as before.
 fn fail(header: &SegmentHeader, why: &[&[u8]]) {
@@ -111,7 +57,7 @@ fn fail(header: &SegmentHeader, why: &[&[u8]]) {
         Ordering::Acquire,
     );
     header.clone_failures.fetch_add(1, Ordering::AcqRel);
-    BUSY.store(false, Ordering::Release);
+    coordinator::is_done();
     state::attention();
 }
 
@@ -123,10 +69,14 @@ fn refuse(header: &SegmentHeader, (why, tid): Obstacle) {
 
 extern "C" fn coordinate(_: u64) {
     let Some(header) = state::header() else { return };
+    coordinator::has_begun();
     match header.command.0.load(Ordering::Acquire) {
         command::CLONE => make(header),
         command::PARK => stand_still(header),
-        _ => BUSY.store(false, Ordering::Release),
+        _ => {
+            release_all();
+            coordinator::is_done();
+        }
     }
 }
 
@@ -138,7 +88,6 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
     let start = raw::now_ns();
     let own = raw::gettid();
     let mut is_alone = false;
-    park::want();
     loop {
         let arrived = park::ARRIVED.load(Ordering::Acquire);
         let mut missing = call_known();
@@ -255,10 +204,17 @@ fn empty_rings() {
 fn make(header: &SegmentHeader) {
     let is_spare = seats::is_followed();
     IS_SPARE.store(is_spare, Ordering::Relaxed);
+    if threads::are_beyond() {
+        release_all();
+        return fail(header, &[thread::BEYOND]);
+    }
     if !log::goes_on_at_clone() {
         crate::stop_logging();
     }
-    if let Err(why) = park_all(header, command::CLONE) {
+    // Asked again while everybody stands still: a thread may have been about to make one.
+    let parked = park_all(header, command::CLONE);
+    let parked = parked.and_then(|()| if threads::are_beyond() { Err((thread::BEYOND, 0)) } else { Ok(()) });
+    if let Err(why) = parked {
         if family::is_forming(header) {
             // The others stand still and wait for this process.
             family::abandon(header, why.0);
@@ -489,8 +445,7 @@ pub fn fork(own: *mut Place) -> bool {
 /// In the forked copy: the coordinator is not here.
 pub fn forget() {
     park::forget();
-    ON_STACK.store(0, Ordering::Release);
-    BUSY.store(false, Ordering::Release);
+    coordinator::forget();
 }
 
 /// Sets every thread's block for the log that begins now.
@@ -564,7 +519,7 @@ fn made(header: &SegmentHeader, start: u64) {
     // Of a family that takes over, or has ended, meanwhile.
     family::goes_on();
     release_all();
-    BUSY.store(false, Ordering::Release);
+    coordinator::is_done();
     state::attention();
 }
 
@@ -586,5 +541,5 @@ fn stand_still(header: &SegmentHeader) {
     // Not killed: calls that were broken off begin again, and the standby has their first beginning. It is given up.
     crate::drop_standby(Cause::CannotReplay, &[b"a planned failover was called off"]);
     release_all();
-    BUSY.store(false, Ordering::Release);
+    coordinator::is_done();
 }

@@ -280,7 +280,10 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
             return;
         }
         (*place).tid.store(0, Ordering::Release);
+        let coordinator = clone::number();
         LEFT.fetch_add(1, Ordering::AcqRel);
+        // What comes next is the program's.
+        raw::await_end(coordinator);
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
         if let Some(thread) = thread.as_ref() {
             notice::register(thread, raw::gettid());
@@ -358,6 +361,20 @@ pub fn spinning() -> bool {
     let parked = at_door(thread);
     turns::take(thread);
     parked
+}
+
+/// In the SIGSYS handler: whether a thread that is asked to park now does so before it does anything else.
+pub fn comes_at_once(context: &Context) -> bool {
+    let ip = context.regs[reg::RIP];
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_ref() }) else { return false };
+    if thread.borrowed.load(Ordering::Relaxed) != 0 || thread.calls() == Mode::Replay {
+        return false;
+    }
+    // In a door only if that waits, and now knows that it has been interrupted.
+    !trap::is_in_door(ip)
+        || raw::rewind(ip).is_some()
+        || raw::is_window_end(ip) && context.regs[reg::RAX] as i64 == raw::err::EINTR
 }
 
 /// In the SIGSYS handler: parks, if that is wanted and this is a place for it. True if the signal was about that.

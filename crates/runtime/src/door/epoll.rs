@@ -13,6 +13,7 @@ use us_calls::Row;
 
 use crate::door::pending;
 use crate::fdtable;
+use crate::lock::Lock;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::sys::gate::Call;
@@ -64,24 +65,18 @@ static HAND: AtomicU32 = AtomicU32::new(0);
 static HIGH: AtomicU32 = AtomicU32::new(0);
 /// Calls that have begun.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
-static LOCK: AtomicBool = AtomicBool::new(false);
+static LOCK: Lock = Lock::new();
 
 /// Guards the lists. Held for a few instructions and never across a system call or guest code.
 fn locked<R>(f: impl FnOnce() -> R) -> R {
-    while LOCK.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        core::hint::spin_loop();
-    }
-    let result = f();
-    LOCK.store(false, Ordering::Release);
-    result
+    LOCK.with(f)
 }
 
 /// Calls that had begun when this process was forked: what they have registered is its parent's.
 static INHERITED: AtomicU64 = AtomicU64::new(0);
 
-/// A child process starts with nobody holding the lock, and with its parent's registrations.
+/// A child process starts with its parent's registrations.
 pub fn inherit() {
-    LOCK.store(false, Ordering::Release);
     INHERITED.store(BEGUN.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 

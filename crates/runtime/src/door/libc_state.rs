@@ -18,6 +18,7 @@ use super::block::{Deadline, Wait};
 use super::forward::Domain;
 use super::process;
 use super::sync::{self, Caller, Outcome, op};
+use crate::lock::Lock;
 use crate::raw::nr;
 use crate::real::REGISTER_ATFORK;
 use crate::standby::promote;
@@ -26,32 +27,30 @@ use crate::{clock, forward_doors, state, tls};
 
 /// One family's lock. Recursive: a handler that interrupts one of these functions may call another.
 struct Family {
-    /// 0 free, 1 held, 2 held with sleepers.
-    lock: AtomicU32,
+    lock: Lock,
     owner: AtomicU32,
     depth: AtomicU32,
 }
 
 impl Family {
     const fn new() -> Family {
-        Family { lock: AtomicU32::new(0), owner: AtomicU32::new(0), depth: AtomicU32::new(0) }
+        Family { lock: Lock::new(), owner: AtomicU32::new(0), depth: AtomicU32::new(0) }
     }
 
     fn take(&self, caller: Caller) -> Outcome {
-        if self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            while self.lock.swap(2, Ordering::Acquire) != 0 {
-                if caller.sleep(&self.lock, 2, Deadline::None, false) == Wait::Follow {
-                    return Outcome::FOLLOW;
-                }
-            }
+        let sleep = |word: &_, value| caller.sleep(word, value, Deadline::None, false) != Wait::Follow;
+        if !self.lock.take_with(sleep) {
+            return Outcome::FOLLOW;
         }
         self.owner.store(caller.tid(), Ordering::Relaxed);
+        // In a forked child the last holder may have been a thread of its parent's, in the middle of anything.
+        self.depth.store(0, Ordering::Relaxed);
         Outcome::OK
     }
 
     /// Enters on the clock of `object`: the family's own address, or that of one of many objects.
     fn enter_for(&self, caller: Caller, object: usize) {
-        if self.owner.load(Ordering::Relaxed) == caller.tid() {
+        if self.lock.is_held() && self.owner.load(Ordering::Relaxed) == caller.tid() {
             self.depth.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -65,9 +64,7 @@ impl Family {
             return;
         }
         self.owner.store(0, Ordering::Relaxed);
-        if self.lock.swap(0, Ordering::Release) == 2 {
-            sync::wake(self.lock.as_ptr(), 1, false);
-        }
+        self.lock.give_with(|word| sync::wake(word.as_ptr(), 1, false));
     }
 }
 

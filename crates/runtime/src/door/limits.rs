@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use us_abi::{RING_BYTES, SEGMENT_BYTES};
+use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
 use crate::raw::{self, failed};
 use crate::sys::gate::Call;
@@ -32,7 +32,8 @@ const SMALL_BYTES: u64 = 64 << 20;
 
 /// Address space that is the runtime's.
 fn own_bytes() -> u64 {
-    let rings = u64::from(thread::SLOTS.load(Ordering::Relaxed)) * 2 * RING_BYTES as u64;
+    let rings =
+        u64::from(thread::SLOTS.load(Ordering::Relaxed).min(THREADS_MAX as u32)) * 2 * RING_BYTES as u64;
     SEGMENT_BYTES as u64 + rings + SMALL_BYTES
 }
 

@@ -9,7 +9,7 @@
 //! signal that was taken at ticket `t` was not sent after `t`.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
@@ -17,6 +17,7 @@ use us_calls::Row;
 use crate::clock::KERNEL;
 use crate::clone::signals;
 use crate::fdtable;
+use crate::lock::Lock;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, Info, Plan, SI_TKILL, SI_USER};
@@ -46,27 +47,24 @@ struct Sent {
 }
 
 struct Shadow {
-    lock: AtomicBool,
+    lock: Lock,
     sent: UnsafeCell<([Sent; WAITING_MAX], usize)>,
 }
 // SAFETY: touched under the lock only.
 unsafe impl Sync for Shadow {}
 
 static SHADOW: Shadow = Shadow {
-    lock: AtomicBool::new(false),
+    lock: Lock::new(),
     sent: UnsafeCell::new(([Sent { info: Info([0; 16]), target: 0, at: 0, queued: false }; WAITING_MAX], 0)),
 };
 
 impl Shadow {
     fn with<R>(&self, f: impl FnOnce(&mut [Sent; WAITING_MAX], &mut usize) -> R) -> R {
-        while self.lock.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            core::hint::spin_loop();
-        }
-        // SAFETY: the lock is held; a standby's threads run no handler while they hold it.
-        let (sent, count) = unsafe { &mut *self.sent.get() };
-        let result = f(sent, count);
-        self.lock.store(false, Ordering::Release);
-        result
+        self.lock.with(|| {
+            // SAFETY: the lock is held; a standby's threads run no handler while they hold it.
+            let (sent, count) = unsafe { &mut *self.sent.get() };
+            f(sent, count)
+        })
     }
 }
 

@@ -108,9 +108,9 @@ pub(super) fn become_child() {
     forget_parent(thread, pid);
     bound::in_child();
     members::born(parent, made_by);
-    thread.newborn = members::join::is_possible();
+    thread.newborn = members::join::is_possible() && !thread::is_beyond(thread.slot);
     trap::arm(thread);
-    if state::is_recorded() {
+    if state::is_recorded() && !thread::is_beyond(thread.slot) {
         members::join::join_recorded(thread, us_abi::how::FORKED);
     }
     crate::family::is_born(thread);
@@ -121,7 +121,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     state::set_header(core::ptr::null_mut());
     crate::stop_logging();
     crate::door::epoll::inherit();
-    crate::door::thread::reset_lock();
+    crate::lock::in_child();
     crate::door::waiters::reset();
     crate::clone::twins::stop();
     crate::clone::forget();

@@ -6,7 +6,7 @@
 //! can tell a thread that was never made from one that was.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET, ThreadStart, op};
 use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX};
@@ -15,7 +15,9 @@ use us_calls::{Class, Row};
 use super::pending;
 use super::sync::Caller;
 use super::thread_create::create;
+use super::thread_stack;
 use crate::clone::park;
+use crate::lock::Lock;
 use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::recording::turns;
@@ -28,12 +30,7 @@ pub(super) const EAGAIN: i32 = 11;
 /// Offset of the kernel's thread id inside glibc's control block: zero once the thread is gone.
 pub static TID_OFFSET: AtomicU64 = AtomicU64::new(0);
 
-static LOCK: AtomicBool = AtomicBool::new(false);
-
-/// A child process starts with nobody holding the lock.
-pub fn reset_lock() {
-    LOCK.store(false, Ordering::Release);
-}
+static LOCK: Lock = Lock::new();
 
 pub(super) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// glibc's `pthread_attr_t`.
@@ -66,14 +63,32 @@ pub(super) fn become_threaded(thread: &Thread) {
     thread.lock_mode.store(thread.call_mode.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Whether a slot can be given to a new thread.
+/// Whether a slot can be given to a new thread. Not before its last maker is through: between the moment when libc has cleared
+/// the control block and the kernel's word in it, a thread that is being made looks like one that has ended, and one that has
+/// ended before its maker was back is looked at by that. Two threads were given one stack.
 fn is_free(other: &Thread) -> bool {
-    let handle = other.handle.load(Ordering::Acquire);
+    if other.is_being_made.load(Ordering::Acquire) {
+        return false;
+    }
     match other.fate.load(Ordering::Acquire) {
         JOINED => true,
-        DETACHED => handle != 0 && tid_word(handle).load(Ordering::Acquire) == 0,
-        _ => handle == 0 && other.generation == 0 && other.fate.load(Ordering::Acquire) == UNUSED,
+        DETACHED => is_gone(other),
+        fate => fate == UNUSED && other.generation == 0,
     }
+}
+
+/// Whether a detached thread has ended. Its control block tells only while it lies in a stack of ours: the guest may have
+/// given the memory of its own to something else.
+pub(super) fn is_gone(other: &Thread) -> bool {
+    let handle = other.handle.load(Ordering::Acquire);
+    if thread_stack::is_ours(handle) {
+        return tid_word(handle).load(Ordering::Acquire) == 0;
+    }
+    let (pid, tid) = (state::REAL_PID.load(Ordering::Relaxed), other.kernel_tid());
+    // SAFETY: signal 0 only asks.
+    handle != 0
+        && tid != 0
+        && unsafe { raw::call3(raw::nr::TGKILL, u64::from(pid), u64::from(tid), 0) } == raw::err::ESRCH
 }
 
 pub(super) const UNUSED: i32 = 0;
@@ -84,44 +99,85 @@ pub(super) const CLAIMED: i32 = 4;
 
 /// In a forked child: the slot of a thread that was left behind.
 pub fn vacate(block: &mut Thread) {
-    if block.generation != 0 {
-        block.fate.store(JOINED, Ordering::Relaxed);
-    }
+    block.fate.store(if block.generation == 0 { UNUSED } else { JOINED }, Ordering::Relaxed);
+    block.is_being_made.store(false, Ordering::Relaxed);
     signal::reset(block);
     block.borrowed.store(0, Ordering::Relaxed);
 }
 
+/// The slot is its next thread's maker's, until [`let_go`].
+pub(super) fn hold(block: &Thread) {
+    block.is_being_made.store(true, Ordering::Release);
+    block.fate.store(CLAIMED, Ordering::Release);
+}
+
+/// Its maker is through: from here on what counts is what becomes of the thread.
+pub(super) fn let_go(slot: u32) {
+    // SAFETY: blocks are never freed; atomics only.
+    unsafe { (*thread::block(slot)).is_being_made.store(false, Ordering::Release) };
+}
+
 /// Takes a slot, as the copy that decides.
 pub(super) fn claim_slot() -> Option<u32> {
-    while LOCK.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        core::hint::spin_loop();
+    LOCK.with(|| (1..THREADS_MAX as u32).find(|slot| is_claimed(*slot)).or_else(claim_beyond))
+}
+
+/// Takes this slot, if it is free. With the lock held.
+fn is_claimed(slot: u32) -> bool {
+    // SAFETY: blocks are never freed; atomics, and a generation that only a holder of the lock changes.
+    let block = unsafe { &*thread::block(slot) };
+    let free = is_free(block);
+    if free {
+        hold(block);
     }
-    let found = (1..THREADS_MAX as u32).find(|slot| {
-        // SAFETY: blocks are never freed; atomics, and a generation that only a holder of the lock changes.
-        let block = unsafe { &*thread::block(*slot) };
-        let free = is_free(block);
-        if free {
-            block.fate.store(CLAIMED, Ordering::Release);
+    free
+}
+
+/// With all slots in use: a place beyond them, with the lock held. Of those that have been used a few are looked at, going on
+/// where the last search ended: where all of many live, each new thread would look at all the others.
+#[cold]
+fn claim_beyond() -> Option<u32> {
+    static USED: AtomicU32 = AtomicU32::new(0);
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    const LOOKS: u32 = 256;
+    let (first, most) = (THREADS_MAX as u32, thread::BEYOND_MAX as u32);
+    let (used, last) = (USED.load(Ordering::Relaxed), LAST.load(Ordering::Relaxed));
+    let looks = if used == most { most } else { used.min(LOOKS) };
+    let found = (1..=looks).map(|step| (last + step) % used).find(|place| is_claimed(first + place));
+    let place = match found {
+        Some(place) => place,
+        None if used < most && thread::exists(first + used) && is_claimed(first + used) => {
+            USED.store(used + 1, Ordering::Relaxed);
+            used
         }
-        free
-    });
-    LOCK.store(false, Ordering::Release);
-    found
+        None => return None,
+    };
+    LAST.store(place, Ordering::Relaxed);
+    Some(first + place)
+}
+
+/// Whether a thread beyond the slots runs, or has not been joined: no copy could have it.
+pub fn are_beyond() -> bool {
+    let used = thread::SLOTS.load(Ordering::Acquire);
+    // SAFETY: blocks are never freed; atomics only.
+    (THREADS_MAX as u32..used).any(|slot| !is_free(unsafe { &*thread::block(slot) }))
 }
 
 /// Makes a slot's memory ready in this copy: the ring mapped twice, the block reset.
 pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
     let block = thread::block(slot);
-    if !map_ring(slot) {
+    let beyond = thread::is_beyond(slot);
+    if !beyond && !map_ring(slot) {
         return None;
     }
     thread::SLOTS.fetch_max(slot + 1, Ordering::AcqRel);
+    let mode = if beyond { Mode::Solo as u8 } else { parent.call_mode.load(Ordering::Relaxed) };
     // SAFETY: the slot is free: its last thread is gone, and this copy's only user is the caller.
     unsafe {
         (*block).slot = slot;
         (*block).generation = (*block).generation.wrapping_add(1);
-        (*block).lock_mode.store(parent.call_mode.load(Ordering::Relaxed), Ordering::Relaxed);
-        (*block).call_mode.store(parent.call_mode.load(Ordering::Relaxed), Ordering::Relaxed);
+        (*block).lock_mode.store(mode, Ordering::Relaxed);
+        (*block).call_mode.store(mode, Ordering::Relaxed);
         (*block).borrowed.store(0, Ordering::Relaxed);
         (*block).verify = parent.verify;
         (*block).in_doubt = u64::MAX;
@@ -133,8 +189,10 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
         (*block).stop_short();
         signal::reset(&mut *block);
         (*block).real_tid.store(0, Ordering::Relaxed);
+        // The last thread's, whose stack the guest may have given to another slot's.
+        (*block).handle.store(0, Ordering::Release);
         (*block).live = parent.live;
-        if state::header().is_some() {
+        if state::header().is_some() && !beyond {
             (*block).attach_ring();
             if state::is_standby() {
                 // The slot's last thread's.
@@ -385,6 +443,9 @@ pub fn slot_of(handle: u64) -> Option<&'static Thread> {
         // SAFETY: blocks are never freed; atomics only.
         .map(|slot| unsafe { &*thread::block(slot) })
         .find(|block| {
-            block.handle.load(Ordering::Acquire) == handle && block.fate.load(Ordering::Acquire) != JOINED
+            let fate = block.fate.load(Ordering::Acquire);
+            // On a stack of the guest's own another slot's thread may have its control block by now.
+            let was = || fate == DETACHED && !thread_stack::is_ours(handle) && is_gone(block);
+            block.handle.load(Ordering::Acquire) == handle && fate != JOINED && !was()
         })
 }

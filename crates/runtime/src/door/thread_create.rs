@@ -4,32 +4,33 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
-use us_abi::slot;
+use us_abi::{Cause, slot};
 
 use super::thread::{
-    Attributes, CLAIMED, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot,
-    prepare, row, run, tid_word, wait_gone,
+    Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot, hold,
+    is_gone, let_go, prepare, row, run, tid_word, wait_gone,
 };
-use super::thread_stack::{attributes_for, beginning_of, mask_in};
+use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
 use crate::log::Next;
 use crate::members::join;
 use crate::raw;
 use crate::recording::{log, turns};
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::thread::{self, Mode, Thread};
-use crate::{real, signal, state};
+use crate::{give_up_log, real, signal, state};
 
 /// Makes the thread in this copy.
 fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: *mut Thread) -> i32 {
-    let Some((attributes, detached)) = attributes_for(slot, given) else { return EAGAIN };
+    let mut own = Attributes::default();
+    let Some((attributes, detached)) = attributes_for(slot, given, &mut own) else { return EAGAIN };
     // SAFETY: libc's function, with a start routine of ours and a block that outlives the thread.
     unsafe {
-        (*block).born_on = beginning_of(&attributes);
+        (*block).born_on = beginning_of(attributes);
         (*block).fate.store(if detached { DETACHED } else { JOINABLE }, Ordering::Release);
         let create: unsafe extern "C" fn(*mut u64, *const Attributes, Start, *mut c_void) -> i32 =
             core::mem::transmute(real::PTHREAD_CREATE.get());
         let mut made = 0u64;
-        let result = create(&raw mut made, &raw const attributes, run, block.cast());
+        let result = create(&raw mut made, attributes, run, block.cast());
         if result == 0 {
             (*block).handle.store(made, Ordering::Release);
             *handle = made;
@@ -72,13 +73,22 @@ pub(super) unsafe fn create(
             }
         } else {
             match claim_slot() {
-                Some(slot) => (slot, 0),
+                Some(slot) => {
+                    if thread::is_beyond(slot) {
+                        give_up_log(Cause::CannotReplay, &[thread::BEYOND]);
+                    }
+                    (slot, 0)
+                }
                 None => return EAGAIN,
             }
         };
         // SAFETY: the arguments are the C function's.
         match unsafe { create_in(parent, slot, generation, replay, handle, attributes, entry) } {
-            Some(result) => return result,
+            Some(result) => {
+                let_go(slot);
+                return result;
+            }
+            // Promoted, with the slot not taken yet.
             None => continue,
         }
     }
@@ -101,7 +111,7 @@ unsafe fn create_in(
             await_slot(slot, generation);
             // Before the event is given back: with all rings empty others go live, and look for a free slot.
             // SAFETY: blocks are never freed.
-            unsafe { (*thread::block(slot)).fate.store(CLAIMED, Ordering::Release) };
+            hold(unsafe { &*thread::block(slot) });
             (head.result as i32, head.identity as u32)
         })?;
         if result != 0 {
@@ -139,7 +149,8 @@ unsafe fn create_in(
     let result = make(slot, handle, attributes, block);
     parent.shared_with_guest();
     parent.making = false;
-    if result == 0 {
+    // Of a detached thread beyond the slots not even the control block need be there any more.
+    if result == 0 && !thread::is_beyond(slot) {
         // SAFETY: the handle that has just been stored.
         let word = tid_word(unsafe { *handle });
         let tid = word.load(Ordering::Acquire);
@@ -269,11 +280,19 @@ fn await_slot(slot: u32, generation: u32) {
     loop {
         // SAFETY: a word that only the maker of the slot's next thread changes, who waits here like us.
         let made = unsafe { (&raw const block.generation).read_volatile() };
-        let handle = block.handle.load(Ordering::Acquire);
+        let its_turn = made.wrapping_add(1) == generation && !block.is_being_made.load(Ordering::Acquire);
         match block.fate.load(Ordering::Acquire) {
             // glibc marks a joined thread in the very word that the kernel has cleared.
-            UNUSED | JOINED if made.wrapping_add(1) == generation => return,
-            DETACHED if made.wrapping_add(1) == generation && handle != 0 => return wait_gone(handle, None),
+            UNUSED | JOINED if its_turn => return,
+            DETACHED if its_turn => {
+                let handle = block.handle.load(Ordering::Acquire);
+                if thread_stack::is_ours(handle) {
+                    return wait_gone(handle, None);
+                }
+                if is_gone(block) {
+                    return;
+                }
+            }
             _ => {}
         }
         raw::nap(nap_ns);

@@ -1,6 +1,5 @@
 //! Stacks of threads: at fixed addresses, so that what lies on them is at the same place in every copy.
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 use us_abi::{STACK_STRIDE, STACKS_ADDRESS};
@@ -11,29 +10,38 @@ use crate::{real, thread};
 
 const PAGE: u64 = 4096;
 
-/// The stack of a slot: lowest usable address. A guard page lies below it.
-fn stack_of(slot: u32, bytes: u64) -> Option<u64> {
+/// The stack of a slot: lowest usable address. Below it lies what nobody may touch: a thread that needs more than it has
+/// asked for ends there, also where the slot's last one had more.
+fn stack_of(slot: u32, bytes: u64, guard: u64) -> Option<u64> {
     const STACK_FLAGS: u64 = 0x2_0000 | 0x4000 | 0x22; // STACK|NORESERVE|PRIVATE|ANONYMOUS
     const MAP_FIXED: u64 = 0x10;
     // SAFETY: blocks are never freed.
     let block = unsafe { &*thread::block(slot) };
     let top = (STACKS_ADDRESS + (slot as usize + 1) * STACK_STRIDE) as u64;
     let base = top - bytes;
-    if bytes + 2 * PAGE > STACK_STRIDE as u64 {
+    if bytes.checked_add(guard)? > STACK_STRIDE as u64 {
         return None;
     }
-    if block.stack_bytes.load(Ordering::Relaxed) < bytes {
+    let (had, guarded) =
+        (block.stack_bytes.load(Ordering::Relaxed), block.guard_bytes.load(Ordering::Relaxed));
+    if had != bytes || guarded != guard {
         // SAFETY: the slot's own range; whatever an earlier thread left there is dead.
-        let result = unsafe {
-            raw::call6(raw::nr::MMAP, [base - PAGE, bytes + PAGE, 3, STACK_FLAGS | MAP_FIXED, u64::MAX, 0])
-        };
-        if failed(result) {
-            return None;
+        unsafe {
+            if had + guarded > bytes + guard {
+                raw::call2(raw::nr::MUNMAP, top - had - guarded, had + guarded - bytes - guard);
+            }
+            let all = [base - guard, bytes + guard, 3, STACK_FLAGS | MAP_FIXED, u64::MAX, 0];
+            if failed(raw::call6(raw::nr::MMAP, all)) {
+                block.stack_bytes.store(0, Ordering::Relaxed);
+                block.guard_bytes.store(0, Ordering::Relaxed);
+                return None;
+            }
+            if guard != 0 {
+                raw::call3(raw::nr::MPROTECT, base - guard, guard, 0);
+            }
         }
-        // SAFETY: the guard page of the new mapping.
-        unsafe { raw::call3(raw::nr::MPROTECT, base - PAGE, PAGE, 0) };
         block.stack_bytes.store(bytes, Ordering::Relaxed);
-        block.stack.store(base, Ordering::Relaxed);
+        block.guard_bytes.store(guard, Ordering::Relaxed);
     }
     Some(base)
 }
@@ -48,45 +56,56 @@ fn attribute_call(function: &real::Real, attributes: *const Attributes, value: u
     }
 }
 
-/// The attributes to create with: the guest's, with the slot's stack unless the guest has given one.
-pub(super) fn attributes_for(slot: u32, given: *const Attributes) -> Option<(Attributes, bool)> {
-    let mut own: MaybeUninit<Attributes> = MaybeUninit::uninit();
+/// The attributes to create with: the guest's, or in `own` those with the slot's stack, unless the guest has given one or the
+/// thread lies beyond the slots. And whether the thread is detached.
+pub(super) fn attributes_for(
+    slot: u32,
+    given: *const Attributes,
+    own: &mut Attributes,
+) -> Option<(*const Attributes, bool)> {
     // SAFETY: libc's functions on attribute objects: the guest's, or one that libc fills.
     unsafe {
         if given.is_null() {
+            if thread::is_beyond(slot) {
+                return Some((given, false));
+            }
             let default: unsafe extern "C" fn(*mut Attributes) -> i32 =
                 core::mem::transmute(real::PTHREAD_GETATTR_DEFAULT.get());
-            if default(own.as_mut_ptr()) != 0 {
+            if default(&raw mut *own) != 0 {
                 return None;
             }
         } else {
-            own.as_mut_ptr().copy_from_nonoverlapping(given, 1);
+            *own = given.read();
         }
-        let mut own = own.assume_init();
         let (mut base, mut bytes) = (0u64, 0u64);
         let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
             core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());
-        getstack(&raw const own, &raw mut base, &raw mut bytes);
+        getstack(&raw const *own, &raw mut base, &raw mut bytes);
         let mut detached = 0i32;
-        attribute_call(&real::PTHREAD_ATTR_GETDETACHSTATE, &raw const own, &raw mut detached as u64);
+        attribute_call(&real::PTHREAD_ATTR_GETDETACHSTATE, &raw const *own, &raw mut detached as u64);
         // An address that was never set reads as zero minus the size.
-        if base.wrapping_add(bytes) != 0 && base != 0 {
-            return Some((own, detached == 1));
+        if thread::is_beyond(slot) || base.wrapping_add(bytes) != 0 && base != 0 {
+            return Some((given, detached == 1));
         }
         if bytes == 0 {
             bytes = 8 << 20;
         }
         let bytes = bytes.next_multiple_of(PAGE);
-        let base = stack_of(slot, bytes)?;
+        let mut guard = PAGE;
+        attribute_call(&real::PTHREAD_ATTR_GETGUARDSIZE, &raw const *own, &raw mut guard as u64);
+        let base = stack_of(slot, bytes, guard.checked_next_multiple_of(PAGE)?)?;
         let setstack: unsafe extern "C" fn(*mut Attributes, u64, u64) -> i32 =
             core::mem::transmute(real::PTHREAD_ATTR_SETSTACK.get());
-        (setstack(&raw mut own, base, bytes) == 0).then_some((own, detached == 1))
+        (setstack(&raw mut *own, base, bytes) == 0).then_some((&raw const *own, detached == 1))
     }
 }
 
-/// Lowest address of the stack that attributes name.
-pub(super) fn beginning_of(attributes: &Attributes) -> u64 {
+/// Lowest address of the stack that attributes name, 0 without attributes.
+pub(super) fn beginning_of(attributes: *const Attributes) -> u64 {
     let (mut base, mut bytes) = (0u64, 0u64);
+    if attributes.is_null() {
+        return 0;
+    }
     // SAFETY: libc's function of that name has this type.
     unsafe {
         let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
@@ -121,13 +140,15 @@ pub unsafe extern "C" fn pthread_getattr_np(handle: u64, attributes: *mut Attrib
         let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
             core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());
         if result == 0 && getstack(attributes, &raw mut base, &raw mut bytes) == 0 && is_ours(base) {
-            attribute_call(&real::PTHREAD_ATTR_SETGUARDSIZE, attributes, PAGE);
+            let slot = (base - STACKS_ADDRESS as u64) / STACK_STRIDE as u64;
+            let guard = (*thread::block(slot as u32)).guard_bytes.load(Ordering::Relaxed);
+            attribute_call(&real::PTHREAD_ATTR_SETGUARDSIZE, attributes, guard);
         }
         result
     }
 }
 
-/// Whether a stack is a slot's.
-fn is_ours(base: u64) -> bool {
-    (STACKS_ADDRESS as u64..(STACKS_ADDRESS + us_abi::THREADS_MAX * STACK_STRIDE) as u64).contains(&base)
+/// Whether an address lies in a slot's stack.
+pub(super) fn is_ours(address: u64) -> bool {
+    (STACKS_ADDRESS as u64..(STACKS_ADDRESS + us_abi::THREADS_MAX * STACK_STRIDE) as u64).contains(&address)
 }

@@ -5,8 +5,6 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use us_abi::THREADS_MAX;
-
 use crate::standby::promote;
 use crate::sys::gate::Call;
 use crate::sys::guest;
@@ -25,6 +23,7 @@ const PROCESSES_CLOCK: i32 = 2;
 const THREADS_CLOCK: i32 = 6;
 
 /// One count that never goes back.
+#[derive(Debug)]
 struct Count {
     /// The most that was told.
     last: AtomicU64,
@@ -67,10 +66,18 @@ impl Count {
 
 /// Of a process, its children, or a thread: the clock, ns; in user mode and in the kernel, us; the same two in ticks, which
 /// are counts of their own: rounded from sums, they could be less than was told before.
-struct Used {
+#[derive(Debug)]
+pub struct Used {
     counts: [Count; 5],
     /// Which of its slot's threads.
     generation: AtomicU32,
+}
+
+impl Used {
+    /// Nothing has been told yet.
+    pub const fn new() -> Used {
+        Used { counts: [const { Count::new() }; 5], generation: AtomicU32::new(0) }
+    }
 }
 
 const CLOCK: usize = 0;
@@ -78,14 +85,14 @@ const USER: usize = 1;
 const SYSTEM: usize = 2;
 const USER_TICKS: usize = 3;
 const SYSTEM_TICKS: usize = 4;
-const PROCESS: usize = THREADS_MAX;
-const CHILDREN: usize = THREADS_MAX + 1;
+const PROCESS: usize = 0;
+const CHILDREN: usize = 1;
 
-static USED: [Used; THREADS_MAX + 2] =
-    [const { Used { counts: [const { Count::new() }; 5], generation: AtomicU32::new(0) } }; THREADS_MAX + 2];
+static USED: [Used; 2] = [const { Used::new() }; 2];
 
 fn of_thread(thread: &Thread) -> &'static Used {
-    let used = &USED[thread.slot as usize];
+    // SAFETY: blocks are never freed; atomics only.
+    let used = unsafe { &(*thread::block(thread.slot)).used };
     if used.generation.swap(thread.generation, Ordering::Relaxed) != thread.generation {
         // The slot's last thread's.
         used.counts.iter().for_each(Count::reset);

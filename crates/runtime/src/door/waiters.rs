@@ -12,7 +12,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::sync;
-use crate::raw;
+use crate::lock::Lock;
 
 /// One waiting thread. In the block of its thread, which is never freed: a guest that leaves a wait by `longjmp`
 /// leaves this behind in the queue.
@@ -46,7 +46,7 @@ impl Waiter {
 #[repr(C, align(64))]
 struct Bucket {
     /// 0 free, 1 taken, 2 taken and somebody sleeps on it.
-    lock: AtomicU32,
+    lock: Lock,
     /// Waiters in the queue: what a signal for nobody looks at.
     count: AtomicU32,
     queue: UnsafeCell<Queue>,
@@ -63,7 +63,7 @@ unsafe impl Sync for Bucket {}
 const BUCKETS: usize = 256;
 static TABLE: [Bucket; BUCKETS] = [const {
     Bucket {
-        lock: AtomicU32::new(0),
+        lock: Lock::new(),
         count: AtomicU32::new(0),
         queue: UnsafeCell::new(Queue { first: null_mut(), last: null_mut() }),
     }
@@ -76,17 +76,8 @@ fn bucket(key: usize) -> &'static Bucket {
 impl Bucket {
     /// Runs `act` on the queue. No thread is parked in here: this is neither guest code nor a wait that came back.
     fn with<T>(&self, act: impl FnOnce(&mut Queue) -> T) -> T {
-        if self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            while self.lock.swap(2, Ordering::Acquire) != 0 {
-                raw::futex_wait(&self.lock, 2, 0);
-            }
-        }
         // SAFETY: the lock is held.
-        let result = act(unsafe { &mut *self.queue.get() });
-        if self.lock.swap(0, Ordering::Release) == 2 {
-            raw::futex_wake(&self.lock, 1);
-        }
-        result
+        self.lock.with(|| act(unsafe { &mut *self.queue.get() }))
     }
 
     /// # Safety
@@ -205,10 +196,9 @@ fn take_first(bucket: &Bucket, queue: &mut Queue, key: usize, words: &mut [*cons
     found
 }
 
-/// In the child of a fork: its one thread waits for nothing, and the others, which may have held a lock, are not there.
+/// In the child of a fork: its one thread waits for nothing, and the others are not there.
 pub fn reset() {
     for bucket in &TABLE {
-        bucket.lock.store(0, Ordering::Relaxed);
         bucket.count.store(0, Ordering::Relaxed);
         // SAFETY: the only thread of the process.
         unsafe { *bucket.queue.get() = Queue { first: null_mut(), last: null_mut() } };

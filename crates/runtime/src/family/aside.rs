@@ -1,15 +1,16 @@
 //! Work that needs a descriptor for a moment, in a thread with a table of its own: in the guest's one somebody might see it,
 //! and a standby must not touch that at all.
 
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crate::fdtable;
+use crate::lock::Lock;
 use crate::raw::{self, nr};
 use crate::sys::gate;
 use crate::thread::Stack;
 
 /// One at a time.
-static BUSY: AtomicBool = AtomicBool::new(false);
+static BUSY: Lock = Lock::new();
 static STACK: Stack = Stack::new();
 /// Futex: 1 once the work is done.
 static DONE: AtomicU32 = AtomicU32::new(0);
@@ -39,9 +40,7 @@ extern "C" fn run(job: u64) {
 pub fn aside(mut work: impl FnMut() -> i64) -> i64 {
     // VM FS FILES SIGHAND THREAD SYSVSEM CHILD_CLEARTID
     const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000;
-    while BUSY.swap(true, Ordering::AcqRel) {
-        raw::nap(20_000);
-    }
+    BUSY.take();
     DONE.store(0, Ordering::Relaxed);
     let mut job = Job { work: |given| given(), given: &mut work };
     // It has the caller's thread-local storage: a signal there would be taken for the caller's.
@@ -59,10 +58,9 @@ pub fn aside(mut work: impl FnMut() -> i64) -> i64 {
         raw::futex_wait(&DONE, 0, 0);
     }
     // The next one's stack is the same, and a copy that is forked meanwhile would wait for a thread that it has not.
-    while made > 0 && ON_STACK.load(Ordering::Acquire) != 0 {
-        raw::nap(20_000);
-    }
+    // Nor may the program see it.
+    raw::await_end(if made > 0 { made as u32 } else { 0 });
     let result = if made > 0 { RESULT.load(Ordering::Relaxed) } else { made };
-    BUSY.store(false, Ordering::Release);
+    BUSY.give();
     result
 }

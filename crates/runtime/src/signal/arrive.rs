@@ -116,7 +116,7 @@ fn unnoticed(thread: &Thread, context: &mut Context) {
 /// # Safety
 /// In the SIGSYS handler, with the kernel's own frame.
 pub unsafe fn nudged(context: &mut Context) {
-    crate::clone::notice_command();
+    crate::clone::notice_command(context);
     // SAFETY: the caller's frame.
     if unsafe { park::in_handler(context) } {
         return;

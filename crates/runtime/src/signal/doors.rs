@@ -273,12 +273,11 @@ pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
 /// Bytes of the runtime's own signal stack of a thread: the kernel's frame with the widest vector registers,
 /// twice, the handlers above, and the guest's where they are run in place. Memory is used when it is touched.
 const STACK_BYTES: u64 = 256 << 10;
-static STACKS: [AtomicU64; THREADS_MAX] = [const { AtomicU64::new(0) }; THREADS_MAX];
 
 /// Gives the calling thread a signal stack of the runtime's own: coroutine stacks are tiny, and a stack
 /// that has overflowed has no room for a frame.
 pub fn set_stack(thread: &Thread) {
-    let place = &STACKS[thread.slot as usize];
+    let place = &thread.signal_stack;
     if place.load(Ordering::Relaxed) == 0 {
         // SAFETY: new memory.
         let memory = unsafe { raw::call6(raw::nr::MMAP, [0, STACK_BYTES, 3, 0x22, u64::MAX, 0]) };

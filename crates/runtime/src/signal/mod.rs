@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
-use us_abi::{Cause, THREADS_MAX, leaving};
+use us_abi::{Cause, leaving};
 use us_calls::{Class, Row};
 
 use crate::clock::{self, KERNEL};

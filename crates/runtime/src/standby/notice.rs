@@ -8,10 +8,13 @@ use core::sync::atomic::Ordering;
 use us_abi::slot;
 
 use crate::raw;
-use crate::thread::Thread;
+use crate::thread::{self, Thread};
 
 /// Registers the calling thread, whose effects are real from now on.
 pub fn register(thread: &Thread, tid: u32) {
+    if thread::is_beyond(thread.slot) {
+        return;
+    }
     let mut head = 0u64;
     let mut len = 0u64;
     // SAFETY: the kernel writes the list head's address and its size.

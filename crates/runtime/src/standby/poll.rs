@@ -4,7 +4,7 @@
 //! their bells; in between it naps on the supervisor's command word, so that a promotion wakes it at once.
 //! It must nap: a reader that looks all the time pulls the line that the primary is about to write.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{RING_NEAR, command};
 use us_ring::Position;
@@ -31,7 +31,17 @@ pub fn start() -> bool {
     const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000; // VM FS FILES SIGHAND THREAD SYSVSEM
     // A copy of a copy has the stack of the last poller, which ended when it was promoted.
     // SAFETY: a stack for a thread that runs only `main`, which uses no TLS.
-    unsafe { gate::spawn(CLONE, STACK.top(), main, 0, core::ptr::null()) > 0 }
+    let made = unsafe { gate::spawn(CLONE, STACK.top(), main, 0, core::ptr::null()) };
+    POLLER.store(made.max(0) as u32, Ordering::Relaxed);
+    made > 0
+}
+
+/// The kernel's number of the poller.
+static POLLER: AtomicU32 = AtomicU32::new(0);
+
+/// In a promoted copy: waits until the poller is gone, for a program that would see that it is not alone.
+pub fn await_end() {
+    raw::await_end(POLLER.load(Ordering::Relaxed));
 }
 
 /// No mapping of its own, like the coordinator's.

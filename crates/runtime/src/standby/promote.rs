@@ -13,6 +13,7 @@ use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
 use crate::clone::views;
+use crate::door::sync;
 use crate::family;
 use crate::fault::{self, Point};
 use crate::members;
@@ -108,10 +109,24 @@ pub fn run(header: &SegmentHeader) {
     poll::wake_all();
     // A thread that was between its last look and its sleep hears the second bell.
     for _ in 0..5 {
+        if are_all_live() {
+            return;
+        }
         raw::nap(200_000);
         poll::wake_all();
         call_to_life();
     }
+}
+
+/// Whether no thread follows any more.
+fn are_all_live() -> bool {
+    let mut all = true;
+    thread::for_each(|thread| {
+        let runs = seats::tid(thread.slot).load(Ordering::Relaxed) != 0;
+        let begins = thread.is_being_made.load(Ordering::Relaxed);
+        all &= !(runs || begins) || thread.calls() != Mode::Replay;
+    });
+    all
 }
 
 /// The dead primary was stopped, so no thread goes on before somebody lets this one go on.
@@ -371,6 +386,9 @@ pub fn go_live(thread: &mut Thread) {
         is_live(header);
     }
     crate::door::pending::requeue(thread);
+    if sync::single_threaded() {
+        poll::await_end();
+    }
     // Last: a fatal signal that was raised again ends a live program here, not a standby.
     signal::set_mask(thread, thread.mask);
     signal::notice_cancellation(thread);

@@ -171,7 +171,6 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
             unsafe { crate::signal::sent(&said, &mut *context) };
         } else if is_trap {
             // Only the trap is handled now; whoever sent the signal sends it again.
-            crate::clone::notice_command();
             crate::door::death::look();
         } else {
             crate::door::death::look();

@@ -1,0 +1,115 @@
+//! The thread that coordinates a clone: its beginning and its end.
+//!
+//! The program must not see it. Whoever counts threads to see whether it is alone (a sandbox before it makes its own name
+//! spaces, and the kernel for it) gives up. So nobody runs from before it begins until the kernel has no such thread any more.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use us_abi::{SegmentHeader, command};
+
+use super::{STAGE_TIMEOUT_NS, coordinate, fail, park};
+use crate::door::sync;
+use crate::raw::{self, nr};
+use crate::state::{self, Role};
+use crate::sys::trap::Context;
+use crate::sys::{bound, gate};
+use crate::thread::Stack;
+
+/// A coordinator is at work.
+static BUSY: AtomicBool = AtomicBool::new(false);
+/// The coordinator's stack, kept for the next one. No mapping of its own: those that the guest's libc makes later would lie
+/// elsewhere than in a replay.
+static STACK: Stack = Stack::new();
+/// Not 0 while a coordinator is on that stack. The kernel's to clear, when the thread is gone.
+static ON_STACK: AtomicU32 = AtomicU32::new(0);
+/// How often a lone thread has been asked where it would not have parked at once.
+static PUT_OFF: AtomicU32 = AtomicU32::new(0);
+/// How often it may be. Behind that it is in a wait that nothing of ours ends.
+const PUT_OFF_MAX: u32 = 4;
+
+/// In the SIGSYS handler: starts a coordinator if the supervisor asks for one and none is there.
+/// A lone thread in the middle of a door, which would go on with that, is asked again a moment later.
+pub fn notice_command(context: &Context) {
+    let Some(header) = state::header() else { return };
+    let asked = matches!(header.command.0.load(Ordering::Acquire), command::CLONE | command::PARK);
+    if !asked || state::role() != Role::Primary {
+        return;
+    }
+    if sync::single_threaded()
+        && !park::comes_at_once(context)
+        && PUT_OFF.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MAX
+    {
+        return;
+    }
+    if BUSY.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    PUT_OFF.store(0, Ordering::Relaxed);
+    if bound::is_bound() {
+        return fail(header, &[bound::WHY]);
+    }
+    let blocked = crate::signal::mask_of_faults();
+    let mut mask = 0u64;
+    // SETTLS is not needed: it uses no TLS.
+    // VM FS FILES SIGHAND THREAD SYSVSEM CHILD_CLEARTID
+    const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000;
+    // SAFETY: a thread on its own stack that inherits a mask with every asynchronous signal blocked.
+    unsafe {
+        raw::call4(nr::RT_SIGPROCMASK, 2, &raw const blocked as u64, &raw mut mask as u64, 8);
+        // On the stack that the next one is to have the last one may still be on its way out.
+        while ON_STACK.load(Ordering::Acquire) != 0 {
+            raw::nap(20_000);
+        }
+        ON_STACK.store(1, Ordering::Release);
+        park::want();
+        let made = gate::spawn(CLONE, STACK.top(), coordinate, 0, &raw const ON_STACK) > 0;
+        raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
+        if !made {
+            park::unwant();
+            ON_STACK.store(0, Ordering::Release);
+            fail(header, &[b"the coordinator of the clone could not be started"]);
+        }
+    }
+}
+
+/// Waits until no coordinator is at work. The process is bound: one that is at work gives up, and no other begins.
+pub fn await_idle() {
+    while BUSY.load(Ordering::SeqCst) {
+        raw::nap(100_000);
+    }
+}
+
+/// Waits, for a few seconds at most, until nobody is asked to park. *Leaving* has been said: a coordinator that is at
+/// work gives up, and the supervisor takes its word back.
+pub fn await_quiet(header: &SegmentHeader) {
+    state::attention();
+    let start = raw::now_ns();
+    let asked = || matches!(header.command.0.load(Ordering::SeqCst), command::CLONE | command::PARK);
+    while (asked() || BUSY.load(Ordering::SeqCst)) && raw::now_ns() - start < 2 * STAGE_TIMEOUT_NS {
+        raw::nap(100_000);
+    }
+}
+
+/// The kernel's number of the coordinator.
+static COORDINATOR: AtomicU32 = AtomicU32::new(0);
+
+/// The number of the coordinator that the caller stands still for.
+pub fn number() -> u32 {
+    COORDINATOR.load(Ordering::Acquire)
+}
+
+/// By the coordinator: it is there.
+pub(super) fn has_begun() {
+    COORDINATOR.store(raw::gettid(), Ordering::Release);
+}
+
+/// By the coordinator: another may begin.
+pub(super) fn is_done() {
+    BUSY.store(false, Ordering::Release);
+}
+
+/// In a forked process, which has none.
+pub(super) fn forget() {
+    ON_STACK.store(0, Ordering::Release);
+    BUSY.store(false, Ordering::Release);
+}
