@@ -54,6 +54,8 @@ pub mod op {
     pub const PASS: u16 = 15;
     /// The same: a system call is about to be made, or has been.
     pub const CALL: u16 = 16;
+    // Above a clock's number or a slot there are four bits for the others; this one comes alone.
+    const _: () = assert!(PASS < 1 << 4 && crate::THREADS_MAX <= 1 << 12);
 }
 
 /// What an event says.

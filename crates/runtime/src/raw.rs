@@ -28,6 +28,7 @@ pub mod nr {
     pub const MREMAP: u64 = 25;
     pub const MADVISE: u64 = 28;
     pub const NANOSLEEP: u64 = 35;
+    pub const ARCH_PRCTL: u64 = 158;
     pub const GETPID: u64 = 39;
     pub const SENDTO: u64 = 44;
     pub const RECVFROM: u64 = 45;

@@ -113,6 +113,8 @@ pub struct Thread {
     pub child_words: crate::door::spawn::ChildWords,
     /// What the kernel reads of a clone3 in the guest's place.
     pub clone_args: crate::door::spawn::CloneArgs,
+    /// The kernel's number of the thread that runs on this block now, 0 for none.
+    pub runs_as: AtomicU32,
     /// Kernel's thread id in a promoted copy, 0 where it equals the guest's.
     pub real_tid: AtomicU32,
     /// Whether digests are compared.
@@ -251,6 +253,7 @@ impl Thread {
             child_argument: 0,
             child_words: [0; 32],
             clone_args: [0; 11],
+            runs_as: AtomicU32::new(0),
             real_tid: AtomicU32::new(0),
             verify: false,
             slot: 0,

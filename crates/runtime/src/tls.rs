@@ -2,11 +2,15 @@
 //!
 //! # Safety
 //! libc's dynamic TLS may allocate on first use; the static slot of a preloaded library does not. A
-//! thread that the runtime has not met (the first instructions of a new one) reads null.
+//! thread that the runtime has not met (the first instructions of a new one) reads null. Once the guest has made threads by
+//! itself, or has changed a thread pointer, that slot is not relied on any more.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::thread::Thread;
+use crate::sys::guest;
+use crate::thread::{self, Thread};
+use crate::{raw, state};
 
 global_asm!(
     ".section .tbss,\"awT\",@nobits",
@@ -19,9 +23,27 @@ global_asm!(
     ".text",
 );
 
+/// Not 0 once a thread may run whose thread pointer is not libc's: made by a clone of the guest's own, or changed by
+/// `arch_prctl`. Then the slot above may lie in anybody's memory, or nowhere.
+pub static FOREIGN: AtomicU8 = AtomicU8::new(0);
+
+/// From here on threads are known by the kernel's numbers.
+pub fn are_foreign() {
+    FOREIGN.store(1, Ordering::SeqCst);
+}
+
+/// Whether they are.
+#[inline(always)]
+pub fn may_be_foreign() -> bool {
+    FOREIGN.load(Ordering::Relaxed) != 0
+}
+
 /// The calling thread's block, null for a thread unknown to the runtime.
 #[inline(always)]
 pub fn current() -> *mut Thread {
+    if may_be_foreign() {
+        return by_number();
+    }
     let thread: *mut Thread;
     // SAFETY: reads the slot that this library's TLS segment reserves in every thread.
     unsafe {
@@ -31,8 +53,47 @@ pub fn current() -> *mut Thread {
     thread
 }
 
-/// Sets the calling thread's block.
+/// The same, without the thread pointer.
+#[cold]
+#[inline(never)]
+fn by_number() -> *mut Thread {
+    let find = |is: &dyn Fn(&Thread) -> bool| {
+        (0..thread::SLOTS.load(Ordering::Acquire))
+            .map(thread::block)
+            // SAFETY: blocks are never freed; atomics only.
+            .find(|block| is(unsafe { &**block }))
+    };
+    let tid = raw::gettid();
+    if let Some(own) = find(&|block| block.runs_as.load(Ordering::Relaxed) == tid) {
+        return own;
+    }
+    // SAFETY: asks for a number.
+    let pid = unsafe { raw::call1(raw::nr::GETPID, 0) } as u32;
+    if pid == state::REAL_PID.load(Ordering::Relaxed) {
+        return core::ptr::null_mut();
+    }
+    // A child that borrows its parent's memory, and its block.
+    let pointer = thread_pointer();
+    let lent = |block: &Thread| block.borrowed.load(Ordering::Relaxed) != 0;
+    find(&|block| lent(block) && block.handle.load(Ordering::Relaxed) == pointer)
+        .or_else(|| find(&lent))
+        .unwrap_or(core::ptr::null_mut())
+}
+
+/// Sets the calling thread's block; one that ends has none any more.
 pub fn set_current(thread: *mut Thread) {
+    // SAFETY: null, or the calling thread's own block.
+    unsafe {
+        if let Some(last) = current().as_ref() {
+            last.runs_as.store(0, Ordering::Relaxed);
+        }
+        if let Some(thread) = thread.as_ref() {
+            thread.runs_as.store(raw::gettid(), Ordering::Relaxed);
+        } else if may_be_foreign() {
+            // Who ends need not be libc's.
+            return;
+        }
+    }
     // SAFETY: writes the slot that this library's TLS segment reserves in every thread.
     unsafe {
         asm!("mov {1}, qword ptr [rip + us_thread@GOTTPOFF]", "mov qword ptr fs:[{1}], {0}", in(reg) thread,
@@ -42,8 +103,38 @@ pub fn set_current(thread: *mut Thread) {
 
 /// The address of the calling thread's control block: glibc's `pthread_self()`.
 pub fn thread_pointer() -> u64 {
+    if may_be_foreign() {
+        return base();
+    }
     let pointer: u64;
     // SAFETY: the x86-64 TLS ABI keeps the thread pointer at its own start.
     unsafe { asm!("mov {0}, fs:[0]", out(reg) pointer, options(pure, readonly, nostack, preserves_flags)) };
     pointer
+}
+
+/// The thread pointer as the kernel has it.
+fn base() -> u64 {
+    const ARCH_GET_FS: u64 = 0x1003;
+    let mut base = 0u64;
+    // SAFETY: the kernel writes one word.
+    unsafe { raw::call2(raw::nr::ARCH_PRCTL, ARCH_GET_FS, &raw mut base as u64) };
+    base
+}
+
+/// Whether an address is that of a control block of libc's, to go by what stands there.
+pub fn is_libc(pointer: u64) -> bool {
+    const SELF: u64 = 16;
+    pointer != 0
+        && guest::load::<u64>(pointer) == Some(pointer)
+        && guest::load::<u64>(pointer + SELF) == Some(pointer)
+}
+
+/// Whether the calling thread, which has no block, is none of libc's: it has been made behind libc's back, and nothing of
+/// it is ours.
+pub fn is_outside() -> bool {
+    may_be_foreign() && {
+        let pointer = base();
+        let number = || crate::door::thread::tid_of(pointer);
+        !is_libc(pointer) || number() != raw::gettid()
+    }
 }

@@ -161,6 +161,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
 
 fn adopt(thread: &mut Thread, tid: u32) {
     thread.set_kernel_tid(tid);
+    thread.runs_as.store(tid, Ordering::Relaxed);
     seats::tid(thread.slot).store(tid, Ordering::Relaxed);
     signal::set_stack(thread);
     trap::arm(thread);

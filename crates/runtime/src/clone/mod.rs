@@ -24,7 +24,7 @@ use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
 use crate::door::thread as threads;
-use crate::door::{numbers, sync, timer};
+use crate::door::{numbers, spawn, sync, timer};
 use crate::family;
 use crate::fault::{self, Point};
 use crate::fdtable;
@@ -34,6 +34,7 @@ use crate::seats;
 use crate::state;
 use crate::sys::bound;
 use crate::thread::{self, Mode};
+use crate::tls;
 pub use coordinator::{await_idle, await_quiet, notice_command, number};
 use park::{Place, word};
 
@@ -145,6 +146,9 @@ fn call_unknown(own: u32) -> Result<u32, Obstacle> {
     let standing = park::standing();
     if proc::count_threads() == Some(standing + 1) {
         return Ok(0);
+    }
+    if tls::may_be_foreign() {
+        return Err((spawn::OUTSIDE, 0));
     }
     let mut missing = 0;
     let listed = proc::each_task(|tid| {

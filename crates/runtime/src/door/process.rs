@@ -39,7 +39,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     loop {
         match thread.calls() {
             Mode::Solo => {
-                let result = make_child(call);
+                let result = make_child(thread, call);
                 spawn::note_forked(result);
                 return result;
             }
@@ -49,7 +49,8 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     continue;
                 }
                 begin(thread, row, arguments);
-                let result = make_child(&spawn::witnessed(thread, call));
+                let call = spawn::witnessed(thread, call);
+                let result = make_child(thread, &call);
                 if result == 0 {
                     return result;
                 }
@@ -84,16 +85,20 @@ pub fn begin_fork(thread: &mut Thread) {
 }
 
 /// Forks for real. In the child nothing of ours goes on but the doors themselves.
-fn make_child(call: &Call) -> i64 {
+fn make_child(thread: &mut Thread, call: &Call) -> i64 {
+    let flags = spawn::clone_flags(call);
     // SAFETY: the guest's own fork: no shared memory, so the child returns here on its own copy of the stack.
     let result = unsafe { call6(call.nr, call.args) };
     if result == 0 {
-        become_child();
+        if flags & spawn::CLONE_SETTLS != 0 {
+            tls::are_foreign();
+        }
+        become_child(thread);
     }
     result
 }
 
-pub(super) fn become_child() {
+pub(super) fn become_child(thread: &mut Thread) {
     let parent = state::GUEST_PID.load(Ordering::Relaxed);
     let made_by = state::REAL_PID.load(Ordering::Relaxed);
     if !crate::recording::is_recording() {
@@ -103,11 +108,14 @@ pub(super) fn become_child() {
     state::set_role(Role::Child);
     // SAFETY: asks for a number.
     let pid = unsafe { raw::call1(GETPID, 0) } as u32;
-    // SAFETY: the only thread of this process, and its block.
-    let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
     forget_parent(thread, pid);
     bound::in_child();
     members::born(parent, made_by);
+    if tls::may_be_foreign() {
+        // Its thread pointer need not be libc's: it goes its own way, as it would natively.
+        thread.runs_as.store(0, Ordering::Relaxed);
+        return;
+    }
     thread.newborn = members::join::is_possible() && !thread::is_beyond(thread.slot);
     trap::arm(thread);
     if state::is_recorded() && !thread::is_beyond(thread.slot) {
@@ -134,6 +142,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     thread.has_turn = false;
     thread.guest_tid = pid;
     thread.set_kernel_tid(real);
+    thread.runs_as.store(real, Ordering::Relaxed);
     crate::signal::reset(thread);
     crate::signal::forget_put_back();
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
@@ -445,6 +454,10 @@ fn own_affinity(thread: &Thread, call: &Call) -> i64 {
 
 /// prctl and arch_prctl.
 pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if bound::moves_thread_pointer(call) {
+        tls::are_foreign();
+        return refused(thread, call, "arch_prctl");
+    }
     if call.nr != raw::nr::PRCTL {
         return mirror(call);
     }
@@ -507,7 +520,9 @@ pub fn take_over_attributes() {
     }
 }
 
-/// set_robust_list, rseq: of this copy's thread.
-pub fn thread_area(_thread: &mut Thread, call: &Call) -> i64 {
-    mirror(call)
+/// set_robust_list, rseq, set_tid_address: of this copy's thread. The last one tells its number, which is the group's.
+pub fn thread_area(thread: &mut Thread, call: &Call) -> i64 {
+    const SET_TID_ADDRESS: u64 = 218;
+    let result = mirror(call);
+    if call.nr == SET_TID_ADDRESS { i64::from(thread.guest_tid) } else { result }
 }

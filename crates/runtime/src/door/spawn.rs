@@ -9,6 +9,7 @@ use us_calls::Sharing;
 
 use super::exec;
 use super::process::become_child;
+use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::standby::promote;
 use crate::state::{self, Role};
@@ -20,13 +21,17 @@ use crate::thread::{Mode, Thread};
 use crate::{give_up_log, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
-const CLONE3: u64 = 435;
+/// System call number.
+pub const CLONE3: u64 = 435;
 const VFORK: u64 = 58;
 const FORK: u64 = 57;
 /// The child shares the memory.
 pub const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
-const CLONE_THREAD: u64 = 0x1_0000;
+/// The child is a thread.
+pub const CLONE_THREAD: u64 = 0x1_0000;
+/// The child has a thread pointer of its own.
+pub const CLONE_SETTLS: u64 = 0x8_0000;
 const PARENT_SETTID: u64 = 0x10_0000;
 const SIGCHLD: u64 = 17;
 
@@ -37,6 +42,15 @@ pub fn clone_flags(call: &Call) -> u64 {
         VFORK => CLONE_VM | CLONE_VFORK | SIGCHLD,
         CLONE3 => guest::load::<u64>(call.args[0]).unwrap_or(0),
         _ => call.args[0],
+    }
+}
+
+/// Whether the child of a clone has another stack than its parent.
+pub fn has_own_stack(call: &Call) -> bool {
+    const STACK: u64 = 40;
+    match call.nr {
+        CLONE3 => guest::load::<u64>(call.args[0] + STACK).is_some_and(|stack| stack != 0),
+        _ => call.args[1] != 0,
     }
 }
 
@@ -202,7 +216,13 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return 0 };
     let flags = clone_flags(call);
-    if flags & CLONE_THREAD != 0 || thread.borrowed.load(Ordering::Relaxed) != 0 {
+    if flags & CLONE_THREAD != 0 {
+        if !thread.making && !tls::is_libc(thread_pointer_given(call)) {
+            make_outside(thread);
+        }
+        return 0;
+    }
+    if thread.borrowed.load(Ordering::Relaxed) != 0 {
         return 0;
     }
     let Some(row) = us_calls::row(call.nr) else { return 0 };
@@ -247,6 +267,31 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     0
 }
 
+/// The thread pointer that a new thread is given; 0 if it has its maker's.
+fn thread_pointer_given(call: &Call) -> u64 {
+    const TLS: u64 = 7 * 8;
+    match call.nr {
+        _ if clone_flags(call) & CLONE_SETTLS == 0 => 0,
+        CLONE3 => guest::load::<u64>(call.args[0] + TLS).unwrap_or(0),
+        _ => call.args[4],
+    }
+}
+
+/// Before the guest makes a thread behind libc's back, by a clone of its own. It runs as it does natively, with nothing of
+/// ours: there is no log, and no clone, as long as it does.
+pub fn make_outside(thread: &mut Thread) {
+    while state::is_standby() {
+        if let Next::Event(_) = thread.next() {
+            crate::report_divergence(thread, &[b"a thread of the guest's own where the log has an event"]);
+        }
+    }
+    tls::are_foreign();
+    give_up_log(Cause::CannotReplay, &[OUTSIDE]);
+}
+
+/// Why there is no log then, and no clone.
+pub const OUTSIDE: &[u8] = b"the program makes threads that the C library does not know";
+
 /// Whether the caller, on a borrowed block, is a child with memory of its own: then it goes its own way from here on.
 pub fn is_own_again(thread: &mut Thread) -> bool {
     // SAFETY: asks for a number.
@@ -255,7 +300,7 @@ pub fn is_own_again(thread: &mut Thread) -> bool {
         return false;
     }
     thread.borrowed.store(0, Ordering::Relaxed);
-    become_child();
+    become_child(thread);
     true
 }
 

@@ -101,6 +101,7 @@ pub(super) const CLAIMED: i32 = 4;
 pub fn vacate(block: &mut Thread) {
     block.fate.store(if block.generation == 0 { UNUSED } else { JOINED }, Ordering::Relaxed);
     block.is_being_made.store(false, Ordering::Relaxed);
+    block.runs_as.store(0, Ordering::Relaxed);
     signal::reset(block);
     block.borrowed.store(0, Ordering::Relaxed);
 }

@@ -458,8 +458,16 @@ pub fn recognise() {
     }
 }
 
-/// What the guest sees as its parent: the group's number of it while that lives.
+/// What the guest sees as its parent: the group's number of it while that lives. One that has ended is listed until its own
+/// parent has asked for it, and is nobody's parent any more.
 pub fn parent() -> Option<u32> {
     let parent = own()?.parent.load(Ordering::Acquire);
-    (parent != 0 && find(parent).is_some()).then_some(parent)
+    let entry = if parent == 0 { None } else { find(parent) }?;
+    // SAFETY: asks for a number.
+    let kernels = || unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    // Of a copy the kernel knows another parent; and a parent that could have no standby has no successor either.
+    let is_born = state::REAL_PID.load(Ordering::Relaxed) == state::GUEST_PID.load(Ordering::Relaxed);
+    let has_changed = || entry.primary.load(Ordering::Acquire) != kernels();
+    let is_left = is_born && entry.joined.load(Ordering::Acquire) == 0 && has_changed();
+    (!is_left && entry.end.load(Ordering::Acquire) != us_abi::end::ENDED).then_some(parent)
 }

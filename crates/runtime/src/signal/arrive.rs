@@ -40,7 +40,10 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         info.recall();
         let Some(thread) = tls::current().as_mut() else {
             if signal != SIGCANCEL {
-                orphan(signal, &info, &mut *context);
+                match tls::is_outside() {
+                    true => deliver_outside(signal, &info, &mut *context),
+                    false => orphan(signal, &info, &mut *context),
+                }
             }
             return;
         };
@@ -246,6 +249,31 @@ fn orphan(signal: i32, info: &Info, context: &mut Context) {
     info.send((info.code() == SI_TKILL).then(raw::gettid));
 }
 
+/// A signal for a thread that is none of libc's: its handler runs here and now, as natively.
+///
+/// # Safety
+/// In a signal handler, with the kernel's own frame.
+unsafe fn deliver_outside(signal: i32, info: &Info, context: &mut Context) {
+    let action = disposition(signal);
+    if action.handler == SIG_DFL && ENDING & bit(signal) != 0 {
+        end_by(signal);
+    }
+    if action.handler <= SIG_IGN {
+        return;
+    }
+    if action.flags & SA_RESETHAND != 0 {
+        DISPOSITIONS[signal as usize].handler.store(SIG_DFL, Ordering::Release);
+    }
+    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
+    let during = (context.mask | action.mask | own) & mask_of_faults();
+    // SAFETY: the mask of the calling thread; the guest's handler, called as the kernel would call it.
+    unsafe {
+        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const during as u64, 0, 8);
+        let handler: extern "C" fn(i32, *const Info, *mut Context) = core::mem::transmute(action.handler);
+        handler(signal, info, context);
+    }
+}
+
 /// A new thread has its block: what waited for that comes in.
 pub fn entered(thread: &Thread) {
     if ORPHANS.load(Ordering::Acquire) {
@@ -270,6 +298,9 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
         }
         match tls::current().as_mut() {
             Some(thread) => force(thread, signal, &*info, place),
+            None if tls::is_outside() && disposition(signal).handler > SIG_IGN => {
+                deliver_outside(signal, &*info, place);
+            }
             None => die_of_fault(signal),
         }
     }

@@ -109,7 +109,7 @@ pub fn run(header: &SegmentHeader) {
     poll::wake_all();
     // A thread that was between its last look and its sleep hears the second bell.
     for _ in 0..5 {
-        if are_all_live() {
+        if is_all_live() {
             return;
         }
         raw::nap(200_000);
@@ -118,13 +118,12 @@ pub fn run(header: &SegmentHeader) {
     }
 }
 
-/// Whether no thread follows any more.
-fn are_all_live() -> bool {
-    let mut all = true;
+/// Whether no thread follows any more. Asked of a process of one thread alone, which waits for the end of this one: of others
+/// some may be about to begin.
+fn is_all_live() -> bool {
+    let mut all = sync::single_threaded();
     thread::for_each(|thread| {
-        let runs = seats::tid(thread.slot).load(Ordering::Relaxed) != 0;
-        let begins = thread.is_being_made.load(Ordering::Relaxed);
-        all &= !(runs || begins) || thread.calls() != Mode::Replay;
+        all &= seats::tid(thread.slot).load(Ordering::Relaxed) == 0 || thread.calls() != Mode::Replay;
     });
     all
 }

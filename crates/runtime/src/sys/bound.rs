@@ -51,9 +51,16 @@ fn bond(call: &Call) -> u32 {
         SECCOMP if call.args[0] & 0xffff_ffff < SECCOMP_GET => FOR_EVER,
         SECCOMP => FREE,
         nr::PRCTL if call.args[0] & 0xffff_ffff == PR_SET_SECCOMP => FOR_EVER,
+        _ if moves_thread_pointer(call) => ITSELF,
         number if us_calls::row(number).is_some_and(|row| row.sticky) => ITSELF,
         _ => FREE,
     }
+}
+
+/// Whether a call changes the thread pointer: a copy's threads are made with libc's.
+pub fn moves_thread_pointer(call: &Call) -> bool {
+    const ARCH_SET_FS: u64 = 0x1002;
+    call.nr == nr::ARCH_PRCTL && call.args[0] == ARCH_SET_FS
 }
 
 /// Whether a refused call is one of those.

@@ -108,6 +108,9 @@ macro_rules! serve {
 macro_rules! choose_stack {
     () => {
         concat!(
+            // Where thread pointers may be anybody's, it stays.
+            "cmp byte ptr [rip + {foreign}], 0\n",
+            "jne 3f\n",
             "mov r11, qword ptr [rip + us_thread@GOTTPOFF]\n",
             "mov r11, qword ptr fs:[r11]\n",
             "test r11, r11\n",
@@ -161,6 +164,7 @@ pub unsafe extern "C" fn gate() {
         low = const LOW,
         top = const TOP,
         bytes = const gate_stack::BYTES,
+        foreign = sym tls::FOREIGN,
     )
 }
 

@@ -5,10 +5,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::{Kind, Site};
 
+use crate::door::spawn;
 use crate::raw::{self, nr};
-use crate::state;
-use crate::sys::gate;
+use crate::sys::gate::{self, Call};
 use crate::sys::plans::Plans;
+use crate::sys::trap::{Context, reg};
+use crate::{signal, state, tls};
 
 /// What the constructor has to know of the process's mappings, from one reading of `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -243,12 +245,50 @@ fn apply(sites: impl Iterator<Item = Site>, page: u64) -> usize {
     patched
 }
 
-const CLONE_SITES: usize = 8;
+const CLONE_SITES: usize = 12;
 
 /// Where each clone-like site goes on after its system call.
 static CLONE_RESUME: [AtomicU64; CLONE_SITES] = [const { AtomicU64::new(0) }; CLONE_SITES];
 /// Entry points of the clone-like sites, for the stubs' indirect jumps.
 static CLONE_ENTRIES: [AtomicU64; CLONE_SITES] = [const { AtomicU64::new(0) }; CLONE_SITES];
+
+/// A trapped clone that shares the memory goes on behind its `syscall` instruction on another stack: it is
+/// made from an entry like those of libc's sites, with all registers as the guest had them. False for any other call, and
+/// where there is no entry left.
+pub fn redirect_clone(context: &mut Context) -> bool {
+    let regs = &context.regs;
+    let args = [regs[reg::RDI], regs[reg::RSI], regs[reg::RDX], regs[reg::R10], regs[reg::R8], regs[reg::R9]];
+    let call = Call { nr: regs[reg::RAX], args, caller: 0 };
+    if !matches!(call.nr, nr::CLONE | spawn::CLONE3) || !spawn::has_own_stack(&call) {
+        return false;
+    }
+    let flags = spawn::clone_flags(&call);
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }).filter(|_| flags & spawn::CLONE_VM != 0) else {
+        return false;
+    };
+    let Some(index) = entry_behind(regs[reg::RIP]) else { return false };
+    if flags & spawn::CLONE_THREAD != 0 {
+        let followed = state::is_standby();
+        spawn::make_outside(thread);
+        if followed {
+            // It has taken over here: it blocks nothing any more.
+            context.mask = signal::kernel_mask(thread.mask);
+        }
+        context.regs[reg::RIP] = thread_entry(index);
+    } else {
+        context.regs[reg::RIP] = clone_entry(index);
+    }
+    true
+}
+
+/// The entry of a site that goes on there.
+fn entry_behind(resume: u64) -> Option<usize> {
+    CLONE_RESUME.iter().position(|place| {
+        let taken = place.compare_exchange(0, resume, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok() || taken == Err(resume)
+    })
+}
 
 fn clone_stub(site: &Site, at: u64, stub: &mut [u8]) -> Option<usize> {
     let index = CLONE_RESUME.iter().position(|resume| resume.load(Ordering::Relaxed) == 0)?;
@@ -265,6 +305,13 @@ fn clone_stub(site: &Site, at: u64, stub: &mut [u8]) -> Option<usize> {
 unsafe extern "C" {
     static us_clone_0: u8;
     static us_clone_1: u8;
+    static us_thread_0: u8;
+    static us_thread_1: u8;
+}
+
+fn thread_entry(index: usize) -> u64 {
+    let (first, second) = (&raw const us_thread_0 as u64, &raw const us_thread_1 as u64);
+    first + index as u64 * (second - first)
 }
 
 fn clone_entry(index: usize) -> u64 {
@@ -309,6 +356,31 @@ global_asm!(
     "us_clone_entry 5",
     "us_clone_entry 6",
     "us_clone_entry 7",
+    "us_clone_entry 8",
+    "us_clone_entry 9",
+    "us_clone_entry 10",
+    "us_clone_entry 11",
+    // A thread of the guest's own begins with its maker's registers, all of them.
+    ".macro us_thread_entry number",
+    ".balign 16",
+    ".globl us_thread_\\number",
+    ".hidden us_thread_\\number",
+    "us_thread_\\number:",
+    "syscall",
+    "jmp qword ptr [rip + {resume} + 8 * \\number]",
+    ".endm",
+    "us_thread_entry 0",
+    "us_thread_entry 1",
+    "us_thread_entry 2",
+    "us_thread_entry 3",
+    "us_thread_entry 4",
+    "us_thread_entry 5",
+    "us_thread_entry 6",
+    "us_thread_entry 7",
+    "us_thread_entry 8",
+    "us_thread_entry 9",
+    "us_thread_entry 10",
+    "us_thread_entry 11",
     // Both save the registers that the site's own code expects to survive, in the shape of `Call`.
     "us_clone_before:",
     "push rbp",

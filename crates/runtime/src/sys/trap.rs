@@ -5,7 +5,7 @@
 
 use crate::raw;
 use crate::signal::Info;
-use crate::sys::{gate, vdso};
+use crate::sys::{gate, patch, vdso};
 use crate::thread::Thread;
 
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
@@ -207,6 +207,8 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
             context.regs[reg::RAX] = raw::call6(regs[reg::RAX], args) as u64;
             return;
         }
-        gate::redirect(context);
+        if !patch::redirect_clone(context) {
+            gate::redirect(context);
+        }
     }
 }

@@ -210,7 +210,9 @@ impl<'a> Group<'a> {
             self.probe = None;
             self.outcome.root = Some((end.unwrap_or(End::Exited(0)), clock::monotonic_ns()));
         }
-        if watch.is_daemon {
+        // What ends together with the program, in a session of its own or not, is not what it has left behind.
+        let outlives = |(_, ended_ns): (End, u64)| clock::monotonic_ns() >= ended_ns + GRACE_NS;
+        if watch.is_daemon && self.outcome.root.is_some_and(outlives) {
             self.outcome.daemon = end.or(self.outcome.daemon);
         }
         self.keep_sums(&watch);
