@@ -1,5 +1,7 @@
 // Shows: a thread that needs more stack than it has asked for is ended by it, also where another thread had more before it; guards are as asked for.
 // Breaks if: a slot's stack keeps the size of its last thread, or the guard that the attributes ask for is not there.
+// kit: allow standby_lost what a child dies of its standby dies of as well
+// kit: allow unprotected as above
 #include "guest.h"
 
 #include <signal.h>
