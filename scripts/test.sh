@@ -117,6 +117,11 @@ fi
 for server in redis memcached threads16 echo; do
     step "$server-life" "$kit" "$server" --timeout 30 --kills 12
 done
+if command -v go >/dev/null; then
+    whole go timeout -k 10 180 tests/foreign/go.sh
+else
+    skip go "no go toolchain"
+fi
 # A race of one run in two hundred, caught and repeated.
 whole race bench/race-demo --bin "$TARGET/release" --replays 20
 # A slice: `make chaos` goes on for longer.

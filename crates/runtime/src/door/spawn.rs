@@ -14,6 +14,7 @@ use crate::raw::{self, failed};
 use crate::standby::promote;
 use crate::state::{self, Role};
 use crate::sys::gate::Call;
+use crate::sys::gate_stack;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::sys::witness;
@@ -302,6 +303,41 @@ pub fn is_own_again(thread: &mut Thread) -> bool {
     thread.borrowed.store(0, Ordering::Relaxed);
     become_child(thread);
     true
+}
+
+/// Whether a call of this number may make a child that runs on its parent's stack.
+pub fn may_lend(nr: u64) -> bool {
+    matches!(nr, raw::nr::CLONE | VFORK | CLONE3)
+}
+
+/// Whether this call makes one.
+pub fn lends(call: &Call) -> bool {
+    const BOTH: u64 = CLONE_VM | CLONE_VFORK;
+    const STACK: u64 = 40;
+    let own_stack = match call.nr {
+        VFORK => 0,
+        CLONE3 => guest::load::<u64>(call.args[0] + STACK).unwrap_or(0),
+        _ => call.args[1],
+    };
+    may_lend(call.nr) && own_stack == 0 && clone_flags(call) & BOTH == BOTH
+}
+
+/// A trapped call that [lends](lends) the stack. The child's own calls, those through libc, are not its parent's: two
+/// such children at a time, of different threads, and Go's clear their handlers by libc's `sigaction`.
+pub fn lend(thread: &mut Thread, call: &Call) -> i64 {
+    thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
+    thread.shared_with_guest();
+    // SAFETY: the guest's own call, and of that kind.
+    let result = unsafe { gate_stack::lend(thread, call.nr, &call.args) };
+    if result != 0 {
+        thread.shared_with_guest();
+        thread.borrowed.store(0, Ordering::Relaxed);
+        exec::give_back(thread);
+        if !failed(result) && state::role() != Role::Outside {
+            members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+        }
+    }
+    result
 }
 
 /// Values of [`Thread::borrowed`]: by a child that runs in our memory, or in a copy of it.

@@ -15,6 +15,7 @@ use core::arch::naked_asm;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 
+use crate::door::spawn;
 use crate::sys::dispatch;
 use crate::sys::gate_stack::{self, GateStack};
 use crate::sys::trap::{Context, reg};
@@ -217,7 +218,7 @@ pub unsafe fn redirect(context: &mut Context) {
     let sp = regs[reg::RSP];
     // SAFETY: the calling thread's own block.
     let end = match unsafe { tls::current().as_ref() } {
-        Some(thread) => gate_stack::for_trap(thread, sp),
+        Some(thread) => gate_stack::for_trap(thread, sp, spawn::may_lend(regs[reg::RAX])),
         None => sp - gate_stack::RED_ZONE,
     } & !7;
     let record = [regs[reg::RBP], &raw const us_trap_caller as u64, sp];

@@ -149,11 +149,12 @@ pub fn guests_at(thread: &Thread, sp: u64) -> u64 {
     }
 }
 
-/// Where a trapped call's gate begins, for a guest's stack pointer: as `choose_stack` does for a patched one.
-pub fn for_trap(thread: &Thread, sp: u64) -> u64 {
+/// Where a trapped call's gate begins, for a guest's stack pointer: as `choose_stack` does for a patched one. On the gate's in
+/// any case if a child is to go on there below the stack pointer while its parent waits in the gate.
+pub fn for_trap(thread: &Thread, sp: u64, lends: bool) -> u64 {
     let stack = &thread.gate_stack;
-    let stays = sp.wrapping_sub(stack.own_low) < stack.own_bytes || stack.piece_of(sp).is_some();
-    if stays || stack.top == 0 { sp - RED_ZONE } else { stack.top }
+    let stays = !lends && sp.wrapping_sub(stack.own_low) < stack.own_bytes;
+    if stays || stack.piece_of(sp).is_some() || stack.top == 0 { sp - RED_ZONE } else { stack.top }
 }
 
 /// Bytes below the stack pointer that the guest's code may use.
@@ -187,4 +188,62 @@ pub fn came_back(thread: &mut Thread, waiting: &Waiting) {
     let stack = &mut thread.gate_stack;
     stack.waits[waiting.piece] = 0;
     stack.top = stack.end_of(waiting.piece);
+}
+
+/// Makes a vfork, of any kind: parent and child return from it one after the other, from the same frames. What the child has
+/// made of them the parent must not find, so it puts them back.
+///
+/// # Safety
+/// The call is the guest's own, and lets the child run first on memory and stack of its parent.
+pub unsafe fn lend(thread: &Thread, nr: u64, args: &[u64; 6]) -> i64 {
+    let stack = &thread.gate_stack;
+    let Some(piece) = stack.piece_of(here()) else {
+        // No room for a copy: as well as it goes.
+        // SAFETY: the caller's promise.
+        return unsafe { raw::call6(nr, *args) };
+    };
+    let end = stack.end_of(piece);
+    // SAFETY: the piece's lower end is free: neither its gate nor the child comes near it.
+    unsafe { call_and_put_back(nr, args, end - PIECE_BYTES, end) }
+}
+
+/// Copies what lies between the stack pointer and `end` to `copy`, makes the call, and puts it back where the call has a
+/// result.
+#[unsafe(naked)]
+unsafe extern "C" fn call_and_put_back(_nr: u64, _args: *const [u64; 6], _copy: u64, _end: u64) -> i64 {
+    core::arch::naked_asm!(
+        "push rbx",
+        "push rbp",
+        "push r12",
+        "push r13",
+        "push r14",
+        "mov rax, rdi",
+        "mov rbx, rsi",
+        "mov rbp, rdx",
+        "mov r12, rcx",
+        "sub r12, rsp",
+        "mov rsi, rsp",
+        "mov rdi, rbp",
+        "mov rcx, r12",
+        "rep movsb",
+        "mov rdi, [rbx]",
+        "mov rsi, [rbx + 8]",
+        "mov rdx, [rbx + 16]",
+        "mov r10, [rbx + 24]",
+        "mov r8, [rbx + 32]",
+        "mov r9, [rbx + 40]",
+        "syscall",
+        "test rax, rax",
+        "jz 2f",
+        "mov rsi, rbp",
+        "mov rdi, rsp",
+        "mov rcx, r12",
+        "rep movsb",
+        "2: pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbp",
+        "pop rbx",
+        "ret",
+    )
 }
