@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SegmentHeader, THREADS_MAX, THREADS_OFFSET, Text,
-    ThreadEntry,
+    CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SEGMENT_ADDRESS, SegmentHeader, THREADS_MAX,
+    THREADS_OFFSET, Text, ThreadEntry,
 };
 
 use crate::{raw, seats};
@@ -148,8 +148,10 @@ pub fn entry(slot: u32) -> &'static ThreadEntry {
     if slot as usize >= THREADS_MAX {
         return nowhere();
     }
-    let base = HEADER.load(Ordering::Relaxed) as usize + THREADS_OFFSET;
-    // SAFETY: slots are below THREADS_MAX, the table lies in the mapped segment, all fields are atomics.
+    // Not from the header's pointer: another thread may be about to leave the group.
+    let base = SEGMENT_ADDRESS + THREADS_OFFSET;
+    // SAFETY: slots are below THREADS_MAX, the table lies in the segment, which is mapped there and is never removed, and all
+    // fields are atomics.
     unsafe { &*((base as *const ThreadEntry).add(slot as usize)) }
 }
 

@@ -31,7 +31,7 @@ use crate::folder::ProcessId;
 use crate::history::{Divergence, Failover, Stretches};
 use crate::segment::read_text;
 use crate::sentry::{Shared, state};
-use crate::spawn;
+use crate::{proc, spawn};
 
 /// How long the runtime may take to answer before the program counts as unprotected, ms.
 const START_TIMEOUT_MS: u64 = 10_000;
@@ -254,7 +254,7 @@ impl<'a> Watch<'a> {
                 due = now + SIGNAL_WAIT_NS_MAX;
                 // Its thread computes, and only it can deliver.
                 let primary = self.shared.segment.header().primary_pid.load(Ordering::Acquire);
-                if primary == self.primary.pid {
+                if primary == self.primary.pid && proc::catches(primary, libc::SIGSYS) {
                     spawn::nudge(primary, entry.primary_tid.load(Ordering::Acquire));
                 }
                 if self.late.insert(at, since) != Some(since) {

@@ -14,10 +14,9 @@ use crate::raw::{self, failed};
 use crate::standby::promote;
 use crate::state::{self, Role};
 use crate::sys::gate::Call;
-use crate::sys::gate_stack;
-use crate::sys::guest;
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::sys::witness;
+use crate::sys::{bound, gate_stack, guest};
 use crate::thread::{Mode, Thread};
 use crate::{give_up_log, members, tls};
 
@@ -216,6 +215,9 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     let call = unsafe { &mut *call };
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return 0 };
+    if bound::has_left() {
+        return 0;
+    }
     let flags = clone_flags(call);
     if flags & CLONE_THREAD != 0 {
         if !thread.making && !tls::is_libc(thread_pointer_given(call)) {
@@ -348,6 +350,9 @@ const OWN_MEMORY: u8 = 2;
 pub extern "C" fn after_clone(result: i64) {
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    if bound::has_left() {
+        return;
+    }
     let borrowed = thread.borrowed.swap(0, Ordering::Relaxed);
     exec::give_back(thread);
     if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {

@@ -216,6 +216,10 @@ pub fn take_over() {
             install(signal, given);
         }
     }
+    install_trap();
+}
+
+fn install_trap() {
     let trap = Action {
         handler: on_sigsys as *const () as u64,
         flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
@@ -225,6 +229,38 @@ pub fn take_over() {
     };
     // SAFETY: the runtime's handler and restorer.
     unsafe { call4(raw::nr::RT_SIGACTION, SIGSYS as u64, &raw const trap as u64, 0, 8) };
+}
+
+/// The kernel gets what the guest has set: dispositions, the signal stack and the mask of the calling thread. What waits here waits
+/// there. The runtime makes no use of signals from here on.
+pub fn hand_over(thread: &mut Thread) {
+    let (all, ignored) = (!0u64, Action { handler: SIG_IGN, ..Action::default() });
+    // SAFETY: the guest's own dispositions, stack and mask; nothing can come in between.
+    unsafe {
+        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const all as u64, 0, 8);
+        // What somebody has asked for and nobody has noticed is forgotten: the guest need not have a handler for it.
+        call4(raw::nr::RT_SIGACTION, SIGSYS as u64, &raw const ignored as u64, 0, 8);
+        // The signal that cancels threads stays ours: libc has no handler for it, since it has never cancelled any.
+        for signal in (1..SIGNALS as i32).filter(|signal| !matches!(*signal, SIGKILL | SIGSTOP | SIGCANCEL)) {
+            let given = disposition(signal);
+            call4(raw::nr::RT_SIGACTION, signal as u64, &raw const given as u64, 0, 8);
+        }
+        while let Some(info) = thread.queue.take(0) {
+            info.send(Some(raw::gettid()));
+        }
+        raw::call2(raw::nr::SIGALTSTACK, thread.alt_stack.as_ptr() as u64, 0);
+        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const thread.mask as u64, 0, 8);
+    }
+}
+
+/// Takes that back.
+pub fn take_back(thread: &mut Thread) {
+    install_trap();
+    for signal in (1..SIGNALS as i32).filter(|signal| !matches!(*signal, SIGKILL | SIGSTOP)) {
+        install(signal, disposition(signal));
+    }
+    set_stack(thread);
+    set_mask(thread, thread.mask);
 }
 
 pub(super) const SS_DISABLE: u64 = 2;

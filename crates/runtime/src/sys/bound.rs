@@ -2,17 +2,22 @@
 //!
 //! A filter of system calls (seccomp) judges the runtime's own calls as well, those of a re-clone first of all, and an
 //! asynchronous transfer is of one address space. From such a call on there is no standby, and nobody asks for one.
+//!
+//! Before a filter is set the runtime *leaves* the process: the kernel gets the program's own dispositions, mask and signal
+//! stack, dispatch is switched off, and each door makes the call that it was called for and no other. A filter that allows what
+//! the program does then allows all there is.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::{Cause, GroupState};
 
-use crate::clone;
-use crate::raw::{failed, nr};
+use crate::door::{death, numbers};
+use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::sys::dispatch;
 use crate::sys::gate::Call;
-use crate::thread::Thread;
+use crate::sys::{dispatch, trap};
+use crate::thread::{self, Thread};
+use crate::{clone, signal, tls};
 
 /// What a coordinator says that was asked too late.
 pub const WHY: &[u8] = b"a system call has bound the process to itself";
@@ -24,6 +29,91 @@ const ITSELF: u32 = 1;
 const FOR_EVER: u32 = 2;
 
 static BOUND: AtomicU32 = AtomicU32::new(FREE);
+
+/// See [`has_left`].
+static LEFT: AtomicBool = AtomicBool::new(false);
+
+/// Whether the runtime has left this process: nothing is made of a call but the call.
+#[inline(always)]
+pub fn has_left() -> bool {
+    LEFT.load(Ordering::Relaxed)
+}
+
+/// A call in a process that the runtime has left.
+#[cold]
+#[inline(never)]
+pub fn pass(call: &Call) -> i64 {
+    const FORK: u64 = 57;
+    if numbers::is_renumbered()
+        && let Some(result) = renumbered(call)
+    {
+        return result;
+    }
+    // SAFETY: the calling thread's own block.
+    let mut thread = unsafe { tls::current().as_mut() };
+    if let Some(thread) = &mut thread {
+        signal::cancellation_point(thread);
+    }
+    // SAFETY: the guest's own call. A child is as its parent: the runtime has left it as well.
+    let result = unsafe { raw::call6(call.nr, call.args) };
+    if result == raw::err::EINTR
+        && let Some(thread) = &mut thread
+    {
+        signal::cancellation_point(thread);
+    }
+    if result == 0 && matches!(call.nr, nr::CLONE | FORK) {
+        // It has the kernel's own number.
+        state::REAL_PID.store(state::GUEST_PID.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    result
+}
+
+/// In a copy that has taken over: the numbers by which the program knows itself.
+fn renumbered(call: &Call) -> Option<i64> {
+    // SAFETY: the calling thread's own block.
+    let thread = unsafe { tls::current().as_ref() }?;
+    match call.nr {
+        nr::GETPID => Some(i64::from(state::GUEST_PID.load(Ordering::Relaxed))),
+        nr::GETTID => Some(i64::from(thread.guest_tid)),
+        nr::KILL | nr::TGKILL | nr::RT_SIGQUEUEINFO | nr::RT_TGSIGQUEUEINFO => {
+            let mut args = call.args;
+            if args[0] as u32 == state::GUEST_PID.load(Ordering::Relaxed) {
+                args[0] = u64::from(state::REAL_PID.load(Ordering::Relaxed));
+            }
+            if matches!(call.nr, nr::TGKILL | nr::RT_TGSIGQUEUEINFO) && args[1] as u32 == thread.guest_tid {
+                args[1] = u64::from(thread.kernel_tid());
+            }
+            // SAFETY: the guest's own call.
+            Some(unsafe { raw::call6(call.nr, args) })
+        }
+        _ => None,
+    }
+}
+
+/// Before a filter is set. What waits for the calling thread is delivered; other threads find the same at their next call.
+fn leave(thread: &mut Thread) {
+    while signal::has_deliverable(thread) {
+        signal::deliver(thread);
+    }
+    if let Some(header) = state::header() {
+        // Whoever asks this process for something asks by a signal that it has no handler for any more.
+        thread::for_each(|other| other.entry().pending_signal.store(0, Ordering::Relaxed));
+        clone::await_quiet(header);
+    }
+    death::hand_on(true);
+    trap::open_all();
+    signal::hand_over(thread);
+    LEFT.store(true, Ordering::SeqCst);
+}
+
+/// The filter was not set after all.
+fn come_back(thread: &mut Thread) {
+    LEFT.store(false, Ordering::SeqCst);
+    signal::take_back(thread);
+    trap::close_all();
+    trap::arm(thread);
+    death::hand_on(false);
+}
 
 /// Whether no standby can be made of this process.
 pub fn is_bound() -> bool {
@@ -76,9 +166,22 @@ pub fn make(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         thread.newborn = false;
         say(Cause::Bound, name);
     }
-    let result = loop {
-        if let Some(result) = dispatch::make_unlogged(thread, call) {
-            break result;
+    let result = if bond(call) == FOR_EVER {
+        leave(thread);
+        // SAFETY: the guest's own call.
+        let result = unsafe { raw::call6(call.nr, call.args) };
+        if failed(result) {
+            come_back(thread);
+        } else {
+            state::set_role(Role::Outside);
+            state::set_header(core::ptr::null_mut());
+        }
+        result
+    } else {
+        loop {
+            if let Some(result) = dispatch::make_unlogged(thread, call) {
+                break result;
+            }
         }
     };
     if before == FREE && failed(result) {

@@ -82,6 +82,9 @@ pub unsafe extern "C" fn enter(_call: *mut Call) -> i64 {
 unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     // SAFETY: the gate's own frame.
     let call = unsafe { &*call };
+    if bound::has_left() {
+        return bound::pass(call);
+    }
     let thread = tls::current();
     if thread.is_null() {
         return unknown_thread(call);

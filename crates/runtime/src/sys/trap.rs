@@ -61,11 +61,33 @@ pub fn is_in_door(ip: u64) -> bool {
 /// Arms the calling thread. `false` where the kernel cannot.
 pub fn arm(thread: &mut Thread) -> bool {
     let (start, len) = text_range();
-    thread.selector = 1;
+    thread.selector = BLOCK;
     let args =
         [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, start, len, &raw const thread.selector as u64, 0];
     // SAFETY: the selector lives as long as the process; the range is our own text.
     unsafe { raw::call6(raw::nr::PRCTL, args) == 0 }
+}
+
+/// Lets all threads' calls pass, and disarms the calling thread: the runtime leaves the process.
+pub fn open_all() {
+    const ALLOW: u8 = 0;
+    select(ALLOW);
+    // SAFETY: an attribute of the calling thread.
+    unsafe { raw::call6(raw::nr::PRCTL, [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0]) };
+}
+
+/// Takes that back for the other threads; the calling one is to be [armed](arm).
+pub fn close_all() {
+    select(BLOCK);
+}
+
+const BLOCK: u8 = 1;
+
+fn select(value: u8) {
+    for slot in 0..crate::thread::SLOTS.load(core::sync::atomic::Ordering::Acquire) {
+        // SAFETY: a byte of a block that is never freed, which only the kernel reads.
+        unsafe { (&raw mut (*crate::thread::block(slot)).selector).write_volatile(value) };
+    }
 }
 
 /// Registers of the interrupted thread inside the kernel's `ucontext`.
