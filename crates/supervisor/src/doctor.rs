@@ -74,6 +74,7 @@ pub fn examine(program: Option<&OsString>) -> Findings {
         kernel(),
         glibc(),
         required("syscall user dispatch", spawn::has_syscall_user_dispatch()),
+        filter(),
         required("robust futexes", spawn::has_robust_futexes()),
         required("membarrier", spawn::has_membarrier()),
         call_sites("calls of libc", "libc.so.6"),
@@ -91,6 +92,14 @@ pub fn examine(program: Option<&OsString>) -> Findings {
 
 fn required(name: &'static str, ok: bool) -> Check {
     Check { name, ok, required: true, found: if ok { "available" } else { "missing" }.into() }
+}
+
+/// A filter that was set before, by a unit or a container.
+fn filter() -> Check {
+    let missing = crate::filter::obstacle();
+    let ok = missing.is_none();
+    let found = missing.map_or("all needed pass".into(), |call| format!("{call} does not pass a filter"));
+    Check { name: "system calls", ok, required: true, found }
 }
 
 fn at_least(found: &str, least: (u32, u32)) -> bool {

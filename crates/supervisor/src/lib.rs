@@ -20,6 +20,8 @@ pub mod elf;
 pub mod error;
 pub mod events;
 pub mod family;
+#[allow(unsafe_code)]
+pub mod filter;
 pub mod folder;
 mod group;
 pub mod history;

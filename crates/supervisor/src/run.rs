@@ -13,6 +13,7 @@ use crate::child::Child;
 use crate::clock;
 use crate::error::Error;
 use crate::events::Voice;
+use crate::filter;
 use crate::folder::{self, GroupFolder, Meta, ProcessId, Recording};
 use crate::group::Group;
 use crate::history::History;
@@ -33,6 +34,14 @@ pub fn run(options: &Options) -> Result<End, Error> {
     let mut voice = Voice::open(options.events.as_deref(), options.verbosity)?;
     let path = program::resolve(&options.command[0])?;
     program::check(&options.command[0], &path)?;
+    if let Some(call) = filter::obstacle() {
+        let program = options.command[0].to_string_lossy();
+        voice.say(
+            Verbosity::Normal,
+            &format!("{program} runs unprotected: a filter of system calls does not let {call} pass"),
+        );
+        return Err(spawn::become_program(&path, &options.command));
+    }
     let library = program::library()?;
     let folder = match &options.name {
         Some(name) => GroupFolder::named(name)?,

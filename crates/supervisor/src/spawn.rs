@@ -146,8 +146,6 @@ unsafe fn child(
     (root_pid, roster): (&AtomicU32, Option<&Roster>),
     report: RawFd,
 ) -> ! {
-    let inherited = INHERITED.load(Ordering::Relaxed);
-    let disposition = |bit| if inherited & bit != 0 { libc::SIG_IGN } else { libc::SIG_DFL };
     // SAFETY: calls that are safe after fork, on memory prepared before it.
     unsafe {
         // The runtime acts only in the process named here: written by it, so that exec cannot come first.
@@ -168,11 +166,7 @@ unsafe fn child(
             let limit = libc::rlimit { rlim_cur: bytes(soft), rlim_max: bytes(hard) };
             libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
         }
-        libc::signal(libc::SIGPIPE, disposition(PIPE_IGNORED));
-        libc::signal(libc::SIGCHLD, disposition(CHLD_IGNORED));
-        (0..3).filter(|fd| inherited & (CLOSED << fd) != 0).for_each(|fd| {
-            libc::close(fd);
-        });
+        restore_inherited();
         // Last, so that no signal is delivered to a half-restored process.
         libc::sigprocmask(libc::SIG_SETMASK, start.mask, ptr::null_mut());
         libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
@@ -180,6 +174,37 @@ unsafe fn child(
         libc::write(report, errno.as_ptr().cast(), errno.len());
         libc::_exit(us_abi::exit::NOT_EXECUTABLE)
     }
+}
+
+/// What the user's shell gave to `run`, and the program is to get.
+fn restore_inherited() {
+    let inherited = INHERITED.load(Ordering::Relaxed);
+    let disposition = |bit| if inherited & bit != 0 { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: attributes and descriptors of this process, which is about to become another program.
+    unsafe {
+        libc::signal(libc::SIGPIPE, disposition(PIPE_IGNORED));
+        libc::signal(libc::SIGCHLD, disposition(CHLD_IGNORED));
+        (0..3).filter(|fd| inherited & (CLOSED << fd) != 0).for_each(|fd| {
+            libc::close(fd);
+        });
+    }
+}
+
+/// Becomes the program, as if it had been started without `run`.
+///
+/// # Errors
+/// Always: it returns only when it has not worked.
+pub fn become_program(path: &Path, command: &[OsString]) -> Error {
+    let (path, arguments) =
+        match (c_string(path.as_os_str()), command.iter().map(|word| c_string(word)).collect()) {
+            (Ok(path), Ok::<Vec<CString>, Error>(arguments)) => (path, arguments),
+            (Err(error), _) | (_, Err(error)) => return error,
+        };
+    restore_inherited();
+    // SAFETY: a string and a null-ended array of strings that live until the call returns.
+    unsafe { libc::execv(path.as_ptr(), null_ended(&arguments).as_ptr()) };
+    let program = command[0].to_string_lossy().into_owned();
+    Error::NotExecutable { program, reason: io::Error::last_os_error().to_string() }
 }
 
 /// # Safety
