@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use common::{Running, Sandbox, built, kill, pid, runtime, text, wait_for};
+use common::{Running, Sandbox, built, kill, pid, runtime, sanitized, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -34,6 +34,33 @@ fn the_program_does_not_see_how_it_was_started() {
     for hidden in ["LD_PRELOAD=", "UNDERSTUDY_SEGMENT=", "UNDERSTUDY_PRELOAD="] {
         assert!(!environment.contains(hidden), "{environment}");
     }
+}
+
+/// The sanitizer's runtime wants to be the first in front of libc's functions: with the library it did not start.
+#[test]
+fn a_program_with_a_sanitizer_runs_without_the_library() {
+    const TEST: &str = "a_program_with_a_sanitizer_runs_without_the_library";
+    let Some(library) = runtime(TEST) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    for (sanitizer, is_one) in [("address", true), ("thread", true), ("leak", true), ("undefined", false)] {
+        let Some(program) = sanitized(sanitizer) else {
+            eprintln!("{TEST}: {sanitizer} skipped: the compiler has no such sanitizer");
+            continue;
+        };
+        let program = program.to_str().unwrap();
+        let run = |arguments: &[&str]| {
+            let out = sandbox.understudy(arguments).env_remove("LD_PRELOAD").output().unwrap();
+            (out.status.code(), text(&out.stdout).to_owned(), text(&out.stderr).to_owned())
+        };
+        let (code, out, err) = run(&["run", program]);
+        assert_eq!((code, out.as_str()), (Some(3), "2000 0\n"), "{err}");
+        assert_eq!(err.contains("runs unprotected: it is built with a sanitizer"), is_one, "{err}");
+        let (code, out, err) = run(&["run", "sh", "-c", &format!("{program}; exit $?")]);
+        assert_eq!((code, out.as_str()), (Some(3), "2000 0\n"), "{err}");
+        let (_, out, _) = run(&["doctor", "--", program]);
+        assert_eq!(out.contains("sanitizer"), is_one, "{out}");
+    }
+    sandbox.assert_clean();
 }
 
 #[test]

@@ -18,17 +18,24 @@ use crate::standby::{notice, poll};
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, guest, libc_text, own_file, patch, probe, trap, vdso};
 use crate::thread::{self, Mode, Thread};
-use crate::{fault, fdtable, members, real, seats, signal, tls};
+use crate::{aside, fault, fdtable, members, real, seats, signal, tls};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(i32, *mut *mut u8, *mut *mut u8) = constructor;
 
 extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut *mut u8) {
-    real::find_all();
     image::remember_strings(count, arguments, environment);
     fault::begin(environment);
-    let Some(path) = take_environment(environment) else { return };
+    let path = take_environment(environment);
+    read_auxiliary();
+    // First of all: a question to the loader that it must deny takes memory, from a sanitizer's allocator if there is one.
+    // SAFETY: the process's own arrays; the program has not begun.
+    if path.is_some_and(|path| unsafe { aside::step_if_needed(arguments, environment, path) }) {
+        return;
+    }
+    real::find_all();
+    let Some(path) = path else { return };
     if !probe::is_executed() {
         return;
     }
@@ -297,7 +304,6 @@ fn prepare(guest_pid: u32, config: &Config) {
         let malloc: extern "C" fn(usize) -> *mut u8 = core::mem::transmute(real::malloc());
         malloc(1);
     }
-    read_auxiliary();
     let (loader, program) = entry_points();
     let maps =
         patch::Maps::read(real::__errno_location as *const () as u64, loader, real::malloc() as u64, program);
@@ -358,6 +364,11 @@ fn read_auxiliary() {
 pub fn auxiliary(kind: u64) -> u64 {
     let word = |at: usize| AUXILIARY[at].load(Ordering::Relaxed);
     (0..AUXILIARY.len()).step_by(2).find(|at| word(*at) == kind).map_or(0, |at| word(at + 1))
+}
+
+/// The file that was executed, as it was named; a script's is the script's.
+pub fn executed_file() -> u64 {
+    auxiliary(AT_EXECFN)
 }
 
 /// Finds where glibc keeps the kernel's thread id in its control block. The kernel clears that word at the thread's end,

@@ -13,6 +13,7 @@
 // one to the other are the guest's addresses and the ring's.
 #![allow(clippy::not_unsafe_ptr_arg_deref, clippy::new_without_default, clippy::should_implement_trait)]
 
+pub mod aside;
 pub mod clock;
 pub mod clone;
 pub mod door;

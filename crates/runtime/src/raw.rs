@@ -56,6 +56,7 @@ pub mod nr {
     pub const GET_ROBUST_LIST: u64 = 274;
     pub const FALLOCATE: u64 = 285;
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
+    pub const PRLIMIT64: u64 = 302;
     pub const GETRANDOM: u64 = 318;
     pub const PIDFD_OPEN: u64 = 434;
 }

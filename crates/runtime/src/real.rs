@@ -73,6 +73,13 @@ pub fn free() -> *mut c_void {
     unsafe { dlsym(core::ptr::null_mut(), c"free".as_ptr()) }
 }
 
+/// Whether a sanitizer's runtime is in the process, as a library or in the program itself.
+pub fn has_sanitizer() -> bool {
+    let begins = [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init", c"__lsan_init"];
+    // SAFETY: the names end with NUL; a null handle means the program's own order.
+    begins.iter().any(|name| unsafe { !dlsym(core::ptr::null_mut(), name.as_ptr()).is_null() })
+}
+
 macro_rules! real_functions {
     ($($id:ident = $name:literal @ $version:literal;)*) => {
         $(

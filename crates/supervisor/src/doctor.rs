@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::place;
 use crate::program;
-use crate::spawn;
+use crate::spawn::{self, Text};
 
 /// Oldest kernel with all that the runtime needs.
 const KERNEL_MIN: (u32, u32) = (5, 11);
@@ -80,6 +80,7 @@ pub fn examine(program: Option<&OsString>) -> Findings {
         call_sites("calls of libc", "libc.so.6"),
         call_sites("calls of ld.so", "ld-linux-x86-64.so.2"),
         vdso(),
+        new_text(),
         state_folder(),
         runtime(),
         cores(),
@@ -166,6 +167,16 @@ fn vdso() -> Check {
     Check { name: "vdso", ok: !sealed, required: false, found: found.into() }
 }
 
+/// Whether text can be made in memory here, as the runtime does it.
+fn new_text() -> Check {
+    let (ok, found) = match spawn::can_make_text() {
+        Text::OfMemory => (true, "memory can be made executable"),
+        Text::OfFiles => (true, "written memory cannot be made executable, files in memory can be mapped"),
+        Text::None => (false, "no memory can be made executable: programs run, and not protected"),
+    };
+    Check { name: "new text", ok, required: true, found: found.into() }
+}
+
 fn state_folder() -> Check {
     let mut refused = Vec::new();
     for path in place::places() {
@@ -193,11 +204,15 @@ fn cores() -> Check {
 fn examine_program(program: &OsString) -> ProgramCheck {
     let path = program::resolve(program);
     let sites = path.as_ref().ok().and_then(|path| sites_of(path));
-    let outcome = path.and_then(|path| program::check(program, &path));
+    let outcome = path.and_then(|path| program::check(program, &path).map(|()| path));
+    let sanitized = outcome.as_ref().is_ok_and(|path| program::has_sanitizer(path));
+    let aside = sanitized.then(|| {
+        "it runs, and not protected: it is built with a sanitizer, whose runtime takes the same functions over".into()
+    });
     ProgramCheck {
         program: program.to_string_lossy().into_owned(),
-        ok: outcome.is_ok(),
-        why: outcome.err().map(|error| error.to_string()),
+        ok: outcome.is_ok() && !sanitized,
+        why: outcome.err().map(|error| error.to_string()).or(aside),
         sites,
     }
 }

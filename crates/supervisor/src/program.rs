@@ -154,6 +154,20 @@ fn check_dynamic(path: &Path, loader: &str) -> Verdict {
     Verdict::Enter
 }
 
+/// Whether a sanitizer's runtime is what this program begins with: it takes the same functions over as ours, and programs that have
+/// one run without ours. Its entry is named in the file, whether it is linked statically or not.
+pub fn has_sanitizer(path: &Path) -> bool {
+    const ENTRIES: [&[u8]; 5] = [
+        b"\0__asan_init\0",
+        b"\0__tsan_init\0",
+        b"\0__msan_init\0",
+        b"\0__hwasan_init\0",
+        b"\0__lsan_init\0",
+    ];
+    let Ok(bytes) = fs::read(path) else { return false };
+    ENTRIES.iter().any(|entry| bytes.windows(entry.len()).any(|window| window == *entry))
+}
+
 /// The runtime's file: beside the running binary, or in the library folder beside its folder.
 ///
 /// # Errors

@@ -481,3 +481,47 @@ pub fn has_robust_futexes() -> bool {
     // SAFETY: the call writes two words, into two locals.
     unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut length) == 0 }
 }
+
+/// How text can be made in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// Memory that has been written may become executable.
+    OfMemory,
+    /// Only a file in memory may be mapped as such.
+    OfFiles,
+    /// Not at all.
+    None,
+}
+
+/// Tries it, as the runtime does at a program's start.
+pub fn can_make_text() -> Text {
+    const PAGE: usize = 4096;
+    const READ_EXEC: libc::c_int = libc::PROT_READ | libc::PROT_EXEC;
+    let map = |protection, fd| {
+        let flags = libc::MAP_PRIVATE | if fd == -1 { libc::MAP_ANONYMOUS } else { 0 };
+        // SAFETY: new memory, that nobody else knows of.
+        let at = unsafe { libc::mmap(ptr::null_mut(), PAGE, protection, flags, fd, 0) };
+        (at != libc::MAP_FAILED).then_some(at)
+    };
+    let Some(page) = map(libc::PROT_READ | libc::PROT_WRITE, -1) else { return Text::None };
+    // SAFETY: the page that has just been mapped.
+    let changed = unsafe {
+        page.cast::<u8>().write(0xc3);
+        let changed = libc::mprotect(page, PAGE, READ_EXEC) == 0;
+        libc::munmap(page, PAGE);
+        changed
+    };
+    if changed {
+        return Text::OfMemory;
+    }
+    let file = rustix::fs::memfd_create("libunderstudy", rustix::fs::MemfdFlags::CLOEXEC);
+    let filled = file.ok().filter(|file| rustix::io::write(file, &[0xc3; PAGE]).is_ok());
+    match filled.and_then(|file| map(READ_EXEC, file.as_raw_fd())) {
+        Some(page) => {
+            // SAFETY: as above.
+            unsafe { libc::munmap(page, PAGE) };
+            Text::OfFiles
+        }
+        None => Text::None,
+    }
+}

@@ -40,6 +40,14 @@ pub fn built() -> &'static Built {
     })
 }
 
+/// A program built with this sanitizer, `None` where the compiler has none.
+pub fn sanitized(sanitizer: &str) -> Option<PathBuf> {
+    let empty = ["-xc", "/dev/null", "-shared", "-o", "/dev/null", &format!("-fsanitize={sanitizer}")];
+    let there = Command::new("cc").args(empty).output().is_ok_and(|out| out.status.success());
+    let flags = [&format!("-fsanitize={sanitizer}"), "-pthread", "-fPIE", "-pie"];
+    there.then(|| compile("sanitized.c", &format!("sanitized-{sanitizer}"), &flags))
+}
+
 /// Compiles into the build's own folder, under another name first: tests of another binary may be using it.
 fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);

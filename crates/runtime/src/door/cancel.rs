@@ -6,10 +6,11 @@
 //! and a standby's thread ends there, whether or not its copy of the canceller has come so far.
 //!
 //! Whether a call is a cancellation point is libc's business: it makes a thread cancellable at any
-//! instruction around each of them, as the doors that sleep do, and that is what is asked here.
+//! instruction around each of them, as the doors that sleep do, and that is what is asked here. Since 2.41 it makes
+//! them all at one place instead, and what it did before is done here.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use us_abi::Cause;
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
@@ -32,6 +33,38 @@ const EXITING: u32 = 16;
 
 /// Distance of libc's word from the control block; 0 where it has not been found.
 static WORD: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the gate is called for a cancellation point: the address behind the call in that site's stub. A newer libc makes all of
+/// these calls at one place, whose signal handler looks where the thread is; it does not make the thread cancellable at any
+/// instruction.
+static POINT: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that the stub at `at` is that of libc's cancellation points.
+pub fn note_point(at: u64, stub: &[u8]) {
+    const CALL: [u8; 2] = [0xff, 0x15];
+    const CALL_LEN: u64 = 6;
+    if let Some(call) = stub.windows(2).position(|bytes| bytes == CALL) {
+        POINT.store(at + call as u64 + CALL_LEN, Ordering::Relaxed);
+    }
+}
+
+/// Whether a call that came from there is a cancellation point of such a libc.
+#[inline(always)]
+pub fn is_point(caller: u64) -> bool {
+    caller == POINT.load(Ordering::Relaxed)
+}
+
+/// Makes such a call as an older libc does: cancellable at any instruction.
+#[cold]
+pub fn at_point(call: impl FnOnce() -> i64) -> i64 {
+    let Some(word) = place() else { return call() };
+    let before = word.fetch_or(ANYWHERE, Ordering::SeqCst);
+    let result = call();
+    if before & ANYWHERE == 0 {
+        word.fetch_and(!ANYWHERE, Ordering::SeqCst);
+    }
+    result
+}
 
 /// Finds libc's word: the only one of the control block that the type of cancellation changes, and changes by
 /// its bit. In the constructor.
@@ -56,16 +89,21 @@ pub fn find_word() {
     unsafe { set_libc_type(old) };
 }
 
-/// libc's word of the calling thread; cancellation off where it is not known.
-fn word() -> u32 {
+/// libc's word of the calling thread, where it is known.
+fn place() -> Option<&'static AtomicU32> {
     match WORD.load(Ordering::Relaxed) {
-        0 => DISABLED,
+        0 => None,
         at => {
             let place = (tls::thread_pointer() as usize + at) as *const AtomicU32;
             // SAFETY: inside the calling thread's control block.
-            unsafe { &*place }.load(Ordering::Relaxed)
+            Some(unsafe { &*place })
         }
     }
+}
+
+/// Its value; cancellation off where it is not known.
+fn word() -> u32 {
+    place().map_or(DISABLED, |word| word.load(Ordering::Relaxed))
 }
 
 /// Whether the calling thread can be cancelled at a cancellation point.

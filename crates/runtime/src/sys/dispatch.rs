@@ -4,7 +4,9 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::clone::park;
 use crate::door::numbers;
-use crate::door::{common, epoll, exec, io, memory, message, pending, process, spawn, table, time, timer};
+use crate::door::{
+    cancel, common, epoll, exec, io, memory, message, pending, process, spawn, table, time, timer,
+};
 use crate::members::join;
 use crate::raw::{self, call6};
 use crate::recording::live_turns::{self, Local};
@@ -96,7 +98,11 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
         return exec::borrowed(thread, call);
     }
     let outer = core::mem::replace(&mut thread.at_gate, entry);
-    let mut result = dispatch(thread, call);
+    let mut result = if cancel::is_point(call.caller) {
+        cancel::at_point(|| dispatch(thread, call))
+    } else {
+        dispatch(thread, call)
+    };
     if thread.is_trapped {
         result = signal::deliver_trapped(thread);
     }

@@ -15,6 +15,7 @@ pub mod probe;
 pub mod recorded;
 pub mod spans;
 pub mod taken;
+pub mod text;
 pub mod trap;
 pub mod vdso;
 pub mod witness;

@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::{Kind, Site};
 
-use crate::door::spawn;
+use crate::door::{cancel, spawn};
 use crate::raw::{self, nr};
 use crate::sys::gate::{self, Call};
 use crate::sys::plans::Plans;
+use crate::sys::text;
 use crate::sys::trap::{Context, reg};
 use crate::{signal, state, tls};
 
@@ -146,36 +147,19 @@ pub fn patch_all(maps: &Maps) {
     }
 }
 
-const READ_WRITE: u64 = 3;
-const READ_EXEC: u64 = 5;
-const READ_WRITE_EXEC: u64 = 7;
-
-fn map_new(bytes: usize) -> Option<u64> {
-    const PRIVATE_ANONYMOUS: u64 = 0x22;
-    // SAFETY: new memory.
-    let memory =
-        unsafe { raw::call6(nr::MMAP, [0, bytes as u64, READ_WRITE, PRIVATE_ANONYMOUS, u64::MAX, 0]) };
-    (!raw::failed(memory)).then_some(memory as u64)
-}
-
 fn patch_text(start: u64, end: u64, plans: Option<&mut Plans>) {
     let stub_bytes = 16 + SITES_MAX * us_sites::STUB_MAX;
     // Before the scan's table, which not every image needs: what stays is at the same place with it and without.
-    let Some(stubs) = map_new(stub_bytes) else { return };
+    let Some(stubs) = text::map_new(stub_bytes as u64) else { return };
     // SAFETY: the mapped text of a library, which nobody writes while it is looked at.
-    let text = unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
-    each_site(text, start, plans, |found, sites| {
-        let bytes = end - start;
-        // SAFETY: our own process's text; no other thread exists, and nothing in it runs meanwhile.
-        if unsafe { raw::call3(nr::MPROTECT, start, bytes, READ_WRITE_EXEC) } == 0 {
-            let patched = apply(sites, stubs);
+    let bytes = unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
+    each_site(bytes, start, plans, |found, sites| {
+        text::rewrite(start, end - start, |shift| {
+            let patched = apply(sites, stubs, shift);
             count(found, patched);
-            // SAFETY: back to what it was.
-            unsafe { raw::call3(nr::MPROTECT, start, bytes, READ_EXEC) };
-        }
+            text::finish(stubs, stub_bytes as u64);
+        });
     });
-    // SAFETY: the stubs become text.
-    unsafe { raw::call3(nr::MPROTECT, stubs, stub_bytes as u64, READ_EXEC) };
 }
 
 /// Calls `patch` with the number of a text's sites and those that have a window: as an image before this one found
@@ -192,7 +176,7 @@ fn each_site(
         return patch(plan.found(), &mut plan.sites(start));
     }
     let table_bytes = SITES_MAX * size_of::<Site>();
-    let Some(table) = map_new(table_bytes) else { return };
+    let Some(table) = text::map_new(table_bytes as u64) else { return };
     // SAFETY: the table is zeroed memory of the right size, filled before use.
     let sites = unsafe {
         let sites = table as *mut Site;
@@ -218,8 +202,8 @@ fn count(found: usize, patched: usize) {
     }
 }
 
-/// Writes stubs and patches; returns how many sites are patched.
-fn apply(sites: impl Iterator<Item = Site>, page: u64) -> usize {
+/// Writes stubs, and patches at this distance from the sites; returns how many sites are patched.
+fn apply(sites: impl Iterator<Item = Site>, page: u64, shift: u64) -> usize {
     // The page begins with the gate's address: stubs call through it, since the runtime may be further than
     // 2 GiB from the library.
     // SAFETY: the start of our own new page.
@@ -234,15 +218,32 @@ fn apply(sites: impl Iterator<Item = Site>, page: u64) -> usize {
             _ => us_sites::emit_stub(site, at, page, &mut stub).ok(),
         };
         let (Some(len), Ok((patch, patch_len))) = (emitted, us_sites::emit_patch(site, at)) else { continue };
+        if is_cancellation_point(site) {
+            cancel::note_point(at, &stub[..len]);
+        }
         // SAFETY: the stub lies in our page; the site's bytes are those that were scanned, and nothing runs there.
         unsafe {
             core::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, len);
-            core::ptr::copy_nonoverlapping(patch.as_ptr(), site.patch_addr() as *mut u8, patch_len);
+            core::ptr::copy_nonoverlapping(
+                patch.as_ptr(),
+                site.patch_addr().wrapping_add(shift) as *mut u8,
+                patch_len,
+            );
         }
         at += (len as u64).next_multiple_of(16);
         patched += 1;
     }
     patched
+}
+
+/// Whether this is the one site of newer C libraries through which every call goes that a thread may be cancelled in. It is
+/// written in assembly there, and nothing else moves a pointer from r11 into an argument's place just before a call.
+fn is_cancellation_point(site: &Site) -> bool {
+    const AROUND: [u8; 8] = [0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05, 0xc3];
+    let Some(before) = (site.at as usize).checked_sub(5) else { return false };
+    // SAFETY: inside the text that was scanned, in front of a return; it is not changed before this.
+    let found = unsafe { ((site.text_addr as usize + before) as *const [u8; 8]).read_unaligned() };
+    found == AROUND
 }
 
 const CLONE_SITES: usize = 12;

@@ -11,6 +11,7 @@ use us_sites::vdso;
 use crate::door::time;
 use crate::raw;
 use crate::sys::patch::Maps;
+use crate::sys::text;
 
 /// Where the kernel's own `clock_gettime` is now; 0 if it could not be moved.
 static CLOCK_GETTIME: AtomicU64 = AtomicU64::new(0);
@@ -153,6 +154,5 @@ fn place_copy(at: u64, image: &[u8], moved: u64) {
             }
         }
     }
-    // SAFETY: the copy becomes read-only text.
-    unsafe { raw::call3(raw::nr::MPROTECT, at, image.len() as u64, 5) };
+    text::finish(at, image.len() as u64);
 }
