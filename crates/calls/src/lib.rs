@@ -60,6 +60,9 @@ pub struct Row {
     /// Linux may end the call with EINTR, as signal(7) and the calls' own pages say. Of any other, EINTR is an answer that no
     /// program looks for: what breaks one off is the runtime's look for signals before it, and it is made again.
     pub interrupts: bool,
+    /// The kernel makes the call again behind handlers with SA_RESTART, as signal(7) says; of a socket that has been given
+    /// a time-out it does not.
+    pub restarts: bool,
     /// Only for refused calls: a re-clone does not bring protection back, since the kernel object stays bound to
     /// the primary's address space or to its threads. Protection is off for as long as the object exists.
     pub sticky: bool,

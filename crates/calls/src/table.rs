@@ -65,6 +65,7 @@ const fn r(nr: u16, name: &'static str, policy: Policy, order: Order, class: Cla
         class,
         blocks: false,
         interrupts: waits_for_others(class),
+        restarts: !matches!(class, Class::Poll | Class::Signal | Class::Time),
         sticky: false,
         guest: "",
         why: "",
@@ -160,6 +161,12 @@ impl Row {
     const fn class(mut self, class: Class) -> Row {
         self.class = class;
         self.interrupts |= waits_for_others(class);
+        self
+    }
+
+    /// For one that ends with EINTR whatever the handler's flags.
+    const fn never_restarts(mut self) -> Row {
+        self.restarts = false;
         self
     }
 
@@ -458,6 +465,7 @@ const ROWS: &[Row] = &[
     learn(64, "semget").class(Class::Lock).ins(&[I0, I1, I2]),
     both(65, "semop")
         .interrupts()
+        .never_restarts()
         .class(Class::Lock)
         .ins(&[I0, L2, In::Items { arg: 1, count_arg: 2, size: 6 }])
         .blocks()
@@ -470,11 +478,13 @@ const ROWS: &[Row] = &[
     learn(68, "msgget").ins(&[I0, I1]),
     act(69, "msgsnd")
         .interrupts()
+        .never_restarts()
         .class(Class::Write)
         .ins(&[I0, L2, In::Msgbuf { arg: 1, len_arg: 2 }, I3])
         .blocks(),
     special(70, "msgrcv", Door::Receive, Order::Return, Class::Read)
         .interrupts()
+        .never_restarts()
         .outs(&[Out::Msgbuf { arg: 1 }])
         .ins(&[I0, L2, L3, I4])
         .blocks()
@@ -670,6 +680,7 @@ const ROWS: &[Row] = &[
     refused(207, "io_destroy", AIO),
     refused(208, "io_getevents", AIO)
         .interrupts()
+        .never_restarts()
         .outs(&[Out::ResultItems { arg: 3, size: 32 }])
         .blocks()
         .sticky(),
@@ -693,6 +704,7 @@ const ROWS: &[Row] = &[
         .why("issued by the kernel itself after a stop: the interrupted wait goes on"),
     both(220, "semtimedop")
         .interrupts()
+        .never_restarts()
         .class(Class::Lock)
         .ins(&[I0, L2, In::Items { arg: 1, count_arg: 2, size: 6 }, fin(3, TIMESPEC)])
         .blocks()
@@ -1017,6 +1029,7 @@ const ROWS: &[Row] = &[
     learn(332, "statx").fd(UsesAt(0)).outs(&[fx(4, STATX)]).ins(&[I0, S1, I2, I3]),
     refused(333, "io_pgetevents", AIO)
         .interrupts()
+        .never_restarts()
         .outs(&[Out::ResultItems { arg: 3, size: 32 }])
         .blocks()
         .sticky(),

@@ -7,6 +7,8 @@
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::sys::trap::{Context, reg};
+
 /// Numbers and constants of the kernel's interface that the runtime uses itself.
 pub mod nr {
     #![allow(missing_docs)]
@@ -120,16 +122,50 @@ short_calls! { call1(a); call2(a, b); call3(a, b, c); call4(a, b, c, d); }
 ///
 /// Between a look for queued signals and the system call lies an instruction at which a signal would be
 /// slept through. The signal handler knows the window by its two labels and moves the thread to the exit.
-/// The kernel's own restart lands on the `syscall` instruction, inside the window, so a restarted call
-/// comes back as EINTR as well, and the door decides what the guest sees.
+/// A call that the kernel itself begins anew lands on the `syscall` instruction, inside the window. Either comes back as
+/// EINTR with [`Look::unentered`] set: natively the handler would have run first and the call been made then.
 ///
 /// # Safety
-/// As for [`call6`]; `pending` must be readable.
+/// As for [`call6`]; `look` must be readable and writable.
 #[inline(always)]
-pub unsafe fn blocking(nr: u64, args: *const [u64; 6], pending: *const AtomicU32) -> i64 {
+pub unsafe fn blocking(nr: u64, args: *const [u64; 6], look: *const Look) -> i64 {
     let mut nobody_looks = [0u64; 2];
     // SAFETY: the caller's promise is passed on; the mark lies in this frame.
-    unsafe { marked(nr, args, pending, nobody_looks.as_mut_ptr()) }
+    unsafe { marked(nr, args, look, nobody_looks.as_mut_ptr()) }
+}
+
+/// What a call that may block looks at before it is made, and what it leaves behind.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Look {
+    /// Not zero: the call is not to be made.
+    pending: AtomicU32,
+    /// Whether the last call's EINTR is not the kernel's: it was not made.
+    unentered: AtomicU32,
+}
+
+impl Look {
+    /// Nothing waits.
+    pub const fn new() -> Look {
+        Look { pending: AtomicU32::new(0), unentered: AtomicU32::new(0) }
+    }
+
+    /// Whether something waits, not zero.
+    #[inline(always)]
+    pub fn load(&self, order: Ordering) -> u32 {
+        self.pending.load(order)
+    }
+
+    /// Something waits, or nothing any more.
+    #[inline(always)]
+    pub fn store(&self, pending: u32, order: Ordering) {
+        self.pending.store(pending, order);
+    }
+
+    /// Whether the kernel was not entered with the thread's last such call, which has said EINTR.
+    pub fn was_unentered(&self) -> bool {
+        self.unentered.load(Ordering::Relaxed) != 0
+    }
 }
 
 /// As [`blocking`], and copies the second word at `mark` to the first as the last thing before the system call: in
@@ -141,7 +177,7 @@ pub unsafe fn blocking(nr: u64, args: *const [u64; 6], pending: *const AtomicU32
 pub unsafe extern "C" fn marked(
     _nr: u64,
     _args: *const [u64; 6],
-    _pending: *const AtomicU32,
+    _look: *const Look,
     _mark: *mut u64,
 ) -> i64 {
     naked_asm!(
@@ -150,6 +186,7 @@ pub unsafe extern "C" fn marked(
         "mov rax, rdi",
         "mov r10, rsi",
         "mov r11, rdx",
+        "mov dword ptr [r11 + {unentered}], 0",
         "mov rdi, [r10]",
         "mov rsi, [r10 + 8]",
         "mov rdx, [r10 + 16]",
@@ -178,9 +215,11 @@ pub unsafe extern "C" fn marked(
         ".globl us_window_exit",
         ".hidden us_window_exit",
         "us_window_exit:",
+        "mov dword ptr [r11 + {unentered}], 1",
         "mov rax, -4",
         "ret",
         ".cfi_endproc",
+        unentered = const core::mem::offset_of!(Look, unentered),
     )
 }
 
@@ -190,11 +229,19 @@ unsafe extern "C" {
     static us_window_exit: u8;
 }
 
-/// If `ip` lies where a queued signal would be slept through: the address to go on at instead.
-pub fn rewind(ip: u64) -> Option<u64> {
+/// In a signal handler: if the thread stands where a queued signal would be slept through, it goes on behind the call that it
+/// was about to make. True if so.
+pub fn rewind(context: &mut Context, look: &Look) -> bool {
+    let ip = context.regs[reg::RIP];
     let (start, end, exit) =
         (&raw const us_window_start, &raw const us_window_end, &raw const us_window_exit);
-    (ip >= start as u64 && ip < end as u64).then_some(exit as u64)
+    if ip < start as u64 || ip >= end as u64 {
+        return false;
+    }
+    context.regs[reg::RIP] = exit as u64;
+    // Given up by the window's last instructions, and wanted at the exit.
+    context.regs[reg::R11] = &raw const *look as u64;
+    true
 }
 
 /// Whether `ip` lies right behind such a system call.

@@ -13,6 +13,7 @@ use us_ring::{Consumer, Memory, Producer};
 use crate::door::usage::Used;
 use crate::door::waiters::Waiter;
 use crate::pace::Pace;
+use crate::raw::Look;
 use crate::signal::Queue;
 use crate::sys::gate_stack::GateStack;
 use crate::{seats, state};
@@ -123,8 +124,13 @@ pub struct Thread {
     pub slot: u32,
     /// Thread id the guest sees.
     pub guest_tid: u32,
-    /// Signals are queued for this thread's next door: bit 0.
-    pub pending: AtomicU32,
+    /// Whether signals are queued for this thread's next door.
+    pub pending: Look,
+    /// Handlers have run before the call that this thread is in, for signals that had come earlier: natively they may as well
+    /// have come while it waited, and ended it. So the first interruption of a wait in it counts as that.
+    pub late: bool,
+    /// Whether the call that it is in waits under a mask of its own.
+    pub own_mask: bool,
     /// Somebody has asked for this thread's cancellation.
     pub cancel: AtomicU32,
     /// The kernel clock's ticket that this thread took last, as a standby.
@@ -214,6 +220,8 @@ pub struct Thread {
     pub in_rounds: bool,
     /// The guest's signal mask of this thread.
     pub mask: u64,
+    /// What it was before it was set last.
+    pub mask_before: u64,
     /// Its place among those who wait on a condition variable.
     pub waiter: Waiter,
     /// Signals that wait for a door.
@@ -258,7 +266,9 @@ impl Thread {
             verify: false,
             slot: 0,
             guest_tid: 0,
-            pending: AtomicU32::new(0),
+            pending: Look::new(),
+            late: false,
+            own_mask: false,
             cancel: AtomicU32::new(0),
             ticket: 0,
             producer: Producer { at: 0, limit: 0, window: 0, events: 0 },
@@ -301,6 +311,7 @@ impl Thread {
             guard_bytes: AtomicU64::new(0),
             in_rounds: false,
             mask: 0,
+            mask_before: 0,
             waiter: Waiter::new(),
             queue: Queue::new(),
             alt_stack: [0; 3],
@@ -370,6 +381,8 @@ impl Thread {
         self.has_turn = false;
         self.gives_turn = false;
         self.in_rounds = false;
+        self.late = false;
+        self.own_mask = false;
         self.resumed = false;
         self.broken_off = (false, false);
         self.pieces = 0;

@@ -397,9 +397,7 @@ pub unsafe fn in_handler(context: &mut Context) -> bool {
         Some(thread) if thread.calls() == Mode::Replay => return false,
         Some(thread) if inside => {
             thread.pending.store(1, Ordering::SeqCst);
-            if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
-                context.regs[reg::RIP] = exit;
-            }
+            raw::rewind(context, &thread.pending);
             return true;
         }
         Some(_) => {}

@@ -20,7 +20,7 @@ use crate::signal::{Info, SI_QUEUE, SI_TKILL, SI_USER};
 use crate::state;
 
 /// Signals that one clone can carry; more are not sent again.
-const KEPT_MAX: usize = 256;
+const KEPT_MAX: usize = 4096;
 
 struct Kept(UnsafeCell<[(Info, u32); KEPT_MAX]>);
 // SAFETY: see the module.

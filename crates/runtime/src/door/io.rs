@@ -4,8 +4,6 @@
 //! die with the primary, also when it is killed before it has published them. A read with a buffer larger
 //! than an event is made in pieces, so the guest sees no short read that it would not see natively.
 
-use core::sync::atomic::AtomicU32;
-
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead};
 use us_calls::Row;
@@ -250,7 +248,7 @@ fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result:
 /// A further piece of the same read: only what is there already, as one large read would have taken it.
 fn more(row: &Row, call: &Call, args: &[u64; 6], mark: *mut u64) -> i64 {
     const POLLIN: u64 = 1;
-    let none = AtomicU32::new(0);
+    let none = raw::Look::new();
     let mut args = *args;
     if row.nr as u64 == raw::nr::RECVFROM {
         if args[3] & MSG_WAITALL == 0 {

@@ -17,7 +17,7 @@ use crate::clone::park;
 use crate::recording::turns;
 use crate::standby::promote;
 use crate::thread::{Mode, Thread};
-use crate::{clock, raw, real, state};
+use crate::{clock, raw, real, signal, state};
 
 /// The states of one kind of object.
 struct Kind {
@@ -107,7 +107,9 @@ impl Kind {
             let mut thread = unsafe { crate::tls::current().as_mut() };
             thread.as_deref_mut().map(turns::pause);
             raw::futex_wait(word, self.awaited, 0);
-            thread.map(turns::take);
+            thread.as_deref_mut().map(turns::take);
+            // Late, and then without a log; the wait may be for what a handler does.
+            thread.filter(|thread| signal::is_due(thread)).map(signal::deliver_late);
             if park::spinning() && Caller::get().mode() == Mode::Replay {
                 return Begun::Follow;
             }

@@ -32,8 +32,9 @@ use crate::thread::{self, Mode, Thread};
 pub const PROCESS: u32 = u32::MAX;
 /// A bit that no slot has: the rest is the number of a thread that has not begun, see [`numbered`].
 const NUMBERED: u32 = 1 << 31;
-/// Signals that can be remembered; more are sent again by nobody.
-const WAITING_MAX: usize = 256;
+/// Signals that can be remembered: as many as the kernel lets an ordinary user queue on a small machine. A standby that would
+/// have to remember more cannot take over.
+const WAITING_MAX: usize = 4096;
 
 #[derive(Clone, Copy)]
 struct Sent {
@@ -140,10 +141,12 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         let Some(sent) = sent_by(call) else { return recorded(thread, row, call) };
         let arguments = spans::arguments(row, call, thread.verify);
         let mut at = 0;
-        let apply = |_: &mut Thread, _| {
+        let apply = |thread: &mut Thread, _| {
             // At the send's turn the clock shows its ticket.
             at = KERNEL.0.load(Ordering::Relaxed);
-            add(Sent { at, ..sent });
+            if !add(Sent { at, ..sent }) {
+                crate::report_divergence(thread, &[b"more signals wait than a standby can remember"]);
+            }
         };
         if take_begin_with(thread, row, arguments.fd, arguments.digest, apply).is_none() {
             continue;
@@ -181,7 +184,9 @@ fn sent_once(thread: &mut Thread, row: &'static Row, arguments: CallArgs) -> i64
     0
 }
 
-fn add(new: Sent) {
+/// False if there is no room for it.
+fn add(new: Sent) -> bool {
+    let mut is_full = false;
     SHADOW.with(|sent, count| {
         let waiting = sent[..*count].iter_mut().find(|sent| {
             new.info.signal() < 32 && sent.info.signal() == new.info.signal() && sent.target == new.target
@@ -193,8 +198,11 @@ fn add(new: Sent) {
         } else if *count < WAITING_MAX {
             sent[*count] = new;
             *count += 1;
+        } else {
+            is_full = true;
         }
     });
+    !is_full
 }
 
 /// Signals that waited in the kernel when this process was cloned last: bit n-1 for signal n.

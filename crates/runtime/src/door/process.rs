@@ -140,6 +140,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     state::REAL_PID.store(real, Ordering::Relaxed);
     // The parent has it still.
     thread.has_turn = false;
+    thread.late = false;
     thread.guest_tid = pid;
     thread.set_kernel_tid(real);
     thread.runs_as.store(real, Ordering::Relaxed);
@@ -152,12 +153,22 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::timer_notify::forget();
     crate::door::usage::forget();
     members::join::forget_relatives(thread);
+    crate::signal::born_first(real);
 }
 
 /// exit: the end of one thread. Its last event is published before the kernel hears of it.
 pub fn exit_thread(thread: &mut Thread) -> i64 {
+    crate::signal::begin_last(thread);
     loop {
-        match thread.calls() {
+        let mode = thread.calls();
+        if mode != Mode::Replay {
+            crate::signal::deliver_last(thread);
+            if thread.calls() != mode {
+                // A handler has stood still.
+                continue;
+            }
+        }
+        match mode {
             Mode::Solo => break,
             Mode::Record => {
                 thread.entry().state.store(slot::LEAVING, Ordering::Release);

@@ -10,6 +10,7 @@ use super::sync::{self, Caller, Outcome, errno, op};
 use crate::clone::park;
 use crate::raw;
 use crate::recording::turns;
+use crate::signal;
 use crate::thread::Mode;
 
 const FREE: i32 = 1;
@@ -39,6 +40,9 @@ fn take(lock: &AtomicI32) -> bool {
             // SAFETY: gives the processor away, nothing else.
             unsafe { raw::call1(raw::nr::SCHED_YIELD, 0) };
             thread.map(turns::take);
+            if deliver() {
+                return false;
+            }
         }
         if park::spinning()
             && (Caller::get().mode() == Mode::Replay || common::follows(lock.as_ptr() as usize))
@@ -47,6 +51,21 @@ fn take(lock: &AtomicI32) -> bool {
         }
     }
     true
+}
+
+/// Runs the handlers of what has come meanwhile, which may be what the lock waits for. True if this has become a standby's
+/// thread meanwhile.
+fn deliver() -> bool {
+    let caller = Caller::get();
+    let followed = caller.mode() == Mode::Replay;
+    let Some(thread) = caller.thread().filter(|thread| signal::is_due(thread)) else { return false };
+    if thread.locks() == Mode::Solo {
+        // Nothing of a lock is in the log of a program with one thread.
+        signal::deliver_late(thread);
+    } else {
+        signal::deliver_at_lock(thread);
+    }
+    !followed && caller.mode() == Mode::Replay
 }
 
 fn acquire(lock: &AtomicI32, attempt: impl Fn(Caller) -> Outcome) -> c_int {

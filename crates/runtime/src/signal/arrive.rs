@@ -70,8 +70,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
                 entry.pending_signal.store(signal, Ordering::Release);
             }
         }
-        if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
-            context.regs[reg::RIP] = exit;
+        if raw::rewind(context, &thread.pending) {
             return;
         }
         if signal != SIGCANCEL
@@ -84,7 +83,12 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         }
         if thread.calls() == Mode::Solo && thread.borrowed.load(Ordering::Relaxed) == 0 {
             // No log, so no need for a door.
+            let is_in_door = trap::is_in_door(context.regs[reg::RIP]);
             deliver_in_place(thread, context);
+            if is_in_door {
+                // It may have looked already, as below.
+                state::attention();
+            }
         } else {
             // The supervisor is to see to it that this does not take long. Inside a door as well: it may have looked for
             // signals already, and the guest compute for an hour behind it.
@@ -108,9 +112,7 @@ pub fn put_into_queue(thread: &mut Thread, info: &Info) {
 /// What came is nothing for the guest: a call that it has interrupted goes on, and nobody must notice.
 fn unnoticed(thread: &Thread, context: &mut Context) {
     thread.pending.store(1, Ordering::SeqCst);
-    if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
-        context.regs[reg::RIP] = exit;
-    }
+    raw::rewind(context, &thread.pending);
 }
 
 /// The supervisor has seen that a signal waits too long: its thread computes. No copy can find this instruction
@@ -139,8 +141,7 @@ pub unsafe fn nudged(context: &mut Context) {
         context.mask = kernel_mask(thread.mask);
     }
     thread.pending.store(1, Ordering::SeqCst);
-    if let Some(exit) = raw::rewind(context.regs[reg::RIP]) {
-        context.regs[reg::RIP] = exit;
+    if raw::rewind(context, &thread.pending) {
         return;
     }
     // SAFETY: the caller's frame.

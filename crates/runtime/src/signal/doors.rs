@@ -2,6 +2,7 @@
 
 use super::arrive::{on_fault, on_signal};
 use super::*;
+use crate::door::table;
 
 /// The mask that the kernel gets for a guest's mask: SIGSYS, faults and the two that cannot be blocked are
 /// left out. A standby's kernel mask blocks every asynchronous signal: it lives by the log.
@@ -64,6 +65,7 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
         return err::EINVAL;
     }
     let before = thread.mask;
+    thread.mask_before = before;
     let mut after = before;
     if set != 0 {
         let Some(given) = guest::load::<u64>(set) else { return -14 };
@@ -109,7 +111,7 @@ pub(super) fn unblocked(thread: &mut Thread) {
             }
             Mode::Record => {
                 let signals = thread.queue.deliverable(thread.mask).min(15) as u8;
-                let plan = Plan { signals, ..Plan::NOTHING };
+                let plan = Plan::delivering(signals);
                 thread.append(EventKind::Call, plan.flags(), call, NO_TICKET, &nothing);
                 plan.each(thread, true);
                 if signals == 0 {
@@ -192,13 +194,27 @@ fn install(signal: i32, action: Action) {
             Action { mask: 0, ..ours(on_fault as *const () as u64, SA_NODEFER) }
         }
         _ if action.handler == SIG_IGN => Action { handler: SIG_IGN, flags: child, ..Action::default() },
-        _ if action.handler == SIG_DFL && ENDING & bit(signal) == 0 => {
+        _ if action.handler == SIG_DFL && (ENDING & bit(signal) == 0 || is_first()) => {
             Action { handler: SIG_DFL, flags: child, ..Action::default() }
         }
         _ => ours(on_signal as *const () as u64, child),
     };
     // SAFETY: the runtime's handlers and restorer.
     unsafe { call4(raw::nr::RT_SIGACTION, signal as u64, &raw const kernel as u64, 0, 8) };
+}
+
+/// Whether this is the first process of a pid namespace: the kernel sends no signal there whose action is the default.
+fn is_first() -> bool {
+    state::REAL_PID.load(Ordering::Relaxed) == 1
+}
+
+/// In a forked child with this number: as the first of a pid namespace it is not ended by signals that it does not handle.
+pub fn born_first(pid: u32) {
+    if pid == 1 {
+        (1..SIGNALS as i32)
+            .filter(|signal| ENDING & bit(*signal) != 0 && disposition(*signal).handler == SIG_DFL)
+            .for_each(|signal| install(signal, Action::default()));
+    }
 }
 
 /// Takes the signals over. In the constructor, before the standby is made.
@@ -346,11 +362,27 @@ pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     result
 }
 
+/// The set that the kernel gets for a guest's set of signals that it waits for. SIGSYS is how the runtime and its supervisor ask
+/// a thread to look up: taken by a wait for all signals it would come to the program, and not to us.
+pub fn without_ours(set: u64) -> u64 {
+    set & !bit(SIGSYS)
+}
+
+/// signalfd, signalfd4: without the runtime's own signal in the set.
+pub fn descriptor(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let set = guest::load::<u64>(call.args[1]).map(without_ours);
+    let mut own = *call;
+    if let Some(set) = &set {
+        own.args[1] = &raw const *set as u64;
+    }
+    table::changing(thread, row, &own)
+}
+
 /// rt_sigpending: what the kernel holds, and what the runtime has queued.
 pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let add = |thread: &mut Thread, call: &Call, _: i64| {
         if let Some(set) = guest::load::<u64>(call.args[0]) {
-            guest::store(call.args[0], &((set | thread.queue.waiting()) & thread.mask));
+            guest::store(call.args[0], &((without_ours(set) | thread.queue.waiting()) & thread.mask));
         }
         0
     };
@@ -427,6 +459,10 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
     }
     let mut taken = Info::default();
     let mut args = call.args;
+    let set = guest::load::<u64>(call.args[0]).map(without_ours);
+    if let Some(set) = &set {
+        args[0] = &raw const *set as u64;
+    }
     if place == 0 {
         args[1] = &raw mut taken as u64;
     }

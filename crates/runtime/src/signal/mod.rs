@@ -31,6 +31,8 @@ mod arrive;
 mod doors;
 mod frame;
 mod info;
+mod plan;
+mod queue;
 mod run;
 
 use announced::{follows, replay_next};
@@ -39,6 +41,9 @@ pub use arrive::{deliver_late, entered, filtered, nudged, put_into_queue, sent};
 pub use doors::*;
 pub use frame::returned;
 pub use info::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER, forget_put_back};
+use plan::come_late;
+pub use plan::{Plan, ends_wait, is_late_no_more, plan};
+pub use queue::Queue;
 pub use run::deliver_trapped;
 use run::handle;
 
@@ -156,185 +161,6 @@ pub fn discards_children() -> bool {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info(pub [u64; 16]);
 
-const QUEUED_MAX: usize = 32;
-
-/// Signals that wait for their thread's next door: a ring written by the handler, which runs with every
-/// signal blocked, and read by the thread itself.
-pub struct Queue {
-    infos: [Info; QUEUED_MAX],
-    head: AtomicU32,
-    tail: AtomicU32,
-}
-
-impl Queue {
-    /// An empty queue.
-    pub const fn new() -> Queue {
-        Queue { infos: [Info([0; 16]); QUEUED_MAX], head: AtomicU32::new(0), tail: AtomicU32::new(0) }
-    }
-
-    /// Adds a signal. A standard signal that waits already is one signal, as in the kernel.
-    fn push(&mut self, info: &Info) {
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
-        let waiting = (head..tail).any(|at| self.infos[at as usize % QUEUED_MAX].signal() == info.signal());
-        if (waiting && info.signal() < 32) || tail.wrapping_sub(head) as usize == QUEUED_MAX {
-            return;
-        }
-        self.infos[tail as usize % QUEUED_MAX] = *info;
-        self.tail.store(tail.wrapping_add(1), Ordering::Release);
-    }
-
-    /// Takes the first signal that `mask` does not block.
-    pub fn take(&mut self, mask: u64) -> Option<Info> {
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
-        for at in head..tail {
-            let info = self.infos[at as usize % QUEUED_MAX];
-            if mask & bit(info.signal()) != 0 {
-                continue;
-            }
-            // Close the gap: those before it move up by one.
-            for back in (head..at).rev() {
-                self.infos[(back as usize + 1) % QUEUED_MAX] = self.infos[back as usize % QUEUED_MAX];
-            }
-            self.head.store(head.wrapping_add(1), Ordering::Release);
-            return Some(info);
-        }
-        None
-    }
-
-    /// The signals that wait, as a set.
-    fn waiting(&self) -> u64 {
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
-        (head..tail).fold(0, |set, at| set | bit(self.infos[at as usize % QUEUED_MAX].signal()))
-    }
-
-    fn deliverable(&self, mask: u64) -> u32 {
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
-        (head..tail).filter(|at| mask & bit(self.infos[*at as usize % QUEUED_MAX].signal()) == 0).count()
-            as u32
-    }
-
-    fn restarts(&self, mask: u64) -> bool {
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
-        (head..tail)
-            .map(|at| self.infos[at as usize % QUEUED_MAX].signal())
-            .filter(|signal| mask & bit(*signal) == 0)
-            .all(is_restarting)
-    }
-}
-
-/// What follows an interrupted call: how many signals are delivered at this door, and whether the call is
-/// made again. Decided by the primary before it publishes the `Return`, and carried in its flags.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    signals: u8,
-    restart: bool,
-    abandoned: bool,
-    spurious: bool,
-    parks: bool,
-}
-
-const FLAG_RESTART: u8 = 4;
-
-impl Plan {
-    /// Nobody has interrupted.
-    pub const NOTHING: Plan =
-        Plan { signals: 0, restart: false, abandoned: false, spurious: false, parks: false };
-
-    /// For the flags of the `Return`.
-    pub const fn flags(self) -> u8 {
-        self.signals << 4 | if self.restart { FLAG_RESTART } else { 0 }
-    }
-
-    /// Whether the thread has stood still in the middle of the call, and the log is another than that in which it
-    /// began: nothing has happened, nothing is to be logged, the door begins again.
-    pub const fn is_abandoned(self) -> bool {
-        self.abandoned
-    }
-
-    /// Whether it was interrupted for no signal that the guest is to see.
-    pub const fn is_spurious(self) -> bool {
-        self.spurious
-    }
-
-    /// Delivers the signals, as a primary. True if the call is to be made again.
-    pub fn carry_out(self, thread: &mut Thread) -> bool {
-        self.each(thread, false);
-        if self.parks {
-            park::at_door(thread);
-        }
-        self.restart
-    }
-
-    fn each(self, thread: &mut Thread, in_rounds: bool) {
-        for at in 0..self.signals {
-            if follows(thread) {
-                (at..self.signals).for_each(|_| announced::none_came(thread));
-                break;
-            }
-            deliver_cancellation(thread);
-            thread.in_rounds = in_rounds;
-            let delivered = deliver_one(thread);
-            thread.in_rounds = false;
-            if !delivered {
-                // A door inside an earlier one's handler has delivered it.
-                announced::none_came(thread);
-            }
-        }
-    }
-
-    /// Takes the signals that follow a `Return`, as a standby. True if the call is to be made again.
-    #[inline]
-    pub fn replay(thread: &mut Thread, flags: u8) -> bool {
-        for _ in 0..flags >> 4 {
-            replay_next(thread);
-        }
-        flags & FLAG_RESTART != 0
-    }
-}
-
-/// Whether the kernel would make this call again after a handler with SA_RESTART.
-fn restartable(row: &Row) -> bool {
-    !matches!(row.class, Class::Poll | Class::Signal | Class::Time)
-}
-
-/// Decides what follows a call. The kernel would deliver on the way out of any call, whatever its result: a
-/// `raise` returns after its handler has run.
-#[inline(always)]
-pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
-    if thread.pending.load(Ordering::Relaxed) == 0 {
-        return Plan::NOTHING;
-    }
-    interrupted(thread, row, result)
-}
-
-#[cold]
-fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
-    thread.shown_result = result;
-    let broken = result == err::EINTR;
-    // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
-    // (the rest of a time), is part of it. The thread stands still behind that.
-    let logged = thread.calls() == Mode::Record && log::goes_on_while_parking();
-    if broken && logged && park::is_wanted() && !has_deliverable(thread) {
-        return Plan { restart: true, spurious: true, parks: true, ..Plan::NOTHING };
-    }
-    if broken && !logged && park::at_door(thread) {
-        return Plan { restart: true, abandoned: true, ..Plan::NOTHING };
-    }
-    // A call that has taken something is not cancelled: what it took would be lost.
-    let cancelled = broken && cancel::is_due(thread);
-    let signals = (thread.queue.deliverable(thread.mask) + u32::from(cancelled)).min(15) as u8;
-    if signals == 0 {
-        // Everything that waits is blocked by the guest's mask: nobody must notice the interruption.
-        thread.pending.store(0, Ordering::Release);
-        nothing_is_late(thread);
-        return Plan { restart: broken, spurious: true, ..Plan::NOTHING };
-    }
-    // A call that never waits the kernel never breaks off: what did was our look for signals before the call was made.
-    let ours = !row.interrupts;
-    let restart = broken && (ours || restartable(row) && thread.queue.restarts(thread.mask));
-    Plan { signals, restart, ..Plan::NOTHING }
-}
-
 /// The mask that a call puts in force while it waits (ppoll, pselect, epoll_pwait), as the guest's.
 fn waiting_mask(call: &Call) -> Option<u64> {
     const PSELECT6: u64 = 270;
@@ -358,6 +184,7 @@ pub fn begin_waiting(thread: &mut Thread, row: &Row, call: &Call) -> Option<u64>
     }
     let mask = waiting_mask(call)?;
     let before = core::mem::replace(&mut thread.mask, mask);
+    thread.own_mask = true;
     if thread.queue.deliverable(mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
     }
@@ -368,6 +195,7 @@ pub fn begin_waiting(thread: &mut Thread, row: &Row, call: &Call) -> Option<u64>
 #[inline(always)]
 pub fn end_waiting(thread: &mut Thread, before: Option<u64>) {
     if let Some(mask) = before {
+        thread.own_mask = false;
         set_mask(thread, mask);
     }
 }
@@ -399,7 +227,9 @@ pub fn deliver(thread: &mut Thread) {
 /// Before a call that the dead primary had not begun: what the promotion has raised again does not break it off, unless it
 /// is one that waits for signals.
 pub fn deliver_raised(thread: &mut Thread, row: &Row) {
-    if restartable(row) && thread.pending.load(Ordering::Relaxed) != 0 {
+    if !matches!(row.class, Class::Poll | Class::Signal | Class::Time)
+        && thread.pending.load(Ordering::Relaxed) != 0
+    {
         deliver(thread);
     }
 }
@@ -450,10 +280,15 @@ pub fn is_due(thread: &Thread) -> bool {
 /// Delivers at the door of a call that may be a cancellation point.
 #[cold]
 #[inline(never)]
-pub fn deliver_at_call(thread: &mut Thread) {
+pub fn deliver_at_call(thread: &mut Thread, row: Option<&Row>) {
     deliver_cancellation(thread);
-    if thread.pending.load(Ordering::Relaxed) != 0 {
-        deliver(thread);
+    if thread.pending.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let ends = row.is_some_and(|row| row.blocks && ends_wait(thread, row));
+    deliver(thread);
+    if ends {
+        come_late(thread);
     }
 }
 
@@ -502,6 +337,33 @@ pub fn reset(thread: &mut Thread) {
     nothing_is_late(thread);
     thread.cancel.store(0, Ordering::Relaxed);
     thread.pending.store(0, Ordering::Relaxed);
+}
+
+/// A thread ends: the mask that counts is that of its own code, in every copy. libc blocks everything for a thread's last
+/// instructions, libc's own first signal with it, which is in no mask of a guest's.
+pub fn begin_last(thread: &mut Thread) {
+    if thread.mask & bit(SIGCANCEL) != 0 {
+        thread.mask = thread.mask_before;
+    }
+}
+
+/// What an ending thread has taken off the kernel's hands is delivered, as natively it was before the thread could end; of what
+/// its mask blocks, the process's goes back to the process, and its own ends with it. As a copy that acts.
+pub fn deliver_last(thread: &mut Thread) {
+    // Nothing comes any more.
+    let all = blockable(!0);
+    apply_mask(all);
+    while thread.calls() != Mode::Replay && deliver_one(thread) {
+        apply_mask(all);
+    }
+    while thread.calls() != Mode::Replay
+        && let Some(info) = thread.queue.take(0)
+    {
+        if info.code() != SI_TKILL {
+            mail::is_taken(mail::letter_of(&info));
+            mail::without_letter(&info).send(None);
+        }
+    }
 }
 
 fn deliver_one(thread: &mut Thread) -> bool {

@@ -54,6 +54,8 @@ fn run(thread: &mut Thread, action: &Action, info: &Info) -> (u64, i64) {
     set_mask(thread, thread.mask);
     // The handler's own calls come in between.
     let asked = thread.asked;
+    let late = core::mem::take(&mut thread.late);
+    let own_mask = core::mem::take(&mut thread.own_mask);
     let entry = core::mem::replace(&mut thread.at_gate, core::ptr::null_mut());
     let regs = frame::interrupted(entry, thread.shown_result);
     // In the middle of a call that waits, others have their turn.
@@ -68,6 +70,7 @@ fn run(thread: &mut Thread, action: &Action, info: &Info) -> (u64, i64) {
     }
     thread.gives_turn = gives_turn;
     thread.asked = asked;
+    (thread.late, thread.own_mask) = (late, own_mask);
     if left.regs[reg::RIP] != regs[reg::RIP] || left.regs[reg::RSP] != regs[reg::RSP] {
         // SAFETY: the frame that the handler has had.
         unsafe { frame::go_on_at(thread, at, &left) };

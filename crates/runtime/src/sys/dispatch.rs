@@ -201,7 +201,8 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
     let Some(row) = us_calls::row(call.nr) else { return refused(thread, call, "unknown") };
     if signal::is_due(thread) {
         if has_events(row) {
-            signal::deliver_at_call(thread);
+            thread.asked = call.args;
+            signal::deliver_at_call(thread, Some(row));
         } else {
             signal::deliver_late(thread);
         }
@@ -219,6 +220,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
         common::before_call(thread, row);
     }
     let result = by_policy(thread, row, call);
+    if thread.late {
+        signal::is_late_no_more(thread);
+    }
     if learns {
         common::after_call(thread, row);
     }
@@ -249,6 +253,9 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let paused = turns::before_call(thread, row, has_events(row));
     let result = by_policy(thread, row, call);
+    if thread.late {
+        signal::is_late_no_more(thread);
+    }
     if paused || state::takes_live_turns() {
         turns::after_call(thread);
     }
@@ -306,7 +313,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         | Door::Object
         | Door::Fcntl => table::changing(thread, row, call),
         Door::Signalfd => {
-            let fd = table::changing(thread, row, call);
+            let fd = signal::descriptor(thread, row, call);
             if fd >= 0 {
                 pending::is_signalfd(fd as i32);
             }
@@ -355,16 +362,53 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
 /// A futex call that did not come through a pthread door: a lock inside the C library, or the guest's own.
 /// Both copies execute it on their own memory.
 pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
+    let Some(has_deadline) = futex_waits(call) else {
+        // One that wakes: broken off for a signal it would leave those asleep whom it was to wake.
+        // SAFETY: the guest's own call.
+        return unsafe { call6(call.nr, call.args) };
+    };
     loop {
         if state::takes_live_turns() && thread.locks() == Mode::Replay && Local::is_one(call) {
             return live_turns::wait_by_log(thread, &Local::of(call));
         }
-        // SAFETY: the guest's own call; a wait is interrupted for queued signals, which a later door delivers.
-        let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
-        if result != raw::err::EINTR || signal::has_deliverable(thread) {
+        // A log has no event at which a handler could run here: until it is late, and the log given up for it, the wait goes on.
+        // Whoever looks for late signals breaks it off.
+        let held_up = thread.calls() == Mode::Record && signal::has_deliverable(thread);
+        // SAFETY: the guest's own call.
+        let result = unsafe {
+            if held_up {
+                call6(call.nr, call.args)
+            } else {
+                raw::blocking(call.nr, &call.args, &thread.pending)
+            }
+        };
+        if result != raw::err::EINTR {
             return result;
         }
-        unnoticed(thread);
+        if !signal::has_deliverable(thread) {
+            unnoticed(thread);
+            continue;
+        }
+        let ends = signal::interrupts(thread, has_deadline);
+        signal::deliver_late(thread);
+        if ends && !signal::has_deliverable(thread) {
+            return result;
+        }
+    }
+}
+
+/// Whether a futex call may wait, and if so whether for a time only.
+fn futex_waits(call: &Call) -> Option<bool> {
+    const WAIT: u64 = 0;
+    const LOCK_PI: u64 = 6;
+    const WAIT_BITSET: u64 = 9;
+    const WAIT_REQUEUE_PI: u64 = 11;
+    const LOCK_PI2: u64 = 13;
+    match call.args[1] & 0x7f {
+        WAIT | WAIT_BITSET | WAIT_REQUEUE_PI => Some(call.args[3] != 0),
+        // The kernel begins such a lock again behind any handler.
+        LOCK_PI | LOCK_PI2 => Some(false),
+        _ => None,
     }
 }
 
@@ -412,16 +456,16 @@ fn count(call: &Call) {
 /// Makes a call of which there is no event. `None` if a signal came before it, as natively before its first instruction:
 /// a handler has then run, or the thread has stood still, and the call is yet to be made.
 pub fn make_unlogged(thread: &mut Thread, call: &Call) -> Option<i64> {
-    let mut mark = [0u64, 1];
-    // SAFETY: the guest's own call; the mark lies in this frame.
-    let result = unsafe { raw::marked(call.nr, &call.args, &thread.pending, mark.as_mut_ptr()) };
-    let was_made = mark[0] != 0;
+    // SAFETY: the guest's own call.
+    let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
     if result != raw::err::EINTR {
         return Some(result);
     }
+    let was_made = !thread.pending.was_unentered();
     if signal::has_deliverable(thread) {
-        signal::deliver_at_call(thread);
-        return was_made.then_some(result);
+        let ends = us_calls::row(call.nr).is_none_or(|row| signal::ends_wait(thread, row));
+        signal::deliver_at_call(thread, None);
+        return (was_made && ends).then_some(result);
     }
     unnoticed(thread);
     None

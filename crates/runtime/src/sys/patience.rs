@@ -54,7 +54,18 @@ pub struct Patience {
     whole_ns: u64,
     attempts: u32,
     left: Timespec,
+    /// Where the kernel leaves what was left of a sleep that was broken off.
+    rest: Timespec,
     args: [u64; 6],
+}
+
+/// Which argument says where a sleep leaves what was left.
+const fn rest_at(nr: u64) -> Option<usize> {
+    match nr {
+        NANOSLEEP => Some(1),
+        CLOCK_NANOSLEEP => Some(3),
+        _ => None,
+    }
 }
 
 impl Patience {
@@ -86,11 +97,34 @@ impl Patience {
             return &call.args;
         }
         self.attempts += 1;
-        if self.attempts == 1 { &call.args } else { self.shorten(call) }
+        let rest_at = rest_at(call.nr).filter(|at| call.args[*at] != 0);
+        if self.attempts == 1 && rest_at.is_none() {
+            return &call.args;
+        }
+        if self.attempts == 1 {
+            self.args = call.args;
+        } else {
+            self.shorten(call);
+        }
+        if let Some(at) = rest_at {
+            // One that the guest does not see broken off leaves nothing with it.
+            self.args[at] = &raw mut self.rest as u64;
+        }
+        &self.args
+    }
+
+    /// The guest is told that its sleep was broken off, and what was left of it.
+    #[cold]
+    pub fn tell_rest(&self, call: &Call) {
+        if let Some(at) = rest_at(call.nr)
+            && self.args[at] == &raw const self.rest as u64
+        {
+            guest::store(call.args[at], &self.rest);
+        }
     }
 
     #[cold]
-    fn shorten(&mut self, call: &Call) -> &[u64; 6] {
+    fn shorten(&mut self, call: &Call) {
         self.args = call.args;
         let left = self.whole_ns.saturating_sub(now_ns().saturating_sub(self.began_ns));
         match time_out(call.nr, &call.args) {
@@ -102,7 +136,6 @@ impl Patience {
             }
             None => {}
         }
-        &self.args
     }
 }
 

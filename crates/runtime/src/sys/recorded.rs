@@ -4,7 +4,7 @@
 //! acquires) and the bytes that the kernel wrote. Standby: takes both, waits its turn, copies the bytes
 //! to where its own kernel would have written them. In solo mode: the call, and nothing else.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
@@ -15,7 +15,7 @@ use crate::door::numbers;
 use crate::door::{again, usage, wait};
 use crate::fault::{self, Point};
 use crate::log::{Event, Next, has_ticket};
-use crate::raw;
+use crate::raw::{self, Look};
 use crate::recording::turns;
 use crate::signal::{self, Plan};
 use crate::sys::gate::Call;
@@ -56,7 +56,7 @@ fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
 /// thing before the kernel is entered.
 #[inline(always)]
 pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
-    static NOTHING: AtomicU32 = AtomicU32::new(0);
+    static NOTHING: Look = Look::new();
     if thread.reserve(size_of::<ReturnHead>()).is_none() {
         return execute(thread, row, nr, args);
     }
@@ -297,6 +297,9 @@ pub fn recorded_with(
                     again = again::interrupted(call.nr, again, seen);
                     continue;
                 }
+                if result == raw::err::EINTR {
+                    patience.tell_rest(call);
+                }
                 if !raw::failed(result) {
                     let identity = identify(thread, call, result);
                     applied(thread, result, identity);
@@ -327,6 +330,9 @@ pub fn recorded_with(
                 let plan = signal::plan(thread, row, result);
                 if plan.is_abandoned() {
                     continue;
+                }
+                if result == raw::err::EINTR && !plan.restarts() {
+                    patience.tell_rest(call);
                 }
                 log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity });
                 if plan.carry_out(thread) {
