@@ -179,7 +179,8 @@ pub struct Replay {
     /// Stop before the event of this number, counted as inspect counts them
     #[arg(long, value_name = "EVENT")]
     pub until: Option<u64>,
-    /// Replay although the processor, or a file, is another one
+    /// Replay although the processor, or a file, is another one, or the recording is neither yours nor root's: it is a
+    /// program, and runs as you
     #[arg(long)]
     pub force: bool,
     /// Further arguments for gdb

@@ -11,7 +11,7 @@ use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::replay::Debugger;
 use us_supervisor::recorder::{record, replay};
 use us_supervisor::run::explain;
-use us_supervisor::{Error, Options, Verbosity, control, doctor, identity, request, run, status};
+use us_supervisor::{Error, Options, Verbosity, control, doctor, identity, request, run, status, terminal};
 
 use crate::args::{Command, Order, Owner, Record, Replay, Run, Verify};
 use crate::{inspect, report, users};
@@ -49,7 +49,7 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Replay(order) => replay::replay(&replay_order(&order)),
     };
     result.unwrap_or_else(|error| {
-        let _ = writeln!(std::io::stderr(), "understudy: {}", explain(&error));
+        terminal::say(&explain(&error));
         error.exit_code()
     })
 }
@@ -71,6 +71,9 @@ fn later(what: &str) -> Error {
 
 fn run_program(run: &Run) -> Result<i32, Error> {
     let options = options(run)?;
+    if let Some(pair) = &options.cpus {
+        us_supervisor::options::check_cpus(pair).map_err(|why| Error::Usage(format!("--cpus: {why}")))?;
+    }
     match &run.record {
         Some(file) if run.standbys == 0 => record::record(&options, file).map(|end| end.exit_code()),
         _ => run::run(&options).map(|end| end.exit_code()),
@@ -217,7 +220,7 @@ pub fn print(bytes: &[u8]) -> i32 {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
-            let _ = writeln!(std::io::stderr(), "understudy: cannot write to stdout: {cause}");
+            terminal::say(&format!("cannot write to stdout: {cause}"));
             exit::FAILED
         }
         _ => 0,

@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};
 use us_supervisor::status::{Group, GuestProcess, Status};
+use us_supervisor::terminal::{plain, plain_json};
 
 /// A value as indented JSON with a final newline.
 pub fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).map_or_else(|_| String::new(), |text| text + "\n")
+    serde_json::to_string_pretty(value)
+        .map_or_else(|_| String::new(), |text| plain_json(&text).into_owned() + "\n")
 }
 
 /// The table of groups, and below it what does not fit a table.
@@ -93,16 +95,16 @@ fn row(name: String, state: &str, process: Option<&GuestProcess>) -> [String; 9]
 
 fn notes(group: &Group) -> Vec<String> {
     let name = &group.name;
-    let mut lines = vec![format!("{name}: guarantee: {}\n", group.guarantee)];
+    let mut lines = vec![format!("{name}: guarantee: {}", group.guarantee)];
     let told = |total: u64, shown: usize, what: &str| {
         let earlier = total.saturating_sub(shown as u64);
-        (earlier > 0).then(|| format!("{name}: {earlier} {what} before these\n"))
+        (earlier > 0).then(|| format!("{name}: {earlier} {what} before these"))
     };
     let shown = last(&group.failovers);
     lines.extend(told(u64::from(group.epoch), shown.len(), "failovers"));
     lines.extend(shown.iter().map(|failover| {
         format!(
-            "{name}: failover{} {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}\n",
+            "{name}: failover{} {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}",
             whose(group, failover.process),
             failover.at,
             failover.reason,
@@ -115,7 +117,7 @@ fn notes(group: &Group) -> Vec<String> {
     lines.extend(told(group.reclones_total, shown.len(), "new standbys"));
     lines.extend(shown.iter().map(|reclone| {
         format!(
-            "{name}: new standby{} {}: {} ({}), missing for {:.1} ms, pause {:.1} ms, {}\n",
+            "{name}: new standby{} {}: {} ({}), missing for {:.1} ms, pause {:.1} ms, {}",
             whose(group, reclone.process),
             reclone.at,
             reclone.reason,
@@ -128,22 +130,22 @@ fn notes(group: &Group) -> Vec<String> {
     let shown = last(&group.divergences);
     lines.extend(told(group.divergences_total, shown.len(), "divergences"));
     lines.extend(shown.iter().map(|found| {
-        format!("{name}: divergence{} {}: {}\n", whose(group, found.process), found.at, found.reason)
+        format!("{name}: divergence{} {}: {}", whose(group, found.process), found.at, found.reason)
     }));
     if let Some(recording) = &group.recording {
         let how =
             recording.ended.as_ref().map_or("recording into".into(), |why| format!("{why}; recorded into"));
-        lines.push(format!("{name}: {how} {}\n", recording.file));
+        lines.push(format!("{name}: {how} {}", recording.file));
     }
     if let Some(probe) = group.probe.as_ref().filter(|probe| probe.waits) {
-        lines.push(format!("{name}: the probe waits until there is a standby: {}\n", probe.command));
+        lines.push(format!("{name}: the probe waits until there is a standby: {}", probe.command));
     }
     if !group.refused_calls.is_empty() {
         let calls: Vec<String> =
             group.refused_calls.iter().map(|(call, count)| format!("{call} ({count})")).collect();
-        lines.push(format!("{name}: calls that cannot be replayed: {}\n", calls.join(", ")));
+        lines.push(format!("{name}: calls that cannot be replayed: {}", calls.join(", ")));
     }
-    lines
+    lines.iter().map(|line| plain(line).into_owned() + "\n").collect()
 }
 
 /// Of which process something is told, where that is not the group's own.
@@ -187,11 +189,11 @@ pub fn size(bytes: u64) -> String {
 
 /// Columns side by side, as wide as they have to be.
 pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().map(|row| plain(&row[column]).chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {
         let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            row.iter().zip(&widths).map(|(cell, width)| format!("{:<width$}", plain(cell))).collect();
         cells.join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
@@ -212,8 +214,8 @@ pub fn doctor(findings: &Findings) -> String {
         })
         .collect();
     let program = findings.program.as_ref().map(|program| match &program.why {
-        None => format!("\n{} can be protected{}\n", program.program, own_calls(program)),
-        Some(why) => format!("\n{why}\n"),
+        None => format!("\n{} can be protected{}\n", plain(&program.program), own_calls(program)),
+        Some(why) => format!("\n{}\n", plain(why)),
     });
     table(&rows) + &program.unwrap_or_default()
 }

@@ -50,6 +50,7 @@ impl Stranger {
         let path = self.folder.join(name);
         fs::create_dir(&path).unwrap();
         self.owns(&path);
+        self.write(&path.join("sites"), "");
         path
     }
 
@@ -256,16 +257,126 @@ fn nothing_planted_in_our_own_folder_is_followed() {
     fs::create_dir(&kept).unwrap();
     fs::write(kept.join("file"), "kept").unwrap();
     fs::create_dir_all(sandbox.state().join("g")).unwrap();
-    for name in ["meta.json", "meta.json.new", "segment", "roster", "sites", "control"] {
+    fs::write(sandbox.state().join("g/sites"), "").unwrap();
+    for name in ["meta.json", "meta.json.new", "segment", "roster", "control"] {
         symlink(kept.join("file"), sandbox.state().join("g").join(name)).unwrap();
     }
     symlink(&kept, sandbox.state().join("g/folder")).unwrap();
     symlink(&kept, sandbox.state().join("linked")).unwrap();
-    for name in ["g", "linked"] {
-        let out = sandbox.output(&["run", "--name", name, "true"]);
-        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    }
+    let out = sandbox.output(&["run", "--name", "g", "true"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let out = sandbox.output(&["run", "--name", "linked", "true"]);
+    assert_eq!(out.status.code(), Some(125), "{}", text(&out.stderr));
+    fs::remove_file(sandbox.state().join("linked")).unwrap();
     assert_eq!(fs::read_to_string(kept.join("file")).unwrap(), "kept");
     assert_eq!(fs::read_dir(&kept).unwrap().count(), 1);
     sandbox.assert_clean();
+}
+
+#[test]
+fn only_what_groups_have_made_is_removed() {
+    let sandbox = Sandbox::new("silent");
+    // A place that its user has named, and in which there is more.
+    let papers = sandbox.state().join("papers");
+    fs::create_dir_all(&papers).unwrap();
+    fs::write(papers.join("letter"), "kept").unwrap();
+    for arguments in [&["status"][..], &["status", "papers"], &["stop", "papers"], &["run", "true"]] {
+        sandbox.output(arguments);
+    }
+    let out = sandbox.output(&["run", "--name", "papers", "true"]);
+    assert_eq!(out.status.code(), Some(125));
+    assert!(text(&out.stderr).contains("is no group's"), "{}", text(&out.stderr));
+    assert_eq!(fs::read_to_string(papers.join("letter")).unwrap(), "kept");
+}
+
+#[test]
+fn what_a_killed_supervisor_left_goes_with_the_next_run() {
+    let sandbox = Sandbox::new("silent");
+    let mut command = sandbox.understudy(&["run", "--name", "g", "--", "sh", "-c", "kill -KILL 0"]);
+    // The signal reaches the whole process group: program, copies and supervisor.
+    command.process_group(0).status().unwrap();
+    assert!(sandbox.state().join("g").exists());
+    assert_eq!(sandbox.output(&["run", "--name", "other", "true"]).status.code(), Some(0));
+    sandbox.assert_clean();
+}
+
+#[test]
+fn a_signal_to_the_whole_process_group_comes_once() {
+    let sandbox = Sandbox::new("silent");
+    let script = "for s in USR1 ALRM VTALRM PROF IO PWR RTMIN; do trap \"echo $s\" $s; done
+        for s in USR1 ALRM VTALRM PROF IO PWR RTMIN; do kill -$s 0; sleep 0.05; done; exit 3";
+    let mut command = sandbox.understudy(&["run", "--name", "g", "--", "bash", "-c", script]);
+    let out = command.process_group(0).output().unwrap();
+    assert_eq!(out.status.code(), Some(3), "{}", text(&out.stderr));
+    assert_eq!(text(&out.stdout), "USR1\nALRM\nVTALRM\nPROF\nIO\nPWR\nRTMIN\n");
+    sandbox.assert_clean();
+}
+
+#[test]
+fn a_strangers_recording_is_a_program() {
+    let Some(runtime) = common::runtime("a_strangers_recording_is_a_program") else { return };
+    if !is_root("a_strangers_recording_is_a_program") {
+        return;
+    }
+    let sandbox = Sandbox::with_library(&runtime, "");
+    let file = sandbox.folder.path().join("recording");
+    let name = file.to_str().unwrap();
+    assert_eq!(sandbox.output(&["record", "-o", name, "--", "echo", "ran"]).status.code(), Some(0));
+    chown(&file, Some(61_000), None).unwrap();
+    let out = sandbox.output(&["replay", name]);
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(1), String::new()));
+    assert!(text(&out.stderr).contains("belongs to user 61000: a recording is a program"), "{out:?}");
+    assert_eq!(text(&sandbox.output(&["replay", "--force", name]).stdout), "ran\n");
+    chown(&file, Some(0), None).unwrap();
+    assert_eq!(text(&sandbox.output(&["replay", name]).stdout), "ran\n");
+}
+
+#[test]
+fn what_a_program_is_called_does_not_act_on_the_terminal() {
+    let sandbox = Sandbox::new("follow");
+    let word = "\u{1b}]0;x\u{7}\n\u{9b}31m\u{202e}";
+    let probe = format!("true {word}");
+    let _running = sandbox.start_with(&["--probe", &probe, "--standbys", "0"], "g", &["wait", word]);
+    for arguments in [&["status"][..], &["status", "--json"], &["doctor", word], &["inspect", word]] {
+        let out = sandbox.output(arguments);
+        let shown = text(&out.stdout) + &text(&out.stderr);
+        assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{arguments:?}: {shown:?}");
+    }
+    assert_eq!(sandbox.group()["program"][2], word, "JSON says it all the same");
+    assert!(sandbox.event("started").is_some_and(|event| event["program"][2] == word));
+    let raw = fs::read_to_string(sandbox.events_path()).unwrap();
+    assert!(!raw.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{raw:?}");
+}
+
+#[test]
+fn a_fifo_for_events_holds_nobody_up() {
+    let sandbox = Sandbox::new("silent");
+    let fifo = sandbox.folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let run = || {
+        sandbox.understudy(&[
+            "run",
+            "--events",
+            fifo.to_str().unwrap(),
+            "--",
+            "sh",
+            "-c",
+            "sleep 0.3; exit 3",
+        ])
+    };
+    assert_eq!(at_once(&mut run()).status.code(), Some(3), "nobody reads");
+    let mut late = run().spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let read = fs::read_to_string(&fifo).unwrap();
+    assert_eq!(late.wait().unwrap().code(), Some(3));
+    assert!(read.contains("\"ended\""), "{read:?}");
+}
+
+#[test]
+fn cpus_that_are_not_there() {
+    let sandbox = Sandbox::new("silent");
+    let out = sandbox.output(&["run", "--cpus", "0:1023", "true"]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("--cpus") && said.contains("STANDBY"), "{said}");
 }

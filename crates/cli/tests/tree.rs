@@ -4,7 +4,7 @@ mod common;
 
 use std::mem::offset_of;
 
-use common::{Running, Sandbox, is_alive, kill, pid, text, wait_for};
+use common::{Running, Sandbox, built, is_alive, kill, pid, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use us_abi::{Process, Roster, RosterHeader, end, kin, process};
@@ -296,10 +296,19 @@ fn a_daemon_keeps_its_group() {
         wait_for(|| Some(sandbox.group()).filter(|group| group["state"] == "protected"), "protection");
     assert_eq!(group["processes"][0]["guest_pid"], daemon["guest_pid"]);
     assert!(sandbox.output(&["failover", "g"]).status.success());
-    // Signals to the group are for it, and its exit code is the group's.
+    // Signals to the group are for it, and its exit code is the group's, if it has outlived the program by half a second.
+    std::thread::sleep(std::time::Duration::from_millis(600));
     kill(running.child.id(), Signal::USR1);
     running.wait_for_output("signal 10\n");
     assert_eq!(running.finish().0, Some(7));
+    sandbox.assert_clean();
+}
+
+#[test]
+fn how_an_orphan_ends_is_not_how_the_program_ended() {
+    let sandbox = Sandbox::new("follow");
+    let out = sandbox.output(&["run", "--", built().guest.to_str().unwrap(), "orphan"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     sandbox.assert_clean();
 }
 

@@ -50,7 +50,14 @@ impl Reader {
     /// # Errors
     /// Any [`Error`] but `Exists` and `Misuse`; without a header nothing can be read.
     pub fn open(path: &Path) -> Result<Reader, Error> {
-        let file = fs::File::open(path)?;
+        Reader::of(fs::File::open(path)?)
+    }
+
+    /// Reads the header of a recording that is open.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn of(file: fs::File) -> Result<Reader, Error> {
         if file.metadata()?.is_dir() {
             return Err(Error::NotARecording("it is a folder".into()));
         }

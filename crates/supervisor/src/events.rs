@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use serde_json::Value;
 use crate::clock;
 use crate::error::Error;
 use crate::options::Verbosity;
+use crate::terminal;
 
 /// One line of `--events`.
 #[derive(Serialize)]
@@ -27,6 +29,19 @@ enum Sink {
     None,
     Stderr,
     File(File),
+}
+
+/// Opens a file for appending, and waits for nobody: the program is not started before.
+fn open(path: &Path) -> std::io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    match File::options().append(true).create(true).custom_flags(flags).open(path) {
+        // A FIFO that nobody reads yet. With an end for reading of our own it is open at once, and holds what fits in it for
+        // whoever comes; what does not fit is lost.
+        Err(cause) if cause.raw_os_error() == Some(libc::ENXIO) => {
+            File::options().read(true).write(true).custom_flags(flags).open(path)
+        }
+        other => other,
+    }
 }
 
 /// Says what happens to one group.
@@ -47,8 +62,8 @@ impl Voice {
             None => Sink::None,
             Some(path) if path == "-" => Sink::Stderr,
             Some(path) => {
-                let file = File::options().append(true).create(true).open(path);
-                Sink::File(file.map_err(|cause| Error::file("write events to", path, cause))?)
+                let file = open(path).map_err(|cause| Error::file("write events to", path, cause))?;
+                Sink::File(file)
             }
         };
         Ok(Voice { group: String::new(), sink, verbosity })
@@ -64,7 +79,7 @@ impl Voice {
         let line = Line { t: clock::now_text(), group: &self.group, event, more };
         let Ok(line) = serde_json::to_string(&line) else { return };
         // One write a line: several groups may share the file, and a reader never sees half a line.
-        let line = line + "\n";
+        let line = terminal::plain_json(&line).into_owned() + "\n";
         let written = match &mut self.sink {
             Sink::None => Ok(()),
             Sink::Stderr => std::io::stderr().write_all(line.as_bytes()),
@@ -77,7 +92,7 @@ impl Voice {
     /// Says a line at the given level: [`Verbosity::Normal`] is heard unless `-q`, and so on.
     pub fn say(&self, level: Verbosity, line: &str) {
         if level <= self.verbosity {
-            let _ = std::io::stderr().write_all(format!("understudy: {line}\n").as_bytes());
+            terminal::say(line);
         }
     }
 }

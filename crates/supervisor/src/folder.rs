@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
 use rustix::process::PidfdFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -106,7 +107,13 @@ impl GroupFolder {
     /// [`Error::NameInUse`] when a group of that name is alive.
     pub fn named(name: &str) -> Result<GroupFolder, Error> {
         place::with_lock(|state| {
-            GroupFolder::try_make(state, name)?.ok_or_else(|| Error::NameInUse(name.into()))
+            clear_all_dead(state);
+            GroupFolder::try_make(state, name)?.ok_or_else(|| match is_foreign(state, name) {
+                true => {
+                    Error::NothingRun(format!("{} is there, and is no group's", state.at(name).display()))
+                }
+                false => Error::NameInUse(name.into()),
+            })
         })
     }
 
@@ -116,6 +123,7 @@ impl GroupFolder {
     /// When the state folder cannot be written.
     pub fn first_free(base: &str) -> Result<GroupFolder, Error> {
         place::with_lock(|state| {
+            clear_all_dead(state);
             for number in 1.. {
                 let name = if number == 1 { base.to_owned() } else { format!("{base}-{number}") };
                 if let Some(folder) = GroupFolder::try_make(state, &name)? {
@@ -126,7 +134,7 @@ impl GroupFolder {
         })
     }
 
-    /// `None` when a living group has the name. To be called with the state folder locked.
+    /// `None` when a living group has the name, or something else. To be called with the state folder locked.
     fn try_make(state: &Dir, name: &str) -> Result<Option<GroupFolder>, Error> {
         let elsewhere = place::existing().into_iter().filter(|other| other.path() != state.path());
         if elsewhere.filter_map(|other| Found::open(other, name)).any(|found| found.is_living()) {
@@ -135,10 +143,8 @@ impl GroupFolder {
         if state.identity(name).is_some() {
             let again = state.again().map_err(|cause| Error::file("open", state.path(), cause))?;
             match Found::open(again, name) {
-                Some(found) if found.is_living() => return Ok(None),
-                Some(found) => found.clear_dead(),
-                // Nothing that a group could have been in.
-                None => remove_folder(state, name),
+                Some(found) if !found.is_living() => found.clear_dead(),
+                _ => return Ok(None),
             }
         }
         let make = || -> io::Result<GroupFolder> {
@@ -193,6 +199,24 @@ pub fn member(pid: u32) -> String {
     format!("{SEGMENT}.{pid}")
 }
 
+/// Whether there is something of this name that no group has made: it is not ours to remove. A user may have named a place in
+/// which there is more.
+fn is_foreign(state: &Dir, name: &str) -> bool {
+    state.identity(name).is_some() && !state.folder(name).is_ok_and(|dir| is_groups(&dir))
+}
+
+/// Whether a group has made the folder: the plans are the first file in it.
+fn is_groups(dir: &Dir) -> bool {
+    dir.file(PLANS, OFlags::RDONLY).is_ok() || dir.names().is_empty()
+}
+
+/// Removes what supervisors have left that were killed, with all of their programs.
+fn clear_all_dead(state: &Dir) {
+    for found in state.again().into_iter().flat_map(groups_in).filter(|found| !found.is_living()) {
+        found.clear_dead();
+    }
+}
+
 fn remove_folder(state: &Dir, name: &str) {
     // Far more than there are processes that may just be making their segments, each once: a file that is made between
     // our look and our end would leave the folder behind.
@@ -244,10 +268,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// The group's folder in `state`; `None` when there is none that is ours.
+    /// The group's folder in `state`; `None` when there is none.
     fn open(state: impl Into<Arc<Dir>>, name: &str) -> Option<Found> {
         let state = state.into();
-        let dir = state.folder(name).ok()?;
+        let dir = state.folder(name).ok().filter(is_groups)?;
         Some(Found { name: name.into(), dir: Arc::new(dir), state })
     }
 

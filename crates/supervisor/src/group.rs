@@ -212,8 +212,7 @@ impl<'a> Group<'a> {
         drop(fds);
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         while let Some(arrived) = self.signals.next() {
-            // A key of the terminal reaches the whole foreground group: the primary has its own copy.
-            if arrived.signal != libc::SIGCHLD && !arrived.from_kernel {
+            if arrived.is_to_be_passed_on() {
                 self.held.push(arrived.signal);
             }
         }

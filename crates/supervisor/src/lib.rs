@@ -50,6 +50,7 @@ pub mod snapshot;
 #[allow(unsafe_code)]
 pub mod spawn;
 pub mod status;
+pub mod terminal;
 mod undertaker;
 pub mod watch;
 

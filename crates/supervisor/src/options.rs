@@ -106,6 +106,26 @@ pub fn parse_cpus(text: &str) -> Result<CpuPair, String> {
     Ok(CpuPair { primary: parse_cpu_list(primary)?, standby: parse_cpu_list(standby)? })
 }
 
+/// Whether each copy can be pinned where `--cpus` says: to one at least of its CPUs, as the kernel has it.
+///
+/// # Errors
+/// Which list names none that this process may use.
+pub fn check_cpus(pair: &CpuPair) -> Result<(), String> {
+    let Ok(mine) = rustix::thread::sched_getaffinity(None) else { return Ok(()) };
+    let has = |mask: &[u64; 16], cpu: usize| mask[cpu / 64] & 1 << (cpu % 64) != 0;
+    for (whose, mask) in [("PRIMARY", &pair.primary), ("STANDBY", &pair.standby)] {
+        if !(0..1024).any(|cpu| has(mask, cpu) && mine.is_set(cpu)) {
+            let known: Vec<String> =
+                (0..1024).filter(|cpu| mine.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
+            return Err(format!(
+                "none of the CPUs of {whose} can be used here; these can: {}",
+                known.join(",")
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn parse_cpu_list(text: &str) -> Result<[u64; 16], String> {
     let bad = || format!("{text:?} is not a list of CPUs (0 to 1023), as in 0-3,8");
     let mut mask = [0u64; 16];

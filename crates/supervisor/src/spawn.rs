@@ -264,17 +264,32 @@ fn null_ended(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Signals that `run` takes by descriptor: what it passes on, and the ends of its children.
-const TAKEN: [libc::c_int; 8] = [
-    libc::SIGCHLD,
-    libc::SIGTERM,
-    libc::SIGINT,
-    libc::SIGHUP,
-    libc::SIGQUIT,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGWINCH,
-];
+/// Signals that `run` takes by descriptor: what it passes on, and the ends of its children. All that would end it by
+/// default are among them, since a program may send any of them to its whole process group, which we are of. Not faults of our own,
+/// the terminal's stops, and what others ignore or libc has for itself.
+fn taken() -> impl Iterator<Item = libc::c_int> {
+    const LEFT: [libc::c_int; 18] = [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        libc::SIGABRT,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+        libc::SIGCONT,
+        libc::SIGURG,
+        libc::SIGPIPE,
+        libc::SIGXFSZ,
+        32,
+        33,
+    ];
+    (1..=64).filter(|signal| !LEFT.contains(signal))
+}
 
 /// The supervisor's signals, as a descriptor, and the mask that was in force before.
 pub struct Signals {
@@ -291,6 +306,18 @@ pub struct Arrived {
     pub signal: i32,
     /// Whether the kernel sent it (a terminal's key): then the primary, in the same foreground group, has its own.
     pub from_kernel: bool,
+    /// Who sent it, if somebody did.
+    pub sender: u32,
+}
+
+impl Arrived {
+    /// Whether it is meant for the program, which has not got it. One that a process of the program's has sent was for the whole
+    /// process group, in which we happen to be.
+    pub fn is_to_be_passed_on(self) -> bool {
+        self.signal != libc::SIGCHLD
+            && !self.from_kernel
+            && !crate::proc::is_descendant(self.sender, std::process::id())
+    }
 }
 
 /// Blocks the signals that `run` takes, for this thread and those it starts later.
@@ -305,8 +332,8 @@ pub fn take_signals() -> Result<Signals, Error> {
         let mut set: libc::sigset_t = std::mem::zeroed();
         let mut previous: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
-        TAKEN.iter().for_each(|signal| {
-            libc::sigaddset(&mut set, *signal);
+        taken().for_each(|signal| {
+            libc::sigaddset(&mut set, signal);
         });
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut previous);
         // A file that has come to its size limit costs the file: the write fails, and the program goes on. Blocked and not
@@ -329,7 +356,12 @@ impl Signals {
         let got = rustix::io::read(&self.fd, &mut bytes).ok()?;
         let word = |at: usize| i32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes were cut"));
         let code = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_code));
-        (got == bytes.len()).then(|| Arrived { signal: word(0), from_kernel: code == libc::SI_KERNEL })
+        let sender = word(std::mem::offset_of!(libc::signalfd_siginfo, ssi_pid)) as u32;
+        (got == bytes.len()).then(|| Arrived {
+            signal: word(0),
+            from_kernel: code == libc::SI_KERNEL,
+            sender,
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use recording::{Event, Events, How, Item, Reader};
 use us_abi::NO_TICKET;
 use us_abi::event::EventKind;
 use us_supervisor::snapshot::call_name;
+use us_supervisor::terminal::plain;
 
 use super::operation;
 
@@ -24,7 +25,7 @@ pub fn write(path: &Path, only: Option<i32>, to: &mut impl Write) -> Result<(), 
         match reader.next() {
             Ok(None) => return Ok(()),
             Err(end) => {
-                writeln!(to, "# ends here: {end}")?;
+                writeln!(to, "# ends here: {}", plain(&end.to_string()))?;
                 return Ok(());
             }
             Ok(Some(Item::Image(image))) => {

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::fmt::Write;
 
+use us_supervisor::terminal::plain;
+
 use super::{Count, Inspection, MESSAGES};
 
 /// A kind of message, and its colour.
@@ -53,7 +55,7 @@ pub fn draw(found: &Inspection) -> String {
     let title = format!("{}: {} events", found.command(), found.events);
     // What fits in the width, about.
     let title: String = title.chars().take(85).collect();
-    let _ = writeln!(svg, "<text x=\"10\" y=\"24\" font-size=\"15\">{}</text>", escape(&title));
+    let _ = writeln!(svg, "<text x=\"10\" y=\"24\" font-size=\"15\">{}</text>", escape(&plain(&title)));
     for (at, (name, measure)) in bars.into_iter().enumerate() {
         bar(&mut svg, name, TOP + at as f64 * (BAR + GAP), &parts, measure);
     }

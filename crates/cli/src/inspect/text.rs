@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use us_supervisor::terminal::plain;
+
 use super::{Count, Inspection, MESSAGES};
 use crate::report::{size, table};
 
@@ -35,9 +37,9 @@ fn head(found: &Inspection) -> String {
         |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     let mut text = format!(
         "{}\nrecorded {} by understudy {}, {:.3} s\n{}, {}, {}\n{}: {} in the rings, {} in the file\n",
-        found.command(),
-        found.started,
-        found.understudy,
+        plain(&found.command()),
+        plain(&found.started),
+        plain(&found.understudy),
         found.duration_s,
         number(found.processes, "process", "processes"),
         number(found.images, "image", "images"),
@@ -48,7 +50,7 @@ fn head(found: &Inspection) -> String {
     );
     text += &match &found.broken {
         None => "complete: true\n".into(),
-        Some(broken) => format!("complete: false; {}\n", broken.why),
+        Some(broken) => format!("complete: false; {}\n", plain(&broken.why)),
     };
     text
 }

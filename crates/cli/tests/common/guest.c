@@ -80,6 +80,16 @@ int main(int argc, char **argv) {
         setsid();
         what = "wait";
     }
+    if (strcmp(what, "orphan") == 0) {
+        /* A child in a session of its own outlives the program by a moment, and dies by a signal. */
+        if (fork() != 0) {
+            usleep(100000);
+            return 0;
+        }
+        setsid();
+        usleep(200000);
+        raise(SIGTERM);
+    }
     if (strcmp(what, "leave") == 0) {
         if (fork() != 0) return 3;
         what = "wait";

@@ -192,8 +192,7 @@ impl Recorder<'_> {
         let _ = poll(&mut fds, Some(&clock::timespec(nap_ns)));
         drop(fds);
         while let Some(arrived) = self.signals.next() {
-            // A key of the terminal reaches the whole foreground group.
-            if arrived.signal != libc::SIGCHLD && !arrived.from_kernel && self.root_end.is_none() {
+            if arrived.is_to_be_passed_on() && self.root_end.is_none() {
                 spawn::signal(self.root, arrived.signal);
             }
         }

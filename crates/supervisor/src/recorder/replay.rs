@@ -8,7 +8,9 @@ mod start;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use crate::reap;
 use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::spawn::{self, Layout, Signals};
+use crate::terminal;
 
 /// Events that wait for the slowest process, bytes. More are read only for one that has none left.
 const QUEUED_BYTES: usize = 16 << 20;
@@ -71,7 +74,19 @@ pub struct Order {
 /// # Errors
 /// When the recording cannot be read, this is not the machine for it, or the program cannot be started.
 pub fn replay(order: &Order) -> Result<i32, Error> {
-    let reader = Reader::open(&order.file).map_err(|cause| of_recording(&order.file, cause))?;
+    // What is looked at is what is read: the name may mean another file a moment later.
+    let not_read = |cause| of_recording(&order.file, recording::Error::Io(cause));
+    let file =
+        File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&order.file).map_err(not_read)?;
+    let owner = file.metadata().map_err(not_read)?.uid();
+    let me = rustix::process::geteuid().as_raw();
+    if owner != me && owner != 0 && !order.force {
+        return Err(Error::Refused(format!(
+            "{} belongs to user {owner}: a recording is a program, and its replay would run that as you; --force does so",
+            order.file.display()
+        )));
+    }
+    let reader = Reader::of(file).map_err(|cause| of_recording(&order.file, cause))?;
     let differences = machine::differences(reader.header());
     if !differences.is_empty() && !order.force {
         return Err(Error::Refused(format!("{}: {}", order.file.display(), differences.join("; "))));
@@ -399,7 +414,7 @@ impl Replay<'_> {
         match proc::sleeps(fed.process()) {
             true if fed.die() => {
                 let name = crate::signals::name(signal);
-                eprintln!("understudy: here process {} was killed by {name} when it was recorded", fed.pid);
+                terminal::say(&format!("here process {} was killed by {name} when it was recorded", fed.pid));
             }
             true => {}
             false => fed.still_since_ns = Some(now),
@@ -444,7 +459,7 @@ impl Replay<'_> {
 
     /// What the replay has come to, as an exit code: the recorded one where that was reached.
     fn verdict(&self) -> i32 {
-        let say = |line: &str| eprintln!("understudy: {}: {line}", self.order.file.display());
+        let say = |line: &str| terminal::say(&format!("{}: {line}", self.order.file.display()));
         if let Some(why) = &self.incomplete {
             say(&format!("the recording was replayed up to its end, and is not whole: {why}"));
             return exit::FAILED;
