@@ -232,16 +232,18 @@ unsafe extern "C" {
 /// In a signal handler: if the thread stands where a queued signal would be slept through, it goes on behind the call that it
 /// was about to make. True if so.
 pub fn rewind(context: &mut Context, look: &Look) -> bool {
-    let ip = context.regs[reg::RIP];
-    let (start, end, exit) =
-        (&raw const us_window_start, &raw const us_window_end, &raw const us_window_exit);
-    if ip < start as u64 || ip >= end as u64 {
+    if !is_in_window(context.regs[reg::RIP]) {
         return false;
     }
-    context.regs[reg::RIP] = exit as u64;
+    context.regs[reg::RIP] = &raw const us_window_exit as u64;
     // Given up by the window's last instructions, and wanted at the exit.
     context.regs[reg::R11] = &raw const *look as u64;
     true
+}
+
+/// Whether a thread at `ip` has looked for queued signals and not yet entered the kernel.
+pub fn is_in_window(ip: u64) -> bool {
+    ip >= &raw const us_window_start as u64 && ip < &raw const us_window_end as u64
 }
 
 /// Whether `ip` lies right behind such a system call.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::process::Resource;
 use us_abi::{ENV_PRELOAD, ENV_SEGMENT};
 
+use crate::child::Child;
 use crate::error::Error;
 use crate::options::CpuPair;
 use crate::reap::{End, reap};
@@ -401,12 +402,11 @@ pub fn raise_file_size_limit() -> Result<(), Error> {
 /// The file size limit, soft and hard, that `run` was started with, if it was raised.
 static FILE_SIZE: OnceLock<(Option<u64>, Option<u64>)> = OnceLock::new();
 
-/// Sends the signal `number` to `pid`, which the caller knows to be of the group.
+/// Sends the signal `number` to `pid` if that is a process of ours, or of theirs: the roster, from which most numbers come, is
+/// written by programs, of which one may have given up rights that we have.
 pub fn signal(pid: u32, number: i32) {
-    // Zero and numbers below it mean more than one process.
-    if let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 1) {
-        // SAFETY: sends a signal, by numbers; a process that is gone answers ESRCH.
-        unsafe { libc::kill(pid, number) };
+    if let Some(process) = Child::of_descendant(pid) {
+        process.signal(number);
     }
 }
 
@@ -555,5 +555,29 @@ pub fn can_make_text() -> Text {
             Text::OfFiles
         }
         None => Text::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_are_signalled() {
+        // Its parent is gone, and whoever has it now is none of ours.
+        let orphan = Command::new("sh").args(["-c", "sleep 100 >/dev/null 2>&1 & echo $!"]).output().unwrap();
+        let orphan: u32 = String::from_utf8_lossy(&orphan.stdout).trim().parse().unwrap();
+        signal(orphan, libc::SIGKILL);
+        let mut own = Command::new("sleep").arg("100").spawn().unwrap();
+        signal(own.id(), libc::SIGKILL);
+        assert!(!own.wait().unwrap().success());
+        assert!(crate::proc::read(orphan).is_some_and(|process| process.alive()));
+        let pidfd = rustix::process::pidfd_open(
+            crate::child::raw(orphan).unwrap(),
+            rustix::process::PidfdFlags::empty(),
+        );
+        pidfd_signal(&pidfd.unwrap(), libc::SIGKILL).unwrap();
+        signal(0, libc::SIGKILL);
+        signal(u32::MAX, libc::SIGKILL);
     }
 }

@@ -373,7 +373,7 @@ pub fn comes_at_once(context: &Context) -> bool {
     }
     // In a door only if that waits, and now knows that it has been interrupted.
     !trap::is_in_door(ip)
-        || raw::rewind(ip).is_some()
+        || raw::is_in_window(ip)
         || raw::is_window_end(ip) && context.regs[reg::RAX] as i64 == raw::err::EINTR
 }
 

@@ -185,7 +185,7 @@ impl<'a> Group<'a> {
 
     fn signal_primary(&self, primary: u32, number: i32) {
         let told = self.watches.iter().any(|watch| watch.signal_copy(primary, number));
-        if !told && proc::is_descendant(primary, std::process::id()) {
+        if !told {
             spawn::signal(primary, number);
         }
     }
