@@ -86,6 +86,8 @@ pub struct Thread {
     pub call_mode: AtomicU8,
     /// Not zero while a child made by vfork borrows this block: its calls are nobody's but its own.
     pub borrowed: AtomicU8,
+    /// Whether that child has set its mask, which it shares with nobody.
+    pub has_own_mask: bool,
     /// Whether this thread is inside libc's `pthread_create`.
     pub making: bool,
     /// Whether its process could have a standby of its own and has not asked for one yet.
@@ -247,6 +249,7 @@ impl Thread {
             lock_mode: AtomicU8::new(0),
             call_mode: AtomicU8::new(0),
             borrowed: AtomicU8::new(0),
+            has_own_mask: false,
             making: false,
             newborn: false,
             lent: [0; 2],

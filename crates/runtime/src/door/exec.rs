@@ -165,17 +165,26 @@ fn pass_on(call: &Call) -> i64 {
 /// Any call of a child that borrows its parent's memory. What an exec needs is put into that memory, and given back
 /// by the parent.
 pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
+    const SIG_SETMASK: u64 = 2;
     let mut call = *call;
+    if call.nr == raw::nr::RT_SIGPROCMASK && call.args[0] == SIG_SETMASK && call.args[1] != 0 {
+        // The kernel has the whole of it: nothing of what its parent blocks is the child's any more.
+        thread.has_own_mask = true;
+    }
     if matches!(call.nr, 59 | EXECVEAT) {
         if let Some(error) = hopeless(&call) {
             return error;
         }
         give_back(thread);
         thread.lent = add_ours(&mut call);
-        signal::hand_on_mask(thread, true);
+        if !thread.has_own_mask {
+            signal::hand_on_mask(thread, true);
+        }
         // SAFETY: the guest's own call.
         let result = unsafe { call6(call.nr, call.args) };
-        signal::hand_on_mask(thread, false);
+        if !thread.has_own_mask {
+            signal::hand_on_mask(thread, false);
+        }
         return result;
     }
     // SAFETY: the guest's own call.
@@ -184,6 +193,7 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
 
 /// After a child has stopped to borrow this thread's block.
 pub fn give_back(thread: &mut Thread) {
+    thread.has_own_mask = false;
     release(core::mem::take(&mut thread.lent));
 }
 
