@@ -18,11 +18,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
 
-export CARGO SEEDS RUNS JOBS TARGET UNSTEADY FOREIGN_SECONDS ONLY SETUP
+export CARGO SEEDS RUNS JOBS TARGET UNSTEADY FOREIGN_SECONDS PARTS ONLY SETUP ROOTS LONG_SECONDS
 
-# Foreign programs run at a time, the seconds that one may take, and of which names: `make foreign ONLY=git`.
+# What of the foreign battery is run (tests/foreign/run.sh says what there is), and seconds that one program may take.
+PARTS ?= programs
 FOREIGN_SECONDS ?= 60
-ONLY ?=
 
 .PHONY: help setup build test chaos foreign check fix bench demo docs clean
 
@@ -41,7 +41,7 @@ test: setup build ## everything: crates, models, guests and servers, natively, p
 chaos: setup build ## seeded faults of every kind against servers under load; CHAOS_SECONDS=300, CHAOS_SEED=1
 	@$(TARGET)/release/chaos --seconds $(CHAOS_SECONDS) --seed $(CHAOS_SEED)
 
-foreign: build ## three hundred programs of Debian, natively and under run; ONLY=git, SETUP=1 installs them (as root)
+foreign: build ## three hundred programs of Debian, natively and under run; ONLY=git, PARTS="suites units long", SETUP=1 installs them
 	@tests/foreign/run.sh
 
 check: ## formatting, lints, tidiness, documents; never writes

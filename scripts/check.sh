@@ -19,7 +19,7 @@ run env RUSTFLAGS="--cfg loom" "$CARGO" clippy -p us-ring --all-targets --quiet 
 run "$CARGO" build --release --quiet -p us-runtime
 run env UNDERSTUDY_LIB="${TARGET:-target}/release/libunderstudy.so" "$CARGO" test --quiet -p us-tidy
 run scripts/docs.sh --check
-for script in scripts/*.sh .ci/run; do
+for script in scripts/*.sh tests/foreign/*.sh .ci/run; do
     run bash -n "$script"
 done
 

@@ -1,11 +1,34 @@
 #!/usr/bin/env bash
-# What `make foreign` does: the programs of tests/foreign/programs, natively, bare and protected. Bounded: each run
-# ends at FOREIGN_SECONDS.
+# What `make foreign` does: one part after the other, and one line for the whole. PARTS are
+#
+#   programs   the list `programs`, natively, bare and protected       (half an hour on two processors)
+#   suites     test suites that Debian packages, case by case          (half an hour)
+#   units      Debian's own systemd units, in a container (as root)    (half a minute)
+#   long       programs that run for LONG_SECONDS each                 (LONG_SECONDS=600: an hour)
+#   roots      `programs` in the root file systems ROOTS, made by rootfs.sh (as root)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
-: "${TARGET:=target}" "${JOBS:=1}" "${FOREIGN_SECONDS:=60}" "${ONLY:=}" "${SETUP:=}"
+: "${TARGET:=target}" "${JOBS:=1}" "${FOREIGN_SECONDS:=60}" "${ONLY:=}" "${SETUP:=}" "${PARTS:=programs}" "${ROOTS:=}"
+kit=$TARGET/release/kit
 if [[ -n $SETUP ]]; then tests/foreign/setup.sh || exit 1; fi
 only=()
 if [[ -n $ONLY ]]; then only=(--only "$ONLY"); fi
-# Programs that are not alone on a port or a processor see each other: one at a time, unless JOBS says otherwise.
-exec "$TARGET"/release/kit foreign --jobs "$JOBS" --timeout "$FOREIGN_SECONDS" "${only[@]}"
+
+bad=()
+for part in $PARTS; do
+    echo "=== $part"
+    case $part in
+        programs) "$kit" foreign --jobs "$JOBS" --timeout "$FOREIGN_SECONDS" "${only[@]}" ;;
+        suites) "$kit" foreign --suites --list tests/foreign/suites --timeout $((FOREIGN_SECONDS * 4)) "${only[@]}" ;;
+        units) tests/foreign/units.sh ;;
+        long) tests/foreign/long.sh ;;
+        roots)
+            for root in ${ROOTS:?which folders?}; do
+                "$kit" foreign --inside "$root" --understudy /understudy/understudy --timeout "$FOREIGN_SECONDS" "${only[@]}"
+            done
+            ;;
+        *) echo "foreign: no part is called $part" && false ;;
+    esac || bad+=("$part")
+done
+((${#bad[@]} == 0)) || echo "foreign: failed: ${bad[*]}"
+((${#bad[@]} == 0))

@@ -46,7 +46,8 @@ pub struct Options {
     /// Natively only, twice: proves that the lists' outputs are the same in every run
     #[arg(long)]
     native: bool,
-    /// The root of another system, in which everything is run (as root); the understudy binary is a path in it
+    /// The root of another system, made by tests/foreign/rootfs.sh, in which everything is run (as root); the understudy
+    /// binary is a path in it
     #[arg(long, value_name = "DIR")]
     inside: Option<PathBuf>,
     /// Print the packages of the list, and stop
@@ -305,7 +306,8 @@ impl Session<'_> {
         };
         let tmp = seen(&dir.join("tmp"));
         if let Some(root) = &self.options.inside {
-            command.extend(["chroot".into(), root.clone().into_os_string()]);
+            let enter = self.place.root.join("tests/foreign/rootfs.sh");
+            command.extend([enter.into_os_string(), "--enter".into(), root.clone().into_os_string()]);
         }
         command.push("env".into());
         let (mut home, mut folder) = (OsString::from("HOME="), OsString::from("--chdir="));
