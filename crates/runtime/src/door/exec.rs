@@ -193,7 +193,6 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
 
 /// After a child has stopped to borrow this thread's block.
 pub fn give_back(thread: &mut Thread) {
-    thread.has_own_mask = false;
     release(core::mem::take(&mut thread.lent));
 }
 

@@ -354,6 +354,7 @@ pub extern "C" fn after_clone(result: i64) {
         return;
     }
     let borrowed = thread.borrowed.swap(0, Ordering::Relaxed);
+    thread.has_own_mask = false;
     exec::give_back(thread);
     if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {
         // It may have ended already; then nobody else has listed it.
