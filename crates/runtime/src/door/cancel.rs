@@ -36,8 +36,8 @@ static WORD: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the gate is called for a cancellation point: the address behind the call in that site's stub. A newer libc makes all of
 /// these calls at one place, whose signal handler looks where the thread is; it does not make the thread cancellable at any
-/// instruction.
-static POINT: AtomicU64 = AtomicU64::new(0);
+/// instruction. Nowhere, while it has not been found.
+static POINT: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Notes that the stub at `at` is that of libc's cancellation points.
 pub fn note_point(at: u64, stub: &[u8]) {

@@ -149,10 +149,20 @@ pub extern "C" fn vdso_getrandom(
     if state_len == QUESTION {
         return ENOSYS;
     }
-    let mut call =
-        Call { nr: raw::nr::GETRANDOM, args: [to as u64, len as u64, u64::from(flags), 0, 0, 0], caller: 0 };
-    // SAFETY: a call as the gate would have built it.
-    unsafe { dispatch::enter(&raw mut call) as isize }
+    let args = [to as u64, len as u64, u64::from(flags), 0, 0, 0];
+    let call = Call { nr: raw::nr::GETRANDOM, args, caller: 0 };
+    // SAFETY: the calling thread's own block, or none.
+    let thread = unsafe { tls::current().as_mut() };
+    let result = match thread.filter(|thread| thread.borrowed.load(Ordering::Relaxed) == 0) {
+        Some(thread) => {
+            let result = dispatch::dispatch(thread, &call);
+            family::tidy_up();
+            result
+        }
+        // SAFETY: the guest's own call.
+        None => unsafe { raw::call6(call.nr, call.args) },
+    };
+    result as isize
 }
 
 fn with_errno(result: i64) -> i32 {
