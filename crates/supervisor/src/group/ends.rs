@@ -17,6 +17,9 @@ use crate::{proc, roster, signals};
 /// A child that is about to leave the program's session may not have come to it when the program ends.
 const GRACE_NS: u64 = 500_000_000;
 
+/// A process in a session of its own that does not outlive the program by so much ends with it.
+const BRIEF_NS: u64 = 100_000_000;
+
 /// A child that has been made a moment before the program's end may not be listed yet. It will be, within this time.
 const BIRTH_NS: u64 = 5_000_000_000;
 
@@ -211,7 +214,7 @@ impl<'a> Group<'a> {
             self.outcome.root = Some((end.unwrap_or(End::Exited(0)), clock::monotonic_ns()));
         }
         // What ends together with the program, in a session of its own or not, is not what it has left behind.
-        let outlives = |(_, ended_ns): (End, u64)| clock::monotonic_ns() >= ended_ns + GRACE_NS;
+        let outlives = |(_, ended_ns): (End, u64)| clock::monotonic_ns() >= ended_ns + BRIEF_NS;
         if watch.is_daemon && self.outcome.root.is_some_and(outlives) {
             self.outcome.daemon = end.or(self.outcome.daemon);
         }
