@@ -162,22 +162,6 @@ fn is_harmless(row: &Row, call: &Call) -> bool {
     }
 }
 
-/// Whether a futex call waits for nothing. Broken off for a signal it would leave those asleep whom it was to wake, and Go ends
-/// the program of an EINTR here.
-fn wakes(call: &Call) -> bool {
-    const WAIT: u64 = 0;
-    const LOCK_PI: u64 = 6;
-    const WAIT_BITSET: u64 = 9;
-    const WAIT_REQUEUE_PI: u64 = 11;
-    const LOCK_PI2: u64 = 13;
-    !matches!(call.args[1] & 0x7f, WAIT | LOCK_PI | WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2)
-}
-
-fn wake(call: &Call) -> i64 {
-    // SAFETY: the guest's own call, on its own memory.
-    unsafe { call6(call.nr, call.args) }
-}
-
 /// Doors behind which each copy acts on its own memory, thread or shadow: nothing outside, and no event that a
 /// signal could be delivered at.
 fn both_execute(door: Door) -> bool {
@@ -242,7 +226,7 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         }
         if state::takes_live_turns() {
             // A wake waits for nobody, and libc's locks wake where another thread happened to wait.
-            let result = if wakes(call) { wake(call) } else { futex(thread, call) };
+            let result = futex(thread, call);
             turns::take(thread);
             return result;
         }
@@ -345,7 +329,6 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Signal(SignalDoor::Suspend) => signal::suspend(thread, row, call),
         Door::Signal(SignalDoor::Wait) => signal::wait(thread, row, call),
         Door::Signal(SignalDoor::Pending) => signal::pending(thread, row, call),
-        Door::Futex if wakes(call) => wake(call),
         // SAFETY: a futex of the guest's own: both copies have their own memory and wake their own threads.
         Door::Futex => futex(thread, call),
         Door::Time => time::by_call(thread, row, call),
@@ -363,7 +346,8 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
 /// Both copies execute it on their own memory.
 pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
     let Some(has_deadline) = futex_waits(call) else {
-        // One that wakes: broken off for a signal it would leave those asleep whom it was to wake.
+        // One that wakes: broken off for a signal it would leave those asleep whom it was to wake, and Go ends the
+        // program of an EINTR here.
         // SAFETY: the guest's own call.
         return unsafe { call6(call.nr, call.args) };
     };
