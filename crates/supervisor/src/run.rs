@@ -43,21 +43,17 @@ pub fn run(options: &Options) -> Result<End, Error> {
         return Err(spawn::become_program(&path, &options.command));
     }
     let library = program::library()?;
-    let folder = match &options.name {
-        Some(name) => GroupFolder::named(name)?,
-        None => GroupFolder::first_free(&default_name(&options.command[0]))?,
+    let Made { folder, segment, roster, mut meta } = match make_group(options) {
+        Ok(made) => made,
+        Err(cause) if options.record.is_none() && is_the_places_fault(&cause) => {
+            // Our failure costs protection. Nobody could find us, so nobody needs us either.
+            let name = default_name(&options.command[0]);
+            voice.say(Verbosity::Normal, &format!("{name} runs unprotected: {}", explain(&cause)));
+            return Err(spawn::become_program(&path, &options.command));
+        }
+        Err(cause) => return Err(cause),
     };
     voice.set_group(&folder.name);
-
-    let flags = if options.record.is_some() { CONFIG_RECORDED } else { 0 };
-    let segment = Segment::create(&folder.dir, folder::SEGMENT, options.config(flags))?;
-    let roster = Arc::new(Roster::create(&folder.dir)?);
-    if options.order == "serial" {
-        // One thread at a time: of processes that share memory, too.
-        roster.family().small.store(1, Ordering::Release);
-    }
-    let mut meta = meta(options);
-    folder.write_json("meta.json", &meta)?;
     // Before the start: an orphan of the program must find us, and no signal may slip through.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
@@ -105,6 +101,37 @@ pub fn run(options: &Options) -> Result<End, Error> {
     let book = Book { folder: &folder, meta, history: History::default(), voice };
     let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside);
     Ok(group.until_the_end())
+}
+
+/// What a group has before its program starts.
+struct Made {
+    folder: GroupFolder,
+    segment: Segment,
+    roster: Arc<Roster>,
+    meta: Meta,
+}
+
+/// Makes the group's folder and its files; nothing is left after an error.
+fn make_group(options: &Options) -> Result<Made, Error> {
+    let folder = match &options.name {
+        Some(name) => GroupFolder::named(name)?,
+        None => GroupFolder::first_free(&default_name(&options.command[0]))?,
+    };
+    let flags = if options.record.is_some() { CONFIG_RECORDED } else { 0 };
+    let segment = Segment::create(&folder.dir, folder::SEGMENT, options.config(flags))?;
+    let roster = Arc::new(Roster::create(&folder.dir)?);
+    if options.order == "serial" {
+        // One thread at a time: of processes that share memory, too.
+        roster.family().small.store(1, Ordering::Release);
+    }
+    let meta = meta(options);
+    folder.write_json("meta.json", &meta)?;
+    Ok(Made { folder, segment, roster, meta })
+}
+
+/// Whether a group cannot be made because its place is full, missing or not writable: nothing that the user has asked wrongly.
+fn is_the_places_fault(cause: &Error) -> bool {
+    matches!(cause, Error::File { .. } | Error::System { .. } | Error::NothingRun(_))
 }
 
 fn start(

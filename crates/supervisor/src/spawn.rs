@@ -162,11 +162,6 @@ unsafe fn child(
             // A CPU that is not there leaves the program where it is: pinning is a wish.
             libc::sched_setaffinity(0, size_of_val(&pair.primary), pair.primary.as_ptr().cast());
         }
-        if let Some((soft, hard)) = FILE_SIZE.get() {
-            let bytes = |limit: &Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
-            let limit = libc::rlimit { rlim_cur: bytes(soft), rlim_max: bytes(hard) };
-            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-        }
         restore_inherited();
         // Last, so that no signal is delivered to a half-restored process.
         libc::sigprocmask(libc::SIG_SETMASK, start.mask, ptr::null_mut());
@@ -177,21 +172,8 @@ unsafe fn child(
     }
 }
 
-/// What the user's shell gave to `run`, and the program is to get.
-fn restore_inherited() {
-    let inherited = INHERITED.load(Ordering::Relaxed);
-    let disposition = |bit| if inherited & bit != 0 { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: attributes and descriptors of this process, which is about to become another program.
-    unsafe {
-        libc::signal(libc::SIGPIPE, disposition(PIPE_IGNORED));
-        libc::signal(libc::SIGCHLD, disposition(CHLD_IGNORED));
-        (0..3).filter(|fd| inherited & (CLOSED << fd) != 0).for_each(|fd| {
-            libc::close(fd);
-        });
-    }
-}
-
-/// Becomes the program, as if it had been started without `run`.
+/// Becomes the program, as if it had been started without `run`. To be called before anything of this process has been changed
+/// that an exec does not undo.
 ///
 /// # Errors
 /// Always: it returns only when it has not worked.
@@ -201,9 +183,11 @@ pub fn become_program(path: &Path, command: &[OsString]) -> Error {
             (Ok(path), Ok::<Vec<CString>, Error>(arguments)) => (path, arguments),
             (Err(error), _) | (_, Err(error)) => return error,
         };
-    restore_inherited();
-    // SAFETY: a string and a null-ended array of strings that live until the call returns.
-    unsafe { libc::execv(path.as_ptr(), null_ended(&arguments).as_ptr()) };
+    // SAFETY: a string and a null-ended array of strings that live until the call returns; this process has one thread.
+    unsafe {
+        restore_inherited();
+        libc::execv(path.as_ptr(), null_ended(&arguments).as_ptr());
+    }
     let program = command[0].to_string_lossy().into_owned();
     Error::NotExecutable { program, reason: io::Error::last_os_error().to_string() }
 }
@@ -228,6 +212,28 @@ unsafe fn lay_out(layout: &Layout) {
             // A folder that is gone matters to a loader that looks for libraries in it: exec tells.
             libc::chdir(directory.as_ptr());
         }
+    }
+}
+
+/// Gives back what Rust's start-up code and the supervisor have changed of what the user's shell gave.
+///
+/// # Safety
+/// Just before an exec, in a process of one thread: it closes descriptors.
+unsafe fn restore_inherited() {
+    let inherited = INHERITED.load(Ordering::Relaxed);
+    let disposition = |bit| if inherited & bit != 0 { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: calls that are safe after fork, on memory prepared before it.
+    unsafe {
+        if let Some((soft, hard)) = FILE_SIZE.get() {
+            let bytes = |limit: &Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+            let limit = libc::rlimit { rlim_cur: bytes(soft), rlim_max: bytes(hard) };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+        }
+        libc::signal(libc::SIGPIPE, disposition(PIPE_IGNORED));
+        libc::signal(libc::SIGCHLD, disposition(CHLD_IGNORED));
+        (0..3).filter(|fd| inherited & (CLOSED << fd) != 0).for_each(|fd| {
+            libc::close(fd);
+        });
     }
 }
 

@@ -456,8 +456,19 @@ fn note_state(thread: &mut Thread, call: &Call) {
 /// The calling thread's affinity as the guest has it, without a word in the log: an allocator asks for it at
 /// moments of its own (how many arenas?), and a standby's real one says where the standby is to run.
 fn own_affinity(thread: &Thread, call: &Call) -> i64 {
-    let bytes = state::AFFINITY_BYTES.load(Ordering::Relaxed) as usize;
-    if (call.args[1] as usize) < bytes || call.args[1] & 7 != 0 {
+    let mut bytes = state::AFFINITY_BYTES.load(Ordering::Relaxed) as usize;
+    let given = (call.args[1] & 0xffff_ffff) as usize;
+    if given < bytes {
+        // The kernel asks for room for the processors that there may be, and its own set may be larger.
+        let mut set = [0u64; 16];
+        // SAFETY: the kernel writes no more than it is told that there is room for, which is less than the set's own.
+        let result = unsafe { raw::call3(204, 0, given as u64, set.as_mut_ptr() as u64) };
+        if failed(result) {
+            return result;
+        }
+        bytes = given;
+    }
+    if given & 7 != 0 {
         return raw::err::EINVAL;
     }
     if guest::write(call.args[2], thread.affinity.as_ptr().cast(), bytes) { bytes as i64 } else { -14 }
@@ -493,6 +504,9 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
     match call.args[0] & 0xffff_ffff {
         PR_SET_NAME => {
             let mut name = [0u8; 16];
+            if guest::load::<u8>(call.args[1]).is_none() {
+                return -14;
+            }
             let len = guest::string_len(call.args[1]).min(15);
             guest::read(name.as_mut_ptr(), call.args[1], len);
             thread.name = name;
