@@ -116,18 +116,24 @@ fn wrong_usage() {
 #[test]
 fn surroundings_that_do_not_allow_protection() {
     let sandbox = Sandbox::new("silent");
-    let refused = |variable: &str, value: &Path, reason: &str| {
-        let out = sandbox.understudy(&["run", "true"]).env(variable, value).output().unwrap();
+    let ends = |command: &[&str], code: i32, variable: &str, value: &Path, reason: &str| {
+        let out = sandbox.understudy(command).env(variable, value).output().unwrap();
         let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(125), "{said}");
+        assert_eq!(out.status.code(), Some(code), "{said}");
         assert!(said.contains(reason), "{said}");
     };
+    let refused =
+        |variable: &str, value: &Path, reason: &str| ends(&["run", "true"], 125, variable, value, reason);
     refused("UNDERSTUDY_LIB", Path::new("/no/such/library.so"), "is missing");
     let spaced = sandbox.folder.path().join("a b.so");
     fs::copy(&built().stand_in, &spaced).unwrap();
     refused("UNDERSTUDY_LIB", &spaced, "a space is in its path");
-    refused("UNDERSTUDY_DIR", Path::new("/proc/nonsense"), "cannot make /proc/nonsense");
-    refused("UNDERSTUDY_DIR", Path::new("/dev/null"), "/dev/null");
+    // Without a place there is no group, but the program runs.
+    let runs = |place: &str, reason: &str| {
+        ends(&["run", "sh", "-c", "exit 5"], 5, "UNDERSTUDY_DIR", Path::new(place), reason);
+    };
+    runs("/proc/nonsense", "sh runs unprotected: cannot make /proc/nonsense");
+    runs("/dev/null", "/dev/null");
     let out = sandbox.output(&["run", "--events", "/no/such/folder/events", "true"]);
     assert_eq!(out.status.code(), Some(125));
     assert!(text(&out.stderr).contains("cannot write events to"));
