@@ -8,7 +8,7 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::sys::guest;
+use crate::sys::{bound, guest};
 use crate::thread::{self, Thread};
 use crate::{raw, state};
 
@@ -88,7 +88,10 @@ pub fn set_current(thread: *mut Thread) {
             last.runs_as.store(0, Ordering::Relaxed);
         }
         if let Some(thread) = thread.as_ref() {
-            thread.runs_as.store(raw::gettid(), Ordering::Relaxed);
+            // A filter of the program's need not allow the question; libc's word has the answer as long as all threads are libc's.
+            let is_asked = may_be_foreign() || !bound::has_left();
+            let tid = if is_asked { raw::gettid() } else { crate::door::thread::tid_of(thread_pointer()) };
+            thread.runs_as.store(tid, Ordering::Relaxed);
         } else if may_be_foreign() {
             // Who ends need not be libc's.
             return;
