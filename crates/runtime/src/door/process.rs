@@ -302,19 +302,45 @@ pub fn end_standby() {
 }
 
 fn end_copy(pid: u32) {
+    const PIDFD_SEND_SIGNAL: u64 = 424;
+    const POLLIN: u64 = 1;
     // SAFETY: our own standby. A pidfd becomes readable when the whole process is gone: only then are its
     // references to the shared table released. The number is free again before the guest sees the table.
-    unsafe {
+    let is_gone = unsafe {
         let pidfd = raw::call2(raw::nr::PIDFD_OPEN, u64::from(pid), 0);
-        raw::call2(raw::nr::KILL, u64::from(pid), 9);
-        if !failed(pidfd) {
-            let mut poll = pidfd as u64 & 0xffff_ffff | 1 << 32;
-            raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 2000);
-            raw::call1(raw::nr::CLOSE, pidfd as u64);
+        let is_ours = is_copy(pid);
+        if failed(pidfd) {
+            // Gone, or the table is full.
+            if is_ours && pidfd != raw::err::ESRCH {
+                raw::call2(raw::nr::KILL, u64::from(pid), 9);
+            }
+            return;
         }
-    }
-    if members::header().is_some() {
+        if is_ours {
+            raw::call4(PIDFD_SEND_SIGNAL, pidfd as u64, 9, 0, 0);
+        }
+        // One that is about to end has given the table back already, and looks like a stranger.
+        let patience_ms = if is_ours { 2000 } else { 100 };
+        let mut poll = pidfd as u64 & 0xffff_ffff | POLLIN << 32;
+        let is_gone = raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, patience_ms) == 1;
+        raw::call1(raw::nr::CLOSE, pidfd as u64);
+        is_gone
+    };
+    if is_gone && members::header().is_some() {
         await_burial(pid);
+    }
+}
+
+/// Whether the process of this number shares our table of descriptors, as a standby does. A number outlives its process: taken
+/// at its word it may be that of a stranger by now. Where the kernel may not say, the number has to do.
+fn is_copy(pid: u32) -> bool {
+    const KCMP: u64 = 312;
+    const KCMP_FILES: u64 = 2;
+    // SAFETY: asks for a number, and about two processes.
+    unsafe {
+        let own = raw::call1(raw::nr::GETPID, 0) as u64;
+        let order = raw::call6(KCMP, [own, u64::from(pid), KCMP_FILES, 0, 0, 0]);
+        order == 0 || failed(order)
     }
 }
 
