@@ -268,8 +268,9 @@ fn nothing_planted_in_our_own_folder_is_followed() {
     symlink(&kept, sandbox.state().join("linked")).unwrap();
     let out = sandbox.output(&["run", "--name", "g", "true"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    let out = sandbox.output(&["run", "--name", "linked", "true"]);
-    assert_eq!(out.status.code(), Some(125), "{}", text(&out.stderr));
+    let out = sandbox.output(&["run", "--name", "linked", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(out.status.code(), Some(7), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("runs unprotected"), "{}", text(&out.stderr));
     fs::remove_file(sandbox.state().join("linked")).unwrap();
     assert_eq!(fs::read_to_string(kept.join("file")).unwrap(), "kept");
     assert_eq!(fs::read_dir(&kept).unwrap().count(), 1);
@@ -286,8 +287,9 @@ fn only_what_groups_have_made_is_removed() {
     for arguments in [&["status"][..], &["status", "papers"], &["stop", "papers"], &["run", "true"]] {
         sandbox.output(arguments);
     }
-    let out = sandbox.output(&["run", "--name", "papers", "true"]);
-    assert_eq!(out.status.code(), Some(125));
+    let out = sandbox.output(&["run", "--name", "papers", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(out.status.code(), Some(7));
+    assert!(text(&out.stderr).contains("runs unprotected"), "{}", text(&out.stderr));
     assert!(text(&out.stderr).contains("is no group's"), "{}", text(&out.stderr));
     assert_eq!(fs::read_to_string(papers.join("letter")).unwrap(), "kept");
 }
