@@ -72,6 +72,7 @@ pub mod err {
     pub const EINTR: i64 = -4;
     pub const EAGAIN: i64 = -11;
     pub const ENOMEM: i64 = -12;
+    pub const EFAULT: i64 = -14;
     pub const EBUSY: i64 = -16;
     pub const EINVAL: i64 = -22;
     pub const ENOSYS: i64 = -38;

@@ -12,7 +12,7 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::clone::{twins, unforked, views};
-use crate::door::{mapped, mutex, table};
+use crate::door::{mapped, mutex, own_addresses, table};
 use crate::family::{self, pieces};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
@@ -39,6 +39,9 @@ static NEXT: AtomicU64 = AtomicU64::new(GUEST_MAPS_ADDRESS as u64);
 
 /// A call that both copies execute on their own memory.
 pub fn local(call: &Call) -> i64 {
+    if let Some(result) = own_addresses::answer(call) {
+        return result;
+    }
     // SAFETY: the guest's own call on its own memory.
     unsafe { raw::call6(call.nr, call.args) }
 }

@@ -34,6 +34,7 @@ pub mod mutex;
 mod mutex_object;
 pub mod numbers;
 pub mod once;
+pub mod own_addresses;
 pub mod own_files;
 pub mod owner;
 pub mod pending;

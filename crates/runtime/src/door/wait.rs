@@ -506,11 +506,10 @@ fn lives_on(news: &News, peeks: bool) -> bool {
 
 /// Writes what is told to where the guest wants it.
 fn tell(number: u64, args: &[u64; 6], news: &News) -> i64 {
-    const EFAULT: i64 = -14;
     let used = (&raw const *news).cast::<u8>().wrapping_add(USED_AT);
     let rusage = if number == WAITID { args[4] } else { args[3] };
     if rusage != 0 && news.pid != 0 && !guest::write(rusage, used, RUSAGE_BYTES) {
-        return EFAULT;
+        return raw::err::EFAULT;
     }
     if number == WAITID {
         // Single fields, as the kernel does it.
@@ -518,10 +517,10 @@ fn tell(number: u64, args: &[u64; 6], news: &News) -> i64 {
             [[news.signal, 0, news.code], [news.pid as i32, news.uid as i32, news.status]];
         let place = args[2];
         let written = place == 0 || (guest::store(place, &head) && guest::store(place + 16, &tail));
-        return if written { 0 } else { EFAULT };
+        return if written { 0 } else { raw::err::EFAULT };
     }
     if news.pid != 0 && args[1] != 0 && !guest::store(args[1], &news.status_word()) {
-        return EFAULT;
+        return raw::err::EFAULT;
     }
     i64::from(news.pid)
 }

@@ -1,0 +1,66 @@
+//! The addresses that are the runtime's, where a program without it has nothing.
+//!
+//! A program that sweeps its address space (a sandbox, a loader that wants room at a fixed place) names them like any other. Both
+//! copies execute such a call: without this, primary and standby die of the same one.
+
+use us_abi::{COPIES_ADDRESS, GUEST_MAPS_ADDRESS, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, THREADS_MAX};
+
+use crate::raw::{self, err, nr};
+use crate::sys::gate::Call;
+
+/// Where each range that is the runtime's begins, and the address behind it. The first has the roster, the segment and the rings.
+const OURS: [(u64, u64); 2] = [
+    (ROSTER_ADDRESS as u64, (RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES) as u64),
+    (COPIES_ADDRESS as u64, GUEST_MAPS_ADDRESS as u64),
+];
+
+const MAP_FIXED: u64 = 0x10;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+const MREMAP_FIXED: u64 = 2;
+const PKEY_MPROTECT: u64 = 329;
+const PAGE: u64 = 4096;
+
+/// The range of ours that a range of the guest's touches.
+fn touched(start: u64, bytes: u64) -> Option<(u64, u64)> {
+    let end = start.saturating_add(bytes);
+    OURS.into_iter().find(|&(first, last)| start < last && end > first)
+}
+
+/// What a call that touches our addresses gets: as if nothing were mapped there; and no memory where the program wants some.
+/// `None`: the call is the kernel's.
+#[inline]
+pub fn answer(call: &Call) -> Option<i64> {
+    let [start, bytes, third, fourth, fifth, _] = call.args;
+    match call.nr {
+        nr::MUNMAP => touched(start, bytes).map(|ours| unmap_around(start, bytes, ours)),
+        nr::MPROTECT | nr::MADVISE | PKEY_MPROTECT => touched(start, bytes).map(|_| err::ENOMEM),
+        nr::MMAP if fourth & MAP_FIXED != 0 && fourth & MAP_FIXED_NOREPLACE == 0 => {
+            touched(start, bytes).map(|_| err::ENOMEM)
+        }
+        nr::MREMAP => touched(start, bytes.max(1)).map(|_| err::EFAULT).or_else(|| {
+            let moves = fourth & MREMAP_FIXED != 0 && touched(fifth, third).is_some();
+            moves.then_some(err::ENOMEM)
+        }),
+        _ => None,
+    }
+}
+
+/// Unmaps what lies below and above our range.
+fn unmap_around(start: u64, bytes: u64, (first, last): (u64, u64)) -> i64 {
+    let end = start.saturating_add(bytes);
+    if !start.is_multiple_of(PAGE) {
+        return err::EINVAL;
+    }
+    for (from, to) in [(start, first.min(end)), (last.max(start), end)] {
+        if from < to {
+            let part = Call { nr: nr::MUNMAP, args: [from, to - from, 0, 0, 0, 0], caller: 0 };
+            // The other range of ours may be in it.
+            // SAFETY: the guest's own call on its own memory, without ours.
+            let result = answer(&part).unwrap_or_else(|| unsafe { raw::call6(part.nr, part.args) });
+            if result != 0 {
+                return result;
+            }
+        }
+    }
+    0
+}
