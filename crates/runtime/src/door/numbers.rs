@@ -120,6 +120,11 @@ pub fn names_a_process(nr: u16) -> bool {
     matches!(nr, 62 | 129 | 234 | 297 | 109 | 121 | 124 | 302 | 434)
 }
 
+/// kill, rt_sigqueueinfo, tgkill, rt_tgsigqueueinfo.
+fn sends_a_signal(nr: u64) -> bool {
+    matches!(nr, 62 | 129 | 234 | 297)
+}
+
 /// Makes such a call for real, by `attempt`. About a process whose primary is dead and whose standby is not yet known as its
 /// successor, when it is.
 pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i64) -> i64 {
@@ -152,6 +157,10 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
                 && result == raw::err::ESRCH
                 && members::is_in_group(args[0] as u32, args[1] as u32)
             {
+                return 0;
+            }
+            if result == raw::err::ESRCH && sends_a_signal(call) && members::is_unasked(args[0] as u32) {
+                // The kernel's zombie was this one's first parent's to ask for, and that has failed over.
                 return 0;
             }
             return result;

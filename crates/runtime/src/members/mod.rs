@@ -305,6 +305,11 @@ pub fn is_between(pid: u32) -> bool {
     })
 }
 
+/// Whether a process has ended for good and its parent has not asked for it yet: natively it takes signals still.
+pub fn is_unasked(pid: u32) -> bool {
+    find(pid).is_some_and(|entry| entry.end.load(Ordering::Acquire) == end::ENDED)
+}
+
 /// Waits for news of an end or an adoption, for a moment at most.
 pub fn await_news() {
     if let Some(header) = header() {
@@ -465,9 +470,13 @@ pub fn parent() -> Option<u32> {
     let entry = if parent == 0 { None } else { find(parent) }?;
     // SAFETY: asks for a number.
     let kernels = || unsafe { raw::call1(nr::GETPPID, 0) } as u32;
-    // Of a copy the kernel knows another parent; and a parent that could have no standby has no successor either.
+    // Of a copy the kernel knows another parent, and so it does behind a parent that has failed over, or is about to. The first
+    // process has a standby without having joined.
     let is_born = state::REAL_PID.load(Ordering::Relaxed) == state::GUEST_PID.load(Ordering::Relaxed);
-    let has_changed = || entry.primary.load(Ordering::Acquire) != kernels();
-    let is_left = is_born && entry.joined.load(Ordering::Acquire) == 0 && has_changed();
+    let primary = entry.primary.load(Ordering::Acquire);
+    let has_no_successor = entry.joined.load(Ordering::Acquire) == 0
+        && index_of(entry) != Some(0)
+        && primary == entry.pid.load(Ordering::Acquire);
+    let is_left = is_born && has_no_successor && primary != kernels();
     (!is_left && entry.end.load(Ordering::Acquire) != us_abi::end::ENDED).then_some(parent)
 }
