@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
 use us_abi::{CONFIG_AUTO, CONFIG_PINNED, CONFIG_SERIAL, Config};
 
 /// How much Understudy itself says on stderr.
@@ -106,24 +108,30 @@ pub fn parse_cpus(text: &str) -> Result<CpuPair, String> {
     Ok(CpuPair { primary: parse_cpu_list(primary)?, standby: parse_cpu_list(standby)? })
 }
 
-/// Whether each copy can be pinned where `--cpus` says: to one at least of its CPUs, as the kernel has it.
+/// Whether each copy can be pinned where `--cpus` says: to one at least of its CPUs, as the kernel has it. It is tried, with
+/// the calling thread: those that this one is pinned to now say nothing of where a copy may be.
 ///
 /// # Errors
 /// Which list names none that this process may use.
 pub fn check_cpus(pair: &CpuPair) -> Result<(), String> {
     let Ok(mine) = rustix::thread::sched_getaffinity(None) else { return Ok(()) };
-    let has = |mask: &[u64; 16], cpu: usize| mask[cpu / 64] & 1 << (cpu % 64) != 0;
-    for (whose, mask) in [("PRIMARY", &pair.primary), ("STANDBY", &pair.standby)] {
-        if !(0..1024).any(|cpu| has(mask, cpu) && mine.is_set(cpu)) {
-            let known: Vec<String> =
-                (0..1024).filter(|cpu| mine.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
-            return Err(format!(
-                "none of the CPUs of {whose} can be used here; these can: {}",
-                known.join(",")
-            ));
-        }
-    }
-    Ok(())
+    let can_pin = |mask: &[u64; 16]| {
+        let mut set = CpuSet::new();
+        (0..CpuSet::MAX_CPU.min(1024))
+            .filter(|cpu| mask[cpu / 64] & 1 << (cpu % 64) != 0)
+            .for_each(|cpu| set.set(cpu));
+        rustix::thread::sched_setaffinity(None, &set) != Err(Errno::INVAL)
+    };
+    let bad =
+        [("PRIMARY", &pair.primary), ("STANDBY", &pair.standby)].into_iter().find(|(_, mask)| !can_pin(mask));
+    let usable =
+        bad.and_then(|_| can_pin(&[u64::MAX; 16]).then(|| rustix::thread::sched_getaffinity(None).ok())?);
+    // Where this fails all is as it was: nothing above has succeeded then.
+    let _ = rustix::thread::sched_setaffinity(None, &mine);
+    let Some((whose, _)) = bad else { return Ok(()) };
+    let usable = usable.unwrap_or(mine);
+    let known: Vec<String> = (0..1024).filter(|cpu| usable.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
+    Err(format!("none of the CPUs of {whose} can be used here; these can: {}", known.join(",")))
 }
 
 fn parse_cpu_list(text: &str) -> Result<[u64; 16], String> {
