@@ -2,6 +2,7 @@
 // Breaks if: a slot's stack keeps the size of its last thread, or the guard that the attributes ask for is not there.
 // kit: allow standby_lost what a child dies of its standby dies of as well
 // kit: allow unprotected as above
+// kit: no-record where a standby is lost before a child dies of its fault, the replay ends with that fault
 #include "guest.h"
 
 #include <signal.h>
