@@ -73,7 +73,11 @@ pub unsafe extern "C" fn enter(_call: *mut Call) -> i64 {
         ".cfi_def_cfa_offset 16",
         "pop rbp",
         ".cfi_def_cfa_offset 8",
-        "ret",
+        // Not `ret`, see `raw::blocking`. The gate wants nothing in rcx.
+        "pop rcx",
+        ".cfi_def_cfa_offset 0",
+        ".cfi_register rip, rcx",
+        "jmp rcx",
         ".cfi_endproc",
         entered = sym entered,
     )
@@ -101,7 +105,7 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     let mut result = if cancel::is_point(call.caller) {
         cancel::at_point(|| dispatch(thread, call))
     } else {
-        dispatch(thread, call)
+        serve(thread, call)
     };
     if thread.is_trapped {
         result = signal::deliver_trapped(thread);
@@ -182,6 +186,12 @@ fn both_execute(door: Door) -> bool {
 
 /// One call of a known thread.
 pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
+    serve(thread, call)
+}
+
+/// The same, in the frame of its caller: behind a system call each return costs a misprediction, see `raw::blocking`.
+#[inline(always)]
+fn serve(thread: &mut Thread, call: &Call) -> i64 {
     let Some(row) = us_calls::row(call.nr) else { return refused(thread, call, "unknown") };
     if signal::is_due(thread) {
         if has_events(row) {
