@@ -49,6 +49,7 @@ pub fn clone_flags(call: &Call) -> u64 {
 pub fn has_own_stack(call: &Call) -> bool {
     const STACK: u64 = 40;
     match call.nr {
+        VFORK => false,
         CLONE3 => guest::load::<u64>(call.args[0] + STACK).is_some_and(|stack| stack != 0),
         _ => call.args[1] != 0,
     }
@@ -315,13 +316,7 @@ pub fn may_lend(nr: u64) -> bool {
 /// Whether this call makes one.
 pub fn lends(call: &Call) -> bool {
     const BOTH: u64 = CLONE_VM | CLONE_VFORK;
-    const STACK: u64 = 40;
-    let own_stack = match call.nr {
-        VFORK => 0,
-        CLONE3 => guest::load::<u64>(call.args[0] + STACK).unwrap_or(0),
-        _ => call.args[1],
-    };
-    may_lend(call.nr) && own_stack == 0 && clone_flags(call) & BOTH == BOTH
+    may_lend(call.nr) && !has_own_stack(call) && clone_flags(call) & BOTH == BOTH
 }
 
 /// A trapped call that [lends](lends) the stack. The child's own calls, those through libc, are not its parent's: two
