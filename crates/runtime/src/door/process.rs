@@ -306,27 +306,25 @@ fn end_copy(pid: u32) {
     const POLLIN: u64 = 1;
     // SAFETY: our own standby. A pidfd becomes readable when the whole process is gone: only then are its
     // references to the shared table released. The number is free again before the guest sees the table.
-    let is_gone = unsafe {
+    let is_to_be_buried = unsafe {
         let pidfd = raw::call2(raw::nr::PIDFD_OPEN, u64::from(pid), 0);
         let is_ours = is_copy(pid);
-        if failed(pidfd) {
-            // Gone, or the table is full.
-            if is_ours && pidfd != raw::err::ESRCH {
-                raw::call2(raw::nr::KILL, u64::from(pid), 9);
-            }
-            return;
-        }
-        if is_ours {
-            raw::call4(PIDFD_SEND_SIGNAL, pidfd as u64, 9, 0, 0);
+        if is_ours && (failed(pidfd) || failed(raw::call4(PIDFD_SEND_SIGNAL, pidfd as u64, 9, 0, 0))) {
+            // The table is full, or a filter does not let the call pass.
+            raw::call2(raw::nr::KILL, u64::from(pid), 9);
         }
         // One that is about to end has given the table back already, and looks like a stranger.
         let patience_ms = if is_ours { 2000 } else { 100 };
         let mut poll = pidfd as u64 & 0xffff_ffff | POLLIN << 32;
-        let is_gone = raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, patience_ms) == 1;
-        raw::call1(raw::nr::CLOSE, pidfd as u64);
-        is_gone
+        if failed(pidfd) {
+            is_ours
+        } else {
+            let is_gone = raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, patience_ms) == 1;
+            raw::call1(raw::nr::CLOSE, pidfd as u64);
+            is_gone
+        }
     };
-    if is_gone && members::header().is_some() {
+    if is_to_be_buried && members::header().is_some() {
         await_burial(pid);
     }
 }
