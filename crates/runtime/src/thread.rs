@@ -108,6 +108,8 @@ pub struct Thread {
     pub doors: u32,
     /// How often it has been parked.
     pub stops: u32,
+    /// Its maker could not make it as asked: it ends before it begins.
+    pub is_stillborn: AtomicBool,
     /// The call that made it.
     pub vfork_call: u16,
     /// Where the child's argument lies, and what was there before the child ran.
@@ -260,6 +262,7 @@ impl Thread {
             turn: 0,
             doors: 0,
             stops: 0,
+            is_stillborn: AtomicBool::new(false),
             vfork_call: 0,
             child_argument: 0,
             child_words: [0; 32],

@@ -26,14 +26,14 @@ use crate::thread::Mode;
 use crate::{clock, forward_doors, state, tls};
 
 /// One family's lock. Recursive: a handler that interrupts one of these functions may call another.
-struct Family {
+pub(super) struct Family {
     lock: Lock,
     owner: AtomicU32,
     depth: AtomicU32,
 }
 
 impl Family {
-    const fn new() -> Family {
+    pub(super) const fn new() -> Family {
         Family { lock: Lock::new(), owner: AtomicU32::new(0), depth: AtomicU32::new(0) }
     }
 
@@ -49,7 +49,7 @@ impl Family {
     }
 
     /// Enters on the clock of `object`: the family's own address, or that of one of many objects.
-    fn enter_for(&self, caller: Caller, object: usize) {
+    pub(super) fn enter_for(&self, caller: Caller, object: usize) {
         if self.lock.is_held() && self.owner.load(Ordering::Relaxed) == caller.tid() {
             self.depth.fetch_add(1, Ordering::Relaxed);
             return;
@@ -58,7 +58,7 @@ impl Family {
         sync::acquire(op::LIBC, object, |caller| self.take(caller), force);
     }
 
-    fn leave(&self) {
+    pub(super) fn leave(&self) {
         if self.depth.load(Ordering::Relaxed) != 0 {
             self.depth.fetch_sub(1, Ordering::Relaxed);
             return;

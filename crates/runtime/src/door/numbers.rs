@@ -223,7 +223,7 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
                 args[1] = room.words.as_ptr() as u64;
             }
         }
-        CLOCK_NANOSLEEP => args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32),
+        CLOCK_NANOSLEEP | CLOCK_GETRES => args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32),
         FCNTL if args[1] as u32 == F_SETOWN_EX => {
             if let Some([kind, number]) = guest::load::<[u32; 2]>(args[2])
                 && kind <= F_OWNER_PID
@@ -251,6 +251,7 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
 
 const TIMER_CREATE: u16 = 222;
 const CLOCK_NANOSLEEP: u16 = 230;
+const CLOCK_GETRES: u16 = 229;
 const SENDMSG: u16 = 46;
 const FCNTL: u16 = 72;
 const SIGEV_THREAD_ID: u64 = 4;

@@ -35,6 +35,7 @@ pub mod errno {
     #![allow(missing_docs)]
     use core::ffi::c_int;
     pub const EPERM: c_int = 1;
+    pub const ESRCH: c_int = 3;
     pub const EINTR: c_int = 4;
     pub const EAGAIN: c_int = 11;
     pub const EBUSY: c_int = 16;

@@ -8,15 +8,14 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use us_abi::event::{EventKind, NO_TICKET, ThreadStart, op};
+use us_abi::event::{EventKind, NO_TICKET, ThreadStart};
 use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX};
 use us_calls::{Class, Row};
 
 use super::pending;
-use super::sync::Caller;
 use super::thread_create::create;
+use super::thread_schedule::create_scheduled;
 use super::thread_stack;
-use crate::clone::park;
 use crate::lock::Lock;
 use crate::log::Next;
 use crate::raw::{self, failed};
@@ -188,6 +187,7 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
         (*block).nice = parent.nice;
         (*block).alt_stack = [0, 2, 0];
         (*block).stop_short();
+        (*block).is_stillborn.store(false, Ordering::Relaxed);
         signal::reset(&mut *block);
         (*block).real_tid.store(0, Ordering::Relaxed);
         // The last thread's, whose stack the guest may have given to another slot's.
@@ -246,49 +246,12 @@ pub unsafe extern "C" fn pthread_create(
         };
     }
     // SAFETY: the calling thread's own block; the arguments are the C function's.
-    unsafe { create(&mut *current, handle, attributes.cast(), start, argument, core::ptr::null_mut()) }
-}
-
-/// Waits for the end of the thread behind a handle. With a thread of ours, its signals are delivered meanwhile.
-pub(super) fn wait_gone(handle: u64, mut waiter: Option<&mut Thread>) {
-    let word = tid_word(handle);
-    loop {
-        let tid = word.load(Ordering::Acquire);
-        if tid == 0 {
-            return;
+    unsafe {
+        let (parent, attributes) = (&mut *current, attributes.cast());
+        if let Some(result) = create_scheduled(parent, handle, attributes, start, argument) {
+            return result;
         }
-        match waiter.as_deref_mut() {
-            Some(thread) if thread.calls() == Mode::Replay => {
-                // The primary may have delivered a signal while it waited here.
-                let next = thread.peek().map_or(0, |next| next.kind);
-                if next == EventKind::Signal as u8 {
-                    thread.take_signal();
-                } else if next == EventKind::Yield as u8 {
-                    turns::follow_pause(thread);
-                } else if state::LIVE.load(Ordering::Acquire) {
-                    // Whoever waits here after a promotion has to be open for signals like any other.
-                    standby::promote::go_live(thread);
-                } else {
-                    thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
-                }
-            }
-            Some(thread) => {
-                signal::cancellation_point(thread);
-                let args = [word.as_ptr() as u64, 0, u64::from(tid), 0, 0, 0];
-                turns::pause(thread);
-                // SAFETY: a futex wait on a word of our own memory; shared, as the kernel's wake is.
-                let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
-                turns::take(thread);
-                if result == raw::err::EINTR {
-                    signal::deliver(thread);
-                    park::at_door(thread);
-                    turns::take(thread);
-                }
-            }
-            None => {
-                raw::futex_wait_shared(word, tid, 0);
-            }
-        }
+        create(&mut *current, handle, attributes, start, argument, core::ptr::null_mut())
     }
 }
 
@@ -371,72 +334,6 @@ fn enter(thread: &mut Thread) {
         pending::raise_for(thread.slot, tid);
     }
     turns::take(thread);
-}
-
-/// `pthread_join(3)`: a wait of our own first, so that nobody is ever left inside libc's.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_join(handle: u64, result: *mut *mut c_void) -> i32 {
-    let block = slot_of(handle);
-    if let Some(other) = block
-        && other.fate.load(Ordering::Acquire) == JOINABLE
-        && handle != tls::thread_pointer()
-    {
-        // SAFETY: the calling thread's own block.
-        wait_gone(handle, unsafe { tls::current().as_mut() });
-    }
-    // SAFETY: libc's function with the guest's arguments.
-    let outcome = unsafe {
-        let join: unsafe extern "C" fn(u64, *mut *mut c_void) -> i32 =
-            core::mem::transmute(real::PTHREAD_JOIN.get());
-        join(handle, result)
-    };
-    if outcome == 0
-        && let Some(other) = block
-    {
-        other.fate.store(JOINED, Ordering::Release);
-        joined(other.slot);
-    }
-    outcome
-}
-
-/// A thread has been joined. The log says so although nothing is ordered by it: where one copy has joined a thread and the
-/// other has not, the slot is never free for the thread that is to have it next, and nothing else is compared.
-fn joined(slot: u32) {
-    let caller = Caller::get();
-    let call = op::JOIN << 12 | slot as u16;
-    if let Some(thread) = caller.replaying()
-        && let Next::Event(_) = thread.expect(EventKind::Ordered, call)
-    {
-        thread.close();
-        return thread.count(Class::Thread);
-    }
-    // Also where the log ended just here, and goes on.
-    if let Some(thread) = caller.recording() {
-        thread.push(EventKind::Ordered, 0, call, NO_TICKET);
-    }
-}
-
-/// `pthread_detach(3)`.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_detach(handle: u64) -> i32 {
-    let block = slot_of(handle);
-    // SAFETY: libc's function with the guest's argument.
-    let outcome = unsafe {
-        let detach: unsafe extern "C" fn(u64) -> i32 = core::mem::transmute(real::PTHREAD_DETACH.get());
-        detach(handle)
-    };
-    if outcome == 0
-        && let Some(other) = block
-    {
-        other.fate.store(DETACHED, Ordering::Release);
-    }
-    outcome
 }
 
 /// The block of the thread behind a handle, if it is one of ours.

@@ -3,8 +3,8 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use crate::door::thread::{pthread_detach, pthread_join};
 use crate::door::thread_create::create;
+use crate::door::thread_join::{pthread_detach, pthread_join};
 use crate::{real, tls};
 
 type StartC11 = unsafe extern "C-unwind" fn(*mut c_void) -> i32;

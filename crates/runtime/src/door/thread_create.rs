@@ -8,8 +8,9 @@ use us_abi::{Cause, slot};
 
 use super::thread::{
     Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot, hold,
-    is_gone, let_go, prepare, row, run, tid_word, wait_gone,
+    is_gone, let_go, prepare, row, run, tid_word,
 };
+use super::thread_join::wait_gone;
 use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
 use crate::log::Next;
 use crate::members::join;
@@ -166,6 +167,11 @@ unsafe fn create_in(
         }
         if !replay || group_tid == 0 {
             group_tid = tid;
+            if tid != 0 {
+                // What is set for it from here on is found by its number, also before it has begun.
+                // SAFETY: a word that the new thread sets to the same.
+                unsafe { (*block).guest_tid = tid };
+            }
         }
     }
     let made = ReturnHead { result: i64::from(result), identity: u64::from(group_tid) };

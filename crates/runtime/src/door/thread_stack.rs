@@ -4,7 +4,9 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{STACK_STRIDE, STACKS_ADDRESS};
 
+use super::forward;
 use super::thread::Attributes;
+use super::thread_target::Target;
 use crate::raw::{self, failed};
 use crate::{real, thread};
 
@@ -133,9 +135,8 @@ pub(super) fn mask_in(given: *const Attributes) -> Option<u64> {
 pub unsafe extern "C" fn pthread_getattr_np(handle: u64, attributes: *mut Attributes) -> i32 {
     // SAFETY: libc's functions of these names have these types; the arguments are the guest's.
     unsafe {
-        let getattr: unsafe extern "C" fn(u64, *mut Attributes) -> i32 =
-            core::mem::transmute(real::PTHREAD_GETATTR_NP.get());
-        let result = getattr(handle, attributes);
+        let arguments = [handle, attributes as u64, 0, 0, 0, 0, 0, 0];
+        let result = forward::call::<_, u64>(Target(handle), &real::PTHREAD_GETATTR_NP, arguments) as i32;
         let (mut base, mut bytes) = (0u64, 0u64);
         let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
             core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());

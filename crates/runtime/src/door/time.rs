@@ -19,6 +19,7 @@ use crate::{family, real, tls};
 /// `Header::call` of a clock read.
 const READ: u16 = 0;
 const REALTIME: i32 = 0;
+const CLOCK_GETRES: u64 = 229;
 
 /// Value of a clock in nanoseconds, or a negated errno, the same in every copy.
 #[inline(always)]
@@ -31,11 +32,16 @@ fn read(clock: i32) -> Result<u64, i64> {
     let thread = unsafe { &mut *thread };
     let result = match thread.calls() {
         Mode::Record => {
-            let value = plain(clock)?;
-            if thread.borrowed.load(Ordering::Relaxed) == 0 {
-                thread.push(EventKind::Time, 0, READ, value);
+            let value = plain(clock);
+            let logs = thread.borrowed.load(Ordering::Relaxed) == 0;
+            match value {
+                Ok(value) if logs => thread.push(EventKind::Time, 0, READ, value),
+                Err(error) if logs && is_somebodys(clock) => {
+                    thread.push(EventKind::Time, -error as u8, READ, 0);
+                }
+                _ => {}
             }
-            Ok(value)
+            value
         }
         Mode::Solo => plain(clock),
         Mode::Replay => replay(thread, clock),
@@ -56,21 +62,30 @@ fn plain(clock: i32) -> Result<u64, i64> {
 
 #[inline(never)]
 fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
-    // A clock that does not exist is an error in every copy, and no event in any.
-    plain(clock)?;
+    if !is_somebodys(clock) {
+        // A clock that does not exist is an error in every copy, and no event in any.
+        plain(clock)?;
+    }
     match thread.expect(EventKind::Time, READ) {
         // Of a recorded program this copy's readings are logged, too.
         Next::Live => read(clock),
         Next::Event(event) => {
-            let value = event.header.ticket;
-            if usage::is_clock(clock) {
+            let (value, error) = (event.header.ticket, event.header.flags);
+            if error == 0 && usage::is_clock(clock) {
                 usage::clock_told(clock, value);
             }
             thread.close();
             thread.count(Class::of_event(EventKind::Time, READ));
-            Ok(value)
+            if error == 0 { Ok(value) } else { Err(-i64::from(error)) }
         }
     }
+}
+
+/// A clock of a process, a thread or a descriptor: whether there is one depends on who is there yet, or still, in this copy. So
+/// an error is in the log as well.
+#[inline(always)]
+fn is_somebodys(clock: i32) -> bool {
+    clock < 0
 }
 
 fn fill(clock: i32, to: *mut Timespec) -> i64 {
@@ -119,10 +134,13 @@ pub extern "C" fn vdso_time(to: *mut i64) -> i64 {
     seconds
 }
 
-/// The vDSO's `clock_getres`: the same in both copies, so not logged.
+/// The vDSO's `clock_getres`: the same in both copies, so not logged, but for clocks that need not be there in both.
 pub extern "C" fn vdso_clock_getres(clock: i32, to: *mut Timespec) -> i32 {
+    if is_somebodys(clock) {
+        return by_gate(CLOCK_GETRES, [clock as u64, to as u64, 0, 0, 0, 0]) as i32;
+    }
     // SAFETY: the kernel writes one timespec, or nothing.
-    unsafe { raw::call2(229, clock as u64, to as u64) as i32 }
+    unsafe { raw::call2(CLOCK_GETRES, clock as u64, to as u64) as i32 }
 }
 
 /// The vDSO's `getcpu`. Which processor a thread is on is nothing that a copy can repeat: always the first.
@@ -149,11 +167,15 @@ pub extern "C" fn vdso_getrandom(
     if state_len == QUESTION {
         return ENOSYS;
     }
-    let args = [to as u64, len as u64, u64::from(flags), 0, 0, 0];
-    let call = Call { nr: raw::nr::GETRANDOM, args, caller: 0 };
+    by_gate(raw::nr::GETRANDOM, [to as u64, len as u64, u64::from(flags), 0, 0, 0]) as isize
+}
+
+/// What a system call comes to that the guest makes by such a function.
+fn by_gate(nr: u64, args: [u64; 6]) -> i64 {
+    let call = Call { nr, args, caller: 0 };
     // SAFETY: the calling thread's own block, or none.
     let thread = unsafe { tls::current().as_mut() };
-    let result = match thread.filter(|thread| thread.borrowed.load(Ordering::Relaxed) == 0) {
+    match thread.filter(|thread| thread.borrowed.load(Ordering::Relaxed) == 0) {
         Some(thread) => {
             let result = dispatch::dispatch(thread, &call);
             family::tidy_up();
@@ -161,8 +183,7 @@ pub extern "C" fn vdso_getrandom(
         }
         // SAFETY: the guest's own call.
         None => unsafe { raw::call6(call.nr, call.args) },
-    };
-    result as isize
+    }
 }
 
 fn with_errno(result: i64) -> i32 {

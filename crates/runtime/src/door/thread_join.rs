@@ -1,0 +1,291 @@
+//! The end of a thread, as others wait for it: join in its four shapes, and detach.
+//!
+//! The wait is our own, so that nobody is ever left inside libc's; libc's function comes last and finds the thread gone.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+
+use us_abi::event::{EventKind, NO_TICKET, op};
+use us_calls::Class;
+
+use super::block::Deadline;
+use super::sync::{self, CLOCK_REALTIME, Caller, errno};
+use super::thread::{DETACHED, JOINABLE, JOINED, slot_of, tid_of, tid_word};
+use crate::clone::park;
+use crate::log::Next;
+use crate::raw::{self, Timespec};
+use crate::recording::turns;
+use crate::thread::{Mode, Thread};
+use crate::{real, signal, standby, state, tls};
+
+type Result = *mut *mut c_void;
+
+/// How a wait for a thread's end is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The thread is gone.
+    Gone,
+    /// It is not, and the time is over.
+    TimedOut,
+    /// It may not be: the log has the outcome next.
+    Logged,
+}
+
+/// Waits for the end of the thread behind a handle. With a thread of ours, its signals are delivered meanwhile.
+pub(super) fn wait_gone(handle: u64, waiter: Option<&mut Thread>) {
+    await_gone(handle, waiter, Deadline::None, false);
+}
+
+/// As [`wait_gone`], not beyond a time; where its outcome is `logged`, as a standby until that is next.
+fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, logged: bool) -> End {
+    const WAIT_BITSET: u64 = 9;
+    const REALTIME: u64 = 256;
+    let (time, clock) = match &deadline {
+        Deadline::None => (core::ptr::null(), 0),
+        Deadline::Monotonic(time) => (&raw const *time, 0),
+        Deadline::Realtime(time) => (&raw const *time, REALTIME),
+    };
+    let word = tid_word(handle);
+    loop {
+        let tid = word.load(Ordering::Acquire);
+        let follows = waiter.as_ref().is_some_and(|thread| thread.calls() == Mode::Replay);
+        if tid == 0 && !(follows && logged) {
+            return End::Gone;
+        }
+        match waiter.as_deref_mut() {
+            Some(thread) if follows => {
+                // The primary may have delivered a signal while it waited here.
+                let next = thread.peek();
+                let kind = next.map_or(0, |next| next.kind);
+                if kind == EventKind::Signal as u8 {
+                    thread.take_signal();
+                } else if kind == EventKind::Yield as u8 {
+                    turns::follow_pause(thread);
+                } else if logged && next.is_some() {
+                    return End::Logged;
+                } else if state::LIVE.load(Ordering::Acquire) {
+                    // Whoever waits here after a promotion has to be open for signals like any other.
+                    standby::promote::go_live(thread);
+                } else if logged {
+                    thread.wait_more();
+                } else {
+                    thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
+                }
+            }
+            Some(thread) => {
+                signal::cancellation_point(thread);
+                // Shared, as the kernel's wake is.
+                let op = WAIT_BITSET | clock;
+                let args = [word.as_ptr() as u64, op, u64::from(tid), time as u64, 0, u64::from(u32::MAX)];
+                turns::pause(thread);
+                // SAFETY: a futex wait on a word of our own memory; the time outlives the call.
+                let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
+                turns::take(thread);
+                if result == raw::err::EINTR {
+                    signal::deliver(thread);
+                    park::at_door(thread);
+                    turns::take(thread);
+                } else if result == raw::err::ETIMEDOUT {
+                    return End::TimedOut;
+                }
+            }
+            None => {
+                raw::futex_wait_shared(word, tid, 0);
+            }
+        }
+    }
+}
+
+/// Calls libc's join for a thread that is gone.
+unsafe fn join_in_libc(handle: u64, result: Result) -> c_int {
+    // SAFETY: libc's function with the guest's arguments.
+    unsafe {
+        let join: unsafe extern "C" fn(u64, Result) -> c_int = core::mem::transmute(real::PTHREAD_JOIN.get());
+        join(handle, result)
+    }
+}
+
+/// Whether a join of this thread is a wait for one of ours.
+fn joinable(handle: u64) -> Option<&'static Thread> {
+    slot_of(handle)
+        .filter(|other| other.fate.load(Ordering::Acquire) == JOINABLE && handle != tls::thread_pointer())
+}
+
+/// `pthread_join(3)`.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_join(handle: u64, result: Result) -> c_int {
+    let block = slot_of(handle);
+    if joinable(handle).is_some() {
+        // SAFETY: the calling thread's own block.
+        wait_gone(handle, unsafe { tls::current().as_mut() });
+    }
+    // SAFETY: passed on.
+    let outcome = unsafe { join_in_libc(handle, result) };
+    if outcome == 0
+        && let Some(other) = block
+    {
+        other.fate.store(JOINED, Ordering::Release);
+        joined(other.slot);
+    }
+    outcome
+}
+
+fn event_of(slot: u32) -> u16 {
+    op::JOIN << 12 | slot as u16
+}
+
+/// A thread has been joined. The log says so although nothing is ordered by it: where one copy has joined a thread and the
+/// other has not, the slot is never free for the thread that is to have it next, and nothing else is compared.
+fn joined(slot: u32) {
+    let caller = Caller::get();
+    if let Some(thread) = caller.replaying()
+        && let Next::Event(_) = thread.expect(EventKind::Ordered, event_of(slot))
+    {
+        thread.close();
+        return thread.count(Class::Thread);
+    }
+    say(caller, slot, 0);
+}
+
+/// Logs how a wait for a thread ended. Also where the log ended just here, and goes on.
+fn say(caller: Caller, slot: u32, outcome: c_int) {
+    if let Some(thread) = caller.recording() {
+        thread.push(EventKind::Ordered, outcome as u8, event_of(slot), NO_TICKET);
+    }
+}
+
+/// A join that need not succeed: whether the thread had ended by then is not the same in all copies, so the log says it.
+///
+/// # Safety
+/// As the C functions.
+unsafe fn join_until(other: &Thread, handle: u64, result: Result, deadline: Option<Deadline>) -> c_int {
+    let slot = other.slot;
+    let outcome = loop {
+        let caller = Caller::get();
+        if let Some(thread) = caller.replaying() {
+            if deadline.is_some() && await_gone(handle, Some(&mut *thread), Deadline::None, true) == End::Gone
+            {
+                // Promoted while it waited.
+                continue;
+            }
+            let Next::Event(event) = thread.expect(EventKind::Ordered, event_of(slot)) else { continue };
+            let outcome = c_int::from(event.header.flags);
+            thread.close();
+            thread.count(Class::Thread);
+            if outcome == 0 {
+                wait_gone(handle, None);
+            }
+            break outcome;
+        }
+        let outcome = match deadline {
+            None if tid_of(handle) == 0 => 0,
+            None => errno::EBUSY,
+            Some(deadline) => match await_gone(handle, caller.thread(), deadline, false) {
+                End::Gone => 0,
+                End::TimedOut => errno::ETIMEDOUT,
+                End::Logged => continue,
+            },
+        };
+        if caller.replaying().is_some() {
+            // Parked, and now a standby's.
+            continue;
+        }
+        say(caller, slot, outcome);
+        break outcome;
+    };
+    if outcome != 0 {
+        return outcome;
+    }
+    // SAFETY: passed on; the thread is gone.
+    let outcome = unsafe { join_in_libc(handle, result) };
+    other.fate.store(JOINED, Ordering::Release);
+    outcome
+}
+
+/// `pthread_tryjoin_np(3)`.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_tryjoin_np(handle: u64, result: Result) -> c_int {
+    match joinable(handle) {
+        // SAFETY: passed on.
+        Some(other) => unsafe { join_until(other, handle, result, None) },
+        // SAFETY: libc's function with the guest's arguments.
+        None => unsafe {
+            let join: unsafe extern "C" fn(u64, Result) -> c_int =
+                core::mem::transmute(real::PTHREAD_TRYJOIN_NP.get());
+            join(handle, result)
+        },
+    }
+}
+
+/// `pthread_timedjoin_np(3)`.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_timedjoin_np(handle: u64, result: Result, time: *const Timespec) -> c_int {
+    // SAFETY: passed on.
+    unsafe { pthread_clockjoin_np(handle, result, CLOCK_REALTIME, time) }
+}
+
+/// `pthread_clockjoin_np(3)`. Without a time it is a join.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_clockjoin_np(
+    handle: u64,
+    result: Result,
+    clock: c_int,
+    time: *const Timespec,
+) -> c_int {
+    let Some(other) = joinable(handle) else {
+        // SAFETY: libc's function with the guest's arguments.
+        return unsafe {
+            let join: unsafe extern "C" fn(u64, Result, c_int, *const Timespec) -> c_int =
+                core::mem::transmute(real::PTHREAD_CLOCKJOIN_NP.get());
+            join(handle, result, clock, time)
+        };
+    };
+    if !(0..=1).contains(&clock) {
+        return errno::EINVAL;
+    }
+    if time.is_null() {
+        // SAFETY: passed on.
+        return unsafe { pthread_join(handle, result) };
+    }
+    // SAFETY: the guest's promise that its time is readable.
+    let deadline = unsafe { sync::deadline(clock, time) };
+    // SAFETY: passed on.
+    let outcome = unsafe { join_until(other, handle, result, deadline.ok()) };
+    match deadline {
+        // That a time is none is told to those alone who have to wait.
+        Err(error) if outcome == errno::EBUSY => error,
+        _ => outcome,
+    }
+}
+
+/// `pthread_detach(3)`.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_detach(handle: u64) -> c_int {
+    let block = slot_of(handle);
+    // SAFETY: libc's function with the guest's argument.
+    let outcome = unsafe {
+        let detach: unsafe extern "C" fn(u64) -> c_int = core::mem::transmute(real::PTHREAD_DETACH.get());
+        detach(handle)
+    };
+    if outcome == 0
+        && let Some(other) = block
+    {
+        other.fate.store(DETACHED, Ordering::Release);
+    }
+    outcome
+}
