@@ -11,10 +11,21 @@ use crate::limits::EVENT_ALIGN;
 /// Ticket of an event that takes none.
 pub const NO_TICKET: u64 = u64::MAX;
 
-/// `call` of a [`EventKind::Mutex`] by which nothing but the mutex is acquired.
+/// In the `call` of a [`EventKind::Mutex`]: nothing but the mutex is acquired.
 pub const LOCKED: u16 = 0;
-/// `call` of a [`EventKind::Mutex`] with which a conditional wait ends.
+/// In the `call` of a [`EventKind::Mutex`]: a conditional wait ends with it.
 pub const AFTER_WAIT: u16 = 1;
+/// The bits of the `call` of a [`EventKind::Mutex`] that say which of the two it is. Those above them say which mutex: the first
+/// that was logged is 1, and it goes on with 1 after [`MUTEX_NAMES`]. A ticket alone would let a thread that has gone another
+/// way wait for ever with the wrong mutex. 0 where the log does not say.
+pub const MUTEX_HOW: u16 = 1;
+/// See [`MUTEX_HOW`]: few enough that a recording has a short word for each.
+pub const MUTEX_NAMES: u16 = 63;
+
+/// The `call` of a [`EventKind::Mutex`].
+pub const fn mutex_call(how: u16, name: u16) -> u16 {
+    how | name << 1
+}
 
 /// Operations on hashed clocks: the upper four bits of an event's `call`. A standby whose thread is at
 /// another kind of object than its primary's was is caught by them.
@@ -63,7 +74,7 @@ pub mod op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A mutex operation ended: `flags` is its errno, `ticket` the value of the mutex's own clock when it
-    /// was acquired, [`NO_TICKET`] when it was not; `call` is [`LOCKED`] or [`AFTER_WAIT`].
+    /// was acquired, [`NO_TICKET`] when it was not; `call` is a [`mutex_call`].
     Mutex = 1,
     /// An operation on an object of a hashed clock: `call` is `op << 12 | clock`, `flags` its errno.
     Ordered = 2,

@@ -18,7 +18,7 @@
 //!
 //! A number without a row is treated as [`Policy::Refused`].
 
-use us_abi::event::{AFTER_WAIT, EventKind};
+use us_abi::event::{AFTER_WAIT, EventKind, MUTEX_HOW};
 use us_abi::{CLASS_NAMES, CLASSES};
 
 mod buffer;
@@ -205,7 +205,7 @@ impl Class {
     /// That of an event: what a standby counts when it has applied it, and what a recording is counted by.
     pub const fn of_event(kind: EventKind, call: u16) -> Class {
         match kind {
-            EventKind::Mutex if call == AFTER_WAIT => Class::Cond,
+            EventKind::Mutex if call & MUTEX_HOW == AFTER_WAIT => Class::Cond,
             EventKind::Mutex
             | EventKind::Ordered
             | EventKind::Barrier

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use recording::{Error, Event, Events, Header, How, Item, Reader};
 use serde::{Serialize, Serializer};
-use us_abi::event::{AFTER_WAIT, EventKind, op};
+use us_abi::event::{AFTER_WAIT, EventKind, MUTEX_HOW, op};
 use us_abi::{CLASS_NAMES, CLOCKS};
 use us_calls::Class;
 use us_supervisor::clock;
@@ -208,7 +208,7 @@ impl Inspection {
 /// What an event that is no system call was about.
 fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
     match kind {
-        Some(EventKind::Mutex) if call == AFTER_WAIT => "condition wait",
+        Some(EventKind::Mutex) if call & MUTEX_HOW == AFTER_WAIT => "condition wait",
         Some(EventKind::Mutex) => "mutex",
         Some(EventKind::Ordered) => match call >> 12 {
             op::ROBUST => "robust mutex",

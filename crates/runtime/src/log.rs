@@ -365,9 +365,15 @@ impl Thread {
     /// The next event, which must be of this kind and call; anything else is a divergence.
     #[inline]
     pub fn expect(&mut self, kind: EventKind, call: u16) -> Next {
+        self.expect_in(kind, call, u16::MAX)
+    }
+
+    /// As [`Thread::expect`], of the bits of `call` in `mask`.
+    #[inline(always)]
+    pub fn expect_in(&mut self, kind: EventKind, call: u16, mask: u16) -> Next {
         let next = self.next();
         if let Next::Event(event) = &next
-            && (event.header.kind != kind as u8 || event.header.call != call)
+            && (event.header.kind != kind as u8 || event.header.call & mask != call)
         {
             if event.header.kind == EventKind::Again as u8 && self.in_doubt != u64::MAX {
                 // The door begins again, as it does in a copy that goes live with the call in doubt.

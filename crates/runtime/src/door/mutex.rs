@@ -8,9 +8,9 @@
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicI16, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, NO_TICKET};
+use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, MUTEX_HOW, MUTEX_NAMES, NO_TICKET, mutex_call};
 use us_calls::Class;
 
 use super::block::{Deadline, Wait};
@@ -34,7 +34,8 @@ pub struct Mutex {
     pub count: AtomicU32,
     /// Guest id of its owner.
     pub owner: AtomicU32,
-    users: AtomicU32,
+    /// glibc counts users here; we keep the mutex's name in the log, 0 while it has none.
+    name: AtomicU32,
     /// Type, protocol and sharing; see [`kind`].
     pub kind: AtomicU32,
     /// glibc counts spins here; we keep a priority ceiling, which glibc keeps in the lock word.
@@ -74,6 +75,9 @@ pub mod kind {
     /// What destroy leaves.
     pub const DESTROYED: u32 = u32::MAX;
 }
+
+/// Names given to mutexes, and none of two after each other the same.
+static LAST_NAME: AtomicU16 = AtomicU16::new(0);
 
 /// First address of the allocator's library, 0 for none.
 pub static OPAQUE_START: AtomicUsize = AtomicUsize::new(0);
@@ -147,10 +151,47 @@ impl Mutex {
 
     /// Logs the acquisition, as a primary. Nobody else has the mutex: its clock needs no atomic add.
     #[inline(always)]
-    fn push_ticket(&self, thread: &mut Thread, errno: c_int, call: u16) {
+    fn push_ticket(&self, thread: &mut Thread, errno: c_int, how: u16) {
         let ticket = self.clock.load(Ordering::Relaxed);
         self.clock.store(ticket + 1, Ordering::Relaxed);
-        thread.push(EventKind::Mutex, errno as u8, call, ticket);
+        let mut name = self.known_name();
+        if name == 0 {
+            name = self.give_name();
+        }
+        thread.push(EventKind::Mutex, errno as u8, mutex_call(how, name), ticket);
+    }
+
+    /// Its name, 0 for none. A program that copies bytes of its own over a mutex has them in all copies.
+    #[inline(always)]
+    fn known_name(&self) -> u16 {
+        self.name.load(Ordering::Relaxed) as u16 & MUTEX_NAMES
+    }
+
+    /// The name under which the log knows it from here on. Those that processes share have none: its place is everybody's.
+    #[cold]
+    #[inline(never)]
+    fn give_name(&self) -> u16 {
+        if self.shared() {
+            return 0;
+        }
+        let name = LAST_NAME.fetch_add(1, Ordering::Relaxed) % MUTEX_NAMES + 1;
+        self.name.store(name.into(), Ordering::Relaxed);
+        name
+    }
+
+    /// As a standby: whether the log's next acquisition can be this mutex's.
+    fn is_named(&self, name: u16) -> bool {
+        let known = self.known_name();
+        known == 0 || name == 0 || known == name || self.shared()
+    }
+
+    /// As a standby, with the mutex: what the log calls it.
+    fn take_name(&self, name: u16) {
+        if name != 0 && self.known_name() == 0 {
+            self.name.store(name.into(), Ordering::Relaxed);
+            // Where this copy goes on by itself.
+            LAST_NAME.store(name, Ordering::Relaxed);
+        }
     }
 
     /// Takes the lock word, waiting if need be and allowed.
@@ -202,25 +243,30 @@ impl Mutex {
     fn replay(&self, caller: Caller, call: u16) -> Option<Outcome> {
         let (thread, event) = loop {
             let thread = caller.replaying()?;
-            match thread.expect(EventKind::Mutex, call) {
+            match thread.expect_in(EventKind::Mutex, call, MUTEX_HOW) {
                 Next::Event(event) => break (thread, event),
                 Next::Live => signal::deliver_promoted(thread),
             }
         };
         let header = event.header;
         let acquired = header.ticket != NO_TICKET;
+        let name = header.call >> 1;
         // Its word and its clock are moved by other processes, of which this log says nothing.
         if acquired && !views::is_elsewhere(self as *const Mutex as usize) {
+            if !self.is_named(name) {
+                crate::report_divergence(thread, &[b"the standby was at another mutex than the log says"]);
+            }
             clock::wait(thread, &self.clock, header.ticket);
             // Its last holder's ticket has been applied, its unlock perhaps not yet. This may sleep and borrows
             // the block for that: ours ends here.
             self.acquire(caller, Patience::Block);
             self.clock.store(header.ticket + 1, Ordering::Release);
+            self.take_name(name);
         }
         // Closed only now: once a ring is empty its thread counts as caught up.
         if let Some(thread) = caller.thread() {
             thread.close();
-            thread.count(Class::of_event(EventKind::Mutex, call));
+            thread.count(Class::of_event(EventKind::Mutex, header.call));
         }
         Some(Outcome { acquired, errno: c_int::from(header.flags) })
     }
@@ -412,7 +458,7 @@ fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u3
     if let Some(thread) = caller.recording() {
         match outcome.acquired {
             true => mutex.push_ticket(thread, say, call),
-            false => thread.push(EventKind::Mutex, outcome.errno as u8, call, NO_TICKET),
+            false => thread.push(EventKind::Mutex, outcome.errno as u8, mutex_call(call, 0), NO_TICKET),
         }
     } else if mutex.shared() {
         common::tell(caller, op::MUTEX, mutex.address(), if outcome.acquired { say } else { outcome.errno });
