@@ -28,7 +28,7 @@ const SECTIONS: &[Section] = &[
         |row| row.policy == Policy::Refused,
     ),
     ("Denied", "Answered with an error without being executed; programs have another way.", |row| {
-        matches!(row.policy, Policy::Denied(_))
+        matches!(row.policy, Policy::Denied(_) | Policy::Declined(_))
     }),
 ];
 
@@ -46,6 +46,7 @@ fn door(row: &Row) -> String {
         Policy::Special(door) => format!("{door:?}"),
         Policy::Refused if row.sticky => "sticky".to_string(),
         Policy::Denied(38) => "ENOSYS".to_string(),
+        Policy::Declined(_) => "ENOSYS beside a standby".to_string(),
         Policy::Denied(errno) => format!("errno {errno}"),
         _ => String::new(),
     }
@@ -54,8 +55,8 @@ fn door(row: &Row) -> String {
 fn markdown() -> String {
     let mut text = String::from(
         "# System calls\n\nGenerated from the table in `crates/calls`; `cargo run -p us-calls --example table` \
-         prints it.\n\nA call that is not listed is treated as refused: it is executed, counted and named in \
-         `understudy status`. *Ticket*: when\nthe call takes its place in the order of calls; at entry when others \
+         prints it.\n\nA call that is not listed answers ENOSYS where the process has or may get a copy, \
+         as on an older\nkernel; with `--standbys 0` it is executed. *Ticket*: when\nthe call takes its place in the order of calls; at entry when others \
          may observe it, at return when it learns of others.\n",
     );
     let rows = || TABLE.iter().flatten();

@@ -87,6 +87,9 @@ pub enum Policy {
     Refused,
     /// Answered with this (positive) errno in every copy without being executed.
     Denied(i32),
+    /// The same where the process has copies or may get some, as on a kernel that was built without it: programs have another
+    /// way. Where it never will, the primary executes it.
+    Declined(i32),
 }
 
 /// When the call takes its ticket of the kernel clock.

@@ -9,7 +9,7 @@ use crate::FdUse::{
     Closes, ClosesRange, Command, Creates, CreatesAt, CreatesFrom, CreatesPair, CreatesUnless, Dups,
     InMemory, Message, Process, Uses, UsesAt, UsesAtTwo, UsesTwo,
 };
-use crate::Policy::{Denied, Local, Recorded, Refused, Special};
+use crate::Policy::{Declined, Denied, Local, Recorded, Refused, Special};
 use crate::guests::GUESTS;
 use crate::{Class, Door, EpollDoor, FdUse, In, Order, Out, Policy, Row, SignalDoor};
 
@@ -134,6 +134,11 @@ const fn special(nr: u16, name: &'static str, door: Door, order: Order, class: C
 
 const fn refused(nr: u16, name: &'static str, why: &'static str) -> Row {
     r(nr, name, Refused, Order::Enter, Class::Other).why(why)
+}
+
+/// Programs have another way, and take it where the kernel has no such call.
+const fn declined(nr: u16, name: &'static str, why: &'static str) -> Row {
+    r(nr, name, Declined(ENOSYS), Order::None, Class::Other).why(why)
 }
 
 /// The kernel itself has no such call any more (or never had).
@@ -424,8 +429,8 @@ const ROWS: &[Row] = &[
     act(48, "shutdown").fd(Uses(0)).ins(&[I0, I1]),
     act(49, "bind").fd(Uses(0)).ins(&[I0, In::SockAddr { arg: 1, len_arg: 2 }]),
     act(50, "listen").fd(Uses(0)).ins(&[I0, I1]),
-    learn(51, "getsockname").fd(Uses(0)).outs(&[Out::SockLen { arg: 1, len_arg: 2 }]).ins(&[I0]),
-    learn(52, "getpeername").fd(Uses(0)).outs(&[Out::SockLen { arg: 1, len_arg: 2 }]).ins(&[I0]),
+    learn(51, "getsockname").fd(Uses(0)).outs(&[fx(2, 4), Out::SockLen { arg: 1, len_arg: 2 }]).ins(&[I0]),
+    learn(52, "getpeername").fd(Uses(0)).outs(&[fx(2, 4), Out::SockLen { arg: 1, len_arg: 2 }]).ins(&[I0]),
     special(53, "socketpair", Door::Socket, Order::Return, Class::Other)
         .fd(CreatesPair { arg: 3 })
         .outs(&[fx(3, 8)])
@@ -676,16 +681,11 @@ const ROWS: &[Row] = &[
     thread(203, "sched_setaffinity").ins(&[I0, I1, bytes(2, 1)]),
     thread_get(204, "sched_getaffinity").outs(&[Out::Result { arg: 2 }]).ins(&[I0, I1]),
     gone(205, "set_thread_area"),
-    refused(206, "io_setup", AIO).outs(&[fx(1, 8)]).ins(&[I0]),
-    refused(207, "io_destroy", AIO),
-    refused(208, "io_getevents", AIO)
-        .interrupts()
-        .never_restarts()
-        .outs(&[Out::ResultItems { arg: 3, size: 32 }])
-        .blocks()
-        .sticky(),
-    refused(209, "io_submit", AIO).fd(InMemory).sticky(),
-    refused(210, "io_cancel", AIO).outs(&[fx(2, 32)]).sticky(),
+    declined(206, "io_setup", AIO),
+    declined(207, "io_destroy", AIO),
+    declined(208, "io_getevents", AIO).blocks(),
+    declined(209, "io_submit", AIO),
+    declined(210, "io_cancel", AIO),
     gone(211, "get_thread_area"),
     gone(212, "lookup_dcookie"),
     special(213, "epoll_create", EPOLL_CREATE, Order::Return, Class::Poll).fd(Creates).ins(&[I0]).why(OBJECT),
@@ -1028,12 +1028,7 @@ const ROWS: &[Row] = &[
     mirror(330, "pkey_alloc").class(Class::Memory).ins(&[I0, I1]),
     mirror(331, "pkey_free").class(Class::Memory).ins(&[I0]),
     learn(332, "statx").fd(UsesAt(0)).outs(&[fx(4, STATX)]).ins(&[I0, S1, I2, I3]),
-    refused(333, "io_pgetevents", AIO)
-        .interrupts()
-        .never_restarts()
-        .outs(&[Out::ResultItems { arg: 3, size: 32 }])
-        .blocks()
-        .sticky(),
+    declined(333, "io_pgetevents", AIO).blocks(),
     special(334, "rseq", Door::ThreadArea, Order::None, Class::Thread).ins(&[I1, I2, I3]).why(OWN_AREA),
     local(335, "uretprobe", Class::Other).why("called only from the kernel's own trampoline"),
     local(336, "uprobe", Class::Other).why("called only from the kernel's own trampoline"),

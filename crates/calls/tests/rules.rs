@@ -84,7 +84,10 @@ fn arguments_are_registers() {
 #[test]
 fn what_needs_explaining_is_explained() {
     for row in rows() {
-        let needs = matches!(row.policy, Policy::Refused | Policy::Denied(_) | Policy::Special(_));
+        let needs = matches!(
+            row.policy,
+            Policy::Refused | Policy::Denied(_) | Policy::Declined(_) | Policy::Special(_)
+        );
         assert!(!needs || !row.why.is_empty(), "{} has no why", row.name);
         assert!(row.why.len() <= 100, "{}: one short clause", row.name);
         assert!(!row.sticky || row.policy == Policy::Refused, "{}: only refused calls stick", row.name);
@@ -172,7 +175,9 @@ fn descriptors_are_made_and_unmade_in_order() {
 
 #[test]
 fn input_is_ordered_at_return_and_output_at_entry() {
-    for row in rows().filter(|row| !matches!(row.policy, Policy::Refused | Policy::Denied(_))) {
+    for row in
+        rows().filter(|row| !matches!(row.policy, Policy::Refused | Policy::Denied(_) | Policy::Declined(_)))
+    {
         match row.class {
             Class::Read => assert!(row.order.at_return(), "{}", row.name),
             Class::Write => assert!(row.order.at_entry(), "{}", row.name),
@@ -271,7 +276,7 @@ fn guests_exist() {
         );
     }
     let without: Vec<_> = rows()
-        .filter(|row| row.guest.is_empty() && !matches!(row.policy, Policy::Denied(_)))
+        .filter(|row| row.guest.is_empty() && !matches!(row.policy, Policy::Denied(_) | Policy::Declined(_)))
         .map(|row| row.name)
         .collect();
     println!("{} rows without a guest: {}", without.len(), without.join(" "));

@@ -86,6 +86,12 @@ pub fn is_recorded() -> bool {
     RECORDED.load(Ordering::Relaxed)
 }
 
+/// Whether this process has, or may get, a standby, or is recorded or replayed: not where nobody has asked for one.
+pub fn may_have_copies() -> bool {
+    const READ: u32 = CONFIG_RECORDED | CONFIG_DETACHED;
+    header().is_some_and(|header| header.config.standbys != 0 || header.config.flags & READ != 0)
+}
+
 /// Whether one thread of the group, or of this process, runs at a time.
 #[inline(always)]
 pub fn is_serial() -> bool {

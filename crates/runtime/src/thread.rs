@@ -137,6 +137,8 @@ pub struct Thread {
     pub own_mask: bool,
     /// Somebody has asked for this thread's cancellation.
     pub cancel: AtomicU32,
+    /// Whether it is in a door whose outcome says in the log that it was cancelled there.
+    pub outcome_says: bool,
     /// The kernel clock's ticket that this thread took last, as a standby.
     pub ticket: u64,
     /// The ring's writing end.
@@ -276,6 +278,7 @@ impl Thread {
             late: false,
             own_mask: false,
             cancel: AtomicU32::new(0),
+            outcome_says: false,
             ticket: 0,
             producer: Producer { at: 0, limit: 0, window: 0, events: 0 },
             pace: Pace::new(),

@@ -20,7 +20,7 @@ use crate::log::Next;
 use crate::raw::{self, nr};
 use crate::state::{self, Role};
 use crate::thread::{Mode, Thread};
-use crate::{give_up_log, real, tls};
+use crate::{give_up_log, real, signal, tls};
 
 /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
 pub const ASYNCHRONOUS: c_int = 1;
@@ -118,9 +118,13 @@ pub fn is_due(thread: &Thread) -> bool {
     thread.cancel.load(Ordering::Relaxed) != 0 && word() & (DISABLED | ANYWHERE | EXITING) == ANYWHERE
 }
 
-/// Ends the calling thread, which may act, if it is to be cancelled here. For doors whose outcome says it.
-pub fn leave_if_due(thread: &Thread) {
+/// Ends the calling thread, which may act, if it is to be cancelled here. Doors that are cancellation points say so in their
+/// outcome; of any other the log has an event, for a thread that can be cancelled anywhere.
+pub fn leave_if_due(thread: &mut Thread) {
     if is_due(thread) && !state::is_standby() {
+        if !thread.outcome_says {
+            signal::log_cancellation(thread);
+        }
         end_thread();
     }
 }
@@ -141,17 +145,32 @@ fn current() -> Option<&'static mut Thread> {
     unsafe { tls::current().as_mut() }
 }
 
-/// Makes this thread cancellable at any instruction, or as it was; tells what it was.
+/// Makes this thread cancellable at any instruction, in a door whose clean-up says in the log that it was; tells how it was.
 ///
 /// # Safety
-/// With [`ASYNCHRONOUS`] the thread may unwind from here on; its clean-up must be in place.
-pub unsafe fn set_type(kind: c_int) -> c_int {
+/// The thread may unwind from here on; its clean-up must be in place.
+pub unsafe fn begin_point() -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { set_type(ASYNCHRONOUS, true) }
+}
+
+/// Makes it as it was.
+///
+/// # Safety
+/// As [`begin_point`].
+pub unsafe fn end_point(before: c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { set_type(before, false) };
+}
+
+unsafe fn set_type(kind: c_int, begins: bool) -> c_int {
     // SAFETY: the caller's promise.
     let old = unsafe { set_libc_type(kind) };
-    if kind == ASYNCHRONOUS
-        && let Some(thread) = current()
-    {
-        leave_if_due(thread);
+    if let Some(thread) = current() {
+        thread.outcome_says = begins;
+        if begins {
+            leave_if_due(thread);
+        }
     }
     old
 }
@@ -182,6 +201,7 @@ pub fn end_thread() -> ! {
         thread.cancel.store(0, Ordering::Relaxed);
         // Out of a call in which others had theirs; what follows is guest code.
         thread.gives_turn = false;
+        thread.outcome_says = false;
         crate::recording::turns::take(thread);
         thread.shared_with_guest();
     }

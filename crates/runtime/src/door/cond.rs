@@ -197,10 +197,10 @@ unsafe extern "C" fn body(waiting: *mut c_void) {
     // SAFETY: `Waiting::wait` passes its own.
     let waiting = unsafe { &mut *waiting.cast::<Waiting>() };
     // SAFETY: the clean-up is in place.
-    let old = unsafe { cancel::set_type(cancel::ASYNCHRONOUS) };
+    let old = unsafe { cancel::begin_point() };
     waiting.result = waiting.sleep();
     // SAFETY: as it was.
-    unsafe { cancel::set_type(old) };
+    unsafe { cancel::end_point(old) };
 }
 
 /// Cancelled: the guest's clean-up handlers find the mutex locked. A signal that was meant for this thread

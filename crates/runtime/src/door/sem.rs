@@ -137,10 +137,10 @@ unsafe extern "C" fn body(blocked: *mut c_void) {
     let this = unsafe { &mut *blocked.cast::<Blocked>() };
     loop {
         // SAFETY: the clean-up is in place.
-        let old = unsafe { cancel::set_type(cancel::ASYNCHRONOUS) };
+        let old = unsafe { cancel::begin_point() };
         this.outcome = this.semaphore.sleep(this.caller, this.deadline);
         // SAFETY: as it was.
-        unsafe { cancel::set_type(old) };
+        unsafe { cancel::end_point(old) };
         if !this.outcome.acquired || this.semaphore.try_take() {
             return;
         }

@@ -306,7 +306,8 @@ pub fn cancellation_point(thread: &mut Thread) {
     }
 }
 
-fn log_cancellation(thread: &mut Thread) -> ! {
+/// Ends the calling thread as cancelled, and says so in the log.
+pub fn log_cancellation(thread: &mut Thread) -> ! {
     if thread.calls() == Mode::Record {
         let mut info = Info::default();
         info.0[0] = SIGCANCEL as u64;

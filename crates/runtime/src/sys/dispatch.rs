@@ -162,7 +162,7 @@ fn is_harmless(row: &Row, call: &Call) -> bool {
         Policy::Special(door) => {
             both_execute(door) || matches!(door, Door::Sleep | Door::Thread | Door::Exit)
         }
-        Policy::Recorded | Policy::Refused | Policy::Denied(_) => false,
+        Policy::Recorded | Policy::Refused | Policy::Denied(_) | Policy::Declined(_) => false,
     }
 }
 
@@ -192,7 +192,9 @@ pub fn dispatch(thread: &mut Thread, call: &Call) -> i64 {
 /// The same, in the frame of its caller: behind a system call each return costs a misprediction, see `raw::blocking`.
 #[inline(always)]
 fn serve(thread: &mut Thread, call: &Call) -> i64 {
-    let Some(row) = us_calls::row(call.nr) else { return refused(thread, call, "unknown") };
+    let Some(row) = us_calls::row(call.nr) else {
+        return declined(thread, call, "unknown", raw::err::ENOSYS);
+    };
     if signal::is_due(thread) {
         if has_events(row) {
             thread.asked = call.args;
@@ -264,7 +266,14 @@ fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         Policy::Special(door) => special(thread, row, call, door),
         Policy::Refused => refused(thread, call, row.name),
         Policy::Denied(errno) => -i64::from(errno),
+        Policy::Declined(errno) => declined(thread, call, row.name, -i64::from(errno)),
     }
+}
+
+/// A call that a process with copies does without: none of them could have what it makes.
+#[cold]
+fn declined(thread: &mut Thread, call: &Call, name: &str, error: i64) -> i64 {
+    if state::may_have_copies() { error } else { refused(thread, call, name) }
 }
 
 /// Whether a call leaves events in the log. Only there may a signal be delivered at entry: a standby looks at
@@ -275,7 +284,7 @@ fn has_events(row: &Row) -> bool {
         Policy::Special(door) => {
             !both_execute(door) && !matches!(door, Door::Mmap | Door::Prctl | Door::Signal(_))
         }
-        Policy::Local | Policy::Denied(_) => false,
+        Policy::Local | Policy::Denied(_) | Policy::Declined(_) => false,
     }
 }
 
