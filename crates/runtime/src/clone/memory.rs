@@ -5,9 +5,6 @@
 //! such mappings while everything stands still, and the copy puts its own bytes in their place before anybody goes
 //! on. Of a shared mapping the copy keeps the mapping itself too, out of the guest's sight ([`super::views`]).
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering};
-
 use us_abi::{
     COMMON_MEMORY, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES,
     THREADS_MAX,
@@ -22,9 +19,8 @@ use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::seats;
 use crate::sys::guest;
+use crate::sys::room::Room;
 
-/// Mappings that can be copied.
-const LISTED_MAX: usize = 1024;
 /// Bytes that are copied at most: the program stands still meanwhile.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -45,62 +41,28 @@ struct Mapping {
     is_common: bool,
 }
 
-struct List(UnsafeCell<[Mapping; LISTED_MAX]>);
-// SAFETY: filled by the coordinator and read by the copy's leader, while nobody else runs.
-unsafe impl Sync for List {}
-static LIST: List = List(UnsafeCell::new(
-    [Mapping {
-        start: 0,
-        end: 0,
-        protection: 0,
-        written_through: false,
-        private_of: (0, 0),
-        shared_of: 0,
-        offset: 0,
-        is_common: false,
-    }; LISTED_MAX],
-));
-static LISTED: AtomicUsize = AtomicUsize::new(0);
+/// Filled by the coordinator and read by the copy's leader, while nobody else runs.
+static LIST: Room<Mapping> = Room::new();
 
-/// Files with an executable mapping: the program and its libraries, whose private data pages nobody changes.
-struct Programs {
-    files: [(u64, u64); PROGRAMS_MAX],
-    count: usize,
-}
-const PROGRAMS_MAX: usize = 256;
-
-impl Programs {
-    fn add(&mut self, file: (u64, u64)) {
-        if self.count < PROGRAMS_MAX && !self.has(file) {
-            self.files[self.count] = file;
-            self.count += 1;
-        }
-    }
-    fn has(&self, file: (u64, u64)) -> bool {
-        self.files[..self.count].contains(&file)
-    }
-}
+/// Files with an executable mapping: the program and its libraries, whose private data pages nobody changes. The
+/// coordinator's.
+static PROGRAMS: Room<(u64, u64)> = Room::new();
 
 /// Lists what has to be copied. By the coordinator, while every thread stands still.
 /// `is_forming`: the process is to be of a family.
 pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
-    let mut programs = Programs { files: [(0, 0); PROGRAMS_MAX], count: 0 };
-    // SAFETY: the coordinator's own while everybody stands still.
-    let list = unsafe { &mut *LIST.0.get() };
-    let (mut listed, mut all) = (0, true);
+    let mut all = true;
+    LIST.clear();
+    PROGRAMS.clear();
     let read = proc::each_mapping(|line| {
         let Some(map) = Line::parse(line) else { return };
         if map.protection & EXEC != 0 && map.inode != 0 {
-            programs.add((map.device, map.inode));
+            all &= PROGRAMS.push((map.device, map.inode));
         }
         if is_ours(map.start) || map.protection & READ == 0 || !(map.shared || map.inode != 0) {
             return;
         }
-        let Some(place) = list.get_mut(listed) else {
-            all = false;
-            return;
-        };
-        *place = Mapping {
+        all &= LIST.push(Mapping {
             start: map.start,
             end: map.end,
             protection: map.protection,
@@ -109,19 +71,21 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
             shared_of: if map.shared { table::kept(fdtable::identity_of(map.device, map.inode)) } else { 0 },
             offset: map.offset,
             is_common: map.shared && map.protection & WRITE != 0 && map.is_common,
-        };
-        listed += 1;
+        });
     });
+    // SAFETY: the coordinator's own while everybody stands still.
+    let (list, programs) = unsafe { (LIST.all_mut(), PROGRAMS.all_mut()) };
+    programs.sort_unstable();
     // A library's first mapping comes before its executable one: only now is it known what is one.
     let (mut kept, mut bytes) = (0, 0);
-    for at in 0..listed {
-        if !programs.has(list[at].private_of) {
+    for at in 0..list.len() {
+        if programs.binary_search(&list[at].private_of).is_err() {
             list[kept] = list[at];
             bytes += list[at].end - list[at].start;
             kept += 1;
         }
     }
-    LISTED.store(kept, Ordering::Release);
+    LIST.truncate(kept);
     if !read {
         return Err(b"the list of mappings cannot be read");
     }
@@ -133,7 +97,7 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
     }
     twins::choose(shared().map(|mapping| (mapping.start, mapping.end)));
     if !unforked::list() {
-        return Err(b"more memory is advised about forks than can be listed");
+        return Err(b"no memory for the list of what is advised about forks");
     }
     if !all || bytes > BYTES_MAX {
         return Err(b"more is mapped of files or shared than can be copied");
@@ -168,7 +132,8 @@ fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
 
 /// Whether there is nothing to copy.
 pub fn is_empty() -> bool {
-    LISTED.load(Ordering::Acquire) == 0
+    // SAFETY: filled before the fork.
+    unsafe { LIST.all() }.is_empty()
 }
 
 fn is_ours(address: u64) -> bool {
@@ -182,12 +147,8 @@ fn is_ours(address: u64) -> bool {
 
 /// In the copy, by its only thread: puts own bytes in place of everything that is listed.
 pub fn make_own() -> bool {
-    (0..LISTED.load(Ordering::Acquire)).all(|at| {
-        // SAFETY: filled before the fork.
-        let mapping = unsafe { *LIST.0.get().cast::<Mapping>().add(at) };
-        // SAFETY: nobody else runs in this copy.
-        unsafe { make_one_own(mapping) }
-    })
+    // SAFETY: filled before the fork; nobody else runs in this copy.
+    unsafe { LIST.all().iter().all(|mapping| make_one_own(*mapping)) }
 }
 
 /// # Safety

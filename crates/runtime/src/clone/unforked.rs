@@ -3,19 +3,17 @@
 //! A copy is a child in the kernel's eyes and the same process in the guest's. The advice is taken back for the moment of
 //! the fork, and given again on both sides.
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{memory, proc};
 use crate::raw;
+use crate::sys::room::Room;
 
 const MADVISE: u64 = 28;
 const DONTFORK: u64 = 10;
 const DOFORK: u64 = 11;
 const WIPEONFORK: u64 = 18;
 const KEEPONFORK: u64 = 19;
-/// Ranges that can be listed.
-const LISTED_MAX: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Range {
@@ -24,11 +22,8 @@ struct Range {
     advice: u64,
 }
 
-struct List(UnsafeCell<[Range; LISTED_MAX]>);
-// SAFETY: filled by the coordinator and read by the thread that forks, while nobody else runs.
-unsafe impl Sync for List {}
-static LIST: List = List(UnsafeCell::new([Range { start: 0, len: 0, advice: 0 }; LISTED_MAX]));
-static LISTED: AtomicUsize = AtomicUsize::new(0);
+/// Filled by the coordinator and read by the thread that forks, while nobody else runs.
+static LIST: Room<Range> = Room::new();
 /// Such advice has been given. Without it nobody has to look: that costs a walk over all memory.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -39,22 +34,13 @@ pub fn note(advice: u64) {
     }
 }
 
-/// Lists such memory. By the coordinator, while every thread stands still. False if there is too much of it.
+/// Lists such memory. By the coordinator, while every thread stands still. False if there is no memory for the list.
 pub fn list() -> bool {
-    LISTED.store(0, Ordering::Release);
+    LIST.clear();
     if !ASKED.load(Ordering::Relaxed) {
         return true;
     }
-    // SAFETY: the coordinator's own while everybody stands still.
-    let list = unsafe { &mut *LIST.0.get() };
-    let (mut listed, mut all, mut last) = (0, true, None);
-    let mut add = |range: Range| match list.get_mut(listed) {
-        Some(place) => {
-            *place = range;
-            listed += 1;
-        }
-        None => all = false,
-    };
+    let (mut all, mut last) = (true, None);
     let read = proc::each_detail(|line| {
         if let Some(range) = memory::range(line) {
             last = Some(range);
@@ -63,21 +49,19 @@ pub fn list() -> bool {
             // What is a device's, or grows by itself, is not the guest's to advise about.
             for (flag, advice) in [(b"dc", DONTFORK), (b"wf", WIPEONFORK)] {
                 if has(flag) && !has(b"io") {
-                    add(Range { start, len: end - start, advice });
+                    all &= LIST.push(Range { start, len: end - start, advice });
                 }
             }
         }
     });
-    LISTED.store(listed, Ordering::Release);
     read && all
 }
 
 fn each(f: impl Fn(Range) -> u64) {
-    for at in 0..LISTED.load(Ordering::Acquire) {
-        // SAFETY: listed while everybody stood still; the guest's own memory, of which nothing but the advice changes.
-        unsafe {
-            let range = *LIST.0.get().cast::<Range>().add(at);
-            raw::call3(MADVISE, range.start, range.len, f(range));
+    // SAFETY: listed while everybody stood still; the guest's own memory, of which nothing but the advice changes.
+    unsafe {
+        for range in LIST.all() {
+            raw::call3(MADVISE, range.start, range.len, f(*range));
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod patience;
 pub mod plans;
 pub mod probe;
 pub mod recorded;
+pub mod room;
 pub mod spans;
 pub mod taken;
 pub mod text;
