@@ -31,6 +31,7 @@ pub mod mapped;
 pub mod memory;
 pub mod message;
 pub mod mutex;
+mod mutex_name;
 mod mutex_object;
 pub mod numbers;
 pub mod once;

@@ -8,9 +8,9 @@
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI16, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, MUTEX_HOW, MUTEX_NAMES, NO_TICKET, mutex_call};
+use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, MUTEX_HOW, NO_TICKET, mutex_call};
 use us_calls::Class;
 
 use super::block::{Deadline, Wait};
@@ -35,7 +35,7 @@ pub struct Mutex {
     /// Guest id of its owner.
     pub owner: AtomicU32,
     /// glibc counts users here; we keep the mutex's name in the log, 0 while it has none.
-    name: AtomicU32,
+    pub name: AtomicU32,
     /// Type, protocol and sharing; see [`kind`].
     pub kind: AtomicU32,
     /// glibc counts spins here; we keep a priority ceiling, which glibc keeps in the lock word.
@@ -75,9 +75,6 @@ pub mod kind {
     /// What destroy leaves.
     pub const DESTROYED: u32 = u32::MAX;
 }
-
-/// Names given to mutexes, and none of two after each other the same.
-static LAST_NAME: AtomicU16 = AtomicU16::new(0);
 
 /// First address of the allocator's library, 0 for none.
 pub static OPAQUE_START: AtomicUsize = AtomicUsize::new(0);
@@ -159,39 +156,6 @@ impl Mutex {
             name = self.give_name();
         }
         thread.push(EventKind::Mutex, errno as u8, mutex_call(how, name), ticket);
-    }
-
-    /// Its name, 0 for none. A program that copies bytes of its own over a mutex has them in all copies.
-    #[inline(always)]
-    fn known_name(&self) -> u16 {
-        self.name.load(Ordering::Relaxed) as u16 & MUTEX_NAMES
-    }
-
-    /// The name under which the log knows it from here on. Those that processes share have none: its place is everybody's.
-    #[cold]
-    #[inline(never)]
-    fn give_name(&self) -> u16 {
-        if self.shared() {
-            return 0;
-        }
-        let name = LAST_NAME.fetch_add(1, Ordering::Relaxed) % MUTEX_NAMES + 1;
-        self.name.store(name.into(), Ordering::Relaxed);
-        name
-    }
-
-    /// As a standby: whether the log's next acquisition can be this mutex's.
-    fn is_named(&self, name: u16) -> bool {
-        let known = self.known_name();
-        known == 0 || name == 0 || known == name || self.shared()
-    }
-
-    /// As a standby, with the mutex: what the log calls it.
-    fn take_name(&self, name: u16) {
-        if name != 0 && self.known_name() == 0 {
-            self.name.store(name.into(), Ordering::Relaxed);
-            // Where this copy goes on by itself.
-            LAST_NAME.store(name, Ordering::Relaxed);
-        }
     }
 
     /// Takes the lock word, waiting if need be and allowed.
