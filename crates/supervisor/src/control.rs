@@ -12,14 +12,23 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long killed processes, and the supervisor that reports them, may take to be gone.
 const KILLED: Duration = Duration::from_secs(30);
 
-/// Sends `number` to the primary.
+/// Sends `number` to the program, whichever of its copies that is: its supervisor does so, who knows what a copy has not
+/// taken when it dies. Without a supervisor there is one copy.
 ///
 /// # Errors
-/// [`Error::NoSuchGroup`] when the primary is gone, or the kernel's refusal.
+/// [`Error::NoSuchGroup`] when the program is gone, or a refusal.
 pub fn signal(group: &Found, number: i32) -> Result<(), Error> {
+    // SIGKILL is what a standby is for. A supervisor that does not answer is about to end, or has not begun.
+    if number != libc::SIGKILL && group.has_supervisor() && pass_on(group, number).is_ok() {
+        return Ok(());
+    }
     let primary = group.primary().and_then(|primary| group.hold(primary));
     let primary = primary.ok_or_else(|| Error::NoSuchGroup(group.name.clone()))?;
     send(&primary, number)
+}
+
+fn pass_on(group: &Found, number: i32) -> Result<(), Error> {
+    request::ask(group, &format!("{} {number}", request::SIGNAL)).map(|_| ())
 }
 
 /// Sends `number` to the primary, and when that has ended to every process that is left; waits until the group is
@@ -33,9 +42,17 @@ pub fn stop(group: &Found, number: i32, timeout: Duration) -> Result<(), Error> 
     // A primary that is merely killed is what a standby is for: SIGKILL has an order of its own.
     let asked = Instant::now();
     let mut told = Vec::new();
+    // Its supervisor sees to it that the program gets it, and gets it once.
+    let passed_on = number != libc::SIGKILL
+        && group.has_program()
+        && group.has_supervisor()
+        && pass_on(group, number).is_ok();
     while number != libc::SIGKILL && asked.elapsed() < timeout {
-        let whom =
-            if group.has_program() { group.primary().into_iter().collect() } else { group.primaries() };
+        let whom = match group.has_program() {
+            true if passed_on && group.has_supervisor() => Vec::new(),
+            true => group.primary().into_iter().collect(),
+            false => group.primaries(),
+        };
         for primary in whom.into_iter().filter_map(|primary| group.hold(primary)) {
             // Again to a standby that took over: the signal may have ended the primary without its consent.
             if !told.contains(&primary.id) {

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::json;
 use us_abi::Cause;
 
 use self::ends::Outcome;
@@ -26,7 +27,7 @@ use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Probe};
 use crate::recorder::beside::Beside;
-use crate::request::Desk;
+use crate::request::{self, Desk};
 use crate::roster::{Place, Roster};
 use crate::run::{say_started, started};
 use crate::sentry::{self, Shared};
@@ -47,7 +48,7 @@ pub(crate) struct Group<'a> {
     /// `--record`.
     recorder: Option<Beside>,
     /// Signals to pass on once there is a primary to take them.
-    held: Vec<i32>,
+    held: Vec<Held>,
     /// The program itself in the roster.
     root: Place,
     /// In the order of their joining, the program itself first.
@@ -175,7 +176,7 @@ impl<'a> Group<'a> {
         }
         let mut book = self.book.borrow_mut();
         for line in lines {
-            book.voice.event("recording_ended", serde_json::json!({ "why": line }));
+            book.voice.event("recording_ended", json!({ "why": line }));
         }
         if let Some(recording) = &mut book.meta.recording {
             recording.ended = ended;
@@ -213,19 +214,33 @@ impl<'a> Group<'a> {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         while let Some(arrived) = self.signals.next() {
             if arrived.is_to_be_passed_on() {
-                self.held.push(arrived.signal);
+                self.held.push(Held { number: arrived.signal, caller: None });
             }
         }
     }
 
     fn pass_signals_on(&mut self) {
-        if self.held.is_empty() {
-            return;
+        for held in std::mem::take(&mut self.held) {
+            match self.lead() {
+                Some(lead) if lead.pass_on(held.number) => held.answer(&json!({})),
+                None if held.caller.is_some() => held.answer(&json!({ "error": "the program has ended" })),
+                _ => self.held.push(held),
+            }
         }
-        let held = std::mem::take(&mut self.held);
-        match self.lead().filter(|lead| lead.takes_signals()) {
-            Some(lead) => held.into_iter().for_each(|signal| lead.primary().signal(signal)),
-            None => self.held = held,
+    }
+}
+
+/// A signal that is to be passed on.
+struct Held {
+    number: i32,
+    /// Who waits to hear that it has been.
+    caller: Option<UnixStream>,
+}
+
+impl Held {
+    fn answer(self, answer: &serde_json::Value) {
+        if let Some(caller) = self.caller {
+            request::answer(caller, answer);
         }
     }
 }

@@ -22,6 +22,9 @@ const NAME: &str = "control";
 /// A request for a planned switch, of the process whose number follows it or of the program itself.
 pub const FAILOVER: &str = "failover";
 
+/// A signal, whose number follows, for the process that leads: answered when that has it, or its next copy is sure to get it.
+pub const SIGNAL: &str = "signal";
+
 /// Somebody ends the whole group: its supervisor is to stay until every process of it has ended.
 pub const STOP: &str = "stop";
 

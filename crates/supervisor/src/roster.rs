@@ -135,6 +135,16 @@ impl Roster {
         self.get(place).is_some_and(|entry| entry.doomed.load(Ordering::SeqCst) != 0)
     }
 
+    /// We are about to send the process this signal: a standby that takes over, and does not find in the log that it was taken,
+    /// raises it, as it does one of a relative's.
+    pub fn note_signal(&self, place: Place, number: i32) {
+        let entry = self.get(place);
+        if let Some((entry, sent)) = entry.and_then(|entry| Some((entry, entry.sent.get(number as usize)?))) {
+            entry.last_sender.store(std::process::id(), Ordering::Relaxed);
+            sent.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     // ---- Duties ----
 
     /// Tells everybody who waits that something has been said.

@@ -218,10 +218,19 @@ impl<'a> Watch<'a> {
         [answer, self.late_at_ns(), self.back_at_ns(), self.switch_at_ns()].into_iter().flatten().min()
     }
 
-    /// Whether a signal that is passed on would reach one that can act on it, and that we have heard of. One that is
-    /// parked for its standby's sake is a primary no more.
-    pub(crate) fn takes_signals(&self) -> bool {
-        self.switch.is_none() && !self.is_between_primaries()
+    /// Sends the process a signal, so that it gets it once whatever becomes of its primary. `false` where there is nobody at this
+    /// moment who could act on it, or of whom we have not heard; one that is parked for its standby's sake is a primary no more.
+    ///
+    /// It is counted in the roster before the kernel is asked. While the lock is held no promotion begins, so the one that comes
+    /// next finds the count, and raises what the log does not say was taken.
+    pub(crate) fn pass_on(&self, number: i32) -> bool {
+        let Ok(_named) = self.shared.primary.lock() else { return false };
+        if self.switch.is_some() || self.is_between_primaries() {
+            return false;
+        }
+        self.shared.roster.note_signal(self.shared.place, number);
+        self.primary.signal(number);
+        true
     }
 
     /// Sends a signal to the copy that the kernel knows as `pid`; `false` when that is none of ours.

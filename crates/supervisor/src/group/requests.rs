@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Group;
+use super::{Group, Held};
 use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Finding, Probe};
@@ -31,6 +31,13 @@ impl<'a> Group<'a> {
                     request::answer(caller, &json!({}));
                     continue;
                 }
+                (Some(request::SIGNAL), Some(number)) => match crate::signals::parse(number) {
+                    Ok(number) => {
+                        self.held.push(Held { number, caller: Some(caller) });
+                        continue;
+                    }
+                    Err(why) => why,
+                },
                 (Some(request::KILL), None) => {
                     self.roster.doom_all();
                     request::answer(caller, &json!({}));
