@@ -36,6 +36,27 @@ fn told_of(entry: &Process) -> Option<&'static AtomicU64> {
 /// Not zero while a reminder of a promoted copy's own is on its way to it.
 static REMINDED: AtomicU32 = AtomicU32::new(0);
 
+/// What SIGCHLD is to say of a child that a wait has told of before any signal did: its number, and code and status of its end.
+/// Several make one signal, as with the kernel.
+static OWED: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+
+/// A wait is about to tell of a violent end that this process was to hear of from the supervisor: with the kernel the signal is
+/// there before any wait returns. The supervisor's comes too late, when the child is off the list.
+pub fn owe(entry: &Process, (code, status): (i32, i32)) {
+    if is_told(entry) {
+        return;
+    }
+    note(entry);
+    OWED[1].store(code as u32, Ordering::Relaxed);
+    OWED[2].store(status as u32, Ordering::Relaxed);
+    OWED[0].store(entry.pid.load(Ordering::Relaxed), Ordering::SeqCst);
+    REMINDED.store(1, Ordering::SeqCst);
+    // SAFETY: to our own process.
+    unsafe {
+        raw::call2(raw::nr::KILL, u64::from(state::REAL_PID.load(Ordering::Relaxed)), SIGCHLD as u64);
+    }
+}
+
 /// A signal has reached the guest, in a copy that takes it from the log: at a promotion this one is not told of again.
 pub fn taken(info: &[u64; 16]) {
     let (signal, code, child) = (info[0] as u32 as i32, info[1] as u32 as i32, info[2] as u32);
@@ -88,14 +109,21 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
     if code != SI_USER || (header.supervisor_pid.load(Ordering::Relaxed) != sender && !is_own()) {
         return true;
     }
+    // SAFETY: asks for a number.
+    let uid = unsafe { raw::call1(102, 0) } as u64;
+    let owed = OWED[0].swap(0, Ordering::SeqCst);
+    if owed != 0 {
+        info[1] = u64::from(OWED[1].load(Ordering::Relaxed));
+        info[2] = u64::from(owed) | uid << 32;
+        info[3] = u64::from(OWED[2].load(Ordering::Relaxed));
+        return true;
+    }
     let ended = |entry: &&Process| entry.end.load(Ordering::Acquire) == end::ENDED && !is_told(entry);
     let adopted = members::adopted().find(ended);
     let Some((entry, news)) = adopted.map(|entry| (entry, News::of(entry))).or_else(waiting) else {
         return false;
     };
     note(entry);
-    // SAFETY: asks for a number.
-    let uid = unsafe { raw::call1(102, 0) } as u64;
     info[1] = u64::from(news.code as u32);
     info[2] = u64::from(news.pid) | uid << 32;
     info[3] = u64::from(news.status as u32);
@@ -106,11 +134,11 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
 /// What the kernel says in it of an adopted one is the death of its first primary.
 fn is_news_of_the_told(info: &mut [u64; 16], sender: u32) -> bool {
     let Some(entry) = members::struck_off(sender) else { return true };
-    if entry.kin.load(Ordering::Acquire) != kin::ADOPTED || entry.end.load(Ordering::Acquire) != end::ENDED {
-        return true;
-    }
     if is_told(entry) {
         return false;
+    }
+    if entry.kin.load(Ordering::Acquire) != kin::ADOPTED || entry.end.load(Ordering::Acquire) != end::ENDED {
+        return true;
     }
     let news = News::of(entry);
     (info[1], info[3]) = (u64::from(news.code as u32), u64::from(news.status as u32));

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{CONTINUED, Header, Process, ReturnHead, WILL, end, kin};
 
-use crate::door::numbers;
+use crate::door::{numbers, sigchld};
 use crate::members;
 use crate::raw::{self, failed, nr};
 use crate::signal;
@@ -358,8 +358,12 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             }
             if ask.options & WEXITED != 0 && entry.end.load(Ordering::Acquire) == end::ENDED {
                 // SAFETY: the caller's place, written before the roster forgets.
-                unsafe { place.write_volatile(News::of(entry)) };
+                let news = unsafe {
+                    place.write_volatile(News::of(entry));
+                    place.read_volatile()
+                };
                 if ask.options & WNOWAIT == 0 {
+                    sigchld::owe(entry, (news.code, news.status));
                     reap_first(entry);
                     members::strike_off(entry);
                 }
@@ -499,6 +503,10 @@ fn lives_on(news: &News, peeks: bool) -> bool {
         raw::futex_wait_shared(&roster.ends.0, seen, LOOK_NS);
     }
     if !peeks {
+        if news.is_violent() && entry.joined.load(Ordering::Acquire) != 0 {
+            // What the kernel has said of it was not passed on while nobody knew what it meant.
+            sigchld::owe(entry, (news.code, news.status));
+        }
         members::strike_off(entry);
     }
     false
