@@ -45,6 +45,21 @@ pub struct Reclone {
     pub gap_us: u64,
 }
 
+/// A process that was killed, and that nobody took over for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// The process, by the pid that it knew as its own.
+    pub process: u32,
+    /// Its parent's number of the same kind, 0 for none.
+    pub parent: u32,
+    /// The name of its program.
+    pub program: String,
+    /// When the supervisor heard of it, RFC 3339.
+    pub at: String,
+    /// How it came about.
+    pub why: String,
+}
+
 /// A standby that did something else than the log says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divergence {
@@ -95,6 +110,9 @@ pub struct History {
     pub reclones: Ledger<Reclone>,
     /// Divergences.
     pub divergences: Ledger<Divergence>,
+    /// Processes lost.
+    #[serde(default)]
+    pub lost: Ledger<Lost>,
     /// Calls of all failovers of which nobody can say whether they were done.
     pub unsettled: u64,
     /// Attempts to make a standby anew that did not succeed.

@@ -307,8 +307,10 @@ pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
     header.death_ns.0.store(noticed_ns, Ordering::Release);
     fence(&shared.segment, primary);
     // A standby that diverged up to now is never promoted; after this line it may still refuse by itself.
-    if header.dropped.0.load(Ordering::Acquire) == 0 {
-        choose(shared, header.standby_pid.load(Ordering::Acquire));
+    let heir = header.standby_pid.load(Ordering::Acquire);
+    // Nobody: it has ended meanwhile, as the main thread has found.
+    if header.dropped.0.load(Ordering::Acquire) == 0 && heir != 0 {
+        choose(shared, heir);
         wake(&header.state.0);
     }
     shared.ring_bell();

@@ -8,7 +8,7 @@ use us_abi::{CLASS_NAMES, CLASSES, Cause, GroupState, RING_BYTES};
 use crate::clock;
 use crate::error::Error;
 use crate::folder::{self, Found, Meta, Recording};
-use crate::history::{Divergence, Failover, History, Reclone};
+use crate::history::{Divergence, Failover, History, Lost, Reclone};
 use crate::place::{self, Other};
 use crate::proc;
 use crate::reprotect::{self, Situation};
@@ -68,6 +68,11 @@ pub struct Group {
     pub divergences: VecDeque<Divergence>,
     /// How many there have been.
     pub divergences_total: u64,
+    /// Processes that were killed and that nobody took over for: the last thousand, in order. The last of them are listed with
+    /// the others, as `lost`.
+    pub lost: VecDeque<Lost>,
+    /// How many there have been.
+    pub lost_total: u64,
     /// Calls that cannot be replayed, by name.
     pub refused_calls: BTreeMap<String, u32>,
     /// Signals that waited too long for a thread's next door.
@@ -100,7 +105,7 @@ pub struct GuestProcess {
     pub parent_pid: u32,
     /// The name of its program, as `ps` shows it.
     pub program: String,
-    /// As the group's.
+    /// As the group's, and `lost`: killed, and nobody took over.
     pub state: &'static str,
     /// How its threads are ordered: `schedule`, or `serial` where they take turns.
     pub order: &'static str,
@@ -205,6 +210,7 @@ fn group(found: &Found) -> Option<Group> {
     let members: Vec<Member> = all.into_iter().filter(is_there).collect();
     let lead = members.iter().find(|member| member.guest_pid == meta.lead).or(members.first())?;
     let (state, why) = (lead.state, lead.why.clone());
+    let lost = history.lost.last.iter().rev().take(LOST_SHOWN).rev().map(lost_process);
     Some(Group {
         name: found.name.clone(),
         order: order_of_group(&meta.order, &members),
@@ -212,7 +218,7 @@ fn group(found: &Found) -> Option<Group> {
         state,
         protected_share: history.stretches.protected_share(meta.since_ns, clock::monotonic_ns()),
         supervisor_pid: if supervised { meta.supervisor.pid } else { 0 },
-        processes: members.iter().map(|member| process(found, member, supervised)).collect(),
+        processes: members.iter().map(|member| process(found, member, supervised)).chain(lost).collect(),
         since: meta.since,
         program: meta.program,
         events_total: sums.events,
@@ -225,6 +231,8 @@ fn group(found: &Found) -> Option<Group> {
         reclones_failed: history.failed_reclones,
         divergences: history.divergences.last,
         divergences_total: history.divergences.total,
+        lost: history.lost.last,
+        lost_total: history.lost.total,
         recording: meta.recording,
         probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
         refused_calls: sums.refused,
@@ -381,6 +389,23 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
     }
 }
 
+/// Lost processes that are listed with those that live, at most.
+const LOST_SHOWN: usize = 16;
+
+/// One that is no more.
+fn lost_process(lost: &Lost) -> GuestProcess {
+    GuestProcess {
+        guest_pid: lost.process,
+        parent_pid: lost.parent,
+        program: lost.program.clone(),
+        state: "lost",
+        order: "schedule",
+        why: Some(lost.why.clone()),
+        primary: None,
+        standbys: Vec::new(),
+    }
+}
+
 fn order(member: &Member) -> &'static str {
     if member.snapshot.as_ref().is_some_and(Snapshot::takes_turns) { "serial" } else { "schedule" }
 }
@@ -430,8 +455,15 @@ fn guarantee(state: &str, why: Option<&str>, history: &History) -> String {
         0 => String::new(),
         count => format!("; {count} calls of earlier failovers may have been done twice or not at all"),
     };
+    let lost = match (history.lost.total, history.lost.last.back()) {
+        (0, _) | (_, None) => String::new(),
+        (1, Some(lost)) => format!("; process {} was lost at {}: {}", lost.process, lost.at, lost.why),
+        (count, Some(lost)) => {
+            format!("; {count} processes were lost, {} the last, at {}: {}", lost.process, lost.at, lost.why)
+        }
+    };
     match state {
-        "protected" => format!("exactly once; survives process death on this machine{so_far}"),
-        _ => format!("none{}{so_far}", why.map_or(String::new(), |why| format!(": {why}"))),
+        "protected" => format!("exactly once; survives process death on this machine{so_far}{lost}"),
+        _ => format!("none{}{so_far}{lost}", why.map_or(String::new(), |why| format!(": {why}"))),
     }
 }

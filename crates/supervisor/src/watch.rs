@@ -29,6 +29,7 @@ use crate::clock;
 use crate::family;
 use crate::folder::ProcessId;
 use crate::history::{Divergence, Failover, Stretches};
+use crate::reap::End;
 use crate::segment::read_text;
 use crate::sentry::{Shared, state};
 use crate::{proc, spawn};
@@ -77,6 +78,10 @@ pub(crate) struct Watch<'a> {
     /// Whether it has been told that the process is protected.
     protected_said: bool,
     over: Option<Over>,
+    /// How its last standby ended, if by itself, and nobody has followed that one.
+    standby_end: Option<End>,
+    /// The name of its program when it was last found to be protected, `None` if it never was.
+    program: Option<String>,
     /// Whether it gets its standbys together with those with whom it shares memory.
     is_kin: bool,
 }
@@ -131,6 +136,8 @@ impl<'a> Watch<'a> {
             last_words_said: false,
             protected_said: false,
             over: None,
+            standby_end: None,
+            program: None,
             is_kin: false,
         }
     }
@@ -340,6 +347,8 @@ impl<'a> Watch<'a> {
             Some(child) => {
                 self.shared.standby_pid.store(pid, Ordering::Release);
                 self.standby = Some(child);
+                self.standby_end = None;
+                self.program = Some(proc::name(self.primary.pid).unwrap_or_default());
                 self.said = GroupState::Protected;
                 self.protection_begins();
                 self.forget_loss();

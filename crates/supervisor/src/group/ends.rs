@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Group;
 use crate::clock;
 use crate::folder::member;
+use crate::history::Lost;
 use crate::options::Verbosity;
 use crate::reap::{self, End, Reaped};
 use crate::spawn::{self};
@@ -204,10 +205,14 @@ impl<'a> Group<'a> {
     }
 
     fn bury_one(&mut self, mut watch: Watch<'a>, over: Over) {
+        let lost = watch.loss(over);
         // Before anybody is told: whoever has waited for a member finds nobody of it in its process group.
         let standby = watch.finish();
         let copies = watch.ended_spares().into_iter().chain(standby);
         self.outcome.dying.extend(copies.filter(|copy| !reap::reap_within(*copy, BURIAL)));
+        if let Some(lost) = lost {
+            self.put_loss_down(&watch.name(), lost);
+        }
         let end = over.end.map(Reaped::end);
         if watch.is_root() {
             self.probe = None;
@@ -232,6 +237,15 @@ impl<'a> Group<'a> {
         if !watch.is_root() {
             watch.shared().segment.remove(&self.dir(), &member(watch.shared().place.pid));
         }
+    }
+
+    /// Says, and keeps for `status`, that a process is gone for whom somebody was to take over.
+    fn put_loss_down(&self, name: &str, lost: Lost) {
+        let mut book = self.book.borrow_mut();
+        book.voice.event("lost", serde_json::to_value(&lost).unwrap_or_default());
+        book.voice.say(Verbosity::Normal, &format!("{name} is lost: {}", lost.why));
+        book.history.lost.push(lost);
+        book.save();
     }
 
     fn keep_sums(&self, watch: &Watch<'a>) {

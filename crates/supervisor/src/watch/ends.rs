@@ -9,10 +9,10 @@ use us_order::detect::{self, Decision};
 use super::Watch;
 use super::said::Fallen;
 use crate::child::Child;
-use crate::history::Ended;
+use crate::history::{Ended, Lost};
 use crate::options::Verbosity;
 use crate::reap::{End, Reaped};
-use crate::segment::wake;
+use crate::segment::{read_text, wake};
 use crate::sentry::{fail_over, verdict};
 use crate::{clock, family, proc};
 
@@ -214,16 +214,23 @@ impl Watch<'_> {
 
     fn standby_ended(&mut self, reaped: &Reaped) {
         let end = reaped.end();
+        self.standby_end = Some(end);
         if self.state() == GroupState::Promoting {
-            self.standby = None;
+            // Named no more: it may stay unreaped for a moment, and whoever hears of the primary's end behind this would
+            // take it up again and wait for it for ever.
+            let ended = self.standby.take().map_or(0, |standby| standby.pid);
+            let named = &self.shared.segment.header().standby_pid;
+            let _ = named.compare_exchange(ended, 0, Ordering::AcqRel, Ordering::Acquire);
             self.say_last_words();
             if self.next_takes_over(end) {
                 return;
             }
             // Killed by one of its group while it took over: as that one wanted.
             if !self.shared.roster.is_doomed(self.shared.place) {
-                let line = format!("{}: the standby could not take over: {}", self.name(), end.words());
-                self.say(Verbosity::Normal, line);
+                if cause_of(Some(*reaped)) == detect::Cause::Fault {
+                    let line = format!("{}: the standby could not take over: {}", self.name(), end.words());
+                    self.say(Verbosity::Normal, line);
+                }
                 self.event("standby_lost", json!({ "why": end.words() }));
             }
             // If the primary is not gone yet, its end will be that of the process.
@@ -275,6 +282,40 @@ impl Watch<'_> {
         self.set_clone_error(None);
         self.shared.dismiss();
         standby
+    }
+
+    /// Why the process, which was once protected and was killed from outside the group, is no more. `None` of any other end.
+    pub(crate) fn loss(&self, over: Over) -> Option<Lost> {
+        let header = self.shared.segment.header();
+        let cause = cause_of(over.end);
+        let could_not = self.standby_end.is_some() && self.state() == GroupState::Promoting;
+        let program = self.program.clone()?;
+        if self.ends_by_itself()
+            || self.shared.roster.is_doomed(self.shared.place)
+            || cause == detect::Cause::Fault
+            || !(cause == detect::Cause::Killed || could_not)
+        {
+            return None;
+        }
+        let end = over.end.map_or("killed".into(), |end| end.end().words());
+        let why = match self.standby_end {
+            Some(standby) if could_not => {
+                format!("its primary was {end}; the standby could not take over: {}", standby.words())
+            }
+            Some(standby) => format!("its primary was {end}, its standby {}", standby.words()),
+            None => {
+                let why = read_text(&header.why.0).map_or(String::new(), |(_, why)| format!(": {why}"));
+                format!("its primary was {end} while there was no standby{why}")
+            }
+        };
+        let entry = self.shared.roster.get(self.shared.place);
+        Some(Lost {
+            process: self.guest_pid(),
+            parent: entry.map_or(0, |entry| entry.parent.load(Ordering::Acquire)),
+            program,
+            at: clock::now_text(),
+            why,
+        })
     }
 
     /// Adds what it leaves behind; `false` when that is nothing.

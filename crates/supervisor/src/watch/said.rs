@@ -1,8 +1,10 @@
 //! What is said of a process, each in its place: a failover is told once it is known how the old primary ended, and
 //! what came after it is told after it.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
-use us_abi::{Cause, GroupState};
+use us_abi::{Cause, GroupState, ThreadEntry, slot};
 
 use super::Watch;
 use crate::child::Child;
@@ -74,7 +76,7 @@ impl Fallen {
 
 impl Watch<'_> {
     /// The process in a line for people.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let group = &self.book.borrow().folder.name;
         if self.is_root { group.clone() } else { format!("{group}: process {}", self.guest_pid()) }
     }
@@ -181,7 +183,10 @@ impl Watch<'_> {
         // A spare is about to be the heir.
         let followed =
             self.wants_many() && (self.is_promoted() || self.spares.any() || self.ends_by_itself());
-        if said_or_untrue || in_failover || waits || arrives || followed || self.comes_back_at_once() {
+        // Killed together with its standby: one sentence says so, at the end.
+        let dies = !said_or_untrue && self.standby_end.is_some() && self.is_dying();
+        if said_or_untrue || dies || in_failover || waits || arrives || followed || self.comes_back_at_once()
+        {
             return;
         }
         self.said = GroupState::Unprotected;
@@ -196,6 +201,14 @@ impl Watch<'_> {
         let asked_for = code == Cause::NotAsked as u32;
         let level = if asked_for { Verbosity::Verbose } else { Verbosity::Normal };
         self.say(level, format!("{} runs unprotected: {why}", self.name()));
+    }
+
+    /// Whether the primary is dead, or has begun to be.
+    fn is_dying(&self) -> bool {
+        let segment = &self.shared.segment;
+        let is_dead =
+            |entry: &ThreadEntry| entry.state.load(Ordering::Acquire) == slot::RUNNING && entry.died();
+        !self.primary.is_alive() || (0..segment.slots()).any(|at| is_dead(segment.thread(at)))
     }
 
     pub(super) fn say_last_words(&mut self) {
