@@ -29,6 +29,7 @@ pub mod history;
 pub mod identity;
 #[allow(unsafe_code)]
 mod mapping;
+pub mod memory;
 pub mod options;
 pub mod place;
 pub mod probe;

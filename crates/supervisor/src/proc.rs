@@ -140,6 +140,19 @@ pub fn owner(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|meta| meta.uid())
 }
 
+/// Whether somebody traces the process, or it has asked its parent to (`PTRACE_TRACEME`): each signal would stop it until that one
+/// lets it go on.
+pub fn is_traced(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|tracer| tracer.trim() != "0")
+}
+
+/// Whether a signal of ours can be sent to the process: its runtime is there to take it, and nobody would hold it up.
+pub fn takes_nudges(pid: u32) -> bool {
+    catches(pid, libc::SIGSYS) && !is_traced(pid)
+}
+
 /// Whether the process has a handler for `signal`: one without it would be ended by the signal.
 pub fn catches(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

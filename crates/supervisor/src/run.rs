@@ -97,6 +97,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
         choice: std::sync::Mutex::new(()),
         bell,
         done: AtomicBool::new(false),
+        scores: Mutex::default(),
     });
     let book = Book { folder: &folder, meta, history: History::default(), voice };
     let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside);

@@ -21,6 +21,7 @@ use us_order::detect::{Cause, Decision, Leaving, Standby, decide, is_fenced};
 use crate::child::Child;
 use crate::clock;
 use crate::family::{self, Together};
+use crate::memory::Raised;
 use crate::roster::{Place, Roster};
 use crate::segment::{Segment, wake};
 
@@ -63,6 +64,8 @@ pub struct Shared {
     pub bell: Arc<OwnedFd>,
     /// The process is no longer watched.
     pub done: AtomicBool,
+    /// The standbys' scores, which are not the program's.
+    pub scores: Mutex<Vec<Raised>>,
 }
 
 /// Wakes the main thread.
@@ -96,6 +99,14 @@ impl Shared {
             }
             self.ring_bell();
             std::thread::sleep(ATTACH_PAUSE);
+        }
+    }
+
+    /// The standby `standby` is to be ended first where memory runs out.
+    pub(crate) fn raise_score(&self, standby: u32, primary: u32) {
+        if let Ok(mut scores) = self.scores.lock() {
+            scores.retain(Raised::is_of_use);
+            scores.extend(Raised::new(standby, primary));
         }
     }
 
@@ -325,6 +336,10 @@ pub fn choose(shared: &Shared, pid: u32) {
 
 /// Gives the standby `pid` the word, and nothing else.
 pub(crate) fn promote(shared: &Shared, pid: u32) {
+    if let Ok(scores) = shared.scores.lock() {
+        let primary = shared.primary().map(|primary| primary.pid);
+        scores.iter().for_each(|score| score.restore(pid, primary));
+    }
     let header = shared.segment.header();
     header.chosen.store(pid, Ordering::Release);
     header.promotions.fetch_add(1, Ordering::AcqRel);

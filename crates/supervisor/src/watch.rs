@@ -270,7 +270,7 @@ impl<'a> Watch<'a> {
                 due = now + SIGNAL_WAIT_NS_MAX;
                 // Its thread computes, and only it can deliver.
                 let primary = self.shared.segment.header().primary_pid.load(Ordering::Acquire);
-                if primary == self.primary.pid && proc::catches(primary, libc::SIGSYS) {
+                if primary == self.primary.pid && proc::takes_nudges(primary) {
                     spawn::nudge(primary, entry.primary_tid.load(Ordering::Acquire));
                 }
                 if self.late.insert(at, since) != Some(since) {
@@ -346,6 +346,7 @@ impl<'a> Watch<'a> {
         match child {
             Some(child) => {
                 self.shared.standby_pid.store(pid, Ordering::Release);
+                self.shared.raise_score(pid, self.primary.pid);
                 self.standby = Some(child);
                 self.standby_end = None;
                 self.program = Some(proc::name(self.primary.pid).unwrap_or_default());

@@ -117,6 +117,7 @@ impl<'a> Group<'a> {
             choice: std::sync::Mutex::new(()),
             bell: Arc::clone(&self.bell),
             done: AtomicBool::new(false),
+            scores: Mutex::default(),
         };
         Ok(Watch::member(Rc::clone(&self.book), Arc::new(shared), primary))
     }

@@ -17,7 +17,7 @@ use crate::history::Reclone;
 use crate::options::Verbosity;
 use crate::reprotect::{self, Situation};
 use crate::segment::{clear_text, read_text, wake};
-use crate::{family, proc, spawn};
+use crate::{family, memory, proc, spawn};
 
 /// How long the primary may take to answer.
 const ANSWER_NS: u64 = 3_000_000_000;
@@ -120,7 +120,7 @@ impl Watch<'_> {
             self.shared.segment.thread(at).primary_tid.load(Ordering::Acquire)
         });
         // The signal would end a program that has no runtime in it, and one that replaces itself a moment later.
-        if self.leaving() == leaving::NO && proc::catches(self.primary.pid, libc::SIGSYS) {
+        if self.leaving() == leaving::NO && proc::takes_nudges(self.primary.pid) {
             spawn::nudge(self.primary.pid, tid);
         }
     }
@@ -237,6 +237,9 @@ impl Watch<'_> {
         if let Err(cause) = self.start_sentry() {
             return self.not_made(&format!("cannot start a thread: {cause}"));
         }
+        if let Some(why) = self.obstacle() {
+            return self.not_made(why);
+        }
         self.say_last_words();
         self.last_words_said = false;
         let header = self.shared.segment.header();
@@ -258,6 +261,14 @@ impl Watch<'_> {
         let mut knock = Knock::default();
         self.knock(&mut knock);
         self.back.knock = knock;
+    }
+
+    /// Why the primary is not to be asked at this moment, if it is not.
+    fn obstacle(&self) -> Option<&'static str> {
+        if proc::is_traced(self.primary.pid) {
+            return Some("it is traced: a signal that asks it for one would stop it");
+        }
+        memory::is_scarce(self.primary.pid).then_some("too little memory is free for another copy")
     }
 
     fn is_born_into_family(&self) -> bool {

@@ -133,6 +133,7 @@ impl Watch<'_> {
             // Gone before we looked; or not ours yet, since its maker is still between.
             return;
         };
+        self.shared.raise_score(pid, self.primary.pid);
         self.spares.following.push(Spare { seat: at, copy, since_ns: clock::monotonic_ns() });
         match cloned {
             true => self.spare_is_made(pid),
