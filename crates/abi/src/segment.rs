@@ -299,6 +299,8 @@ pub struct SegmentHeader {
     /// Number of the family that the process is of, or is to be of with its next standby; 0 for none. Supervisor; a newborn
     /// itself; a copy that leaves it.
     pub family: AtomicU32,
+    /// How long threads have waited in all until a standby, or the recorder, had freed room in a ring, ns. Primary.
+    pub room_wait_ns: AtomicU64,
 }
 
 /// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].

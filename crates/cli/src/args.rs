@@ -205,7 +205,7 @@ pub struct Run {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = lag_limit)]
     pub lag_limit: u64,
     /// How long the primary waits, in milliseconds, for a standby that is a full ring behind
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     pub lag_timeout: u32,
     /// What the standby compares
     #[arg(long, value_enum, value_name = "WHAT", default_value = "fast")]

@@ -132,6 +132,14 @@ fn notes(group: &Group) -> Vec<String> {
     lines.extend(shown.iter().map(|found| {
         format!("{name}: divergence{} {}: {}", whose(group, found.process), found.at, found.reason)
     }));
+    // A tenth of a second is a standby that was late once.
+    if group.lag_waits_ms >= 500 {
+        lines.push(format!(
+            "{name}: warning: its threads have waited {:.1} s in all for a standby that was a full ring behind: \
+             more processors, --cpus, or a shorter --lag-timeout",
+            group.lag_waits_ms as f64 / 1000.0
+        ));
+    }
     if let Some(recording) = &group.recording {
         let how =
             recording.ended.as_ref().map_or("recording into".into(), |why| format!("{why}; recorded into"));

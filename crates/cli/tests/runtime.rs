@@ -226,6 +226,29 @@ fn a_stopped_primary_is_fenced_by_its_probe() {
     counting.end();
 }
 
+/// One that does not apply what is logged is not what a kill needs.
+#[test]
+fn a_standby_that_is_behind_is_no_protection() {
+    let Some(library) = runtime("a_standby_that_is_behind_is_no_protection") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut counting = Counting::start(&sandbox, &[]);
+    let standby = pid(&counting.wait_for_state("protected")["processes"][0]["standbys"][0]["pid"]);
+    kill(standby, Signal::STOP);
+    counting.count_on();
+    let group = counting.wait_for_state("unprotected");
+    assert!(group["why"].as_str().unwrap().starts_with("the standby is behind"), "{group}");
+    assert!(group["guarantee"].as_str().unwrap().starts_with("none: the standby is behind"), "{group}");
+    assert_eq!(group["processes"][0]["standbys"][0]["state"], "behind");
+    sandbox.wait_for_event("behind");
+    kill(standby, Signal::CONT);
+    sandbox.wait_for_event("confirmed");
+    let group = counting.wait_for_state("protected");
+    assert_eq!(group["processes"][0]["standbys"][0]["pid"], standby);
+    assert_eq!(group["reclones_total"], 0);
+    counting.count_on();
+    counting.end();
+}
+
 #[test]
 fn an_exec_while_a_standby_is_being_made_does_no_harm() {
     let Some(library) = runtime("an_exec_while_a_standby_is_being_made_does_no_harm") else { return };

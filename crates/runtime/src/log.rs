@@ -110,6 +110,15 @@ impl Thread {
         if self.calls() != Mode::Record {
             return false;
         }
+        let start = raw::now_ns();
+        let is_made = self.await_room(bytes);
+        if let Some(header) = state::header() {
+            header.room_wait_ns.fetch_add(raw::now_ns() - start, Ordering::Relaxed);
+        }
+        is_made
+    }
+
+    fn await_room(&mut self, bytes: usize) -> bool {
         if seats::is_followed() {
             pace::keep(self);
         }

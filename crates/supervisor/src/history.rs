@@ -119,6 +119,9 @@ pub struct History {
     pub failed_reclones: u64,
     /// Of each process for which the last attempt did not, by the pid that it knows as its own: why, until one does.
     pub reclone_errors: BTreeMap<u32, String>,
+    /// Of each process whose standby has not applied what was logged half a second ago: since when, RFC 3339.
+    #[serde(default)]
+    pub behind: BTreeMap<u32, String>,
     /// Time under protection of the process that the group is judged by.
     pub stretches: Stretches,
     /// Signals that waited longer than [`us_abi::SIGNAL_WAIT_NS_MAX`] for a thread's next door.

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::thread::futex;
 use us_abi::{
-    CONFIG_RECORDED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEGMENT_BYTES, SegmentHeader,
-    THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, recorder,
+    CONFIG_RECORDED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEATS, SEGMENT_BYTES, SPARE_ENTRY_BYTES,
+    SPARES_OFFSET, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text,
+    ThreadEntry, VERSION, recorder,
 };
 
 use crate::dir::Dir;
@@ -110,6 +111,21 @@ impl Segment {
         assert!(slot < THREADS_MAX);
         // SAFETY: the table lies inside the mapping (asserted in us-abi) and holds atomics only.
         unsafe { self.map.base().add(THREADS_OFFSET + slot * THREAD_ENTRY_BYTES).cast().as_ref() }
+    }
+
+    /// Where the standby that sits at `seat` is in the ring of `slot`.
+    ///
+    /// # Panics
+    /// When `slot` is not below [`THREADS_MAX`].
+    pub fn head(&self, slot: usize, seat: usize) -> u64 {
+        let entry = self.thread(slot);
+        if seat == 0 || seat >= SEATS {
+            return entry.head.0.load(Ordering::Acquire);
+        }
+        let at = SPARES_OFFSET + ((seat - 1) * THREADS_MAX + slot) * SPARE_ENTRY_BYTES;
+        // SAFETY: as above; the table of the spares ends before the rings.
+        let spare: &SpareEntry = unsafe { self.map.base().add(at).cast().as_ref() };
+        spare.head.load(Ordering::Acquire)
     }
 
     /// Thread slots in use, as far as the primary has said.

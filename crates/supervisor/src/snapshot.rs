@@ -118,6 +118,16 @@ impl Snapshot {
         self.word(offset_of!(SegmentHeader, leaving))
     }
 
+    /// When the primary's death was noticed that a standby takes over from, CLOCK_MONOTONIC ns.
+    pub fn death_ns(&self) -> u64 {
+        long(&self.header, offset_of!(SegmentHeader, death_ns))
+    }
+
+    /// How long threads have waited in all for room in a ring, ns.
+    pub fn room_wait_ns(&self) -> u64 {
+        long(&self.header, offset_of!(SegmentHeader, room_wait_ns))
+    }
+
     /// Whether the standby has been dropped.
     pub fn dropped(&self) -> bool {
         self.word(offset_of!(SegmentHeader, dropped)) != 0

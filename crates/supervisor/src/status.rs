@@ -83,6 +83,8 @@ pub struct Group {
     /// The probe, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
+    /// How long threads of the processes that live have waited for a standby that had to free room in a full ring, ms.
+    pub lag_waits_ms: u64,
     /// What a client can rely on.
     pub guarantee: String,
 }
@@ -194,6 +196,7 @@ struct Sums {
     bytes: u64,
     by_class: [u64; CLASSES],
     refused: BTreeMap<String, u32>,
+    room_wait_ns: u64,
 }
 
 /// `None` when the group ended while it was looked at.
@@ -236,6 +239,7 @@ fn group(found: &Found) -> Option<Group> {
         recording: meta.recording,
         probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
         refused_calls: sums.refused,
+        lag_waits_ms: sums.room_wait_ns / 1_000_000,
         signals_late: history.signals_late,
         why,
     })
@@ -303,6 +307,7 @@ fn sums(history: &History, members: &[Member]) -> Sums {
         bytes: ended.bytes,
         by_class: ended.by_class,
         refused: BTreeMap::new(),
+        room_wait_ns: 0,
     };
     let mut refused: Vec<(u32, u32)> = ended.refused.iter().map(|(call, count)| (*call, *count)).collect();
     for member in members {
@@ -313,6 +318,7 @@ fn sums(history: &History, members: &[Member]) -> Sums {
         }
         if let Some(snapshot) = &member.snapshot {
             sums.epoch += snapshot.epoch();
+            sums.room_wait_ns += snapshot.room_wait_ns();
             refused.extend(snapshot.refused());
         }
     }
@@ -334,9 +340,19 @@ fn state_and_why(
     }
     match snapshot.state() {
         GroupState::Starting => ("starting", None),
-        GroupState::Protected => ("protected", None),
+        GroupState::Protected => match history.behind.get(&snapshot.guest_pid()) {
+            None => ("protected", None),
+            Some(since) => ("unprotected", Some(format!("{BEHIND}, as of {since}"))),
+        },
         GroupState::Ended => ("ended", None),
-        GroupState::Promoting => ("unprotected", Some("the standby takes over at this moment".into())),
+        GroupState::Promoting => {
+            let since_s = clock::monotonic_ns().saturating_sub(snapshot.death_ns()) / 1_000_000_000;
+            let why = match since_s {
+                1..1_000_000 => format!("the standby takes over, since {since_s} seconds"),
+                _ => "the standby takes over at this moment".into(),
+            };
+            ("unprotected", Some(why))
+        }
         GroupState::Unprotected => {
             let unsaid = if snapshot.is_recorded() { "it is being recorded" } else { "no reason was given" };
             let (cause, why) = snapshot.why().unwrap_or_else(|| (0, unsaid.into()));
@@ -370,7 +386,10 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         let process = proc::read(pid)?;
         Some(StandbyCopy {
             pid,
-            state: standby_state(snapshot, &member.progress),
+            state: match &member.why {
+                Some(why) if why.starts_with(BEHIND) => "behind",
+                _ => standby_state(snapshot, &member.progress),
+            },
             lag_events: member.progress.lag_events,
             lag_bytes: member.progress.lag_bytes,
             cpu_s: process.cpu_s,
@@ -436,6 +455,9 @@ fn spares(found: &Found, member: &Member, supervised: bool) -> Vec<StandbyCopy> 
     };
     snapshot.spares().into_iter().filter_map(copy).collect()
 }
+
+/// Of a standby that a kill would have to wait for, perhaps for ever.
+const BEHIND: &str = "the standby is behind: it has not applied what was logged half a second ago";
 
 fn standby_state(snapshot: &Snapshot, progress: &Progress) -> &'static str {
     let cause = snapshot.why().map(|(code, _)| code).filter(|_| snapshot.dropped());

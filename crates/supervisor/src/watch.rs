@@ -6,6 +6,7 @@
 //! descriptor only, which is polled until it has been readable once.
 
 mod back;
+mod confirm;
 mod ends;
 mod loss;
 mod said;
@@ -19,6 +20,7 @@ use std::sync::atomic::Ordering;
 use us_abi::{Cause, GroupState, SIGNAL_WAIT_NS_MAX, leaving, slot};
 
 use self::back::Back;
+use self::confirm::Confirm;
 pub(crate) use self::ends::Over;
 use self::said::{Fallen, Word};
 use self::spares::Spares;
@@ -78,12 +80,13 @@ pub(crate) struct Watch<'a> {
     /// Whether it has been told that the process is protected.
     protected_said: bool,
     over: Option<Over>,
-    /// How its last standby ended, if by itself, and nobody has followed that one.
-    standby_end: Option<End>,
+    /// How its last standby ended, if by itself, and when; nobody has followed that one.
+    standby_end: Option<(End, u64)>,
     /// The name of its program when it was last found to be protected, `None` if it never was.
     program: Option<String>,
     /// Whether it gets its standbys together with those with whom it shares memory.
     is_kin: bool,
+    confirm: Confirm,
 }
 
 impl<'a> Watch<'a> {
@@ -139,6 +142,7 @@ impl<'a> Watch<'a> {
             standby_end: None,
             program: None,
             is_kin: false,
+            confirm: Confirm::default(),
         }
     }
 
@@ -222,7 +226,10 @@ impl<'a> Watch<'a> {
     /// When to look again, CLOCK_MONOTONIC ns.
     pub(crate) fn look_at_ns(&mut self) -> Option<u64> {
         let answer = self.until_answer_ns().map(|left_ns| clock::monotonic_ns() + left_ns);
-        [answer, self.late_at_ns(), self.back_at_ns(), self.switch_at_ns()].into_iter().flatten().min()
+        [answer, self.late_at_ns(), self.back_at_ns(), self.switch_at_ns(), self.confirm_at_ns()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Sends the process a signal, so that it gets it once whatever becomes of its primary. `false` where there is nobody at this
@@ -313,6 +320,7 @@ impl<'a> Watch<'a> {
         self.drive_switch();
         self.notice_left_behind();
         self.notice_nobody();
+        self.confirm_standby();
     }
 
     /// The program replaces itself: the new image answers, or is found not to.

@@ -16,6 +16,9 @@ use crate::segment::{read_text, wake};
 use crate::sentry::{fail_over, verdict};
 use crate::{clock, family, proc};
 
+/// Copies that end within this time have ended together.
+const TOGETHER_NS: u64 = 1_000_000_000;
+
 /// The end of a process for good.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Over {
@@ -214,7 +217,7 @@ impl Watch<'_> {
 
     fn standby_ended(&mut self, reaped: &Reaped) {
         let end = reaped.end();
-        self.standby_end = Some(end);
+        self.standby_end = Some((end, clock::monotonic_ns()));
         if self.state() == GroupState::Promoting {
             // Named no more: it may stay unreaped for a moment, and whoever hears of the primary's end behind this would
             // take it up again and wait for it for ever.
@@ -298,14 +301,20 @@ impl Watch<'_> {
             return None;
         }
         let end = over.end.map_or("killed".into(), |end| end.end().words());
+        let is_now = |ended_ns| clock::monotonic_ns().saturating_sub(ended_ns) < TOGETHER_NS;
         let why = match self.standby_end {
-            Some(standby) if could_not => {
-                format!("its primary was {end}; the standby could not take over: {}", standby.words())
+            Some((standby, _)) if could_not => {
+                let said = read_text(&header.why.0).filter(|_| self.dropped()).map(|(_, why)| why);
+                let why = said.unwrap_or_else(|| standby.words());
+                format!("its primary was {end}; the standby could not take over: {why}")
             }
-            Some(standby) => format!("its primary was {end}, its standby {}", standby.words()),
-            None => {
+            Some((standby, ended_ns)) if is_now(ended_ns) => {
+                format!("its primary was {end}, its standby {}", standby.words())
+            }
+            _ => {
                 let why = read_text(&header.why.0).map_or(String::new(), |(_, why)| format!(": {why}"));
-                format!("its primary was {end} while there was no standby{why}")
+                let failed = self.clone_error().map_or(String::new(), |error| format!("; {error}"));
+                format!("its primary was {end} while there was no standby{why}{failed}")
             }
         };
         let entry = self.shared.roster.get(self.shared.place);
