@@ -11,7 +11,7 @@ pub mod child;
 mod coordinator;
 pub mod memory;
 pub mod park;
-mod proc;
+pub mod proc;
 pub mod signals;
 pub mod stock;
 pub mod twins;

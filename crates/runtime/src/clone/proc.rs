@@ -65,6 +65,19 @@ pub fn resident_bytes() -> u64 {
     pages * 4096
 }
 
+/// The letter for what a thread of this process does: `R`, `S`, `D`, … `None` if it is gone.
+pub fn task_state(tid: u32) -> Option<u8> {
+    let path = state::joined(&[b"/proc/self/task/", Decimal::new(u64::from(tid)).bytes(), b"/stat"]);
+    let mut letter = None;
+    read_file(CStr::from_bytes_until_nul(&path).ok()?, |bytes| {
+        // Behind the name, which may have anything in it.
+        let end = bytes.iter().rposition(|byte| *byte == b')');
+        letter = letter.or(end.and_then(|end| bytes.get(end + 2).copied()));
+        bytes.len()
+    });
+    letter
+}
+
 /// How many threads this process has.
 pub fn count_threads() -> Option<usize> {
     let mut count = None;

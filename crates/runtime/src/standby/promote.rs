@@ -38,6 +38,8 @@ const STUCK_ALIKE: u32 = 5_000;
 const HOPELESS: u32 = 25_000;
 /// How long a standby in which nothing happens at all is waited for, ns.
 const HOPELESS_NS: u64 = 5_000_000_000;
+/// The same where every thread waits for another one: each moment longer is one in which nobody serves.
+const ASLEEP_NS: u64 = 150_000_000;
 
 /// Whether this standby is the one that is to take over.
 pub fn is_chosen(header: &SegmentHeader) -> bool {
@@ -202,7 +204,9 @@ fn drain(header: &SegmentHeader) {
                 b"the standby of a process that shares memory did not come to the log's end",
             ]);
         }
-        if stall.is_one(header, HOPELESS_NS) {
+        if stall.is_one(header, ASLEEP_NS)
+            && (stall.still_ns() >= HOPELESS_NS || (!views::is_any_elsewhere() && stall.is_asleep()))
+        {
             // Whoever waits for it would wait for ever; its end can at least be seen.
             crate::give_up_standby(&[b"the standby stood still and did not come to the log's end"]);
         }

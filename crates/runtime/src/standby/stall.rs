@@ -8,6 +8,7 @@
 use us_abi::SegmentHeader;
 use us_ring::Position;
 
+use crate::clone::proc;
 use crate::recording::live_turns;
 use crate::{raw, seats, state, thread};
 
@@ -15,6 +16,10 @@ use crate::{raw, seats, state, thread};
 const BUSY_PART: u64 = 25;
 /// The longest time between two looks that counts, ns. Somebody may have stopped the whole process.
 const LOOK_MAX_NS: u64 = 50_000_000;
+
+/// From one look at what the threads do to the next, and looks of which each must find all asleep, ns.
+const ASLEEP_NS: u64 = 20_000_000;
+const ASLEEP_LOOKS: u32 = 3;
 
 /// How long a standby may wait for a turn of another process, ns.
 const FAMILY_NS: u64 = 20_000_000_000;
@@ -25,12 +30,14 @@ pub struct Stall {
     cpu_ns: u64,
     looked_ns: u64,
     still_ns: u64,
+    asleep: u32,
+    asleep_ns: u64,
 }
 
 impl Stall {
     /// Nothing has been seen yet.
     pub const fn new() -> Stall {
-        Stall { heads: u64::MAX, cpu_ns: 0, looked_ns: 0, still_ns: 0 }
+        Stall { heads: u64::MAX, cpu_ns: 0, looked_ns: 0, still_ns: 0, asleep: 0, asleep_ns: 0 }
     }
 
     /// One look, by the poller: whether no event has been applied for `limit_ns` although there are some, and no thread
@@ -50,7 +57,7 @@ impl Stall {
         };
         let now_ns = raw::now_ns();
         if heads != self.heads {
-            *self = Stall { heads, cpu_ns: 0, looked_ns: now_ns, still_ns: 0 };
+            *self = Stall { heads, looked_ns: now_ns, ..Stall::new() };
             return false;
         }
         if self.still_ns == 0 {
@@ -68,6 +75,32 @@ impl Stall {
         (self.cpu_ns, self.still_ns) = (cpu_ns, 0);
         false
     }
+
+    /// For how long nothing has moved, ns.
+    pub fn still_ns(&self) -> u64 {
+        self.still_ns
+    }
+
+    /// Where [`Stall::is_one`] says so: whether no thread can move, since each waits for another. One that only waits for a
+    /// processor, a disk or a debugger does not sleep. Looked at several times, each a moment after the last.
+    pub fn is_asleep(&mut self) -> bool {
+        let now_ns = raw::now_ns();
+        if now_ns >= self.asleep_ns + ASLEEP_NS {
+            self.asleep_ns = now_ns;
+            self.asleep = if all_sleep() { self.asleep + 1 } else { 0 };
+        }
+        self.asleep >= ASLEEP_LOOKS
+    }
+}
+
+/// Whether every thread but the caller waits in the kernel for something that another one does.
+fn all_sleep() -> bool {
+    let own = raw::gettid();
+    let mut all = true;
+    let listed = proc::each_task(|tid| {
+        all &= tid == own || matches!(proc::task_state(tid), Some(b'S') | None);
+    });
+    listed && all
 }
 
 /// Processor time of all threads but the caller, ns.
