@@ -107,6 +107,8 @@ for server in "apache --mpm event" "apache --mpm worker" haproxy mosquitto; do
 done
 # Sixty of the hundred that `kit stop --runs 20` tries.
 step stop timeout -k 10 90 "$kit" stop --no-kill --timeout 20 --runs 12
+step both timeout -k 10 90 "$kit" both --no-kill --timeout 20 --runs 10
+step signals timeout -k 10 120 "$kit" signals --timeout 20 --runs 4
 # Its standbys take over together: docs/decisions/0036-families.md.
 if ((EUID != 0)) || setpriv --reuid postgres --regid postgres --clear-groups test -x "$kit"; then
     step postgres-protected timeout -k 10 60 "$kit" postgres --timeout 30 --requests 3000 --no-kill

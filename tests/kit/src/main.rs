@@ -42,6 +42,10 @@ enum Command {
     Postgres(servers::Options),
     /// A tree of processes that is ended in five ways at any moment of its start: nothing may be left of it
     Stop(servers::Options),
+    /// Both copies of a program, and of a program's child, killed within a millisecond: everybody hears of it at once
+    Both(servers::Options),
+    /// Signals to a program whose primary is killed at that moment: each is handled once
+    Signals(servers::Options),
     /// A shell's pipeline and make -j4, one of their processes killed
     Shell(servers::Options),
 }
@@ -62,6 +66,8 @@ fn main() -> ExitCode {
         Command::Mosquitto(options) => servers::mosquitto::run(&options),
         Command::Postgres(options) => servers::postgres::run(&options),
         Command::Stop(options) => servers::stop::run(&options),
+        Command::Both(options) => servers::both::run(&options),
+        Command::Signals(options) => servers::signals::run(&options),
         Command::Shell(options) => servers::shell::run(&options),
     };
     match outcome {

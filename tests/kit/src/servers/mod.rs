@@ -2,6 +2,7 @@
 
 pub mod apache;
 pub mod batch;
+pub mod both;
 pub mod client;
 pub mod echo;
 pub mod haproxy;
@@ -16,6 +17,7 @@ pub mod python;
 pub mod redis;
 pub mod session;
 pub mod shell;
+pub mod signals;
 pub mod stop;
 pub mod threads16;
 
