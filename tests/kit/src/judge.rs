@@ -72,7 +72,8 @@ pub fn judge_code(expected: End, status: Option<ExitStatus>) -> Option<String> {
 pub fn killed_unprotected(account: &Account, lifecycle: &[Event], status: Option<ExitStatus>) -> bool {
     let promoted = count(lifecycle, "promoted");
     let of_copies = |event: &&Event| {
-        !matches!(event.name.as_str(), "started" | "ended") && !event.name.starts_with("record")
+        let others = ["started", "behind", "confirmed", "lost", "ended"];
+        !others.contains(&event.name.as_str()) && !event.name.starts_with("record")
     };
     let last = lifecycle.iter().rfind(of_copies).map(|event| event.name.as_str());
     let dropped = matches!(last, Some("diverged" | "standby_lost" | "unprotected"));

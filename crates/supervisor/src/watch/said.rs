@@ -184,7 +184,8 @@ impl Watch<'_> {
         let followed =
             self.wants_many() && (self.is_promoted() || self.spares.any() || self.ends_by_itself());
         // Killed together with its standby: one sentence says so, at the end.
-        let dies = !said_or_untrue && self.standby_end.is_some() && self.is_dying();
+        let could_have = self.standby_end.is_some() || self.cause() == Cause::Promoted as u32;
+        let dies = !said_or_untrue && could_have && self.is_dying();
         if said_or_untrue || dies || in_failover || waits || arrives || followed || self.comes_back_at_once()
         {
             return;

@@ -20,11 +20,13 @@ const THREADS: &str = "
 import threading, time
 for _ in range(3):
     threading.Thread(target=time.sleep, args=(50,), daemon=True).start()
+print('ready', flush=True)
 while True: time.sleep(0.001)";
 
 /// A parent, and a child that does nothing but live. What the parent is told of its end is what the kernel tells.
 const PARENT: &str = "
 import os, signal, time
+os.write(1, b'ready\\n')
 signal.signal(signal.SIGCHLD, lambda *_: os.write(1, b'SIGCHLD\\n'))
 child = os.fork()
 while child == 0: time.sleep(0.001)
@@ -33,7 +35,7 @@ os.write(1, b'%d %s\\n' % (status, b'its own' if got == child else b'another'))
 while not os.path.exists('seen'): time.sleep(0.01)";
 
 /// What natively follows the child's end by SIGKILL.
-const TOLD: &str = "SIGCHLD\n9 its own\n";
+const TOLD: &str = "ready\nSIGCHLD\n9 its own\n";
 
 /// How long `run` may take to end.
 const PROMPT: Duration = Duration::from_secs(1);
@@ -72,8 +74,17 @@ fn kill_both(run: &Run, is_child: bool, rng: &mut Rng) -> Result<Duration, Failu
 
     let mut tracker = Tracker::new(&events, understudy, &group);
     let until = Instant::now() + run.limit;
+    let out = || fs::read_to_string(dir.join("stdout")).unwrap_or_default();
     let mut await_pair = || -> Option<Pair> {
         loop {
+            // What `python3` is may be a script that has children before it executes the program.
+            if !out().starts_with("ready") {
+                thread::sleep(Duration::from_millis(5));
+                if Instant::now() > until {
+                    return None;
+                }
+                continue;
+            }
             let found: Vec<(u32, Pair)> = tracker.protected();
             let wanted = found.iter().find(|(process, _)| (*process != ROOT) == is_child);
             if let Some((_, pair)) = wanted.filter(|(_, pair)| pair.standby != 0) {
@@ -100,17 +111,16 @@ fn kill_both(run: &Run, is_child: bool, rng: &mut Rng) -> Result<Duration, Failu
     let mut complaints = Vec::new();
     if is_child {
         // The parent, and `status`, hear of it.
-        let told = || fs::read_to_string(dir.join("stdout")).unwrap_or_default();
         let lost = || {
             let group = status(understudy, &group)?;
             let has = group["processes"].as_array()?.iter().any(|process| process["state"] == "lost");
             (has && group["guarantee"].as_str()?.contains("was lost")).then_some(())
         };
-        while killed.elapsed() < run.limit / 2 && (told() != TOLD || lost().is_none()) {
+        while killed.elapsed() < run.limit / 2 && (out() != TOLD || lost().is_none()) {
             thread::sleep(Duration::from_millis(5));
         }
-        if told() != TOLD {
-            complaints.push(format!("its parent was told {:?}", told()));
+        if out() != TOLD {
+            complaints.push(format!("its parent was told {:?}", out()));
         }
         if lost().is_none() {
             complaints.push("status does not show it as lost".to_owned());
