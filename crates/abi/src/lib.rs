@@ -39,6 +39,10 @@ pub mod exit {
     pub const FAILED: i32 = 1;
     /// Wrong usage of the command line.
     pub const USAGE: i32 = 2;
+    /// `status NAME`: it does not run.
+    pub const NOT_RUNNING: i32 = 3;
+    /// `status NAME`: it runs, and a kill would end it.
+    pub const UNPROTECTED: i32 = 4;
     /// Could not protect, or an internal error; nothing was run.
     pub const CANNOT_PROTECT: i32 = 125;
     /// The program exists but cannot be executed.

@@ -23,6 +23,8 @@ pub enum Command {
     /// Run PROGRAM under protection, in the foreground
     Run(Box<Run>),
     /// Groups on this machine: their copies, lag and guarantees
+    ///
+    /// With NAME the exit code is 0 if it is protected, 4 if it runs unprotected, 3 if it does not run.
     Status {
         /// Only this group
         #[arg(value_name = "NAME", value_parser = group_name)]

@@ -18,6 +18,7 @@ use crate::{inspect, report, users};
 
 /// Carries out `command`; the exit code.
 pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
+    let is_status = matches!(command, Command::Status { .. });
     let result = match command {
         Command::Run(options) => run_program(&options),
         Command::Status { name, json, user: Some(user) } if user == "all" => {
@@ -50,7 +51,10 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
     };
     result.unwrap_or_else(|error| {
         terminal::say(&explain(&error));
-        error.exit_code()
+        match error {
+            Error::NoSuchGroup(_) if is_status => exit::NOT_RUNNING,
+            error => error.exit_code(),
+        }
     })
 }
 
@@ -167,7 +171,15 @@ fn options(run: &Run) -> Result<Options, Error> {
 fn show_status(name: Option<&str>, json: bool) -> Result<i32, Error> {
     let status = status::read(name)?;
     let text = if json { report::json(&status) } else { report::status(&status) };
-    Ok(print(text.as_bytes()))
+    let of_one = match (name, status.groups.first().map(|group| group.state)) {
+        (None, _) | (_, Some("protected")) => 0,
+        (_, None | Some("ended")) => exit::NOT_RUNNING,
+        _ => exit::UNPROTECTED,
+    };
+    Ok(match print(text.as_bytes()) {
+        0 => of_one,
+        failed => failed,
+    })
 }
 
 /// From here on we are the user whose groups are meant.

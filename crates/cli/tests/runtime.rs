@@ -235,7 +235,9 @@ fn a_standby_that_is_behind_is_no_protection() {
     let standby = pid(&counting.wait_for_state("protected")["processes"][0]["standbys"][0]["pid"]);
     kill(standby, Signal::STOP);
     counting.count_on();
+    assert_eq!(sandbox.output(&["status", "g"]).status.code(), Some(0));
     let group = counting.wait_for_state("unprotected");
+    assert_eq!(sandbox.output(&["status", "g"]).status.code(), Some(4));
     assert!(group["why"].as_str().unwrap().starts_with("the standby is behind"), "{group}");
     assert!(group["guarantee"].as_str().unwrap().starts_with("none: the standby is behind"), "{group}");
     assert_eq!(group["processes"][0]["standbys"][0]["state"], "behind");
