@@ -10,6 +10,7 @@ pub mod event;
 pub mod family;
 pub mod image;
 pub mod limits;
+pub mod registry;
 pub mod roster;
 pub mod segment;
 
@@ -17,6 +18,7 @@ pub use event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
 pub use family::*;
 pub use image::{ImageHead, Inherited, how};
 pub use limits::*;
+pub use registry::*;
 pub use roster::*;
 pub use segment::*;
 
@@ -24,7 +26,7 @@ pub use segment::*;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UNDERSTU");
 
 /// Version of every layout in this crate. Bumped by any change to it.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Environment variable by which the supervisor tells the runtime the path of its segment. The runtime
 /// removes it (and itself from `LD_PRELOAD`) before the guest's code can see its environment.

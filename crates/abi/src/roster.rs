@@ -1,8 +1,8 @@
 //! The roster: every process of a group, in a file beside the segments that all of them map.
 //!
 //! A segment belongs to one process and its standby. What parents, children and the supervisor have to know of each
-//! other stands here: who is whose child, which process is a number's primary now, and how a process ended
-//! that its parent can no longer ask the kernel about.
+//! other stands here: who is whose child, and how a process ended that its parent can no longer ask the kernel about. Whoever
+//! is in the group writes it, also with fewer rights than others: see the [`Registry`](crate::Registry).
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
@@ -68,8 +68,6 @@ pub struct Process {
     pub pid: AtomicU32,
     /// Its parent's number of the same kind; 0 once that has ended for good.
     pub parent: AtomicU32,
-    /// Kernel's pid of its current primary. At its birth; supervisor after each promotion.
-    pub primary: AtomicU32,
     /// Not zero once it has a segment, `segment.PID` with its number; counts up when it makes another one. Itself.
     pub joined: AtomicU32,
     /// A value of [`kin`]. Supervisor, before it tells a standby to take over.
@@ -167,8 +165,6 @@ pub struct RosterHeader {
     pub version: u32,
     /// Not zero once the group ends or its supervisor is about to: nobody joins any more. Supervisor.
     pub closing: AtomicU32,
-    /// Pid of the supervisor. Supervisor, before the start.
-    pub supervisor_pid: AtomicU32,
     /// One past the highest entry that has ever been used. Whoever takes an entry.
     pub used: AtomicU32,
     /// Futex: counts what the supervisor should look at. Any process of the group, with a wake.

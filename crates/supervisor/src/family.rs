@@ -146,15 +146,12 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
     }
     family.members.store(members.len() as u32, Ordering::Release);
     for (shared, _) in &members {
-        let header = shared.segment.header();
-        header.death_ns.0.store(noticed_ns, Ordering::Release);
-        let standby = header.standby_pid.load(Ordering::Acquire);
-        roster.failed_over(shared.place, standby, crate::spawn::exists);
+        shared.segment.header().death_ns.0.store(noticed_ns, Ordering::Release);
+        roster.failed_over(shared.place, shared.standby(), crate::spawn::exists);
     }
     for (shared, _) in &members {
-        let header = shared.segment.header();
-        sentry::promote(shared, header.standby_pid.load(Ordering::Acquire));
-        wake(&header.state.0);
+        sentry::promote(shared, shared.standby());
+        wake(&shared.segment.header().state.0);
         shared.ring_bell();
     }
     Together::Begun

@@ -153,6 +153,24 @@ pub fn takes_nudges(pid: u32) -> bool {
     catches(pid, libc::SIGSYS) && !is_traced(pid)
 }
 
+/// Whether the process `from` could send the process `to` a signal.
+pub fn may_signal(from: u32, to: u32) -> bool {
+    const CAP_KILL: u64 = 1 << 5;
+    let field = |pid: u32, name: &str| -> Option<String> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+    };
+    let users = |pid: u32| -> Option<Vec<u32>> {
+        field(pid, "Uid:")?.split_ascii_whitespace().map(|user| user.parse().ok()).collect()
+    };
+    let (Some(sender), Some(receiver)) = (users(from), users(to)) else { return false };
+    let capabilities =
+        field(from, "CapEff:").and_then(|mask| u64::from_str_radix(&mask, 16).ok()).unwrap_or(0);
+    // Real or effective against real or saved.
+    capabilities & CAP_KILL != 0
+        || sender.iter().take(2).any(|user| receiver.first() == Some(user) || receiver.get(2) == Some(user))
+}
+
 /// Whether the process has a handler for `signal`: one without it would be ended by the signal.
 pub fn catches(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

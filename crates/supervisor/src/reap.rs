@@ -118,6 +118,13 @@ pub fn next_standing_child() -> Option<(u32, u32)> {
     }
 }
 
+/// Whether the kernel says that both processes have one table of descriptors, as copies have. `false` where it may not say.
+pub fn share_descriptors(one: u32, other: u32) -> bool {
+    const FILES: libc::c_int = 2;
+    // SAFETY: asks about two processes.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, FILES, 0, 0) == 0 }
+}
+
 /// Whether we have any child, alive or not reaped.
 pub fn has_children() -> bool {
     // SAFETY: with a null place for its answer the call only says whether there is anybody to wait for.

@@ -4,6 +4,9 @@
 //! process or its parent has failed over, the supervisor is the process's parent in the kernel's eyes and says
 //! here what the kernel would have said.
 //!
+//! The processes of a group write the roster, some perhaps with fewer rights than ours or others'. So what we believe of a
+//! number is in the registry, which they cannot write.
+//!
 //! # Safety
 //! References into the mapping borrow from the [`Roster`]. All fields that others write are atomics; the others are
 //! written once, in [`Roster::create`], before any other process knows the file.
@@ -11,7 +14,10 @@
 use std::sync::atomic::Ordering;
 
 use rustix::fs::FallocateFlags;
-use us_abi::{MAGIC, PROCESSES_MAX, Process, ROSTER_BYTES, RosterHeader, VERSION, end, kin, process};
+use us_abi::{
+    MAGIC, PROCESSES_MAX, Process, REGISTRY_BYTES, ROSTER_BYTES, Registry, RosterHeader, VERSION, end, kin,
+    pair, process,
+};
 
 use crate::clock;
 use crate::dir::Dir;
@@ -24,6 +30,9 @@ use crate::spawn::{self};
 
 /// The roster's name in the group's folder.
 pub const NAME: &str = "roster";
+
+/// The registry's.
+pub const REGISTRY: &str = "registry";
 
 /// Index of the entry of the program itself.
 pub const ROOT: usize = 0;
@@ -43,6 +52,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Roster {
     map: Mapping,
+    registry: Mapping,
     /// The processes that are watched.
     pub kin: Kin,
 }
@@ -53,21 +63,67 @@ impl Roster {
     /// # Errors
     /// When the file cannot be made, or there is no room for it.
     pub fn create(dir: &Dir) -> Result<Roster, Error> {
-        let path = dir.at(NAME);
-        let file = dir.make_file(NAME).map_err(|cause| Error::file("make", &path, cause))?;
-        // All of it, which is little: on a full file system a hole would show as SIGBUS in whoever touches it first.
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, ROSTER_BYTES as u64)
-            .map_err(|cause| Error::file("reserve room for", &path, cause))?;
-        let roster = Roster { map: Mapping::new(&path, &file, ROSTER_BYTES)?, kin: Kin::default() };
+        let roster = Roster {
+            map: make(dir, NAME, ROSTER_BYTES)?,
+            registry: make(dir, REGISTRY, REGISTRY_BYTES)?,
+            kin: Kin::default(),
+        };
         let header: *mut RosterHeader = roster.map.base().as_ptr().cast();
-        // SAFETY: the file was made a moment ago by this thread and no one else has it mapped; the header
-        // fits the mapping and a page's start is aligned for it.
+        let registry: *mut Registry = roster.registry.base().as_ptr().cast();
+        // SAFETY: the files were made a moment ago by this thread and no one else has them mapped; each head
+        // fits its mapping and a page's start is aligned for it.
         unsafe {
             (&raw mut (*header).magic).write(MAGIC);
             (&raw mut (*header).version).write(VERSION);
+            (&raw mut (*registry).magic).write(MAGIC);
+            (&raw mut (*registry).version).write(VERSION);
         }
-        roster.header().supervisor_pid.store(std::process::id(), Ordering::Release);
+        roster.registry().supervisor_pid.store(std::process::id(), Ordering::Release);
         Ok(roster)
+    }
+
+    fn registry(&self) -> &Registry {
+        // SAFETY: as in `shared`.
+        unsafe { self.registry.base().cast().as_ref() }
+    }
+
+    /// Whether processes of more than one user may write the roster.
+    pub fn is_mixed(&self) -> bool {
+        self.registry().mixed.load(Ordering::Acquire) != 0
+    }
+
+    /// The kernel's pid of the process's primary.
+    pub fn primary_of(&self, place: Place) -> u32 {
+        let word = self.registry().primaries[place.at].load(Ordering::SeqCst);
+        if (word >> 32) as u32 == place.pid { word as u32 } else { place.pid }
+    }
+
+    /// Forgets what is said of processes that are listed no more and whose primaries have ended.
+    pub fn forget_ended(&self, is_alive: impl Fn(u32) -> bool) {
+        let registry = self.registry();
+        let used = registry.used.load(Ordering::Relaxed) as usize;
+        let words = registry.primaries.iter().zip(&registry.ends).zip(&self.shared().processes).take(used);
+        for ((primary, end), entry) in words {
+            let is_listed = |pid: u32| {
+                entry.state.load(Ordering::Acquire) == process::LISTED
+                    && entry.pid.load(Ordering::Relaxed) == pid
+            };
+            let word = primary.load(Ordering::Relaxed);
+            if word != 0 && !is_listed((word >> 32) as u32) && !is_alive(word as u32) {
+                primary.store(0, Ordering::SeqCst);
+            }
+            let word = end.load(Ordering::Relaxed);
+            if word != 0 && !is_listed((word >> 32) as u32) {
+                end.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Says how a process has ended, before the roster says that it has.
+    fn note_end(&self, at: usize, pid: u32, status: i32) {
+        let registry = self.registry();
+        registry.used.fetch_max(at as u32 + 1, Ordering::AcqRel);
+        registry.ends[at].store(pair(pid, status as u32), Ordering::Release);
     }
 
     fn shared(&self) -> &us_abi::Roster {
@@ -89,7 +145,6 @@ impl Roster {
     pub fn enter_root(&self, pid: u32) {
         let entry = &self.shared().processes[ROOT];
         entry.pid.store(pid, Ordering::Relaxed);
-        entry.primary.store(pid, Ordering::Relaxed);
         // Its parent is the supervisor, which is told by the kernel.
         entry.kin.store(kin::ADOPTED, Ordering::Relaxed);
         entry.born_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
@@ -121,8 +176,9 @@ impl Roster {
 
     /// The process whose primary the kernel knows as `pid`.
     pub fn with_primary(&self, pid: u32) -> Option<(Place, &Process)> {
-        let is_its = |entry: &Process| entry.primary.load(Ordering::Acquire) == pid;
-        self.listed().filter(|(_, entry)| is_its(entry)).max_by_key(|(place, _)| place.born_ns)
+        self.listed()
+            .filter(|(place, _)| self.primary_of(*place) == pid)
+            .max_by_key(|(place, _)| place.born_ns)
     }
 
     /// Nobody who is listed is to be carried on any more.
@@ -130,9 +186,10 @@ impl Roster {
         self.listed().for_each(|(_, entry)| entry.doomed.store(1, Ordering::SeqCst));
     }
 
-    /// Whether the process is to die by the will of another of its group.
+    /// Whether the process is to die by the will of another of its group. One that has made its entry another's, where others
+    /// have more rights, may have done so to hide from that.
     pub fn is_doomed(&self, place: Place) -> bool {
-        self.get(place).is_some_and(|entry| entry.doomed.load(Ordering::SeqCst) != 0)
+        self.get(place).map_or_else(|| self.is_mixed(), |entry| entry.doomed.load(Ordering::SeqCst) != 0)
     }
 
     /// We are about to send the process this signal: a standby that takes over, and does not find in the log that it was taken,
@@ -160,8 +217,11 @@ impl Roster {
     pub fn failed_over(&self, place: Place, primary: u32, exists: impl Fn(u32) -> bool) {
         let entry = self.get(place);
         // Before its children are looked through: one that is being born looks here after it has been listed.
-        if let Some(entry) = entry {
-            entry.primary.store(primary, Ordering::SeqCst);
+        let registry = self.registry();
+        let is_anothers = self.find(place.pid).is_some_and(|(other, _)| other != place);
+        if !is_anothers {
+            registry.used.fetch_max(place.at as u32 + 1, Ordering::AcqRel);
+            registry.primaries[place.at].store(pair(place.pid, primary), Ordering::SeqCst);
         }
         self.adopt_children(place.pid, u64::MAX, exists);
         let was_kernels =
@@ -176,8 +236,8 @@ impl Roster {
     /// what it means. Nor what came with it: of several ends the kernel tells one.
     fn remind_parent(&self, entry: &Process) {
         let parent = entry.parent.load(Ordering::Acquire);
-        if let Some((_, parent)) = (parent != 0).then(|| self.find(parent)).flatten() {
-            spawn::signal(parent.primary.load(Ordering::Acquire), libc::SIGCHLD);
+        if let Some((parent, _)) = (parent != 0).then(|| self.find(parent)).flatten() {
+            spawn::signal(self.primary_of(parent), libc::SIGCHLD);
         }
     }
 
@@ -186,7 +246,7 @@ impl Roster {
     pub fn adopt_children(&self, parent: u32, until_ns: u64, exists: impl Fn(u32) -> bool) -> bool {
         let mut any = false;
         for (place, entry) in self.children(parent) {
-            if was_discarded(entry, &exists) {
+            if was_discarded(entry, || exists(self.primary_of(place))) {
                 // Nobody would ever hear of its end, and its parent's next copy would wait for that.
                 self.free(place);
                 continue;
@@ -233,6 +293,7 @@ impl Roster {
             self.free(place);
             return None;
         }
+        self.note_end(place.at, place.pid, how.status);
         entry.status.store(how.status, Ordering::Relaxed);
         for (word, used) in entry.used_us.iter().zip(how.used_us) {
             word.store(used, Ordering::Relaxed);
@@ -275,7 +336,6 @@ impl Roster {
         for (word, value) in [
             (&entry.pid, pid),
             (&entry.parent, 0),
-            (&entry.primary, pid),
             (&entry.joined, 0),
             (&entry.doomed, 0),
             (&entry.reaps_orphans, 0),
@@ -291,6 +351,7 @@ impl Roster {
             word.store(value, Ordering::Relaxed);
         }
         entry.will.store(0, Ordering::Relaxed);
+        self.note_end(at, pid, how.status);
         entry.status.store(how.status, Ordering::Relaxed);
         for (word, used) in entry.used_us.iter().zip(how.used_us) {
             word.store(used, Ordering::Relaxed);
@@ -314,9 +375,9 @@ impl Roster {
     /// Whether there is a parent of this number to ask for its children's ends.
     fn can_ask(&self, parent: u32, lives: impl Fn(u32) -> bool) -> bool {
         let listed = (parent != 0).then(|| self.find(parent)).flatten();
-        listed.is_some_and(|(_, entry)| match entry.end.load(Ordering::Acquire) {
+        listed.is_some_and(|(place, entry)| match entry.end.load(Ordering::Acquire) {
             end::NONE => true,
-            end::FINAL => lives(entry.primary.load(Ordering::Acquire)),
+            end::FINAL => lives(self.primary_of(place)),
             _ => false,
         })
     }
@@ -338,10 +399,15 @@ impl Roster {
     }
 
     /// The process of this number has ended for good: its children that want to hear of it, each by the kernel's number of
-    /// its primary and the signal that it is to be sent. Before they are [`orphan`](Roster::orphan)s.
-    pub fn mourners(&self, pid: u32) -> Vec<(u32, i32)> {
+    /// its primary and the signal that it is to be sent. Before they are [`orphan`](Roster::orphan)s. `may_ask` says whether
+    /// whoever may have written so could send that signal.
+    pub fn mourners(&self, pid: u32, may_ask: impl Fn(u32) -> bool) -> Vec<(u32, i32)> {
         let mut mourners = Vec::new();
-        for (_, entry) in self.children(pid) {
+        for (place, entry) in self.children(pid) {
+            let primary = self.primary_of(place);
+            if !may_ask(primary) {
+                continue;
+            }
             // Written by a guest: a wild value is none.
             let signal = entry.death_signal.swap(0, Ordering::SeqCst);
             let Some(sent) = entry.sent.get(signal as usize).filter(|_| signal != 0) else { continue };
@@ -352,7 +418,7 @@ impl Roster {
                 entry.last_sender.store(pid, Ordering::Relaxed);
                 sent.fetch_add(1, Ordering::SeqCst);
             }
-            mourners.push((entry.primary.load(Ordering::Acquire), signal as i32));
+            mourners.push((primary, signal as i32));
         }
         mourners
     }
@@ -390,11 +456,21 @@ impl Roster {
 /// Whether the kernel has done away with a child that it counted as its parent's, without anybody asking: the parent ignores
 /// SIGCHLD. One that has joined may be between two primaries, or may have said how it wanted to end: its parent's next copy
 /// looks for itself.
-fn was_discarded(entry: &Process, exists: impl Fn(u32) -> bool) -> bool {
+fn was_discarded(entry: &Process, exists: impl Fn() -> bool) -> bool {
     entry.kin.load(Ordering::Acquire) == kin::KERNEL
         && entry.end.load(Ordering::Acquire) == end::NONE
         && entry.joined.load(Ordering::Acquire) == 0
-        && !exists(entry.primary.load(Ordering::Acquire))
+        && !exists()
+}
+
+/// Makes and maps a file for all processes of a group.
+fn make(dir: &Dir, name: &str, bytes: usize) -> Result<Mapping, Error> {
+    let path = dir.at(name);
+    let file = dir.make_file(name).map_err(|cause| Error::file("make", &path, cause))?;
+    // All of it, which is little: on a full file system a hole would show as SIGBUS in whoever touches it first.
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)
+        .map_err(|cause| Error::file("reserve room for", &path, cause))?;
+    Mapping::new(&path, &file, bytes)
 }
 
 fn place(at: usize, entry: &Process) -> Place {

@@ -110,6 +110,12 @@ impl Shared {
         }
     }
 
+    /// The kernel's pid of the standby. What the segment says is believed where nobody writes it who has fewer rights than we.
+    pub(crate) fn standby(&self) -> u32 {
+        let known = self.standby_pid.load(Ordering::Acquire);
+        if self.roster.is_mixed() { known } else { self.segment.header().standby_pid.load(Ordering::Acquire) }
+    }
+
     /// The process that is primary now.
     pub(crate) fn primary(&self) -> Option<Child> {
         self.primary.lock().ok().and_then(|primary| primary.clone())
@@ -318,7 +324,7 @@ pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
     header.death_ns.0.store(noticed_ns, Ordering::Release);
     fence(&shared.segment, primary);
     // A standby that diverged up to now is never promoted; after this line it may still refuse by itself.
-    let heir = header.standby_pid.load(Ordering::Acquire);
+    let heir = shared.standby();
     // Nobody: it has ended meanwhile, as the main thread has found.
     if header.dropped.0.load(Ordering::Acquire) == 0 && heir != 0 {
         choose(shared, heir);

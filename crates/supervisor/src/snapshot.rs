@@ -11,9 +11,9 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::OFlags;
 use us_abi::{
     CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, PROCESSES_MAX, Process,
-    RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Roster, RosterHeader, SEATS, SPARE_ENTRY_BYTES, SPARES_OFFSET,
-    Seat, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
-    VERSION, process, seat, slot,
+    RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Registry, Roster, RosterHeader, SEATS, SPARE_ENTRY_BYTES,
+    SPARES_OFFSET, Seat, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text,
+    ThreadEntry, VERSION, process, seat, slot,
 };
 
 use crate::dir::Dir;
@@ -263,6 +263,14 @@ pub fn listed(dir: &Dir) -> Vec<Listed> {
         (long(&bytes, offset_of!(RosterHeader, magic)) == MAGIC && version == VERSION).then_some(bytes)
     };
     let bytes = read().unwrap_or_default();
+    let registry = dir.file(roster::REGISTRY, OFlags::RDONLY);
+    let primary_of = |at: usize, pid: u32| {
+        let mut pair = [0; 8];
+        let from = offset_of!(Registry, primaries) + at * size_of::<u64>();
+        let is_read = registry.as_ref().is_ok_and(|file| file.read_exact_at(&mut pair, from as u64).is_ok());
+        let word = if is_read { u64::from_ne_bytes(pair) } else { 0 };
+        if (word >> 32) as u32 == pid { word as u32 } else { pid }
+    };
     let used = if bytes.is_empty() { 0 } else { word(&bytes, offset_of!(RosterHeader, used)) as usize };
     let entries = (0..used.min(PROCESSES_MAX)).map(|at| {
         let from = offset_of!(Roster, processes) + at * size_of::<Process>();
@@ -273,7 +281,7 @@ pub fn listed(dir: &Dir) -> Vec<Listed> {
         .map(|(at, entry)| Listed {
             pid: word(entry, offset_of!(Process, pid)),
             parent: word(entry, offset_of!(Process, parent)),
-            primary: word(entry, offset_of!(Process, primary)),
+            primary: primary_of(at, word(entry, offset_of!(Process, pid))),
             joined: word(entry, offset_of!(Process, joined)) != 0,
             born_ns: long(entry, offset_of!(Process, born_ns)),
             is_first: at == 0,

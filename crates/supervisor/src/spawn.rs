@@ -450,9 +450,9 @@ pub fn nudge(primary: u32, tid: u32) {
     unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, primary, tid, libc::SIGSYS, &raw const info) };
 }
 
-/// Sends a signal to a thread.
+/// Sends a signal to a thread of a process of ours, or of theirs.
 pub fn signal_thread(pid: u32, tid: u32, number: i32) {
-    if pid != 0 && tid != 0 {
+    if tid != 0 && Child::of_descendant(pid).is_some() {
         // SAFETY: sends a signal, by numbers; a thread that is gone answers ESRCH.
         unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, number) };
     }

@@ -34,7 +34,7 @@ use crate::history::{Divergence, Failover, Stretches};
 use crate::reap::End;
 use crate::segment::read_text;
 use crate::sentry::{Shared, state};
-use crate::{proc, spawn};
+use crate::{proc, reap, spawn};
 
 /// How long the runtime may take to answer before the program counts as unprotected, ms.
 const START_TIMEOUT_MS: u64 = 10_000;
@@ -345,8 +345,7 @@ impl<'a> Watch<'a> {
             return;
         }
         let cloned = self.is_cloned();
-        // The program's own is our child from the first moment.
-        let child = if self.is_root { Child::of_child(pid) } else { Child::of_descendant(pid) };
+        let child = self.copy_named(pid);
         let told = match &child {
             Some(child) if cloned => self.taken_up(child),
             _ => false,
@@ -371,6 +370,16 @@ impl<'a> Watch<'a> {
                 self.lose_standby(pid, "the standby's process is gone");
             }
         }
+    }
+
+    /// The process that the segment names as a copy. Who may write the segment need not have our rights: then the kernel has
+    /// to say so as well, or that its writer could signal that process.
+    fn copy_named(&self, pid: u32) -> Option<Child> {
+        let own = self.primary.pid;
+        // The program's own is our child from the first moment.
+        let child = if self.is_root { Child::of_child(pid) } else { Child::of_descendant(pid) }?;
+        let is_one = || reap::share_descriptors(own, pid) || proc::may_signal(own, pid);
+        (!self.shared.roster.is_mixed() || is_one()).then_some(child)
     }
 
     /// The standby says that it is primary now.

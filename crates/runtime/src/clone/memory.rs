@@ -6,8 +6,8 @@
 //! on. Of a shared mapping the copy keeps the mapping itself too, out of the guest's sight ([`super::views`]).
 
 use us_abi::{
-    COMMON_MEMORY, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES,
-    THREADS_MAX,
+    COMMON_MEMORY, REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
+    SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
 };
 
 use super::proc::hex;
@@ -141,6 +141,7 @@ fn is_ours(address: u64) -> bool {
     within(SEGMENT_ADDRESS, SEGMENT_BYTES)
         || within(RINGS_ADDRESS, 2 * THREADS_MAX * RING_BYTES)
         || within(ROSTER_ADDRESS, ROSTER_BYTES.next_multiple_of(PAGE as usize))
+        || within(REGISTRY_ADDRESS, REGISTRY_BYTES.next_multiple_of(PAGE as usize))
         || views::is_kept(address)
         || pieces::is_copy(address)
 }

@@ -24,7 +24,7 @@ use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
 use crate::door::thread as threads;
-use crate::door::{numbers, spawn, sync, timer};
+use crate::door::{copies, numbers, spawn, sync, timer};
 use crate::family;
 use crate::fault::{self, Point};
 use crate::fdtable;
@@ -296,8 +296,7 @@ fn is_whole(pid: u32) -> Result<(), Obstacle> {
     });
     // Only then does the header speak of the standby: a kill before that is one of a process without.
     whole.and_then(|()| family::is_ready()).map_err(|why| {
-        // SAFETY: the copy that we have just made.
-        unsafe { raw::call2(nr::KILL, u64::from(pid), 9) };
+        end_copy(pid);
         (why, 0)
     })
 }
@@ -328,12 +327,21 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
         return Err((b"the kernel refused to fork", 0));
     }
     if !memory::is_empty() && !is_settled(header) {
-        // SAFETY: the copy that we have just made.
-        unsafe { raw::call2(nr::KILL, pid as u64, 9) };
+        end_copy(pid as u32);
         seats::drop_spare(header, seat, Cause::CannotClone, &[b"the copy could not make its memory its own"]);
         return Err((b"the copy could not make its memory its own", 0));
     }
     Ok(pid as u32)
+}
+
+/// Ends the copy that has just been made. The supervisor may have reaped it meanwhile, and its number be another process's: it is
+/// held first, and then looked at.
+fn end_copy(pid: u32) {
+    let Some(leader) = leader() else { return };
+    // The coordinator has a table of descriptors of its own; a copy has the leader's.
+    // SAFETY: a place of a thread that stands still.
+    let tid = unsafe { (*leader).tid.load(Ordering::Acquire) };
+    copies::kill(pid, tid);
 }
 
 /// The seat of the copy that is being made.

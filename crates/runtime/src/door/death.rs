@@ -89,7 +89,8 @@ pub fn remember() {
     // SAFETY: the kernel writes one word.
     unsafe { raw::call2(raw::nr::PRCTL, PR_GET_PDEATHSIG, &raw mut signal as u64) };
     // One that had failed over before has nothing in the kernel.
-    let known = members::own().map_or(0, |own| own.death_signal.load(Ordering::SeqCst));
+    let entry = members::own().filter(|_| !members::registry::doubts());
+    let known = entry.map_or(0, |own| own.death_signal.load(Ordering::SeqCst));
     let signal = if signal == 0 { known } else { signal };
     WANTED.store(signal, Ordering::Relaxed);
     if signal != 0 && !state::is_standby() {
@@ -135,7 +136,7 @@ pub fn look() {
         entry.joined.load(Ordering::Acquire) != 0 || members::index_of(entry) == Some(0)
     });
     let signal = if is_watched { 0 } else { own.death_signal.swap(0, Ordering::SeqCst) };
-    if signal == 0 {
+    if signal == 0 || signal != WANTED.load(Ordering::Relaxed) {
         return;
     }
     if signal == SIGKILL {

@@ -109,6 +109,11 @@ pub fn roster_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"roster"], to)
 }
 
+/// The path of the registry.
+pub fn registry_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    in_folder(&[b"registry"], to)
+}
+
 /// The path of the plans of patched texts.
 pub fn plans_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"sites"], to)

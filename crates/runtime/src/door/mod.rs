@@ -20,6 +20,7 @@ pub mod cancel;
 pub mod carry;
 pub mod common;
 pub mod cond;
+pub mod copies;
 pub mod death;
 pub mod epoll;
 pub mod exec;

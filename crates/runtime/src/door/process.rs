@@ -6,7 +6,7 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, WILL, leaving, slot};
 use us_calls::{Prctl, Row};
 
-use super::{limits, spawn};
+use super::{copies, limits, spawn};
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::recording::{replay, turns};
@@ -291,69 +291,14 @@ pub fn end_standby() {
     let Some(header) = state::header() else { return };
     let own = state::REAL_PID.load(Ordering::Relaxed);
     for pid in seats::spares(header).filter(|pid| *pid != own) {
-        end_copy(pid);
+        copies::end(pid);
     }
     let pid = header.standby_pid.load(Ordering::Acquire);
     if pid == 0 || pid == own {
         return;
     }
-    end_copy(pid);
+    copies::end(pid);
     header.standby_pid.store(0, Ordering::Release);
-}
-
-fn end_copy(pid: u32) {
-    const PIDFD_SEND_SIGNAL: u64 = 424;
-    const POLLIN: u64 = 1;
-    // SAFETY: our own standby. A pidfd becomes readable when the whole process is gone: only then are its
-    // references to the shared table released. The number is free again before the guest sees the table.
-    let is_to_be_buried = unsafe {
-        let pidfd = raw::call2(raw::nr::PIDFD_OPEN, u64::from(pid), 0);
-        let is_ours = is_copy(pid);
-        if is_ours && (failed(pidfd) || failed(raw::call4(PIDFD_SEND_SIGNAL, pidfd as u64, 9, 0, 0))) {
-            // The table is full, or a filter does not let the call pass.
-            raw::call2(raw::nr::KILL, u64::from(pid), 9);
-        }
-        // One that is about to end has given the table back already, and looks like a stranger.
-        let patience_ms = if is_ours { 2000 } else { 100 };
-        let mut poll = pidfd as u64 & 0xffff_ffff | POLLIN << 32;
-        if failed(pidfd) {
-            is_ours
-        } else {
-            let is_gone = raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, patience_ms) == 1;
-            raw::call1(raw::nr::CLOSE, pidfd as u64);
-            is_gone
-        }
-    };
-    if is_to_be_buried && members::header().is_some() {
-        await_burial(pid);
-    }
-}
-
-/// Whether the process of this number shares our table of descriptors, as a standby does. A number outlives its process: taken
-/// at its word it may be that of a stranger by now. Where the kernel may not say, the number has to do.
-fn is_copy(pid: u32) -> bool {
-    const KCMP: u64 = 312;
-    const KCMP_FILES: u64 = 2;
-    // SAFETY: asks for a number, and about two processes.
-    unsafe {
-        let own = raw::call1(raw::nr::GETPID, 0) as u64;
-        let order = raw::call6(KCMP, [own, u64::from(pid), KCMP_FILES, 0, 0, 0]);
-        order == 0 || failed(order)
-    }
-}
-
-/// Waits until the supervisor has reaped an ended standby: a zombie still counts as one of its process group, which a
-/// parent that has waited for us may ask for. Not for long, since the supervisor may be stopped.
-fn await_burial(pid: u32) {
-    const LOOKS: u32 = 500;
-    const PAUSE_NS: u64 = 200_000;
-    for look in 0..LOOKS {
-        // SAFETY: signal 0 only asks.
-        if unsafe { raw::call2(raw::nr::KILL, u64::from(pid), 0) } == raw::err::ESRCH {
-            return;
-        }
-        raw::nap(if look < 10 { PAUSE_NS / 10 } else { PAUSE_NS });
-    }
 }
 
 /// getpid, gettid, set_tid_address ...: the group's numbers, in every copy, also after a promotion.

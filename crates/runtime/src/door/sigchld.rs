@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::{PROCESSES_MAX, Process, end, kin};
 
 use super::wait::{CLD_DUMPED, CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WNOWAIT, look};
-use crate::members;
+use crate::members::{self, registry};
 use crate::raw;
 use crate::signal::SI_USER;
 use crate::state;
@@ -89,7 +89,9 @@ fn is_undecided(entry: &Process) -> bool {
 /// Whether a SIGCHLD tells the guest anything; made to say what. The death of a child's primary does not, until it is
 /// known that nobody takes over; the supervisor then sends another, as it does for children that it has adopted.
 pub fn is_news(info: &mut [u64; 16]) -> bool {
-    let Some(header) = members::header() else { return true };
+    if members::header().is_none() {
+        return true;
+    }
     let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
     if matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED) {
         let Some(entry) = members::find(sender) else { return is_news_of_the_told(info, sender) };
@@ -106,7 +108,7 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
     }
     let is_own =
         || state::REAL_PID.load(Ordering::Relaxed) == sender && REMINDED.swap(0, Ordering::SeqCst) != 0;
-    if code != SI_USER || (header.supervisor_pid.load(Ordering::Relaxed) != sender && !is_own()) {
+    if code != SI_USER || (registry::supervisor() != sender && !is_own()) {
         return true;
     }
     // SAFETY: asks for a number.

@@ -198,7 +198,7 @@ fn own_group() -> u32 {
 fn group_of(entry: &Process) -> Option<u32> {
     const GETPGID: u64 = 121;
     // SAFETY: asks for a number.
-    let group = unsafe { raw::call1(GETPGID, u64::from(entry.primary.load(Ordering::Relaxed))) };
+    let group = unsafe { raw::call1(GETPGID, u64::from(members::primary(entry))) };
     (!failed(group)).then_some(group as u32)
 }
 
@@ -269,13 +269,13 @@ fn is_followed(entry: &Process, first: u32) -> bool {
     let start = raw::now_ns();
     while entry.joined.load(Ordering::Acquire) != 0
         && entry.kin.load(Ordering::Acquire) == kin::ADOPTED
-        && entry.primary.load(Ordering::Acquire) == first
+        && members::primary(entry) == first
         && entry.end.load(Ordering::Acquire) == end::NONE
         && raw::now_ns() - start < VERDICT_NS
     {
         members::await_news();
     }
-    entry.primary.load(Ordering::Acquire) != first && entry.end.load(Ordering::Acquire) != end::FINAL
+    members::primary(entry) != first && entry.end.load(Ordering::Acquire) != end::FINAL
 }
 
 /// The payload of a wait's `Return`.
@@ -350,13 +350,13 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
                 }
                 return Ok(());
             }
-            if entry.end.load(Ordering::Acquire) == end::ENDED && signal::discards_children() {
+            if members::has_ended(entry) && signal::discards_children() {
                 // The kernel forgets such a child by itself, but not one that another process has adopted.
                 reap_first(entry);
                 members::strike_off(entry);
                 continue 'look;
             }
-            if ask.options & WEXITED != 0 && entry.end.load(Ordering::Acquire) == end::ENDED {
+            if ask.options & WEXITED != 0 && members::has_ended(entry) {
                 // SAFETY: the caller's place, written before the roster forgets.
                 let news = unsafe {
                     place.write_volatile(News::of(entry));
@@ -412,10 +412,8 @@ fn reap_first(entry: &Process) {
 fn has_vanished(entry: &Process) -> bool {
     /// Time in which the supervisor says how one has ended that it has reaped.
     const REAPING_NS: u64 = 5_000_000;
-    let looks_gone = || {
-        entry.end.load(Ordering::Acquire) == end::FINAL
-            && !members::exists(entry.primary.load(Ordering::Acquire))
-    };
+    let looks_gone =
+        || entry.end.load(Ordering::Acquire) == end::FINAL && !members::exists(members::primary(entry));
     looks_gone() && {
         raw::nap(REAPING_NS);
         looks_gone()

@@ -138,7 +138,9 @@ pub fn join(thread: &mut Thread) {
         return ask_for_standby();
     }
     let Some(own) = super::own() else { return };
-    let Some(roster) = super::header() else { return };
+    if super::header().is_none() {
+        return;
+    }
     // Its standby would be found among a guest's children.
     if !state::is_recorded() && super::is_below_a_reaper() {
         return;
@@ -154,7 +156,7 @@ pub fn join(thread: &mut Thread) {
         return;
     }
     // SAFETY: mapped a moment ago, by the only thread that knows of it.
-    let header = unsafe { fill(config, roster.supervisor_pid.load(Ordering::Relaxed), pid) };
+    let header = unsafe { fill(config, super::registry::supervisor(), pid) };
     state::set_header(header);
     if !threads::map_ring(thread.slot) {
         state::set_header(core::ptr::null_mut());

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{Mail, mail};
 
-use super::{find, primary_of, roster};
+use super::{find, primary_of, registry, roster};
 use crate::raw;
 use crate::signal::{Info, SI_QUEUE};
 use crate::state;
@@ -217,26 +217,30 @@ pub fn is_taken(number: u64) {
     }
 }
 
-/// At a promotion: this process's own sends. A call in doubt that was made has sent; any other is made again, with a letter
-/// of its own.
-pub fn settle(done: bool) {
+/// At a promotion: this process's own sends. A call in doubt that was made has sent, to that process that signal; any other
+/// is made again, with a letter of its own.
+pub fn settle(sent: Option<(u32, u32)>) {
     letters()
         .filter(|(letter, stage)| *stage == mail::SENDING && letter.is_from(own()))
-        .for_each(|(letter, _)| letter.is_sent(done));
-    let last = letters().map(|(letter, _)| letter).filter(|letter| letter.is_from(own()));
-    if let Some(letter) = last.max_by_key(|letter| letter.number).filter(|_| done) {
+        .for_each(|(letter, _)| letter.is_sent(sent.is_some()));
+    let Some((to, signal)) = sent else { return };
+    // Others write letters, too, and in our name if they like: it is the one that this very call has posted.
+    let is_its = |letter: &Letter| {
+        letter.is_from(own()) && letter.is_to(to) && letter.place.signal.load(Ordering::Relaxed) == signal
+    };
+    let last = letters().map(|(letter, _)| letter).filter(is_its);
+    if let Some(letter) = last.max_by_key(|letter| letter.number) {
         // Its receiver may have been promoted meanwhile, before the letter was said to be sent.
-        announce(letter);
+        announce(letter, to, signal);
     }
 }
 
-/// Announces a letter once more.
-fn announce(letter: Letter) {
-    let to = letter.place.to.load(Ordering::Relaxed);
+/// Announces a letter to its receiver once more.
+fn announce(letter: Letter, to: u32, signal: u32) {
     let info = letter.info();
     let kernels = u64::from(primary_of(to).unwrap_or(to));
     // SAFETY: the kernel reads the structure before the call returns.
-    unsafe { raw::call3(raw::nr::RT_SIGQUEUEINFO, kernels, info.signal() as u64, &raw const info as u64) };
+    unsafe { raw::call3(raw::nr::RT_SIGQUEUEINFO, kernels, signal.into(), &raw const info as u64) };
 }
 
 /// A number has become another process's.
@@ -251,6 +255,9 @@ pub fn raise_all() {
         .for_each(|(letter, _)| letter.place.arrived.store(0, Ordering::Relaxed));
     if let Some(own) = super::own() {
         own.lives.fetch_add(1, Ordering::SeqCst);
+    }
+    if registry::doubts() {
+        return;
     }
     let mut last = 0;
     let next = |last: u64| {

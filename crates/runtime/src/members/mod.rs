@@ -1,11 +1,12 @@
 //! The processes of a group: the roster that all of them map, and how a child joins.
 //!
 //! What parents and children must know of each other outlives each of their copies, so it stands neither in the log
-//! nor in a segment: who is whose child, which process is a number's primary now, how one ended that the kernel can
-//! no longer tell its parent of.
+//! nor in a segment: who is whose child, how one ended that the kernel can no longer tell its parent of. Which process is
+//! a number's primary now is in the [`registry`].
 
 pub mod join;
 pub mod mail;
+pub mod registry;
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -73,7 +74,7 @@ pub unsafe fn map(path: *const u8) -> bool {
             return false;
         }
         let roster = ROSTER_ADDRESS as *mut Roster;
-        if (*roster).header.magic != MAGIC || (*roster).header.version != VERSION {
+        if (*roster).header.magic != MAGIC || (*roster).header.version != VERSION || !registry::map() {
             raw::call2(nr::MUNMAP, ROSTER_ADDRESS as u64, ROSTER_BYTES as u64);
             return false;
         }
@@ -123,18 +124,29 @@ pub fn adopted() -> impl Iterator<Item = &'static Process> {
     children().filter(|entry| entry.kin.load(Ordering::Acquire) == kin::ADOPTED)
 }
 
-/// The kernel's number of the process that is `pid`'s primary now. `None` if it is no other.
+/// Whether an adopted child has ended, and there is that to tell.
+pub fn has_ended(entry: &Process) -> bool {
+    entry.end.load(Ordering::Acquire) == end::ENDED
+        && index_of(entry).is_some_and(|at| registry::is_told(at, entry))
+}
+
+/// The kernel's number of the process that is `pid`'s primary now. `None` if it is no other, or its parent has been told of its
+/// end; where others have fewer rights, one of them may have struck itself off.
 pub fn primary_of(pid: u32) -> Option<u32> {
-    let entry = find(pid)?;
-    let primary = entry.primary.load(Ordering::Acquire);
-    (primary != pid && primary != 0).then_some(primary)
+    let primary = registry::successor(pid).filter(|primary| *primary != pid)?;
+    (find(pid).is_some() || registry::doubts()).then_some(primary)
+}
+
+/// The kernel's number of a listed process's primary.
+pub fn primary(entry: &Process) -> u32 {
+    let pid = entry.pid.load(Ordering::Relaxed);
+    primary_of(pid).unwrap_or(pid)
 }
 
 /// The number under which its relatives know the process that the kernel knows as `pid`.
 pub fn known_as(pid: u32) -> Option<u32> {
-    listed()
-        .find(|entry| entry.primary.load(Ordering::Acquire) == pid)
-        .map(|entry| entry.pid.load(Ordering::Relaxed))
+    let heir = registry::succeeds(pid).filter(|number| find(*number).is_some());
+    heir.or_else(|| find(pid).filter(|entry| primary(entry) == pid).map(|_| pid))
 }
 
 /// Takes a process off the list: its parent has been told of its end.
@@ -147,7 +159,7 @@ pub fn strike_off(entry: &Process) {
 fn group_of(entry: &Process) -> Option<u32> {
     const GETPGID: u64 = 121;
     // SAFETY: asks for a number.
-    let group = unsafe { raw::call1(GETPGID, u64::from(entry.primary.load(Ordering::Relaxed))) };
+    let group = unsafe { raw::call1(GETPGID, u64::from(primary(entry))) };
     if !failed(group) {
         entry.group.store(group as u32, Ordering::Relaxed);
         return Some(group as u32);
@@ -242,7 +254,8 @@ const WAITING_MAX: u32 = 64;
 
 /// At a promotion: calls `f` for each signal that a relative has sent and that the dead primary has not taken.
 pub fn each_unseen(mut f: impl FnMut(u64)) {
-    for (signal, seen) in SEEN.iter().enumerate().skip(1) {
+    let counts = if registry::doubts() { 0 } else { SIGNALS };
+    for (signal, seen) in SEEN.iter().enumerate().take(counts).skip(1) {
         // It counts as seen when it is taken: until then the next copy has to raise it again.
         // What is thrown away, or stops a process, waits for nobody.
         if !crate::signal::waits(signal as i32) {
@@ -324,7 +337,7 @@ pub fn is_to_stop() -> bool {
     let Some(own) = own() else { return false };
     // First the word: who lets it go on from here on is seen below, or by the supervisor.
     own.stops_itself.store(1, Ordering::SeqCst);
-    let is_to_stop = own.stopped.load(Ordering::SeqCst) != 0;
+    let is_to_stop = own.stopped.load(Ordering::SeqCst) != 0 && !registry::doubts();
     if !is_to_stop {
         own.stops_itself.store(0, Ordering::SeqCst);
     }
@@ -376,7 +389,7 @@ fn take() -> Option<&'static Process> {
     let forgotten = |entry: &&Process| {
         entry.state.load(Ordering::Acquire) == process::LISTED
             && entry.kin.load(Ordering::Acquire) == kin::KERNEL
-            && !exists(entry.primary.load(Ordering::Relaxed))
+            && !exists(primary(entry))
             && entry
                 .state
                 .compare_exchange(process::LISTED, process::TAKEN, Ordering::AcqRel, Ordering::Acquire)
@@ -403,7 +416,6 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
     for (word, value) in [
         (&entry.pid, pid),
         (&entry.parent, parent),
-        (&entry.primary, pid),
         (&entry.joined, 0),
         (&entry.doomed, 0),
         (&entry.reaps_orphans, 0),
@@ -439,6 +451,7 @@ pub fn claim_end(pid: u32, parent: u32) -> bool {
 /// In a forked child: its own entry. `made_by` is the kernel's number of the copy that has made it.
 pub fn born(parent: u32, made_by: u32) {
     let pid = state::REAL_PID.load(Ordering::Relaxed);
+    PARENT.store(parent, Ordering::Relaxed);
     be(None);
     let Some(entry) = list(pid, parent) else { return };
     be(Some(entry));
@@ -447,8 +460,8 @@ pub fn born(parent: u32, made_by: u32) {
     // the two sees the other. The kernel may be late in giving it another parent.
     // SAFETY: asks for a number.
     let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
-    let has_successor = find(parent).is_some_and(|entry| entry.primary.load(Ordering::SeqCst) != made_by);
-    if has_successor || header().is_some_and(|header| header.supervisor_pid.load(Ordering::Relaxed) == real) {
+    let has_successor = find(parent).is_some_and(|entry| primary(entry) != made_by);
+    if has_successor || registry::supervisor() == real {
         entry.kin.store(kin::ADOPTED, Ordering::Release);
     }
 }
@@ -463,17 +476,33 @@ pub fn recognise() {
     }
 }
 
+/// The parent that it was born with; 0 in a new image.
+static PARENT: AtomicU32 = AtomicU32::new(0);
+
+/// The parent that the roster names, if this process has other reasons to believe it: a program may signal its parent.
+fn own_parent() -> Option<u32> {
+    let parent = own()?.parent.load(Ordering::Acquire);
+    // SAFETY: asks for a number.
+    let real = || unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    let is_known = || {
+        parent == PARENT.load(Ordering::Relaxed)
+            || registry::successor(parent).is_some()
+            || known_as(real()) == Some(parent)
+    };
+    (parent == 0 || !registry::doubts() || is_known()).then_some(parent)
+}
+
 /// What the guest sees as its parent: the group's number of it while that lives. One that has ended is listed until its own
 /// parent has asked for it, and is nobody's parent any more.
 pub fn parent() -> Option<u32> {
-    let parent = own()?.parent.load(Ordering::Acquire);
+    let parent = own_parent()?;
     let entry = if parent == 0 { None } else { find(parent) }?;
     // SAFETY: asks for a number.
     let kernels = || unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     // Of a copy the kernel knows another parent, and so it does behind a parent that has failed over, or is about to. The first
     // process has a standby without having joined.
     let is_born = state::REAL_PID.load(Ordering::Relaxed) == state::GUEST_PID.load(Ordering::Relaxed);
-    let primary = entry.primary.load(Ordering::Acquire);
+    let primary = primary(entry);
     let has_no_successor = entry.joined.load(Ordering::Acquire) == 0
         && index_of(entry) != Some(0)
         && primary == entry.pid.load(Ordering::Acquire);

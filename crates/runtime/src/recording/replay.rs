@@ -42,8 +42,7 @@ fn follow(header: &SegmentHeader, thread: &mut Thread) {
 
 /// The supervisor's process, for as long as it is there. Without it no more events come.
 pub fn is_fed() -> bool {
-    let Some(roster) = members::header() else { return false };
-    let supervisor = roster.supervisor_pid.load(Ordering::Relaxed);
+    let supervisor = members::registry::supervisor();
     !members::is_closing() && members::exists(supervisor)
 }
 

@@ -130,7 +130,7 @@ pub fn all(_header: &SegmentHeader) -> (u32, u32) {
     });
     makers::settle(&mut claimed);
     sets::settle();
-    members::mail::settle(false);
+    members::mail::settle(None);
     (in_doubt, unsettled)
 }
 
@@ -455,7 +455,9 @@ fn sent_to_another(doubt: &Doubt) {
         return returned(doubt, 0, 0, &[]);
     }
     if other && doubt.entered() {
-        members::mail::settle(true);
+        // tgkill and its kin name a thread before the signal.
+        let signal = doubt.asked[if matches!(doubt.row.nr, 234 | 297) { 2 } else { 1 }] as u32;
+        members::mail::settle(Some((to as u32, signal)));
         returned(doubt, 0, 0, &[]);
     }
 }

@@ -7,7 +7,7 @@ use crate::door::numbers;
 use crate::door::{
     cancel, common, epoll, exec, io, memory, message, pending, process, spawn, table, time, timer,
 };
-use crate::members::join;
+use crate::members::{join, registry};
 use crate::raw::{self, call6};
 use crate::recording::live_turns::{self, Local};
 use crate::recording::{shared, turns};
@@ -351,9 +351,15 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Futex => futex(thread, call),
         Door::Time => time::by_call(thread, row, call),
         Door::Timer => timer::call(thread, row, call),
-        Door::Chdir => process::chdir(thread, row, call),
+        Door::Chdir => {
+            registry::before(call);
+            process::chdir(thread, row, call)
+        }
         Door::Mirror if process::names_another(call) => recorded(thread, row, call),
-        Door::Mirror => process::mirror(call),
+        Door::Mirror => {
+            registry::before(call);
+            process::mirror(call)
+        }
         Door::Thread => process::thread_state(thread, row, call),
         Door::Prctl => process::prctl(thread, row, call),
         Door::ThreadArea => process::thread_area(thread, call),

@@ -6,6 +6,8 @@
 
 use crate::raw::{self, failed, nr};
 
+/// Opens what is there, for reading.
+pub const READ: u64 = 0;
 /// Opens what is there, for reading and writing.
 pub const READ_WRITE: u64 = 2;
 /// Makes the file, which must not be there.

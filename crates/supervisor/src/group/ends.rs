@@ -183,8 +183,8 @@ impl<'a> Group<'a> {
 
     /// A child of this process has ended of which the kernel tells nobody but us.
     fn tell_parent(&self, parent: Option<u32>) {
-        let Some((_, entry)) = parent.and_then(|parent| self.roster.find(parent)) else { return };
-        self.signal_primary(entry.primary.load(Ordering::Acquire), libc::SIGCHLD);
+        let Some((parent, _)) = parent.and_then(|parent| self.roster.find(parent)) else { return };
+        self.signal_primary(self.roster.primary_of(parent), libc::SIGCHLD);
     }
 
     fn signal_primary(&self, primary: u32, number: i32) {
@@ -224,7 +224,11 @@ impl<'a> Group<'a> {
             self.outcome.daemon = end.or(self.outcome.daemon);
         }
         self.keep_sums(&watch);
-        for (primary, signal) in self.roster.mourners(watch.guest_pid()) {
+        // Who has given up our user may have written so of somebody who has not.
+        let ours = rustix::process::geteuid().as_raw();
+        let may_ask =
+            |pid: u32| !self.roster.is_mixed() || proc::owner(pid).is_some_and(|owner| owner != ours);
+        for (primary, signal) in self.roster.mourners(watch.guest_pid(), may_ask) {
             self.signal_primary(primary, signal);
         }
         self.tell_parent(watch.sign_off(over));
@@ -292,7 +296,7 @@ impl<'a> Group<'a> {
 
     /// Whether any process of the group is known to live.
     fn is_anybody_left(&self) -> bool {
-        let listed = || self.roster.listed().map(|(_, entry)| entry.primary.load(Ordering::Acquire));
+        let listed = || self.roster.listed().map(|(place, _)| self.roster.primary_of(place));
         !self.watches.is_empty()
             || listed().any(|pid| proc::is_descendant(pid, std::process::id()) && is_alive(pid))
     }

@@ -188,7 +188,7 @@ impl Group<'_> {
             shared.iter().filter(|all| is_large(all)).flatten().map(|(object, _)| object).collect();
         let has_one = |all: &Vec<(String, u64)>| all.iter().any(|(object, _)| objects.contains(object));
         let watched: HashSet<u32> = self.watches.iter().map(|watch| watch.primary().pid).collect();
-        let strangers = self.roster.listed().map(|(_, entry)| entry.primary.load(Ordering::Acquire));
+        let strangers = self.roster.listed().map(|(place, _)| self.roster.primary_of(place));
         for pid in strangers.filter(|pid| !watched.contains(pid)) {
             if has_one(&proc::common_memory(pid, folder)) && proc::read(pid).is_some_and(|one| one.alive()) {
                 return None;

@@ -47,12 +47,13 @@ impl<'a> Group<'a> {
         let mut joined = Vec::new();
         let mut is_young = false;
         self.seen.retain(|place, _| self.roster.get(*place).is_some());
+        self.roster.forget_ended(spawn::exists);
         for (place, entry) in self.roster.listed().filter(|(place, _)| *place != self.root) {
             let count = entry.joined.load(Ordering::Acquire);
             if count == 0 {
                 is_young |= now.saturating_sub(place.born_ns) < YOUNG_NS;
             } else if self.seen.insert(place, count) != Some(count) {
-                joined.push((place, entry.primary.load(Ordering::Acquire)));
+                joined.push((place, self.roster.primary_of(place)));
             }
         }
         self.roster_at_ns = (is_young || self.is_without_reader).then_some(now + LOOK_NS);

@@ -24,13 +24,9 @@ fn list(roster: &Roster, pid: u32, parent: u32, born_ns: u64) -> Place {
     let processes = &roster.shared().processes;
     let at = processes.iter().position(|entry| entry.state.load(Ordering::Relaxed) == process::FREE).unwrap();
     let entry = &processes[at];
-    for (word, value) in [
-        (&entry.pid, pid),
-        (&entry.parent, parent),
-        (&entry.primary, pid),
-        (&entry.kin, kin::KERNEL),
-        (&entry.end, end::NONE),
-    ] {
+    for (word, value) in
+        [(&entry.pid, pid), (&entry.parent, parent), (&entry.kin, kin::KERNEL), (&entry.end, end::NONE)]
+    {
         word.store(value, Ordering::Relaxed);
     }
     entry.born_ns.store(born_ns, Ordering::Relaxed);
@@ -42,7 +38,8 @@ fn list(roster: &Roster, pid: u32, parent: u32, born_ns: u64) -> Place {
 /// Kin, end, parent and primary of an entry, `None` once it is free.
 fn seen(roster: &Roster, place: Place) -> Option<[u32; 4]> {
     let entry = roster.get(place)?;
-    Some([&entry.kin, &entry.end, &entry.parent, &entry.primary].map(|word| word.load(Ordering::Relaxed)))
+    let [kin, end, parent] = [&entry.kin, &entry.end, &entry.parent].map(|word| word.load(Ordering::Relaxed));
+    Some([kin, end, parent, roster.primary_of(place)])
 }
 
 fn told(roster: &Roster) -> u32 {

@@ -272,8 +272,7 @@ impl Watch<'_> {
         header.command.0.store(command::END, Ordering::Release);
         wake(&header.command.0);
         let named = header.standby_pid.load(Ordering::Acquire);
-        let unheard = || if self.is_root { Child::of_child(named) } else { Child::of_descendant(named) };
-        let standby = self.standby.take().or_else(unheard).map(|standby| {
+        let standby = self.standby.take().or_else(|| self.copy_named(named)).map(|standby| {
             standby.kill();
             standby.pid
         });
@@ -356,7 +355,7 @@ impl Watch<'_> {
         let lives = |pid| proc::read(pid).is_some_and(|process| process.alive());
         let entry = roster.get(place)?;
         // Its standby was the one that the kernel would have told us of as its primary, and could not take over.
-        let refused = entry.primary.load(Ordering::Acquire) != self.primary.pid;
+        let refused = roster.primary_of(place) != self.primary.pid;
         let is_ours = over.is_reaped || entry.kin.load(Ordering::Acquire) == kin::ADOPTED;
         let told = match over.end {
             // Its parent asks the kernel; or we do when it has given the process to us.

@@ -127,7 +127,7 @@ impl Watch<'_> {
         if pid == self.primary.pid || self.spares.is_ending(pid) {
             return;
         }
-        let child = if self.is_root() { Child::of_child(pid) } else { Child::of_descendant(pid) };
+        let child = self.copy_named(pid);
         let cloned = self.is_cloned();
         let Some(copy) = child else {
             // Gone before we looked; or not ours yet, since its maker is still between.
