@@ -128,6 +128,8 @@ pub struct Thread {
     pub slot: u32,
     /// Thread id the guest sees.
     pub guest_tid: u32,
+    /// The word that the guest wants cleared at this thread's end, 0 for libc's.
+    pub clears: u64,
     /// Whether signals are queued for this thread's next door.
     pub pending: Look,
     /// Handlers have run before the call that this thread is in, for signals that had come earlier: natively they may as well
@@ -274,6 +276,7 @@ impl Thread {
             verify: false,
             slot: 0,
             guest_tid: 0,
+            clears: 0,
             pending: Look::new(),
             late: false,
             own_mask: false,

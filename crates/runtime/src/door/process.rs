@@ -142,6 +142,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     thread.has_turn = false;
     thread.late = false;
     thread.guest_tid = pid;
+    thread.clears = 0;
     thread.set_kernel_tid(real);
     thread.runs_as.store(real, Ordering::Relaxed);
     crate::signal::reset(thread);
@@ -190,7 +191,13 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
     if state::header().is_some() && !state::is_standby() {
         thread.entry().state.store(slot::LEAVING, Ordering::Release);
     }
+    let clears = core::mem::take(&mut thread.clears);
     tls::set_current(core::ptr::null_mut());
+    if clears != 0 && guest::store(clears, &0u32) {
+        const WAKE: u64 = 1;
+        // SAFETY: a wake touches no memory.
+        unsafe { raw::call3(raw::nr::FUTEX, clears, WAKE, 1) };
+    }
     if thread.slot == 0 {
         // The kernel clears this word at the end of a thread; for a standby's first thread, which was made by a plain
         // clone, nobody has told it. Whoever joins that thread would wait for ever.
@@ -514,9 +521,18 @@ pub fn take_over_attributes() {
     }
 }
 
-/// set_robust_list, rseq, set_tid_address: of this copy's thread. The last one tells its number, which is the group's.
+/// set_robust_list, rseq, set_tid_address: of this copy's thread. The last one tells its number, which is the group's; the word is
+/// cleared [at the end](exit_thread), since what the kernel clears is how the runtime, like libc, knows that a thread is gone.
 pub fn thread_area(thread: &mut Thread, call: &Call) -> i64 {
     const SET_TID_ADDRESS: u64 = 218;
-    let result = mirror(call);
-    if call.nr == SET_TID_ADDRESS { i64::from(thread.guest_tid) } else { result }
+    if call.nr != SET_TID_ADDRESS {
+        return mirror(call);
+    }
+    if tls::may_be_foreign() {
+        mirror(call);
+        return i64::from(thread.guest_tid);
+    }
+    let libcs = tls::thread_pointer() + super::thread::TID_OFFSET.load(Ordering::Relaxed);
+    thread.clears = if call.args[0] == libcs { 0 } else { call.args[0] };
+    i64::from(thread.guest_tid)
 }

@@ -2,6 +2,7 @@
 
 pub mod allocator;
 pub mod bound;
+pub mod compat;
 pub mod dispatch;
 pub mod gate;
 pub mod gate_stack;

@@ -5,7 +5,7 @@
 
 use crate::raw;
 use crate::signal::Info;
-use crate::sys::{gate, patch, vdso};
+use crate::sys::{compat, gate, patch, vdso};
 use crate::thread::Thread;
 
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
@@ -202,6 +202,10 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
     }
     if !is_trap {
         return;
+    }
+    if code == SYS_USER_DISPATCH && compat::is_one(&said) {
+        // SAFETY: the kernel's context of this thread.
+        return unsafe { compat::make(&mut *context) };
     }
     // SAFETY: the kernel's context of this thread, behind a system call of the guest's.
     if unsafe { (*context).regs[reg::RAX] == raw::nr::RT_SIGRETURN && crate::signal::returned(&mut *context) }
