@@ -21,6 +21,8 @@ use crate::trial::{Ordeal, Reference, Stage, Verdict};
 enum Mode {
     /// Without Understudy
     Native,
+    /// With --standbys 0: under the runtime, and nobody follows
+    Bare,
     /// Under protection, nothing killed
     Protected,
     /// Under protection, the primary killed at a random moment
@@ -42,6 +44,7 @@ impl Mode {
     const fn name(self) -> &'static str {
         match self {
             Mode::Native => "native",
+            Mode::Bare => "bare",
             Mode::Protected => "protected",
             Mode::Kill => "kill",
             Mode::Storm => "storm",
@@ -227,6 +230,13 @@ impl<'a> Session<'a> {
         let Some(reference) = self.reference(guest)? else { return Ok(()) };
         if self.wants(Mode::Native) {
             self.native_again(guest, &reference)?;
+        }
+        if self.wants(Mode::Bare) && !self.skipped(guest, Mode::Bare, None) {
+            let count = if self.options.mode == Mode::Bare { self.options.seeds } else { 1 };
+            for seed in (self.options.seed..).take(count.max(1) as usize) {
+                let verdict = self.stage.bare(guest, sink(seed), &reference)?;
+                self.judge(guest, Mode::Bare, seed, verdict)?;
+            }
         }
         let mut window = reference.elapsed;
         if self.wants(Mode::Protected) && !self.skipped(guest, Mode::Protected, None) {

@@ -186,6 +186,22 @@ impl Stage<'_> {
 }
 
 impl Stage<'_> {
+    /// Runs the guest under the runtime with nobody to follow: it must not notice.
+    pub fn bare(&self, guest: &Guest, sink: Sink, reference: &Reference) -> Result<Verdict> {
+        let understudy = self.understudy.expect("bare runs are planned only with a binary");
+        let dir = self.place.fresh(&guest.name)?;
+        let group = group_name(&dir);
+        let mut command: Vec<OsString> = vec![understudy.into()];
+        command.extend(["run", "-q", "--standbys", "0", "--name", &group, "--"].map(OsString::from));
+        command.extend(program(guest));
+        let ended = launch(guest, command, &dir, sink)?.finish(self.limit)?;
+        let mut complaints = judge::judge_output(guest, &ended, Some(&reference.stdout));
+        complaints.extend(judge::judge_code(guest.wants.end, ended.status));
+        complaints.extend(judge::judge_remains(&dir, &ended, Some(&group)));
+        let active = ended.elapsed;
+        verdict(complaints, dir, ended, active, 0)
+    }
+
     /// Records the guest, and replays the recording twice: each shows what the recorded run has shown, byte for byte.
     pub fn recorded(&self, guest: &Guest, sink: Sink, reference: &Reference) -> Result<Verdict> {
         let understudy = self.understudy.expect("recorded runs are planned only with a binary");
