@@ -209,7 +209,7 @@ static uint32_t take_entry(void) {
 /* As what has just been forked by `parent`: onto the list, and into the group. */
 static void join(uint32_t parent) {
     uint32_t pid = getpid(), entry = take_entry();
-    ROSTER_WORD(entry + PROCESS_PID) = ROSTER_WORD(entry + PROCESS_PRIMARY) = pid;
+    ROSTER_WORD(entry + PROCESS_PID) = pid;
     ROSTER_WORD(entry + PROCESS_PARENT) = parent;
     ROSTER_WORD(entry + PROCESS_JOINED) = ROSTER_WORD(entry + PROCESS_KIN) = ROSTER_WORD(entry + PROCESS_END) = 0;
     struct timespec now;
@@ -221,9 +221,10 @@ static void join(uint32_t parent) {
     char *mine = map(beside("segment", pid), SEGMENT, O_CREAT | O_EXCL);
     if (!mine) return;
     memcpy(mine, base, CONFIG_END);
+    uint32_t supervisor = WORD(SUPERVISOR_PID);
     munmap(base, SEGMENT);
     base = mine;
-    WORD(SUPERVISOR_PID) = ROSTER_WORD(ROSTER_SUPERVISOR_PID);
+    WORD(SUPERVISOR_PID) = supervisor;
     WORD(ROOT_PID) = WORD(GUEST_PID) = WORD(PRIMARY_PID) = pid;
     be_newborn();
     ROSTER_WORD(entry + PROCESS_JOINED)++;
