@@ -55,7 +55,8 @@ fn best_from(
 ) -> Result<Choice, Reason> {
     let at = site.at as usize;
     // A jump table could name what lies before the number's load (see the crate's head).
-    let too_far_back = site.switch_near && (before > 1 || (before == 1 && !loads_rax(text, start)));
+    let is_near = |start| loads_rax(text, start) || keeps_r11(text, start);
+    let too_far_back = site.switch_near && (before > 1 || (before == 1 && !is_near(start)));
     let mut ends = Ends::new(text, at + 2);
     while let Some(end) = ends.next(start + LONGEST) {
         if end - start < JUMP_LEN {
@@ -80,6 +81,11 @@ fn best_from(
 
 fn loads_rax(text: &[u8], at: usize) -> bool {
     decode_at(text, at).is_some_and(|(insn, code)| writes_rax(&insn, &code))
+}
+
+/// `mov %r11,N(%rsp)`: saves what the `syscall` behind it destroys. Who came to that without this would have lost it.
+fn keeps_r11(text: &[u8], at: usize) -> bool {
+    matches!(text.get(at..at + 4), Some([0x4c, 0x89, 0x5c, 0x24]))
 }
 
 fn loads_constant(text: &[u8], at: usize) -> bool {

@@ -34,7 +34,8 @@
 //!   through to: behind a `syscall` that means a case which expects a system call's result in `rax`, and at
 //!   a `syscall` one which expects its number there, from two different places, with a table dispatch that
 //!   itself needs registers in between. Further back it is less absurd, so a window that displaces more
-//!   before the `syscall` than what loads `rax` is not taken within [`SWITCH_REACH`] of an indirect jump.
+//!   before the `syscall` than what loads `rax`, or saves `r11`, which the call destroys on every way to it, is
+//!   not taken within [`SWITCH_REACH`] of an indirect jump.
 //! - *Signal handlers.* They return to where they came from, and nobody can be inside a window while it is
 //!   written: no thread exists yet.
 

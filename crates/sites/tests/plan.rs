@@ -52,6 +52,27 @@ fn check_same(text: &[u8]) {
     assert_eq!(plan.found(), scanned.len());
 }
 
+/// The one call through which glibc 2.43 cancels threads: r11 is saved, and behind the return there is one byte until the next
+/// function. Without a window each such call of each program traps, and nobody knows it for what it is.
+#[test]
+fn a_call_behind_the_saving_of_r11_has_a_window_near_a_switch() {
+    const SWITCH: [u8; 2] = [0xff, 0xe0];
+    let site_behind = |before: &[u8]| {
+        let mut text = vec![0x90; 64];
+        text.extend([0x48, 0x89, 0xf0]);
+        text.extend(before);
+        text.extend([0x0f, 0x05, 0xc3, 0x90]);
+        text.extend([0x48, 0x83, 0xec, 0x08, 0xe8, 0, 0, 0, 0]);
+        text.extend(SWITCH);
+        text.resize(512, 0x90);
+        sites_of(&text, HERE).remove(0)
+    };
+    let site = site_behind(&[0x4c, 0x89, 0x5c, 0x24, 0x08]);
+    assert_eq!(site.window(), [0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05]);
+    // Another register may have been set on only one of two ways to the call.
+    assert!(!site_behind(&[0x4c, 0x89, 0x54, 0x24, 0x08]).is_patchable());
+}
+
 #[test]
 fn a_plan_is_what_a_scan_finds() {
     check_same(&small_text());
