@@ -93,6 +93,7 @@ pub fn advisory(call: &Call) -> i64 {
 /// mmap by system call: the C library's own (allocator, loader, stacks). Anonymous memory is local; a file's
 /// bytes are carried, its place is not imposed.
 pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
+    let call = &own_addresses::without_preference(call);
     let flags = call.args[3];
     if flags & MAP_ANONYMOUS != 0 {
         return anonymous(call);
@@ -403,6 +404,8 @@ pub unsafe extern "C" fn mmap_exported(_: u64, _: u64, _: u64, _: u64, _: u64, _
 /// The seventh argument is the caller's address, on the stack.
 unsafe extern "C" fn exported_mmap(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, caller: u64) -> u64 {
     let call = Call { nr: raw::nr::MMAP, args: [a, b, c, d, e & 0xffff_ffff, f], caller };
+    // Also before the runtime has begun: an allocator of the program's own may be asked by the loader.
+    let call = own_addresses::without_preference(&call);
     let thread = tls::current();
     let result = if thread.is_null() {
         local(&call)

@@ -2,6 +2,8 @@
 //!
 //! A program that sweeps its address space (a sandbox, a loader that wants room at a fixed place) names them like any other. Both
 //! copies execute such a call: without this, primary and standby die of the same one.
+//!
+//! Nor does it get memory there: an address that it only prefers, as allocators draw them at random, is one that it cannot have.
 
 use us_abi::{COPIES_ADDRESS, GUEST_MAPS_ADDRESS, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, THREADS_MAX};
 
@@ -34,15 +36,31 @@ pub fn answer(call: &Call) -> Option<i64> {
     match call.nr {
         nr::MUNMAP => touched(start, bytes).map(|ours| unmap_around(start, bytes, ours)),
         nr::MPROTECT | nr::MADVISE | PKEY_MPROTECT => touched(start, bytes).map(|_| err::ENOMEM),
-        nr::MMAP if fourth & MAP_FIXED != 0 && fourth & MAP_FIXED_NOREPLACE == 0 => {
-            touched(start, bytes).map(|_| err::ENOMEM)
-        }
+        nr::MMAP if fourth & MAP_FIXED_NOREPLACE != 0 => is_between(start, bytes).then_some(err::EEXIST),
+        nr::MMAP if fourth & MAP_FIXED != 0 => touched(start, bytes).map(|_| err::ENOMEM),
         nr::MREMAP => touched(start, bytes.max(1)).map(|_| err::EFAULT).or_else(|| {
             let moves = fourth & MREMAP_FIXED != 0 && touched(fifth, third).is_some();
             moves.then_some(err::ENOMEM)
         }),
         _ => None,
     }
+}
+
+/// Whether a range touches the addresses from our first to our last, in which new threads' stacks are put as well.
+fn is_between(start: u64, bytes: u64) -> bool {
+    start < GUEST_MAPS_ADDRESS as u64 && start.saturating_add(bytes) > ROSTER_ADDRESS as u64
+}
+
+/// A mapping that prefers such an address has no preference: the kernel would put it into a hole of ours, where the calls above know
+/// nothing of it, and a ring or a thread's stack would come on top of it.
+#[inline]
+pub fn without_preference(call: &Call) -> Call {
+    let [start, bytes, _, flags, ..] = call.args;
+    let mut call = *call;
+    if start != 0 && flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0 && is_between(start, bytes) {
+        call.args[0] = 0;
+    }
+    call
 }
 
 /// Unmaps what lies below and above our range.
