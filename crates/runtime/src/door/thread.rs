@@ -20,6 +20,7 @@ use crate::lock::Lock;
 use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::recording::turns;
+use crate::state::Role;
 use crate::sys::{bound, gate_stack, trap};
 use crate::thread::{self, Mode, Thread};
 use crate::{real, signal, standby, state, tls};
@@ -319,14 +320,15 @@ fn enter(thread: &mut Thread) {
         }
     }
     thread.set_kernel_tid(tid);
-    if state::header().is_none() {
+    if state::role() == Role::Outside || bound::has_left() {
         return;
     }
     pending::has_begun(thread.slot, thread.guest_tid);
+    // Also in a process that nobody follows: its signals and their masks are the runtime's, and so are the returns of its handlers.
     signal::set_stack(thread);
     gate_stack::begin_thread(thread, thread.born_on, tls::thread_pointer());
     trap::arm(thread);
-    if !state::is_standby() {
+    if state::header().is_some() && !state::is_standby() {
         standby::notice::register(thread, tid);
     }
     signal::entered(thread);
