@@ -371,25 +371,29 @@ pub fn executed_file() -> u64 {
     auxiliary(AT_EXECFN)
 }
 
-/// Finds where glibc keeps the kernel's thread id in its control block. The kernel clears that word at the thread's end,
-/// and can be asked for its address; where it does not answer, the control block is searched for the number.
+/// Finds where glibc keeps the thread's number in its control block: for debuggers it says so itself, otherwise the block is
+/// searched. And which word the kernel clears at the thread's end: it can be asked. Up to glibc 2.42 they are one.
 fn find_tid_offset(tid: u32) {
     const PR_GET_TID_ADDRESS: u64 = 40;
     let block = tls::thread_pointer();
     let mut word = 0u64;
     // SAFETY: the kernel writes one address.
     let told = unsafe { raw::call2(nr::PRCTL, PR_GET_TID_ADDRESS, &raw mut word as u64) } == 0;
-    let inside = (block..block + CONTROL_BYTES).contains(&word);
+    let end = (told && (block..block + CONTROL_BYTES).contains(&word)).then(|| word - block);
+    // SAFETY: glibc's control block is at least so large.
+    let is_number = |offset: u64| unsafe { ((block + offset) as *const u32).read() } == tid;
     // The word behind the number is zero. Without this the upper half of an address will do: many begin with 0x7f48,
     // which is the number of some process.
     let found = || {
         (0..CONTROL_BYTES).step_by(8).find(|offset| {
-            // SAFETY: glibc's control block is at least so large.
+            // SAFETY: as above.
             unsafe { ((block + offset) as *const u64).read() == u64::from(tid) }
         })
     };
-    if let Some(offset) = (told && inside).then(|| word - block).or_else(found) {
+    let said = real::tid_offset().filter(|offset| *offset < CONTROL_BYTES);
+    if let Some(offset) = said.into_iter().chain(end).find(|offset| is_number(*offset)).or_else(found) {
         threads::TID_OFFSET.store(offset, Ordering::Relaxed);
+        threads::END_OFFSET.store(end.unwrap_or(offset), Ordering::Relaxed);
     }
 }
 

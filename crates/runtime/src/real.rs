@@ -60,6 +60,14 @@ pub fn rseq_offset() -> Option<i64> {
     unsafe { (!offset.is_null() && !size.is_null() && *size > 0).then(|| *offset) }
 }
 
+/// Where glibc keeps a thread's number in its control block, as it tells debuggers (`libthread_db`): bits, how many, offset.
+pub fn tid_offset() -> Option<u64> {
+    const NAME: &core::ffi::CStr = c"_thread_db_pthread_tid";
+    // SAFETY: the name ends with NUL.
+    let told = unsafe { dlsym(RTLD_NEXT, NAME.as_ptr()).cast::<[u32; 3]>().as_ref() };
+    told.filter(|told| told[0] == 32).map(|told| u64::from(told[2]))
+}
+
 /// The `malloc` that the program uses: the first in the order in which the loader looks, whatever its version.
 /// An allocator that stands before libc's has unversioned symbols, and asked for by version it is passed over.
 pub fn malloc() -> *mut c_void {

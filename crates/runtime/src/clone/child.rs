@@ -130,7 +130,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
             rename_owner(head, place.tid.load(Ordering::Relaxed), tid);
             raw::call2(SET_ROBUST_LIST, head, len);
         }
-        let word = place.tls + door::thread::TID_OFFSET.load(Ordering::Relaxed);
+        let word = place.tls + door::thread::END_OFFSET.load(Ordering::Relaxed);
         raw::call1(SET_TID_ADDRESS, word);
         if !leads
             && place.rseq

@@ -274,7 +274,7 @@ pub unsafe extern "C" fn pthread_cancel(handle: u64) -> c_int {
         && handle != tls::thread_pointer()
         && let Some(thread) = threads::slot_of(handle)
     {
-        if threads::tid_of(handle) != 0 {
+        if !threads::has_ended(handle) {
             ask(thread, handle);
         }
         return 0;

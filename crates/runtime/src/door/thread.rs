@@ -27,8 +27,10 @@ use crate::{real, signal, standby, state, tls};
 
 pub(super) const EAGAIN: i32 = 11;
 
-/// Offset of the kernel's thread id inside glibc's control block: zero once the thread is gone.
+/// Offset of a thread's number inside glibc's control block.
 pub static TID_OFFSET: AtomicU64 = AtomicU64::new(0);
+/// Offset of the word there that is zero once the thread is gone.
+pub static END_OFFSET: AtomicU64 = AtomicU64::new(0);
 
 static LOCK: Lock = Lock::new();
 
@@ -36,13 +38,19 @@ pub(super) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// glibc's `pthread_attr_t`.
 pub(super) type Attributes = [u64; 7];
 
-/// The word that the kernel clears at the end of the thread behind a handle.
+/// The word with libc's number of the thread behind a handle.
 pub(super) fn tid_word(handle: u64) -> &'static AtomicU32 {
     // SAFETY: the control block of a thread that has not been joined yet, or lies in a stack of ours.
     unsafe { &*((handle + TID_OFFSET.load(Ordering::Relaxed)) as *const AtomicU32) }
 }
 
-/// The number of the thread behind a handle, as libc knows it: the kernel's, or the group's. 0 once the thread is gone.
+/// The word that the kernel clears at the end of the thread behind a handle: that one, or since glibc 2.43 another.
+pub(super) fn end_word(handle: u64) -> &'static AtomicU32 {
+    // SAFETY: as above.
+    unsafe { &*((handle + END_OFFSET.load(Ordering::Relaxed)) as *const AtomicU32) }
+}
+
+/// The number of the thread behind a handle, as libc knows it: the kernel's, or the group's. 0, up to glibc 2.42, once the thread is gone.
 pub fn tid_of(handle: u64) -> u32 {
     tid_word(handle).load(Ordering::Acquire)
 }
@@ -61,6 +69,11 @@ pub(super) fn become_threaded(thread: &Thread) {
         return;
     }
     thread.lock_mode.store(thread.call_mode.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Whether the thread behind a handle, which has not been joined, is gone.
+pub fn has_ended(handle: u64) -> bool {
+    end_word(handle).load(Ordering::Acquire) == 0
 }
 
 /// Whether a slot can be given to a new thread. Not before its last maker is through: between the moment when libc has cleared
@@ -82,7 +95,7 @@ fn is_free(other: &Thread) -> bool {
 pub(super) fn is_gone(other: &Thread) -> bool {
     let handle = other.handle.load(Ordering::Acquire);
     if thread_stack::is_ours(handle) {
-        return tid_word(handle).load(Ordering::Acquire) == 0;
+        return has_ended(handle);
     }
     let (pid, tid) = (state::REAL_PID.load(Ordering::Relaxed), other.kernel_tid());
     // SAFETY: signal 0 only asks.

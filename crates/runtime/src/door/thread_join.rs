@@ -10,7 +10,7 @@ use us_calls::Class;
 
 use super::block::Deadline;
 use super::sync::{self, CLOCK_REALTIME, Caller, errno};
-use super::thread::{DETACHED, JOINABLE, JOINED, slot_of, tid_of, tid_word};
+use super::thread::{DETACHED, JOINABLE, JOINED, end_word, has_ended, slot_of};
 use crate::clone::park;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
@@ -45,7 +45,7 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
         Deadline::Monotonic(time) => (&raw const *time, 0),
         Deadline::Realtime(time) => (&raw const *time, REALTIME),
     };
-    let word = tid_word(handle);
+    let word = end_word(handle);
     loop {
         let tid = word.load(Ordering::Acquire);
         let follows = waiter.as_ref().is_some_and(|thread| thread.calls() == Mode::Replay);
@@ -181,7 +181,7 @@ unsafe fn join_until(other: &Thread, handle: u64, result: Result, deadline: Opti
             break outcome;
         }
         let outcome = match deadline {
-            None if tid_of(handle) == 0 => 0,
+            None if has_ended(handle) => 0,
             None => errno::EBUSY,
             Some(deadline) => match await_gone(handle, caller.thread(), deadline, false) {
                 End::Gone => 0,

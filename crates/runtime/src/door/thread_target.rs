@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use super::forward::{self, Domain};
 use super::libc_state::Family;
 use super::sync::{Caller, errno};
-use super::thread::{slot_of, tid_of};
+use super::thread::{has_ended, slot_of, tid_of};
 use crate::raw::nr;
 use crate::sys::guest;
 use crate::thread::{self, Thread};
@@ -43,12 +43,11 @@ fn target(handle: u64) -> Option<&'static Thread> {
 /// is not the same in all copies.
 fn number(thread: &Thread, handle: u64) -> u64 {
     const NOBODY: u64 = i32::MAX as u64;
-    match tid_of(handle) {
-        // This copy's thread may be ahead of what the log says about it.
-        0 if state::is_standby() => u64::from(thread.guest_tid),
-        0 => NOBODY,
-        tid => u64::from(tid),
+    if !has_ended(handle) {
+        return u64::from(tid_of(handle));
     }
+    // This copy's thread may be ahead of what the log says about it.
+    if state::is_standby() { u64::from(thread.guest_tid) } else { NOBODY }
 }
 
 fn pid() -> u64 {
