@@ -47,29 +47,5 @@ if ((EUID != 0)); then
     exit 1
 fi
 
-# The server packages would start a redis and a memcached of the system on their usual ports. invoke-rc.d
-# asks this file first, and 101 means no. Services that run already are not touched. A policy of the
-# machine's owner is put back.
-policy=/usr/sbin/policy-rc.d
-saved=
-restore() {
-    rm -f "$policy"
-    if [[ -n $saved ]]; then mv "$saved" "$policy"; fi
-}
-if [[ -e $policy || -L $policy ]]; then
-    saved=$policy.before-understudy
-    mv "$policy" "$saved"
-fi
-trap restore EXIT
-printf '#!/bin/sh\nexit 101\n' >"$policy"
-chmod 755 "$policy"
-
-export DEBIAN_FRONTEND=noninteractive
-install() {
-    apt-get -o DPkg::Lock::Timeout=300 -q -y install --no-install-recommends "${missing[@]}"
-}
-# The lists may be absent (a fresh image) or too old for the mirror: one update, then one more try.
-install >/dev/null 2>&1 || {
-    apt-get -o DPkg::Lock::Timeout=300 -q update
-    install
-}
+. "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
+install_packages "${missing[@]}"

@@ -21,19 +21,5 @@ if ((EUID != 0)); then
     exit 1
 fi
 
-# As in scripts/setup.sh: no server of the system is started, and the owner's policy is put back.
-policy=/usr/sbin/policy-rc.d
-saved=
-restore() {
-    rm -f "$policy"
-    if [[ -n $saved ]]; then mv "$saved" "$policy"; fi
-}
-if [[ -e $policy || -L $policy ]]; then
-    saved=$policy.before-foreign
-    mv "$policy" "$saved"
-fi
-trap restore EXIT
-printf '#!/bin/sh\nexit 101\n' >"$policy"
-chmod 755 "$policy"
-export DEBIAN_FRONTEND=noninteractive
-apt-get -o DPkg::Lock::Timeout=600 -q -y install --no-install-recommends "${missing[@]}"
+. "$top/scripts/packages.sh"
+install_packages "${missing[@]}"
