@@ -16,51 +16,48 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
-passed=0 failed=0 skipped=0
-verdict() { # NAME WAY RIGHT OF
-    local known
-    known=$(grep "^long-$1 | \($2\|both\)" "$top/tests/foreign/expected")
-    [[ $2 != native ]] || known=
-    if (($3 == $4 && $4 > 0)) && [[ -n $known && $known != *" sometimes |"* ]]; then
-        echo "FAIL  $1 $2 no longer differs: take it out of the table"
-        ((failed += 1))
-    elif (($3 == $4 && $4 > 0)); then
-        echo "pass  $1 $2: $3 of $4"
-        ((passed += 1))
-    elif [[ -n $known ]]; then
-        echo "known $1 $2: $3 of $4"
-    else
-        echo "FAIL  $1 $2: $3 of $4"
-        ((failed += 1))
-    fi
+. "$top/tests/foreign/verdict.sh"
+# of NAME WAY RIGHT ALL
+of() {
+    local right=
+    (($3 != $4 || $4 == 0)) || right=yes
+    verdict "long-$1" "$2" "$3 of $4" "$right"
 }
-skip() {
-    echo "skip  $1: $2"
-    ((skipped += 1))
-}
+# What `under` starts a program as.
+as=()
 # under WAY COMMAND...
 under() {
     local way=$1
     shift
     case $way in
-        native) exec "$@" ;;
-        bare) exec "$understudy" run -q --standbys 0 -- "$@" ;;
-        protected) exec "$understudy" run -q -- "$@" ;;
+        native) exec "${as[@]}" "$@" ;;
+        bare) exec "${as[@]}" "$understudy" run -q --standbys 0 -- "$@" ;;
+        protected) exec "${as[@]}" "$understudy" run -q -- "$@" ;;
     esac
 }
 
-# A page whose script must have run. No sandbox as root; with one as nobody.
+# A page whose script must have run, natively, alone and protected, once without the sandbox, and as nobody with it: user, pid and network
+# namespaces, a chroot, filters of system calls.
 chromium() {
     command -v chromium >/dev/null || { skip chromium "not installed"; return; }
-    local page='data:text/html,<p id=a>x</p><script>document.getElementById("a").textContent=6*7</script>' way right n
-    local until=$((SECONDS + LONG_SECONDS))
+    pages chromium --no-sandbox
+    ((EUID == 0)) || { skip chromium-sandbox "not root"; return; }
+    mkdir -m 700 "$work/nobody"
+    chown nobody: "$work/nobody"
+    pages chromium-sandbox
+}
+pages() { # NAME [FLAG...]
+    local page='data:text/html,<p id=a>x</p><script>document.getElementById("a").textContent=6*7</script>' way right n name=$1
+    local as=() home=$work until=$((SECONDS + LONG_SECONDS))
+    shift
+    if (($# == 0)); then as=(setpriv --reuid nobody --regid nogroup --clear-groups) home=$work/nobody; fi
     for way in native bare protected; do
         right=0
         for ((n = 0; n < LONG_TIMES && SECONDS < until; n++)); do
-            (under "$way" timeout 40 chromium --headless --no-sandbox --disable-gpu --user-data-dir="$work/c" \
+            (cd "$home" && HOME=$home under "$way" timeout 60 chromium --headless "$@" --disable-gpu --user-data-dir="$home/c" \
                 --dump-dom "$page") 2>/dev/null | grep -q '>42<' && ((right += 1))
         done
-        verdict chromium "$way" "$right" "$n"
+        of "$name" "$way" "$right" "$n"
         until=$((SECONDS + LONG_SECONDS))
     done
 }
@@ -88,7 +85,7 @@ vsftpd() {
         kill "$server" 2>/dev/null
         wait "$server" 2>/dev/null
         server=
-        verdict vsftpd "$way" "$right" "$n"
+        of vsftpd "$way" "$right" "$n"
     done
 }
 
@@ -130,10 +127,9 @@ C
         for ((n = 0; n < 3; n++)); do
             [[ $( (under "$way" timeout $((for + 60)) "$work/t" "$for") 2>/dev/null) == ok ]] && ((right += 1))
         done
-        verdict threads "$way" "$right" "$n"
+        of threads "$way" "$right" "$n"
     done
 }
 
 for name in ${*:-threads vsftpd chromium}; do "$name"; done
-echo "$passed passed, $failed failed, $skipped skipped"
-((failed == 0))
+sum_up

@@ -5,7 +5,7 @@
 #   tests/foreign/rootfs.sh --enter DIR COMMAND...    COMMAND in there, with /proc, /sys and the machine's /dev mounted
 #
 # Takes the mirror from apt's settings, needs root and debootstrap, and does nothing where DIR is complete.
-# COMMAND finds the built programs of this tree in /understudy, read-only.
+# COMMAND finds the built programs of this tree in /understudy, and the tree itself in /tree, read-only.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
@@ -18,15 +18,18 @@ if [[ ${1:-} == --enter ]]; then
     [[ -e $dir/.complete ]] || fail "$dir is no root file system of this script's"
     # In a mount namespace of its own, so that nothing is left mounted, however the command ends.
     exec unshare -m --propagation private bash -euc '
-        dir=$1 built=$2
-        shift 2
+        dir=$1 built=$2 tree=$3
+        shift 3
         mount -t proc proc "$dir/proc"
         mount --rbind /dev "$dir/dev"
         mount --rbind /sys "$dir/sys"
         mount -t tmpfs run "$dir/run"
         mount --bind "$built" "$dir/understudy"
         mount -o remount,bind,ro "$dir/understudy"
-        exec chroot "$dir" "$@"' enter "$dir" "$(realpath "${BUILT:-$top/target/release}")" "$@"
+        mkdir -p "$dir/tree"
+        mount --bind "$tree" "$dir/tree"
+        mount -o remount,bind,ro "$dir/tree"
+        exec chroot "$dir" "$@"' enter "$dir" "$(realpath "${BUILT:-$top/target/release}")" "$top" "$@"
 fi
 
 name=${1:?rootfs: which distribution?}

@@ -5,7 +5,7 @@
 #   suites     test suites that Debian packages, case by case          (half an hour)
 #   units      Debian's own systemd units, in a container (as root)    (half a minute)
 #   long       programs that run for LONG_SECONDS each                 (LONG_SECONDS=600: an hour)
-#   roots      `programs` in the root file systems ROOTS, made by rootfs.sh (as root)
+#   roots      `programs`, and all guests protected and killed, in the root file systems ROOTS, made by rootfs.sh with gcc and g++ (as root)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 : "${TARGET:=target}" "${JOBS:=1}" "${FOREIGN_SECONDS:=60}" "${ONLY:=}" "${SETUP:=}" "${PARTS:=programs}" "${ROOTS:=}"
@@ -23,9 +23,15 @@ for part in $PARTS; do
         units) tests/foreign/units.sh ;;
         long) tests/foreign/long.sh ;;
         roots)
+            worse=
             for root in ${ROOTS:?which folders?}; do
-                "$kit" foreign --inside "$root" --understudy /understudy/understudy --timeout "$FOREIGN_SECONDS" "${only[@]}"
+                "$kit" foreign --inside "$root" --understudy /understudy/understudy --timeout "$FOREIGN_SECONDS" "${only[@]}" || worse=yes
+                for mode in protected kill; do
+                    BUILT=$TARGET/release tests/foreign/rootfs.sh --enter "$root" /understudy/kit guests --root /tree --mode "$mode" \
+                        --understudy /understudy/understudy --target /tmp/guests --jobs "$JOBS" "${only[@]}" || worse=yes
+                done
             done
+            [[ -z $worse ]]
             ;;
         *) echo "foreign: no part is called $part" && false ;;
     esac || bad+=("$part")

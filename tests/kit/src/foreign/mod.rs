@@ -310,11 +310,12 @@ impl Session<'_> {
             command.extend([enter.into_os_string(), "--enter".into(), root.clone().into_os_string()]);
         }
         command.push("env".into());
-        let (mut home, mut folder) = (OsString::from("HOME="), OsString::from("--chdir="));
-        home.push(&tmp);
-        folder.push(&tmp);
-        command.push(folder);
-        command.push(home);
+        // What names the folder names it as the program sees it.
+        for name in ["--chdir=", "HOME=", "TMPDIR="] {
+            let mut word = OsString::from(name);
+            word.push(&tmp);
+            command.push(word);
+        }
         command.extend(ENVIRONMENT.map(OsString::from));
         if way != Way::Native {
             command.push(self.understudy.clone().into());
