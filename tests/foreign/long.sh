@@ -3,7 +3,7 @@
 # Loopback only; what is started here is ended here, by pid.
 #
 #   tests/foreign/long.sh               all of them
-#   tests/foreign/long.sh chromium      one: chromium, vsftpd, threads
+#   tests/foreign/long.sh chromium      one: chromium, vsftpd, threads, storm, web
 set -uo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 understudy=${UNDERSTUDY:-${TARGET:-$top/target}/release/understudy}
@@ -62,7 +62,7 @@ pages() { # NAME [FLAG...]
     done
 }
 
-# A child for each connection, which it waits for in a handler.
+# A child for each connection, which it waits for in a handler. As root it also becomes another user.
 vsftpd() {
     command -v vsftpd >/dev/null && command -v curl >/dev/null || { skip vsftpd "not installed"; return; }
     local way right n until
@@ -70,7 +70,11 @@ vsftpd() {
     seq 1 2000 >"$work/pub/n"
     chmod 755 "$work/pub"
     printf '%s\n' listen=YES listen_address=127.0.0.1 listen_port=46253 background=NO anonymous_enable=YES "anon_root=$work/pub" \
-        "secure_chroot_dir=$work/empty" run_as_launching_user=YES seccomp_sandbox=NO pasv_min_port=46254 pasv_max_port=46299 >"$work/v.conf"
+        "secure_chroot_dir=$work/empty" seccomp_sandbox=NO pasv_min_port=46254 pasv_max_port=46299 >"$work/v.conf"
+    if ((EUID != 0)) || ! id ftp >/dev/null 2>&1; then
+        echo "note  vsftpd: not root, or no user ftp: its children stay what they are"
+        echo run_as_launching_user=YES >>"$work/v.conf"
+    fi
     for way in native bare protected; do
         (under "$way" vsftpd "$work/v.conf") >/dev/null 2>&1 &
         server=$!
@@ -82,6 +86,8 @@ vsftpd() {
             ((n += 1))
             curl -s --max-time 20 ftp://127.0.0.1:46253/n | cmp -s - "$work/pub/n" && ((right += 1))
         done
+        # The server that answered last is the one that was started.
+        kill -0 "$server" 2>/dev/null || ((n += 1))
         kill "$server" 2>/dev/null
         wait "$server" 2>/dev/null
         server=
@@ -89,7 +95,84 @@ vsftpd() {
     done
 }
 
-# Detached threads that each make the next one, for a tenth of the time.
+# A server of Go's, linked with libc, whose threads, signals and stacks are its own business; its profiler signals too.
+web() {
+    command -v go >/dev/null && command -v ab >/dev/null || { skip web "no go, or no ab"; return; }
+    mkdir -p "$work/web"
+    cp "$top/tests/foreign/go/go.mod" "$work/web/"
+    cat >"$work/web/main.go" <<'GO'
+package main
+
+// #include <unistd.h>
+import "C"
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/pprof"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "profiled" {
+		pprof.StartCPUProfile(io.Discard)
+	}
+	http.HandleFunc("/", func(out http.ResponseWriter, in *http.Request) {
+		waste := make([]byte, 20000)
+		fmt.Fprintf(out, "%05d %05d\n", len(waste), map[bool]int{true: 1}[C.getppid() > 0])
+	})
+	http.HandleFunc("/collect", func(out http.ResponseWriter, in *http.Request) {
+		runtime.GC()
+		fmt.Fprintln(out, "20000 00001")
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(listener.Addr())
+	panic(http.Serve(listener, nil))
+}
+GO
+    (cd "$work/web" && GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local GOCACHE="$work/cache" CGO_ENABLED=1 go build -o ../w .) ||
+        { of web build 0 1; return; }
+    local way address for count profile all
+    for way in native bare protected; do
+        for profile in plain profiled; do
+            for=$((LONG_SECONDS / 20 + 1))
+            [[ $way != bare ]] || for=$((LONG_SECONDS / 10 + 1))
+            [[ $way$profile != protectedplain ]] || for=$LONG_SECONDS
+            (under "$way" "$work/w" "$profile") >"$work/address" 2>"$work/web-$way-$profile" &
+            server=$!
+            for ((n = 0; n < 100; n++)); do
+                address=$(head -n 1 "$work/address")
+                [[ -z $address ]] || break
+                sleep 0.1
+            done
+            # One client keeps its connections, the other makes a new one for each request.
+            ab -q -k -r -t "$for" -n 100000000 -c 12 "http://$address/" >"$work/kept" 2>&1 &
+            count=$!
+            ab -q -r -t "$for" -n 100000000 -c 3 "http://$address/collect" >"$work/made" 2>&1
+            wait "$count"
+            # Once it is over it still answers, and it is the one that was started.
+            all=0
+            [[ $(curl -s --max-time 10 "http://$address/") == "20000 00001" ]] && ((all += 1))
+            kill -0 "$server" 2>/dev/null && ((all += 1))
+            for count in kept made; do
+                echo "      $way $profile $count: $(awk '/^(Complete|Failed) requests|^Non-2xx/ { printf "%s ", $0 }' "$work/$count")"
+                grep -q '^Failed requests: *0$' "$work/$count" && ! grep -q '^Non-2xx' "$work/$count" && ((all += 1))
+            done
+            kill "$server" 2>/dev/null
+            wait "$server" 2>/dev/null
+            server=
+            ((all == 4)) || tail -n 20 "$work/web-$way-$profile"
+            of web "$way" "$all" 4
+        done
+    done
+}
+
+# Detached threads that each make the next one, for a tenth of the time, ten times.
 threads() {
     command -v gcc >/dev/null || { skip threads "no gcc"; return; }
     cat >"$work/t.c" <<'C'
@@ -124,12 +207,14 @@ C
     local way right n for=$(((LONG_SECONDS + 9) / 10))
     for way in native bare protected; do
         right=0
-        for ((n = 0; n < 3; n++)); do
+        for ((n = 0; n < 10; n++)); do
+            # Natively once: nothing is to be found out there.
+            [[ $way$n != native1 ]] || break
             [[ $( (under "$way" timeout $((for + 60)) "$work/t" "$for") 2>/dev/null) == ok ]] && ((right += 1))
         done
         of threads "$way" "$right" "$n"
     done
 }
 
-for name in ${*:-threads vsftpd chromium}; do "$name"; done
+for name in ${*:-threads web vsftpd chromium}; do "$name"; done
 sum_up
