@@ -46,6 +46,8 @@ struct Entry {
     start: Start,
     argument: *mut c_void,
     start_c11: *mut u8,
+    /// The mask that its attributes ask for.
+    mask: Option<u64>,
 }
 
 /// # Safety
@@ -63,7 +65,10 @@ pub(super) unsafe fn create(
     }
     become_threaded(parent);
     turns::take(parent);
-    let entry = Entry { start, argument, start_c11 };
+    // libc is asked before it is known in which mode this goes on. A thread that stands in libc may be parked for a clone: a copy that
+    // began as a primary would make the thread without the log, which has it once more.
+    let mask = mask_in(attributes);
+    let entry = Entry { start, argument, start_c11, mask };
     loop {
         let replay = parent.calls() == Mode::Replay;
         // A slot, and as a standby which of its threads this is.
@@ -132,7 +137,7 @@ unsafe fn create_in(
     unsafe {
         // The number that this thread has if its primary was killed before it could say so itself.
         (*block).guest_tid = group_tid;
-        if let Some(mask) = mask_in(attributes) {
+        if let Some(mask) = entry.mask {
             (*block).mask = signal::blockable(mask);
         }
         (*block).start.store(entry.start as *mut u8, Ordering::Relaxed);
