@@ -79,3 +79,28 @@ fn every_door_has_a_guest() {
     }
     complaints.settle("exports and guests (exemptions are in tests/tidy/without_guest.txt):");
 }
+
+/// The command starts where protection is not to be had, to say so: under glibc 2.31 (Debian 11).
+#[test]
+fn the_command_starts_under_an_older_libc() {
+    const NEWEST: (u32, u32) = (2, 31);
+    let command = library().with_file_name("understudy");
+    assert!(command.is_file(), "{} does not exist: run 'make build' first", command.display());
+    let run = Command::new("objdump").arg("-T").arg(&command).output().expect("objdump, from binutils");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let text = String::from_utf8_lossy(&run.stdout);
+    let mut complaints = Complaints::default();
+    for line in text.lines() {
+        let Some((_, version)) = line.split_once("GLIBC_") else { continue };
+        let mut words =
+            version.split(|c: char| c.is_whitespace() || c == ')').filter(|word| !word.is_empty());
+        let (version, name) = (words.next().unwrap_or(""), words.next().unwrap_or("?"));
+        let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+        if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) > NEWEST {
+            complaints.add(format!(
+                "{name} of glibc {version}: an older version belongs into crates/cli/c/older_glibc.c"
+            ));
+        }
+    }
+    complaints.settle("symbols of understudy that glibc 2.31 has not:");
+}
