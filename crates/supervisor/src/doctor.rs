@@ -114,6 +114,12 @@ fn kernel() -> Check {
     Check { name: "kernel", ok, required: true, found }
 }
 
+/// Why no program can be protected under the C library that is here, in words.
+pub(crate) fn old_libc() -> Option<String> {
+    let (found, (major, minor)) = (spawn::glibc_version(), GLIBC_MIN);
+    (!at_least(&found, GLIBC_MIN)).then(|| format!("glibc {found} is too old: {major}.{minor} at least"))
+}
+
 fn glibc() -> Check {
     let found = spawn::glibc_version();
     Check { name: "glibc", ok: at_least(&found, GLIBC_MIN), required: true, found }

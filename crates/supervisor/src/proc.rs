@@ -32,6 +32,17 @@ impl Process {
     }
 }
 
+/// What is wrong with `/proc` here, in words: it tells us who is whose child, where our own files are, and what a copy needs.
+pub fn obstacle() -> Option<&'static str> {
+    match std::fs::read_link("/proc/self") {
+        Err(_) => Some("there is no /proc here"),
+        Ok(own) if own.to_str() != Some(std::process::id().to_string().as_str()) => {
+            Some("/proc is that of another pid namespace: mount one of its own (unshare --mount-proc)")
+        }
+        Ok(_) => None,
+    }
+}
+
 /// The process `pid`, or `None` when there is none.
 pub fn read(pid: u32) -> Option<Process> {
     if pid == 0 {

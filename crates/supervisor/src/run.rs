@@ -1,5 +1,6 @@
 //! `understudy run`: from the command line to the program's exit code.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,54 +19,53 @@ use crate::folder::{self, GroupFolder, Meta, ProcessId, Recording};
 use crate::group::Group;
 use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
-use crate::program;
 use crate::reap::End;
 use crate::recorder::beside::{Beside, Prepared, padded_paths};
 use crate::roster::{self, Place, Roster};
 use crate::segment::Segment;
 use crate::sentry::Shared;
 use crate::spawn::{self, Layout, Signals, Start};
+use crate::{doctor, proc, program};
 
 /// Runs one group to its end. Nothing of it is left afterwards, nor after an error.
 ///
 /// # Errors
 /// Every error is from before the program started.
 pub fn run(options: &Options) -> Result<End, Error> {
+    spawn::outlive_full_files();
     let mut voice = Voice::open(options.events.as_deref(), options.verbosity)?;
     let path = program::resolve(&options.command[0])?;
     program::check(&options.command[0], &path)?;
-    if let Some(call) = filter::obstacle() {
-        let program = options.command[0].to_string_lossy();
-        voice.say(
-            Verbosity::Normal,
-            &format!("{program} runs unprotected: a filter of system calls does not let {call} pass"),
-        );
-        return Err(spawn::become_program(&path, &options.command));
+    // Our failure costs protection. Nobody could find us, so nobody needs us either.
+    let alone = |voice: &Voice, why: &str| {
+        let name = default_name(&options.command[0]);
+        voice.say(Verbosity::Normal, &format!("{name} runs unprotected: {why}"));
+        Err(spawn::become_program(&path, &options.command))
+    };
+    if let Some(why) = surroundings() {
+        return alone(&voice, &why);
     }
     let library = program::library()?;
-    let Made { folder, segment, roster, mut meta } = match make_group(options) {
-        Ok(made) => made,
+    let ready = make_group(options).and_then(|made| Ok((made, take_ears()?)));
+    let (Made { folder, segment, roster, mut meta }, (signals, bell)) = match ready {
+        Ok(ready) => ready,
         Err(cause) if options.record.is_none() && is_the_places_fault(&cause) => {
-            // Our failure costs protection. Nobody could find us, so nobody needs us either.
-            let name = default_name(&options.command[0]);
-            voice.say(Verbosity::Normal, &format!("{name} runs unprotected: {}", explain(&cause)));
-            return Err(spawn::become_program(&path, &options.command));
+            return alone(&voice, &explain(&cause));
         }
         Err(cause) => return Err(cause),
     };
     voice.set_group(&folder.name);
-    // Before the start: an orphan of the program must find us, and no signal may slip through.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
-    let signals = spawn::take_signals()?;
-    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|cause| Error::system("make an eventfd", cause))?;
 
     // Last, so that what has failed before leaves no file.
     let recorded = options.record.as_deref();
     let recorded = recorded.map(|file| Prepared::new(options, file, &path, &library)).transpose()?;
     let primary = match start(options, &path, &library, &folder, (&segment, &roster), &signals) {
         Ok(primary) => primary,
+        // Of the file of a recording something is known already.
+        Err(cause @ Error::System { .. }) if recorded.is_none() => {
+            drop((segment, roster, folder));
+            return alone(&voice, &explain(&cause));
+        }
         Err(cause) => {
             recorded.into_iter().for_each(Prepared::discard);
             return Err(cause);
@@ -102,6 +102,24 @@ pub fn run(options: &Options) -> Result<End, Error> {
     let book = Book { folder: &folder, meta, history: History::default(), voice };
     let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside);
     Ok(group.until_the_end())
+}
+
+/// What is around us that nothing can be protected in, in words.
+fn surroundings() -> Option<String> {
+    if let Some(call) = filter::obstacle() {
+        return Some(format!("a filter of system calls does not let {call} pass"));
+    }
+    proc::obstacle().or_else(spawn::tight_limit).map(String::from).or_else(doctor::old_libc)
+}
+
+/// Makes sure that an orphan of the program finds us, and that no signal slips through.
+fn take_ears() -> Result<(Signals, OwnedFd), Error> {
+    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|cause| Error::system("make an eventfd", cause))?;
+    let signals = spawn::take_signals()?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
+    Ok((signals, bell))
 }
 
 /// What a group has before its program starts.

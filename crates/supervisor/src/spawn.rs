@@ -26,10 +26,11 @@ use crate::roster::Roster;
 use crate::segment::Segment;
 
 /// Signal dispositions and descriptors that Rust's start-up code or the supervisor changes.
-/// Bit 0: SIGPIPE was ignored. Bit 1: SIGCHLD was ignored. Bits 8 to 10: descriptor 0 to 2 was closed.
+/// Bit 0: SIGPIPE was ignored. Bit 1: SIGCHLD was ignored. Bit 2: SIGXFSZ was ignored. Bits 8 to 10: descriptor 0 to 2 was closed.
 static INHERITED: AtomicU32 = AtomicU32::new(0);
 const PIPE_IGNORED: u32 = 1;
 const CHLD_IGNORED: u32 = 2;
+const XFSZ_IGNORED: u32 = 4;
 const CLOSED: u32 = 1 << 8;
 
 /// Runs before `main`: what Rust's start-up changes (SIGPIPE, closed standard descriptors) cannot be asked
@@ -40,7 +41,9 @@ static REMEMBER: extern "C" fn() = remember_inherited;
 
 extern "C" fn remember_inherited() {
     let mut seen = 0;
-    for (signal, bit) in [(libc::SIGPIPE, PIPE_IGNORED), (libc::SIGCHLD, CHLD_IGNORED)] {
+    for (signal, bit) in
+        [(libc::SIGPIPE, PIPE_IGNORED), (libc::SIGCHLD, CHLD_IGNORED), (libc::SIGXFSZ, XFSZ_IGNORED)]
+    {
         // SAFETY: sigaction is plain old data for which zero bytes are valid; with a null new action the call only reads.
         let action = unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();
@@ -183,9 +186,13 @@ pub fn become_program(path: &Path, command: &[OsString]) -> Error {
             (Ok(path), Ok::<Vec<CString>, Error>(arguments)) => (path, arguments),
             (Err(error), _) | (_, Err(error)) => return error,
         };
+    let _ = rustix::process::set_child_subreaper(None);
     // SAFETY: a string and a null-ended array of strings that live until the call returns; this process has one thread.
     unsafe {
         restore_inherited();
+        if let Some(mask) = PREVIOUS.get() {
+            libc::sigprocmask(libc::SIG_SETMASK, mask, ptr::null_mut());
+        }
         libc::execv(path.as_ptr(), null_ended(&arguments).as_ptr());
     }
     let program = command[0].to_string_lossy().into_owned();
@@ -231,6 +238,7 @@ unsafe fn restore_inherited() {
         }
         libc::signal(libc::SIGPIPE, disposition(PIPE_IGNORED));
         libc::signal(libc::SIGCHLD, disposition(CHLD_IGNORED));
+        libc::signal(libc::SIGXFSZ, disposition(XFSZ_IGNORED));
         (0..3).filter(|fd| inherited & (CLOSED << fd) != 0).for_each(|fd| {
             libc::close(fd);
         });
@@ -327,11 +335,35 @@ impl Arrived {
     }
 }
 
+/// The mask that was in force before [`take_signals`].
+static PREVIOUS: OnceLock<libc::sigset_t> = OnceLock::new();
+
+/// A file that has come to its size limit costs the file, be it the one that our messages go to: the write fails, and the program
+/// goes on. The program begins with what it would have had without us.
+pub fn outlive_full_files() {
+    // SAFETY: an ignored signal runs nothing.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// A limit that leaves a program no room with the runtime in it, in words. The loader would say so, and might not start it.
+pub fn tight_limit() -> Option<&'static str> {
+    const DATA_MIN: u64 = 40 << 20;
+    const SPACE_MIN: u64 = 64 << 20;
+    let is_below =
+        |which, least| rustix::process::getrlimit(which).current.is_some_and(|bytes| bytes < least);
+    if is_below(Resource::Data, DATA_MIN) {
+        return Some("the limit of its data leaves no room for the runtime (ulimit -d)");
+    }
+    is_below(Resource::As, SPACE_MIN)
+        .then_some("the limit of its memory leaves no room for the runtime (ulimit -v)")
+}
+
 /// Blocks the signals that `run` takes, for this thread and those it starts later.
 ///
 /// # Errors
 /// When the kernel refuses the descriptor.
 pub fn take_signals() -> Result<Signals, Error> {
+    outlive_full_files();
     // SAFETY: sigset_t and sigaction are plain old data; every pointer is to a local of the right type.
     unsafe {
         // An inherited "ignore" would let the kernel reap the primary before we learn how it ended.
@@ -343,12 +375,7 @@ pub fn take_signals() -> Result<Signals, Error> {
             libc::sigaddset(&mut set, signal);
         });
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut previous);
-        // A file that has come to its size limit costs the file: the write fails, and the program goes on. Blocked and not
-        // ignored, which exec would pass on.
-        let mut limit: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut limit);
-        libc::sigaddset(&mut limit, libc::SIGXFSZ);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &limit, ptr::null_mut());
+        let _ = PREVIOUS.set(previous);
         match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
             -1 => Err(Error::system("take signals", io::Error::last_os_error())),
             fd => Ok(Signals { fd: OwnedFd::from_raw_fd(fd), previous }),
