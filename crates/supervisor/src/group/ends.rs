@@ -19,7 +19,7 @@ use crate::{proc, roster, signals};
 const GRACE_NS: u64 = 500_000_000;
 
 /// A process in a session of its own that does not outlive the program by so much ends with it.
-const BRIEF_NS: u64 = 100_000_000;
+const BRIEF_NS: u64 = 500_000_000;
 
 /// A child that has been made a moment before the program's end may not be listed yet. It will be, within this time.
 const BIRTH_NS: u64 = 5_000_000_000;
