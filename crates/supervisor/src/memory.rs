@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The score of a process that the kernel ends before all others.
 const FIRST: i32 = 1000;
@@ -20,7 +21,7 @@ const MACHINE_PART: u64 = 4;
 pub struct Raised {
     pid: u32,
     /// Its primary's, when it was last seen.
-    own: i32,
+    own: AtomicI32,
 }
 
 fn path(pid: u32) -> PathBuf {
@@ -35,7 +36,7 @@ impl Raised {
     /// Raises the score of `standby`, of the primary `primary`. `None` where that is not allowed: the kernel then chooses between
     /// two that are alike.
     pub fn new(standby: u32, primary: u32) -> Option<Raised> {
-        let raised = Raised { pid: standby, own: score(primary)? };
+        let raised = Raised { pid: standby, own: score(primary)?.into() };
         raised.write(FIRST).then_some(raised)
     }
 
@@ -52,7 +53,14 @@ impl Raised {
     /// Gives `standby` its primary's score, as it is now if the dead `primary` still shows it.
     pub fn restore(&self, standby: u32, primary: Option<u32>) {
         if self.pid == standby {
-            self.write(primary.and_then(score).unwrap_or(self.own));
+            self.write(primary.and_then(score).unwrap_or_else(|| self.own.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// Looks at its primary's score, which is about to be reaped, or once more.
+    pub fn keep(&self, primary: u32) {
+        if let Some(score) = score(primary) {
+            self.own.store(score, Ordering::Relaxed);
         }
     }
 }

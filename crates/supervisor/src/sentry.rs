@@ -102,9 +102,12 @@ impl Shared {
         }
     }
 
-    /// The standby `standby` is to be ended first where memory runs out.
+    /// The standby `standby` is to be ended first where memory runs out. Not one that has been told to take over: under the lock,
+    /// under which it is told so.
     pub(crate) fn raise_score(&self, standby: u32, primary: u32) {
-        if let Ok(mut scores) = self.scores.lock() {
+        if let Ok(mut scores) = self.scores.lock()
+            && self.segment.header().command.0.load(Ordering::Acquire) != command::PROMOTE
+        {
             scores.retain(Raised::is_of_use);
             scores.extend(Raised::new(standby, primary));
         }
@@ -114,6 +117,13 @@ impl Shared {
     pub(crate) fn standby(&self) -> u32 {
         let known = self.standby_pid.load(Ordering::Acquire);
         if self.roster.is_mixed() { known } else { self.segment.header().standby_pid.load(Ordering::Acquire) }
+    }
+
+    /// What the score of the primary is that its standby is to get: nobody can ask for it behind its being reaped.
+    pub(crate) fn keep_score(&self, primary: u32) {
+        if let Ok(scores) = self.scores.lock() {
+            scores.iter().for_each(|score| score.keep(primary));
+        }
     }
 
     /// The process that is primary now.
@@ -342,7 +352,8 @@ pub fn choose(shared: &Shared, pid: u32) {
 
 /// Gives the standby `pid` the word, and nothing else.
 pub(crate) fn promote(shared: &Shared, pid: u32) {
-    if let Ok(scores) = shared.scores.lock() {
+    let scores = shared.scores.lock();
+    if let Ok(scores) = &scores {
         let primary = shared.primary().map(|primary| primary.pid);
         scores.iter().for_each(|score| score.restore(pid, primary));
     }

@@ -352,8 +352,9 @@ impl<'a> Watch<'a> {
         };
         match child {
             Some(child) => {
-                self.shared.standby_pid.store(pid, Ordering::Release);
+                // Before the sentry may choose it.
                 self.shared.raise_score(pid, self.primary.pid);
+                self.shared.standby_pid.store(pid, Ordering::Release);
                 self.standby = Some(child);
                 self.standby_end = None;
                 self.program = Some(proc::name(self.primary.pid).unwrap_or_default());

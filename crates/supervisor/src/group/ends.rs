@@ -133,6 +133,8 @@ impl<'a> Group<'a> {
 
     /// How the child `pid` has ended. It is reaped, or will be.
     fn take(&mut self, pid: u32) -> Option<Reaped> {
+        let watch = self.watches.iter().find(|watch| watch.primary().pid == pid);
+        watch.iter().for_each(|watch| watch.shared().keep_score(pid));
         if self.watches.iter().any(|watch| watch.may_rest(pid))
             && let Some(end) = reap::end_of(pid)
             && self.undertaker.takes(pid)

@@ -54,6 +54,7 @@ impl Watch<'_> {
         if self.confirm.standby == pid && now < self.confirm.at_ns + LOOK_NS {
             return;
         }
+        self.shared.keep_score(self.primary.pid);
         let segment = &self.shared.segment;
         let seat = segment.header().heir.load(Ordering::Acquire) as usize;
         // Heads first: what is logged meanwhile must not count as applied, nor as missing.
