@@ -11,7 +11,7 @@ use us_abi::{
     leaving, slot,
 };
 
-use crate::door::{exec, mutex, thread as threads};
+use crate::door::{exec, limits, mutex, thread as threads};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::{notice, poll};
@@ -39,10 +39,12 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     if !probe::is_executed() {
         return;
     }
+    limits::begin();
     let header = match join(path) {
         Joined::Member(header) => header,
         Joined::Relative => return become_child(),
-        Joined::Not => return,
+        // Without the runtime the program must not see what was raised for it.
+        Joined::Not => return limits::hand_on(true),
     };
     state::set_header(header);
     // SAFETY: mapped for ever; atomics and constants.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 
-use crate::door::{death, process};
+use crate::door::{death, limits, process};
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::recording::turns;
@@ -73,6 +73,11 @@ fn remembered(place: usize) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(path, guest::string_len(path as u64)) }
 }
 
+/// The group's folder; a NUL stands behind it.
+pub fn folder() -> &'static [u8] {
+    remembered(FOLDER)
+}
+
 /// A file in the group's folder: its name in parts, with a NUL behind it.
 fn in_folder(name: &[&[u8]], to: &mut [u8; PATH_BYTES]) -> Option<()> {
     let folder = remembered(FOLDER);
@@ -124,8 +129,16 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
     loop {
         match thread.calls() {
             // A primary whose standby is gone may be asked for another at this moment.
-            Mode::Solo if is_waited_for() => return hopeless(call).unwrap_or_else(|| replace(call)),
-            Mode::Solo => return pass_on(call),
+            Mode::Solo => {
+                let waited_for = is_waited_for();
+                let result =
+                    hopeless(call).unwrap_or_else(|| if waited_for { replace(call) } else { make(call) });
+                if result != raw::err::EINTR {
+                    return result;
+                }
+                // A signal came before the kernel was entered: its handler runs before the exec, as it would have natively.
+                signal::deliver(thread);
+            }
             Mode::Record => {
                 // A search along PATH tries many names that do not exist: answered without giving anything up.
                 if let Some(error) = hopeless(call) {
@@ -136,7 +149,11 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
                 if recording::is_recording() {
                     return become_recorded(thread, call);
                 }
-                return replace(call);
+                match replace(call) {
+                    // Without a log by now.
+                    raw::err::EINTR => signal::deliver(thread),
+                    result => return result,
+                }
             }
             Mode::Replay if is_logged_whole() && is_begun(thread) => match end_image(thread) {
                 Some(result) => return result,
@@ -159,14 +176,6 @@ fn is_waited_for() -> bool {
     state::role() == Role::Primary && state::header().is_some_and(|header| header.config.standbys != 0)
 }
 
-/// By a process that has no standby to end: the new image joins the group when it is worth it.
-fn pass_on(call: &Call) -> i64 {
-    if let Some(error) = hopeless(call) {
-        return error;
-    }
-    make(call)
-}
-
 /// Any call of a child that borrows its parent's memory. What an exec needs is put into that memory, and given back
 /// by the parent.
 pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
@@ -185,8 +194,12 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
         if !thread.has_own_mask {
             signal::hand_on_mask(thread, true);
         }
+        signal::hand_on_ignored(true);
+        limits::hand_on(true);
         // SAFETY: the guest's own call.
         let result = unsafe { call6(call.nr, call.args) };
+        limits::hand_on(false);
+        signal::hand_on_ignored(false);
         if !thread.has_own_mask {
             signal::hand_on_mask(thread, false);
         }
@@ -211,17 +224,30 @@ fn release([start, bytes]: Lent) {
     }
 }
 
-/// Makes an exec; returns if it fails.
+/// Makes an exec; returns if it fails. EINTR if a handler is to run before it.
 fn make(call: &Call) -> i64 {
     let mut call = *call;
     let memory = add_ours(&mut call);
     death::hand_on(true);
+    limits::hand_on(true);
     // SAFETY: the calling thread's own block.
-    let thread = unsafe { tls::current().as_ref() };
-    thread.inspect(|thread| signal::hand_on_mask(thread, true));
+    let mut thread = unsafe { tls::current().as_mut() };
+    if let Some(thread) = &mut thread {
+        signal::hand_on_mask(thread, true);
+        signal::hand_on_waiting(thread);
+    }
+    signal::hand_on_ignored(true);
     // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
-    let result = unsafe { call6(call.nr, call.args) };
+    let result = match &thread {
+        // What is due now is delivered now: the new image would never hear of it, and begin with it blocked.
+        Some(thread) if thread.calls() == Mode::Solo => unsafe {
+            raw::blocking(call.nr, &call.args, &thread.pending)
+        },
+        _ => unsafe { call6(call.nr, call.args) },
+    };
+    signal::hand_on_ignored(false);
     thread.inspect(|thread| signal::hand_on_mask(thread, false));
+    limits::hand_on(false);
     death::hand_on(false);
     release(memory);
     result
@@ -231,8 +257,10 @@ fn make(call: &Call) -> i64 {
 fn add_ours(call: &mut Call) -> Lent {
     let environment = if call.nr == EXECVEAT { 3 } else { 2 };
     // Under a filter of the program's own the runtime's constructor might be the end of the new image.
-    let group =
-        state::role() != Role::Outside && crate::members::header().is_some() && !bound::outlives_exec();
+    let group = state::role() != Role::Outside
+        && crate::members::header().is_some()
+        && !bound::outlives_exec()
+        && limits::leave_room();
     let Some(lent) = group.then(|| environment_with_ours(call.args[environment])).flatten() else {
         return [0; 2];
     };

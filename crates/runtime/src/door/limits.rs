@@ -16,6 +16,7 @@ const GETRLIMIT: u64 = 97;
 const SETRLIMIT: u64 = 160;
 const PRLIMIT: u64 = 302;
 const FSIZE: u64 = 1;
+const DATA: u64 = 2;
 const AS: u64 = 9;
 const INFINITY: u64 = u64::MAX;
 const FAULT: i64 = -14;
@@ -23,22 +24,101 @@ const FAULT: i64 = -14;
 /// Soft and hard limit, as the kernel has them.
 type Limit = [u64; 2];
 
-/// What was added to the guest's limit of address space, bytes; 0 while the guest has set none. Kept once it is set:
-/// a process that may not raise its hard limit asks for the same number again.
-static ADDED: AtomicU64 = AtomicU64::new(0);
+/// The limits that the runtime's own memory counts against. Of these the kernel has higher ones than the guest.
+const RAISED: [u64; 2] = [DATA, AS];
+
+/// What has been added to the guest's soft and hard limit of each, bytes; 0 while the guest has none, or where it could not be added.
+static ADDED: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
 
 /// Library, poller, coordinator and the like, generously.
 const SMALL_BYTES: u64 = 64 << 20;
+/// Tables of the library that may be written, and signal stacks.
+const DATA_BYTES: u64 = 28 << 20;
 
-/// Address space that is the runtime's.
-fn own_bytes() -> u64 {
+/// What of a limited kind is the runtime's, bytes.
+fn own_bytes(which: u64) -> u64 {
+    if which == DATA {
+        return DATA_BYTES;
+    }
     let rings =
         u64::from(thread::SLOTS.load(Ordering::Relaxed).min(THREADS_MAX as u32)) * 2 * RING_BYTES as u64;
     SEGMENT_BYTES as u64 + rings + SMALL_BYTES
 }
 
-/// The guest's question for, or change of, its own limit of address space: without ours. `None` for any other call.
-pub fn address_space(call: &Call) -> Option<i64> {
+fn added(place: usize) -> Limit {
+    ADDED[place].each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+}
+
+fn with(limit: Limit, more: Limit) -> Limit {
+    let sum = |bytes: u64, more| if bytes == INFINITY { INFINITY } else { bytes.saturating_add(more) };
+    [sum(limit[0], more[0]), sum(limit[1], more[1])]
+}
+
+fn without(limit: Limit, less: Limit) -> Limit {
+    let rest = |bytes: u64, less| if bytes == INFINITY { INFINITY } else { bytes.saturating_sub(less) };
+    [rest(limit[0], less[0]), rest(limit[1], less[1])]
+}
+
+/// Sets a limit as the guest wants it, with as much more as this process may have.
+fn set_guests(place: usize, limit: Limit) -> i64 {
+    // Kept once it is set: a process that may not raise its hard limit asks for the same number again.
+    let before = added(place);
+    let own = if before[0] != 0 { before[0] } else { own_bytes(RAISED[place]) };
+    let mut result = 0;
+    for more in [[own; 2], [own, before[1]], [own, 0], [0; 2]] {
+        let wanted = with(limit, more);
+        if wanted[0] > wanted[1] && more != [0; 2] {
+            continue;
+        }
+        result = set(RAISED[place], Some(&wanted), &mut [0; 2]);
+        if !failed(result) {
+            ADDED[place].iter().zip(more).for_each(|(word, bytes)| word.store(bytes, Ordering::Relaxed));
+            break;
+        }
+    }
+    result
+}
+
+/// In the constructor, before anything is mapped: the limits that the program has been started with.
+pub fn begin() {
+    for (place, which) in RAISED.into_iter().enumerate() {
+        let mut limit: Limit = [INFINITY; 2];
+        if !failed(set(which, None, &mut limit)) && limit[0] != INFINITY {
+            set_guests(place, limit);
+        }
+    }
+}
+
+/// Before an exec, and after one that has failed: the new image begins with the guest's own limits. Those that a child in its
+/// parent's memory has set by itself are its own already.
+pub fn hand_on(to_new_image: bool) {
+    static HANDED: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
+    for (place, which) in RAISED.into_iter().enumerate() {
+        let more = added(place);
+        let mut limit: Limit = [INFINITY; 2];
+        if more[0] == 0 || failed(set(which, None, &mut limit)) {
+            continue;
+        }
+        if !to_new_image {
+            set_guests(place, HANDED[place].each_ref().map(|word| word.load(Ordering::Relaxed)));
+        } else if limit[0] != INFINITY && limit[0] > more[0] {
+            let guests = without(limit, more);
+            HANDED[place].iter().zip(guests).for_each(|(word, bytes)| word.store(bytes, Ordering::Relaxed));
+            // The hard one of a process that may not raise it stays where it is, should the exec fail.
+            set(which, Some(&guests), &mut [0; 2]);
+        }
+    }
+}
+
+/// Whether the loader could map the library into a new image: where it could not it would say so, and might not go on.
+pub fn leave_room() -> bool {
+    const LEAST: u64 = 40 << 20;
+    let mut limit: Limit = [INFINITY; 2];
+    failed(set(DATA, None, &mut limit)) || limit[0] == INFINITY || without(limit, added(0))[0] >= LEAST
+}
+
+/// The guest's question for, or change of, one of its own limits that are raised: without what is ours. `None` for any other call.
+pub fn raised(call: &Call) -> Option<i64> {
     let (whom, which, new, old) = match call.nr {
         GETRLIMIT => (0, call.args[0], 0, call.args[1]),
         SETRLIMIT => (0, call.args[0], call.args[1], 0),
@@ -46,29 +126,22 @@ pub fn address_space(call: &Call) -> Option<i64> {
         _ => return None,
     };
     let own = whom as u32 == 0 || whom as u32 == state::GUEST_PID.load(Ordering::Relaxed);
-    if !own || which as u32 as u64 != AS {
-        return None;
-    }
-    let added = ADDED.load(Ordering::Relaxed);
-    let to_add = if added == 0 { own_bytes() } else { added };
-    let more = |bytes: u64| if bytes == INFINITY { INFINITY } else { bytes.saturating_add(to_add) };
-    let less = |bytes: u64| if bytes == INFINITY { INFINITY } else { bytes.saturating_sub(added) };
+    let place = RAISED.into_iter().position(|raised| raised == which as u32 as u64).filter(|_| own)?;
     let wanted = match new {
         0 => None,
         address => match guest::load::<Limit>(address) {
-            Some(limit) => Some(limit.map(more)),
+            Some(limit) => Some(limit),
             None => return Some(FAULT),
         },
     };
     let mut before: Limit = [0; 2];
-    let result = set(AS, wanted.as_ref(), &mut before);
+    let asked = set(RAISED[place], None, &mut before);
+    let shown = without(before, added(place));
+    let result = wanted.map_or(asked, |limit| set_guests(place, limit));
     if failed(result) {
         return Some(result);
     }
-    if wanted.is_some() {
-        ADDED.store(to_add, Ordering::Relaxed);
-    }
-    if old != 0 && !guest::store(old, &before.map(less)) {
+    if old != 0 && !guest::store(old, &shown) {
         return Some(FAULT);
     }
     Some(result)

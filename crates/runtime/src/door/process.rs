@@ -362,7 +362,7 @@ pub fn chdir(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 pub fn mirror(call: &Call) -> i64 {
     const PRLIMIT: u64 = 302;
     let mut call = *call;
-    if let Some(result) = limits::address_space(&call) {
+    if let Some(result) = limits::raised(&call) {
         return result;
     }
     if call.nr == PRLIMIT && call.args[0] as u32 == state::GUEST_PID.load(Ordering::Relaxed) {

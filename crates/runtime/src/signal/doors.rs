@@ -57,6 +57,34 @@ pub fn hand_on_mask(thread: &Thread, to_new_image: bool) {
     }
 }
 
+/// Before an exec, behind [`hand_on_mask`]: what waits here and is blocked waits in the kernel, which keeps it for the new image. These
+/// are signals that the kernel never blocks for us.
+pub fn hand_on_waiting(thread: &mut Thread) {
+    while let Some(info) = thread.queue.take(!thread.mask) {
+        info.send(Some(raw::gettid()));
+    }
+    if thread.queue.waiting() == 0 {
+        thread.pending.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Before an exec, and after one that has failed: a new image ignores what its predecessor ignored, and of some of these signals
+/// the kernel has the runtime's handler all the same. SIGSYS is none of them: other threads live by it until the exec is through.
+pub fn hand_on_ignored(to_new_image: bool) {
+    let ignored = Action { handler: SIG_IGN, ..Action::default() };
+    for signal in [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGCANCEL] {
+        if disposition(signal).handler != SIG_IGN {
+            continue;
+        }
+        if to_new_image {
+            // SAFETY: the guest's own disposition.
+            unsafe { call4(raw::nr::RT_SIGACTION, signal as u64, &raw const ignored as u64, 0, 8) };
+        } else {
+            install(signal, disposition(signal));
+        }
+    }
+}
+
 /// rt_sigprocmask: the guest's mask is the shadow; both copies compute it. Where something is unblocked, what
 /// waited is delivered before the return, and the log says how many that were.
 pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
