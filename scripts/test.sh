@@ -125,6 +125,7 @@ else
     skip go "no go toolchain"
 fi
 step sanitized tests/foreign/sanitized.sh
+step full tests/foreign/full.sh
 # A race of one run in two hundred, caught and repeated.
 whole race bench/race-demo --bin "$TARGET/release" --replays 20
 # A slice: `make chaos` goes on for longer.

@@ -14,8 +14,9 @@ use us_ring::{Memory, Position};
 use crate::clone::twins;
 use crate::fault::{self, Point};
 use crate::recording::{self, turns};
+use crate::sys::missing;
 use crate::thread::{Mode, Thread};
-use crate::{drop_follower, family, give_up_log, pace, raw, seats, signal, state, stop_logging};
+use crate::{drop_follower, family, pace, raw, seats, signal, state, stop_logging};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;
@@ -199,6 +200,11 @@ impl Thread {
             let lap = (self.producer.at / RING_BYTES as u64 + 1) * RING_BYTES as u64;
             if self.producer.at - head <= RING_NEAR as u64 && lap - self.producer.at >= 2 * EVENT_ALIGN as u64
             {
+                // Its place may be the first of a page.
+                self.producer.limit = boundary;
+                if !self.populate(EVENT_ALIGN) {
+                    return false;
+                }
                 let distance = (lap - self.producer.at) as usize;
                 let word = Header::word(EventKind::Skip, 0, 0, (distance - EVENT_ALIGN) as u32);
                 self.ring.put(self.producer.at, word);
@@ -221,20 +227,14 @@ impl Thread {
     /// Makes sure that the ring's memory is there before it is written: a file system that is full would kill
     /// the guest at its first event otherwise.
     fn populate(&mut self, bytes: usize) -> bool {
-        const PIECE: usize = 64 << 10;
-        const MADV_POPULATE_WRITE: u64 = 23;
-        const EFAULT: i64 = -14;
         let start = self.producer.at as usize & (RING_BYTES - 1);
-        let end = (start + bytes).next_multiple_of(PIECE).min(RING_BYTES);
+        let end = (start + bytes).next_multiple_of(missing::PIECE).min(RING_BYTES);
         if end > self.populated {
             let from = self.populated;
-            let base = self.ring.0 as u64;
-            // SAFETY: populates pages of our own shared mapping, or reports that it cannot.
-            let result = unsafe {
-                raw::call3(raw::nr::MADVISE, base + from as u64, (end - from) as u64, MADV_POPULATE_WRITE)
-            };
-            if result == EFAULT || result == raw::err::ENOMEM {
-                give_up_log(Cause::CannotReplay, &[b"no memory for a ring in the segment"]);
+            if !missing::populate(self.ring.0 as u64 + from as u64, end - from) {
+                // Whoever asks again must not take the limit's word for it.
+                self.producer.limit = self.producer.at;
+                missing::give_up();
                 return false;
             }
             self.populated = end;

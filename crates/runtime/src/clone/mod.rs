@@ -24,7 +24,7 @@ use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
 use crate::door::thread as threads;
-use crate::door::{copies, numbers, spawn, sync, timer};
+use crate::door::{copies, exec, numbers, spawn, sync, timer};
 use crate::family;
 use crate::fault::{self, Point};
 use crate::fdtable;
@@ -32,7 +32,7 @@ use crate::raw::{self, failed, nr};
 use crate::recording::{live_turns, log};
 use crate::seats;
 use crate::state;
-use crate::sys::bound;
+use crate::sys::{bound, missing};
 use crate::thread::{self, Mode};
 use crate::tls;
 pub use coordinator::{await_idle, await_quiet, notice_command, number};
@@ -64,7 +64,8 @@ fn fail(header: &SegmentHeader, why: &[&[u8]]) {
 
 fn refuse(header: &SegmentHeader, (why, tid): Obstacle) {
     let number = state::Decimal::new(u64::from(tid));
-    let who: [&[u8]; 4] = [b"thread ", number.bytes(), b" ", why];
+    let place = if core::ptr::eq(why, missing::WHY) { exec::folder() } else { b"" };
+    let who: [&[u8]; 5] = [b"thread ", number.bytes(), b" ", why, place];
     fail(header, if tid == 0 { &who[3..] } else { &who });
 }
 
@@ -274,6 +275,9 @@ fn no_spare(header: &SegmentHeader) -> Option<&'static [u8]> {
 
 /// Everything that comes before the fork, while every thread stands still.
 fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(), Obstacle> {
+    if !missing::share_again() || !missing::is_room_for_all() {
+        return Err((missing::WHY, 0));
+    }
     if is_forming {
         family::stand(header).map_err(|why| (why, 0))?;
     } else if !family::is_member() {

@@ -11,6 +11,7 @@ use us_abi::SIGNAL_WAIT_NS_MAX;
 use super::doors::{held, kernel_mask};
 use super::*;
 use crate::fault::{self, Point};
+use crate::sys::missing;
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
@@ -296,6 +297,9 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
         }
         if (*info).code() <= 0 {
             return sent(&*info, place);
+        }
+        if signal == SIGBUS && missing::replace((*info).0[2]) {
+            return;
         }
         match tls::current().as_mut() {
             Some(thread) => force(thread, signal, &*info, place),

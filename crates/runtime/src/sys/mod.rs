@@ -8,6 +8,7 @@ pub mod gate;
 pub mod gate_stack;
 pub mod guest;
 pub mod libc_text;
+pub mod missing;
 pub mod own_file;
 pub mod patch;
 pub mod patience;

@@ -1,0 +1,111 @@
+//! Pages of the group's files that their file system has no room for.
+//!
+//! A segment is a sparse file: a page of a ring exists once it is touched, and where it cannot, who touches it gets SIGBUS. What is
+//! known beforehand is asked for beforehand (`populate`); a look at a slot that nobody has written, and whatever else is
+//! not, ends in `replace`: a page of zeros takes the missing one's place in this copy, which says the same as one that nobody has written. What is
+//! written there reaches nobody, so the log ends, and protection with it.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use us_abi::{Cause, RING_BYTES, RINGS_ADDRESS, THREADS_MAX, command, slot};
+
+use crate::door::{exec, thread as threads};
+use crate::raw::{self, failed, nr};
+use crate::state::{self, Role};
+use crate::thread;
+
+const PAGE: u64 = 4096;
+/// Memory of a ring is made ready in pieces of this many bytes.
+pub const PIECE: usize = 64 << 10;
+/// What is said where there is no room; the group's folder follows.
+pub const WHY: &[u8] = b"no room for the log in ";
+
+/// A page of some ring is this copy's own.
+static REPLACED: AtomicBool = AtomicBool::new(false);
+
+/// Whether `address` lies in a ring. What else is in the segment exists from the beginning.
+fn is_ours(address: u64) -> bool {
+    let rings = RINGS_ADDRESS as u64..(RINGS_ADDRESS + 2 * THREADS_MAX * RING_BYTES) as u64;
+    state::header().is_some() && rings.contains(&address)
+}
+
+/// There is no log any more: the place is full.
+#[cold]
+pub fn give_up() {
+    crate::give_up_log(Cause::CannotReplay, &[WHY, exec::folder()]);
+}
+
+/// Makes sure that there is memory behind a part of a ring, whose address this is.
+pub fn populate(address: u64, bytes: usize) -> bool {
+    const MADV_POPULATE_WRITE: u64 = 23;
+    const EFAULT: i64 = -14;
+    // SAFETY: populates pages of our own shared mapping, or reports that it cannot.
+    let result = unsafe { raw::call3(nr::MADVISE, address, bytes as u64, MADV_POPULATE_WRITE) };
+    // A kernel that does not know it says EINVAL: what is missing then ends in `replace`.
+    result != EFAULT && result != raw::err::ENOMEM
+}
+
+/// Whether every running thread could begin a log. While all stand still.
+pub fn is_room_for_all() -> bool {
+    const STATFS: u64 = 137;
+    let mut runs = 0u64;
+    thread::for_each(|thread| runs += u64::from(is_running(thread)));
+    let mut status = [0u64; 15];
+    // SAFETY: the folder's path ends with NUL; the kernel writes one struct statfs.
+    let asked = unsafe { raw::call2(STATFS, exec::folder().as_ptr() as u64, status.as_mut_ptr() as u64) };
+    let [_, block, _, _, free, ..] = status;
+    if asked == 0 && block.saturating_mul(free) > 2 * runs * PIECE as u64 {
+        return true;
+    }
+    // It may be there all the same: most rings have been in use before.
+    let mut all = true;
+    thread::for_each(|thread| {
+        all = all && (!is_running(thread) || populate(thread.ring.0 as u64, PIECE));
+    });
+    all
+}
+
+fn is_running(thread: &thread::Thread) -> bool {
+    !thread.ring.0.is_null() && thread.entry().state.load(Ordering::Acquire) == slot::RUNNING
+}
+
+/// Before a copy is made, while every thread stands still: rings are shared again.
+pub fn share_again() -> bool {
+    if !REPLACED.swap(false, Ordering::Relaxed) {
+        return true;
+    }
+    let mut all = true;
+    thread::for_each(|thread| all = all && (thread.ring.0.is_null() || threads::map_ring(thread.slot)));
+    all
+}
+
+/// Puts a page of zeros where the kernel could not find the one that was touched. False if that is no page of ours, or if there is
+/// nothing that can be done.
+///
+/// # Safety
+/// In the handler of a SIGBUS at `address`, which is the kernel's.
+pub unsafe fn replace(address: u64) -> bool {
+    const READ_WRITE: u64 = 3;
+    const PRIVATE_FIXED_ANONYMOUS: u64 = 0x32;
+    if !is_ours(address) {
+        return false;
+    }
+    match state::role() {
+        Role::Primary => give_up(),
+        // It is about to be the primary, and nobody else has what it has.
+        Role::Standby if is_promoted() => {}
+        Role::Standby => crate::give_up_standby(&[WHY, exec::folder()]),
+        Role::Child | Role::Outside => return false,
+    }
+    REPLACED.store(true, Ordering::Relaxed);
+    let page = address & !(PAGE - 1);
+    // SAFETY: a page of the runtime's own mapping, which has no memory behind it.
+    let mapped =
+        unsafe { raw::call6(nr::MMAP, [page, PAGE, READ_WRITE, PRIVATE_FIXED_ANONYMOUS, u64::MAX, 0]) };
+    !failed(mapped)
+}
+
+fn is_promoted() -> bool {
+    let orders = |header: &us_abi::SegmentHeader| header.command.0.load(Ordering::Acquire);
+    state::header().is_some_and(|header| orders(header) == command::PROMOTE)
+}
