@@ -96,6 +96,8 @@ pub struct Thread {
     pub lent: crate::door::exec::Lent,
     /// Start and end of what it has unmapped last, of the guest's own; zeros for nothing.
     pub spare: (u64, u64),
+    /// The number behind that of the page into which it has read last: that can be written.
+    pub read_into: u64,
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
     /// With `--order serial`: whether it is its turn, the number of that, and doors passed meanwhile.
@@ -260,6 +262,7 @@ impl Thread {
             newborn: false,
             lent: [0; 2],
             spare: (0, 0),
+            read_into: 0,
             counts_processors: false,
             has_turn: false,
             gives_turn: false,

@@ -117,6 +117,10 @@ fn is_thrown_away(row: &Row, args: &[u64; 6]) -> bool {
 fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64) -> (i64, Plan) {
     let mut total = 0i64;
     let mut args = call.args;
+    if !has_place(thread, args[1], wanted) && !is_thrown_away(row, &args) {
+        // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
+        return read_directly(thread, row, call);
+    }
     loop {
         let piece = (wanted - total as u64).min(PIECE as u64) as usize;
         let room = size_of::<ReturnHead>() + piece + witness::tail_bytes(piece);
@@ -169,6 +173,20 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         put_return(thread, row, place, plan.flags(), result, got);
         return (result, plan);
     }
+}
+
+/// Whether the beginning of the guest's buffer can be written. Asked once a page, while the same one is read into.
+#[inline(always)]
+fn has_place(thread: &mut Thread, at: u64, wanted: u64) -> bool {
+    (at >> 12) + 1 == thread.read_into || wanted == 0 || is_place(thread, at)
+}
+
+#[cold]
+#[inline(never)]
+fn is_place(thread: &mut Thread, at: u64) -> bool {
+    let writable = guest::is_writable(at);
+    thread.read_into = if writable { (at >> 12) + 1 } else { 0 };
+    writable
 }
 
 /// A read that must go to the guest's own buffer: with O_DIRECT the kernel wants addresses and lengths that are multiples
@@ -336,7 +354,10 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 let mut arguments = spans::arguments(row, call, thread.verify);
                 arguments.len = shape.wanted();
                 begin(thread, row, arguments);
+                let is_placed = has_place(thread, shape.first(), shape.wanted());
                 let attempt = match (fdtable::get(fd).map(fdtable::Shadow::kind), shape) {
+                    // For nobody nothing is taken: see `read_pieces`.
+                    _ if !is_placed => None,
                     (Some(kind), _) if kind.is_socket() => {
                         witness::gather(thread, call.args[0], shape, flags)
                     }

@@ -30,6 +30,23 @@ unsafe extern "C" fn copy_or_fault(_to: *mut u8, _from: *const u8, _bytes: usize
     )
 }
 
+/// Touches one byte for writing without changing it, also if others change it at the same time. Not zero if it is not writable.
+#[unsafe(naked)]
+unsafe extern "C" fn touch_or_fault(_at: *mut u8) -> u64 {
+    naked_asm!(
+        "mov eax, 1",
+        ".globl us_touch_start",
+        ".hidden us_touch_start",
+        "us_touch_start:",
+        "lock or byte ptr [rdi], 0",
+        "xor eax, eax",
+        ".globl us_touch_end",
+        ".hidden us_touch_end",
+        "us_touch_end:",
+        "ret",
+    )
+}
+
 /// CRC32C of `bytes` bytes, three streams at a time so that the instruction's latency is hidden; the
 /// three are folded in the end. A fault leaves the digest of what came before it.
 #[unsafe(naked)]
@@ -75,13 +92,16 @@ unsafe extern "C" {
     static us_copy_end: u8;
     static us_crc_start: u8;
     static us_crc_end: u8;
+    static us_touch_start: u8;
+    static us_touch_end: u8;
 }
 
 /// If `ip` lies in a routine that may fault on the guest's behalf: where to go on.
 pub fn fault_exit(ip: u64) -> Option<u64> {
     let copy = (&raw const us_copy_start as u64, &raw const us_copy_end as u64);
     let crc = (&raw const us_crc_start as u64, &raw const us_crc_end as u64);
-    [copy, crc].into_iter().find(|(start, end)| ip >= *start && ip < *end).map(|(_, end)| end)
+    let touch = (&raw const us_touch_start as u64, &raw const us_touch_end as u64);
+    [copy, crc, touch].into_iter().find(|(start, end)| ip >= *start && ip < *end).map(|(_, end)| end)
 }
 
 /// Copies out of the guest's memory. False if it is not all readable.
@@ -96,6 +116,12 @@ pub fn read(to: *mut u8, from: u64, bytes: usize) -> bool {
 pub fn write(to: u64, from: *const u8, bytes: usize) -> bool {
     // SAFETY: `from` is the caller's; a fault at `to` is caught.
     unsafe { copy_or_fault(to as *mut u8, from, bytes) == 0 }
+}
+
+/// Whether a byte of the guest's memory can be written.
+pub fn is_writable(at: u64) -> bool {
+    // SAFETY: a fault is caught, and nothing is changed.
+    unsafe { touch_or_fault(at as *mut u8) == 0 }
 }
 
 /// A value out of the guest's memory.

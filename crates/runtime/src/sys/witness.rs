@@ -192,6 +192,16 @@ impl Shape {
             Shape::Vectors(list, count) => spans::vector_bytes(list, count),
         }
     }
+
+    /// Where the first byte would go, 0 for nowhere.
+    pub fn first(self) -> u64 {
+        let of = |list: u64| guest::load::<Vector>(list).map_or(0, |vector| vector.base);
+        match self {
+            Shape::Message(at) => of(guest::load::<MessageHeader>(at).unwrap_or_default().vectors),
+            Shape::From([to, ..]) => to,
+            Shape::Vectors(list, _) => of(list),
+        }
+    }
 }
 
 /// Receives name, control data and payload into the slot, behind the room for the published event, and hands
