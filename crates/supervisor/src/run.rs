@@ -109,7 +109,7 @@ fn surroundings() -> Option<String> {
     if let Some(call) = filter::obstacle() {
         return Some(format!("a filter of system calls does not let {call} pass"));
     }
-    proc::obstacle().or_else(spawn::tight_limit).map(String::from).or_else(doctor::old_libc)
+    proc::obstacle().or_else(program::tight_limit).map(String::from).or_else(doctor::old_libc)
 }
 
 /// Makes sure that an orphan of the program finds us, and that no signal slips through.

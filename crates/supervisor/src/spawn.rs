@@ -41,9 +41,8 @@ static REMEMBER: extern "C" fn() = remember_inherited;
 
 extern "C" fn remember_inherited() {
     let mut seen = 0;
-    for (signal, bit) in
-        [(libc::SIGPIPE, PIPE_IGNORED), (libc::SIGCHLD, CHLD_IGNORED), (libc::SIGXFSZ, XFSZ_IGNORED)]
-    {
+    let asked = [(libc::SIGPIPE, PIPE_IGNORED), (libc::SIGCHLD, CHLD_IGNORED), (libc::SIGXFSZ, XFSZ_IGNORED)];
+    for (signal, bit) in asked {
         // SAFETY: sigaction is plain old data for which zero bytes are valid; with a null new action the call only reads.
         let action = unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();
@@ -190,9 +189,7 @@ pub fn become_program(path: &Path, command: &[OsString]) -> Error {
     // SAFETY: a string and a null-ended array of strings that live until the call returns; this process has one thread.
     unsafe {
         restore_inherited();
-        if let Some(mask) = PREVIOUS.get() {
-            libc::sigprocmask(libc::SIG_SETMASK, mask, ptr::null_mut());
-        }
+        PREVIOUS.get().map(|mask| libc::sigprocmask(libc::SIG_SETMASK, mask, ptr::null_mut()));
         libc::execv(path.as_ptr(), null_ended(&arguments).as_ptr());
     }
     let program = command[0].to_string_lossy().into_owned();
@@ -343,19 +340,6 @@ static PREVIOUS: OnceLock<libc::sigset_t> = OnceLock::new();
 pub fn outlive_full_files() {
     // SAFETY: an ignored signal runs nothing.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-}
-
-/// A limit that leaves a program no room with the runtime in it, in words. The loader would say so, and might not start it.
-pub fn tight_limit() -> Option<&'static str> {
-    const DATA_MIN: u64 = 40 << 20;
-    const SPACE_MIN: u64 = 64 << 20;
-    let is_below =
-        |which, least| rustix::process::getrlimit(which).current.is_some_and(|bytes| bytes < least);
-    if is_below(Resource::Data, DATA_MIN) {
-        return Some("the limit of its data leaves no room for the runtime (ulimit -d)");
-    }
-    is_below(Resource::As, SPACE_MIN)
-        .then_some("the limit of its memory leaves no room for the runtime (ulimit -v)")
 }
 
 /// Blocks the signals that `run` takes, for this thread and those it starts later.

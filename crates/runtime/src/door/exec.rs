@@ -237,12 +237,13 @@ fn make(call: &Call) -> i64 {
         signal::hand_on_waiting(thread);
     }
     signal::hand_on_ignored(true);
-    // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
     let result = match &thread {
         // What is due now is delivered now: the new image would never hear of it, and begin with it blocked.
-        Some(thread) if thread.calls() == Mode::Solo => unsafe {
-            raw::blocking(call.nr, &call.args, &thread.pending)
-        },
+        Some(thread) if thread.calls() == Mode::Solo => {
+            // SAFETY: the guest's own call, with two more variables that the new image's constructor takes out again.
+            unsafe { raw::blocking(call.nr, &call.args, &thread.pending) }
+        }
+        // SAFETY: as above.
         _ => unsafe { call6(call.nr, call.args) },
     };
     signal::hand_on_ignored(false);
