@@ -27,7 +27,7 @@ enum End {
     Gone,
     /// It is not, and the time is over.
     TimedOut,
-    /// It may not be: the log has the outcome next.
+    /// Whether it is, the log says.
     Logged,
 }
 
@@ -36,7 +36,8 @@ pub(super) fn wait_gone(handle: u64, waiter: Option<&mut Thread>) {
     await_gone(handle, waiter, Deadline::None, false);
 }
 
-/// As [`wait_gone`], not beyond a time; where its outcome is `logged`, as a standby until that is next.
+/// As [`wait_gone`], not beyond a time. Where its outcome is `logged`, a standby does not wait here; and who waits as a primary may
+/// be a standby's thread behind the wait, having been parked in it for a clone.
 fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, logged: bool) -> End {
     const WAIT_BITSET: u64 = 9;
     const REALTIME: u64 = 256;
@@ -46,32 +47,33 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
         Deadline::Realtime(time) => (&raw const *time, REALTIME),
     };
     let word = end_word(handle);
+    // The kernel calls a negative time invalid, for us it has passed.
+    let passed = matches!(deadline, Deadline::Realtime(time) | Deadline::Monotonic(time) if time.sec < 0);
     loop {
         let tid = word.load(Ordering::Acquire);
         let follows = waiter.as_ref().is_some_and(|thread| thread.calls() == Mode::Replay);
-        if tid == 0 && !(follows && logged) {
+        if follows && logged {
+            return End::Logged;
+        }
+        if tid == 0 {
             return End::Gone;
         }
         match waiter.as_deref_mut() {
             Some(thread) if follows => {
                 // The primary may have delivered a signal while it waited here.
-                let next = thread.peek();
-                let kind = next.map_or(0, |next| next.kind);
+                let kind = thread.peek().map_or(0, |next| next.kind);
                 if kind == EventKind::Signal as u8 {
                     thread.take_signal();
                 } else if kind == EventKind::Yield as u8 {
                     turns::follow_pause(thread);
-                } else if logged && next.is_some() {
-                    return End::Logged;
                 } else if state::LIVE.load(Ordering::Acquire) {
                     // Whoever waits here after a promotion has to be open for signals like any other.
                     standby::promote::go_live(thread);
-                } else if logged {
-                    thread.wait_more();
                 } else {
                     thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
                 }
             }
+            _ if passed => return End::TimedOut,
             Some(thread) => {
                 signal::cancellation_point(thread);
                 // Shared, as the kernel's wake is.
@@ -166,24 +168,19 @@ unsafe fn join_until(other: &Thread, handle: u64, result: Result, deadline: Opti
     let outcome = loop {
         let caller = Caller::get();
         if let Some(thread) = caller.replaying() {
-            if deadline.is_some() && await_gone(handle, Some(&mut *thread), Deadline::None, true) == End::Gone
-            {
-                // Promoted while it waited.
-                continue;
-            }
             let Next::Event(event) = thread.expect(EventKind::Ordered, event_of(slot)) else { continue };
             let outcome = c_int::from(event.header.flags);
             thread.close();
             thread.count(Class::Thread);
             if outcome == 0 {
-                wait_gone(handle, None);
+                wait_gone(handle, Some(thread));
             }
             break outcome;
         }
         let outcome = match deadline {
             None if has_ended(handle) => 0,
             None => errno::EBUSY,
-            Some(deadline) => match await_gone(handle, caller.thread(), deadline, false) {
+            Some(deadline) => match await_gone(handle, caller.thread(), deadline, true) {
                 End::Gone => 0,
                 End::TimedOut => errno::ETIMEDOUT,
                 End::Logged => continue,
