@@ -239,6 +239,8 @@ pub fn deliver_raised(thread: &mut Thread, row: &Row) {
 #[inline(never)]
 pub fn deliver_at_lock(thread: &mut Thread) {
     if thread.locks() == Mode::Record || thread.calls() == Mode::Solo {
+        // Whoever waits for the lock looks at what comes from here on.
+        deliver_cancellation(thread);
         deliver(thread);
     }
 }
