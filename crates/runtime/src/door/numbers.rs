@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_calls::Row;
 
-use crate::door::own_files;
+use crate::door::{own_files, wait};
 use crate::members::{self, mail};
 use crate::raw;
 use crate::sys::gate::Call;
@@ -159,7 +159,11 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
             {
                 return 0;
             }
-            if result == raw::err::ESRCH && sends_a_signal(call) && members::is_unasked(args[0] as u32) {
+            if result == raw::err::ESRCH
+                && sends_a_signal(call)
+                && members::is_unasked(args[0] as u32)
+                && !wait::leaves_nothing(args[0] as u32)
+            {
                 // The kernel's zombie was this one's first parent's to ask for, and that has failed over.
                 return 0;
             }

@@ -398,6 +398,17 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
     }
 }
 
+/// Whether a child that has ended leaves nothing behind, as a parent wants that ignores SIGCHLD. No wait need come by to say so.
+pub fn leaves_nothing(pid: u32) -> bool {
+    let ended = |entry: &&Process| entry.pid.load(Ordering::Relaxed) == pid && members::has_ended(entry);
+    let Some(entry) = members::adopted().find(ended).filter(|_| signal::discards_children()) else {
+        return false;
+    };
+    reap_first(entry);
+    members::strike_off(entry);
+    true
+}
+
 /// Takes what the kernel keeps of an adopted child's first primary, if it was ours. That one has been killed, and its end may
 /// take longer than its successor has lived: once the child is off the list, nobody knows what such an end means.
 fn reap_first(entry: &Process) {
