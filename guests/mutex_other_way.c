@@ -2,6 +2,7 @@
 // Breaks if: a standby's thread waits at the other mutex for a turn that never comes, and the standby is taken for one that follows.
 // kit: turns a race decides which mutex is locked
 // kit: no-record a race decides which mutex is locked
+// kit: stale a race decides which mutex is locked
 #include "guest.h"
 
 enum { ROUNDS = 40000, PARTS = 20 };
