@@ -170,15 +170,28 @@ impl Roster {
     }
 
     /// The process that its relatives know as `pid`: the youngest, since nobody may have asked for the end of another.
+    /// Where others have more rights, one that has failed over goes before any that gives its number for its own.
     pub fn find(&self, pid: u32) -> Option<(Place, &Process)> {
-        self.listed().filter(|(place, _)| place.pid == pid).max_by_key(|(place, _)| place.born_ns)
+        self.listed()
+            .filter(|(place, _)| place.pid == pid && !self.poses_as_another(*place))
+            .max_by_key(|(place, _)| place.born_ns)
     }
 
     /// The process whose primary the kernel knows as `pid`.
     pub fn with_primary(&self, pid: u32) -> Option<(Place, &Process)> {
         self.listed()
-            .filter(|(place, _)| self.primary_of(*place) == pid)
+            .filter(|(place, _)| self.primary_of(*place) == pid && !self.poses_as_another(*place))
             .max_by_key(|(place, _)| place.born_ns)
+    }
+
+    /// Whether, where others have more rights, the number of this entry is in the registry that of a process with another entry,
+    /// which has failed over. The end of that one's first primary would be told as its own.
+    fn poses_as_another(&self, place: Place) -> bool {
+        let registry = self.registry();
+        let used = registry.used.load(Ordering::Relaxed) as usize;
+        let others = registry.primaries.iter().take(used).enumerate().filter(|(at, _)| *at != place.at);
+        let mut numbers = others.map(|(_, word)| (word.load(Ordering::SeqCst) >> 32) as u32);
+        self.is_mixed() && numbers.any(|number| number == place.pid)
     }
 
     /// Nobody who is listed is to be carried on any more.
@@ -218,7 +231,8 @@ impl Roster {
         let entry = self.get(place);
         // Before its children are looked through: one that is being born looks here after it has been listed.
         let registry = self.registry();
-        let is_anothers = self.find(place.pid).is_some_and(|(other, _)| other != place);
+        // Where others have more rights, a younger one with this number may be one that has taken it for its own.
+        let is_anothers = !self.is_mixed() && self.find(place.pid).is_some_and(|(other, _)| other != place);
         if !is_anothers {
             registry.used.fetch_max(place.at as u32 + 1, Ordering::AcqRel);
             registry.primaries[place.at].store(pair(place.pid, primary), Ordering::SeqCst);
