@@ -24,9 +24,8 @@ static STACK: Stack = Stack::new();
 static ON_STACK: AtomicU32 = AtomicU32::new(0);
 /// How often a lone thread has been asked where it would not have parked at once.
 static PUT_OFF: AtomicU32 = AtomicU32::new(0);
-/// How often it may be: for half a second. Behind that it is in a wait that nothing of ours ends. With four, a process that is half
-/// of its time in doors saw the coordinator in one of some hundred clones.
-const PUT_OFF_MAX: u32 = 25;
+/// How often it may be. Behind that it is in a wait that nothing of ours ends.
+const PUT_OFF_MAX: u32 = 4;
 
 /// In the SIGSYS handler: starts a coordinator if the supervisor asks for one and none is there.
 /// A lone thread in the middle of a door, which would go on with that, is asked again a moment later.
@@ -112,6 +111,5 @@ pub(super) fn is_done() {
 /// In a forked process, which has none.
 pub(super) fn forget() {
     ON_STACK.store(0, Ordering::Release);
-    PUT_OFF.store(0, Ordering::Relaxed);
     BUSY.store(false, Ordering::Release);
 }
