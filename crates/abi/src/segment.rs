@@ -387,8 +387,8 @@ pub struct ThreadEntry {
     /// The position at which the `Return` will lie of the call with which the kernel was entered last, and the one to
     /// be put there when it is. Producer; read at a promotion.
     pub entered: [AtomicU64; 2],
-    /// Zero.
-    pub pad: [u64; 1],
+    /// Beginnings of calls applied, which [`Self::events`] does not count. Consumer.
+    pub begun: AtomicU64,
     /// Events applied, by class. Consumer.
     pub events: [AtomicU64; CLASSES],
     /// In memory that processes share: what the thread is about to change, or has changed, in order to take something

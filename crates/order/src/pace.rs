@@ -1,15 +1,20 @@
 //! How far ahead of its standby may a primary's thread run before it lets that come nearer?
 //!
-//! All threads together may be [`EVENTS`] ahead, which is a millisecond or two of a standby's work, and one of them
-//! [`EVENTS_MAX`]. To look at the others costs a cache miss each, so a thread looks when it has used up a part of what it has
+//! All threads together may be as many events ahead as their standby applies in [`LEAD_NS`], one of them half of that. How many
+//! these are is measured ([`Pool`]): an event of a server's takes the better part of a microsecond, one of a lock ten nanoseconds.
+//! To look at the others costs a cache miss each, so a thread looks when it has used up a part of what it has
 //! whatever the others do, and is told then how far it may go without another look.
 
-/// Events of all threads together that may be unapplied: a millisecond or two of a standby's work.
-pub const EVENTS: u64 = 2048;
+/// Time that a standby may need for what it has not applied, ns.
+pub const LEAD_NS: u64 = 2_000_000;
+/// The least that all threads together may be ahead, events: what they are before anything has been measured.
+pub const POOL_MIN: u64 = 2048;
+/// The most: the part of a ring that stays in a cache.
+pub const POOL_MAX: u64 = 32_768;
+/// Between two measurements, ns, at least: a standby's threads nap for up to half of it.
+pub const WINDOW_NS: u64 = 2_000_000;
 /// The least that one thread may be ahead whatever the others do, however many there are.
 pub const EVENTS_MIN: u64 = 96;
-/// The most of one thread.
-pub const EVENTS_MAX: u64 = 1024;
 /// Bytes of a common event in a ring.
 pub const EVENT_BYTES: u64 = 24;
 /// Bytes that are copied in the time of an event.
@@ -18,6 +23,15 @@ const LARGE_BYTES: u64 = 4096;
 pub const LEAP_BYTES: u64 = 512 << 10;
 /// Marks that a thread keeps on its way: where it was when so many parts of its allowance were used up.
 pub const MARKS: usize = 4;
+
+/// Events of all threads together that may be unapplied, after a measurement: in `ns` the standby has applied `applied`. It
+/// had no more to do than that if it has kept up, and then its primary makes no more in [`LEAD_NS`] either.
+pub fn pool(old: u64, applied: u64, ns: u64) -> u64 {
+    let new = (u128::from(applied) * u128::from(LEAD_NS) / u128::from(ns.max(1))) as u64;
+    // Quicker up than down: a program that rests now and then is as fast as before behind that.
+    let new = if new < old { old.midpoint(new) } else { new };
+    new.clamp(POOL_MIN, POOL_MAX)
+}
 
 /// What a primary's thread knows of its lead.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +67,7 @@ impl Pace {
 
     /// Counts what has been written since the last time, up to the position `at`, and in all `events` published; the mark that
     /// the standby should have passed, if it is time to look.
-    pub fn count(&mut self, at: u64, events: u64, threads: u64) -> Option<u64> {
+    pub fn count(&mut self, at: u64, events: u64, threads: u64, pool: u64) -> Option<u64> {
         let bytes = (at - self.bytes).min(LEAP_BYTES);
         let new = events - self.events + bytes / LARGE_BYTES;
         self.used += new;
@@ -61,7 +75,7 @@ impl Pace {
             self.event_bytes = (self.event_bytes * 7 + bytes / new).div_ceil(8);
         }
         (self.bytes, self.events) = (at, events);
-        if self.used < allowance(threads) / MARKS as u64 {
+        if self.used < allowance(threads, pool) / MARKS as u64 {
             return None;
         }
         self.used = 0;
@@ -77,10 +91,10 @@ impl Pace {
     /// The thread has not passed its mark. Whether it may go on nevertheless, where all together are `lead` bytes ahead and
     /// this one `own`: it gets its share of what is left. Threads of a server take turns in being busy, and who has more to
     /// do than the others need not wait for what those leave unused.
-    pub fn goes_on(&mut self, lead: u64, own: u64, threads: u64) -> bool {
+    pub fn goes_on(&mut self, lead: u64, own: u64, threads: u64, pool: u64) -> bool {
         let [lead, own] = [lead, own].map(|bytes| bytes / self.event_bytes.max(1));
-        let all = EVENTS.saturating_sub(lead) / threads;
-        self.free = all.min(EVENTS_MAX.saturating_sub(own)) * MARKS as u64 / allowance(threads);
+        let all = pool.saturating_sub(lead) / threads;
+        self.free = all.min(most(pool).saturating_sub(own)) * MARKS as u64 / allowance(threads, pool);
         if self.free == 0 {
             return false;
         }
@@ -96,8 +110,13 @@ impl Pace {
 }
 
 /// Events that one thread of so many may be ahead whatever the others do.
-pub fn allowance(threads: u64) -> u64 {
-    (EVENTS / threads).clamp(EVENTS_MIN, EVENTS_MAX)
+pub fn allowance(threads: u64, pool: u64) -> u64 {
+    (pool / threads).clamp(EVENTS_MIN, most(pool))
+}
+
+/// The most of one thread.
+const fn most(pool: u64) -> u64 {
+    pool / 2
 }
 
 #[cfg(test)]
@@ -109,30 +128,46 @@ mod tests {
     const BUSY: u64 = 16;
 
     fn marks_of(pace: &mut Pace, from: u64, steps: u64, bytes: u64) -> Vec<u64> {
-        (from + 1..=from + steps).filter_map(|event| pace.count(event * bytes, event, BUSY)).collect()
+        (from + 1..=from + steps)
+            .filter_map(|event| pace.count(event * bytes, event, BUSY, POOL_MIN))
+            .collect()
+    }
+
+    #[test]
+    fn the_pool_is_what_the_standby_applies_in_the_time() {
+        // Of a server's events 0.6 us each; of a lock's 10 ns, and no more than the cache takes.
+        assert_eq!(pool(POOL_MIN, 5_000, 3_000_000), 3_333);
+        assert_eq!(pool(POOL_MIN, 400_000, 4_000_000), POOL_MAX);
+        assert_eq!(pool(POOL_MIN, 10, 4_000_000), POOL_MIN);
+        // From locks to requests: in some ten measurements.
+        let mut now = POOL_MAX;
+        for _ in 0..8 {
+            now = pool(now, 5_000, 3_000_000);
+        }
+        assert!((3_333..3_500).contains(&now), "{now}");
     }
 
     #[test]
     fn a_mark_is_due_when_the_allowance_is_used_up() {
         let due = marks_of(&mut Pace::at(0), 0, 6 * 32, 32);
-        assert_eq!(allowance(BUSY), 128);
+        assert_eq!(allowance(BUSY, POOL_MIN), 128);
         assert_eq!(due, [0, 0, 0, 0, 32 * 32, 64 * 32]);
     }
 
     #[test]
     fn large_events_count_by_their_bytes() {
         let mut pace = Pace::at(0);
-        assert_eq!(pace.count(16 << 10, 1, 1000), None);
+        assert_eq!(pace.count(16 << 10, 1, 1000, POOL_MIN), None);
         assert_eq!(pace.used, 5);
         pace.used = 23;
-        assert_eq!(pace.count(32 << 10, 2, 1000), Some(0));
+        assert_eq!(pace.count(32 << 10, 2, 1000, POOL_MIN), Some(0));
     }
 
     #[test]
     fn a_busy_thread_uses_what_the_others_leave() {
         let goes_on = |lead: u64, own: u64, threads| {
             let mut pace = Pace::at(0);
-            let goes_on = pace.goes_on(lead * EVENT_BYTES, own * EVENT_BYTES, threads);
+            let goes_on = pace.goes_on(lead * EVENT_BYTES, own * EVENT_BYTES, threads, POOL_MIN);
             (goes_on, pace.free)
         };
         assert_eq!(goes_on(128, 128, BUSY), (true, 2));
@@ -146,7 +181,7 @@ mod tests {
     fn what_was_left_is_used_up_at_the_next_marks() {
         let mut pace = Pace::at(0);
         assert_eq!(marks_of(&mut pace, 0, 128, 32).len(), 4);
-        assert!(pace.goes_on(128 * 32, 128 * 32, BUSY));
+        assert!(pace.goes_on(128 * 32, 128 * 32, BUSY, POOL_MIN));
         let free = pace.free as usize;
         assert_eq!(marks_of(&mut pace, 128, 128, 32).len(), 4 - free);
     }
@@ -168,16 +203,19 @@ mod tests {
                             break;
                         }
                         *events += 1;
-                        waits[at] = pace.count(*events * EVENT_BYTES, *events, threads).is_some_and(|due| {
-                            // At first marks are those of the beginning, which has been applied.
-                            due != 0 || *events > allowance(threads)
-                        }) && !pace.goes_on(lead, *events * EVENT_BYTES, threads);
+                        waits[at] = pace
+                            .count(*events * EVENT_BYTES, *events, threads, POOL_MIN)
+                            .is_some_and(|due| {
+                                // At first marks are those of the beginning, which has been applied.
+                                due != 0 || *events > allowance(threads, POOL_MIN)
+                            })
+                            && !pace.goes_on(lead, *events * EVENT_BYTES, threads, POOL_MIN);
                     }
                 }
             }
             let all: u64 = paces.iter().map(|(_, events)| *events).sum();
-            assert!(all <= EVENTS + threads * allowance(threads), "{threads} threads: {all}");
-            assert!(paces.iter().all(|(_, events)| *events <= EVENTS_MAX + allowance(threads)));
+            assert!(all <= POOL_MIN + threads * allowance(threads, POOL_MIN), "{threads} threads: {all}");
+            assert!(paces.iter().all(|(_, events)| *events <= most(POOL_MIN) + allowance(threads, POOL_MIN)));
         }
     }
 }

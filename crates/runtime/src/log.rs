@@ -342,6 +342,16 @@ impl Thread {
         self.consumer.release(bytes, head);
     }
 
+    /// As [`Thread::close`], of a call's beginning: it is counted, and not as an event of its class.
+    pub fn close_begun(&mut self) {
+        self.close();
+        if seats::counts() {
+            let begun = &self.entry().begun;
+            // One writer: a plain add is enough.
+            begun.store(begun.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
     /// Waits until an event is there (true) or this copy is live (false).
     #[cold]
     #[inline(never)]

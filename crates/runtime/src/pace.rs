@@ -2,16 +2,16 @@
 //!
 //! What is not applied at the primary's death is what a client waits for. A full ring is a tenth of a second of that, and
 //! where both copies share busy processors every ring is full: the primary is the faster one, for a standby's threads wait
-//! for each other's events. So a thread that is some hundred events ahead lets its standby come nearer. It costs no
+//! for each other's events. So a thread that is a millisecond or two ahead lets its standby come nearer. It costs no
 //! throughput that a full ring would not have cost a moment later.
 //!
 //! It is a wish, not a bound: a standby that does not move at all is not waited for. Only a full ring is
 //! ([`Thread::reserve`]).
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{RING_STEP, SegmentHeader};
-use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, allowance};
+use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, POOL_MIN, WINDOW_NS, allowance, pool};
 use us_ring::Position;
 
 use crate::thread::{Mode, Thread};
@@ -51,6 +51,32 @@ impl Pace {
     }
 }
 
+/// Events that all threads may be ahead together, and what had been applied at which time when that was measured last.
+static POOL: AtomicU64 = AtomicU64::new(POOL_MIN);
+static MEASURED_NS: AtomicU64 = AtomicU64::new(0);
+static APPLIED: AtomicU64 = AtomicU64::new(0);
+
+/// Measures what the standby applies, if it is time for that. By a thread with a lead: where nobody has one there is nothing
+/// to bound.
+fn measure(header: &SegmentHeader) {
+    let (now, last) = (raw::now_ns(), MEASURED_NS.load(Ordering::Relaxed));
+    if now.saturating_sub(last) < WINDOW_NS
+        || MEASURED_NS.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+    {
+        return;
+    }
+    // What it counts: its positions leap where a ring goes back to its beginning.
+    let entries = (0..header.slots.load(Ordering::Relaxed)).map(state::entry);
+    let counts = entries.flat_map(|entry| entry.events.iter().chain([&entry.begun]));
+    let applied = counts.map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+    let before = APPLIED.swap(applied, Ordering::Relaxed);
+    // A new segment's counts begin anew.
+    if let Some(new) = applied.checked_sub(before) {
+        let old = POOL.load(Ordering::Relaxed);
+        POOL.store(pool(old, new, now - last), Ordering::Relaxed);
+    }
+}
+
 fn threads(header: &SegmentHeader) -> u64 {
     u64::from(header.slots.load(Ordering::Relaxed)).max(1)
 }
@@ -59,14 +85,14 @@ fn threads(header: &SegmentHeader) -> u64 {
 pub fn stretch(bytes: usize) -> u64 {
     let Some(header) = state::header() else { return u64::MAX };
     // A read reserves what it may get, which is seldom what it gets.
-    allowance(threads(header)) / MARKS as u64 * EVENT_BYTES + bytes as u64
+    allowance(threads(header), POOL.load(Ordering::Relaxed)) / MARKS as u64 * EVENT_BYTES + bytes as u64
 }
 
 /// Lets the standby come nearer, if it is time for that.
 pub fn keep(thread: &mut Thread) {
     let Some(header) = state::header() else { return };
-    let (threads, at) = (threads(header), thread.producer.at);
-    let Some(due) = thread.pace.lead.count(at, thread.producer.events, threads) else { return };
+    let (threads, at, pool) = (threads(header), thread.producer.at, POOL.load(Ordering::Relaxed));
+    let Some(due) = thread.pace.lead.count(at, thread.producer.events, threads, pool) else { return };
     let slot = thread.slot;
     let head = || seats::slowest(slot).unwrap_or(u64::MAX);
     let first = head();
@@ -74,7 +100,8 @@ pub fn keep(thread: &mut Thread) {
         return;
     }
     let (before, lead) = standby(header);
-    if before == thread.pace.still || thread.pace.lead.goes_on(lead, at - first, threads) {
+    measure(header);
+    if before == thread.pace.still || thread.pace.lead.goes_on(lead, at - first, threads, pool) {
         return;
     }
     // One long wait, and not one at every mark.

@@ -134,7 +134,7 @@ fn has_begun(thread: &mut Thread, row: &Row, event: &Event) {
     }
     thread.in_doubt = thread.consumer.at;
     thread.doubted = (row.nr, logged);
-    thread.close();
+    thread.close_begun();
     turns::begun(thread);
 }
 
@@ -165,7 +165,7 @@ pub fn take_begin_with(
     }
     thread.in_doubt = thread.consumer.at;
     thread.doubted = (row.nr, logged);
-    thread.close();
+    thread.close_begun();
     turns::begun(thread);
     Some(logged.len)
 }
