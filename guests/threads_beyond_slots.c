@@ -1,4 +1,5 @@
-// Shows: more threads at once than can be followed: all of them run, are signalled, cancelled, joined and replaced, as many times as asked.
+// Shows: more threads at once than can be followed: all of them run, are signalled, cancelled, joined and replaced, as many times as asked,
+//        and wait for another's end no longer than they say.
 // Breaks if: a program is refused its 1024th thread, or one beyond the slots is not a thread like any other.
 // kit: no-kill with so many threads there is no standby, and a new one comes only once they have ended
 // kit: no-record with so many threads the recording ends
@@ -13,7 +14,7 @@ enum { THREADS = 1100, ROUNDS = 2, STACK = 64 << 10 };
 
 static sem_t begun;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-static pthread_t last;
+static pthread_t first, last;
 static int handled;
 
 static void on_signal(int number)
@@ -33,6 +34,8 @@ static void *wait_at_gate(void *arg)
 
 static void *wait_for_end(void *arg)
 {
+    struct timespec soon = guest_deadline(CLOCK_REALTIME, 20000);
+    RETURNS(pthread_timedjoin_np(first, NULL, &soon), ETIMEDOUT);
     ZERO(sem_post(&begun));
     for (;;)
         pause();
@@ -61,7 +64,10 @@ int main(void)
     for (int r = 0; r < ROUNDS; r++) {
         ZERO(pthread_mutex_lock(&gate));
         for (int i = 0; i < THREADS; i++)
-            threads[i] = start(i == THREADS - 1 ? wait_for_end : wait_at_gate, i);
+            if (i == 0)
+                first = threads[0] = start(wait_at_gate, i);
+            else
+                threads[i] = start(i == THREADS - 1 ? wait_for_end : wait_at_gate, i);
         for (int i = 0; i < THREADS; i++)
             while (sem_wait(&begun) != 0)
                 ;

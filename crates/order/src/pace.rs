@@ -1,7 +1,7 @@
 //! How far ahead of its standby may a primary's thread run before it lets that come nearer?
 //!
 //! All threads together may be as many events ahead as their standby applies in [`LEAD_NS`], one of them half of that. How many
-//! these are is measured ([`Pool`]): an event of a server's takes the better part of a microsecond, one of a lock ten nanoseconds.
+//! these are is measured ([`pool`]): an event of a server's takes the better part of a microsecond, one of a lock ten nanoseconds.
 //! To look at the others costs a cache miss each, so a thread looks when it has used up a part of what it has
 //! whatever the others do, and is told then how far it may go without another look.
 
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(pool(POOL_MIN, 5_000, 3_000_000), 3_333);
         assert_eq!(pool(POOL_MIN, 400_000, 4_000_000), POOL_MAX);
         assert_eq!(pool(POOL_MIN, 10, 4_000_000), POOL_MIN);
-        // From locks to requests: in some ten measurements.
+        // From locks to requests: in eight measurements.
         let mut now = POOL_MAX;
         for _ in 0..8 {
             now = pool(now, 5_000, 3_000_000);

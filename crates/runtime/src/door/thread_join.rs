@@ -58,6 +58,9 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
         if tid == 0 {
             return End::Gone;
         }
+        // Shared, as the kernel's wake is.
+        let op = WAIT_BITSET | clock;
+        let args = [word.as_ptr() as u64, op, u64::from(tid), time as u64, 0, u64::from(u32::MAX)];
         match waiter.as_deref_mut() {
             Some(thread) if follows => {
                 // The primary may have delivered a signal while it waited here.
@@ -76,9 +79,6 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
             _ if passed => return End::TimedOut,
             Some(thread) => {
                 signal::cancellation_point(thread);
-                // Shared, as the kernel's wake is.
-                let op = WAIT_BITSET | clock;
-                let args = [word.as_ptr() as u64, op, u64::from(tid), time as u64, 0, u64::from(u32::MAX)];
                 turns::pause(thread);
                 // SAFETY: a futex wait on a word of our own memory; the time outlives the call.
                 let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
@@ -92,7 +92,10 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                 }
             }
             None => {
-                raw::futex_wait_shared(word, tid, 0);
+                // SAFETY: as above.
+                if unsafe { raw::call6(raw::nr::FUTEX, args) } == raw::err::ETIMEDOUT {
+                    return End::TimedOut;
+                }
             }
         }
     }
