@@ -63,11 +63,11 @@ int main(void)
     ZERO(sigaction(SIGUSR1, &action, NULL));
     for (int r = 0; r < ROUNDS; r++) {
         ZERO(pthread_mutex_lock(&gate));
-        for (int i = 0; i < THREADS; i++)
+        for (int i = 0; i < THREADS; i++) {
+            threads[i] = start(i == THREADS - 1 ? wait_for_end : wait_at_gate, i);
             if (i == 0)
-                first = threads[0] = start(wait_at_gate, i);
-            else
-                threads[i] = start(i == THREADS - 1 ? wait_for_end : wait_at_gate, i);
+                first = threads[0];
+        }
         for (int i = 0; i < THREADS; i++)
             while (sem_wait(&begun) != 0)
                 ;

@@ -4,7 +4,7 @@
 //! Everything here works on the calling thread's own block and ring. The primary writes above the tail,
 //! where no consumer reads; the standby reads below it, where no producer writes until the head has moved.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
 use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, RING_NEAR, RING_STEP};
@@ -345,11 +345,7 @@ impl Thread {
     /// As [`Thread::close`], of a call's beginning: it is counted, and not as an event of its class.
     pub fn close_begun(&mut self) {
         self.close();
-        if seats::counts() {
-            let begun = &self.entry().begun;
-            // One writer: a plain add is enough.
-            begun.store(begun.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
+        add_one(&self.entry().begun);
     }
 
     /// Waits until an event is there (true) or this copy is live (false).
@@ -409,10 +405,14 @@ impl Thread {
     /// Counts an applied event for `status`.
     #[inline(always)]
     pub fn count(&self, class: Class) {
-        if !seats::counts() {
-            return;
-        }
-        let counter = &self.entry().events[class.index()];
+        add_one(&self.entry().events[class.index()]);
+    }
+}
+
+/// One more of what this copy has applied, if it is the one that counts.
+#[inline(always)]
+fn add_one(counter: &AtomicU64) {
+    if seats::counts() {
         // One writer: a plain add is enough.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }

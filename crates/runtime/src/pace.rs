@@ -58,8 +58,8 @@ static APPLIED: AtomicU64 = AtomicU64::new(0);
 
 /// Measures what the standby applies, if it is time for that. By a thread with a lead: where nobody has one there is nothing
 /// to bound.
-fn measure(header: &SegmentHeader) {
-    let (now, last) = (raw::now_ns(), MEASURED_NS.load(Ordering::Relaxed));
+fn measure(header: &SegmentHeader, now: u64) {
+    let last = MEASURED_NS.load(Ordering::Relaxed);
     if now.saturating_sub(last) < WINDOW_NS
         || MEASURED_NS.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
     {
@@ -100,7 +100,8 @@ pub fn keep(thread: &mut Thread) {
         return;
     }
     let (before, lead) = standby(header);
-    measure(header);
+    let start = raw::now_ns();
+    measure(header, start);
     if before == thread.pace.still || thread.pace.lead.goes_on(lead, at - first, threads, pool) {
         return;
     }
@@ -108,7 +109,6 @@ pub fn keep(thread: &mut Thread) {
     let enough = thread.pace.lead.before_last();
     // Its poller may be napping for longer than this thread is going to wait.
     raw::futex_wake_shared(&header.command.0);
-    let start = raw::now_ns();
     let mut moved = (start, before);
     let mut pause_ns = LOOK_NS;
     loop {

@@ -31,6 +31,26 @@ pub enum Deadline {
     Monotonic(Timespec),
 }
 
+impl Deadline {
+    /// Whether it has passed without a look at a clock: the kernel calls a negative time invalid.
+    pub fn is_negative(&self) -> bool {
+        matches!(self, Deadline::Realtime(time) | Deadline::Monotonic(time) if time.sec < 0)
+    }
+
+    /// Arguments of the futex call that waits until then while `word` holds `value`. They point at the word and at this
+    /// deadline, and both must outlive the call.
+    #[inline(always)]
+    pub fn futex(&self, word: &AtomicU32, value: u32, shared: bool) -> [u64; 6] {
+        let (clock, time) = match self {
+            Deadline::None => (0, core::ptr::null()),
+            Deadline::Monotonic(time) => (0, &raw const *time),
+            Deadline::Realtime(time) => (FUTEX_CLOCK_REALTIME, &raw const *time),
+        };
+        let op = FUTEX_WAIT_BITSET | clock | if shared { 0 } else { FUTEX_PRIVATE };
+        [word.as_ptr() as u64, op, u64::from(value), time as u64, 0, u64::from(u32::MAX)]
+    }
+}
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -61,22 +81,14 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         family::tidy_up();
         return end;
     }
-    let mut op = FUTEX_WAIT_BITSET | if shared { 0 } else { FUTEX_PRIVATE };
-    let time = match &deadline {
-        Deadline::None => core::ptr::null(),
-        Deadline::Monotonic(time) => &raw const *time,
-        Deadline::Realtime(time) => {
-            op |= FUTEX_CLOCK_REALTIME;
-            &raw const *time
-        }
-    };
+    let has_deadline = !matches!(deadline, Deadline::None);
     if turns::is_followed(thread) && thread.locks() == Mode::Solo {
         turns::follow_pause(thread);
         return Wait::Again;
     }
     if thread.locks() == Mode::Solo
         && thread.calls() == Mode::Replay
-        && let Some(end) = follow_alone(thread, !time.is_null())
+        && let Some(end) = follow_alone(thread, has_deadline)
     {
         return end;
     }
@@ -86,7 +98,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     }
     // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
     let followed = is_followed(thread, word, shared);
-    let args = [word.as_ptr() as u64, op, value as u64, time as u64, 0, u64::from(u32::MAX)];
+    let args = deadline.futex(word, value, shared);
     turns::pause(thread);
     // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
     let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
@@ -96,7 +108,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         // The door's own outcome says it, not an event of the signal's.
         super::cancel::leave_if_due(thread);
         let (any, breaking) = (signal::interrupts(thread, true), signal::interrupts(thread, false));
-        interrupted = !followed && if time.is_null() { breaking } else { any };
+        interrupted = !followed && if has_deadline { any } else { breaking };
         // A copy that is made below has run the handler, and is promoted perhaps before the log has this wait's end.
         thread.broken_off.0 |= any;
         thread.broken_off.1 |= breaking;
@@ -146,20 +158,14 @@ fn sleep_in_family(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: 
             None => thread.wait_more(),
         }
     }
-    let (clock, time) = match &deadline {
-        Deadline::None => (0, core::ptr::null()),
-        Deadline::Monotonic(time) => (0, &raw const *time),
-        Deadline::Realtime(time) => (FUTEX_CLOCK_REALTIME, &raw const *time),
-    };
-    let op = FUTEX_WAIT_BITSET | clock;
-    let args = [word.as_ptr() as u64, op, u64::from(value), time as u64, 0, u64::from(u32::MAX)];
+    let args = deadline.futex(word, value, true);
     let Some(result) = turns::futex_by_log(thread, &Call { nr: raw::nr::FUTEX, args, caller: 0 }) else {
         // The thread stood still, and another log has begun; or this copy is live.
         turns::take(thread);
         return Wait::Again;
     };
     if result == raw::err::EINTR {
-        let has_deadline = !time.is_null();
+        let has_deadline = !matches!(deadline, Deadline::None);
         if let Some(interrupted) = turns::take_signals(thread, has_deadline) {
             return if interrupted { Wait::Interrupted } else { Wait::Again };
         }

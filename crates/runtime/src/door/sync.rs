@@ -109,10 +109,7 @@ impl Caller {
 
     /// Sleeps while `word` holds `value`; see [`block::sleep`].
     pub fn sleep(self, word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
-        // The kernel calls a negative time invalid, for us it has passed.
-        if let Deadline::Realtime(time) | Deadline::Monotonic(time) = deadline
-            && time.sec < 0
-        {
+        if deadline.is_negative() {
             return Wait::TimedOut;
         }
         match self.thread() {
@@ -153,16 +150,9 @@ fn tid_of_control_block() -> u32 {
     tid
 }
 
-fn sleep_outside(word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
-    const FUTEX_WAIT_BITSET: u64 = 9;
-    const FUTEX_CLOCK_REALTIME: u64 = 256;
-    let (time, clock) = match &deadline {
-        Deadline::None => (core::ptr::null(), 0),
-        Deadline::Monotonic(time) => (&raw const *time, 0),
-        Deadline::Realtime(time) => (&raw const *time, FUTEX_CLOCK_REALTIME),
-    };
-    let op = FUTEX_WAIT_BITSET | clock | if shared { 0 } else { FUTEX_PRIVATE };
-    let args = [word.as_ptr() as u64, op, u64::from(value), time as u64, 0, u64::from(u32::MAX)];
+/// Sleeps while `word` holds `value`, as a thread without a block, whose handlers run in place.
+pub(super) fn sleep_outside(word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
+    let args = deadline.futex(word, value, shared);
     // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
     let result = unsafe { raw::call6(raw::nr::FUTEX, args) };
     match result {

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{EventKind, NO_TICKET, op};
 use us_calls::Class;
 
-use super::block::Deadline;
+use super::block::{Deadline, Wait};
 use super::sync::{self, CLOCK_REALTIME, Caller, errno};
 use super::thread::{DETACHED, JOINABLE, JOINED, end_word, has_ended, slot_of};
 use crate::clone::park;
@@ -39,16 +39,7 @@ pub(super) fn wait_gone(handle: u64, waiter: Option<&mut Thread>) {
 /// As [`wait_gone`], not beyond a time. Where its outcome is `logged`, a standby does not wait here; and who waits as a primary may
 /// be a standby's thread behind the wait, having been parked in it for a clone.
 fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, logged: bool) -> End {
-    const WAIT_BITSET: u64 = 9;
-    const REALTIME: u64 = 256;
-    let (time, clock) = match &deadline {
-        Deadline::None => (core::ptr::null(), 0),
-        Deadline::Monotonic(time) => (&raw const *time, 0),
-        Deadline::Realtime(time) => (&raw const *time, REALTIME),
-    };
     let word = end_word(handle);
-    // The kernel calls a negative time invalid, for us it has passed.
-    let passed = matches!(deadline, Deadline::Realtime(time) | Deadline::Monotonic(time) if time.sec < 0);
     loop {
         let tid = word.load(Ordering::Acquire);
         let follows = waiter.as_ref().is_some_and(|thread| thread.calls() == Mode::Replay);
@@ -58,9 +49,6 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
         if tid == 0 {
             return End::Gone;
         }
-        // Shared, as the kernel's wake is.
-        let op = WAIT_BITSET | clock;
-        let args = [word.as_ptr() as u64, op, u64::from(tid), time as u64, 0, u64::from(u32::MAX)];
         match waiter.as_deref_mut() {
             Some(thread) if follows => {
                 // The primary may have delivered a signal while it waited here.
@@ -76,9 +64,11 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                     thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
                 }
             }
-            _ if passed => return End::TimedOut,
+            _ if deadline.is_negative() => return End::TimedOut,
             Some(thread) => {
                 signal::cancellation_point(thread);
+                // Shared, as the kernel's wake is.
+                let args = deadline.futex(word, tid, true);
                 turns::pause(thread);
                 // SAFETY: a futex wait on a word of our own memory; the time outlives the call.
                 let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
@@ -92,8 +82,7 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                 }
             }
             None => {
-                // SAFETY: as above.
-                if unsafe { raw::call6(raw::nr::FUTEX, args) } == raw::err::ETIMEDOUT {
+                if sync::sleep_outside(word, tid, deadline, true) == Wait::TimedOut {
                     return End::TimedOut;
                 }
             }

@@ -350,10 +350,7 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
                 }
                 return Ok(());
             }
-            if members::has_ended(entry) && signal::discards_children() {
-                // The kernel forgets such a child by itself, but not one that another process has adopted.
-                reap_first(entry);
-                members::strike_off(entry);
+            if is_discarded(entry) {
                 continue 'look;
             }
             if ask.options & WEXITED != 0 && members::has_ended(entry) {
@@ -398,15 +395,20 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
     }
 }
 
-/// Whether a child that has ended leaves nothing behind, as a parent wants that ignores SIGCHLD. No wait need come by to say so.
+/// Whether the child of this number has ended and leaves nothing behind. No wait need have come by to find that.
 pub fn leaves_nothing(pid: u32) -> bool {
-    let ended = |entry: &&Process| entry.pid.load(Ordering::Relaxed) == pid && members::has_ended(entry);
-    let Some(entry) = members::adopted().find(ended).filter(|_| signal::discards_children()) else {
-        return false;
-    };
-    reap_first(entry);
-    members::strike_off(entry);
-    true
+    members::adopted().filter(|entry| entry.pid.load(Ordering::Relaxed) == pid).any(is_discarded)
+}
+
+/// Takes an adopted child off the list that has ended, if its parent ignores SIGCHLD; false if it stays. The kernel forgets such a
+/// child by itself, but not one that another process has adopted.
+fn is_discarded(entry: &Process) -> bool {
+    let is_over = members::has_ended(entry) && signal::discards_children();
+    if is_over {
+        reap_first(entry);
+        members::strike_off(entry);
+    }
+    is_over
 }
 
 /// Takes what the kernel keeps of an adopted child's first primary, if it was ours. That one has been killed, and its end may
