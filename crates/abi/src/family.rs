@@ -36,6 +36,14 @@ pub mod phase {
     pub const PROMOTING: u32 = 4;
 }
 
+/// Why a family is [`phase::BROKEN`]: codes of [`Family::why`].
+pub mod broken {
+    /// The log of one of its members has ended.
+    pub const LOG: u32 = 1;
+    /// Its members are not who they were: one has ended, or another has come, while it was formed.
+    pub const MEMBERS: u32 = 2;
+}
+
 /// Where threads wait for a turn of a number.
 #[repr(C)]
 #[derive(Debug)]
@@ -145,7 +153,7 @@ pub struct Family {
     pub whole: AtomicU32,
     /// Of these, whose standby is live.
     pub live: AtomicU32,
-    /// Why the last one has ended. Whoever ends it.
+    /// Why the last one has ended, with a value of [`broken`] as its code. Whoever ends it.
     pub why: Text,
     /// See there.
     pub order: TurnOrder,

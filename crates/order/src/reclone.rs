@@ -25,6 +25,10 @@ pub const PAUSE_PART: u64 = 10;
 /// And for so long at once, ns, before that is asked: one clone that has stopped it for long says nothing yet.
 pub const PAUSE_CREDIT_NS: u64 = 1_000_000_000;
 
+/// So many attempts in a row may be overtaken before that counts as a failure: a program that makes processes without a pause
+/// would stand still again and again for nothing.
+pub const OVERTAKEN_MAX: u32 = 8;
+
 /// Why there is no standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -44,6 +48,8 @@ pub struct Backoff {
     waits_ns: u64,
     /// Pauses that no time has made up for, ns.
     paused_ns: u64,
+    /// Attempts that were overtaken since the last one that was not.
+    overtaken: u32,
 }
 
 impl Backoff {
@@ -63,11 +69,28 @@ impl Backoff {
             Some(times) => self.delay_ns / times,
             None => DELAY_MIN_NS,
         };
+        self.overtaken = 0;
         self.delay_ns = self.delay_ns.clamp(DELAY_MIN_NS, LOST_MAX_NS);
+        self.pay(self.delay_ns, stretch_ns, pause_ns)
+    }
+
+    /// Those who were to get standbys together were not all who should have: a process came or went while the program stood
+    /// still for `pause_ns`. The time to wait, ns.
+    #[must_use]
+    pub fn overtaken(&mut self, pause_ns: u64) -> u64 {
+        if self.overtaken == OVERTAKEN_MAX {
+            return self.lost(Loss::Dropped, 0, pause_ns);
+        }
+        self.overtaken += 1;
+        self.pay(NEWBORN_NS, 0, pause_ns)
+    }
+
+    /// What `delay_ns` becomes, so that pauses take no more than their part of the time.
+    fn pay(&mut self, delay_ns: u64, stretch_ns: u64, pause_ns: u64) -> u64 {
         let passed_ns = self.waits_ns.saturating_add(stretch_ns);
         self.paused_ns = self.paused_ns.saturating_sub(passed_ns / PAUSE_PART).saturating_add(pause_ns);
         let too_much_ns = self.paused_ns.saturating_sub(PAUSE_CREDIT_NS);
-        self.waits_ns = self.delay_ns.max(too_much_ns.saturating_mul(PAUSE_PART).min(LOST_MAX_NS));
+        self.waits_ns = delay_ns.max(too_much_ns.saturating_mul(PAUSE_PART).min(LOST_MAX_NS));
         self.waits_ns
     }
 
@@ -140,6 +163,19 @@ mod tests {
         assert_eq!(lives, [20, 20, 20, 20, 2000, 2000, 2000, 2000]);
         // A calm makes up for it.
         assert_eq!(backoff.lost(Loss::Dropped, 60_000 * MS, 300 * MS), DELAY_MIN_NS);
+    }
+
+    #[test]
+    fn whoever_was_overtaken_is_back_soon_but_not_for_ever() {
+        let mut backoff = Backoff::default();
+        for _ in 0..OVERTAKEN_MAX {
+            assert_eq!(backoff.overtaken(5 * MS), NEWBORN_NS);
+        }
+        assert_eq!([backoff.overtaken(5 * MS), backoff.overtaken(5 * MS)], [DELAY_MIN_NS, NEWBORN_NS]);
+        // What else has failed is not forgotten for it.
+        let mut backoff = Backoff::default();
+        let _ = (backoff.lost(Loss::Dropped, 0, 0), backoff.overtaken(5 * MS));
+        assert_eq!(backoff.lost(Loss::Dropped, 0, 0), 40 * MS);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use us_abi::{Family, GroupState, SegmentHeader, phase};
+use us_abi::{Family, GroupState, SegmentHeader, broken, phase};
 
 use crate::child::Child;
 use crate::clock;
@@ -62,8 +62,8 @@ pub fn is_promoting(shared: &Shared) -> bool {
     has(&shared.roster, shared.segment.header()) && state(&shared.roster) == phase::PROMOTING
 }
 
-/// The log of a process has ended, and with it those of its family.
-pub fn break_up(roster: &Roster, header: &SegmentHeader, why: &str) {
+/// The log of a process has ended, and with it those of its family. `code` is a value of [`broken`].
+pub fn break_up(roster: &Roster, header: &SegmentHeader, code: u32, why: &str) {
     let family = roster.family();
     if !has(roster, header) {
         return;
@@ -71,16 +71,16 @@ pub fn break_up(roster: &Roster, header: &SegmentHeader, why: &str) {
     for from in [phase::ACTIVE, phase::FORMING] {
         let word = &family.state.0;
         if word.compare_exchange(from, phase::BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            write_text(&family.why, 1, why);
+            write_text(&family.why, code, why);
             wake(&family.order.word.0);
         }
     }
 }
 
-/// The family that is being formed is none.
+/// The family that is being formed is none: its members are not all who share the memory.
 pub fn give_up(roster: &Roster, why: &str) {
     let family = roster.family();
-    write_text(&family.why, 1, why);
+    write_text(&family.why, broken::MEMBERS, why);
     family.state.0.store(phase::BROKEN, Ordering::SeqCst);
 }
 

@@ -10,7 +10,7 @@ pub mod pieces;
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
-use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Cause, Family, SegmentHeader, TAKERS, TurnOrder, phase};
+use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Cause, Family, SegmentHeader, TAKERS, TurnOrder, broken, phase};
 
 use crate::clone::park;
 use crate::members::{self, join};
@@ -181,7 +181,7 @@ pub fn break_up(why: &[&[u8]]) {
     for from in [phase::ACTIVE, phase::FORMING] {
         let state = &family.state.0;
         if state.compare_exchange(from, phase::BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            state::overwrite_text(&family.why, 1, why);
+            state::overwrite_text(&family.why, broken::LOG, why);
             raw::futex_wake_shared(&family.order.word.0);
             members::tell();
         }

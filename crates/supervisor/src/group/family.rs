@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use us_abi::{FAMILY_HOPELESS, phase};
+use us_abi::{FAMILY_HOPELESS, broken, phase};
 use us_order::reclone::{Backoff, Loss};
 
 use super::Group;
@@ -106,7 +106,7 @@ impl Group<'_> {
     /// One of the logs has ended: so have all.
     fn end_family(&mut self, now: u64) {
         let family = self.roster.family();
-        let why = read_text(&family.why).map_or(String::new(), |(_, why)| why);
+        let (code, why) = read_text(&family.why).unwrap_or_default();
         let line = format!("{}: the order of processes that share memory has ended: {why}", self.name());
         self.say(Verbosity::Verbose, &line);
         let number = family.number.load(Ordering::Acquire);
@@ -118,11 +118,13 @@ impl Group<'_> {
             }
         }
         self.remove_copies(number);
-        let lived_ns = match self.kinship.complete_ns {
-            0 => 0,
-            since_ns => now.saturating_sub(since_ns),
+        let kinship = &mut self.kinship;
+        let delay_ns = match kinship.complete_ns {
+            // It says nothing against the next one, whose members may stay for long.
+            0 if code == broken::MEMBERS => kinship.backoff.overtaken(now.saturating_sub(kinship.begun_ns)),
+            0 => kinship.backoff.lost(Loss::Dropped, 0, 0),
+            since_ns => kinship.backoff.lost(Loss::Dropped, now.saturating_sub(since_ns), 0),
         };
-        let delay_ns = self.kinship.backoff.lost(Loss::Dropped, lived_ns, 0);
         self.kinship.not_before_ns = now + delay_ns;
         self.kinship.complete_ns = 0;
         let family = self.roster.family();

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, WILL, command, kin, leaving};
+use us_abi::{Cause, GroupState, WILL, broken, command, kin, leaving};
 use us_order::detect::{self, Decision};
 
 use super::Watch;
@@ -160,6 +160,7 @@ impl Watch<'_> {
         family::break_up(
             &self.shared.roster,
             self.shared.segment.header(),
+            broken::MEMBERS,
             "a process that shares memory has ended",
         );
         self.over = Some(Over { end: self.or_as_willed(end), is_reaped });

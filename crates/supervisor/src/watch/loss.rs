@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, command, leaving};
+use us_abi::{Cause, GroupState, broken, command, leaving};
 
 use super::Watch;
 use crate::clock;
@@ -49,7 +49,7 @@ impl Watch<'_> {
         if first {
             write_text(&header.why.0, cause as u32, why);
         }
-        family::break_up(&self.shared.roster, header, why);
+        family::break_up(&self.shared.roster, header, broken::LOG, why);
         wake(&header.dropped.0);
     }
 
