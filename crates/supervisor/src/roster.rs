@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::FallocateFlags;
 use us_abi::{
-    MAGIC, PROCESSES_MAX, Process, REGISTRY_BYTES, ROSTER_BYTES, Registry, RosterHeader, VERSION, end, kin,
-    pair, process,
+    MAGIC, PROCESSES_MAX, Process, REGISTRY_BYTES, ROSTER_BYTES, Registry, RosterHeader, VERSION, WILL, end,
+    kin, pair, process,
 };
 
 use crate::clock;
@@ -282,7 +282,11 @@ impl Roster {
             let (from, to) = (end::NONE, end::FINAL);
             let news = entry.end.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
             self.tell();
-            if news {
+            // Of an exit the kernel's word is believed at once. A reminder that comes before it is all that the parent gets:
+            // the kernel makes one signal of the two, and behind the parent's wait a reminder tells of nobody.
+            let will = entry.will.load(Ordering::SeqCst);
+            let exits = will & WILL != 0 && libc::WIFEXITED(will & !WILL);
+            if news && !exits {
                 self.remind_parent(entry);
             }
         }
@@ -386,11 +390,26 @@ impl Roster {
             .for_each(|(place, _)| self.free(place));
     }
 
+    /// Strikes off those whose parent has ended since their end was noted for it, and without anybody watching it.
+    pub fn forget_unasked(&self, lives: impl Fn(u32) -> bool) {
+        let ended = |entry: &Process| entry.end.load(Ordering::Acquire) == end::ENDED;
+        let parents: Vec<u32> = self
+            .listed()
+            .filter(|(_, entry)| ended(entry))
+            .map(|(_, entry)| entry.parent.load(Ordering::Acquire))
+            .filter(|parent| *parent != 0 && !self.can_ask(*parent, &lives))
+            .collect();
+        parents.into_iter().for_each(|parent| self.orphan(parent));
+    }
+
     /// Whether there is a parent of this number to ask for its children's ends.
     fn can_ask(&self, parent: u32, lives: impl Fn(u32) -> bool) -> bool {
         let listed = (parent != 0).then(|| self.find(parent)).flatten();
         listed.is_some_and(|(place, entry)| match entry.end.load(Ordering::Acquire) {
-            end::NONE => true,
+            // One that has never joined nobody can follow. The program itself begins with a segment.
+            end::NONE => {
+                place.at == ROOT || entry.joined.load(Ordering::Acquire) != 0 || lives(self.primary_of(place))
+            }
             end::FINAL => lives(self.primary_of(place)),
             _ => false,
         })

@@ -147,6 +147,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     thread.runs_as.store(real, Ordering::Relaxed);
     crate::signal::reset(thread);
     crate::signal::forget_put_back();
+    crate::door::sigchld::forget_owed();
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
     crate::signal::apply_mask(thread.mask);
     crate::door::death::forget();

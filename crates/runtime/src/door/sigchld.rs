@@ -9,9 +9,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::{PROCESSES_MAX, Process, end, kin};
 
 use super::wait::{CLD_DUMPED, CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WNOWAIT, look};
+use crate::door::pending;
 use crate::members::{self, registry};
 use crate::raw;
-use crate::signal::SI_USER;
+use crate::signal::{self, SI_USER};
 use crate::state;
 
 const SIGCHLD: i32 = 17;
@@ -23,10 +24,11 @@ fn is_told(entry: &Process) -> bool {
     told_of(entry).is_some_and(|told| told.load(Ordering::Relaxed) == entry.born_ns.load(Ordering::Relaxed))
 }
 
-fn note(entry: &Process) {
-    if let Some(told) = told_of(entry) {
-        told.store(entry.born_ns.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
+/// Notes that a signal tells of this end. False if one has told of it already: of two that come at once, a wait's and a
+/// reminder's that interrupts it, one does.
+fn note(entry: &Process) -> bool {
+    let born_ns = entry.born_ns.load(Ordering::Relaxed);
+    told_of(entry).is_none_or(|told| told.swap(born_ns, Ordering::SeqCst) != born_ns)
 }
 
 fn told_of(entry: &Process) -> Option<&'static AtomicU64> {
@@ -42,19 +44,42 @@ static OWED: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
 
 /// A wait is about to tell of a violent end that this process was to hear of from the supervisor: with the kernel the signal is
 /// there before any wait returns. The supervisor's comes too late, when the child is off the list.
-pub fn owe(entry: &Process, (code, status): (i32, i32)) {
-    if is_told(entry) {
+pub fn owe(entry: &Process, end: (i32, i32)) {
+    if !is_owed(entry, end) {
         return;
     }
-    note(entry);
-    OWED[1].store(code as u32, Ordering::Relaxed);
-    OWED[2].store(status as u32, Ordering::Relaxed);
-    OWED[0].store(entry.pid.load(Ordering::Relaxed), Ordering::SeqCst);
     REMINDED.store(1, Ordering::SeqCst);
     // SAFETY: to our own process.
     unsafe {
         raw::call2(raw::nr::KILL, u64::from(state::REAL_PID.load(Ordering::Relaxed)), SIGCHLD as u64);
     }
+    // Where the kernel has thrown it away the next reminder would tell of this end, which may be another one's.
+    if !signal::waits(SIGCHLD) && pending::waiting() & 1 << (SIGCHLD - 1) == 0 {
+        forget_owed();
+    }
+}
+
+/// A dead primary's wait had been told of an end, and the signal of it may have been lost with that primary. The signal itself is
+/// sent when all is settled: see [`is_due_again`].
+pub fn was_told(entry: &Process, end: (i32, i32)) {
+    is_owed(entry, end);
+}
+
+/// What the next reminder is to say. False if a signal has told of this end already.
+fn is_owed(entry: &Process, (code, status): (i32, i32)) -> bool {
+    let is_news = note(entry);
+    if is_news {
+        OWED[1].store(code as u32, Ordering::Relaxed);
+        OWED[2].store(status as u32, Ordering::Relaxed);
+        OWED[0].store(entry.pid.load(Ordering::Relaxed), Ordering::SeqCst);
+    }
+    is_news
+}
+
+/// What is owed is owed no more: the guest ignores SIGCHLD from now on, or this is a child of the process that it was owed to.
+pub fn forget_owed() {
+    OWED[0].store(0, Ordering::SeqCst);
+    REMINDED.store(0, Ordering::SeqCst);
 }
 
 /// A signal has reached the guest, in a copy that takes it from the log: at a promotion this one is not told of again.
@@ -62,7 +87,8 @@ pub fn taken(info: &[u64; 16]) {
     let (signal, code, child) = (info[0] as u32 as i32, info[1] as u32 as i32, info[2] as u32);
     if signal == SIGCHLD
         && matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
-        && let Some(entry) = members::find(child)
+        // Its primary's wait may have been told meanwhile.
+        && let Some(entry) = members::find(child).or_else(|| members::struck_off(child))
     {
         note(entry);
     }
@@ -71,8 +97,8 @@ pub fn taken(info: &[u64; 16]) {
 /// At a promotion: whether this process is to send itself a reminder, because the signal of an end was lost with the dead
 /// primary.
 pub fn is_due_again() -> bool {
-    let due =
-        members::adopted().any(|entry| entry.end.load(Ordering::Acquire) == end::ENDED && !is_told(entry));
+    let is_untold = |entry: &Process| entry.end.load(Ordering::Acquire) == end::ENDED && !is_told(entry);
+    let due = OWED[0].load(Ordering::SeqCst) != 0 || members::adopted().any(is_untold);
     REMINDED.fetch_or(u32::from(due), Ordering::SeqCst);
     due
 }
@@ -103,8 +129,7 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
         if let Some((code, status)) = willed {
             (info[1], info[3]) = (u64::from(code as u32), u64::from(status as u32));
         }
-        note(entry);
-        return true;
+        return note(entry);
     }
     let is_own =
         || state::REAL_PID.load(Ordering::Relaxed) == sender && REMINDED.swap(0, Ordering::SeqCst) != 0;
@@ -120,12 +145,9 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
         info[3] = u64::from(OWED[2].load(Ordering::Relaxed));
         return true;
     }
-    let ended = |entry: &&Process| entry.end.load(Ordering::Acquire) == end::ENDED && !is_told(entry);
+    let ended = |entry: &&Process| entry.end.load(Ordering::Acquire) == end::ENDED && note(entry);
     let adopted = members::adopted().find(ended);
-    let Some((entry, news)) = adopted.map(|entry| (entry, News::of(entry))).or_else(waiting) else {
-        return false;
-    };
-    note(entry);
+    let Some(news) = adopted.map(News::of).or_else(waiting) else { return false };
     info[1] = u64::from(news.code as u32);
     info[2] = u64::from(news.pid) | uid << 32;
     info[3] = u64::from(news.status as u32);
@@ -140,17 +162,16 @@ fn is_news_of_the_told(info: &mut [u64; 16], sender: u32) -> bool {
         return false;
     }
     if entry.kin.load(Ordering::Acquire) != kin::ADOPTED || entry.end.load(Ordering::Acquire) != end::ENDED {
-        return true;
+        return note(entry);
     }
     let news = News::of(entry);
     (info[1], info[3]) = (u64::from(news.code as u32), u64::from(news.status as u32));
-    note(entry);
-    true
+    note(entry)
 }
 
 /// A child of the kernel's that waits to be asked for, and that no signal has told of. What an adopted one has left there
 /// goes. One by one, since of several the kernel names the same one again and again.
-fn waiting() -> Option<(&'static Process, News)> {
+fn waiting() -> Option<News> {
     const P_PID: u64 = 1;
     // Nobody at all: the roster need not be looked through.
     look(0, 0, WEXITED | WNOHANG | WNOWAIT)?;
@@ -161,6 +182,6 @@ fn waiting() -> Option<(&'static Process, News)> {
             return None;
         }
         // The reminder may have been meant for another; of this one it is not known yet what its death means.
-        (!(is_told(entry) || news.is_violent() && is_undecided(entry))).then_some((entry, news))
+        (!(news.is_violent() && is_undecided(entry)) && note(entry)).then_some(news)
     })
 }

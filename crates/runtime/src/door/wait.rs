@@ -242,9 +242,13 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         return None;
     }
     let peeks = number == WAITID && asked[3] & WNOWAIT != 0;
-    if let Some(entry) = members::find(news.pid).filter(|_| !peeks) {
+    let listed = members::find(news.pid);
+    if let Some(entry) = listed.or_else(|| members::struck_off(news.pid)).filter(|_| !peeks) {
         match news.is_end() {
-            true => members::strike_off(entry),
+            true => {
+                sigchld::was_told(entry, (news.code, news.status));
+                members::strike_off(entry);
+            }
             // The dead primary may not have come to say so: its successor would be told of the same stop again, or never of
             // what comes behind it.
             false => has_been_told(entry, news.code),

@@ -405,12 +405,24 @@ fn take() -> Option<&'static Process> {
     Some(entry)
 }
 
+/// Whoever is a child of this number is one of its last holder's, which has ended: nobody asks for its end. Where a process of
+/// the program reaps orphans the kernel tells that one.
+fn disown(number: u32) {
+    for orphan in listed().filter(|entry| entry.parent.load(Ordering::Acquire) == number) {
+        orphan.parent.store(0, Ordering::Release);
+        if orphan.end.load(Ordering::Acquire) == end::ENDED {
+            strike_off(orphan);
+        }
+    }
+}
+
 /// Lists a process that has just been made. Without room it is one that only the kernel knows.
 pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
     // The last process of that number: its parent takes no interest in its children's ends.
     if let Some(old) = find(pid) {
         strike_off(old);
     }
+    disown(pid);
     mail::forget(pid);
     let entry = take()?;
     for (word, value) in [

@@ -187,12 +187,18 @@ pub fn action(thread: &mut Thread, call: &Call) -> i64 {
         place.restorer.store(restorer, Ordering::Relaxed);
         place.mask.store(mask, Ordering::Relaxed);
         place.handler.store(handler, Ordering::Release);
-        if handler == SIG_IGN && state::is_standby() {
+        let is_ignored = super::is_ignored(signal, handler);
+        if is_ignored && state::is_standby() {
             pending::forget(signal);
         }
-        if handler == SIG_IGN && mask_of_faults() & bit(signal) == 0 {
+        if is_ignored && mask_of_faults() & bit(signal) == 0 {
             // What the kernel would throw away waits here: it keeps none of these for us.
             while thread.queue.take(!bit(signal)).is_some() {}
+        }
+        // One that was raised again for a guest that ignored it is gone.
+        let was_ignored = super::is_ignored(signal, before.handler);
+        if signal == 17 && (is_ignored || was_ignored && pending::waiting() & bit(17) == 0) {
+            sigchld::forget_owed();
         }
         install(signal, Action { handler, flags, restorer, mask });
     }

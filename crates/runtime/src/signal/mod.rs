@@ -429,14 +429,16 @@ pub fn consumed(thread: &Thread, info: &Info, exact: bool, ticket: u64) {
 
 /// Whether a signal that is sent now would wait, or run a handler, rather than be thrown away.
 pub fn waits(signal: i32) -> bool {
-    const THROWN_AWAY: u64 = bit(17) | bit(18) | bit(23) | bit(28);
     const STOPPING: u64 = bit(SIGSTOP) | bit(20) | bit(21) | bit(22);
     if signal < 1 || signal as usize >= SIGNALS || signal == SIGKILL {
         return false;
     }
-    match disposition(signal).handler {
-        SIG_IGN => false,
-        SIG_DFL => (THROWN_AWAY | STOPPING) & bit(signal) == 0,
-        _ => true,
-    }
+    let handler = disposition(signal).handler;
+    !is_ignored(signal, handler) && (handler != SIG_DFL || STOPPING & bit(signal) == 0)
+}
+
+/// Whether the kernel throws a signal away that has this handler.
+fn is_ignored(signal: i32, handler: u64) -> bool {
+    const THROWN_AWAY: u64 = bit(17) | bit(18) | bit(23) | bit(28);
+    handler == SIG_IGN || handler == SIG_DFL && THROWN_AWAY & bit(signal) != 0
 }

@@ -172,6 +172,7 @@ impl<'a> Group<'a> {
             let parent = self.roster.ended(place, reaped, is_alive);
             self.roster.orphan(place.pid);
             self.tell_parent(parent);
+            self.roster.forget_unasked(is_alive);
             if joined {
                 let _ = self.dir().remove(member(place.pid));
             }

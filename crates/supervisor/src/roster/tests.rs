@@ -148,10 +148,35 @@ fn nobody_keeps_an_end_for_a_parent_that_is_gone() {
     // The word was said early of one that nobody watches: it lives, and may ask.
     let child = list(&roster, 301, 200, 6);
     assert_eq!(roster.ended(child, &ENDED, alive), Some(200));
+    // One that never joined has ended, and its own parent has not said so; of one that has, a copy may take over.
+    roster.get(parent).unwrap().end.store(end::NONE, Ordering::Relaxed);
+    let orphan = list(&roster, 303, 200, 6);
+    assert_eq!(roster.ended(orphan, &ENDED, dead), None);
+    roster.get(parent).unwrap().joined.store(1, Ordering::Relaxed);
+    let orphan = list(&roster, 304, 200, 6);
+    assert_eq!(roster.ended(orphan, &ENDED, dead), Some(200));
+    // So may one for the program itself.
+    let child = list(&roster, 305, SHELL, 6);
+    assert_eq!(roster.ended(child, &ENDED, dead), Some(SHELL));
     // A parent that was never listed.
     let stranger = list(&roster, 302, 999, 6);
     assert_eq!(roster.ended(stranger, &ENDED, alive), None);
     assert_eq!(seen(&roster, stranger), None);
+}
+
+#[test]
+fn what_was_kept_for_a_parent_goes_when_that_has_ended_unwatched() {
+    let roster = roster();
+    let parent = list(&roster, 200, SHELL, 5);
+    let (child, runs) = (list(&roster, 300, 200, 6), list(&roster, 301, 200, 6));
+    assert_eq!(roster.ended(child, &ENDED, alive), Some(200));
+    roster.forget_unasked(alive);
+    assert_eq!(seen(&roster, child), Some([kin::ADOPTED, end::ENDED, 200, 300]));
+    // The shell has waited for it.
+    roster.free(parent);
+    roster.forget_unasked(alive);
+    assert_eq!(seen(&roster, child), None);
+    assert_eq!(seen(&roster, runs), Some([kin::KERNEL, end::NONE, 0, 301]));
 }
 
 #[test]
