@@ -493,7 +493,7 @@ fn lock_short(mutex: &Mutex, opaque: bool) -> bool {
     if thread.pending.load(Ordering::Relaxed) != 0 || !mutex.try_word() {
         return false;
     }
-    mutex.owner.store(thread.guest_tid, Ordering::Relaxed);
+    mutex.owner.store(caller.tid(), Ordering::Relaxed);
     if !opaque {
         mutex.push_ticket(thread, 0, LOCKED);
     }

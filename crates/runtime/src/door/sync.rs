@@ -14,6 +14,7 @@ use us_calls::Class;
 use crate::clone::views;
 use crate::door::block::{self, Deadline, Wait};
 use crate::door::common;
+use crate::door::thread::TID_OFFSET;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
 use crate::signal;
@@ -98,12 +99,14 @@ impl Caller {
         }
     }
 
-    /// The thread id that the guest knows.
+    /// The number that libc keeps of the calling thread: what locks name as their owner. In a process made by a bare clone that is
+    /// its parent's until the program corrects it, and sandboxes look at a lock to learn whether they have to.
     #[inline]
     pub fn tid(self) -> u32 {
-        match self.thread() {
-            Some(thread) => thread.guest_tid,
-            None => outside_tid(),
+        match TID_OFFSET.load(Ordering::Relaxed) {
+            // Before the runtime has begun.
+            0 => raw::gettid(),
+            offset => tid_of_control_block(offset),
         }
     }
 
@@ -119,33 +122,12 @@ impl Caller {
     }
 }
 
-/// The thread id of a thread without a block.
-///
-/// A system call would make every lock of an unprotected program ten times dearer. glibc keeps the id at
-/// one place of its control block in all versions we support; that is checked once against the kernel.
-#[inline]
-fn outside_tid() -> u32 {
-    static PLACE: AtomicU32 = AtomicU32::new(0);
-    const GOOD: u32 = 1;
-    const BAD: u32 = 2;
-    match PLACE.load(Ordering::Relaxed) {
-        GOOD => tid_of_control_block(),
-        BAD => raw::gettid(),
-        _ => {
-            let tid = raw::gettid();
-            let good = tid_of_control_block() == tid;
-            PLACE.store(if good { GOOD } else { BAD }, Ordering::Relaxed);
-            tid
-        }
-    }
-}
-
 #[inline(always)]
-fn tid_of_control_block() -> u32 {
+fn tid_of_control_block(offset: u64) -> u32 {
     let tid: u32;
-    // SAFETY: glibc's control block is longer than this in every version; the value is checked before use.
+    // SAFETY: the calling thread's control block, and where in it libc says that the number is.
     unsafe {
-        core::arch::asm!("mov {0:e}, dword ptr fs:[0x2d0]", out(reg) tid, options(pure, readonly, nostack, preserves_flags));
+        core::arch::asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) tid, in(reg) offset, options(readonly, nostack, preserves_flags));
     }
     tid
 }
