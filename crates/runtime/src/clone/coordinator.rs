@@ -14,6 +14,7 @@ use crate::state::{self, Role};
 use crate::sys::trap::Context;
 use crate::sys::{bound, gate};
 use crate::thread::Stack;
+use crate::tls;
 
 /// A coordinator is at work.
 static BUSY: AtomicBool = AtomicBool::new(false);
@@ -26,27 +27,60 @@ static ON_STACK: AtomicU32 = AtomicU32::new(0);
 static PUT_OFF: AtomicU32 = AtomicU32::new(0);
 /// How often it may be. Behind that it is in a wait that nothing of ours ends.
 const PUT_OFF_MAX: u32 = 4;
+/// A lone thread is to start the coordinator where it parks next.
+static PROMISED: AtomicBool = AtomicBool::new(false);
+
+/// The header of a primary that the supervisor asks for a clone.
+fn asked() -> Option<&'static SegmentHeader> {
+    let is_asked = |header: &&SegmentHeader| {
+        matches!(header.command.0.load(Ordering::Acquire), command::CLONE | command::PARK)
+    };
+    state::header().filter(is_asked).filter(|_| state::role() == Role::Primary)
+}
 
 /// In the SIGSYS handler: starts a coordinator if the supervisor asks for one and none is there.
-/// A lone thread in the middle of a door, which would go on with that, is asked again a moment later.
+/// A lone thread in the middle of a door, which would go on with that, does so at its next one.
 pub fn notice_command(context: &Context) {
-    let Some(header) = state::header() else { return };
-    let asked = matches!(header.command.0.load(Ordering::Acquire), command::CLONE | command::PARK);
-    if !asked || state::role() != Role::Primary {
-        return;
-    }
+    let Some(header) = asked() else { return };
     if sync::single_threaded()
         && !park::comes_at_once(context)
         && PUT_OFF.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MAX
     {
+        // SAFETY: the calling thread's own block.
+        if let Some(thread) = unsafe { tls::current().as_ref() }
+            && thread.borrowed.load(Ordering::Relaxed) == 0
+        {
+            PROMISED.store(true, Ordering::Release);
+            thread.pending.store(1, Ordering::SeqCst);
+        }
         return;
     }
+    begin(header);
+}
+
+/// Whether the calling thread is to park at its next door.
+pub fn has_promised() -> bool {
+    PROMISED.load(Ordering::Relaxed)
+}
+
+/// At a place where a thread parks: keeps what a lone one has promised. Whether a coordinator is there now.
+pub fn keep_promise() -> bool {
+    if !PROMISED.swap(false, Ordering::AcqRel) || !sync::single_threaded() {
+        return false;
+    }
+    asked().is_some_and(begin)
+}
+
+/// Whether it has begun.
+fn begin(header: &'static SegmentHeader) -> bool {
     if BUSY.swap(true, Ordering::AcqRel) {
-        return;
+        return false;
     }
     PUT_OFF.store(0, Ordering::Relaxed);
+    PROMISED.store(false, Ordering::Relaxed);
     if bound::is_bound() {
-        return fail(header, &[bound::WHY]);
+        fail(header, &[bound::WHY]);
+        return false;
     }
     let blocked = crate::signal::mask_of_faults();
     let mut mask = 0u64;
@@ -69,6 +103,7 @@ pub fn notice_command(context: &Context) {
             ON_STACK.store(0, Ordering::Release);
             fail(header, &[b"the coordinator of the clone could not be started"]);
         }
+        made
     }
 }
 
@@ -111,5 +146,6 @@ pub(super) fn is_done() {
 /// In a forked process, which has none.
 pub(super) fn forget() {
     ON_STACK.store(0, Ordering::Release);
+    PROMISED.store(false, Ordering::Relaxed);
     BUSY.store(false, Ordering::Release);
 }

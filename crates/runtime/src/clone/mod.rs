@@ -35,7 +35,7 @@ use crate::state;
 use crate::sys::{bound, missing};
 use crate::thread::{self, Mode};
 use crate::tls;
-pub use coordinator::{await_idle, await_quiet, notice_command, number};
+pub use coordinator::{await_idle, await_quiet, has_promised, keep_promise, notice_command, number};
 use park::{Place, word};
 
 /// How long the threads may take to park, ns. The others stand still meanwhile, so it is far below the second after

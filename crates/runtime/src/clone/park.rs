@@ -335,7 +335,7 @@ fn has_rseq(tls: u64) -> bool {
 #[cold]
 #[inline(never)]
 pub fn at_door(thread: &mut Thread) -> bool {
-    if !is_wanted() || state::is_standby() {
+    if state::is_standby() || !(is_wanted() || thread.calls() != Mode::Replay && clone::keep_promise()) {
         return false;
     }
     // The signal that brought us here is no guest's.

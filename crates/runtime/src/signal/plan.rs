@@ -3,6 +3,7 @@
 use us_calls::{Door, FdUse, Policy, SignalDoor};
 
 use super::*;
+use crate::clone;
 
 /// What follows an interrupted call: how many signals are delivered at this door, and whether the call is
 /// made again. Decided by the primary before it publishes the `Return`, and carried in its flags.
@@ -156,7 +157,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
     // (the rest of a time), is part of it. The thread stands still behind that.
     let logged = thread.calls() == Mode::Record && log::goes_on_while_parking();
-    if broken && logged && park::is_wanted() && !has_deliverable(thread) {
+    if broken && logged && !has_deliverable(thread) && (park::is_wanted() || clone::keep_promise()) {
         return Plan { restart: true, spurious: true, parks: true, ..Plan::NOTHING };
     }
     if broken && !logged && park::at_door(thread) {
@@ -168,7 +169,8 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     // Not the kernel's answer: what waits is delivered, and then the call is made.
     let unentered = broken && thread.pending.was_unentered();
     if signals == 0 {
-        thread.pending.store(0, Ordering::Release);
+        // One that is to park does so at its next door.
+        thread.pending.store(u32::from(clone::has_promised()), Ordering::Release);
         if thread.late {
             return Plan { restart: unentered, ..Plan::NOTHING };
         }

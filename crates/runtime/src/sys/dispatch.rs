@@ -196,12 +196,13 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         return declined(thread, call, "unknown", raw::err::ENOSYS);
     };
     if signal::is_due(thread) {
+        thread.asked = call.args;
         if has_events(row) {
-            thread.asked = call.args;
             signal::deliver_at_call(thread, Some(row));
         } else {
             signal::deliver_late(thread);
         }
+        park::at_door(thread);
     }
     if thread.newborn {
         join::consider(thread, row, call);
