@@ -35,7 +35,7 @@ fn be(entry: Option<&'static Process>) {
 }
 
 fn roster() -> Option<&'static Roster> {
-    // SAFETY: set once to a mapping that is never removed, of atomics and constants only.
+    // SAFETY: null, or a mapping that is never removed, of atomics and constants only.
     unsafe { ROSTER.load(Ordering::Relaxed).as_ref() }
 }
 
@@ -465,17 +465,27 @@ pub fn born(parent: u32, made_by: u32) {
     let pid = state::REAL_PID.load(Ordering::Relaxed);
     PARENT.store(parent, Ordering::Relaxed);
     be(None);
+    // SAFETY: asks for a number.
+    let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    if real == 0 {
+        return leave();
+    }
     let Some(entry) = list(pid, parent) else { return };
     be(Some(entry));
     // Its parent may have died meanwhile, and whoever adopted that one's children has not seen this one. The parent's
     // successor is named before its children are looked through, and this one was listed before it looks there: one of
     // the two sees the other. The kernel may be late in giving it another parent.
-    // SAFETY: asks for a number.
-    let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     let has_successor = find(parent).is_some_and(|entry| primary(entry) != made_by);
     if has_successor || registry::supervisor() == real {
         entry.kin.store(kin::ADOPTED, Ordering::Release);
     }
+}
+
+/// In a forked child whose parent is in another pid namespace, and has no number here: the group's numbers are others, and its own may
+/// be another one's there. It is of no group, nor is what it makes or executes: the kernel alone tells of all these, as natively.
+fn leave() {
+    ROSTER.store(core::ptr::null_mut(), Ordering::Release);
+    registry::leave_group();
 }
 
 /// In the constructor of a new image: the entry of the process that it is.

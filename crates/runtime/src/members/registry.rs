@@ -30,7 +30,7 @@ fn user() -> i64 {
 }
 
 fn registry() -> Option<&'static Registry> {
-    // SAFETY: set once to a mapping that is never removed, of atomics and constants only.
+    // SAFETY: null, or a mapping that is never removed, of atomics and constants only.
     unsafe { REGISTRY.load(Ordering::Relaxed).as_ref() }
 }
 
@@ -63,6 +63,11 @@ pub fn map() -> bool {
         REGISTRY.store(registry, Ordering::Release);
     }
     true
+}
+
+/// This process is of no group any more.
+pub(super) fn leave_group() {
+    REGISTRY.store(core::ptr::null_mut(), Ordering::Release);
 }
 
 /// The numbers of those that have failed over, and the kernel's of their primaries.
