@@ -465,11 +465,7 @@ pub fn born(parent: u32, made_by: u32) {
     let pid = state::REAL_PID.load(Ordering::Relaxed);
     PARENT.store(parent, Ordering::Relaxed);
     be(None);
-    // SAFETY: asks for a number.
-    let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
-    if real == 0 {
-        return leave();
-    }
+    let Some(real) = parent_of_kernel() else { return leave() };
     let Some(entry) = list(pid, parent) else { return };
     be(Some(entry));
     // Its parent may have died meanwhile, and whoever adopted that one's children has not seen this one. The parent's
@@ -481,7 +477,14 @@ pub fn born(parent: u32, made_by: u32) {
     }
 }
 
-/// In a forked child whose parent is in another pid namespace, and has no number here: the group's numbers are others, and its own may
+/// The parent's number, as the kernel gives it. `None` if that is in another pid namespace.
+fn parent_of_kernel() -> Option<u32> {
+    // SAFETY: asks for a number.
+    let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+    (parent != 0).then_some(parent)
+}
+
+/// In a child whose parent is in another pid namespace, and has no number here: the group's numbers are others, and its own may
 /// be another one's there. It is of no group, nor is what it makes or executes: the kernel alone tells of all these, as natively.
 fn leave() {
     ROSTER.store(core::ptr::null_mut(), Ordering::Release);
@@ -490,6 +493,9 @@ fn leave() {
 
 /// In the constructor of a new image: the entry of the process that it is.
 pub fn recognise() {
+    if parent_of_kernel().is_none() {
+        return leave();
+    }
     let pid = state::GUEST_PID.load(Ordering::Relaxed);
     be(find(pid));
     for (signal, seen) in SEEN.iter().enumerate() {

@@ -178,8 +178,9 @@ impl Watch<'_> {
         let said_or_untrue = self.said == GroupState::Unprotected || self.state() != GroupState::Unprotected;
         // One that is new need not be spoken of before its first standby could not be made.
         let waits = self.is_newborn() && self.clone_error().is_none();
-        // A reason that is being cleared: there is a standby, or about to be one.
-        let arrives = self.is_asked() && read_text(&self.shared.segment.header().why.0).is_none();
+        // A reason that is being cleared: there is a standby, or about to be one. The answer may have been heard already.
+        let is_coming = self.is_asked() || self.is_cloned() || self.standby.is_some();
+        let arrives = is_coming && read_text(&self.shared.segment.header().why.0).is_none();
         // A spare is about to be the heir.
         let followed =
             self.wants_many() && (self.is_promoted() || self.spares.any() || self.ends_by_itself());
