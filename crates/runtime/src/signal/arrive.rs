@@ -173,7 +173,7 @@ pub fn deliver_late(thread: &mut Thread) {
     }
     nothing_is_late(thread);
     deliver_cancellation(thread);
-    deliver(thread);
+    deliver_and_look(thread);
 }
 
 /// The first of the signals that are due, or what stands for a cancellation.

@@ -241,7 +241,7 @@ pub fn deliver_at_lock(thread: &mut Thread) {
     if thread.locks() == Mode::Record || thread.calls() == Mode::Solo {
         // Whoever waits for the lock looks at what comes from here on.
         deliver_cancellation(thread);
-        deliver(thread);
+        deliver_and_look(thread);
     }
 }
 
@@ -288,10 +288,17 @@ pub fn deliver_at_call(thread: &mut Thread, row: Option<&Row>) {
         return;
     }
     let ends = row.is_some_and(|row| row.blocks && ends_wait(thread, row));
-    deliver(thread);
+    deliver_and_look(thread);
     if ends {
         come_late(thread);
     }
+}
+
+/// As [`deliver`], at a door where a thread may be cancelled: somebody who has heard of its handler may do so at once, and the
+/// notice of that is gone with those of the signals.
+fn deliver_and_look(thread: &mut Thread) {
+    deliver(thread);
+    deliver_cancellation(thread);
 }
 
 /// Ends this thread if it is to be cancelled here; the log says so.

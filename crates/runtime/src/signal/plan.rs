@@ -54,6 +54,10 @@ impl Plan {
     /// Delivers the signals, as a primary. True if the call is to be made again.
     pub fn carry_out(self, thread: &mut Thread) -> bool {
         self.each(thread, false);
+        if cancel::is_due(thread) {
+            // By somebody who has heard of a handler: the call, if it is made again, does not wait.
+            thread.pending.store(1, Ordering::SeqCst);
+        }
         if self.late {
             come_late(thread);
         }
@@ -170,7 +174,11 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let unentered = broken && thread.pending.was_unentered();
     if signals == 0 {
         // One that is to park does so at its next door.
-        thread.pending.store(u32::from(clone::has_promised()), Ordering::Release);
+        thread.pending.store(u32::from(clone::has_promised()), Ordering::SeqCst);
+        // What has come since we looked has been taken back with the notice.
+        if has_deliverable(thread) {
+            thread.pending.store(1, Ordering::SeqCst);
+        }
         if thread.late {
             return Plan { restart: unentered, ..Plan::NOTHING };
         }
