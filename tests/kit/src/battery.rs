@@ -55,9 +55,10 @@ impl Mode {
         }
     }
 
-    /// Whether copies are killed in it at random moments.
+    /// Whether copies are killed in it at random moments, or two runs of one program's threads are compared: what fails there
+    /// once is run five times more, and listed.
     const fn races(self) -> bool {
-        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside | Mode::Faults)
+        matches!(self, Mode::Kill | Mode::Storm | Mode::Record | Mode::Beside | Mode::Faults)
     }
 }
 
