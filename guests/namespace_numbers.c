@@ -3,26 +3,16 @@
 // kit: no-kill a process of another pid namespace has no standby
 // kit: allow unprotected unshare costs the standby, and a new one is made
 // kit: no-record the recording ends at the call that cannot be replayed, and says so
-#include "guest.h"
+#include "one_child.h"
 #include <sched.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 enum { SPACES = 4, CHILDREN = 25 };
-
-static volatile sig_atomic_t told;
-
-static void on_child(int signal)
-{
-    (void)signal;
-    told++;
-}
 
 /* The first process of a namespace: its children have the numbers 2, 3, ... here, as those of the others have there. */
 static void first(int space)
 {
     struct sigaction action = {.sa_handler = on_child};
-    int status, line[2];
+    int status, code, line[2];
     char token;
 
     RETURNS(getpid(), 1);
@@ -42,10 +32,7 @@ static void first(int space)
         RETURNS(child, i + 2);
         CHECK(kill(child, 0) == 0 && waitpid(child, &status, WNOHANG) == 0 && told == i);
         guest_write_all(line[1], "x", 1);
-        pid_t got;
-        while ((got = waitpid(-1, &status, 0)) < 0)
-            CHECK(errno == EINTR);
-        CHECK(got == child && WIFEXITED(status) && WEXITSTATUS(status) == space * 32 + i);
+        CHECK(await_exit(-1, &code) == child && code == space * 32 + i);
         CHECK(waitpid(-1, &status, 0) < 0 && errno == ECHILD && told == i + 1);
         CHECK(close(line[0]) == 0 && close(line[1]) == 0);
     }

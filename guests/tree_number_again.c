@@ -2,30 +2,10 @@
 // Breaks if: what is known of an orphan's end outlives its parent, and the next process of that number is told of it by wait, or by SIGCHLD.
 // kit: tree
 // kit: no-record a replay knows a process by its number: two that have the same within moments of each other may be mistaken there
-#include "guest.h"
+#include "one_child.h"
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 enum { ROUNDS = 12 };
-
-static volatile sig_atomic_t told;
-
-static void on_child(int signal)
-{
-    (void)signal;
-    told++;
-}
-
-static int status_of(pid_t pid)
-{
-    int status;
-    pid_t got;
-    while ((got = waitpid(pid, &status, 0)) < 0)
-        CHECK(errno == EINTR);
-    CHECK(got == pid && WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
 
 /* The next process that is made gets this number, if nobody else makes one meanwhile. False without the right to say so. */
 static int next_number_is(pid_t pid)
@@ -61,33 +41,6 @@ static pid_t leaves_an_orphan(int line[2])
     guest_pause_us(10000);
     CHECK(status_of(pid) == 1);
     return pid;
-}
-
-/* Has one child, which is the only one that it hears of. */
-static void has_one(void)
-{
-    struct sigaction action = {.sa_handler = on_child};
-    int line[2], status;
-    char token;
-    CHECK(sigaction(SIGCHLD, &action, NULL) == 0 && pipe(line) == 0);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        guest_read_all(line[0], &token, 1);
-        guest_pause_us(30000);
-        _exit(5);
-    }
-    CHECK(waitpid(-1, &status, WNOHANG) == 0 && told == 0);
-    guest_write_all(line[1], "x", 1);
-    pid_t got;
-    while ((got = waitpid(-1, &status, 0)) < 0)
-        CHECK(errno == EINTR);
-    CHECK(got == child && WIFEXITED(status) && WEXITSTATUS(status) == 5);
-    CHECK(waitpid(-1, &status, 0) < 0 && errno == ECHILD);
-    if (told != 1)
-        fprintf(stderr, "told of %d children\n", (int)told);
-    CHECK(told == 1);
-    _exit(7);
 }
 
 int main(void)

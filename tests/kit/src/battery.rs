@@ -55,10 +55,9 @@ impl Mode {
         }
     }
 
-    /// Whether copies are killed in it at random moments, or two runs of one program's threads are compared: what fails there
-    /// once is run five times more, and listed.
+    /// Whether copies are killed in it at random moments.
     const fn races(self) -> bool {
-        matches!(self, Mode::Kill | Mode::Storm | Mode::Record | Mode::Beside | Mode::Faults)
+        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside | Mode::Faults)
     }
 }
 
@@ -522,7 +521,9 @@ impl<'a> Session<'a> {
             Verdict::Fail { why, dir } => {
                 let kept = self.stage.place.keep(&dir, &format!("{}-{}-{seed}", guest.name, mode.name()))?;
                 let (kept, repeat) = (kept.display().to_string(), self.repeat(guest, mode, seed));
-                if mode.races() && self.options.unsteady > 0 {
+                let may_differ =
+                    mode.races() || mode == Mode::Record && guest.wants.unsteady_record.is_some();
+                if may_differ && self.options.unsteady > 0 {
                     let mut suspects = self.suspects.lock().expect("no panic under this lock");
                     suspects.push(Suspect { guest, mode, seed });
                     self.report.suspect(&what, &why, &kept, &repeat);

@@ -88,7 +88,7 @@ pub fn taken(info: &[u64; 16]) {
     if signal == SIGCHLD
         && matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
         // Its primary's wait may have been told meanwhile.
-        && let Some(entry) = members::find(child).or_else(|| members::struck_off(child))
+        && let Some(entry) = members::find_child(child)
     {
         note(entry);
     }

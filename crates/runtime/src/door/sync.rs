@@ -14,7 +14,7 @@ use us_calls::Class;
 use crate::clone::views;
 use crate::door::block::{self, Deadline, Wait};
 use crate::door::common;
-use crate::door::thread::TID_OFFSET;
+use crate::door::thread::{TID_OFFSET, tid_of};
 use crate::log::Next;
 use crate::raw::{self, Timespec};
 use crate::signal;
@@ -106,7 +106,7 @@ impl Caller {
         match TID_OFFSET.load(Ordering::Relaxed) {
             // Before the runtime has begun.
             0 => raw::gettid(),
-            offset => tid_of_control_block(offset),
+            _ => tid_of(tls::thread_pointer()),
         }
     }
 
@@ -120,16 +120,6 @@ impl Caller {
             None => sleep_outside(word, value, deadline, shared),
         }
     }
-}
-
-#[inline(always)]
-fn tid_of_control_block(offset: u64) -> u32 {
-    let tid: u32;
-    // SAFETY: the calling thread's control block, and where in it libc says that the number is.
-    unsafe {
-        core::arch::asm!("mov {0:e}, dword ptr fs:[{1}]", out(reg) tid, in(reg) offset, options(readonly, nostack, preserves_flags));
-    }
-    tid
 }
 
 /// Sleeps while `word` holds `value`, as a thread without a block, whose handlers run in place.

@@ -242,8 +242,7 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         return None;
     }
     let peeks = number == WAITID && asked[3] & WNOWAIT != 0;
-    let listed = members::find(news.pid);
-    if let Some(entry) = listed.or_else(|| members::struck_off(news.pid)).filter(|_| !peeks) {
+    if let Some(entry) = members::find_child(news.pid).filter(|_| !peeks) {
         match news.is_end() {
             true => {
                 sigchld::was_told(entry, (news.code, news.status));

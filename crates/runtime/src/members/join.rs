@@ -111,8 +111,7 @@ pub fn join_recorded(thread: &mut Thread, how: u32) {
         raw::nap(50_000);
     }
     if super::own().is_none() {
-        // SAFETY: asks for a number.
-        let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
+        let parent = super::kernels_parent();
         super::born(parent, parent);
     }
     join(thread);

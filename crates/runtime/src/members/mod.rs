@@ -295,10 +295,9 @@ pub fn sender_of_raised(signal: i32) -> Option<u32> {
 /// Whether the kernel would give this process's standby to a guest: to an ancestor that reaps orphans.
 pub fn is_below_a_reaper() -> bool {
     // An orphan's parent is off the list, and the kernel knows the next.
-    // SAFETY: asks for a number.
-    let real = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
-    let mut above =
-        known_as(real).or_else(|| own().map(|own| own.parent.load(Ordering::Acquire))).unwrap_or(0);
+    let mut above = known_as(kernels_parent())
+        .or_else(|| own().map(|own| own.parent.load(Ordering::Acquire)))
+        .unwrap_or(0);
     for _ in 0..PROCESSES_MAX {
         let Some(entry) = find(above).filter(|_| above != 0) else { return false };
         if entry.reaps_orphans.load(Ordering::SeqCst) != 0 {
@@ -357,6 +356,11 @@ pub fn tell() {
         header.news.0.fetch_add(1, Ordering::AcqRel);
         raw::futex_wake_shared(&header.news.0);
     }
+}
+
+/// A child of this process, be it off the list because the end has been told.
+pub fn find_child(pid: u32) -> Option<&'static Process> {
+    find(pid).or_else(|| struck_off(pid))
 }
 
 /// A child of this process whose end it has been told of, while nobody else has its entry.
@@ -465,7 +469,10 @@ pub fn born(parent: u32, made_by: u32) {
     let pid = state::REAL_PID.load(Ordering::Relaxed);
     PARENT.store(parent, Ordering::Relaxed);
     be(None);
-    let Some(real) = parent_of_kernel() else { return leave() };
+    let real = kernels_parent();
+    if real == 0 {
+        return leave();
+    }
     let Some(entry) = list(pid, parent) else { return };
     be(Some(entry));
     // Its parent may have died meanwhile, and whoever adopted that one's children has not seen this one. The parent's
@@ -477,11 +484,10 @@ pub fn born(parent: u32, made_by: u32) {
     }
 }
 
-/// The parent's number, as the kernel gives it. `None` if that is in another pid namespace.
-fn parent_of_kernel() -> Option<u32> {
+/// The number of the parent that the kernel has for this process. 0 if that one is in another pid namespace.
+fn kernels_parent() -> u32 {
     // SAFETY: asks for a number.
-    let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
-    (parent != 0).then_some(parent)
+    unsafe { raw::call1(nr::GETPPID, 0) as u32 }
 }
 
 /// In a child whose parent is in another pid namespace, and has no number here: the group's numbers are others, and its own may
@@ -493,7 +499,7 @@ fn leave() {
 
 /// In the constructor of a new image: the entry of the process that it is.
 pub fn recognise() {
-    if parent_of_kernel().is_none() {
+    if kernels_parent() == 0 {
         return leave();
     }
     let pid = state::GUEST_PID.load(Ordering::Relaxed);
@@ -510,12 +516,10 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The parent that the roster names, if this process has other reasons to believe it: a program may signal its parent.
 fn own_parent() -> Option<u32> {
     let parent = own()?.parent.load(Ordering::Acquire);
-    // SAFETY: asks for a number.
-    let real = || unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     let is_known = || {
         parent == PARENT.load(Ordering::Relaxed)
             || registry::successor(parent).is_some()
-            || known_as(real()) == Some(parent)
+            || known_as(kernels_parent()) == Some(parent)
     };
     (parent == 0 || !registry::doubts() || is_known()).then_some(parent)
 }
@@ -525,8 +529,6 @@ fn own_parent() -> Option<u32> {
 pub fn parent() -> Option<u32> {
     let parent = own_parent()?;
     let entry = if parent == 0 { None } else { find(parent) }?;
-    // SAFETY: asks for a number.
-    let kernels = || unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     // Of a copy the kernel knows another parent, and so it does behind a parent that has failed over, or is about to. The first
     // process has a standby without having joined.
     let is_born = state::REAL_PID.load(Ordering::Relaxed) == state::GUEST_PID.load(Ordering::Relaxed);
@@ -534,6 +536,6 @@ pub fn parent() -> Option<u32> {
     let has_no_successor = entry.joined.load(Ordering::Acquire) == 0
         && index_of(entry) != Some(0)
         && primary == entry.pid.load(Ordering::Acquire);
-    let is_left = is_born && has_no_successor && primary != kernels();
+    let is_left = is_born && has_no_successor && primary != kernels_parent();
     (!is_left && entry.end.load(Ordering::Acquire) != us_abi::end::ENDED).then_some(parent)
 }

@@ -172,7 +172,6 @@ pub fn deliver_late(thread: &mut Thread) {
         give_up_for_signal(thread);
     }
     nothing_is_late(thread);
-    deliver_cancellation(thread);
     deliver_and_look(thread);
 }
 

@@ -240,7 +240,6 @@ pub fn deliver_raised(thread: &mut Thread, row: &Row) {
 pub fn deliver_at_lock(thread: &mut Thread) {
     if thread.locks() == Mode::Record || thread.calls() == Mode::Solo {
         // Whoever waits for the lock looks at what comes from here on.
-        deliver_cancellation(thread);
         deliver_and_look(thread);
     }
 }
@@ -297,6 +296,7 @@ pub fn deliver_at_call(thread: &mut Thread, row: Option<&Row>) {
 /// As [`deliver`], at a door where a thread may be cancelled: somebody who has heard of its handler may do so at once, and the
 /// notice of that is gone with those of the signals.
 fn deliver_and_look(thread: &mut Thread) {
+    deliver_cancellation(thread);
     deliver(thread);
     deliver_cancellation(thread);
 }
