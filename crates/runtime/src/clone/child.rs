@@ -32,6 +32,7 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     state::set_role(state::Role::Standby);
     // SAFETY: asks for a number.
     state::REAL_PID.store(unsafe { raw::call1(nr::GETPID, 0) } as u32, Ordering::Relaxed);
+    door::remap::in_copy();
     super::take_seat();
     if super::is_spare() {
         seats::claim(header, seats::own(), state::REAL_PID.load(Ordering::Relaxed));

@@ -221,9 +221,11 @@ const WRITE: u64 = 2;
 const EXEC: u64 = 4;
 
 /// One line of `/proc/self/maps`.
-struct Line {
-    start: u64,
-    end: u64,
+pub struct Line {
+    /// First address.
+    pub start: u64,
+    /// First one behind it.
+    pub end: u64,
     protection: u64,
     shared: bool,
     offset: u64,
@@ -241,7 +243,15 @@ pub fn range(line: &[u8]) -> Option<(u64, u64)> {
 }
 
 impl Line {
-    fn parse(line: &[u8]) -> Option<Line> {
+    /// Whether it is of the same kind as the one that ends where it begins, and goes on with that one's file.
+    pub fn continues(&self, before: &Line) -> bool {
+        let kind = |line: &Line| (line.protection, line.shared, line.device, line.inode);
+        let offset = if self.inode == 0 { self.offset } else { before.offset + (before.end - before.start) };
+        self.start == before.end && kind(self) == kind(before) && self.offset == offset
+    }
+
+    /// Of the line's text.
+    pub fn parse(line: &[u8]) -> Option<Line> {
         let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
         let (start, end) = range(fields.next()?)?;
         let flags = fields.next()?;

@@ -19,7 +19,7 @@ use crate::raw::{self, failed};
 use crate::recording::shared;
 use crate::sys::gate::Call;
 use crate::sys::guest;
-use crate::sys::recorded::{begin, end, take_begin, take_end};
+use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, real, seats, tls};
 
@@ -99,21 +99,6 @@ pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
         return anonymous(call);
     }
     file(thread, call, false)
-}
-
-/// mremap by system call: the C library's own, for its allocator.
-pub fn remap(call: &Call) -> i64 {
-    twins::unmapped(call.args[0], call.args[1]);
-    move_local(call)
-}
-
-/// mremap, and what a standby keeps for what is moved.
-fn move_local(call: &Call) -> i64 {
-    let result = local(call);
-    if !failed(result) && crate::state::is_standby() {
-        views::moved(call.args[0], call.args[1], result as u64, call.args[2]);
-    }
-    result
 }
 
 /// Anonymous memory. What is shared is a standby's own until it is promoted, and then its children's as well: private
@@ -416,7 +401,8 @@ unsafe extern "C" fn exported_mmap(a: u64, b: u64, c: u64, d: u64, e: u64, f: u6
     errno_or(result)
 }
 
-fn errno_or(result: i64) -> u64 {
+/// What a C function returns for a result of the kernel's; sets the calling thread's errno.
+pub fn errno_or(result: i64) -> u64 {
     if failed(result) {
         // SAFETY: the calling thread's errno.
         unsafe { *real::__errno_location() = -result as i32 };
@@ -470,70 +456,6 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
                 return ours;
             }
         }
-    }
-}
-
-/// mremap(3), called by guest code.
-///
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn mremap(_: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    core::arch::naked_asm!("mov r9, [rsp]", "jmp {inner}", inner = sym exported_mremap)
-}
-
-/// The sixth argument is the caller's address.
-unsafe extern "C" fn exported_mremap(a: u64, b: u64, c: u64, d: u64, e: u64, caller: u64) -> u64 {
-    let call = Call { nr: raw::nr::MREMAP, args: [a, b, c, d & 0xffff_ffff, e, 0], caller };
-    // SAFETY: the calling thread's own block.
-    let result = match unsafe { tls::current().as_mut() } {
-        Some(thread) if !mutex::opaque(caller as usize) => guest_mremap(thread, call),
-        _ => local(&call),
-    };
-    errno_or(result)
-}
-
-/// A guest's mremap that may move always moves when it grows: growing in place would depend on what other
-/// threads have mapped and unmapped so far, which differs between the copies.
-fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
-    const MAYMOVE: u64 = 1;
-    const FIXED: u64 = 2;
-    let [_, old, new, flags, ..] = call.args;
-    if thread.borrowed.load(Ordering::Relaxed) != 0 || flags != MAYMOVE || new <= old {
-        return move_local(&call);
-    }
-    let Some(row) = us_calls::row(raw::nr::MREMAP) else { return local(&call) };
-    let arguments = CallArgs { fd: -1, digest: 0, len: new };
-    call.args[3] |= FIXED;
-    loop {
-        let replay = thread.calls() == Mode::Replay;
-        let (result, record) = if replay {
-            if !take_begin(thread, row, &arguments) {
-                continue;
-            }
-            let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
-            if failed(result) {
-                return result;
-            }
-            follow(result as u64, new);
-            call.args[4] = result as u64;
-            (move_local(&call), false)
-        } else {
-            let record = thread.calls() == Mode::Record;
-            if record {
-                begin(thread, row, arguments);
-            }
-            call.args[4] = offer(new);
-            (local(&call), record)
-        };
-        if record {
-            end(thread, row, 0, ReturnHead { result, identity: 0 });
-        }
-        if replay && result as u64 != call.args[4] {
-            crate::report_divergence(thread, &[b"a mapping could not be moved in the standby"]);
-        }
-        return result;
     }
 }
 

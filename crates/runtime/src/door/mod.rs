@@ -42,6 +42,7 @@ pub mod owner;
 pub mod pending;
 pub mod pipe;
 pub mod process;
+pub mod remap;
 pub mod robust;
 pub mod rwlock;
 pub mod sem;

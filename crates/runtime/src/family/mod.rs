@@ -5,7 +5,6 @@
 //! of it travels in a log. All members are cloned at one moment, fenced at one moment and promoted at one moment; a child
 //! forked meanwhile is cloned before its first turn. What ends the log of one ends those of all.
 
-mod aside;
 pub mod pieces;
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};

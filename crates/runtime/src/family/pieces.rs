@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use us_abi::{COPIES_ADDRESS, COPIES_BYTES, Family, KEPT_ADDRESS, Region};
 
-use super::aside::aside;
+use crate::sys::own_table::with_own_table;
 
 use crate::clone::{twins, views};
 use crate::door::exec;
@@ -177,7 +177,7 @@ pub fn add_new(start: u64, bytes: u64, object: u64, offset: u64) -> Option<u64> 
     if first {
         note_range(&family.regions[region], offset, bytes);
     }
-    let added = aside(|| i64::from(add_copy(start, bytes, offset, region, first)));
+    let added = with_own_table(|| i64::from(add_copy(start, bytes, offset, region, first)));
     (added == 1).then_some(region as u64)
 }
 
@@ -185,7 +185,7 @@ pub fn add_new(start: u64, bytes: u64, object: u64, offset: u64) -> Option<u64> 
 pub fn follow_new(start: u64, bytes: u64, region: u64, offset: u64, protection: u64) -> bool {
     const MAYMOVE_FIXED: u64 = 3;
     let bytes = bytes.next_multiple_of(PAGE);
-    if aside(|| i64::from(add_copy(start, bytes, offset, region as usize, false))) != 1 {
+    if with_own_table(|| i64::from(add_copy(start, bytes, offset, region as usize, false))) != 1 {
         return false;
     }
     let Some(copy) = copy_of(start, bytes) else { return false };

@@ -5,7 +5,7 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 use crate::clone::park;
 use crate::door::numbers;
 use crate::door::{
-    cancel, common, epoll, exec, io, memory, message, pending, process, spawn, table, time, timer,
+    cancel, common, epoll, exec, io, memory, message, pending, process, remap, spawn, table, time, timer,
 };
 use crate::members::{join, registry};
 use crate::raw::{self, call6};
@@ -327,7 +327,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Epoll(EpollDoor::Ctl) => epoll::control(thread, row, call),
         Door::Epoll(EpollDoor::Wait) => epoll::wait(thread, row, call),
         Door::Mmap => memory::mmap(thread, call),
-        Door::Mremap => memory::remap(call),
+        Door::Mremap => remap::remap(call),
         Door::Munmap => memory::unmap(thread, call),
         Door::Brk => memory::local(call),
         Door::Madvise => memory::advise(call),

@@ -10,6 +10,7 @@ pub mod guest;
 pub mod libc_text;
 pub mod missing;
 pub mod own_file;
+pub mod own_table;
 pub mod patch;
 pub mod patience;
 pub mod plans;

@@ -37,7 +37,7 @@ extern "C" fn run(job: u64) {
 }
 
 /// Does `work` there, and gives its result back; an error if there can be no such thread.
-pub fn aside(mut work: impl FnMut() -> i64) -> i64 {
+pub fn with_own_table(mut work: impl FnMut() -> i64) -> i64 {
     // VM FS FILES SIGHAND THREAD SYSVSEM CHILD_CLEARTID
     const CLONE: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x20_0000;
     BUSY.take();
