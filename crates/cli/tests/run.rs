@@ -249,7 +249,7 @@ fn the_environment_gains_the_runtime_and_keeps_what_was_there() {
     assert!(plain.contains(&format!("LD_PRELOAD={}", library.display())));
     assert!(!plain.iter().any(|line| line.starts_with("UNDERSTUDY_PRELOAD=")));
     let chained = lines(Some("libc.so.6"));
-    assert!(chained.contains(&format!("LD_PRELOAD={}:libc.so.6", library.display())));
+    assert!(chained.contains(&format!("LD_PRELOAD=libc.so.6:{}", library.display())));
     assert!(chained.contains(&"UNDERSTUDY_PRELOAD=libc.so.6".into()));
     sandbox.assert_clean();
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use common::{Running, Sandbox, built, kill, pid, runtime, sanitized, text, wait_for};
+use common::{Running, Sandbox, built, interposed, kill, pid, runtime, sanitized, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -34,6 +34,46 @@ fn the_program_does_not_see_how_it_was_started() {
     for hidden in ["LD_PRELOAD=", "UNDERSTUDY_SEGMENT=", "UNDERSTUDY_PRELOAD="] {
         assert!(!environment.contains(hidden), "{environment}");
     }
+}
+
+/// A user's own preload is asked before the library, as it is before libc natively: libfaketime shifted nothing.
+#[test]
+fn a_library_that_is_preloaded_is_the_first_to_be_asked() {
+    let Some(library) = runtime("a_library_that_is_preloaded_is_the_first_to_be_asked") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let (program, interposer) = interposed();
+    let line = |round: u32| {
+        let (locks, threads, reads) = (2000 * round, 2 * round, round - 1);
+        format!("{round}: {locks} {threads} {reads} sum {locks} early 1\n")
+    };
+    let run = |arguments: &[&str], kills: bool| {
+        let mut child = sandbox
+            .understudy(arguments)
+            .env("LD_PRELOAD", &interposer)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        for round in 1..=3 {
+            let mut said = String::new();
+            output.read_line(&mut said).unwrap();
+            assert_eq!(said, line(round), "{arguments:?}");
+            if kills && round == 1 {
+                kill(pid(&sandbox.wait_for_event("protected")["primary"]), Signal::KILL);
+                sandbox.wait_for_event("promoted");
+            }
+            input.write_all(b"on\n").unwrap();
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    };
+    let (program, events) = (program.to_str().unwrap(), sandbox.events_path());
+    run(&["run", "--standbys", "0", program], false);
+    run(&["run", "--events", events.to_str().unwrap(), program], true);
+    // What a shell starts gets both as well.
+    run(&["run", "--standbys", "0", "sh", "-c", &format!("{program}; exit $?")], false);
+    sandbox.assert_clean();
 }
 
 /// The sanitizer's runtime wants to be the first in front of libc's functions: with the library it did not start.

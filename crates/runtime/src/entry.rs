@@ -106,8 +106,8 @@ fn take_environment(environment: *mut *mut u8) -> Option<*const u8> {
             let library = (0..)
                 .map_while(|at| environment.add(at).read().as_ref())
                 .find_map(|entry| value_of(&raw const *entry, b"LD_PRELOAD"));
-            if let Some(library) = library {
-                exec::remember(library, path);
+            if let Some(preloaded) = library {
+                exec::remember(last_of(preloaded), path);
             }
             restore_preload(environment, preload);
         }
@@ -149,6 +149,24 @@ unsafe fn restore_preload(environment: *mut *mut u8, preload: Option<*const u8>)
         }
         *to = core::ptr::null_mut();
     }
+}
+
+/// The last path of a list with colons: the library's own, behind what the user had there.
+///
+/// # Safety
+/// `list` ends with NUL.
+unsafe fn last_of(list: *const u8) -> *const u8 {
+    let mut last = list;
+    for at in 0.. {
+        // SAFETY: stops at the NUL.
+        match unsafe { *list.add(at) } {
+            0 => break,
+            // SAFETY: the NUL stands there at the latest.
+            b':' => last = unsafe { list.add(at + 1) },
+            _ => {}
+        }
+    }
+    last
 }
 
 /// The value of an environment entry with this name.

@@ -242,14 +242,13 @@ unsafe fn restore_inherited() {
     }
 }
 
-/// Our environment with the runtime in front of `LD_PRELOAD`; every other variable keeps its place.
+/// Our environment with the runtime behind what `LD_PRELOAD` named before; every other variable keeps its place.
+/// In front of it the runtime would take functions from the user's library (libfaketime's `clock_gettime`), which natively is
+/// the first to be asked, and hands on what it does not do itself.
 pub fn environment(library: &Path, segment_path: &Path) -> Vec<OsString> {
     let previous = std::env::var_os("LD_PRELOAD");
-    let mut preload = library.as_os_str().to_owned();
-    if let Some(previous) = previous.as_ref().filter(|text| !text.is_empty()) {
-        preload.push(":");
-        preload.push(previous);
-    }
+    let before = previous.iter().filter(|text| !text.is_empty()).map(OsString::as_os_str);
+    let preload = before.chain([library.as_os_str()]).collect::<Vec<_>>().join(OsStr::new(":"));
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| name != ENV_SEGMENT && name != ENV_PRELOAD)
         .map(|(name, value)| if name == "LD_PRELOAD" { (name, preload.clone()) } else { (name, value) })

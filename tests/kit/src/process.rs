@@ -70,7 +70,8 @@ pub struct Ended {
 }
 
 impl Launch {
-    /// Starts the program in a process group of its own.
+    /// Starts the program in a process group of its own. It is none of those that a `make` above the kit has started: it would
+    /// say so in its output (a make of its own names the folder, which is another one in each run).
     pub fn spawn(self) -> Result<Tree> {
         let mark = format!("{}", self.dir.display());
         let (program, args) = self.command.split_first().context("a program to run")?;
@@ -84,6 +85,9 @@ impl Launch {
             .current_dir(self.dir.join("tmp"))
             .env("TMPDIR", self.dir.join("tmp"))
             .env(MARK, &mark)
+            .env_remove("MAKELEVEL")
+            .env_remove("MAKEFLAGS")
+            .env_remove("MFLAGS")
             .stdin(if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(stdout)
             .stderr(File::create(self.dir.join("stderr"))?)

@@ -48,6 +48,13 @@ pub fn sanitized(sanitizer: &str) -> Option<PathBuf> {
     there.then(|| compile("sanitized.c", &format!("sanitized-{sanitizer}"), &flags))
 }
 
+/// A program, and a library that stands in front of libc's functions for it.
+pub fn interposed() -> (PathBuf, PathBuf) {
+    let library = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
+    let program = compile("interposed.c", "interposed", &["-pthread"]);
+    (program, compile("interposed.c", "interposed.so", &library))
+}
+
 /// Compiles into the build's own folder, under another name first: tests of another binary may be using it.
 fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);

@@ -47,7 +47,7 @@ pub unsafe fn remember(library: *const u8, segment: *const u8) {
             // thread exists.
             unsafe {
                 let byte = *from.add(at);
-                if byte == 0 || (place == LIBRARY && byte == b':') {
+                if byte == 0 {
                     break;
                 }
                 to.add(at).write(byte);
@@ -394,9 +394,10 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         let written = if is_preload {
             preloaded = true;
             // SAFETY: the table has room for all entries and four more.
-            unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], entry + 11)?) };
+            unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], entry + 11, &[])?) };
             next += 1;
-            strings.put(&[b"LD_PRELOAD=", remembered(LIBRARY)], entry + 10)?
+            let separator: &[u8] = if guest::string_len(entry + 11) == 0 { b"" } else { b":" };
+            strings.put(&[b"LD_PRELOAD="], entry + 11, &[separator, remembered(LIBRARY)])?
         } else {
             entry
         };
@@ -411,9 +412,9 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         (b".", name.bytes())
     };
     let path: [&[u8]; 6] = [ENV_SEGMENT.as_bytes(), b"=", remembered(FOLDER), b"segment", dot, name];
-    let mut ours = [strings.put(&path, 0)?, 0];
+    let mut ours = [strings.put(&path, 0, &[])?, 0];
     if !preloaded {
-        ours[1] = strings.put(&[b"LD_PRELOAD=", remembered(LIBRARY)], 0)?;
+        ours[1] = strings.put(&[b"LD_PRELOAD=", remembered(LIBRARY)], 0, &[])?;
     }
     for entry in ours {
         // SAFETY: as above; a zero ends the table.
@@ -438,23 +439,18 @@ struct Strings {
 }
 
 impl Strings {
-    /// A string of parts, and a string of the guest's. The guest's may begin with the `=` that becomes the separator.
-    fn put(&mut self, parts: &[&[u8]], tail: u64) -> Option<u64> {
+    /// A string of parts, a string of the guest's if `theirs` is not 0, and more parts.
+    fn put(&mut self, parts: &[&[u8]], theirs: u64, more: &[&[u8]]) -> Option<u64> {
         let start = self.at;
         for part in parts {
             self.bytes(part.as_ptr(), part.len())?;
         }
-        if tail != 0 {
-            let len = guest::string_len(tail);
-            let place = self.at;
-            self.bytes(tail as *const u8, len)?;
-            // SAFETY: the byte has just been written.
-            if len > 0 && unsafe { *place } == b'=' {
-                // SAFETY: the byte has just been written.
-                unsafe { place.write(b':') };
-            }
+        if theirs != 0 {
+            self.bytes(theirs as *const u8, guest::string_len(theirs))?;
         }
-        self.bytes(c"".as_ptr().cast(), 1)?;
+        for part in more.iter().chain([&b"\0"[..]].iter()) {
+            self.bytes(part.as_ptr(), part.len())?;
+        }
         Some(start as u64)
     }
 

@@ -94,29 +94,29 @@ impl Facts {
     /// A sentence, if one of the paths here is longer than the recording's.
     pub fn environment_here(&self, library: &Path, segment: &Path) -> Result<Vec<CString>, String> {
         let before = self.environment.iter().find_map(|text| value(text, ENV_PRELOAD));
-        let fit = |name: &str, path: &Path, behind: &[u8], bytes: usize| {
-            let wanted = bytes.checked_sub(name.len() + 1 + behind.len());
+        let fit = |name: &str, before: &[u8], path: &Path, bytes: usize| {
+            let wanted = bytes.checked_sub(name.len() + 1 + before.len());
             let wanted = wanted.filter(|wanted| *wanted >= path.as_os_str().len());
             let wanted = wanted.ok_or_else(|| {
                 format!("{} is longer than the path that the recording had for it", path.display())
             })?;
             let path = super::padded(path, wanted);
-            let text = [name.as_bytes(), b"=", path.as_os_str().as_bytes(), behind].concat();
+            let text = [name.as_bytes(), b"=", before, path.as_os_str().as_bytes()].concat();
             CString::new(text).map_err(|_| "a path holds a zero byte".to_owned())
         };
         let each = self.environment.iter().map(|text| {
             let bytes = text.as_bytes().len();
             if value(text, ENV_SEGMENT).is_some() {
-                fit(ENV_SEGMENT, segment, b"", bytes)
+                fit(ENV_SEGMENT, b"", segment, bytes)
             } else if value(text, "LD_PRELOAD").is_some() {
                 // The runtime had put back, in place, what stood there before: the length is that of both.
                 match before {
                     Some(before) => {
-                        let behind = [b":", before].concat();
-                        let bytes = "LD_PRELOAD=".len() + super::record::LIBRARY_BYTES + behind.len();
-                        fit("LD_PRELOAD", library, &behind, bytes)
+                        let before = [before, b":"].concat();
+                        let bytes = "LD_PRELOAD=".len() + before.len() + super::record::LIBRARY_BYTES;
+                        fit("LD_PRELOAD", &before, library, bytes)
                     }
-                    None => fit("LD_PRELOAD", library, b"", bytes),
+                    None => fit("LD_PRELOAD", b"", library, bytes),
                 }
             } else {
                 Ok(text.clone())
