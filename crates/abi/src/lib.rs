@@ -47,6 +47,8 @@ pub mod exit {
     pub const UNPROTECTED: i32 = 4;
     /// Could not protect, or an internal error; nothing was run.
     pub const CANNOT_PROTECT: i32 = 125;
+    /// A replay is not the recording, or the recording not the whole run: never what the program itself ended with.
+    pub const NOT_REPLAYED: i32 = 125;
     /// The program exists but cannot be executed.
     pub const NOT_EXECUTABLE: i32 = 126;
     /// The program was not found.

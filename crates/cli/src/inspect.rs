@@ -13,6 +13,7 @@ use us_abi::event::{AFTER_WAIT, EventKind, MUTEX_HOW, op};
 use us_abi::{CLASS_NAMES, CLOCKS};
 use us_calls::Class;
 use us_supervisor::clock;
+use us_supervisor::recorder::EXECUTED;
 use us_supervisor::snapshot::call_name;
 
 /// What `inspect --json` prints.
@@ -40,11 +41,14 @@ pub struct Inspection {
     pub bytes_raw: u64,
     /// Size of the file.
     pub bytes_file: u64,
-    /// Whether the recording was finished, and is whole.
+    /// Whether the recording was finished, and holds all that its processes did.
     pub complete: bool,
     /// Where it ends if it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken: Option<Broken>,
+    /// Processes that went on behind the end of their logs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<Cut>,
     /// Every class of `status`' `events_by_class`.
     pub by_class: BTreeMap<&'static str, Count>,
     /// System calls, by name.
@@ -66,6 +70,17 @@ pub struct Broken {
     pub chunks: u64,
     /// False: somebody may still be writing it.
     pub damaged: bool,
+    /// In a sentence.
+    pub why: String,
+}
+
+/// A process whose log ends before it did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cut {
+    /// The number of its image.
+    pub image: u32,
+    /// The pid that it knows as its own.
+    pub pid: i32,
     /// In a sentence.
     pub why: String,
 }
@@ -145,8 +160,9 @@ pub fn read(path: &Path) -> Result<Inspection, Error> {
         events: seen.events,
         bytes_raw: seen.bytes_raw,
         bytes_file,
-        complete: broken.is_none(),
+        complete: broken.is_none() && counts.cut.is_empty(),
         broken,
+        cut: counts.cut,
         by_class: CLASS_NAMES.map(|name| (name, Count::default())).into(),
         by_call: BTreeMap::new(),
         by_operation: BTreeMap::new(),
@@ -252,6 +268,7 @@ struct Counts {
     pids: Vec<i32>,
     processes: u64,
     threads: u64,
+    cut: Vec<Cut>,
 }
 
 impl Counts {
@@ -266,6 +283,11 @@ impl Counts {
                 }
             }
             Item::Events { image, slot, bytes } => self.events((*image, *slot), bytes, costs),
+            Item::End { image, facts, .. } if !facts.is_empty() && facts != EXECUTED => self.cut.push(Cut {
+                image: *image,
+                pid: self.pids.get(*image as usize).copied().unwrap_or_default(),
+                why: String::from_utf8_lossy(facts).into_owned(),
+            }),
             Item::End { .. } | Item::Complete(_) => {}
         }
     }

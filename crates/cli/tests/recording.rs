@@ -8,8 +8,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use common::{Sandbox, built, is_alive, kill, pid, runtime, text, wait_for};
+use recording::{Events, Item, Reader, Writer};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use serde_json::Value;
+use us_abi::EventKind;
 
 fn sandbox(test: &str) -> Option<Sandbox> {
     runtime(test).map(|library| Sandbox::with_library(&library, ""))
@@ -143,7 +145,7 @@ fn long_one(sandbox: &Sandbox, file: &str) -> String {
 /// Replays the beginning of what had `whole` as its output; says why it ends, which has `why` in it.
 fn begins(sandbox: &Sandbox, file: &str, whole: &str, why: &str) {
     let (code, out, error) = said(&replay(sandbox, &[file]));
-    assert_eq!(code, Some(1), "{error}");
+    assert_eq!(code, Some(125), "{error}");
     assert!(whole.starts_with(&out) && out.len() < whole.len() && !out.is_empty(), "{out}");
     assert!(error.contains(file) && error.contains(why), "{error}");
 }
@@ -164,6 +166,99 @@ fn what_is_not_whole_is_replayed_up_to_there() {
     sandbox.assert_clean();
 }
 
+/// The last words of a recording, or of one of its processes, before it goes on unrecorded.
+#[test]
+fn a_log_that_ends_before_its_process_says_so() {
+    let Some(sandbox) = sandbox("a_log_that_ends_before_its_process_says_so") else { return };
+    let file = place(&sandbox, "r");
+    let script = format!("{} refused; echo $?", program());
+    for command in [&[program(), "refused"][..], &["sh", "-c", &script]] {
+        let (code, out, error) = said(&record(&sandbox, &file, command));
+        assert!(
+            code == Some(if command.len() == 2 { 5 } else { 0 }) && out.contains("behind it\n"),
+            "{error}"
+        );
+        let why = "system call ioperm cannot be replayed";
+        assert!(error.contains(&format!(" ends here: {why}")), "{error}");
+        let found: Value =
+            serde_json::from_str(&text(&sandbox.output(&["inspect", "--json", &file]).stdout)).unwrap();
+        assert_eq!((&found["complete"], &found["cut"][0]["why"]), (&false.into(), &why.into()));
+        let (code, _, error) = said(&replay(&sandbox, &[&file]));
+        assert_eq!(code, Some(125), "{error}");
+        assert!(error.contains(&format!(" ends before it did: {why}")), "{error}");
+        std::fs::remove_file(&file).unwrap();
+    }
+    sandbox.assert_clean();
+}
+
+/// What a child of vfork's stores is not in the log: the replay ends of it, and is not taken for the recording.
+#[test]
+fn a_replay_that_ends_otherwise_says_so() {
+    let Some(sandbox) = sandbox("a_replay_that_ends_otherwise_says_so") else { return };
+    let file = place(&sandbox, "r");
+    assert_eq!(record(&sandbox, &file, &[program(), "vfork"]).status.code(), Some(4));
+    let (code, _, error) = said(&replay(&sandbox, &[&file]));
+    assert_eq!(code, Some(125), "{error}");
+    assert!(error.contains(" ended with 139, the recording with 4"), "{error}");
+    sandbox.assert_clean();
+}
+
+/// The recording at `from` with its events and ends changed.
+fn changed(from: &str, to: &str, event: impl Fn(u8, u16, &mut [u8]), status: impl Fn(i32) -> i32) {
+    let mut reader = Reader::open(Path::new(from)).unwrap();
+    let mut writer = Writer::create_timeless(Path::new(to), &reader.header().clone()).unwrap();
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Image(image) => writer.image(&image).unwrap(),
+            Item::Events { image, slot, mut bytes } => {
+                let sizes: Vec<_> = Events::new(&bytes).map(|one| (one.size(), one.header)).collect();
+                let mut at = 0;
+                for (size, header) in sizes {
+                    event(header.kind, header.call, &mut bytes[at..at + size]);
+                    at += size;
+                }
+                writer.events(image, slot, &bytes).unwrap();
+            }
+            Item::End { image, status: ended, facts } => writer.end(image, status(ended), &facts).unwrap(),
+            Item::Complete(_) => {}
+        }
+    }
+    writer.finish().unwrap();
+}
+
+/// A recording that is sound as a file, of a program that did something else: written to another place, written other
+/// bytes, ended with another code.
+#[test]
+fn what_a_recorded_program_did_is_compared() {
+    let Some(sandbox) = sandbox("what_a_recorded_program_did_is_compared") else { return };
+    let (file, other) = (place(&sandbox, "r"), place(&sandbox, "other"));
+    let recorded = said(&record(&sandbox, &file, &[program(), "exit", "3"]));
+    changed(&file, &other, |_, _, _| {}, |status| status);
+    assert_eq!(said(&replay(&sandbox, &["--force", &other])), recorded);
+    let in_call = |nr: u16, at: usize| {
+        move |kind: u8, call: u16, bytes: &mut [u8]| {
+            if kind != EventKind::Return as u8 && call == nr && bytes.len() >= 32 {
+                bytes[16 + at] ^= 1;
+            }
+        }
+    };
+    const WRITE: u16 = 1;
+    const EXIT_GROUP: u16 = 231;
+    for (nr, at) in [(WRITE, 0), (WRITE, 4), (WRITE, 8), (EXIT_GROUP, 8)] {
+        std::fs::remove_file(&other).unwrap();
+        changed(&file, &other, in_call(nr, at), |status| status);
+        let (code, _, error) = said(&replay(&sandbox, &["--force", &other]));
+        assert_eq!(code, Some(125), "{nr} {at} {error}");
+        assert!(error.contains("went another way than the recording"), "{nr} {at} {error}");
+    }
+    std::fs::remove_file(&other).unwrap();
+    changed(&file, &other, |_, _, _| {}, |_| 7 << 8);
+    let (code, _, error) = said(&replay(&sandbox, &["--force", &other]));
+    assert_eq!(code, Some(125), "{error}");
+    assert!(error.contains(" ended with 3, the recording with 7"), "{error}");
+    sandbox.assert_clean();
+}
+
 #[test]
 fn what_is_no_recording() {
     let Some(sandbox) = sandbox("what_is_no_recording") else { return };
@@ -174,7 +269,7 @@ fn what_is_no_recording() {
     for bytes in [&b""[..], b"\x7fELF and more than sixteen bytes"] {
         std::fs::write(&file, bytes).unwrap();
         let none = said(&replay(&sandbox, &[&file]));
-        assert_eq!(none.0, Some(1), "{none:?}");
+        assert_eq!(none.0, Some(125), "{none:?}");
         assert!(none.2.contains(&format!("{file}: not a recording")), "{none:?}");
     }
     sandbox.assert_clean();
@@ -209,11 +304,11 @@ fn another_program_is_refused() {
     assert_eq!(record(&sandbox, &file, &[&copy, "exit", "3"]).status.code(), Some(3));
     std::fs::remove_file(&copy).unwrap();
     let gone = said(&replay(&sandbox, &[&file]));
-    assert_eq!((gone.0, gone.1.as_str()), (Some(1), ""));
+    assert_eq!((gone.0, gone.1.as_str()), (Some(125), ""));
     assert!(gone.2.contains(&format!("{copy} is not here")), "{gone:?}");
     std::fs::copy(&built().guest, &copy).unwrap();
     let other = said(&replay(&sandbox, &[&file]));
-    assert_eq!((other.0, other.1.as_str()), (Some(1), ""));
+    assert_eq!((other.0, other.1.as_str()), (Some(125), ""));
     assert!(other.2.contains(&format!("{copy} is another file: build id ")), "{other:?}");
     sandbox.assert_clean();
 }
@@ -275,7 +370,7 @@ fn signals_end_a_replay() {
         kill(child.id(), signal);
         wait_for(|| child.try_wait().unwrap(), "the replay to end");
         let (code, _, error) = said(&child.wait_with_output().unwrap());
-        assert_eq!(code, Some(1));
+        assert_eq!(code, Some(125));
         assert!(error.contains("interrupted"), "{error}");
         sandbox.assert_clean();
         drop(reader);

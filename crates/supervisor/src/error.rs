@@ -39,6 +39,8 @@ pub enum Error {
     StillAlive(String),
     /// The supervisor cannot do what it was asked for, and why.
     Refused(String),
+    /// A replay is not the recording, or cannot be.
+    NotReplayed(String),
     /// A step on a file failed.
     File {
         /// The step, as in "cannot {step} {path}".
@@ -75,6 +77,7 @@ impl Error {
             Error::NotFound(_) => exit::NOT_FOUND,
             Error::NotExecutable { .. } => exit::NOT_EXECUTABLE,
             Error::NoSuchGroup(_) | Error::StillAlive(_) | Error::Refused(_) => exit::FAILED,
+            Error::NotReplayed(_) => exit::NOT_REPLAYED,
             _ => exit::CANNOT_PROTECT,
         }
     }
@@ -83,9 +86,11 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(text) | Error::Runtime(text) | Error::NothingRun(text) | Error::Refused(text) => {
-                f.write_str(text)
-            }
+            Error::Usage(text)
+            | Error::Runtime(text)
+            | Error::NothingRun(text)
+            | Error::Refused(text)
+            | Error::NotReplayed(text) => f.write_str(text),
             Error::NotFound(program) => write!(f, "{program}: not found"),
             Error::NotExecutable { program, reason } => write!(f, "{program} cannot be executed: {reason}"),
             Error::CannotProtect { program, reason } => write!(f, "{program} cannot be protected: {reason}"),

@@ -49,9 +49,12 @@ fn head(found: &Inspection) -> String {
         size(found.bytes_file),
     );
     text += &match &found.broken {
-        None => "complete: true\n".into(),
+        None => format!("complete: {}\n", found.complete),
         Some(broken) => format!("complete: false; {}\n", plain(&broken.why)),
     };
+    for cut in &found.cut {
+        text += &format!("the log of process {} ends before it did: {}\n", cut.pid, plain(&cut.why));
+    }
     text
 }
 

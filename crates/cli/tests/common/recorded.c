@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,6 +58,19 @@ __attribute__((noinline)) static int crash(int *where) {
     return *where = 1; /* the crash */
 }
 
+/* What the child stores here is in no log. */
+static int store_in_child(void) {
+    static int *volatile place;
+    static int value = 88;
+    pid_t child = vfork();
+    if (child == 0) {
+        place = &value;
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    return *place == 88 ? 4 : 99;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     printf("%s %08x\n", what, any());
@@ -65,6 +80,8 @@ int main(int argc, char **argv) {
     if (strcmp(what, "exit") == 0) return fprintf(stderr, "error %08x\n", any()) < 0 ? 96 : atoi(argv[2]);
     if (strcmp(what, "die") == 0) return raise(atoi(argv[2]));
     if (strcmp(what, "crash") == 0) return crash(NULL);
+    if (strcmp(what, "refused") == 0) return (int)syscall(SYS_ioperm, 0x80, 1, 1) > 0 || puts("behind it") < 0 ? 97 : 5;
+    if (strcmp(what, "vfork") == 0) return store_in_child();
     if (strcmp(what, "self") == 0) return execl("/proc/self/exe", argv[0], "threads", (char *)NULL);
     if (strcmp(what, "sleep") == 0) return (int)sleep(60);
     return 98;

@@ -19,6 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+pub use take::EXECUTED;
 
 /// The same path, at least `bytes` long: strings lie on the stack, and a replay, whose paths are other ones, has to
 /// have as many bytes of them.
@@ -32,6 +33,6 @@ fn padded(path: &Path, bytes: usize) -> PathBuf {
 fn of_recording(path: &Path, cause: recording::Error) -> Error {
     match cause {
         recording::Error::Io(cause) => Error::file("read", path, cause),
-        other => Error::Refused(format!("{}: {other}", path.display())),
+        other => Error::NotReplayed(format!("{}: {other}", path.display())),
     }
 }

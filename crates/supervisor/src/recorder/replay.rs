@@ -81,7 +81,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
     let owner = file.metadata().map_err(not_read)?.uid();
     let me = rustix::process::geteuid().as_raw();
     if owner != me && owner != 0 && !order.force {
-        return Err(Error::Refused(format!(
+        return Err(Error::NotReplayed(format!(
             "{} belongs to user {owner}: a recording is a program, and its replay would run that as you; --force does so",
             order.file.display()
         )));
@@ -89,7 +89,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
     let reader = Reader::of(file).map_err(|cause| of_recording(&order.file, cause))?;
     let differences = machine::differences(reader.header());
     if !differences.is_empty() && !order.force {
-        return Err(Error::Refused(format!("{}: {}", order.file.display(), differences.join("; "))));
+        return Err(Error::NotReplayed(format!("{}: {}", order.file.display(), differences.join("; "))));
     }
     let library = program::library()?;
     let folder = GroupFolder::first_free("replay")?;
@@ -109,12 +109,15 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
         layout: Layout { directory: None, stack: machine::stack(reader.header()) },
         reader,
         fed: Vec::new(),
+        pids: HashMap::new(),
         slots: HashMap::new(),
         waiting_facts: HashMap::new(),
         events: 0,
         is_read: false,
         incomplete: None,
         diverged: None,
+        cut: Vec::new(),
+        ended_otherwise: None,
         stopped: false,
         debugger: None,
         ends: HashMap::new(),
@@ -134,6 +137,8 @@ struct Replay<'a> {
     layout: Layout,
     reader: Reader,
     fed: Vec<Fed>,
+    /// The number by which the process of an image knows itself.
+    pids: HashMap<u32, u32>,
     /// Where an image lies in `fed`, while it does.
     slots: HashMap<u32, usize>,
     /// Facts of images of which no event has been read: the first one says in which slot they begin.
@@ -144,6 +149,10 @@ struct Replay<'a> {
     incomplete: Option<String>,
     /// What a process that is gone did that the recording does not say.
     diverged: Option<(u32, String)>,
+    /// Processes other than the program itself whose logs end before they did, and why.
+    cut: Vec<(u32, String)>,
+    /// How a process that exited when it was recorded has ended instead: its number, the recorded status, the replay's.
+    ended_otherwise: Option<(u32, i32, i32)>,
     /// The event that was asked for has been reached.
     stopped: bool,
     debugger: Option<Child>,
@@ -196,13 +205,10 @@ impl Replay<'_> {
                 moved += fed.feed().map_err(|cause| Error::file("write", &fed.path, cause))?;
             }
             self.reap();
-            let diverged = || self.fed.iter().find_map(|fed| Some((fed.pid, fed.divergence()?)));
-            if let Some((pid, what)) = self.diverged.clone().or_else(diverged) {
-                return Err(Error::Refused(format!(
-                    "the replay of process {pid} went another way than the recording: {what}"
-                )));
-            }
+            self.check_way()?;
             self.end_finished();
+            // Of those that have just ended as well: nobody may be left to look at next time.
+            self.check_way()?;
             self.check_progress()?;
             let debugged = self.debugger.as_mut().is_some_and(|gdb| matches!(gdb.try_wait(), Ok(None)));
             if self.is_read && self.fed.is_empty() && !debugged {
@@ -216,8 +222,18 @@ impl Replay<'_> {
                 self.sleep();
             }
             if self.interrupted() {
-                return Err(Error::Refused("interrupted".into()));
+                return Err(Error::NotReplayed("interrupted".into()));
             }
+        }
+    }
+
+    fn check_way(&self) -> Result<(), Error> {
+        let diverged = || self.fed.iter().find_map(|fed| Some((fed.pid, fed.divergence()?)));
+        match self.diverged.clone().or_else(diverged) {
+            Some((pid, what)) => Err(Error::NotReplayed(format!(
+                "the replay of process {pid} went another way than the recording: {what}"
+            ))),
+            None => Ok(()),
         }
     }
 
@@ -241,7 +257,7 @@ impl Replay<'_> {
         let stuck = self.debugger.is_none().then(|| self.fed.iter().find(|fed| fed.is_stuck(now))).flatten();
         match stuck {
             // Once everything has been handed over, the end of the log may be why.
-            Some(fed) if fed.ending.as_ref().is_none_or(Ending::is_exit) => Err(Error::Refused(format!(
+            Some(fed) if fed.ending.as_ref().is_none_or(Ending::is_exit) => Err(Error::NotReplayed(format!(
                 "the replay of process {} does not come to its next event: its threads went another way than in the recording",
                 fed.pid
             ))),
@@ -307,6 +323,10 @@ impl Replay<'_> {
         // Its process may have come to its end before we have read of it.
         if let Some(root) = self.root.as_mut().filter(|root| root.image == image && !ending.is_exec) {
             root.ending = Some(ending.clone());
+        } else if let Some(why) = &ending.why
+            && let Some(pid) = self.pids.get(&image)
+        {
+            self.cut.push((*pid, why.clone()));
         }
         let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
         if let Some(facts) = self.waiting_facts.remove(&image) {
@@ -358,13 +378,14 @@ impl Replay<'_> {
         if started {
             self.start(&mut fed, &facts)?;
         }
+        self.pids.insert(image.number, facts.pid);
         self.slots.insert(image.number, self.fed.len());
         self.fed.push(fed);
         Ok(())
     }
 
     fn refuse(&self, why: &str) -> Error {
-        Error::Refused(format!("{}: {why}", self.order.file.display()))
+        Error::NotReplayed(format!("{}: {why}", self.order.file.display()))
     }
 
     // ---- Ends ----
@@ -390,7 +411,7 @@ impl Replay<'_> {
             let fed = &mut self.fed[at];
             fed.look(now, output_waits);
             let process = fed.process();
-            let gone = process != 0 && (self.ends.contains_key(&process) || !is_alive(process));
+            let gone = process != 0 && (self.ends.contains_key(&process) || is_gone(process));
             if gone {
                 self.process_ended(at);
                 continue;
@@ -452,8 +473,14 @@ impl Replay<'_> {
         self.slots.remove(&fed.image);
         self.slots.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);
         let is_exec = fed.ending.as_ref().is_some_and(|ending| ending.is_exec);
+        let replayed = self.ends.get(&fed.process()).copied();
+        if let (Some(ending), Some(status)) = (fed.ending.filter(Ending::is_exit), replayed)
+            && ending.status != status
+        {
+            self.ended_otherwise.get_or_insert((fed.pid, ending.status, status));
+        }
         if let Some(root) = self.root.as_mut().filter(|root| root.pid == fed.pid && !is_exec) {
-            root.replayed = self.ends.get(&fed.process()).copied();
+            root.replayed = replayed;
         }
     }
 
@@ -462,7 +489,7 @@ impl Replay<'_> {
         let say = |line: &str| terminal::say(&format!("{}: {line}", self.order.file.display()));
         if let Some(why) = &self.incomplete {
             say(&format!("the recording was replayed up to its end, and is not whole: {why}"));
-            return exit::FAILED;
+            return exit::NOT_REPLAYED;
         }
         if let Some(until) = self.order.until.filter(|_| self.stopped) {
             say(&format!("stopped before event {until}"));
@@ -471,30 +498,34 @@ impl Replay<'_> {
         if self.debugger.is_some() {
             return 0;
         }
-        let Some(root) = &self.root else { return exit::FAILED };
+        let Some(root) = &self.root else { return exit::NOT_REPLAYED };
         let Some(ending) = &root.ending else {
             say("the recording does not say how the program ended");
-            return exit::FAILED;
+            return exit::NOT_REPLAYED;
         };
-        if let Some(why) = &ending.why {
-            say(&format!("the log ends before the program did: {why}"));
+        let program = ending.why.iter().map(|why| (root.pid, why));
+        let cut = program.chain(self.cut.iter().map(|(pid, why)| (*pid, why)));
+        let is_cut = cut
+            .inspect(|(pid, why)| say(&format!("the log of process {pid} ends before it did: {why}")))
+            .count()
+            > 0;
+        let of_program = root.replayed.filter(|status| ending.is_exit() && *status != ending.status);
+        let otherwise =
+            of_program.map(|replayed| (root.pid, ending.status, replayed)).or(self.ended_otherwise);
+        if let Some((pid, recorded, replayed)) = otherwise {
+            let (recorded, replayed) = (code(recorded), code(replayed));
+            say(&format!("the replay of process {pid} ended with {replayed}, the recording with {recorded}"));
         }
-        let code = |status: i32| {
-            if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
-        };
-        match root.replayed {
-            Some(status) if ending.is_exit() && status != ending.status => {
-                say(&format!(
-                    "the replay ended with {}, the recording with {}",
-                    code(status),
-                    code(ending.status)
-                ));
-                exit::FAILED
-            }
-            _ if ending.status == UNKNOWN => exit::FAILED,
-            _ => code(ending.status),
+        if is_cut || otherwise.is_some() || ending.status == UNKNOWN {
+            return exit::NOT_REPLAYED;
         }
+        code(ending.status)
     }
+}
+
+/// A status of `wait`'s as an exit code.
+fn code(status: i32) -> i32 {
+    if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
 /// Whether somebody is slow to read what the replay writes: a process that waits for them is not stuck, and what it has
@@ -507,8 +538,10 @@ fn output_waits() -> bool {
     })
 }
 
-fn is_alive(pid: u32) -> bool {
-    proc::read(pid).is_some_and(|process| process.alive())
+/// Whether a process is gone for good. A child of ours is so when it has been reaped and not before: how it ended is compared, and
+/// as long as one of its threads is left the kernel does not tell.
+fn is_gone(pid: u32) -> bool {
+    proc::read(pid).is_none_or(|process| !process.alive() && process.parent != std::process::id())
 }
 
 fn config(flags: u32) -> Config {

@@ -132,12 +132,16 @@ impl Tape {
             failure = failure.or(writer.flush().err());
         }
         for (pid, why) in stopped {
-            self.ends(format!("the recording of process {pid} ends here: {why}"));
+            self.ends_for(pid, &why);
         }
         if let Some(cause) = failure {
             self.give_up(&cause);
         }
         bytes
+    }
+
+    fn ends_for(&mut self, pid: u32, why: &str) {
+        self.ends(format!("the recording of process {pid} ends here: {why}"));
     }
 
     fn ends(&mut self, line: String) {
@@ -171,8 +175,13 @@ impl Tape {
     fn finish_one(&mut self, taken: &mut Taken, status: Option<i32>) {
         let File::Open(writer) = &mut self.file else { return };
         let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
+        // A short program is gone before the next look: nobody has been told yet.
+        let stopped = taken.stops_now();
         let failure = taken.finish(status, &mut book).err();
         (self.images, self.by_pid) = (book.images, book.by_pid);
+        if let Some(why) = stopped {
+            self.ends_for(taken.pid, &why);
+        }
         if let Some(cause) = failure {
             self.give_up(&cause);
         }
