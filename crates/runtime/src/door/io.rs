@@ -339,7 +339,8 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
     let fd = call.args[0] as i32;
     let counts = flags & MSG_PEEK == 0;
     loop {
-        let before = spans::Before::new(row, &call.args);
+        let mut before = spans::Before::nothing();
+        before.look(row, &call.args);
         match thread.calls() {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, &call.args);

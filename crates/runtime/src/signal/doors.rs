@@ -427,7 +427,8 @@ pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let place = call.args[1];
     loop {
-        let before = Before::new(row, &call.args);
+        let mut before = Before::nothing();
+        before.look(row, &call.args);
         match thread.calls() {
             Mode::Solo => {
                 let (result, letter) = take_or_wait(thread, row, call);

@@ -280,7 +280,8 @@ pub fn recorded_with(
     let mut again = None;
     let mut patience = Patience::default();
     loop {
-        let before = Before::new(row, &call.args);
+        let mut before = Before::nothing();
+        before.look(row, &call.args);
         match thread.calls() {
             Mode::Solo => {
                 let seen = again::seen(call, again);
@@ -375,7 +376,8 @@ pub fn recorded_once(thread: &mut Thread, row: &'static Row, call: &Call) -> Opt
         let result = act(thread, row, call.nr, &call.args);
         return (!signal::solo_restart(thread, row, result)).then_some(result);
     }
-    let before = Before::new(row, &call.args);
+    let mut before = Before::nothing();
+    before.look(row, &call.args);
     begin(thread, row, spans::arguments(row, call, thread.verify));
     let result = taken::make(thread, row, call.nr, &call.args);
     let plan = signal::plan(thread, row, result);

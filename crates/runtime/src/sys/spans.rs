@@ -70,18 +70,22 @@ pub const MMSG_BYTES: u64 = 64;
 pub const MMSG_LEN_OFFSET: u64 = 56;
 
 impl Before {
+    /// Of a call that overwrites nothing. To be filled in place: handing a filled one on copies 136 bytes at every call.
+    #[inline(always)]
+    pub fn nothing() -> Before {
+        Before { length: 0, capacities: None }
+    }
+
     /// Looks at what the call is about to overwrite.
     #[inline(always)]
-    pub fn new(row: &Row, args: &[u64; 6]) -> Before {
-        let mut before = Before { length: 0, capacities: None };
+    pub fn look(&mut self, row: &Row, args: &[u64; 6]) {
         if !row.outs.is_empty() {
-            before.look(row, args);
+            self.look_at_outs(row, args);
         }
-        before
     }
 
     #[inline(never)]
-    fn look(&mut self, row: &Row, args: &[u64; 6]) {
+    fn look_at_outs(&mut self, row: &Row, args: &[u64; 6]) {
         let before = self;
         for out in row.outs {
             match *out {
