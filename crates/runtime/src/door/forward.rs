@@ -1,15 +1,16 @@
 //! Doors in front of libc functions that have a lock or common state of their own.
 //!
 //! The function itself stays libc's. The door puts it in a *domain*: a recursive lock with an ordered clock,
-//! so that the copies enter in the same order. A thread that neither records nor replays goes straight
+//! so that the copies enter in the same order. In a process that no copy can be made of a thread goes straight
 //! through. Nothing is known here of a function's parameters: six registers and two stack words are passed
 //! on as they came, which is right for every C function without floating point arguments.
 
 use core::ffi::c_void;
 
-use super::sync::Caller;
+use super::sync::{self, Caller};
 use super::unwind;
 use crate::real::Real;
+use crate::state;
 use crate::thread::Mode;
 
 /// A door's arguments: what the ABI passes in registers, and two words of the caller's stack.
@@ -75,12 +76,20 @@ unsafe extern "C" fn cancelled<D: Domain, A: Answer>(pass: *mut c_void) {
 #[inline(always)]
 pub unsafe fn call<D: Domain, A: Answer>(domain: D, real: &Real, arguments: Arguments) -> A {
     let caller = Caller::get();
-    if caller.mode() == Mode::Solo {
+    if caller.mode() == Mode::Solo && is_never_copied() {
         // SAFETY: passed on.
         return unsafe { A::ask(real.get(), &arguments) };
     }
     // SAFETY: passed on.
     unsafe { inside(caller, domain, real.get(), arguments) }
+}
+
+/// Whether no copy can be made while a thread waits for a lock of libc's inside one of these functions. There it would be parked behind the
+/// door: who comes next into that lock is then decided by each copy's own kernel, and the one that comes too early waits, with the lock,
+/// for the ticket of the one that waits for the lock.
+#[inline]
+fn is_never_copied() -> bool {
+    sync::single_threaded() || !state::may_have_copies()
 }
 
 #[inline(never)]
