@@ -4,7 +4,7 @@
 // kit: varies
 // kit: stale a race, and beside a recording nobody takes turns
 // kit: turns its threads do to each other what no lock orders
-// kit: no-record the replay of a recording by one thread at a time meets libc's locks at other moments
+// kit: serial one thread at a time: its threads do to each other what no lock orders
 #include "guest.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -100,6 +100,8 @@ pub struct Thread {
     pub read_into: u64,
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
+    /// It takes a lock of libc's in a door that orders it: whether it waits for that is no event, but a moment's.
+    pub takes_libc_lock: bool,
     /// With `--order serial`: whether it is its turn, the number of that, and doors passed meanwhile.
     pub has_turn: bool,
     /// See `has_turn`: to be given back once the call that begins has been logged, or found in the log.
@@ -264,6 +266,7 @@ impl Thread {
             spare: (0, 0),
             read_into: 0,
             counts_processors: false,
+            takes_libc_lock: false,
             has_turn: false,
             gives_turn: false,
             turn: 0,
@@ -393,6 +396,7 @@ impl Thread {
         self.at_gate = core::ptr::null_mut();
         self.is_trapped = false;
         self.counts_processors = false;
+        self.takes_libc_lock = false;
         self.has_turn = false;
         self.gives_turn = false;
         self.in_rounds = false;

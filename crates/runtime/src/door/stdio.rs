@@ -32,8 +32,15 @@ fn standard(variable: *const *mut c_void) -> Stream {
 }
 
 impl Stream {
-    fn lock(&self) {
+    fn lock(&self, caller: Caller) {
+        let mark = |takes| {
+            if let Some(thread) = caller.thread() {
+                thread.takes_libc_lock = takes;
+            }
+        };
+        mark(true);
         self.ask(&real::FLOCKFILE);
+        mark(false);
     }
 
     fn ask(&self, lock: &real::Real) -> c_int {
@@ -65,10 +72,10 @@ impl Stream {
 impl Domain for Stream {
     fn enter(&self, _caller: Caller) {
         let attempt = |caller| {
-            self.lock();
+            self.lock(caller);
             self.unless_follows(caller, Outcome::OK)
         };
-        sync::acquire(op::STREAM, self.0 as usize, attempt, |_| self.lock());
+        sync::acquire(op::STREAM, self.0 as usize, attempt, |caller| self.lock(caller));
     }
     fn leave(&self) {
         self.ask(&real::FUNLOCKFILE);
@@ -86,7 +93,7 @@ pub unsafe extern "C" fn flockfile(stream: u64) {
 pub unsafe extern "C" fn ftrylockfile(stream: u64) -> c_int {
     let stream = Stream(stream);
     let attempt = |caller| stream.unless_follows(caller, stream.try_lock());
-    let failed = sync::acquire(op::STREAM, stream.0 as usize, attempt, |_| stream.lock());
+    let failed = sync::acquire(op::STREAM, stream.0 as usize, attempt, |caller| stream.lock(caller));
     if failed == 0 { 0 } else { -1 }
 }
 

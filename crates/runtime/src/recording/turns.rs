@@ -298,14 +298,17 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
     if !thread.has_turn || !Local::is_one(call) {
         return None;
     }
-    if state::takes_live_turns() && libc_text::is_own(call) {
+    if (thread.takes_libc_lock || state::takes_live_turns()) && libc_text::is_own(call) {
         // A lock inside libc, behind a door that orders it: whether it waits depends on the moment.
         if thread.calls() == Mode::Replay {
             return Some(live_turns::wait_by_log(thread, &Local::of(call)));
         }
+        // A handler that runs meanwhile is behind no such door.
+        let takes = core::mem::take(&mut thread.takes_libc_lock);
         pause(thread);
         let result = dispatch::futex(thread, call);
         take(thread);
+        thread.takes_libc_lock = takes;
         return Some(result);
     }
     futex_by_log(thread, call)

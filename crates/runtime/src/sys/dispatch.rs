@@ -237,12 +237,10 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         if let Some(result) = turns::futex(thread, call) {
             return result;
         }
-        if state::takes_live_turns() {
-            // A wake waits for nobody, and libc's locks wake where another thread happened to wait.
-            let result = futex(thread, call);
-            turns::take(thread);
-            return result;
-        }
+        // A wake waits for nobody, and libc's locks wake where another thread happened to wait.
+        let result = futex(thread, call);
+        turns::take(thread);
+        return result;
     }
     if matches!(row.policy, Policy::Special(Door::Open)) && allocator::asks(thread, call) {
         // At a moment of its own in each copy: the turn stays where it is.
