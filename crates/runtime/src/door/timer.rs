@@ -48,6 +48,8 @@ struct Setting {
     set_at: AtomicU64,
     /// Ticket at which a signal of it was last taken.
     fired_at: AtomicU64,
+    /// A signal of it has come since it was set. Timers may have one signal: that it waits says not whose it is.
+    has_come: AtomicBool,
 }
 
 impl Setting {
@@ -59,6 +61,7 @@ impl Setting {
             absolute: AtomicU64::new(0),
             set_at: AtomicU64::new(0),
             fired_at: AtomicU64::new(0),
+            has_come: AtomicBool::new(false),
         }
     }
 
@@ -89,6 +92,15 @@ impl Setting {
         let next = if interval == 0 { 1000 } else { interval - (now_ns - due) % interval };
         Some((next.max(1000), interval))
     }
+
+    /// The same, of one that is set now.
+    fn again(&self, now_ns: u64, cpu_time: bool) -> Option<(u64, u64)> {
+        let left = self.left(now_ns, cpu_time);
+        if left.is_some() {
+            self.has_come.store(false, Ordering::Relaxed);
+        }
+        left
+    }
 }
 
 struct Timer {
@@ -118,6 +130,21 @@ static POSIX: [Timer; TIMERS] = [const {
 
 /// Any call of the three families.
 pub fn call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    // Before the call: it may fire before that returns.
+    match call.nr {
+        ALARM => INTERVAL[ITIMER_REAL].has_come.store(false, Ordering::Relaxed),
+        SETITIMER => {
+            if let Some(setting) = INTERVAL.get(call.args[0] as usize) {
+                setting.has_come.store(false, Ordering::Relaxed);
+            }
+        }
+        TIMER_SETTIME => {
+            if let Some(timer) = POSIX.get(call.args[0] as usize) {
+                timer.setting.has_come.store(false, Ordering::Relaxed);
+            }
+        }
+        _ => {}
+    }
     recorded_with(
         thread,
         row,
@@ -220,13 +247,25 @@ pub fn to_guest(real: u32) -> u32 {
 
 /// A signal was taken, in a standby: what has fired and does not repeat is done.
 pub fn fired(info: &Info, ticket: u64) {
-    let setting = match info.code() {
+    if let Some(setting) = setting_of(info) {
+        setting.fired_at.fetch_max(ticket, Ordering::Relaxed);
+        setting.has_come.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The kernel has delivered a signal. In a handler; it may wait in a thread's queue from here on, which a copy has as well.
+pub fn came(info: &Info) {
+    if let Some(setting) = setting_of(info) {
+        setting.has_come.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The timer whose signal this is.
+fn setting_of(info: &Info) -> Option<&'static Setting> {
+    match info.code() {
         SI_KERNEL if info.signal() == SIGALRM => Some(&INTERVAL[ITIMER_REAL]),
         SI_TIMER => POSIX.get(info.0[2] as u32 as usize).map(|timer| &timer.setting),
         _ => None,
-    };
-    if let Some(setting) = setting {
-        setting.fired_at.fetch_max(ticket, Ordering::Relaxed);
     }
 }
 
@@ -253,6 +292,8 @@ pub fn take_stock(waiting: u64) {
         let (interval, mut value) =
             (time[0] * 1_000_000_000 + time[1] * unit_ns, time[2] * 1_000_000_000 + time[3] * unit_ns);
         // One whose signal waits to be taken shows as nothing left: it runs on when that is taken, and it has not been yet.
+        // What waits may be another timer's.
+        let waits = waits && !setting.has_come.load(Ordering::Relaxed);
         if value == 0 && (interval != 0 || waits) {
             value = 1;
         }
@@ -286,7 +327,7 @@ pub fn take_stock(waiting: u64) {
 pub fn set_again() {
     let now = raw::now_ns();
     for (which, setting) in INTERVAL.iter().enumerate() {
-        let Some((value, interval)) = setting.left(now, which != ITIMER_REAL) else { continue };
+        let Some((value, interval)) = setting.again(now, which != ITIMER_REAL) else { continue };
         let time = [
             interval / 1_000_000_000,
             interval / 1000 % 1_000_000,
@@ -321,7 +362,7 @@ fn create_again(timer: &Timer, now: u64) {
     unsafe {
         raw::call3(TIMER_CREATE, clock, event.as_ptr() as u64, &raw mut real as u64);
         timer.real.store(u64::from(real), Ordering::Relaxed);
-        if let Some((value, interval)) = timer.setting.left(now, cpu_time) {
+        if let Some((value, interval)) = timer.setting.again(now, cpu_time) {
             let ns = 1_000_000_000;
             let time = [interval / ns, interval % ns, value / ns, value % ns];
             let absolute = timer.setting.absolute.load(Ordering::Relaxed);

@@ -55,6 +55,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
                 return unnoticed(thread, context);
             }
             info.adopt();
+            timer::came(&info);
             info.stamp();
             if !mail::arrived(&mut info) {
                 return unnoticed(thread, context);
