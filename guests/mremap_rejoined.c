@@ -3,7 +3,7 @@
 #include "guest.h"
 #include <sys/mman.h>
 
-enum { ROUNDS = 40, PAGE = 4096, PAGES = 8, KINDS = 6 };
+enum { ROUNDS = 40, PAGE = 4096, PAGES = 8, KINDS = 7 };
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
@@ -79,6 +79,9 @@ int main(void)
         digest = guest_mix(digest ^ done(moved(m[4], PAGES, PAGES, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL), PAGES, PAGES));
         CHECK(m[4][0] == 0 && m[4][5 * PAGE] == 0);
         CHECK(munmap(m[4], PAGES * PAGE) == 0);
+        CHECK(munmap(m[6], PAGE) == 0);
+        CHECK(mremap(m[6], PAGES * PAGE, 2 * PAGES * PAGE, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+        digest = guest_mix(digest ^ done(m[6] + PAGE, PAGES - 1, PAGES - 1));
         /* The middle of it only, to a place where something lies. */
         unsigned char *part = moved(m[5] + PAGE, 6, 6, MREMAP_MAYMOVE | MREMAP_FIXED, to[5]);
         digest = guest_mix(digest ^ done(part, 6, 6));

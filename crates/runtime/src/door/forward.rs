@@ -84,9 +84,9 @@ pub unsafe fn call<D: Domain, A: Answer>(domain: D, real: &Real, arguments: Argu
     unsafe { inside(caller, domain, real.get(), arguments) }
 }
 
-/// Whether no copy can be made while a thread waits for a lock of libc's inside one of these functions. There it would be parked behind the
-/// door: who comes next into that lock is then decided by each copy's own kernel, and the one that comes too early waits, with the lock,
-/// for the ticket of the one that waits for the lock.
+/// Whether no copy can be made while a thread waits for a lock of libc's inside one of these functions. It would be
+/// parked behind the door: who comes next into that lock is then decided by each copy's own kernel. One that comes too
+/// early has the lock, and waits for the ticket of the one that waits for the lock.
 #[inline]
 fn is_never_copied() -> bool {
     sync::single_threaded() || !state::may_have_copies()

@@ -27,7 +27,7 @@ const DONTUNMAP: u64 = 4;
 
 /// This process, or one that it is a child of, is a copy.
 static IS_COPY: AtomicBool = AtomicBool::new(false);
-/// Start and length of the kernel's mappings of a range. Of the thread with a table of its own, of which there is one at a time.
+/// Start and length of the kernel's mappings of a range. The one thread's that has a table of its own.
 static PARTS: Room<(u64, u64)> = Room::new();
 
 /// In a new copy, before its threads run.
@@ -112,7 +112,7 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
     }
 }
 
-/// What the program would get for the call, were its mappings the kernel's.
+/// The call as the program would see it natively, where the kernel joins what a fork has kept apart here.
 fn kernel(call: &Call) -> i64 {
     let result = local(call);
     if result != err::EFAULT || !IS_COPY.load(Ordering::Relaxed) || own_addresses::answer(call).is_some() {
@@ -136,8 +136,8 @@ fn part_by_part(call: &Call) -> i64 {
     let parts = unsafe { PARTS.all() };
     let Some(&(last, last_bytes)) = parts.last().filter(|_| parts.len() > 1) else { return err::EFAULT };
     let grows = new.saturating_sub(old);
-    // SAFETY: the program's own call on its own memory, in pieces; what is mapped for the new place is nobody's yet, or what the
-    // program wants replaced.
+    // SAFETY: the program's own call on its own memory, in pieces; the new place is nobody's yet, or the program wants it
+    // replaced.
     unsafe {
         if flags & MAYMOVE == 0 {
             let there = raw::call6(nr::MREMAP, [last, last_bytes, last_bytes + grows, 0, 0, 0]);
@@ -176,8 +176,8 @@ fn reserve(bytes: u64, at: Option<u64>) -> i64 {
     unsafe { raw::call6(nr::MMAP, how) }
 }
 
-/// Lists the kernel's mappings of a range. False unless they lie side by side and the kernel would have joined them, had they
-/// never been copied. What was advised about them (`madvise`) is not compared.
+/// Lists the kernel's mappings of a range. False unless they lie side by side and the kernel would have joined them, had
+/// they never been copied. What was advised about them (`madvise`) is not compared.
 fn list_parts(start: u64, bytes: u64) -> bool {
     let end = start.saturating_add(bytes);
     PARTS.clear();
@@ -188,7 +188,8 @@ fn list_parts(start: u64, bytes: u64) -> bool {
         };
         let from = line.start.max(start);
         next = line.end.min(end);
-        all &= last.as_ref().is_none_or(|last| line.continues(last)) && PARTS.push((from, next - from));
+        let goes_on = last.as_ref().map_or(from == start, |last| line.continues(last));
+        all &= goes_on && PARTS.push((from, next - from));
         last = Some(line);
     });
     read && all && next == end

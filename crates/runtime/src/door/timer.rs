@@ -253,7 +253,7 @@ pub fn fired(info: &Info, ticket: u64) {
     }
 }
 
-/// The kernel has delivered a signal. In a handler; it may wait in a thread's queue from here on, which a copy has as well.
+/// The kernel has delivered a signal. In a handler; from here on it may wait in a thread's queue, which a copy has too.
 pub fn came(info: &Info) {
     if let Some(setting) = setting_of(info) {
         setting.has_come.store(true, Ordering::Relaxed);

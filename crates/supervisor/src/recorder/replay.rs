@@ -538,8 +538,8 @@ fn output_waits() -> bool {
     })
 }
 
-/// Whether a process is gone for good. A child of ours is so when it has been reaped and not before: how it ended is compared, and
-/// as long as one of its threads is left the kernel does not tell.
+/// Whether a process is gone for good. A child of ours is when it has been reaped, and not before: how it ended is
+/// compared, and the kernel does not tell as long as one of its threads is left.
 fn is_gone(pid: u32) -> bool {
     proc::read(pid).is_none_or(|process| !process.alive() && process.parent != std::process::id())
 }
