@@ -2,7 +2,7 @@
 
 use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
-use crate::clone::park;
+use crate::clone::{self, park};
 use crate::door::numbers;
 use crate::door::{
     cancel, common, epoll, exec, io, memory, message, pending, process, remap, spawn, table, time, timer,
@@ -202,7 +202,10 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         } else {
             signal::deliver_late(thread);
         }
-        park::at_door(thread);
+        // Not any thread: this call may be one of a door's own, in the middle of making a thread, and a copy of that is none.
+        if clone::has_promised() {
+            park::at_door(thread);
+        }
     }
     if thread.newborn {
         join::consider(thread, row, call);
