@@ -13,7 +13,7 @@ use us_abi::event::{AFTER_WAIT, EventKind, MUTEX_HOW, op};
 use us_abi::{CLASS_NAMES, CLOCKS};
 use us_calls::Class;
 use us_supervisor::clock;
-use us_supervisor::recorder::EXECUTED;
+use us_supervisor::recorder::why_cut;
 use us_supervisor::snapshot::call_name;
 
 /// What `inspect --json` prints.
@@ -283,12 +283,12 @@ impl Counts {
                 }
             }
             Item::Events { image, slot, bytes } => self.events((*image, *slot), bytes, costs),
-            Item::End { image, facts, .. } if !facts.is_empty() && facts != EXECUTED => self.cut.push(Cut {
+            Item::End { image, facts, .. } => self.cut.extend(why_cut(facts).map(|why| Cut {
                 image: *image,
                 pid: self.pids.get(*image as usize).copied().unwrap_or_default(),
-                why: String::from_utf8_lossy(facts).into_owned(),
-            }),
-            Item::End { .. } | Item::Complete(_) => {}
+                why,
+            })),
+            Item::Complete(_) => {}
         }
     }
 

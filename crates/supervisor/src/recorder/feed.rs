@@ -8,7 +8,7 @@ use us_abi::event::RETURN_MORE;
 use us_abi::{EventKind, PAYLOAD_BYTES_MAX, command};
 
 use super::rings::{self, Rings, first_event};
-use super::take::{EXECUTED, UNKNOWN};
+use super::take::{EXECUTED, UNKNOWN, why_cut};
 use crate::error::Error;
 use crate::proc;
 use crate::segment::{self, read_text};
@@ -37,8 +37,7 @@ impl Ending {
     /// As the recording has it.
     pub fn new(status: i32, facts: &[u8]) -> Ending {
         let is_exec = facts == EXECUTED;
-        let why = (!is_exec && !facts.is_empty()).then(|| String::from_utf8_lossy(facts).into_owned());
-        Ending { status, is_exec, why }
+        Ending { status, is_exec, why: why_cut(facts) }
     }
 
     /// The signal of which it died.

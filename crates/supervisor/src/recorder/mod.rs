@@ -19,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-pub use take::EXECUTED;
+pub use take::why_cut;
 
 /// The same path, at least `bytes` long: strings lie on the stack, and a replay, whose paths are other ones, has to
 /// have as many bytes of them.

@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::folder::GroupFolder;
 use crate::proc;
 use crate::program;
-use crate::reap;
+use crate::reap::{self, Reaped};
 use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::spawn::{self, Layout, Signals};
@@ -117,6 +117,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
         incomplete: None,
         diverged: None,
         cut: Vec::new(),
+        ended: HashMap::new(),
         ended_otherwise: None,
         stopped: false,
         debugger: None,
@@ -149,8 +150,10 @@ struct Replay<'a> {
     incomplete: Option<String>,
     /// What a process that is gone did that the recording does not say.
     diverged: Option<(u32, String)>,
-    /// Processes other than the program itself whose logs end before they did, and why.
+    /// Processes whose logs end before they did, and why.
     cut: Vec<(u32, String)>,
+    /// How images have ended whose recorded end has not been read yet.
+    ended: HashMap<u32, i32>,
     /// How a process that exited when it was recorded has ended instead: its number, the recorded status, the replay's.
     ended_otherwise: Option<(u32, i32, i32)>,
     /// The event that was asked for has been reached.
@@ -168,7 +171,6 @@ struct Root {
     /// Its last image so far.
     image: u32,
     ending: Option<Ending>,
-    replayed: Option<i32>,
 }
 
 impl Replay<'_> {
@@ -320,13 +322,15 @@ impl Replay<'_> {
     }
 
     fn take_end(&mut self, image: u32, ending: Ending) {
-        // Its process may have come to its end before we have read of it.
         if let Some(root) = self.root.as_mut().filter(|root| root.image == image && !ending.is_exec) {
             root.ending = Some(ending.clone());
-        } else if let Some(why) = &ending.why
-            && let Some(pid) = self.pids.get(&image)
-        {
+        }
+        if let (Some(why), Some(pid)) = (&ending.why, self.pids.get(&image)) {
             self.cut.push((*pid, why.clone()));
+        }
+        // Its process may have come to its end before we have read of it.
+        if let Some(status) = self.ended.remove(&image) {
+            self.compare_end(image, &ending, status);
         }
         let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
         if let Some(facts) = self.waiting_facts.remove(&image) {
@@ -347,7 +351,7 @@ impl Replay<'_> {
             root.image = image.number;
         }
         if self.root.is_none() {
-            self.root = Some(Root { pid: facts.pid, image: image.number, ending: None, replayed: None });
+            self.root = Some(Root { pid: facts.pid, image: image.number, ending: None });
             for (place, identity) in self.roster.header().standard.iter().zip(facts.standard) {
                 place.store(identity, Ordering::Release);
             }
@@ -472,15 +476,16 @@ impl Replay<'_> {
         let _ = fed.path.file_name().map(|name| self.dir.remove(name));
         self.slots.remove(&fed.image);
         self.slots.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);
-        let is_exec = fed.ending.as_ref().is_some_and(|ending| ending.is_exec);
-        let replayed = self.ends.get(&fed.process()).copied();
-        if let (Some(ending), Some(status)) = (fed.ending.filter(Ending::is_exit), replayed)
-            && ending.status != status
-        {
-            self.ended_otherwise.get_or_insert((fed.pid, ending.status, status));
+        let Some(status) = self.ends.get(&fed.process()).copied() else { return };
+        match &fed.ending {
+            Some(ending) => self.compare_end(fed.image, ending, status),
+            None => _ = self.ended.insert(fed.image, status),
         }
-        if let Some(root) = self.root.as_mut().filter(|root| root.pid == fed.pid && !is_exec) {
-            root.replayed = replayed;
+    }
+
+    fn compare_end(&mut self, image: u32, ending: &Ending, status: i32) {
+        if let Some(pid) = self.pids.get(&image).filter(|_| ending.is_exit() && ending.status != status) {
+            self.ended_otherwise.get_or_insert((*pid, ending.status, status));
         }
     }
 
@@ -503,29 +508,19 @@ impl Replay<'_> {
             say("the recording does not say how the program ended");
             return exit::NOT_REPLAYED;
         };
-        let program = ending.why.iter().map(|why| (root.pid, why));
-        let cut = program.chain(self.cut.iter().map(|(pid, why)| (*pid, why)));
-        let is_cut = cut
-            .inspect(|(pid, why)| say(&format!("the log of process {pid} ends before it did: {why}")))
-            .count()
-            > 0;
-        let of_program = root.replayed.filter(|status| ending.is_exit() && *status != ending.status);
-        let otherwise =
-            of_program.map(|replayed| (root.pid, ending.status, replayed)).or(self.ended_otherwise);
-        if let Some((pid, recorded, replayed)) = otherwise {
+        for (pid, why) in &self.cut {
+            say(&format!("the log of process {pid} ends before it did: {why}"));
+        }
+        let code = |status| Reaped::by(status).end().exit_code();
+        if let Some((pid, recorded, replayed)) = self.ended_otherwise {
             let (recorded, replayed) = (code(recorded), code(replayed));
             say(&format!("the replay of process {pid} ended with {replayed}, the recording with {recorded}"));
         }
-        if is_cut || otherwise.is_some() || ending.status == UNKNOWN {
+        if !self.cut.is_empty() || self.ended_otherwise.is_some() || ending.status == UNKNOWN {
             return exit::NOT_REPLAYED;
         }
         code(ending.status)
     }
-}
-
-/// A status of `wait`'s as an exit code.
-fn code(status: i32) -> i32 {
-    if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
 }
 
 /// Whether somebody is slow to read what the replay writes: a process that waits for them is not stuck, and what it has

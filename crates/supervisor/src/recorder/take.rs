@@ -323,6 +323,11 @@ pub const UNKNOWN: i32 = -1;
 /// Facts of an image's end: another one has taken its place.
 pub const EXECUTED: &[u8] = b"exec";
 
+/// By the facts of an image's end: why its log ends before its process did, if it does.
+pub fn why_cut(facts: &[u8]) -> Option<String> {
+    (!facts.is_empty() && facts != EXECUTED).then(|| String::from_utf8_lossy(facts).into_owned())
+}
+
 /// Opens the segment `name` in `dir`, of the process `pid`.
 ///
 /// # Errors
