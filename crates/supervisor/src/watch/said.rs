@@ -191,10 +191,15 @@ impl Watch<'_> {
         {
             return;
         }
+        let why = read_text(&self.shared.segment.header().why.0);
+        let is_coming = || self.is_asked() || self.is_cloned() || self.standby.is_some();
+        if why.is_none() && (self.state() != GroupState::Unprotected || is_coming()) {
+            // Its first standby has come since the state was looked at.
+            return;
+        }
         self.said = GroupState::Unprotected;
         self.protection_ends(clock::monotonic_ns());
         self.save();
-        let why = read_text(&self.shared.segment.header().why.0);
         let (code, mut why) = why.unwrap_or((0, "no reason was given".into()));
         if code == Cause::Newborn as u32 {
             why = self.clone_error().unwrap_or_default();
