@@ -6,8 +6,14 @@
 //! from what has been seen: it doubles while standbys do not live as long as the delay before them, and
 //! shrinks again as they do.
 
-/// Shortest delay after a standby was lost, ns: long enough for a dropped one's process to be gone.
+/// Shortest delay after a standby was lost, ns, where others were lost before it and soon.
 pub const DELAY_MIN_NS: u64 = 20_000_000;
+
+/// Delay after the first loss, or after a long life, ns: nothing says that the next one will be lost as well.
+pub const AT_ONCE_NS: u64 = 1_000_000;
+
+/// Such a life, ns.
+pub const LONG_LIFE_NS: u64 = 1_000_000_000;
 
 /// Delay of a new process's first standby, from its joining, ns: one that is gone by then is not worth a clone.
 pub const NEWBORN_NS: u64 = 10_000_000;
@@ -63,6 +69,8 @@ impl Backoff {
             Loss::Newborn => return NEWBORN_NS,
             Loss::Dropped => {}
         }
+        let is_one_of_many =
+            self.overtaken == OVERTAKEN_MAX || self.delay_ns != 0 && stretch_ns < LONG_LIFE_NS;
         self.delay_ns = match stretch_ns.checked_div(self.delay_ns) {
             // It did not live as long as it had been waited for.
             Some(0) => self.delay_ns.saturating_mul(2),
@@ -71,7 +79,9 @@ impl Backoff {
         };
         self.overtaken = 0;
         self.delay_ns = self.delay_ns.clamp(DELAY_MIN_NS, LOST_MAX_NS);
-        self.pay(self.delay_ns, stretch_ns, pause_ns)
+        let waits_ns =
+            if is_one_of_many || self.delay_ns > DELAY_MIN_NS { self.delay_ns } else { AT_ONCE_NS };
+        self.pay(waits_ns, stretch_ns, pause_ns)
     }
 
     /// Those who were to get standbys together were not all who should have: a process came or went while the program stood
@@ -136,7 +146,15 @@ mod tests {
     fn a_storm_comes_to_one_attempt_in_two_seconds() {
         let mut backoff = Backoff::default();
         let delays: [u64; 12] = core::array::from_fn(|_| backoff.lost(Loss::Dropped, 5 * MS, 0) / MS);
-        assert_eq!(delays, [20, 40, 80, 160, 320, 640, 1280, 2000, 2000, 2000, 2000, 2000]);
+        assert_eq!(delays, [1, 40, 80, 160, 320, 640, 1280, 2000, 2000, 2000, 2000, 2000]);
+    }
+
+    #[test]
+    fn only_the_first_of_many_losses_is_mended_at_once() {
+        let mut backoff = Backoff::default();
+        let mut lost = |stretch| backoff.lost(Loss::Dropped, stretch, 0);
+        assert_eq!([lost(5 * MS), lost(500 * MS), lost(500 * MS)], [AT_ONCE_NS, DELAY_MIN_NS, DELAY_MIN_NS]);
+        assert_eq!([lost(LONG_LIFE_NS), lost(500 * MS)], [AT_ONCE_NS, DELAY_MIN_NS]);
     }
 
     #[test]
@@ -153,16 +171,16 @@ mod tests {
             let _ = backoff.failed();
         }
         assert_eq!(backoff.lost(Loss::Dropped, 60_000 * MS, 0), 10_000 * MS / 6);
-        assert_eq!(backoff.lost(Loss::Dropped, 3_600_000 * MS, 0), DELAY_MIN_NS);
+        assert_eq!(backoff.lost(Loss::Dropped, 3_600_000 * MS, 0), AT_ONCE_NS);
     }
 
     #[test]
     fn one_expensive_clone_delays_nothing_and_many_are_rare() {
         let mut backoff = Backoff::default();
         let lives: [u64; 8] = core::array::from_fn(|_| backoff.lost(Loss::Dropped, 700 * MS, 300 * MS) / MS);
-        assert_eq!(lives, [20, 20, 20, 20, 2000, 2000, 2000, 2000]);
+        assert_eq!(lives, [1, 20, 20, 20, 2000, 2000, 2000, 2000]);
         // A calm makes up for it.
-        assert_eq!(backoff.lost(Loss::Dropped, 60_000 * MS, 300 * MS), DELAY_MIN_NS);
+        assert_eq!(backoff.lost(Loss::Dropped, 60_000 * MS, 300 * MS), AT_ONCE_NS);
     }
 
     #[test]
@@ -186,7 +204,7 @@ mod tests {
             let (mut time, mut paused) = (0, 0);
             for (stretch, pause) in lives {
                 let delay = backoff.lost(Loss::Dropped, stretch, pause);
-                prop_assert!((DELAY_MIN_NS..=LOST_MAX_NS).contains(&delay));
+                prop_assert!((AT_ONCE_NS..=LOST_MAX_NS).contains(&delay));
                 paused += pause;
                 time += stretch + delay;
                 prop_assert!(paused <= PAUSE_CREDIT_NS + time / PAUSE_PART + MS);
