@@ -106,6 +106,9 @@ pub fn shared_read(len: u64, readers: usize, moved: u64) -> Settled {
     }
 }
 
+/// So many calls are told apart by what they sum up to.
+const TOLD_APART: usize = 16;
+
 /// Shares the total that several calls in doubt of one stream have moved out among them: `moved` gets each one's part.
 /// `lens` are those that had entered the kernel. `false` if the total allows more than one answer, or none.
 ///
@@ -116,8 +119,15 @@ pub fn shares(total: u64, lens: &[u64], moved: &mut [u64]) -> bool {
         moved[0] = total;
         return total <= *len;
     }
+    if lens.len() > TOLD_APART {
+        // Too many to try each choice. All or nothing is the only one of its kind.
+        let all = lens.iter().try_fold(0u64, |sum, len| sum.checked_add(*len));
+        let is_all = all == Some(total) && !lens.contains(&0);
+        moved.iter_mut().zip(lens).for_each(|(moved, len)| *moved = if is_all { *len } else { 0 });
+        return is_all || total == 0;
+    }
     let mut found = None;
-    for chosen in 0u32..1 << lens.len().min(16) {
+    for chosen in 0u32..1 << lens.len() {
         let whole = |at: usize| chosen >> at & 1 != 0;
         let sum = lens.iter().enumerate().filter(|(at, _)| whole(*at)).map(|(_, len)| *len);
         if sum.fold(0u64, u64::saturating_add) == total && found.replace(chosen).is_some() {
@@ -345,6 +355,14 @@ mod tests {
         assert!(shares(2, &[3], &mut moved[..1]) && moved[0] == 2);
         assert!(!shares(4, &[3], &mut moved[..1]) && !shares(1, &[], &mut []));
         assert!(shares(0, &[], &mut []));
+    }
+
+    #[test]
+    fn many_are_told_apart_only_at_the_ends() {
+        let (lens, mut moved) = ([4; 40], [9; 40]);
+        assert!(shares(0, &lens, &mut moved) && moved == [0; 40]);
+        assert!(shares(160, &lens, &mut moved) && moved == lens);
+        assert!(!shares(4, &lens, &mut moved) && !shares(156, &lens, &mut moved));
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn was_read(fd: i32, part: &Part, from: u64, bytes: u64) -> bool {
         return false;
     }
     // SAFETY: within the doubled mapping of a ring whose producer is dead.
-    let got = unsafe { core::slice::from_raw_parts(witness::data_of(part.place), bytes as usize) };
+    let got = unsafe { core::slice::from_raw_parts(witness::data_of(part.place()), bytes as usize) };
     Memory::of_file(fd, from, bytes as usize).is_some_and(|file| file.bytes() == got)
 }
 
@@ -203,7 +203,7 @@ pub fn file(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
         return;
     }
     let moved = moved_on(fd, shadow);
-    if all.count == 1 && all.side(true).next().is_some() {
+    if all.is_one() && all.side(true).next().is_some() {
         return all.share(true, moved, verdicts);
     }
     let wanted = all.parts().fold(0u64, |sum, part| sum.saturating_add(part.len));
@@ -217,7 +217,7 @@ pub fn file(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
         let verdict = match moved {
             _ if undone || !part.entered => Verdict::Again,
             // A file without a position to put back (some of the kernel's own).
-            Some(moved) if all.count == 1 => Verdict::Moved(moved),
+            Some(moved) if all.is_one() => Verdict::Moved(moved),
             _ => Verdict::Unknown,
         };
         verdicts.put(part.slot, verdict);

@@ -13,27 +13,37 @@ use crate::fdtable::{self, Kind};
 use crate::raw;
 use crate::standby::settle::{Doubt, complete, for_doubts};
 use crate::sys::guest;
+use crate::sys::room::Room;
 
 const SOCKADDR_MAX: usize = 128;
-const CLAIMED_MAX: usize = 256;
-const ORPHANS_MAX: usize = 256;
 const F_GETFL: u64 = 3;
 const MQ_OPEN: u16 = 240;
 
+/// Numbers that are nobody's orphans, and the orphans. The poller's, which alone settles.
+static CLAIMED: Room<i32> = Room::new();
+static ORPHANS: Room<i32> = Room::new();
+
 /// Numbers that are nobody's orphans.
-pub struct Claimed([i32; CLAIMED_MAX]);
+pub struct Claimed {
+    /// There was no memory for one: then nothing is an orphan for certain.
+    is_short: bool,
+}
 
 impl Claimed {
     /// None yet.
-    pub const fn new() -> Claimed {
-        Claimed([-1; CLAIMED_MAX])
+    pub fn new() -> Claimed {
+        CLAIMED.clear();
+        Claimed { is_short: false }
     }
 
     /// This one is spoken for.
     pub fn add(&mut self, fd: i32) {
-        if let Some(place) = self.0.iter_mut().find(|place| **place < 0) {
-            *place = fd;
-        }
+        self.is_short |= !CLAIMED.push(fd);
+    }
+
+    fn has(&self, fd: i32) -> bool {
+        // SAFETY: the poller's list; it is the one that asks.
+        self.is_short || unsafe { CLAIMED.all() }.contains(&fd)
     }
 }
 
@@ -82,16 +92,16 @@ pub fn settle(claimed: &mut Claimed) {
     if !any {
         return;
     }
-    let mut orphans = [-1; ORPHANS_MAX];
-    let mut count = 0;
+    ORPHANS.clear();
     fdtable::for_open(|fd| {
         let known = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
-        if !known && !claimed.0.contains(&fd) && !is_closing(fd) && count < ORPHANS_MAX {
-            orphans[count] = fd;
-            count += 1;
+        if !known && !claimed.has(fd) && !is_closing(fd) {
+            // Without memory for it nobody gets it: its call is made again, and it stays open.
+            ORPHANS.push(fd);
         }
     });
-    let orphans = &mut orphans[..count];
+    // SAFETY: the poller's list, to which nothing below adds.
+    let orphans = unsafe { ORPHANS.all_mut() };
     for_doubts(|doubt| {
         let Some(class) = class_of(&doubt).filter(|_| doubt.entered()) else { return };
         let found = orphans.iter_mut().find(|fd| **fd >= 0 && made_by(&doubt, class, **fd));

@@ -12,6 +12,7 @@ use crate::raw;
 use crate::standby::files;
 use crate::standby::settle::{Doubt, for_doubts};
 use crate::sys::guest;
+use crate::sys::room::Room;
 use crate::sys::spans;
 use crate::sys::witness::{self, Testimony};
 
@@ -19,10 +20,14 @@ const SENDFILE: u16 = 40;
 const SPLICE: u16 = 275;
 const TEE: u16 = 276;
 const COPY_FILE_RANGE: u16 = 326;
-/// Calls in doubt on one stream that are told apart.
-const SHARERS: usize = 16;
-/// Calls in doubt whose verdicts are kept.
-const VERDICTS: usize = 256;
+/// The parts of all calls in doubt. The poller's, like the lists below: it alone settles.
+static PARTS: Room<Part> = Room::new();
+/// What is known of each call, by slot.
+static VERDICTS: Room<Option<Verdict>> = Room::new();
+/// The same for the sums that are added to one eventfd.
+static SUMS: Room<Option<Verdict>> = Room::new();
+/// Of the calls that share a total: slots, lengths, and what each has moved.
+static SHARES: [Room<u64>; 3] = [const { Room::new() }; 3];
 
 /// What is known of a call in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +43,40 @@ pub enum Verdict {
 }
 
 /// The verdicts, by slot.
-pub struct Verdicts([Option<(u32, Verdict)>; VERDICTS]);
+pub struct Verdicts(&'static Room<Option<Verdict>>);
 
 impl Verdicts {
+    /// None yet, in a list of the poller's.
+    fn new(room: &'static Room<Option<Verdict>>) -> Verdicts {
+        room.clear();
+        Verdicts(room)
+    }
+
     /// The verdict about a slot's call.
     pub fn of(&self, slot: u32) -> Option<Verdict> {
-        self.0.iter().flatten().find(|(of, _)| *of == slot).map(|(_, verdict)| *verdict)
+        // SAFETY: the poller's list, and nobody holds a reference into it.
+        unsafe { self.0.all() }.get(slot as usize).copied().flatten()
     }
 
     /// Notes one, unless there is one.
     pub fn put(&mut self, slot: u32, verdict: Verdict) {
-        if self.of(slot).is_none()
-            && let Some(place) = self.0.iter_mut().find(|place| place.is_none())
-        {
-            *place = Some((slot, verdict));
+        while self.0.count() <= slot as usize {
+            if !self.0.push(None) {
+                return;
+            }
+        }
+        // SAFETY: as above.
+        let place = unsafe { &mut self.0.all_mut()[slot as usize] };
+        if place.is_none() {
+            *place = Some(verdict);
+        }
+    }
+
+    /// Replaces [`Verdict::Unknown`] by what else has told.
+    fn learn(&mut self, slot: u32, verdict: Verdict) {
+        // SAFETY: as above.
+        if let Some(place @ Some(Verdict::Unknown)) = unsafe { self.0.all_mut() }.get_mut(slot as usize) {
+            *place = Some(verdict);
         }
     }
 }
@@ -74,7 +99,14 @@ pub struct Part {
     pub from: Option<u64>,
     testimony: Testimony,
     /// The slot where its `Return` would have been.
-    pub place: *mut u8,
+    place: usize,
+}
+
+impl Part {
+    /// The slot where its `Return` would have been.
+    pub fn place(&self) -> *mut u8 {
+        self.place as *mut u8
+    }
 }
 
 /// The streams that a call in doubt moves bytes on: where they go, then where they come from.
@@ -90,7 +122,7 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
         is_told: doubt.so_far() > 0,
         from: witness::position_before(place),
         testimony: witness::testimony(place, doubt.entered()),
-        place,
+        place: place as usize,
     };
     let (fd, len, asked) = (doubt.args.fd as u64, doubt.args.len, &doubt.asked);
     match door {
@@ -123,33 +155,22 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
     }
 }
 
-/// The parts of the calls in doubt in one stream.
-pub struct Sharers {
-    parts: [Option<Part>; SHARERS],
-    /// How many there are.
-    pub count: usize,
+/// The parts of the calls in doubt in one stream, however many there are.
+pub struct Sharers<'a> {
+    all: &'a [Part],
+    stream: &'a Shadow,
 }
 
-impl Sharers {
-    /// All whose descriptor is the same open file as `fd`.
-    fn of(shadow: &Shadow) -> Option<Sharers> {
-        let mut all = Sharers { parts: [None; SHARERS], count: 0 };
-        for_doubts(|doubt| {
-            for part in parts_of(&doubt).into_iter().flatten() {
-                if fdtable::get(part.fd).is_some_and(|other| other.same_stream(shadow)) {
-                    if let Some(place) = all.parts.get_mut(all.count) {
-                        *place = Some(part);
-                    }
-                    all.count += 1;
-                }
-            }
-        });
-        (all.count <= SHARERS).then_some(all)
+impl Sharers<'_> {
+    /// All of them: those whose descriptor is the same open file.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        let is_one = |part: &&Part| fdtable::get(part.fd).is_some_and(|other| other.same_stream(self.stream));
+        self.all.iter().filter(is_one)
     }
 
-    /// All of them.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.parts.iter().flatten()
+    /// Whether there is no other.
+    pub fn is_one(&self) -> bool {
+        self.parts().nth(1).is_none()
     }
 
     /// Those that put out, or those that take in.
@@ -160,8 +181,9 @@ impl Sharers {
     /// Shares `total` out among the calls of one side. `false` if it cannot be told whose it is.
     pub fn share(&self, out: bool, total: Option<u64>, verdicts: &mut Verdicts) {
         let mut left = total;
-        let (mut lens, mut slots) = ([0u64; SHARERS], [0u32; SHARERS]);
-        let mut count = 0;
+        let [slots, lens, moved] = &SHARES;
+        SHARES.iter().for_each(Room::clear);
+        let mut fits = true;
         for part in self.side(out) {
             match part.testimony {
                 Testimony::Moved(moved) => {
@@ -171,28 +193,46 @@ impl Sharers {
                 Testimony::Nothing => verdicts.put(part.slot, Verdict::Again),
                 Testimony::None if !part.entered => verdicts.put(part.slot, Verdict::Again),
                 Testimony::None => {
-                    (lens[count], slots[count]) = (part.len, part.slot);
-                    count += 1;
+                    let is_listed = slots.push(part.slot.into()) && lens.push(part.len) && moved.push(0);
+                    if !is_listed {
+                        verdicts.put(part.slot, Verdict::Unknown);
+                        fits = false;
+                    }
                 }
             }
         }
-        let mut moved = [0u64; SHARERS];
-        let known = left.is_some_and(|left| shares(left, &lens[..count], &mut moved[..count]));
-        for (slot, moved) in slots[..count].iter().zip(moved) {
-            verdicts.put(*slot, if known { Verdict::Moved(moved) } else { Verdict::Unknown });
+        // SAFETY: the poller's lists, which nobody else holds a reference into.
+        let (slots, lens, moved) = unsafe { (slots.all(), lens.all(), moved.all_mut()) };
+        let count = moved.len();
+        let known = fits && left.is_some_and(|left| shares(left, &lens[..count], moved));
+        for (slot, moved) in slots.iter().zip(moved.iter()) {
+            verdicts.put(*slot as u32, if known { Verdict::Moved(*moved) } else { Verdict::Unknown });
         }
     }
 }
 
 /// Looks at every call in doubt that moves bytes.
 pub fn verdicts() -> Verdicts {
-    let mut verdicts = Verdicts([None; VERDICTS]);
+    let mut verdicts = Verdicts::new(&VERDICTS);
     // Copies between files first: they are undone, and their files have then no more to tell.
     for_doubts(|doubt| {
         if matches!(doubt.row.nr, SENDFILE | COPY_FILE_RANGE) {
             copy_undone(&doubt, &mut verdicts);
         }
     });
+    PARTS.clear();
+    let mut fits = true;
+    for_doubts(|doubt| {
+        for part in parts_of(&doubt).into_iter().flatten() {
+            fits &= PARTS.push(part);
+        }
+    });
+    if !fits {
+        // Some would be missing where bytes are shared out.
+        for_doubts(|doubt| verdicts.put(doubt.slot, Verdict::Unknown));
+    }
+    // SAFETY: the poller's list, which nothing below adds to.
+    let parts = unsafe { PARTS.all() };
     for_doubts(|doubt| {
         if verdicts.of(doubt.slot).is_some() {
             return;
@@ -200,7 +240,7 @@ pub fn verdicts() -> Verdicts {
         let [to, from] = parts_of(&doubt);
         let Some(part) = to.or(from) else { return };
         match fdtable::get(part.fd) {
-            Some(shadow) => stream(part.fd, shadow, &mut verdicts),
+            Some(shadow) => stream(part.fd, shadow, &Sharers { all: parts, stream: shadow }, &mut verdicts),
             None => verdicts.put(doubt.slot, if part.entered { Verdict::Unknown } else { Verdict::Again }),
         }
         if let Some(from) = from {
@@ -211,15 +251,14 @@ pub fn verdicts() -> Verdicts {
 }
 
 /// The calls in doubt on one stream.
-fn stream(fd: i32, shadow: &Shadow, verdicts: &mut Verdicts) {
-    let Some(all) = Sharers::of(shadow) else { return };
+fn stream(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
     match shadow.kind() {
-        kind @ (Kind::Tcp | Kind::TcpAccepted) => connection(fd, kind, shadow, &all, verdicts),
-        Kind::File => files::file(fd, shadow, &all, verdicts),
-        Kind::Append => files::append(fd, shadow, &all, verdicts),
-        Kind::Pipe if shadow.is_private() => pipe(fd, shadow, &all, verdicts),
-        Kind::Event if shadow.is_private() => event(fd, shadow, &all, verdicts),
-        _ => opaque(&all, verdicts),
+        kind @ (Kind::Tcp | Kind::TcpAccepted) => connection(fd, kind, shadow, all, verdicts),
+        Kind::File => files::file(fd, shadow, all, verdicts),
+        Kind::Append => files::append(fd, shadow, all, verdicts),
+        Kind::Pipe if shadow.is_private() => pipe(fd, shadow, all, verdicts),
+        Kind::Event if shadow.is_private() => event(fd, shadow, all, verdicts),
+        _ => opaque(all, verdicts),
     }
 }
 
@@ -258,13 +297,13 @@ fn pipe(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
     const PIPE_BUF: u64 = 4096;
     let (mut readers, mut least, mut most, mut seen) = (0, 0, 0, true);
     for part in all.side(false).filter(|part| part.entered) {
-        let (low, high) = match witness::touched(part.place) {
+        let (low, high) = match witness::touched(part.place()) {
             Some(Some(got)) => (got as u64, if got == 0 { 0 } else { part.len }),
             // All of a long pattern is gone; or the bytes went elsewhere.
             Some(None) => (witness::PATTERN_MAX as u64, part.len),
             None => (0, part.len),
         };
-        seen &= matches!(witness::touched(part.place), Some(Some(_)));
+        seen &= matches!(witness::touched(part.place()), Some(Some(_)));
         readers += 1;
         least += low;
         most += high;
@@ -287,7 +326,7 @@ fn pipe(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
     });
     all.share(true, answer.map(|(written, _)| written), verdicts);
     for part in all.side(false) {
-        let verdict = match (answer, witness::touched(part.place)) {
+        let verdict = match (answer, witness::touched(part.place())) {
             _ if !part.entered => Verdict::Again,
             (Some((_, read)), _) if readers == 1 => Verdict::Moved(read),
             (_, Some(Some(got))) => Verdict::Moved(got as u64),
@@ -312,16 +351,16 @@ pub fn event_count(fd: i32) -> Option<u64> {
 fn event(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
     let mut taken = 0;
     for part in all.side(false) {
-        let got = part.entered && witness::touched(part.place).is_some_and(|touched| touched != Some(0));
+        let got = part.entered && witness::touched(part.place()).is_some_and(|touched| touched != Some(0));
         if got {
             // SAFETY: the reserved slot of a dead primary, where the kernel has put eight bytes.
-            taken += unsafe { witness::data_of(part.place).cast::<u64>().read_unaligned() };
+            taken += unsafe { witness::data_of(part.place()).cast::<u64>().read_unaligned() };
         }
         verdicts.put(part.slot, if got { Verdict::Moved(8) } else { Verdict::Again });
     }
     let logged = shadow.bytes_written().checked_sub(shadow.bytes_read());
     let added = event_count(fd).zip(logged).and_then(|(now, logged)| (now + taken).checked_sub(logged));
-    let mut sums = Verdicts([None; VERDICTS]);
+    let mut sums = Verdicts::new(&SUMS);
     all.share(true, added, &mut sums);
     for part in all.side(true) {
         let verdict = match sums.of(part.slot) {
@@ -341,8 +380,8 @@ fn opaque(all: &Sharers, verdicts: &mut Verdicts) {
             Testimony::Moved(moved) => Verdict::Moved(moved.into()),
             Testimony::None if !part.entered => Verdict::Again,
             Testimony::None if part.out => Verdict::Unknown,
-            Testimony::None => match witness::touched(part.place) {
-                Some(Some(got)) => Verdict::Moved(whole_records(part.fd, part.place, got as u64, part.len)),
+            Testimony::None => match witness::touched(part.place()) {
+                Some(Some(got)) => Verdict::Moved(whole_records(part.fd, part.place(), got as u64, part.len)),
                 Some(None) => Verdict::Unknown,
                 // Of a further piece: only what was there already is taken.
                 None => Verdict::Unknown,
@@ -403,9 +442,8 @@ fn source(doubt: &Doubt, from: Part, verdicts: &mut Verdicts) {
         }
         _ => None,
     };
-    let place = verdicts.0.iter_mut().flatten().find(|(slot, _)| *slot == doubt.slot);
-    if let (Some(moved), Some((_, verdict @ Verdict::Unknown))) = (moved, place) {
-        *verdict = if moved == 0 { Verdict::Again } else { Verdict::Moved(moved) };
+    if let Some(moved) = moved {
+        verdicts.learn(doubt.slot, if moved == 0 { Verdict::Again } else { Verdict::Moved(moved) });
     }
 }
 

@@ -40,6 +40,11 @@ impl<T: Copy> Room<T> {
         self.used.fetch_min(len, Ordering::AcqRel);
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.used.load(Ordering::Acquire)
+    }
+
     /// One more. False if there is no memory for it.
     pub fn push(&self, value: T) -> bool {
         let used = self.used.load(Ordering::Acquire);
