@@ -344,6 +344,14 @@ pub fn now_ns() -> u64 {
     time.ns()
 }
 
+/// CLOCK_REALTIME, ns, by system call.
+pub fn real_ns() -> u64 {
+    let mut time = Timespec::default();
+    // SAFETY: the kernel writes one timespec.
+    unsafe { call2(nr::CLOCK_GETTIME, 0, &raw mut time as u64) };
+    time.ns()
+}
+
 /// Processor time of a thread of this process, ns; 0 if there is none of that number.
 pub fn computed_ns(tid: u32) -> u64 {
     const OF_THREAD: u32 = 6; // CPUCLOCK_SCHED and CPUCLOCK_PERTHREAD_MASK

@@ -139,6 +139,8 @@ pub struct Thread {
     /// Handlers have run before the call that this thread is in, for signals that had come earlier: natively they may as well
     /// have come while it waited, and ended it. So the first interruption of a wait in it counts as that.
     pub late: bool,
+    /// Processor time of this thread when the oldest of its waiting signals came, ns.
+    pub due_cpu_ns: u64,
     /// Whether the call that it is in waits under a mask of its own.
     pub own_mask: bool,
     /// Somebody has asked for this thread's cancellation.
@@ -285,6 +287,7 @@ impl Thread {
             clears: 0,
             pending: Look::new(),
             late: false,
+            due_cpu_ns: 0,
             own_mask: false,
             cancel: AtomicU32::new(0),
             outcome_says: false,

@@ -198,10 +198,10 @@ impl Assassin<'_> {
             thread::sleep(left.min(Duration::from_millis(50)));
         }
         // A primary without a standby is rightly lost: a kill then would be our mistake. So who is to be struck is
-        // chosen among those that are protected now; in a group of one process it must be the two copies as before.
+        // chosen among those that are protected now; in a group of one process by whichever standby it has now.
         let mut found = candidates(tracker, killed);
         if !tracker.is_tree() {
-            found.retain(|candidate| *candidate == seen);
+            found.retain(|candidate| candidate.0 == seen.0);
         }
         let process = choose(&found, plan.choice)?;
         let pid = tracker.kill(process, plan.target)?;

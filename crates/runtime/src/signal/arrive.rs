@@ -13,6 +13,12 @@ use super::*;
 use crate::fault::{self, Point};
 use crate::sys::missing;
 
+/// Processor time that a thread has used since its oldest signal came, ns, from which on it computes. Another one is on its way
+/// to a door, and waits for a processor.
+const COMPUTES_NS: u64 = 5_000_000;
+/// The longest that one waits for that, ns.
+const STARVES_NS: u64 = 1_000_000_000;
+
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
     process::leave(leaving::SIGNAL, signal);
@@ -65,12 +71,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         }
         thread.pending.store(1, Ordering::SeqCst);
         if state::header().is_some() && state::role() == Role::Primary {
-            let entry = thread.entry();
-            if entry.pending_signal.load(Ordering::Relaxed) == 0 {
-                // The oldest counts: with one signal after another none of them would ever be late.
-                entry.pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
-                entry.pending_signal.store(signal, Ordering::Release);
-            }
+            note_due(thread, signal);
         }
         if raw::rewind(context, &thread.pending) {
             return;
@@ -103,12 +104,20 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
 pub fn put_into_queue(thread: &mut Thread, info: &Info) {
     thread.queue.push(info);
     thread.pending.store(1, Ordering::SeqCst);
-    let entry = thread.entry();
-    if entry.pending_signal.load(Ordering::Relaxed) == 0 {
-        entry.pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
-        entry.pending_signal.store(info.signal(), Ordering::Release);
+    if note_due(thread, info.signal()) {
         state::attention();
     }
+}
+
+/// A signal waits from here on. The oldest counts: with one after another none of them would ever be late. True if this is it.
+pub(super) fn note_due(thread: &mut Thread, signal: i32) -> bool {
+    if thread.entry().pending_signal.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    thread.due_cpu_ns = raw::computed_ns(raw::gettid());
+    thread.entry().pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
+    thread.entry().pending_signal.store(signal, Ordering::Release);
+    true
 }
 
 /// What came is nothing for the guest: a call that it has interrupted goes on, and nobody must notice.
@@ -160,20 +169,22 @@ pub fn deliver_late(thread: &mut Thread) {
         return;
     }
     if thread.calls() == Mode::Record {
-        let (entry, now) = (thread.entry(), raw::now_ns());
-        if entry.pending_signal.load(Ordering::Relaxed) == 0 {
-            // It became due by a change of the mask: from here on it waits.
-            entry.pending_since_ns.store(now, Ordering::Relaxed);
-            entry.pending_signal.store(waiting_signal(thread), Ordering::Release);
+        // It may have become due by a change of the mask.
+        if note_due(thread, waiting_signal(thread)) {
             return state::attention();
         }
-        if now.saturating_sub(entry.pending_since_ns.load(Ordering::Relaxed)) < SIGNAL_WAIT_NS_MAX {
+        if waited_ns(thread) < SIGNAL_WAIT_NS_MAX {
             return;
         }
         give_up_for_signal(thread);
     }
     nothing_is_late(thread);
     deliver_and_look(thread);
+}
+
+/// How long the oldest waiting signal has waited, ns.
+fn waited_ns(thread: &Thread) -> u64 {
+    raw::now_ns().saturating_sub(thread.entry().pending_since_ns.load(Ordering::Relaxed))
 }
 
 /// The first of the signals that are due, or what stands for a cancellation.
@@ -204,6 +215,14 @@ pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context
         return;
     }
     if thread.calls() == Mode::Record {
+        let now_ns = raw::computed_ns(raw::gettid());
+        // The thread of a copy has begun anew.
+        let computed_ns = now_ns.checked_sub(thread.due_cpu_ns).unwrap_or(now_ns);
+        if computed_ns < COMPUTES_NS && waited_ns(thread) < STARVES_NS {
+            // It has hardly run since then, and natively would not have had its signal either. A door is near, and if not, the
+            // supervisor asks again.
+            return;
+        }
         give_up_for_signal(thread);
     }
     nothing_is_late(thread);

@@ -272,6 +272,22 @@ pub fn has_deliverable(thread: &Thread) -> bool {
     thread.queue.deliverable(thread.mask) > 0 || cancel::is_due(thread)
 }
 
+/// Whoever broke a call of this thread off wants nothing of it any more. What comes meanwhile still breaks off the next one.
+pub fn look_again(thread: &Thread) {
+    thread.pending.store(0, Ordering::SeqCst);
+    if has_deliverable(thread) {
+        thread.pending.store(1, Ordering::SeqCst);
+    }
+}
+
+/// The same before a wait that is no cancellation point.
+pub fn sleep_on(thread: &Thread) {
+    thread.pending.store(0, Ordering::SeqCst);
+    if interrupts(thread, true) {
+        thread.pending.store(1, Ordering::SeqCst);
+    }
+}
+
 /// Whether a call's door has something to deliver before the call.
 #[inline(always)]
 pub fn is_due(thread: &Thread) -> bool {

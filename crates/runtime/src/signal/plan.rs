@@ -127,9 +127,8 @@ pub fn ends_wait(thread: &Thread, row: &Row) -> bool {
 pub(super) fn come_late(thread: &mut Thread) {
     if state::header().is_some() && state::role() == Role::Primary && !thread.late {
         thread.late = true;
-        let entry = thread.entry();
-        entry.pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
-        entry.pending_signal.store(SIGSYS, Ordering::Release);
+        nothing_is_late(thread);
+        arrive::note_due(thread, SIGSYS);
         state::attention();
     }
 }
