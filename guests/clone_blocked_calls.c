@@ -1,5 +1,6 @@
 // Shows: threads blocked in read, epoll_wait, poll, nanosleep, a futex of their own and sigwait while a standby is made.
 // Breaks if: the signal that parks them ends a call early, is seen as EINTR, eats a byte or a signal, or shortens a sleep.
+// kit: allow unprotected it waits by futex calls of its own: turns begin with a new standby
 #include "guest.h"
 #include <linux/futex.h>
 #include <poll.h>

@@ -1,5 +1,6 @@
 // Shows: std::async, promises, packaged tasks and shared futures: values and exceptions come from other threads, deferred ones from the caller.
 // Breaks if: the state that a promise and its future share is woken by other means than the log orders, or an exception is lost on its way.
+// kit: allow unprotected libstdc++ waits by futex calls of its own: turns begin with a new standby
 #include "guest.h"
 #include <chrono>
 #include <future>

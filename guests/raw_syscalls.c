@@ -1,5 +1,6 @@
 // Shows: system calls by the guest's own instruction, past libc: write, read, getpid, gettid, clock_gettime, futex, lseek.
 // Breaks if: only libc's sites are entered through a door: a standby's raw write then reaches the shared table.
+// kit: allow unprotected it waits by futex calls of its own: turns begin with a new standby
 #include "guest.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -75,6 +75,12 @@ pub const STACK_STRIDE: usize = 1 << 30;
 /// Address at which mappings asked for by guest code are placed when it names no address.
 pub const GUEST_MAPS_ADDRESS: usize = 0x2d00_0000_0000;
 
+/// Address at which an allocator's mappings are placed while threads take turns.
+pub const HEAPS_ADDRESS: usize = 0x4000_0000_0000;
+
+/// Address space set aside for them, bytes.
+pub const HEAPS_BYTES: usize = 8 << 40;
+
 /// Address of the copies of memory that a family shares, out of the guest's sight. Fixed, so that what a process's own
 /// allocator maps lies where it would without them, in every copy.
 pub const COPIES_ADDRESS: usize = 0x2c80_0000_0000;

@@ -20,6 +20,7 @@
 //! | [`detect`] | the primary is gone: promote, or end? |
 //! | [`reclone`] | the standby is gone: when is another made? |
 //! | [`pace`] | how far ahead may a primary's thread run? |
+//! | [`turns`] | do threads take turns beside a standby, and how long is one? |
 //!
 //! Duties of the caller, in this order, when a standby is promoted:
 //!
@@ -41,3 +42,4 @@ pub mod pace;
 pub mod reclone;
 pub mod settle;
 pub mod ticket;
+pub mod turns;

@@ -4,7 +4,7 @@
 //! descriptor *now* is kept here, in private memory: its kind, its identity (a number may have been closed
 //! and given to another file meanwhile), and how many bytes the log says have moved.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::door::table;
 use crate::raw;
@@ -82,6 +82,8 @@ struct Stream {
     shut: AtomicBool,
     /// A call of the group's has been told that the connection has failed.
     failed: AtomicBool,
+    /// It was opened by a call that only reads.
+    read_only: AtomicBool,
     /// Bytes read, as logged.
     read: AtomicU64,
     /// Bytes written, or the position, as logged.
@@ -105,10 +107,20 @@ static STREAMS: [Stream; SHADOWED] = [const {
         private: AtomicU32::new(0),
         shut: AtomicBool::new(false),
         failed: AtomicBool::new(false),
+        read_only: AtomicBool::new(false),
         read: AtomicU64::new(0),
         written: AtomicU64::new(0),
     }
 }; SHADOWED];
+
+/// One past the highest number that has ever stood for a file.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process may have the file of that identity, as [`table::kept`] has it, open to write it.
+pub fn is_written(identity: u64) -> bool {
+    let used = &TABLE[..USED.load(Ordering::Relaxed).min(SHADOWED)];
+    used.iter().any(|shadow| shadow.identity.load(Ordering::Relaxed) == identity && shadow.may_be_written())
+}
 
 /// Children that have been made so far, or twice as many.
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
@@ -135,6 +147,7 @@ fn take_stream(near: usize) -> u32 {
             stream.private.store(0, Ordering::Relaxed);
             stream.shut.store(false, Ordering::Relaxed);
             stream.failed.store(false, Ordering::Relaxed);
+            stream.read_only.store(false, Ordering::Relaxed);
             stream.read.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
             return at as u32 + 1;
@@ -168,6 +181,11 @@ impl Shadow {
         self.begin(kind, identity);
     }
     fn begin(&self, kind: Kind, identity: u64) {
+        // SAFETY: both lie in the same table.
+        let number = unsafe { (&raw const *self).offset_from(TABLE.as_ptr()) } as usize;
+        if number >= USED.load(Ordering::Relaxed) {
+            USED.fetch_max(number + 1, Ordering::Relaxed);
+        }
         // As the log has it, of whatever was found open when a log began as well: a close in doubt compares them.
         self.identity.store(table::kept(identity), Ordering::Relaxed);
         self.write_end.store(false, Ordering::Relaxed);
@@ -230,6 +248,22 @@ impl Shadow {
     pub fn is_shut(&self) -> bool {
         self.stream().is_some_and(|stream| stream.shut.load(Ordering::Relaxed))
     }
+    /// Notes that it was opened by a call that only reads.
+    pub fn set_read_only(&self) {
+        if let Some(stream) = self.stream() {
+            stream.read_only.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was: nobody can write to the open file behind this number.
+    pub fn is_read_only(&self) -> bool {
+        self.stream().is_some_and(|stream| stream.read_only.load(Ordering::Relaxed))
+    }
+
+    fn may_be_written(&self) -> bool {
+        self.kind() != Kind::None && !self.is_read_only()
+    }
+
     /// Bytes read so far, as logged.
     pub fn bytes_read(&self) -> u64 {
         self.stream().map_or(0, |stream| stream.read.load(Ordering::Relaxed))

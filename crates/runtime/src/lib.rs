@@ -174,12 +174,18 @@ pub fn diverge(thread: &Thread, kind: EventKind, call: u16, event: &Event) -> ! 
 /// Ends a standby that cannot become what its primary was.
 #[cold]
 pub fn give_up_standby(why: &[&[u8]]) -> ! {
+    end_standby(Cause::Diverged, why)
+}
+
+/// Ends a standby that cannot go on, for whatever reason.
+#[cold]
+pub fn end_standby(cause: Cause, why: &[&[u8]]) -> ! {
     if let Some(header) = state::header() {
-        end_spare(header, why);
-        header.divergences.fetch_add(1, Ordering::AcqRel);
-        state::write_text(&header.why.0, Cause::Diverged as u32, why);
+        end_spare(header, cause, why);
+        header.divergences.fetch_add(u32::from(cause == Cause::Diverged), Ordering::AcqRel);
+        state::write_text(&header.why.0, cause as u32, why);
         family::break_up(why);
-        header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
+        header.dropped.0.store(cause as u32, Ordering::Release);
         state::attention();
     }
     end_astray(why)
@@ -198,11 +204,11 @@ fn end_astray(why: &[&[u8]]) -> ! {
 }
 
 /// A spare that cannot go on ends, and says so where it sits: the heir follows.
-fn end_spare(header: &us_abi::SegmentHeader, why: &[&[u8]]) {
+fn end_spare(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
     if !seats::is_spare(header) {
         return;
     }
-    if seats::drop_spare(header, seats::own(), Cause::Diverged, why) || seats::is_spare(header) {
+    if seats::drop_spare(header, seats::own(), cause, why) || seats::is_spare(header) {
         state::attention();
         loop {
             // SAFETY: the standby ends; it has no effects of its own to finish.
@@ -226,7 +232,7 @@ pub fn report_divergence(thread: &Thread, what: &[&[u8]]) -> ! {
         header.diverged_slot.store(thread.slot, Ordering::Relaxed);
         header.diverged_at.store(thread.consumer.at, Ordering::Relaxed);
         header.divergences.fetch_add(1, Ordering::AcqRel);
-        end_spare(header, &parts);
+        end_spare(header, Cause::Diverged, &parts);
         state::write_text(&header.why.0, Cause::Diverged as u32, &parts);
         family::break_up(&parts);
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);

@@ -3,7 +3,8 @@
 //! A shared mapping is shared with the copy as well; a private mapping of a file shows what is in the file when
 //! it is first touched, which for a standby is the primary's future (7 where 6 was right). The coordinator lists
 //! such mappings while everything stands still, and the copy puts its own bytes in their place before anybody goes
-//! on. Of a shared mapping the copy keeps the mapping itself too, out of the guest's sight ([`super::views`]).
+//! on. Those of files that nobody changes ([`quiet`]) stay as they are. Of a shared mapping the copy keeps the mapping
+//! itself too, out of the guest's sight ([`super::views`]).
 
 use us_abi::{
     COMMON_MEMORY, REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
@@ -13,7 +14,7 @@ use us_abi::{
 use super::proc::hex;
 use super::views::{self, View};
 use super::{proc, twins, unforked};
-use crate::door::{numbers, table};
+use crate::door::{numbers, quiet, table};
 use crate::family::{self, pieces};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
@@ -39,6 +40,24 @@ struct Mapping {
     offset: u64,
     /// Memory that processes of the group may share, and nobody else: not in a file that others could open.
     is_common: bool,
+    /// Device and inode of the file, and where its path lies in [`PATHS`].
+    file: (u64, u64),
+    path: (usize, usize),
+}
+
+impl Mapping {
+    /// Whether a shared mapping can never be written through: the file was opened to be read. While everybody stands still.
+    fn is_read_only(&self) -> bool {
+        let protect = |how| {
+            // SAFETY: the guest's own mapping, that nobody uses; it is put back below.
+            !failed(unsafe { raw::call3(nr::MPROTECT, self.start, PAGE, how) })
+        };
+        let may_be_written = protect(self.protection | WRITE);
+        if may_be_written {
+            protect(self.protection);
+        }
+        !may_be_written
+    }
 }
 
 /// Filled by the coordinator and read by the copy's leader, while nobody else runs.
@@ -48,12 +67,20 @@ static LIST: Room<Mapping> = Room::new();
 /// coordinator's.
 static PROGRAMS: Room<(u64, u64)> = Room::new();
 
+/// The paths of files that are mapped, one behind the other. The coordinator's.
+static PATHS: Room<u8> = Room::new();
+
 /// Lists what has to be copied. By the coordinator, while every thread stands still.
 /// `is_forming`: the process is to be of a family.
 pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
     let mut all = true;
     LIST.clear();
     PROGRAMS.clear();
+    PATHS.clear();
+    if !seats::is_followed() {
+        quiet::forget();
+    }
+    let (mut last, mut path) = ((0, 0), (0, 0));
     let read = proc::each_mapping(|line| {
         let Some(map) = Line::parse(line) else { return };
         if map.protection & EXEC != 0 && map.inode != 0 {
@@ -62,7 +89,17 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
         if is_ours(map.start) || map.protection & READ == 0 || !(map.shared || map.inode != 0) {
             return;
         }
+        if last != (map.device, map.inode) {
+            // Most files are mapped in several parts, side by side.
+            last = (map.device, map.inode);
+            let begins = line.iter().position(|byte| *byte == b'/').unwrap_or(line.len());
+            let first = PATHS.count();
+            all &= line[begins..].iter().all(|byte| PATHS.push(*byte));
+            path = (first, PATHS.count());
+        }
         all &= LIST.push(Mapping {
+            file: (map.device, map.inode),
+            path,
             start: map.start,
             end: map.end,
             protection: map.protection,
@@ -78,8 +115,20 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
     programs.sort_unstable();
     // A library's first mapping comes before its executable one: only now is it known what is one.
     let (mut kept, mut bytes) = (0, 0);
+    let (mut asked, mut is_quiet) = ((0, 0), false);
     for at in 0..list.len() {
         if programs.binary_search(&list[at].private_of).is_err() {
+            let Mapping { file: (device, inode), path, .. } = list[at];
+            if list[at].file != asked {
+                // SAFETY: as above.
+                let paths = unsafe { PATHS.all() };
+                asked = list[at].file;
+                is_quiet = quiet::is_quiet_at(&paths[path.0..path.1], device, inode);
+            }
+            if is_quiet && (list[at].shared_of == 0 || list[at].is_read_only()) {
+                quiet::note(table::kept(fdtable::identity_of(device, inode)));
+                continue;
+            }
             list[kept] = list[at];
             bytes += list[at].end - list[at].start;
             kept += 1;

@@ -339,7 +339,7 @@ pub fn at_door(thread: &mut Thread) -> bool {
         return false;
     }
     // The signal that brought us here is no guest's.
-    thread.pending.store(u32::from(signal::has_deliverable(thread)), Ordering::SeqCst);
+    signal::look_again(thread);
     if thread.pending.load(Ordering::SeqCst) != 0 {
         return false;
     }

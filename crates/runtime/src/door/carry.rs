@@ -229,10 +229,7 @@ pub fn is_nonblocking(fd: u64) -> bool {
 /// Parks, if that was what the transfer was cut off for.
 pub fn park(thread: &mut Thread) {
     // The next call is not to be broken off for what this one was.
-    thread.pending.store(0, Ordering::SeqCst);
-    if signal::has_deliverable(thread) {
-        thread.pending.store(1, Ordering::SeqCst);
-    }
+    signal::look_again(thread);
     if thread.calls() != Mode::Replay {
         crate::clone::park::at_door(thread);
     }

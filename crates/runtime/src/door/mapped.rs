@@ -1,4 +1,4 @@
-//! Shared mappings of files that the standby may not have repeated yet.
+//! Mappings of files that the standby may not have repeated yet: shared ones, and those of files that nobody changes.
 //!
 //! It repeats them from the descriptor, which most programs close next, and without it there is no file that the standby
 //! could have in sight when it is promoted. So a thread that closes such a descriptor lets the standby come after first.
@@ -17,6 +17,8 @@ struct Mapped {
     bytes: AtomicU64,
     /// Whose ring has it, and up to where.
     slot: AtomicU32,
+    /// How often a thread that closes the descriptor looks whether the standby has come there.
+    looks: AtomicU32,
     end: AtomicU64,
 }
 
@@ -28,6 +30,7 @@ static MAPPED: [Mapped; ENTRIES] = [const {
         start: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         slot: AtomicU32::new(0),
+        looks: AtomicU32::new(0),
         end: AtomicU64::new(0),
     }
 }; ENTRIES];
@@ -60,6 +63,18 @@ fn filled() -> impl Iterator<Item = (&'static Mapped, u64)> {
 
 /// As a primary: a shared mapping of the file behind `fd` is there, and in the log.
 pub fn add(thread: &Thread, fd: i32, start: u64, bytes: u64) {
+    /// Some twenty milliseconds.
+    const LOOKS: u32 = 1000;
+    add_for(thread, fd, start, bytes, LOOKS);
+}
+
+/// The same of one that the standby finds by other means as well, though not as cheaply.
+pub fn add_in_reach(thread: &Thread, fd: i32, start: u64, bytes: u64) {
+    const LOOKS: u32 = 50;
+    add_for(thread, fd, start, bytes, LOOKS);
+}
+
+fn add_for(thread: &Thread, fd: i32, start: u64, bytes: u64, looks: u32) {
     if !seats::is_followed() {
         return;
     }
@@ -70,12 +85,13 @@ pub fn add(thread: &Thread, fd: i32, start: u64, bytes: u64) {
         claim()
     }) else {
         COUNT.fetch_sub(1, Ordering::Release);
-        await_standby(|| seats::slowest(thread.slot).is_none_or(|head| head >= thread.producer.at));
+        await_standby(looks, || seats::slowest(thread.slot).is_none_or(|head| head >= thread.producer.at));
         return;
     };
     mapped.start.store(start, Ordering::Relaxed);
     mapped.bytes.store(bytes, Ordering::Relaxed);
     mapped.slot.store(thread.slot, Ordering::Relaxed);
+    mapped.looks.store(looks, Ordering::Relaxed);
     mapped.end.store(thread.producer.at, Ordering::Relaxed);
     mapped.fd.store(u64::from(fd as u32) + 1, Ordering::Release);
 }
@@ -103,7 +119,7 @@ pub fn unmapped(start: u64, bytes: u64) {
 pub fn before_closing(first: u64, last: u64) {
     for (mapped, fd) in filled() {
         if (first..=last).contains(&(fd - 1)) {
-            await_standby(|| mapped.is_repeated());
+            await_standby(mapped.looks.load(Ordering::Relaxed), || mapped.is_repeated());
             mapped.clear(fd);
         }
     }
@@ -117,9 +133,8 @@ pub fn forget() {
     COUNT.store(0, Ordering::Release);
 }
 
-fn await_standby(is_there: impl Fn() -> bool) {
-    const LOOKS: u32 = 1000;
-    for _ in 0..LOOKS {
+fn await_standby(looks: u32, is_there: impl Fn() -> bool) {
+    for _ in 0..looks {
         if is_there() {
             return;
         }

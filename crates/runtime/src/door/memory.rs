@@ -12,11 +12,11 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::clone::{twins, unforked, views};
-use crate::door::{mapped, mutex, own_addresses, table};
+use crate::door::{heaps, mapped, mutex, own_addresses, quiet, table};
 use crate::family::{self, pieces};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
-use crate::recording::shared;
+use crate::recording::{live_turns, shared};
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, take_begin, take_end};
@@ -30,6 +30,7 @@ const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const PROT_WRITE: u64 = 2;
+const PROT_EXEC: u64 = 4;
 const PAGE: u64 = 4096;
 /// Largest file mapping whose bytes are carried by the log.
 const CARRIED_MAX: u64 = 64 << 20;
@@ -38,6 +39,14 @@ const CARRIED_MAX: u64 = 64 << 20;
 static NEXT: AtomicU64 = AtomicU64::new(GUEST_MAPS_ADDRESS as u64);
 
 /// A call that both copies execute on their own memory.
+pub fn local_of(thread: &Thread, call: &Call) -> i64 {
+    const PKEY_MPROTECT: u64 = 329;
+    let result = local(call);
+    let protects = matches!(call.nr, raw::nr::MPROTECT | PKEY_MPROTECT);
+    if protects { note_code(thread, call, result) } else { result }
+}
+
+/// The same, of whoever it is.
 pub fn local(call: &Call) -> i64 {
     if let Some(result) = own_addresses::answer(call) {
         return result;
@@ -96,7 +105,7 @@ pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
     let call = &own_addresses::without_preference(call);
     let flags = call.args[3];
     if flags & MAP_ANONYMOUS != 0 {
-        return anonymous(call);
+        return note_code(thread, call, heaps::map(thread, call, anonymous));
     }
     file(thread, call, false)
 }
@@ -117,6 +126,15 @@ fn anonymous(call: &Call) -> i64 {
         views::unmapped(call.args[0], call.args[1]);
     }
     local(&call)
+}
+
+/// Memory has been made executable, or mapped so. What comes from a file is no code of the program's own making.
+fn note_code(thread: &Thread, call: &Call, result: i64) -> i64 {
+    let is_file = call.nr == raw::nr::MMAP && call.args[3] & MAP_ANONYMOUS == 0;
+    if call.args[2] & PROT_EXEC != 0 && !is_file && !failed(result) {
+        live_turns::made_code(thread, call.args[1]);
+    }
+    result
 }
 
 /// Shared memory has been made since the standby has.
@@ -162,12 +180,18 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                     drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);
                     continue;
                 }
-                if bytes > CARRIED_MAX && !crate::recording::is_recording() {
+                let quiet =
+                    if followed && !crate::recording::is_recording() { quiet::facts(call) } else { None };
+                if bytes > CARRIED_MAX && quiet.is_none() && !crate::recording::is_recording() {
                     drop_standby(Cause::CannotReplay, &[b"a mapping of a file larger than 64 MiB"]);
                     continue;
                 }
                 begin(thread, row(), arguments);
                 let result = local(call);
+                if let Some(facts) = quiet.filter(|_| !failed(result)) {
+                    quiet::log(thread, call, result, &facts);
+                    return result;
+                }
                 if is_common && !failed(result) {
                     log_common(thread, call, result);
                 } else {
@@ -306,12 +330,16 @@ fn log_mapped(thread: &mut Thread, call: &Call, result: i64) -> bool {
 fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
     let mut base = 0i64;
     let mut at = 0u64;
-    let mut is_common = false;
+    let (mut is_common, mut is_real) = (false, false);
     loop {
         let more = take_end(thread, row(), |_, head, content, flags| {
             if at == 0 && head.identity & COMMON != 0 && !failed(head.result) {
                 base = take_common(call, head.result, head.identity & !COMMON);
                 is_common = true;
+            } else if at == 0 && head.identity & quiet::QUIET != 0 {
+                base = quiet::map(&repeated(call, head.result, impose), content);
+                is_real = true;
+                return false;
             } else if at == 0 {
                 base = if failed(head.result) { head.result } else { stand_in(call, head.result, impose) };
             }
@@ -329,11 +357,22 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
         // As the primary's, which has taken it for this or has not.
         thread.spare = (0, 0);
     }
-    if !failed(base) && call.args[2] & PROT_WRITE == 0 && !is_common {
+    if !failed(base) && call.args[2] & PROT_WRITE == 0 && !is_common && !is_real {
         // SAFETY: the stand-in gets the protection that was asked for, now that it is filled.
         unsafe { raw::call3(raw::nr::MPROTECT, base as u64, call.args[1], call.args[2]) };
     }
     Some(base)
+}
+
+/// The call as a standby repeats it, where the primary's mapping has come to lie at `logged`.
+fn repeated(call: &Call, logged: i64, impose: bool) -> [u64; 6] {
+    let [address, bytes, prot, flags, fd, offset] = call.args;
+    follow(logged as u64, bytes);
+    if flags & MAP_FIXED != 0 {
+        views::unmapped(address, bytes);
+        return call.args;
+    }
+    [logged as u64, bytes, prot, flags | if impose { MAP_FIXED_NOREPLACE } else { 0 }, fd, offset]
 }
 
 fn stand_in(call: &Call, logged: i64, impose: bool) -> i64 {
@@ -396,7 +435,9 @@ unsafe extern "C" fn exported_mmap(a: u64, b: u64, c: u64, d: u64, e: u64, f: u6
         local(&call)
     } else {
         // SAFETY: the calling thread's own block.
-        guest_mmap(unsafe { &mut *thread }, call)
+        let thread = unsafe { &mut *thread };
+        let result = guest_mmap(thread, call);
+        note_code(thread, &call, result)
     };
     errno_or(result)
 }
@@ -415,7 +456,11 @@ pub fn errno_or(result: i64) -> u64 {
 /// address in every copy.
 fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
     if thread.borrowed.load(Ordering::Relaxed) != 0 || mutex::opaque(call.caller as usize) {
-        return if call.args[3] & MAP_ANONYMOUS != 0 { anonymous(&call) } else { mmap(thread, &call) };
+        return if call.args[3] & MAP_ANONYMOUS != 0 {
+            heaps::map(thread, &call, anonymous)
+        } else {
+            mmap(thread, &call)
+        };
     }
     let placed = call.args[0] == 0 && call.args[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE) == 0;
     if call.args[3] & MAP_ANONYMOUS == 0 {

@@ -188,18 +188,20 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
             },
         }
     }
-    turns::give(thread);
-    if state::header().is_some() && !state::is_standby() {
-        thread.entry().state.store(slot::LEAVING, Ordering::Release);
-    }
     let clears = core::mem::take(&mut thread.clears);
-    tls::set_current(core::ptr::null_mut());
+    // Others look at this word without a door: it changes in turn.
     if clears != 0 && guest::store(clears, &0u32) {
         const WAKE: u64 = 1;
         // SAFETY: a wake touches no memory.
         unsafe { raw::call3(raw::nr::FUTEX, clears, WAKE, 1) };
     }
-    if thread.slot == 0 {
+    turns::give(thread);
+    if state::header().is_some() && !state::is_standby() {
+        thread.entry().state.store(slot::LEAVING, Ordering::Release);
+    }
+    let is_first = thread.slot == 0;
+    tls::set_current(core::ptr::null_mut());
+    if is_first {
         // The kernel clears this word at the end of a thread; for a standby's first thread, which was made by a plain
         // clone, nobody has told it. Whoever joins that thread would wait for ever.
         const SET_TID_ADDRESS: u64 = 218;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use us_abi::event::{CallArgs, ReturnHead};
 
 use super::memory::{errno_or, follow, local, offer};
-use super::{mutex, own_addresses};
+use super::{heaps, mutex, own_addresses};
 use crate::clone::memory::Line;
 use crate::clone::{proc, twins, views};
 use crate::raw::{self, err, failed, nr};
@@ -36,9 +36,36 @@ pub fn in_copy() {
 }
 
 /// mremap by system call: the C library's own, for its allocator.
-pub fn remap(call: &Call) -> i64 {
+pub fn remap(thread: &Thread, call: &Call) -> i64 {
     twins::unmapped(call.args[0], call.args[1]);
-    move_local(call)
+    let [_, old, new, flags, ..] = call.args;
+    if flags != MAYMOVE || new <= old || !heaps::applies(thread) {
+        return move_local(call);
+    }
+    // Where it cannot stay it comes to the same place in every copy.
+    let mut here = *call;
+    here.args[3] = 0;
+    let stayed = move_local(&here);
+    if stayed != err::ENOMEM {
+        heaps::grown(call.args[0], new);
+        return stayed;
+    }
+    let moved = heaps::place(new, |to| {
+        const NOREPLACE: u64 = 0x10_0000;
+        let reserved = reserve(new, Some(to), NOREPLACE);
+        if failed(reserved) {
+            return reserved;
+        }
+        let mut there = *call;
+        (there.args[3], there.args[4]) = (MAYMOVE | FIXED, to);
+        let moved = move_local(&there);
+        if failed(moved) {
+            // SAFETY: what has just been reserved.
+            unsafe { raw::call2(nr::MUNMAP, to, new) };
+        }
+        moved
+    });
+    moved.unwrap_or_else(|| move_local(call))
 }
 
 /// mremap, and what a standby keeps for what is moved.
@@ -143,7 +170,7 @@ fn part_by_part(call: &Call) -> i64 {
             let there = raw::call6(nr::MREMAP, [last, last_bytes, last_bytes + grows, 0, 0, 0]);
             return if failed(there) { there } else { start as i64 };
         }
-        let to = match reserve(new, (flags & FIXED != 0).then_some(to)) {
+        let to = match reserve(new, (flags & FIXED != 0).then_some(to), MAP_FIXED) {
             there if failed(there) => return there,
             there => there as u64,
         };
@@ -166,11 +193,12 @@ fn part_by_part(call: &Call) -> i64 {
     }
 }
 
-/// Room for `bytes` bytes, in place of what lies `at` there, so that nothing else comes there while the parts do.
-fn reserve(bytes: u64, at: Option<u64>) -> i64 {
+const MAP_FIXED: u64 = 0x10;
+
+/// Room for `bytes` bytes, `at` that place as `how` says, so that nothing else comes there meanwhile.
+fn reserve(bytes: u64, at: Option<u64>, how: u64) -> i64 {
     const PRIVATE_ANONYMOUS_NORESERVE: u64 = 0x4022;
-    const MAP_FIXED: u64 = 0x10;
-    let fixed = if at.is_some() { MAP_FIXED } else { 0 };
+    let fixed = if at.is_some() { how } else { 0 };
     let how = [at.unwrap_or(0), bytes, 0, PRIVATE_ANONYMOUS_NORESERVE | fixed, u64::MAX, 0];
     // SAFETY: new memory, or where the program wants what it has replaced.
     unsafe { raw::call6(nr::MMAP, how) }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use us_abi::event::ReturnHead;
 use us_calls::{FdUse, Row};
 
-use crate::door::{epoll, mapped, numbers, own_files, owner};
+use crate::door::{epoll, mapped, numbers, own_files, owner, quiet};
 use crate::fdtable::{self, Kind};
 use crate::signal::{self, Plan};
 use crate::sys::dispatch::refused;
@@ -72,13 +72,17 @@ pub fn changing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         let to = args[to as usize] & 0xffff_ffff;
         mapped::before_closing(to, to);
     }
-    recorded_with(
+    let result = recorded_with(
         thread,
         row,
         call,
         move |_, call, result| identify(fd_use, call, result),
         move |thread, result, identity| apply(thread, row, &args, result, identity),
-    )
+    );
+    if how_opened(call.nr, &args).is_some_and(|how| how != O_RDONLY) && thread.calls() == Mode::Record {
+        quiet::opened_to_write(result as i32);
+    }
+    result
 }
 
 /// close, close_range. The shadow forgets the number at the call's beginning, which has the ticket: at its end
@@ -160,6 +164,23 @@ fn forget(fd_use: FdUse, args: &[u64; 6]) {
     }
 }
 
+const O_RDONLY: u64 = 0;
+
+/// The access mode with which a call opens a file, if it is one that says it.
+fn how_opened(nr: u64, args: &[u64; 6]) -> Option<u64> {
+    const O_ACCMODE: u64 = 3;
+    const CREAT: u64 = 85;
+    const O_WRONLY: u64 = 1;
+    match nr {
+        OPEN => Some(args[1] & O_ACCMODE),
+        OPENAT => Some(args[2] & O_ACCMODE),
+        CREAT => Some(O_WRONLY),
+        _ => None,
+    }
+}
+
+const OPEN: u64 = 2;
+const OPENAT: u64 = 257;
 const SOCKET: u64 = 41;
 const ACCEPT: u64 = 43;
 const ACCEPT4: u64 = 288;
@@ -169,8 +190,6 @@ const PIPE2: u64 = 293;
 
 /// What the primary finds out about a new descriptor.
 fn identify(fd_use: FdUse, call: &Call, result: i64) -> u64 {
-    const OPEN: u64 = 2;
-    const OPENAT: u64 = 257;
     const O_APPEND: u64 = 0o2000;
     let fd = match fd_use {
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) => result as i32,
@@ -212,6 +231,11 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {
             opened(thread, result as i32, identity);
             own_files::opened(row, args);
+            if how_opened(nr, args) == Some(O_RDONLY)
+                && let Some(shadow) = fdtable::get(result as i32)
+            {
+                shadow.set_read_only();
+            }
             if nr == crate::raw::nr::PIDFD_OPEN {
                 numbers::means(result as i32, Some(args[0] as u32));
             }

@@ -130,20 +130,15 @@ static POSIX: [Timer; TIMERS] = [const {
 
 /// Any call of the three families.
 pub fn call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    // Before the call: it may fire before that returns.
-    match call.nr {
-        ALARM => INTERVAL[ITIMER_REAL].has_come.store(false, Ordering::Relaxed),
-        SETITIMER => {
-            if let Some(setting) = INTERVAL.get(call.args[0] as usize) {
-                setting.has_come.store(false, Ordering::Relaxed);
-            }
-        }
-        TIMER_SETTIME => {
-            if let Some(timer) = POSIX.get(call.args[0] as usize) {
-                timer.setting.has_come.store(false, Ordering::Relaxed);
-            }
-        }
-        _ => {}
+    let set = match call.nr {
+        ALARM => Some(&INTERVAL[ITIMER_REAL]),
+        SETITIMER => INTERVAL.get(call.args[0] as usize),
+        TIMER_SETTIME => POSIX.get(call.args[0] as usize).map(|timer| &timer.setting),
+        _ => None,
+    };
+    if let Some(setting) = set {
+        // Before the call: it may fire before that returns.
+        setting.has_come.store(false, Ordering::Relaxed);
     }
     recorded_with(
         thread,

@@ -7,7 +7,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::EventKind;
-use us_abi::{BELLS, CONFIG_AUTO, Cause, SegmentHeader, TurnBell, TurnOrder};
+use us_abi::{BELLS, CONFIG_AUTO, CONFIG_SERIAL, Cause, SegmentHeader, TurnBell, TurnOrder};
+use us_order::turns::{SHORT_LIFE_NS, Turns};
 
 use super::turns::{FREE, TAKEN, WANTED};
 use crate::clone::park;
@@ -15,26 +16,17 @@ use crate::raw::Timespec;
 use crate::standby::poll;
 use crate::sys::gate::Call;
 use crate::thread::{Mode, Thread};
-use crate::{family, give_up_log, raw, report_divergence, state};
+use crate::{drop_standby, family, give_up_log, raw, report_divergence, state};
 
 /// Between two looks at who has the turn, ns.
 const LOOK_NS: u64 = 5_000_000;
-/// Processor time that a thread may use up in one turn while another waits, ns. It computes, or it spins on what another one
-/// would have to change: the next turn is then taken at its side.
-const COMPUTES_NS: u64 = 50_000_000;
-/// The same where processes take turns: what they share they may change at each other's side, and no standby could repeat it.
-/// They have doors where they wait for each other, so it is rarely needed.
+/// Processor time that a thread may use up in one turn where processes take turns: what they share they may change at each
+/// other's side, and no standby could repeat it. They have doors where they wait for each other, so it is rarely needed.
 const FAMILY_COMPUTES_NS: u64 = 1_000_000_000;
-/// The same in time of a clock: it waits where the turn is not given back.
-const WAITS_NS: u64 = 500_000_000;
-/// Turns of that kind after which a process is let go: one at a time its threads do not come on.
+/// Turns of a family's that were passed over, after which it is let go: one at a time its threads do not come on.
 const FORCED_MAX: u32 = 20;
-/// A standby that has diverged sooner than this counts, ns.
-const SHORT_LIFE_NS: u64 = 60_000_000_000;
-/// So many of them in a row, and the threads take turns.
-const RACES: u32 = 2;
-/// A clone that has stopped the program for so long is made again after seconds only: one divergence is enough, ns.
-const DEAR_NS: u64 = 50_000_000;
+/// Standbys in a row that have diverged soon, and memory that processes share is followed however small it is.
+const FAMILY_RACES: u32 = 4;
 
 /// Nobody has the turn.
 const NOBODY: u64 = 0;
@@ -50,12 +42,12 @@ fn order() -> &'static TurnOrder {
     family::order().unwrap_or(&OWN)
 }
 
-/// Standbys in a row that have diverged soon.
+/// What this process knows of its races.
+static TURNS: Turns = Turns::new();
+/// Standbys that have diverged soon.
 static DIVERGED: AtomicU32 = AtomicU32::new(0);
 /// When the last standby was made, CLOCK_MONOTONIC ns; 0 for never.
 static MADE_NS: AtomicU64 = AtomicU64::new(0);
-/// Turns have been tried, and the threads did not come on.
-static HOPELESS: AtomicU32 = AtomicU32::new(0);
 
 /// Before a fork for a new standby: whether its threads are to take turns. A program whose standbys diverge has races that
 /// no lock orders.
@@ -64,27 +56,54 @@ pub fn decide(header: &SegmentHeader) {
         state::take_turns(true);
         return header.turns.store(1, Ordering::Release);
     }
-    let now = raw::now_ns();
-    let lived_ns = now - MADE_NS.swap(now, Ordering::Relaxed);
-    let diverged = header.why.0.code.load(Ordering::Acquire) == Cause::Diverged as u32;
-    let may = header.config.flags & CONFIG_AUTO != 0 && !state::is_recorded();
-    if diverged && lived_ns < SHORT_LIFE_NS && may {
-        if state::takes_live_turns() && OWN.forced.load(Ordering::Relaxed) != 0 {
-            // It is of no use, and costs the program its processors.
-            HOPELESS.store(1, Ordering::Relaxed);
-            state::take_turns(false);
-        } else if HOPELESS.load(Ordering::Relaxed) == 0 {
-            // Of several standbys the spare that was heir behind the first has diverged as well.
-            let lost = header.config.standbys.clamp(1, RACES);
-            let times = DIVERGED.fetch_add(lost, Ordering::Relaxed) + lost;
-            let dear = header.clone_pause_ns.load(Ordering::Relaxed) > DEAR_NS;
-            state::take_turns(times >= if dear { 1 } else { RACES });
-            if times > RACES + lost {
+    let now_ns = raw::now_ns();
+    let lived_ns = now_ns - MADE_NS.swap(now_ns, Ordering::Relaxed);
+    if header.config.flags & (CONFIG_AUTO | CONFIG_SERIAL) != 0 && !state::is_recorded() {
+        if header.why.0.code.load(Ordering::Acquire) == Cause::Diverged as u32 {
+            let was_passed_over = OWN.forced.load(Ordering::Relaxed) != 0;
+            TURNS.diverged(now_ns, lived_ns, state::takes_live_turns(), was_passed_over);
+            if lived_ns < SHORT_LIFE_NS && DIVERGED.fetch_add(1, Ordering::Relaxed) + 1 == FAMILY_RACES {
                 family::may_be_small();
             }
         }
+        let is_asked_for = header.config.flags & CONFIG_SERIAL != 0;
+        state::take_turns(TURNS.are_taken(now_ns, is_asked_for));
     }
     header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
+}
+
+/// The program has made `bytes` more of executable memory. Behind a compiler's threads take turns from the beginning.
+pub fn made_code(thread: &Thread, bytes: u64) {
+    let is_new = TURNS.made_code(bytes);
+    let Some(header) = by_itself().filter(|_| is_new) else { return };
+    if thread.locks() == Mode::Solo && thread.calls() != Mode::Solo && header.config.standbys == 1 {
+        // Before the first other thread there is no order yet, and every copy comes by here.
+        state::take_turns(true);
+        header.turns.store(1, Ordering::Release);
+    } else {
+        begin_anew(thread, b"the program makes code as it runs: from here on its threads take turns");
+    }
+}
+
+/// A thread waits by a futex call of the program's own, and takes no turns. Behind locks that no door sees they are taken from
+/// the beginning.
+pub fn waits_by_itself(thread: &Thread) {
+    if TURNS.own_wait() && by_itself().is_some() {
+        begin_anew(thread, b"the program has locks of its own: from here on its threads take turns");
+    }
+}
+
+/// The segment of a process that takes no turns, and would without being asked for it.
+fn by_itself() -> Option<&'static SegmentHeader> {
+    let may = |header: &&SegmentHeader| header.config.flags & CONFIG_AUTO != 0 && header.config.standbys != 0;
+    state::header().filter(may).filter(|_| !state::is_serial() && !state::is_recorded())
+}
+
+/// As a primary: the next standby, in turns, comes at once.
+fn begin_anew(thread: &Thread, why: &[u8]) {
+    if thread.calls() == Mode::Record && !family::is_member() {
+        drop_standby(Cause::CannotReplay, &[why]);
+    }
 }
 
 /// A standby besides the heir is about to be made: its life counts from now on.
@@ -134,7 +153,10 @@ pub fn take(thread: &mut Thread) {
 
 fn acquire(thread: &mut Thread) {
     let order = order();
-    let Some(forced) = lock(thread, order) else { return };
+    let Some(waited_ns) = lock(thread, order) else {
+        // It has stood still here: in the copy that was made of it meanwhile the log says when it goes on.
+        return take(thread);
+    };
     let number = order.next.load(Ordering::Relaxed);
     let holder =
         if family::is_member() { state::REAL_PID.load(Ordering::Relaxed) } else { thread.kernel_tid() };
@@ -148,11 +170,12 @@ fn acquire(thread: &mut Thread) {
         return release(order, number);
     }
     thread.has_turn = true;
-    thread.push(EventKind::Turn, u8::from(forced), 0, number);
-    if forced && order.forced.fetch_add(1, Ordering::Relaxed) + 1 >= FORCED_MAX {
-        if !family::is_member() {
-            HOPELESS.store(1, Ordering::Relaxed);
-        }
+    thread.push(EventKind::Turn, u8::from(waited_ns.is_some()), 0, number);
+    let Some(waited_ns) = waited_ns else { return };
+    let times = order.forced.fetch_add(1, Ordering::Relaxed) + 1;
+    let is_too_much =
+        if family::is_member() { times >= FORCED_MAX } else { TURNS.passed_over(raw::now_ns(), waited_ns) };
+    if is_too_much {
         state::take_turns(false);
         if let Some(header) = state::header() {
             header.turns.store(0, Ordering::Release);
@@ -161,11 +184,11 @@ fn acquire(thread: &mut Thread) {
     }
 }
 
-/// Waits for the word. Whether it was taken from somebody; `None` if there is no log any more.
-fn lock(thread: &mut Thread, order: &TurnOrder) -> Option<bool> {
+/// Waits for the word. If somebody who has it is passed over, how long that was waited for, ns; `None` if there is no log any more.
+fn lock(thread: &mut Thread, order: &TurnOrder) -> Option<Option<u64>> {
     let word = &order.word.0;
     if word.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        return Some(false);
+        return Some(None);
     }
     let mut seen = Seen { had: NOBODY, since_ns: 0, cpu_ns: 0 };
     while word.swap(WANTED, Ordering::AcqRel) != FREE {
@@ -180,11 +203,11 @@ fn lock(thread: &mut Thread, order: &TurnOrder) -> Option<bool> {
         if seen.is_too_long(order)
             && order.had.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
-            return Some(true);
+            return Some(Some(raw::now_ns() - seen.since_ns));
         }
     }
     order.had.store(SOMEBODY, Ordering::Relaxed);
-    Some(false)
+    Some(None)
 }
 
 /// A turn that another thread waits for the end of.
@@ -208,11 +231,11 @@ impl Seen {
             *self = Seen { had, since_ns: now_ns, cpu_ns };
             return false;
         }
-        let (computes_ns, waits_ns) = match family::is_member() {
-            true => (FAMILY_COMPUTES_NS, 4 * FAMILY_COMPUTES_NS),
-            false => (COMPUTES_NS, WAITS_NS),
-        };
-        cpu_ns.saturating_sub(self.cpu_ns) > computes_ns || now_ns - self.since_ns > waits_ns
+        let (cpu_ns, clock_ns) = (cpu_ns.saturating_sub(self.cpu_ns), now_ns - self.since_ns);
+        if family::is_member() {
+            return cpu_ns > FAMILY_COMPUTES_NS || clock_ns > 4 * FAMILY_COMPUTES_NS;
+        }
+        TURNS.is_too_long(cpu_ns, clock_ns)
     }
 }
 

@@ -311,7 +311,20 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
         thread.takes_libc_lock = takes;
         return Some(result);
     }
-    futex_by_log(thread, call)
+    own_wait(thread, call)
+}
+
+/// A futex wait of the program's own: its outcome is in the log, and the copies that stand still in it begin it again there. `None`
+/// if it has stood still, or this copy is live.
+pub fn own_wait(thread: &mut Thread, call: &Call) -> Option<i64> {
+    let has_deadline = call.args[3] != 0;
+    loop {
+        let result = futex_by_log(thread, call)?;
+        if result != raw::err::EINTR || take_signals(thread, has_deadline) != Some(false) {
+            return Some(result);
+        }
+        // The kernel begins the wait again behind such a handler.
+    }
 }
 
 /// One whose result is an event. `None` if the thread stood still in it, and the door begins again; or this copy is live.
@@ -324,14 +337,23 @@ pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
         thread.close();
         result
     } else {
-        // SAFETY: the guest's own call.
-        let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
-        if result == raw::err::EINTR && park::at_door(thread) {
-            // Another log has begun: the door begins again.
-            return None;
-        }
-        let is_spurious = result == raw::err::EINTR && !signal::interrupts(thread, true);
-        let result = if is_spurious && family::is_member() { raw::err::EAGAIN } else { result };
+        let result = loop {
+            // SAFETY: the guest's own call.
+            let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+            if result != raw::err::EINTR || signal::interrupts(thread, true) {
+                break result;
+            }
+            if park::at_door(thread) {
+                // Another log has begun: the door begins again.
+                return None;
+            }
+            if family::is_member() {
+                break raw::err::EAGAIN;
+            }
+            // Somebody wanted this thread to park, and does no longer. Told of that, a program that waits until a time would ask
+            // again and again, and be told so each time.
+            signal::sleep_on(thread);
+        };
         thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
         result
     };

@@ -13,7 +13,7 @@ use crate::recording::live_turns::{self, Local};
 use crate::recording::{shared, turns};
 use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
-use crate::sys::{allocator, bound};
+use crate::sys::{allocator, bound, libc_text};
 use crate::thread::{Mode, Thread};
 use crate::{family, give_up_log, signal, state, tls};
 
@@ -205,6 +205,8 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         // Not any thread: this call may be one of a door's own, in the middle of making a thread, and a copy of that is none.
         if clone::has_promised() {
             park::at_door(thread);
+            // The call has not begun: what it does to memory is for the turn to order.
+            turns::take(thread);
         }
     }
     if thread.newborn {
@@ -262,7 +264,7 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     match row.policy {
-        Policy::Local => memory::local(call),
+        Policy::Local => memory::local_of(thread, call),
         Policy::Recorded => recorded(thread, row, call),
         Policy::Special(Door::Open) if allocator::asks(thread, call) => raw::err::ENOENT,
         Policy::Special(door) => special(thread, row, call, door),
@@ -328,7 +330,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Epoll(EpollDoor::Ctl) => epoll::control(thread, row, call),
         Door::Epoll(EpollDoor::Wait) => epoll::wait(thread, row, call),
         Door::Mmap => memory::mmap(thread, call),
-        Door::Mremap => remap::remap(call),
+        Door::Mremap => remap::remap(thread, call),
         Door::Munmap => memory::unmap(thread, call),
         Door::Brk => memory::local(call),
         Door::Madvise => memory::advise(call),
@@ -377,9 +379,21 @@ pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
         // SAFETY: the guest's own call.
         return unsafe { call6(call.nr, call.args) };
     };
+    if !state::is_serial() && !libc_text::is_own(call) {
+        live_turns::waits_by_itself(thread);
+    }
     loop {
-        if state::takes_live_turns() && thread.locks() == Mode::Replay && Local::is_one(call) {
-            return live_turns::wait_by_log(thread, &Local::of(call));
+        if state::takes_live_turns() && Local::is_one(call) {
+            if !libc_text::is_own(call) {
+                // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.
+                if thread.calls() != Mode::Solo
+                    && let Some(result) = turns::own_wait(thread, call)
+                {
+                    return result;
+                }
+            } else if thread.locks() == Mode::Replay {
+                return live_turns::wait_by_log(thread, &Local::of(call));
+            }
         }
         // A log has no event at which a handler could run here: until it is late, and the log given up for it, the wait goes on.
         // Whoever looks for late signals breaks it off.
@@ -483,6 +497,6 @@ pub fn make_unlogged(thread: &mut Thread, call: &Call) -> Option<i64> {
 
 /// A call was interrupted for a purpose of ours: the guest must not notice.
 fn unnoticed(thread: &mut Thread) {
-    thread.pending.store(0, core::sync::atomic::Ordering::SeqCst);
+    signal::look_again(thread);
     park::at_door(thread);
 }
