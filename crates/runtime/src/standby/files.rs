@@ -59,16 +59,16 @@ fn by_place(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) ->
         let verdict = match now.checked_sub(from) {
             Some(0) => Verdict::Again,
             Some(moved) if part.out => written(fd, part, from, moved),
-            Some(moved) if was_read(fd, part, from, moved.min(part.len)) => {
-                Verdict::Moved(moved.min(part.len))
-            }
-            // What others have read stays theirs.
-            Some(_) if is_in_slot(part) => Verdict::Again,
-            Some(moved) if moved <= part.len && entered().count() == 1 && put_back(fd, from) => {
-                Verdict::Again
-            }
-            // Others have moved it, or somebody has set it back.
-            _ => Verdict::Unknown,
+            Some(moved) => match was_read(fd, part, from, moved.min(part.len)) {
+                Some(true) => Verdict::Moved(moved.min(part.len)),
+                // What others have read stays theirs.
+                Some(false) => Verdict::Again,
+                None if moved <= part.len && entered().count() == 1 && put_back(fd, from) => Verdict::Again,
+                // Others have moved it.
+                None => Verdict::Unknown,
+            },
+            // Somebody has set it back.
+            None => Verdict::Unknown,
         };
         verdicts.put(part.slot, verdict);
     }
@@ -94,14 +94,15 @@ fn is_in_slot(part: &Part) -> bool {
     unsafe { (*thread::block(part.slot)).doubted.0 == READ }
 }
 
-/// Whether a read has brought so many bytes from there.
-fn was_read(fd: i32, part: &Part, from: u64, bytes: u64) -> bool {
+/// Whether a read has brought so many bytes from there; `None` if that cannot be seen: of one into several places, and of a
+/// file of `/proc`, which tells nothing more of a process that is dead.
+fn was_read(fd: i32, part: &Part, from: u64, bytes: u64) -> Option<bool> {
     if !is_in_slot(part) || bytes > RING_BYTES as u64 / 2 {
-        return false;
+        return None;
     }
     // SAFETY: within the doubled mapping of a ring whose producer is dead.
     let got = unsafe { core::slice::from_raw_parts(witness::data_of(part.place()), bytes as usize) };
-    Memory::of_file(fd, from, bytes as usize).is_some_and(|file| file.bytes() == got)
+    Memory::of_file(fd, from, bytes as usize).map(|file| file.bytes() == got)
 }
 
 /// Whether the bytes of an output lie in so much of a file; `None` if that cannot be seen.
