@@ -42,7 +42,8 @@ pub fn each_detail(f: impl FnMut(&[u8])) -> bool {
     each_line(c"/proc/self/smaps", f)
 }
 
-fn each_line(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
+/// Calls `f` for every line of a file of the kernel's. In a thread with a descriptor table of its own.
+pub fn each_line(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
     read_file(path, |bytes| {
         let mut start = 0;
         while let Some(end) = bytes[start..].iter().position(|byte| *byte == b'\n') {

@@ -6,6 +6,7 @@
 
 use us_order::settle::{Repeat, Seen, repeated};
 
+use crate::door::taken_away;
 use crate::fdtable;
 use crate::raw;
 use crate::standby::streams;
@@ -100,7 +101,7 @@ fn look_at_others(nr: u64, args: &[u64; 6]) -> u64 {
         {
             fdtable::position(args[0] as i32).map_or(0, |position| position + 1)
         }
-        _ => 0,
+        _ => u64::from(taken_away::is_there(nr, args)),
     }
 }
 
@@ -160,7 +161,7 @@ pub fn make(nr: u64, args: &[u64; 6], noted: (u64, bool), mut execute: impl FnMu
             };
             repeated(kind, -result as i32, Seen { before, now }).unwrap_or(result)
         }
-        None if is_echo(nr, args, -result) => 0,
+        None if is_echo(nr, args, before, -result) => 0,
         None => result,
     }
 }
@@ -213,27 +214,16 @@ fn is_under_way(fd: u64) -> bool {
         && tcp_state(fd).is_some_and(|state| state != TCP_CLOSE || streams::poll(fd as i32, 0) & POLLERR != 0)
 }
 
-/// The errors of calls that take something away, or join something, and find that done. What was there before is not
-/// looked at: these are made where it is known to be.
-fn is_echo(nr: u64, args: &[u64; 6], error: i64) -> bool {
-    const ENOENT: i64 = 2;
+/// The errors of calls that take something away, or join something, and find that done. Which groups a socket has joined
+/// is not looked at before: these calls are made where it is known.
+fn is_echo(nr: u64, args: &[u64; 6], before: u64, error: i64) -> bool {
     const EEXIST: i64 = 17;
-    const EINVAL: i64 = 22;
-    const EIDRM: i64 = 43;
     const EADDRINUSE: i64 = 98;
     const EADDRNOTAVAIL: i64 = 99;
-    const IPC_RMID: u64 = 0;
-    let command = |arg: usize| args[arg] & 0xffff_ffff;
     match nr {
         // setsockopt: groups joined and left.
         54 => matches!(error, EADDRINUSE | EADDRNOTAVAIL | EEXIST),
-        // shmctl, msgctl, semctl.
-        31 | 71 => command(1) == IPC_RMID && matches!(error, EINVAL | EIDRM),
-        66 => command(2) == IPC_RMID && matches!(error, EINVAL | EIDRM),
-        // mq_unlink, inotify_rm_watch, umount2.
-        241 => error == ENOENT,
-        255 | 166 => error == EINVAL,
-        _ => false,
+        _ => taken_away::is_echo(nr, args, before != 0, error),
     }
 }
 

@@ -192,6 +192,8 @@ fn is_place(thread: &mut Thread, at: u64) -> bool {
 /// A read that must go to the guest's own buffer: with O_DIRECT the kernel wants addresses and lengths that are multiples
 /// of a sector's. What it brings can be read again, so nothing is lost that dies with the primary.
 fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
+    /// Whole sectors: who has had some pieces asks for the rest.
+    const SECTORS: usize = PIECE & !4095;
     let result = execute_marked(thread, row, call.nr, &call.args);
     let plan = signal::plan(thread, row, result);
     if plan.is_abandoned() {
@@ -200,7 +202,7 @@ fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, P
     let bytes = if failed(result) { 0 } else { result as usize };
     let mut at = 0;
     loop {
-        let piece = (bytes - at).min(PIECE);
+        let piece = (bytes - at).min(SECTORS);
         let is_last = at + piece == bytes;
         let Some(place) = thread.reserve(size_of::<ReturnHead>() + piece) else {
             return (result, plan);

@@ -54,6 +54,7 @@ pub mod spin;
 pub mod stdio;
 pub mod sync;
 pub mod table;
+pub mod taken_away;
 pub mod thread;
 pub mod thread_c11;
 pub mod thread_create;
