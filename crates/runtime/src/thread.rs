@@ -214,7 +214,9 @@ pub struct Thread {
     pub affinity: [u64; 16],
     /// The priority ("nice") that the guest has given it, if it has.
     pub nice: Option<i8>,
-    /// Whether the kernel has been told of both, and of its number here: at a promotion, before anybody is live.
+    /// The policy that the guest has given it, if it has, as a `sched_attr`.
+    pub scheduling: Option<[u32; 12]>,
+    /// Whether the kernel has been told of these, and of its number here: at a promotion, before anybody is live.
     pub placed: AtomicBool,
     /// The thread's name as the guest has set it, in a standby.
     pub name: [u8; 16],
@@ -323,6 +325,7 @@ impl Thread {
             start_c11: AtomicPtr::new(core::ptr::null_mut()),
             affinity: [0; 16],
             nice: None,
+            scheduling: None,
             placed: AtomicBool::new(false),
             name: [0; 16],
             handle: AtomicU64::new(0),

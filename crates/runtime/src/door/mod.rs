@@ -59,6 +59,7 @@ pub mod thread;
 pub mod thread_c11;
 pub mod thread_create;
 mod thread_join;
+pub mod thread_place;
 mod thread_schedule;
 mod thread_stack;
 mod thread_target;

@@ -8,7 +8,7 @@ use us_calls::{Prctl, Row};
 
 use super::{copies, limits, spawn};
 use crate::log::Next;
-use crate::raw::{self, call6, failed};
+use crate::raw::{self, call6};
 use crate::recording::{replay, turns};
 use crate::state::{self, Role};
 use crate::sys::bound;
@@ -382,75 +382,6 @@ pub fn names_another(call: &Call) -> bool {
     const PRLIMIT: u64 = 302;
     let whom = call.args[0] as u32;
     call.nr == PRLIMIT && whom != 0 && whom != state::GUEST_PID.load(Ordering::Relaxed)
-}
-
-/// Affinity and priority of the calling thread: the primary's are real; a standby has its own place.
-pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    const SCHED_GETAFFINITY: u64 = 204;
-    let own = call.args[0] as u32 == 0 || call.args[0] as u32 == thread.guest_tid;
-    if own && call.nr == SCHED_GETAFFINITY {
-        return own_affinity(thread, call);
-    }
-    let result = super::numbers::named(thread, row, call);
-    if result == 0 {
-        note_state(thread, call);
-    }
-    result
-}
-
-/// Remembers, in every copy, what has been set for this or another thread of the guest's.
-fn note_state(thread: &mut Thread, call: &Call) {
-    const SETPRIORITY: u64 = 141;
-    const PRIO_PROCESS: u32 = 0;
-    const HIGHEST: i32 = -20;
-    const LOWEST: i32 = 19;
-    let [a, b, c, ..] = call.args;
-    let (whom, nice) = match call.nr {
-        raw::nr::SCHED_SETAFFINITY => (a as u32, None),
-        SETPRIORITY if a as u32 == PRIO_PROCESS => {
-            (b as u32, Some((c as u32 as i32).clamp(HIGHEST, LOWEST) as i8))
-        }
-        _ => return,
-    };
-    let note = |thread: &mut Thread| match nice {
-        Some(nice) => thread.nice = Some(nice),
-        None => {
-            let bytes = (b as usize).min(size_of_val(&thread.affinity));
-            thread.affinity = [0; 16];
-            guest::read(thread.affinity.as_mut_ptr().cast(), c, bytes);
-        }
-    };
-    if whom == 0 || whom == thread.guest_tid {
-        return note(thread);
-    }
-    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
-        // SAFETY: blocks are never freed; these two fields are the guest's to order, like the call itself.
-        let other = unsafe { &mut *thread::block(slot) };
-        if other.guest_tid == whom && !other.ring.0.is_null() {
-            note(other);
-        }
-    }
-}
-
-/// The calling thread's affinity as the guest has it, without a word in the log: an allocator asks for it at
-/// moments of its own (how many arenas?), and a standby's real one says where the standby is to run.
-fn own_affinity(thread: &Thread, call: &Call) -> i64 {
-    let mut bytes = state::AFFINITY_BYTES.load(Ordering::Relaxed) as usize;
-    let given = (call.args[1] & 0xffff_ffff) as usize;
-    if given < bytes {
-        // The kernel asks for room for the processors that there may be, and its own set may be larger.
-        let mut set = [0u64; 16];
-        // SAFETY: the kernel writes no more than it is told that there is room for, which is less than the set's own.
-        let result = unsafe { raw::call3(204, 0, given as u64, set.as_mut_ptr() as u64) };
-        if failed(result) {
-            return result;
-        }
-        bytes = given;
-    }
-    if given & 7 != 0 {
-        return raw::err::EINVAL;
-    }
-    if guest::write(call.args[2], thread.affinity.as_ptr().cast(), bytes) { bytes as i64 } else { -14 }
 }
 
 /// prctl and arch_prctl.

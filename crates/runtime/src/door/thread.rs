@@ -14,6 +14,7 @@ use us_calls::{Class, Row};
 
 use super::pending;
 use super::thread_create::create;
+use super::thread_place;
 use super::thread_schedule::create_scheduled;
 use super::thread_stack;
 use crate::lock::Lock;
@@ -199,6 +200,7 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
         (*block).name = parent.name;
         (*block).affinity = parent.affinity;
         (*block).nice = parent.nice;
+        (*block).scheduling = thread_place::inherited(parent);
         (*block).alt_stack = [0, 2, 0];
         (*block).stop_short();
         (*block).is_stillborn.store(false, Ordering::Relaxed);

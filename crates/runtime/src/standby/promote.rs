@@ -323,8 +323,7 @@ fn become_primary(header: &SegmentHeader) {
         // SAFETY: asks whether there is such a thread; the slot's last one may be gone.
         if tid != 0 && unsafe { raw::call3(raw::nr::TGKILL, u64::from(pid), u64::from(tid), 0) } == 0 {
             thread.set_kernel_tid(tid);
-            give_place(header, thread, tid);
-            thread.placed.store(true, Ordering::Release);
+            crate::door::thread_place::give_early(header, thread, tid);
         }
     });
     header.primary_pid.store(pid, Ordering::Release);
@@ -382,7 +381,7 @@ pub fn go_live(thread: &mut Thread) {
         && let Some(header) = state::header()
     {
         thread.set_kernel_tid(tid);
-        give_place(header, thread, tid);
+        crate::door::thread_place::give(header, thread, tid);
     }
     notice::register(thread, tid);
     if let Some(header) = state::header() {
@@ -395,21 +394,6 @@ pub fn go_live(thread: &mut Thread) {
     // Last: a fatal signal that was raised again ends a live program here, not a standby.
     signal::set_mask(thread, thread.mask);
     signal::notice_cancellation(thread);
-}
-
-/// Processors and priority that the guest has given a thread while it followed.
-fn give_place(header: &SegmentHeader, thread: &Thread, tid: u32) {
-    const SETPRIORITY: u64 = 141;
-    let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
-    let processors =
-        if pinned { header.config.primary_cpus.as_ptr() } else { thread.affinity.as_ptr().cast() };
-    // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
-    unsafe {
-        raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64);
-        if let Some(nice) = thread.nice {
-            raw::call3(SETPRIORITY, 0, u64::from(tid), i64::from(nice) as u64);
-        }
-    }
 }
 
 /// Waits until this copy is live.

@@ -5,7 +5,8 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 use crate::clone::{self, park};
 use crate::door::numbers;
 use crate::door::{
-    cancel, common, epoll, exec, io, memory, message, pending, process, remap, spawn, table, time, timer,
+    cancel, common, epoll, exec, io, memory, message, pending, process, remap, spawn, table, thread_place,
+    time, timer,
 };
 use crate::members::{join, registry};
 use crate::raw::{self, call6};
@@ -364,7 +365,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
             registry::before(call);
             process::mirror(call)
         }
-        Door::Thread => process::thread_state(thread, row, call),
+        Door::Thread => thread_place::thread_state(thread, row, call),
         Door::Prctl => process::prctl(thread, row, call),
         Door::ThreadArea => process::thread_area(thread, call),
     }

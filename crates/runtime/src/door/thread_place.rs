@@ -1,0 +1,176 @@
+//! Processors, priority and policy of threads: the primary's are real, a standby has its own place, and a promoted
+//! one gives its threads theirs.
+
+use core::sync::atomic::{Ordering, fence};
+
+use us_abi::SegmentHeader;
+use us_calls::Row;
+
+use super::numbers;
+use crate::raw::{self, failed};
+use crate::seats;
+use crate::state;
+use crate::sys::gate::Call;
+use crate::sys::guest;
+use crate::thread::{self, Mode, Thread};
+
+const SETPRIORITY: u64 = 141;
+const SCHED_SETPARAM: u64 = 142;
+const SCHED_SETSCHEDULER: u64 = 144;
+const SCHED_GETAFFINITY: u64 = 204;
+const SCHED_SETATTR: u64 = 314;
+
+/// Words of a `sched_attr` of the kernel's first version: size, policy, flags (two words), nice, priority, times.
+type SchedAttr = [u32; 12];
+
+const SIZE: usize = 0;
+const POLICY: usize = 1;
+const FLAGS: usize = 2;
+const PRIORITY: usize = 5;
+/// In the policy of sched_setscheduler, and what a `sched_attr` says for it.
+const RESET_ON_FORK: u32 = 0x4000_0000;
+const FLAG_RESET_ON_FORK: u32 = 1;
+/// SCHED_FLAG_KEEP_ALL: policy or parameters stay as they are.
+const FLAGS_KEEP: u32 = 0x18;
+
+/// A call that asks for, or changes, the place of a thread.
+pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let own = call.args[0] as u32 == 0 || call.args[0] as u32 == thread.guest_tid;
+    if own && call.nr == SCHED_GETAFFINITY {
+        return own_affinity(thread, call);
+    }
+    let result = numbers::named(thread, row, call);
+    if result == 0 {
+        note(thread, call);
+    }
+    result
+}
+
+/// Remembers, in every copy, what has been set for this or another thread of the guest's.
+fn note(thread: &mut Thread, call: &Call) {
+    const PRIO_PROCESS: u32 = 0;
+    let whom = match call.nr {
+        raw::nr::SCHED_SETAFFINITY | SCHED_SETPARAM | SCHED_SETSCHEDULER | SCHED_SETATTR => {
+            call.args[0] as u32
+        }
+        SETPRIORITY if call.args[0] as u32 == PRIO_PROCESS => call.args[1] as u32,
+        _ => return,
+    };
+    if whom == 0 || whom == thread.guest_tid {
+        set(thread, call);
+        return give_late(thread.calls(), thread);
+    }
+    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
+        // SAFETY: blocks are never freed; these fields are the guest's to order, like the call itself.
+        let other = unsafe { &mut *thread::block(slot) };
+        if other.guest_tid == whom && !other.ring.0.is_null() {
+            set(other, call);
+            give_late(thread.calls(), other);
+        }
+    }
+}
+
+/// What the log says of a thread to which a promotion has given its place already. An event counts as applied a moment
+/// before it is noted here; without this line a copy that takes over in that moment leaves the thread where it was.
+fn give_late(noted_by: Mode, thread: &Thread) {
+    fence(Ordering::SeqCst);
+    if noted_by == Mode::Replay
+        && (thread.live || thread.placed.load(Ordering::Acquire))
+        && let Some(header) = state::header()
+    {
+        give(header, thread, seats::tid(thread.slot).load(Ordering::Relaxed));
+    }
+}
+
+/// At a promotion, before anybody is live: gives a thread, of this number here, what has been noted of it.
+pub fn give_early(header: &SegmentHeader, thread: &Thread, tid: u32) {
+    thread.placed.store(true, Ordering::Release);
+    fence(Ordering::SeqCst);
+    give(header, thread, tid);
+}
+
+fn set(thread: &mut Thread, call: &Call) {
+    const HIGHEST: i32 = -20;
+    const LOWEST: i32 = 19;
+    let [_, second, third, ..] = call.args;
+    match call.nr {
+        raw::nr::SCHED_SETAFFINITY => {
+            let bytes = (second as usize).min(size_of_val(&thread.affinity));
+            thread.affinity = [0; 16];
+            guest::read(thread.affinity.as_mut_ptr().cast(), third, bytes);
+        }
+        SETPRIORITY => thread.nice = Some((third as u32 as i32).clamp(HIGHEST, LOWEST) as i8),
+        SCHED_SETPARAM => {
+            if let (Some(priority), Some(attributes)) = (guest::load(second), &mut thread.scheduling) {
+                attributes[PRIORITY] = priority;
+            }
+        }
+        SCHED_SETSCHEDULER => {
+            let mut attributes: SchedAttr = [0; 12];
+            let policy = second as u32;
+            attributes[POLICY] = policy & !RESET_ON_FORK;
+            attributes[FLAGS] = if policy == attributes[POLICY] { 0 } else { FLAG_RESET_ON_FORK };
+            attributes[PRIORITY] = guest::load(third).unwrap_or(0);
+            thread.scheduling = Some(attributes);
+        }
+        _ => {
+            let mut attributes: SchedAttr = [0; 12];
+            let bytes = guest::load::<u32>(second).unwrap_or(0) as usize;
+            guest::read(attributes.as_mut_ptr().cast(), second, bytes.min(size_of::<SchedAttr>()));
+            if attributes[FLAGS] & FLAGS_KEEP != 0 {
+                return;
+            }
+            thread.scheduling = Some(attributes);
+            // This one says it as well.
+            thread.nice = None;
+        }
+    }
+}
+
+/// What a new thread has of its maker's policy.
+pub fn inherited(parent: &Thread) -> Option<SchedAttr> {
+    parent.scheduling.filter(|attributes| attributes[FLAGS] & FLAG_RESET_ON_FORK == 0)
+}
+
+/// At a promotion: the place that the guest has given a thread while it followed.
+pub fn give(header: &SegmentHeader, thread: &Thread, tid: u32) {
+    const NICE: usize = 4;
+    let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
+    let processors =
+        if pinned { header.config.primary_cpus.as_ptr() } else { thread.affinity.as_ptr().cast() };
+    // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
+    unsafe {
+        raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64);
+        if let Some(mut attributes) = thread.scheduling {
+            attributes[SIZE] = size_of::<SchedAttr>() as u32;
+            if let Some(nice) = thread.nice {
+                attributes[NICE] = i32::from(nice) as u32;
+            }
+            raw::call3(SCHED_SETATTR, u64::from(tid), attributes.as_ptr() as u64, 0);
+        }
+        if let Some(nice) = thread.nice {
+            raw::call3(SETPRIORITY, 0, u64::from(tid), i64::from(nice) as u64);
+        }
+    }
+}
+
+/// The calling thread's affinity as the guest has it, without a word in the log: an allocator asks for it at
+/// moments of its own (how many arenas?), and a standby's real one says where the standby is to run.
+fn own_affinity(thread: &Thread, call: &Call) -> i64 {
+    let mut bytes = state::AFFINITY_BYTES.load(Ordering::Relaxed) as usize;
+    let given = (call.args[1] & 0xffff_ffff) as usize;
+    if given < bytes {
+        // The kernel asks for room for the processors that there may be, and its own set may be larger.
+        let mut set = [0u64; 16];
+        // SAFETY: the kernel writes no more than it is told that there is room for, which is less than the set's own.
+        let result = unsafe { raw::call3(SCHED_GETAFFINITY, 0, given as u64, set.as_mut_ptr() as u64) };
+        if failed(result) {
+            return result;
+        }
+        bytes = given;
+    }
+    if given & 7 != 0 {
+        return raw::err::EINVAL;
+    }
+    if guest::write(call.args[2], thread.affinity.as_ptr().cast(), bytes) { bytes as i64 } else { -14 }
+}
