@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-use crate::family::Family;
+use crate::family::{Family, TurnOrder};
 use crate::segment::Line;
 
 /// Processes that one group may have at a time. One more is made natively, and nobody else can speak for it.
@@ -23,9 +23,6 @@ pub const CONTINUED: u32 = 0xffff;
 
 /// Set in [`Process::will`] where it says anything.
 pub const WILL: i32 = 0x1_0000;
-
-/// Bells for those who wait for a turn.
-pub const TURN_BELLS: usize = 64;
 
 /// Bytes of the file.
 pub const ROSTER_BYTES: usize = size_of::<Roster>();
@@ -173,14 +170,8 @@ pub struct RosterHeader {
     pub ends: Line<AtomicU32>,
     /// Outputs to the standard descriptors so far, of all processes of a recording; in a replay, those made again.
     pub outputs: Line<AtomicU64>,
-    /// Futex: with `--order serial` 0 while nobody has the turn, 1 while somebody has, 2 while others wait for it.
-    pub turn: Line<AtomicU32>,
-    /// Futexes of a replay: who waits for a turn sleeps on the one of its number, and only that one is rung.
-    pub turn_bells: [Line<AtomicU32>; TURN_BELLS],
-    /// Turns taken so far; in a replay the number of the one that is due.
-    pub turns: AtomicU64,
-    /// Kernel's pid of the process that took the last one.
-    pub turn_holder: AtomicU32,
+    /// With `record --order serial`, and in its replay: the turns of all processes.
+    pub order: TurnOrder,
     /// Identities of the open files behind standard input, output and error when the program started. Its runtime; in a
     /// replay the supervisor.
     pub standard: [AtomicU64; 3],

@@ -16,6 +16,13 @@ const NO_GAIN: u32 = 4;
 /// would have to change: the next turn is then taken at its side. With 50 ms a compiler's thread, or a collector of garbage,
 /// was passed over again and again and raced with the others; with 200 ms Java and node come to it hardly ever.
 pub const COMPUTES_NS: u64 = 200_000_000;
+/// The same where processes take turns, ns: what they share they may change at each other's side, and nobody could repeat it.
+/// They have doors where they wait for each other, so it is rarely needed.
+pub const SHARED_COMPUTES_NS: u64 = 1_000_000_000;
+/// In a recording: how long the process that has the turn is looked for, ns, and how long one is waited for that uses no processor.
+pub const GONE_NS: u64 = 100_000_000;
+/// See [`GONE_NS`].
+pub const RECORDED_WAITS_NS: u64 = 10_000_000_000;
 /// It grows so many times by [`GROWTH`], each time a thread that was passed over has raced with the others.
 const LEVELS: u32 = 1;
 const GROWTH: u64 = 4;
@@ -38,6 +45,17 @@ pub const MADE_CODE_BYTES: u64 = 256 << 10;
 
 /// Waits of threads, by futex calls of the program's own, from which on it has locks of its own.
 pub const OWN_WAITS: u32 = 8;
+
+/// Whether a thread that others wait for is passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// It comes to a door in time.
+    No,
+    /// It computes, or spins on what another one would have to change: the next turn is taken at its side, in every copy.
+    Over,
+    /// It has ended, and its turn with it.
+    Gone,
+}
 
 /// What a process knows of its races. One thread at a time may call [`Turns::diverged`] and [`Turns::passed_over`].
 #[derive(Debug, Default)]

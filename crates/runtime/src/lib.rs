@@ -147,7 +147,7 @@ pub fn stop_logging() {
         let _ = thread.call_mode.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     });
     if state::takes_live_turns() {
-        recording::live_turns::nobody_waits();
+        recording::turn_order::nobody_waits();
     }
 }
 

@@ -29,7 +29,7 @@ use crate::family;
 use crate::fault::{self, Point};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
-use crate::recording::{live_turns, log};
+use crate::recording::{live_turns, log, turn_order};
 use crate::seats;
 use crate::state;
 use crate::sys::{bound, missing};
@@ -469,7 +469,7 @@ pub fn reset_blocks(mode: Mode) {
     let locks = if sync::single_threaded() { Mode::Solo } else { mode };
     let turns_are_new = state::takes_live_turns();
     if turns_are_new {
-        live_turns::reset();
+        turn_order::reset();
     }
     for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
         // SAFETY: every thread stands still; the block is the coordinator's, or the copy's leader's.

@@ -12,6 +12,7 @@ pub mod log;
 pub mod output;
 pub mod replay;
 pub mod shared;
+pub mod turn_order;
 pub mod turns;
 
 use core::sync::atomic::Ordering;

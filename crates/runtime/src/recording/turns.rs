@@ -5,10 +5,8 @@
 //! A turn is given back in front of every call that may block, and behind the wait for a lock; taking it again is an
 //! event. Where a thread waits for a lock only a look at the log tells a replay that it does: *Yield* comes first.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
+use us_abi::ReturnHead;
 use us_abi::event::{EventKind, Header, NO_TICKET};
-use us_abi::{ReturnHead, RosterHeader, TURN_BELLS};
 use us_calls::Row;
 
 use crate::clone::park;
@@ -17,58 +15,19 @@ use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::{dispatch, libc_text};
 use crate::thread::{Mode, Thread};
-use crate::{family, members, report_divergence, signal};
+use crate::{family, report_divergence, signal};
 
 use super::live_turns::{self, Local};
+use super::turn_order;
 
-/// Nobody has the turn.
-pub(super) const FREE: u32 = 0;
-/// Somebody has it.
-pub(super) const TAKEN: u32 = 1;
-/// The same, and others wait for it.
-pub(super) const WANTED: u32 = 2;
-
-/// How long a look at the holder's process is put off, ns.
-const LOOK_NS: u64 = 100_000_000;
-/// A thread that has not come to a door for so long does not come to one: it spins on what another one would have to
-/// change. ns.
-const PATIENCE_NS: u64 = 10_000_000_000;
 /// Doors behind which a thread that is waited for goes on, until it gives others a turn.
 const DOORS: u32 = 64;
-
-#[inline(always)]
-fn roster() -> Option<&'static RosterHeader> {
-    if state::is_serial() { members::header() } else { None }
-}
 
 /// Takes the turn: the next guest instruction of this thread is nobody else's at the same time.
 #[inline]
 pub fn take(thread: &mut Thread) {
     if state::is_serial() {
-        take_slowly(thread);
-    }
-}
-
-#[inline(never)]
-fn take_slowly(thread: &mut Thread) {
-    if state::takes_live_turns() {
-        return live_turns::take(thread);
-    }
-    let Some(roster) = roster().filter(|_| !thread.has_turn) else { return };
-    match thread.calls() {
-        Mode::Solo => {}
-        Mode::Record => {
-            lock(roster);
-            if thread.calls() != Mode::Record {
-                // The log has been given up meanwhile, and with it the order.
-                return unlock(roster);
-            }
-            thread.has_turn = true;
-            let ticket = roster.turns.load(Ordering::Relaxed);
-            roster.turns.store(ticket + 1, Ordering::Relaxed);
-            thread.push(EventKind::Turn, 0, 0, ticket);
-        }
-        Mode::Replay => follow(thread, roster),
+        turn_order::take(thread);
     }
 }
 
@@ -85,56 +44,7 @@ pub fn give(thread: &mut Thread) {
         return;
     }
     thread.has_turn = false;
-    if state::takes_live_turns() {
-        return live_turns::give(thread);
-    }
-    let Some(roster) = roster() else { return };
-    if state::is_detached() {
-        let next = thread.turn + 1;
-        roster.turns.store(next, Ordering::SeqCst);
-        let bell = bell(roster, next);
-        bell.fetch_add(1, Ordering::SeqCst);
-        raw::futex_wake_shared(bell);
-    } else {
-        unlock(roster);
-    }
-}
-
-/// On which those sleep who wait for that turn.
-fn bell(roster: &RosterHeader, turn: u64) -> &AtomicU32 {
-    &roster.turn_bells[turn as usize % TURN_BELLS].0
-}
-
-fn lock(roster: &RosterHeader) {
-    let word = &roster.turn.0;
-    let own = state::REAL_PID.load(Ordering::Relaxed);
-    if word.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        let mut since = raw::now_ns();
-        let mut turns = roster.turns.load(Ordering::Relaxed);
-        while word.swap(WANTED, Ordering::AcqRel) != FREE {
-            raw::futex_wait_shared(word, WANTED, LOOK_NS);
-            let now = roster.turns.load(Ordering::Relaxed);
-            if now != turns {
-                (turns, since) = (now, raw::now_ns());
-            }
-            let still_ns = raw::now_ns() - since;
-            // Who has just taken it may not have put down its name, and who had it before may have ended.
-            if still_ns < LOOK_NS {
-                continue;
-            }
-            let holder = roster.turn_holder.load(Ordering::Relaxed);
-            if !members::exists(holder) || still_ns > PATIENCE_NS {
-                break;
-            }
-        }
-    }
-    roster.turn_holder.store(own, Ordering::Relaxed);
-}
-
-fn unlock(roster: &RosterHeader) {
-    if roster.turn.0.swap(FREE, Ordering::AcqRel) == WANTED {
-        raw::futex_wake_one_shared(&roster.turn.0);
-    }
+    turn_order::give(thread);
 }
 
 /// The event at the front of the ring, which must be of this kind.
@@ -155,39 +65,11 @@ fn front(thread: &mut Thread, kind: EventKind) -> Header {
     }
 }
 
-fn follow(thread: &mut Thread, roster: &RosterHeader) {
-    let header = front(thread, EventKind::Turn);
-    thread.take_front(&header);
-    let bell = bell(roster, header.ticket);
-    let mut since = raw::now_ns();
-    let mut before = u64::MAX;
-    loop {
-        let rung = bell.load(Ordering::SeqCst);
-        let now = roster.turns.load(Ordering::SeqCst);
-        if now >= header.ticket {
-            break;
-        }
-        if now != before {
-            (before, since) = (now, raw::now_ns());
-        }
-        // Whoever had it was killed, and nobody says so in the log.
-        let holder = roster.turn_holder.load(Ordering::Relaxed);
-        let gone = holder != 0 && !members::exists(holder);
-        if gone && now + 1 >= header.ticket && raw::now_ns() - since > LOOK_NS {
-            break;
-        }
-        raw::futex_wait_shared(bell, rung, LOOK_NS);
-    }
-    roster.turn_holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
-    thread.turn = header.ticket;
-    thread.has_turn = true;
-}
-
 /// Before a wait for a lock, in a door that a replay passes without waiting.
 #[inline]
 pub fn pause(thread: &mut Thread) {
-    // A standby beside its primary waits here for nothing but moments; what is a wait, the log says.
-    if thread.has_turn && !(state::takes_live_turns() && thread.calls() == Mode::Replay) {
+    // Who follows waits here for nothing but moments; what is a wait, the log says.
+    if thread.has_turn && thread.calls() != Mode::Replay {
         if thread.calls() == Mode::Record {
             thread.push(EventKind::Yield, 0, 0, NO_TICKET);
         }
@@ -264,12 +146,7 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
     }
     if has_events && thread.calls() == Mode::Record {
         thread.doors = thread.doors.wrapping_add(1);
-        let is_wanted = |word: &AtomicU32| word.load(Ordering::Relaxed) == WANTED;
-        let wanted = || match family::order() {
-            Some(order) => is_wanted(&order.word.0),
-            None => roster().is_some_and(|roster| is_wanted(&roster.turn.0)),
-        };
-        if thread.doors.is_multiple_of(DOORS) && wanted() {
+        if thread.doors.is_multiple_of(DOORS) && turn_order::is_wanted() {
             pause(thread);
             take(thread);
         }

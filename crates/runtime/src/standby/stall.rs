@@ -9,7 +9,7 @@ use us_abi::SegmentHeader;
 use us_ring::Position;
 
 use crate::clone::proc;
-use crate::recording::live_turns;
+use crate::recording::turn_order;
 use crate::{raw, seats, state, thread};
 
 /// One part of the time in this many that its threads may compute meanwhile: waits of ours look up now and then.
@@ -50,7 +50,7 @@ impl Stall {
         let slots = 0..header.slots.load(core::sync::atomic::Ordering::Acquire);
         let heads: u64 = slots.map(|slot| seats::head(slot).acquire()).sum();
         // The one whose turn it is in another process may compute for long, and is asked for itself.
-        let awaited = live_turns::awaited_of_family();
+        let awaited = turn_order::awaited_of_family();
         let (heads, limit_ns) = match awaited {
             Some(ended) => (heads.wrapping_add(ended), limit_ns.max(FAMILY_NS)),
             None => (heads, limit_ns),

@@ -1,0 +1,381 @@
+//! The order in which threads have the turn: one word that hands it on, and a number for each turn.
+//!
+//! There is one order at a time, of one scope: the threads of one process beside its standby, the processes of a family, or
+//! all processes of a recording. In a primary, or a program that is recorded, taking a turn is an event with its number; a
+//! standby, or a replay, waits until the turns before that number have ended.
+
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use us_abi::event::EventKind;
+use us_abi::{BELLS, Cause, TurnBell, TurnOrder};
+use us_order::turns::{GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_COMPUTES_NS};
+
+use super::live_turns::{self, Local};
+use crate::clone::park;
+use crate::standby::poll;
+use crate::thread::{Mode, Thread};
+use crate::{family, give_up_log, members, raw, report_divergence, state};
+
+/// Nobody has the turn.
+const FREE: u32 = 0;
+/// Somebody has it.
+const TAKEN: u32 = 1;
+/// The same, and others wait for it.
+const WANTED: u32 = 2;
+
+/// Between two looks at who has the turn, ns.
+const LOOK_NS: u64 = 5_000_000;
+/// The same in a recording, where nobody waits for the end, and many may look.
+const RECORDING_LOOK_NS: u64 = 100_000_000;
+/// Turns of a family's that were passed over, after which it is let go: one at a time its threads do not come on.
+const FORCED_MAX: u32 = 20;
+
+/// Nobody has the turn.
+const NOBODY: u64 = 0;
+/// Somebody is about to say which turn it has.
+const SOMEBODY: u64 = u64::MAX;
+
+/// Of an event: the turn was taken at the side of the one that has the turn before it.
+const PASSED_OVER: u8 = 1;
+
+/// The turns of this process by itself.
+static OWN: TurnOrder = TurnOrder::new();
+
+/// Whose turns they are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Of the threads of this process, beside its standby. A fork copies the order, as it does the clocks.
+    Process,
+    /// Of processes that share memory, beside their standbys.
+    Family,
+    /// Of all processes of a recording, or of its replay.
+    Recording,
+}
+
+impl Scope {
+    #[inline(always)]
+    fn of_this_process() -> Scope {
+        if !state::takes_live_turns() {
+            Scope::Recording
+        } else if family::is_member() {
+            Scope::Family
+        } else {
+            Scope::Process
+        }
+    }
+
+    fn is_shared(self) -> bool {
+        self != Scope::Process
+    }
+
+    fn order(self) -> Option<&'static TurnOrder> {
+        match self {
+            Scope::Process => Some(&OWN),
+            Scope::Family => family::order(),
+            Scope::Recording => members::header().map(|roster| &roster.order),
+        }
+    }
+}
+
+/// Scope and order of the turns that this process takes.
+#[inline(always)]
+fn current() -> Option<(Scope, &'static TurnOrder)> {
+    let scope = Scope::of_this_process();
+    scope.order().map(|order| (scope, order))
+}
+
+/// A new log begins, and every thread stands still.
+pub fn reset() {
+    if family::is_member() {
+        // Its turns began with it.
+        return;
+    }
+    OWN.reset();
+    WAITING.store(0, Ordering::Relaxed);
+}
+
+/// There is no log any more: whoever waits for a turn goes on without.
+pub fn nobody_waits() {
+    raw::futex_wake(&OWN.word.0, u32::MAX >> 1);
+}
+
+/// Whether one of this process's turns has been taken at another one's side since the log began.
+pub fn was_passed_over() -> bool {
+    OWN.forced.load(Ordering::Relaxed) != 0
+}
+
+/// Whether somebody waits for the turn where processes take turns.
+pub fn is_wanted() -> bool {
+    current()
+        .is_some_and(|(scope, order)| scope.is_shared() && order.word.0.load(Ordering::Relaxed) == WANTED)
+}
+
+/// Takes the turn.
+pub fn take(thread: &mut Thread) {
+    if thread.has_turn || !super::turns::applies(thread) {
+        return;
+    }
+    let Some((scope, order)) = current() else { return };
+    match thread.calls() {
+        Mode::Solo => {}
+        Mode::Record if scope == Scope::Recording || family::goes_on() => acquire(thread, scope, order),
+        Mode::Record => {}
+        Mode::Replay => follow(thread, scope, order),
+    }
+}
+
+/// Gives it back.
+pub fn give(thread: &Thread) {
+    let Some((scope, order)) = current() else { return };
+    if thread.calls() != Mode::Replay {
+        return release(scope, order, thread.turn);
+    }
+    // One that was passed over comes behind those that have ended since.
+    order.ended.fetch_max(thread.turn + 1, Ordering::SeqCst);
+    ring(scope, order, thread.turn + 1);
+    family::kick(order.ended.load(Ordering::SeqCst));
+}
+
+// ---- By those who write the log ----
+
+/// How a turn was come by.
+enum Taken {
+    /// It was given back before.
+    Free,
+    /// Whoever had it is gone.
+    Left,
+    /// At the side of one who computes, or spins, and was waited for so long, ns.
+    PassedOver(u64),
+}
+
+fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
+    let Some(taken) = lock(thread, scope, order) else {
+        // It has stood still here: in the copy that was made of it meanwhile the log says when it goes on.
+        return take(thread);
+    };
+    let number = order.next.load(Ordering::Relaxed);
+    let own = if scope.is_shared() { state::REAL_PID.load(Ordering::Relaxed) } else { thread.kernel_tid() };
+    order.holder.store(own, Ordering::Relaxed);
+    family::note_taker(number);
+    order.next.store(number + 1, Ordering::Release);
+    order.had.store(number + 1, Ordering::Release);
+    thread.turn = number;
+    if thread.calls() != Mode::Record {
+        // The log has been given up meanwhile, and with it the order.
+        return release(scope, order, number);
+    }
+    thread.has_turn = true;
+    let flags = if matches!(taken, Taken::PassedOver(_)) { PASSED_OVER } else { 0 };
+    thread.push(EventKind::Turn, flags, 0, number);
+    let Taken::PassedOver(waited_ns) = taken else { return };
+    let times = order.forced.fetch_add(1, Ordering::Relaxed) + 1;
+    let is_too_much = match scope {
+        Scope::Process => live_turns::passed_over(waited_ns),
+        Scope::Family => times >= FORCED_MAX,
+        // It has no standby to lose.
+        Scope::Recording => false,
+    };
+    if is_too_much {
+        state::take_turns(false);
+        if let Some(header) = state::header() {
+            header.turns.store(0, Ordering::Release);
+        }
+        give_up_log(Cause::CannotReplay, &[b"threads that take turns wait for each other without a door"]);
+    }
+}
+
+/// Waits for the word; `None` if there is no log any more.
+fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
+    let word = &order.word.0;
+    if word.compare_exchange(FREE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        return Some(Taken::Free);
+    }
+    let mut seen = Seen::default();
+    let look_ns = if scope == Scope::Recording { RECORDING_LOOK_NS } else { LOOK_NS };
+    while word.swap(WANTED, Ordering::AcqRel) != FREE {
+        sleep(scope, word, WANTED, look_ns);
+        if park::is_wanted() {
+            // A planned failover: this is a place where nothing has begun.
+            park::at_door(thread);
+        }
+        if scope != Scope::Recording && !family::goes_on() || thread.calls() != Mode::Record {
+            return None;
+        }
+        let passed = seen.look(scope, order);
+        if passed != Passed::No
+            && order.had.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            return Some(match passed {
+                Passed::Over => Taken::PassedOver(raw::now_ns() - seen.since_ns),
+                _ => Taken::Left,
+            });
+        }
+    }
+    order.had.store(SOMEBODY, Ordering::Relaxed);
+    Some(Taken::Free)
+}
+
+/// A turn that another thread waits for the end of.
+#[derive(Default)]
+struct Seen {
+    had: u64,
+    next: u64,
+    since_ns: u64,
+    cpu_ns: u64,
+}
+
+impl Seen {
+    /// Whether whoever has the turn is passed over.
+    fn look(&mut self, scope: Scope, order: &TurnOrder) -> Passed {
+        let had = order.had.load(Ordering::Acquire);
+        // Of a family the supervisor tells who has died, and a thread dies with its process. In a recording one may be killed
+        // between any two instructions.
+        if (had == NOBODY || had == SOMEBODY) && scope != Scope::Recording {
+            self.had = NOBODY;
+            return Passed::No;
+        }
+        let holder = order.holder.load(Ordering::Relaxed);
+        let cpu_ns = if scope.is_shared() { raw::computed_by(holder) } else { raw::computed_ns(holder) };
+        let (now_ns, next) = (raw::now_ns(), order.next.load(Ordering::Relaxed));
+        if self.since_ns == 0 || had != self.had || next != self.next {
+            *self = Seen { had, next, since_ns: now_ns, cpu_ns };
+            return Passed::No;
+        }
+        let (cpu_ns, clock_ns) = (cpu_ns.saturating_sub(self.cpu_ns), now_ns - self.since_ns);
+        let is_over = match scope {
+            Scope::Process => live_turns::is_too_long(cpu_ns, clock_ns),
+            Scope::Family => cpu_ns > SHARED_COMPUTES_NS || clock_ns > 4 * SHARED_COMPUTES_NS,
+            Scope::Recording => {
+                // Who has just taken it may not have put down its name, and who had it before may have ended.
+                if clock_ns > GONE_NS && !members::exists(holder) {
+                    return Passed::Gone;
+                }
+                cpu_ns > SHARED_COMPUTES_NS || clock_ns > RECORDED_WAITS_NS
+            }
+        };
+        if is_over { Passed::Over } else { Passed::No }
+    }
+}
+
+fn release(scope: Scope, order: &TurnOrder, number: u64) {
+    // Another one may have it by now, at this one's side.
+    if order.had.compare_exchange(number + 1, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        && order.word.0.swap(FREE, Ordering::AcqRel) == WANTED
+    {
+        if scope.is_shared() {
+            raw::futex_wake_one_shared(&order.word.0);
+        } else {
+            raw::futex_wake(&order.word.0, 1);
+        }
+    }
+}
+
+// ---- By those who read it ----
+
+/// By the log.
+fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
+    let header = loop {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Turn as u8 => break header,
+            Some(other) => {
+                let number = state::Decimal::new;
+                let (kind, call) = (number(u64::from(other.kind)), number(u64::from(other.call)));
+                let what: [&[u8]; 4] = [
+                    b"a thread waits for its turn, the log says kind ",
+                    kind.bytes(),
+                    b" call ",
+                    call.bytes(),
+                ];
+                report_divergence(thread, &what)
+            }
+            None => thread.wait_more(),
+        }
+        if thread.calls() != Mode::Replay {
+            // Live, and nobody logs.
+            return;
+        }
+    };
+    // The event stays in the ring until then: who promotes this copy must not take it for applied.
+    await_turn(scope, order, header.ticket, header.flags & PASSED_OVER != 0);
+    thread.take_front(&header);
+    thread.turn = header.ticket;
+    thread.has_turn = true;
+    if scope == Scope::Recording {
+        order.holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    order.begun.fetch_max(header.ticket + 1, Ordering::SeqCst);
+    ring(scope, order, header.ticket + 1);
+}
+
+fn await_turn(scope: Scope, order: &TurnOrder, number: u64, passed_over: bool) {
+    let has_begun = || order.begun.load(Ordering::SeqCst) >= number;
+    let is_due = || order.ended.load(Ordering::SeqCst) >= number || (passed_over && has_begun());
+    for _ in 0..64 {
+        if is_due() {
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    let bell = bell(order, number);
+    bell.sleepers.fetch_add(1, Ordering::SeqCst);
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    // Whoever has it may sleep on an event that has come meanwhile.
+    poll::wake_sleepers();
+    family::kick(order.ended.load(Ordering::SeqCst));
+    let mut gone_since = None;
+    loop {
+        let rung = bell.rung.load(Ordering::SeqCst);
+        if is_due() {
+            break;
+        }
+        let look_ns = match scope {
+            Scope::Process => 0,
+            // The copy that is awaited may be gone.
+            Scope::Family => LOOK_NS,
+            Scope::Recording => {
+                // Whoever had it was killed, and nobody says so in the log.
+                let holder = order.holder.load(Ordering::Relaxed);
+                let is_left = holder != 0 && !members::exists(holder) && has_begun();
+                gone_since = gone_since.filter(|_| is_left).or(is_left.then(raw::now_ns));
+                if gone_since.is_some_and(|since| raw::now_ns() - since > GONE_NS) {
+                    break;
+                }
+                RECORDING_LOOK_NS
+            }
+        };
+        sleep(scope, &bell.rung, rung, look_ns);
+    }
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+    bell.sleepers.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Threads of this standby that wait for a turn.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether what this standby stands still for is another process's: a turn of its family. How far that is.
+pub fn awaited_of_family() -> Option<u64> {
+    let order = family::order().filter(|_| WAITING.load(Ordering::SeqCst) != 0)?;
+    Some(order.ended.load(Ordering::SeqCst))
+}
+
+fn bell(order: &TurnOrder, number: u64) -> &TurnBell {
+    &order.bells[number as usize % BELLS]
+}
+
+fn ring(scope: Scope, order: &TurnOrder, number: u64) {
+    fence(Ordering::SeqCst);
+    let bell = bell(order, number);
+    if bell.sleepers.load(Ordering::SeqCst) != 0 {
+        bell.rung.fetch_add(1, Ordering::SeqCst);
+        if scope.is_shared() {
+            raw::futex_wake_shared(&bell.rung);
+        } else {
+            raw::futex_wake(&bell.rung, u32::MAX >> 1);
+        }
+    }
+}
+
+/// Sleeps on a word of an order.
+fn sleep(scope: Scope, word: &AtomicU32, value: u32, limit_ns: u64) {
+    Local::new(word, value, scope.is_shared()).sleep(limit_ns);
+}
