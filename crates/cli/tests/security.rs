@@ -301,6 +301,8 @@ fn what_a_killed_supervisor_left_goes_with_the_next_run() {
     // The signal reaches the whole process group: program, copies and supervisor.
     command.process_group(0).status().unwrap();
     assert!(sandbox.state().join("g").exists());
+    // The shell was told of the supervisor's end, and of nobody else's.
+    sandbox.await_processes();
     assert_eq!(sandbox.output(&["run", "--name", "other", "true"]).status.code(), Some(0));
     sandbox.assert_clean();
 }

@@ -219,6 +219,11 @@ impl Sandbox {
     pub fn assert_clean(&self) {
         let left: Vec<_> = std::fs::read_dir(self.state()).into_iter().flatten().flatten().collect();
         assert!(left.is_empty(), "{left:?}");
+        self.await_processes();
+    }
+
+    /// Waits until no process knows this sandbox.
+    pub fn await_processes(&self) {
         wait_for(|| self.processes().is_empty().then_some(()), "every process of the group to end");
     }
 
