@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{RING_STEP, SegmentHeader};
-use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, POOL_MIN, WINDOW_NS, allowance, pool};
+use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, POOL_MIN, allowance, pool};
 use us_ring::Position;
 
 use crate::thread::{Mode, Thread};
@@ -51,29 +51,22 @@ impl Pace {
     }
 }
 
-/// Events that all threads may be ahead together, and what had been applied at which time when that was measured last.
+/// Events that all threads may be ahead together.
 static POOL: AtomicU64 = AtomicU64::new(POOL_MIN);
-static MEASURED_NS: AtomicU64 = AtomicU64::new(0);
-static APPLIED: AtomicU64 = AtomicU64::new(0);
 
-/// Measures what the standby applies, if it is time for that. By a thread with a lead: where nobody has one there is nothing
-/// to bound.
-fn measure(header: &SegmentHeader, now: u64) {
-    let last = MEASURED_NS.load(Ordering::Relaxed);
-    if now.saturating_sub(last) < WINDOW_NS
-        || MEASURED_NS.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
-    {
-        return;
-    }
-    // What it counts: its positions leap where a ring goes back to its beginning.
+/// Events that the standby has applied. Its positions would not do: they leap where a ring goes back to its beginning.
+fn applied(header: &SegmentHeader) -> u64 {
     let entries = (0..header.slots.load(Ordering::Relaxed)).map(state::entry);
     let counts = entries.flat_map(|entry| entry.events.iter().chain([&entry.begun]));
-    let applied = counts.map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
-    let before = APPLIED.swap(applied, Ordering::Relaxed);
+    counts.map(|count| count.load(Ordering::Relaxed)).sum()
+}
+
+/// What the standby has applied since `before` while it was waited for, in `ns`, says how far it may be behind. `had_all`:
+/// it came to the end of what the waiting thread had written, and may be quicker than that.
+fn learn(header: &SegmentHeader, before: u64, ns: u64, had_all: bool) {
     // A new segment's counts begin anew.
-    if let Some(new) = applied.checked_sub(before) {
-        let old = POOL.load(Ordering::Relaxed);
-        POOL.store(pool(old, new, now - last), Ordering::Relaxed);
+    if let Some(new) = applied(header).checked_sub(before) {
+        POOL.store(pool(POOL.load(Ordering::Relaxed), new, ns, had_all), Ordering::Relaxed);
     }
 }
 
@@ -100,13 +93,12 @@ pub fn keep(thread: &mut Thread) {
         return;
     }
     let (before, lead) = standby(header);
-    let start = raw::now_ns();
-    measure(header, start);
     if before == thread.pace.still || thread.pace.lead.goes_on(lead, at - first, threads, pool) {
         return;
     }
     // One long wait, and not one at every mark.
     let enough = thread.pace.lead.before_last();
+    let (start, events) = (raw::now_ns(), applied(header));
     // Its poller may be napping for longer than this thread is going to wait.
     raw::futex_wake_shared(&header.command.0);
     let mut moved = (start, before);
@@ -115,8 +107,11 @@ pub fn keep(thread: &mut Thread) {
         raw::nap(pause_ns);
         pause_ns = (pause_ns * 2).min(LOOK_MAX_NS);
         let (head, now, so_far) = (head(), raw::now_ns(), standby(header).0);
-        if head >= enough || thread.calls() != Mode::Record {
+        if thread.calls() != Mode::Record {
             return;
+        }
+        if head >= enough {
+            return learn(header, events, now - start, head >= at);
         }
         if so_far != moved.1 {
             moved = (now, so_far);
