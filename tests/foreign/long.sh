@@ -98,44 +98,7 @@ vsftpd() {
 # A server of Go's, linked with libc, whose threads, signals and stacks are its own business; its profiler signals too.
 web() {
     command -v go >/dev/null && command -v ab >/dev/null || { skip web "no go, or no ab"; return; }
-    mkdir -p "$work/web"
-    cp "$top/tests/foreign/go/go.mod" "$work/web/"
-    cat >"$work/web/main.go" <<'GO'
-package main
-
-// #include <unistd.h>
-import "C"
-import (
-	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"os"
-	"runtime"
-	"runtime/pprof"
-)
-
-func main() {
-	if len(os.Args) > 1 && os.Args[1] == "profiled" {
-		pprof.StartCPUProfile(io.Discard)
-	}
-	http.HandleFunc("/", func(out http.ResponseWriter, in *http.Request) {
-		waste := make([]byte, 20000)
-		fmt.Fprintf(out, "%05d %05d\n", len(waste), map[bool]int{true: 1}[C.getppid() > 0])
-	})
-	http.HandleFunc("/collect", func(out http.ResponseWriter, in *http.Request) {
-		runtime.GC()
-		fmt.Fprintln(out, "20000 00001")
-	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(listener.Addr())
-	panic(http.Serve(listener, nil))
-}
-GO
-    (cd "$work/web" && GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local GOCACHE="$work/cache" CGO_ENABLED=1 go build -o ../w .) ||
+    (cd "$top/tests/foreign/go" && GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local GOCACHE="$work/cache" CGO_ENABLED=1 go build -o "$work/w" ./web) ||
         { of web build 0 1; return; }
     local way address for count profile all
     for way in native bare protected; do

@@ -2,6 +2,7 @@
 # What `make foreign` does: one part after the other, and one line for the whole. PARTS are
 #
 #   programs   the list `programs`, natively, bare and protected       (half an hour on two processors)
+#   kills      the same programs and those of `busy`, with their primaries killed   (a quarter of an hour, and half an hour)
 #   suites     test suites that Debian packages, case by case          (half an hour)
 #   units      Debian's own systemd units, in a container (as root)    (half a minute)
 #   long       programs that run for LONG_SECONDS each                 (LONG_SECONDS=600: an hour)
@@ -19,6 +20,19 @@ for part in $PARTS; do
     echo "=== $part"
     case $part in
         programs) "$kit" foreign --jobs "$JOBS" --timeout "$FOREIGN_SECONDS" "${only[@]}" ;;
+        kills)
+            worse=
+            "$kit" foreign --kills 3 --jobs "$JOBS" --timeout "$FOREIGN_SECONDS" "${only[@]}" || worse=yes
+            # Alone: they are busy on all processors.
+            if command -v go >/dev/null; then
+                mkdir -p "$TARGET/foreign"
+                BUILT=$(realpath "$TARGET/foreign")
+                export BUILT
+                (cd tests/foreign/go && GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=1 go build -o "$BUILT/web" ./web) || worse=yes
+            fi
+            "$kit" foreign --list tests/foreign/busy --kills "${KILLS:-20}" --timeout $((FOREIGN_SECONDS * 4)) "${only[@]}" || worse=yes
+            [[ -z $worse ]]
+            ;;
         suites) "$kit" foreign --suites --list tests/foreign/suites --timeout $((FOREIGN_SECONDS * 4)) "${only[@]}" ;;
         units) tests/foreign/units.sh ;;
         long) tests/foreign/long.sh ;;

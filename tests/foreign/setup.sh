@@ -6,7 +6,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 kit=${TARGET:-$top/target}/release/kit
 
 missing=() absent=()
-for list in "$top"/tests/foreign/programs "$top"/tests/foreign/suites; do
+for list in "$top"/tests/foreign/programs "$top"/tests/foreign/busy "$top"/tests/foreign/suites; do
     [[ -e $list ]] || continue
     while read -r package; do
         dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed && continue

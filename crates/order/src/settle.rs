@@ -280,6 +280,14 @@ pub fn repeated(kind: Repeat, error: i32, seen: Seen) -> Option<i64> {
     }
 }
 
+/// How far a read from a pipe came in which `waiting` bytes had waited, where a pattern lay before and all from `seen` on is
+/// as the pattern. All of them came, unless another reader was quicker, or the pipe is one of packets. Of the last two bytes the
+/// pattern says little: they may be like it.
+pub fn counted(seen: u64, waiting: u64) -> u64 {
+    const CHANCE: u64 = 2;
+    if seen > 0 && waiting - seen <= CHANCE { waiting } else { seen }
+}
+
 /// What a pattern says that was put into a buffer before a read: the bytes up to the last one that differs were
 /// written. Input that happens to end like the pattern looks shorter, so a count from elsewhere is to be
 /// preferred where there is one. `None`: the whole pattern is gone, and there may be more behind it.
@@ -297,6 +305,15 @@ pub fn touched(buffer: &[u8], pattern: impl Fn(usize) -> u8) -> Option<usize> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_waited_has_come_though_its_end_is_like_the_pattern() {
+        assert_eq!(counted(100, 100), 100);
+        assert_eq!(counted(99, 100), 100);
+        assert_eq!(counted(8, 16), 8, "a packet, or another reader");
+        // It had not begun, or another one was quicker.
+        assert_eq!(counted(0, 1), 0);
+    }
 
     #[test]
     fn a_close_is_repeated_only_on_the_same_object_and_generation() {

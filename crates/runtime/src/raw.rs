@@ -70,6 +70,7 @@ pub mod err {
     pub const ENOENT: i64 = -2;
     pub const ESRCH: i64 = -3;
     pub const EINTR: i64 = -4;
+    pub const EBADF: i64 = -9;
     pub const EAGAIN: i64 = -11;
     pub const ENOMEM: i64 = -12;
     pub const EFAULT: i64 = -14;

@@ -219,11 +219,18 @@ fn is_short(result: i64, wanted: u64) -> bool {
 
 /// Whether a call on this descriptor would not wait.
 pub fn is_nonblocking(fd: u64) -> bool {
-    const F_GETFL: u64 = 3;
-    const O_NONBLOCK: i64 = 0o4000;
-    // SAFETY: asks for flags.
-    let flags = unsafe { raw::call2(raw::nr::FCNTL, fd, F_GETFL) };
+    let flags = status_flags(fd);
     failed(flags) || flags & O_NONBLOCK != 0
+}
+
+/// The kernel's flag of that name.
+pub const O_NONBLOCK: i64 = 0o4000;
+
+/// The flags of an open file, or an error.
+pub fn status_flags(fd: u64) -> i64 {
+    const F_GETFL: u64 = 3;
+    // SAFETY: asks for flags.
+    unsafe { raw::call2(raw::nr::FCNTL, fd, F_GETFL) }
 }
 
 /// Parks, if that was what the transfer was cut off for.

@@ -121,8 +121,9 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
         return read_directly(thread, row, call);
     }
+    let most = longest_piece(args[0] as i32);
     loop {
-        let piece = (wanted - total as u64).min(PIECE as u64) as usize;
+        let piece = (wanted - total as u64).min(most as u64) as usize;
         let room = size_of::<ReturnHead>() + piece + witness::tail_bytes(piece);
         let Some(place) = thread.reserve(room) else {
             // The standby was dropped: what remains is read as if there had never been a log.
@@ -172,6 +173,14 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         }
         put_return(thread, row, place, plan.flags(), result, got);
         return (result, plan);
+    }
+}
+
+/// Of a pipe the slot tells how far a read came as long as all of it has the pattern.
+fn longest_piece(fd: i32) -> usize {
+    match fdtable::get(fd).map(fdtable::Shadow::kind) {
+        Some(Kind::Pipe) => witness::PATTERN_MAX,
+        _ => PIECE,
     }
 }
 
@@ -240,7 +249,15 @@ fn read_piece(
         _ if kind == Kind::Socket || tcp && socket_flags != 0 => {
             witness::receive(thread, args[0], place, piece, socket_flags | at_once)
         }
-        Kind::Pipe | Kind::Event | Kind::Other if first => {
+        Kind::Pipe => {
+            let shared = shadow.is_some_and(pipe::is_shared_input);
+            let taken = if shared { pipe::take(thread, args[0], place, piece, !first) } else { None };
+            if taken.is_none() {
+                witness::lay_pattern(place, piece);
+            }
+            taken
+        }
+        Kind::Event | Kind::Other if first => {
             witness::lay_pattern(place, piece);
             None
         }
@@ -358,14 +375,14 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 arguments.len = shape.wanted();
                 begin(thread, row, arguments);
                 let is_placed = has_place(thread, shape.first(), shape.wanted());
-                let attempt = match (fdtable::get(fd).map(fdtable::Shadow::kind), shape) {
+                let attempt = match (fdtable::get(fd), shape) {
                     // For nobody nothing is taken: see `read_pieces`.
                     _ if !is_placed => None,
-                    (Some(kind), _) if kind.is_socket() => {
+                    (Some(shadow), _) if shadow.kind().is_socket() => {
                         witness::gather(thread, call.args[0], shape, flags)
                     }
-                    (Some(Kind::Pipe), Shape::Vectors(list, count)) => {
-                        witness::scatter(thread, row, fd, list, count)
+                    (Some(shadow), Shape::Vectors(list, count)) if shadow.kind() == Kind::Pipe => {
+                        witness::scatter(thread, row, shadow, fd, list, count)
                     }
                     _ => None,
                 };

@@ -1,9 +1,15 @@
-//! Output to a pipe that other processes have as well.
+//! Output to, and input from, a pipe that other processes have as well.
 //!
 //! The kernel keeps no count of what went through a pipe. A writer of a pipeline spends its life waiting for room, and one
 //! that is killed while it waits must not be taken for one that has written. So the wait is made apart, by `poll`, and
-//! the write itself never waits: once the kernel was entered with it, it was done. The slot of the call's `Return` says
-//! how far the pieces before it came.
+//! the write itself never waits, and is such that all of it is done: into a pipe that is empty as much as one takes, into any
+//! other that has room what comes whole or not at all. Once the kernel was entered with it, it was done. The slot of the
+//! call's `Return` says how far the pieces before it came.
+//!
+//! Input is made the same way: the wait is apart, and what is read then is no more than what waits in the pipe, so all of it
+//! comes. A pattern in the slot alone would not tell a last byte that is like its own.
+//!
+//! Where several processes write to one pipe at the same moment, another one may take the room in between.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,13 +56,25 @@ fn piece_by_piece(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
     let place = thread.reserve(size_of::<ReturnHead>())?;
     let mut done = 0;
     loop {
-        // At first all of it, since a reader may count on what a pipe has room for coming at once. Then as there is room.
-        let (list, len) = if done == 0 { (None, wanted) } else { (Some(piece(source, done)), PIPE_BUF) };
-        let (vectors, count, len) = match (&list, source) {
-            (Some(span), _) => (&raw const *span as u64, 1, span.len.min(len)),
-            (None, Source::Span(ref span)) => (&raw const *span as u64, 1, len),
-            (None, Source::Vectors(list, count)) => (list, count, len),
-            (None, Source::Message(_)) => return None,
+        let sure = taken_at_once(fd, wanted - done);
+        if sure == 0 {
+            match carry::status_flags(fd) {
+                // Not one to write to, and no room will ever be there.
+                flags if failed(flags) || flags & O_ACCMODE == 0 => return Some(so_far(done, err::EBADF)),
+                flags if flags & carry::O_NONBLOCK != 0 => return Some(so_far(done, err::EAGAIN)),
+                _ => {}
+            }
+            if !await_event(thread, fd, POLLOUT) && !goes_on(thread, done) {
+                return Some(so_far(done, err::EINTR));
+            }
+            continue;
+        }
+        // At first as much of it as there is, since a reader may count on what a pipe has room for coming at once.
+        let one = piece(source, done, sure);
+        let (vectors, count, len) = match source {
+            Source::Vectors(list, count) if done == 0 && sure > PIPE_BUF => (list, count, sure),
+            Source::Message(_) => return None,
+            _ => (&raw const one as u64, 1, one.len),
         };
         witness::begin_piece(thread, place, done, len);
         // At no place of its own: where a pipe's next byte goes.
@@ -69,19 +87,78 @@ fn piece_by_piece(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
             WAITS.store(true, Ordering::Relaxed);
             return None;
         }
-        if result == err::EAGAIN && !carry::is_nonblocking(fd) {
-            if !await_room(thread, fd) && !goes_on(thread, done) {
-                return Some(so_far(done, err::EINTR));
-            }
-            continue;
-        }
         match result {
+            // Another writer has taken the room.
+            err::EAGAIN => {}
             err::EINTR if goes_on(thread, done) => {}
             result if failed(result) => return Some(so_far(done, result)),
-            _ if done >= wanted || result == 0 || carry::is_nonblocking(fd) => return Some(done as i64),
+            _ if done >= wanted || result == 0 => return Some(done as i64),
             _ => {}
         }
     }
+}
+
+/// Bytes of a read from a pipe in which nothing waits: it may have come meanwhile.
+const LATE_MAX: usize = 4096;
+
+/// Whether this is the way for an input from `shadow`.
+pub fn is_shared_input(shadow: &Shadow) -> bool {
+    shadow.kind() == Kind::Pipe && !shadow.is_private() && !WAITS.load(Ordering::Relaxed)
+}
+
+/// Reads into the slot at `place`, behind its head, at most `most` bytes: the result. With `at_once` what is there, and 0 for
+/// nothing. `None`: in the plain way, with nothing done.
+pub fn take(thread: &mut Thread, fd: u64, place: *mut u8, most: usize, at_once: bool) -> Option<i64> {
+    const PREADV2: u64 = 327;
+    loop {
+        let waiting = (unread(fd).unwrap_or(0) as usize).min(most);
+        match waiting {
+            0 if at_once => return Some(0),
+            0 => witness::lay_pattern(place, most.min(LATE_MAX)),
+            _ => witness::lay_count(place, waiting),
+        }
+        let len = if waiting == 0 { most.min(LATE_MAX) } else { waiting } as u64;
+        // SAFETY: the caller has reserved head and bytes.
+        let span = Vector { base: unsafe { place.add(size_of::<ReturnHead>()) } as u64, len };
+        let args = [fd, &raw const span as u64, 1, u64::MAX, u64::MAX, RWF_NOWAIT];
+        // SAFETY: into the reserved slot; the list lives in this frame.
+        let result = unsafe { raw::marked(PREADV2, &args, &thread.pending, witness::mark_of(thread)) };
+        match result {
+            EOPNOTSUPP => {
+                WAITS.store(true, Ordering::Relaxed);
+                return None;
+            }
+            err::EAGAIN if at_once => return Some(0),
+            err::EAGAIN if carry::is_nonblocking(fd) => return Some(result),
+            // Another reader has it, or nothing has come yet.
+            err::EAGAIN if await_event(thread, fd, POLLIN) => {}
+            err::EAGAIN => return Some(err::EINTR),
+            _ => return Some(result),
+        }
+    }
+}
+
+/// Bytes that wait in a pipe, `None` where that cannot be said.
+fn unread(fd: u64) -> Option<u32> {
+    const FIONREAD: u64 = 0x541b;
+    let mut unread = 0u32;
+    // SAFETY: the kernel writes one number.
+    let told = unsafe { raw::call3(raw::nr::IOCTL, fd, FIONREAD, &raw mut unread as u64) };
+    (told == 0).then_some(unread)
+}
+
+/// How many of `left` bytes a pipe takes now, all of them for sure if nobody else writes; 0 for none. Where that is an error,
+/// they are the kernel's to say.
+fn taken_at_once(fd: u64, left: u64) -> u64 {
+    const F_GETPIPE_SZ: u64 = 1032;
+    if left > PIPE_BUF && unread(fd) == Some(0) {
+        // SAFETY: asks for a number.
+        let size = unsafe { raw::call3(raw::nr::FCNTL, fd, F_GETPIPE_SZ, 0) };
+        if size > PIPE_BUF as i64 {
+            return left.min(size as u64);
+        }
+    }
+    if has_room(fd) { left.min(PIPE_BUF) } else { 0 }
 }
 
 fn so_far(done: u64, error: i64) -> i64 {
@@ -97,10 +174,10 @@ fn goes_on(thread: &Thread, done: u64) -> bool {
     goes_on
 }
 
-/// The next span behind `done` bytes, as long as it takes to be moved as a whole.
-fn piece(source: Source, done: u64) -> Vector {
+/// The next span behind `done` bytes, at most so long.
+fn piece(source: Source, done: u64, most: u64) -> Vector {
     let (list, count) = match source {
-        Source::Span(span) => return cut(span, done),
+        Source::Span(span) => return cut(span, done, most),
         Source::Vectors(list, count) => (list, count),
         Source::Message(_) => return Vector::default(),
     };
@@ -108,21 +185,32 @@ fn piece(source: Source, done: u64) -> Vector {
     for index in 0..count {
         let vector = spans::vector(list, index);
         if skip < vector.len {
-            return cut(vector, skip);
+            return cut(vector, skip, most);
         }
         skip -= vector.len;
     }
     Vector::default()
 }
 
-fn cut(span: Vector, skip: u64) -> Vector {
-    Vector { base: span.base + skip, len: (span.len - skip).min(PIPE_BUF) }
+fn cut(span: Vector, skip: u64, most: u64) -> Vector {
+    Vector { base: span.base + skip, len: (span.len - skip).min(most) }
 }
 
-/// Waits until the pipe takes something, or has no reader any more. `false`: a signal has come first.
-fn await_room(thread: &Thread, fd: u64) -> bool {
-    const POLLOUT: u64 = 4;
+const O_ACCMODE: i64 = 3;
+
+const POLLIN: u64 = 1;
+const POLLOUT: u64 = 4;
+
+/// Whether the pipe takes something now, or has no reader any more.
+fn has_room(fd: u64) -> bool {
     let mut poll = fd & 0xffff_ffff | POLLOUT << 32;
+    // SAFETY: the kernel reads and writes one struct pollfd.
+    unsafe { raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 0) != 0 }
+}
+
+/// Waits until the pipe takes or has something, or its other end is gone. `false`: a signal has come first.
+fn await_event(thread: &Thread, fd: u64, event: u64) -> bool {
+    let mut poll = fd & 0xffff_ffff | event << 32;
     let args = [&raw mut poll as u64, 1, u64::MAX, 0, 0, 0];
     // SAFETY: the kernel reads and writes one struct pollfd.
     unsafe { raw::blocking(raw::nr::POLL, &args, &thread.pending) != err::EINTR }

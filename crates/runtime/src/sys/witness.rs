@@ -16,9 +16,9 @@ use us_ring::Position;
 
 use us_calls::Row;
 
-use crate::door::numbers;
 use crate::door::sync::single_threaded;
-use crate::fdtable::{self, Kind};
+use crate::door::{numbers, pipe};
+use crate::fdtable::{self, Kind, Shadow};
 use crate::raw::{self, failed};
 use crate::standby::files;
 use crate::sys::guest;
@@ -38,12 +38,12 @@ const MARKS: u64 = 0x7573;
 const MESSAGE_MARK: u64 = 0x7573_6d65_7373_6167;
 /// First word of a slot that was filled with the pattern before a read.
 const PATTERN_MARK: u64 = 0x7573_7061_7474_6572;
+/// The same before a read of what waits in a pipe: all of it comes, but where another reader is quicker.
+const COUNT_MARK: u64 = 0x7573_6279_636f_756e;
 /// First word of a slot in which an output to a pipe goes on piece by piece.
 const PIECES_MARK: u64 = 0x7573_7069_6563_6573;
 /// First word of a slot whose call moves a file's position: the second says where that was before.
 const POSITION_MARK: u64 = 0x7573_706f_7369_7469;
-/// Longest piece that a pipe takes whole or not at all, bytes.
-const WHOLE_PIECE: u64 = 4096;
 /// The count of a message that has not been moved.
 const NEVER: u32 = u32::MAX;
 /// Longest part of a slot that gets the pattern, bytes.
@@ -299,7 +299,8 @@ fn hand_over(got: &Message, shape: Shape, bytes: u64) {
     }
 }
 
-/// An output of `len` bytes, behind `done` others of the same call, is about to be made such that it does not wait.
+/// An output of `len` bytes, behind `done` others of the same call, is about to be made such that it does not wait, and that
+/// the pipe takes all of it.
 pub fn begin_piece(thread: &Thread, place: *mut u8, done: u64, len: u64) {
     // In this order: a kill between any two of them finds what is true.
     thread.entry().entered[0].store(u64::MAX, Ordering::SeqCst);
@@ -338,8 +339,6 @@ pub fn testimony(slot: *const u8, entered: bool) -> Testimony {
     if word == PIECES_MARK {
         let (done, len) = (pieces >> 32, pieces & 0xffff_ffff);
         return match (done + len, entered) {
-            // More than a pipe takes whole: how much of it was done nobody knows.
-            (_, true) if len > WHOLE_PIECE => Testimony::None,
             (0, _) => Testimony::Nothing,
             (moved, true) => Testimony::Moved(moved as u32),
             (_, false) if done == 0 => Testimony::Nothing,
@@ -424,7 +423,7 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
     let slot = thread.ring.at(thread.producer.at).cast::<u64>();
     // SAFETY: the reserved event's own header, above the tail.
     unsafe {
-        if !matches!(slot.read(), PATTERN_MARK | MESSAGE_MARK | PIECES_MARK | POSITION_MARK) {
+        if !matches!(slot.read(), PATTERN_MARK | COUNT_MARK | MESSAGE_MARK | PIECES_MARK | POSITION_MARK) {
             slot.write_volatile(0);
         }
     }
@@ -462,18 +461,30 @@ pub fn unpublished(slot: *const u8) -> Option<Header> {
     (word != 0 && word >> 48 != MARKS).then_some(header)
 }
 
-/// readv from a pipe: into the slot, behind the pattern's mark, and from there to where the guest wants it. `None`:
-/// make the call in the plain way.
-pub fn scatter(thread: &mut Thread, row: &Row, fd: i32, list: u64, count: u64) -> Option<i64> {
-    let wanted = spans::vector_bytes(list, count);
-    if wanted == 0 || wanted > PATTERN_MAX as u64 {
+/// readv from a pipe: into the slot, and from there to where the guest wants it. `None`: make the call in the plain way.
+pub fn scatter(
+    thread: &mut Thread,
+    row: &Row,
+    shadow: &Shadow,
+    fd: i32,
+    list: u64,
+    count: u64,
+) -> Option<i64> {
+    let wanted = spans::vector_bytes(list, count).min(PATTERN_MAX as u64);
+    if wanted == 0 {
         return None;
     }
     let place = thread.reserve(size_of::<ReturnHead>() + wanted as usize)?;
-    lay_pattern(place, wanted as usize);
     // SAFETY: reserved.
     let data = unsafe { place.add(size_of::<ReturnHead>()) } as u64;
-    let result = execute_marked(thread, row, raw::nr::READ, &[fd as u64, data, wanted, 0, 0, 0]);
+    let attempt = match pipe::is_shared_input(shadow) {
+        true => pipe::take(thread, fd as u64, place, wanted as usize, false),
+        false => None,
+    };
+    let result = attempt.unwrap_or_else(|| {
+        lay_pattern(place, wanted as usize);
+        execute_marked(thread, row, raw::nr::READ, &[fd as u64, data, wanted, 0, 0, 0])
+    });
     if !failed(result) {
         let mut from = data;
         spans::for_vectors(list, count, result as u64, &mut |base, part| {
@@ -491,6 +502,17 @@ pub fn pattern(at: usize) -> u8 {
 
 /// Fills the slot at `place` with the pattern before a read of `bytes`.
 pub fn lay_pattern(place: *mut u8, bytes: usize) {
+    lay(place, bytes);
+    mark(place, PATTERN_MARK, bytes as u64);
+}
+
+/// The same before a read of `bytes` that wait in a pipe.
+pub fn lay_count(place: *mut u8, bytes: usize) {
+    lay(place, bytes);
+    mark(place, COUNT_MARK, bytes as u64);
+}
+
+fn lay(place: *mut u8, bytes: usize) {
     let count = bytes.min(PATTERN_MAX);
     // SAFETY: reserved by the caller.
     unsafe {
@@ -506,7 +528,6 @@ pub fn lay_pattern(place: *mut u8, bytes: usize) {
             laid += part;
         }
     }
-    mark(place, PATTERN_MARK, bytes as u64);
 }
 
 /// How far a read into a slot with the pattern came. The outer `None`: there is no pattern; the inner one: all of it
@@ -515,11 +536,14 @@ pub fn touched(slot: *const u8) -> Option<Option<usize>> {
     // SAFETY: as in `message_in`.
     unsafe {
         let (word, bytes) = (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read());
-        if word != PATTERN_MARK || bytes as usize > PAYLOAD_BYTES_MAX {
+        if !matches!(word, PATTERN_MARK | COUNT_MARK) || bytes as usize > PAYLOAD_BYTES_MAX {
             return None;
         }
         let data = core::slice::from_raw_parts(slot.add(HEAD), (bytes as usize).min(PATTERN_MAX));
         match us_order::settle::touched(data, pattern) {
+            Some(seen) if word == COUNT_MARK => {
+                Some(Some(us_order::settle::counted(seen as u64, bytes) as usize))
+            }
             // The whole of a short read: eight bytes from an eventfd.
             None if bytes as usize <= PATTERN_MAX => Some(Some(bytes as usize)),
             found => Some(found),

@@ -14,6 +14,8 @@ pub enum Way {
     Bare,
     /// With a standby.
     Protected,
+    /// With a standby, and primaries are killed. What differs in the way before differs in this one.
+    Killed,
 }
 
 impl Way {
@@ -23,6 +25,7 @@ impl Way {
             Way::Native => "native",
             Way::Bare => "bare",
             Way::Protected => "protected",
+            Way::Killed => "killed",
         }
     }
 }
@@ -60,7 +63,8 @@ impl Known {
             }
             None => self.name == name,
         };
-        same && self.ways.contains(&way)
+        let ways = &self.ways;
+        same && (ways.contains(&way) || way == Way::Killed && ways.contains(&Way::Protected))
     }
 }
 
@@ -113,9 +117,10 @@ fn parse_known(text: &str) -> Result<Vec<Known>> {
             match word {
                 "bare" => ways.push(Way::Bare),
                 "protected" => ways.push(Way::Protected),
+                "killed" => ways.push(Way::Killed),
                 "both" => ways.extend([Way::Bare, Way::Protected]),
                 "sometimes" => sometimes = true,
-                _ => bail!("line {number}: {word} is neither bare, protected, both nor sometimes"),
+                _ => bail!("line {number}: {word} is neither bare, protected, both, killed nor sometimes"),
             }
         }
         ensure!(!ways.is_empty(), "line {number}: in which way does it differ?");
@@ -143,6 +148,9 @@ mod tests {
         let found = parse_known("suite/*_x | both sometimes | other text | a race\n").expect("a table");
         assert!(found[0].sometimes && found[0].covers("suite/test_x", Way::Bare));
         assert!(!found[0].covers("suite/test_y", Way::Bare));
+        assert!(found[0].covers("suite/test_x", Way::Killed));
+        let killed = parse_known("a | killed sometimes | other text | a number\n").expect("a table");
+        assert!(killed[0].covers("a", Way::Killed) && !killed[0].covers("a", Way::Protected));
         assert!(parse_known("a | both | other text\n").is_err());
         assert!(parse_known("a | never | other text | a reason\n").is_err());
     }

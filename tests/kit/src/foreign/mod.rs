@@ -1,6 +1,7 @@
 //! `kit foreign`: programs that nobody here wrote, each natively, with the runtime alone and with a standby. The bytes
 //! of stdout and the status must be the same, but for what the table `tests/foreign/expected` says, with a reason.
 
+mod kills;
 mod list;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,12 @@ pub struct Options {
     /// Natively only, twice: proves that the lists' outputs are the same in every run
     #[arg(long)]
     native: bool,
+    /// With a standby, and so many primaries of each program killed
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["native", "inside", "suites"])]
+    kills: usize,
+    /// First seed of the kills
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// The root of another system, made by tests/foreign/rootfs.sh, in which everything is run (as root); the understudy
     /// binary is a path in it
     #[arg(long, value_name = "DIR")]
@@ -172,6 +179,9 @@ impl Session<'_> {
         if !missing.is_empty() {
             self.report.skip(&task.name, &format!("not installed: {}", missing.join(" ")));
             return Ok(());
+        }
+        if self.options.kills != 0 {
+            return self.killed(task);
         }
         let native = self.start(task, Way::Native)?;
         if native.code.is_none() {
@@ -317,6 +327,9 @@ impl Session<'_> {
             command.push(word);
         }
         command.extend(ENVIRONMENT.map(OsString::from));
+        let mut tree = OsString::from("TREE=");
+        tree.push(if self.options.inside.is_some() { Path::new("/tree") } else { &self.place.root });
+        command.push(tree);
         if way != Way::Native {
             command.push(self.understudy.clone().into());
             command.extend(["run", "-q", "--name", group, "--events"].map(OsString::from));
@@ -346,6 +359,9 @@ impl Session<'_> {
         let mut words = format!("{} foreign --only {}{}", own_path(), task.name, self.options.place.repeat());
         for (flag, path) in [("--list", &self.options.list), ("--inside", &self.options.inside)] {
             words += &path.as_ref().map_or(String::new(), |path| format!(" {flag} {}", path.display()));
+        }
+        if self.options.kills != 0 {
+            words += &format!(" --kills {} --seed {}", self.options.kills, self.options.seed);
         }
         words + if self.options.suites { " --suites" } else { "" }
     }
