@@ -1,4 +1,4 @@
-// Shows: large writes to a pipe that another process reads come there whole and once, larger ones than the pipe holds as well; and what
+// Shows: large writes to a pipe, and to a named one, that another process reads come there whole and once, larger ones than the pipe holds as well; and what
 // a write to a full pipe, to one without a reader, and to the end for reading says.
 // Breaks if: a write that the primary was killed in is taken for done whole, or for not done, where the kernel has taken a part.
 // kit: tree
@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-enum { BYTES = 24 << 20, LARGEST = 200000 };
+enum { BYTES = 12 << 20, LARGEST = 200000 };
 
 static unsigned char out[LARGEST];
 
@@ -79,20 +79,29 @@ static void errors(int to)
     close(line[1]);
 }
 
-int main(void)
+/* The ends of a pipe, or of a named one, in parent and child. */
+static int end_of(const char *path, int *line, int which)
+{
+    if (!path) {
+        close(line[!which]);
+        return line[which];
+    }
+    int fd = open(path, which ? O_WRONLY : O_RDONLY);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static void transfer(const char *path)
 {
     int line[2];
     long place = 0;
 
-    signal(SIGPIPE, SIG_IGN);
-    CHECK(pipe(line) == 0);
+    CHECK(path ? mkfifo(path, 0600) == 0 : pipe(line) == 0);
     pid_t child = fork();
     CHECK(child >= 0);
-    if (child == 0) {
-        close(line[1]);
-        reader(line[0]);
-    }
-    close(line[0]);
+    if (child == 0)
+        reader(end_of(path, line, 0));
+    int to = end_of(path, line, 1);
     for (long round = 0; place < BYTES; round++) {
         long len = 1 + round * 40009 % LARGEST;
         if (len > BYTES - place)
@@ -100,12 +109,24 @@ int main(void)
         for (long i = 0; i < len; i++)
             out[i] = at(place + i);
         struct iovec parts[2] = { { out, (size_t)len / 3 }, { out + len / 3, (size_t)(len - len / 3) } };
-        CHECK((round % 2 ? write(line[1], out, (size_t)len) : writev(line[1], parts, 2)) == len);
+        CHECK((round % 2 ? write(to, out, (size_t)len) : writev(to, parts, 2)) == len);
         place += len;
     }
-    errors(line[1]);
-    close(line[1]);
+    if (!path)
+        errors(to);
+    close(to);
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 3);
+}
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    guest_scratch();
+    transfer(NULL);
+    struct guest_name named = guest_path("line");
+    transfer(named.s);
+    CHECK(unlink(named.s) == 0);
+    guest_scratch_end();
     return guest_ok();
 }

@@ -71,6 +71,9 @@ pub struct Shadow {
     pub identity: AtomicU64,
     /// The end of a pipe that is written to.
     write_end: AtomicBool,
+    /// The kernel knows no transfer through this open file that does not wait: a named pipe, or one that was opened again.
+    /// Known to who has tried.
+    pub waits: AtomicBool,
 }
 
 /// What the log says of an open file, under however many numbers it is known; of a pipe, both ends.
@@ -98,6 +101,7 @@ static TABLE: [Shadow; SHADOWED] = [const {
         stream: AtomicU32::new(0),
         identity: AtomicU64::new(0),
         write_end: AtomicBool::new(false),
+        waits: AtomicBool::new(false),
     }
 }; SHADOWED];
 
@@ -189,6 +193,7 @@ impl Shadow {
         // As the log has it, of whatever was found open when a log began as well: a close in doubt compares them.
         self.identity.store(table::kept(identity), Ordering::Relaxed);
         self.write_end.store(false, Ordering::Relaxed);
+        self.waits.store(false, Ordering::Relaxed);
         self.registration.store(0, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Relaxed);
         self.kind.store(kind as u8, Ordering::Release);

@@ -250,8 +250,9 @@ fn read_piece(
             witness::receive(thread, args[0], place, piece, socket_flags | at_once)
         }
         Kind::Pipe => {
-            let shared = shadow.is_some_and(pipe::is_shared_input);
-            let taken = if shared { pipe::take(thread, args[0], place, piece, !first) } else { None };
+            let shared = shadow.filter(|shadow| pipe::is_shared_input(shadow));
+            let taken =
+                shared.and_then(|shadow| pipe::take(thread, shadow, args[0], place, piece, !first));
             if taken.is_none() {
                 witness::lay_pattern(place, piece);
             }
@@ -476,7 +477,7 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
     let kind = shadow.map_or(Kind::None, fdtable::Shadow::kind);
     if let Some(shadow) = shadow
         && pipe::is_shared(shadow, row, source.wanted())
-        && let Some(result) = pipe::put_out(thread, args[0], source)
+        && let Some(result) = pipe::put_out(thread, shadow, args[0], source)
     {
         return result;
     }

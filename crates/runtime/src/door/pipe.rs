@@ -9,9 +9,12 @@
 //! Input is made the same way: the wait is apart, and what is read then is no more than what waits in the pipe, so all of it
 //! comes. A pattern in the slot alone would not tell a last byte that is like its own.
 //!
+//! A named pipe has no transfer that does not wait. There too what is asked for is done at once; only where nothing waits in one
+//! for some time the read itself waits.
+//!
 //! Where several processes write to one pipe at the same moment, another one may take the room in between.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::event::ReturnHead;
 use us_calls::Row;
@@ -31,27 +34,23 @@ const EOPNOTSUPP: i64 = -95;
 /// What one call moves at most, bytes: the kernel's own limit.
 const MOST: u64 = 0x7fff_f000;
 
-/// Set where the kernel has no write to a pipe that does not wait.
-static WAITS: AtomicBool = AtomicBool::new(false);
-
 /// Whether this is the way for an output to `shadow`.
 pub fn is_shared(shadow: &Shadow, row: &Row, wanted: u64) -> bool {
     shadow.kind() == Kind::Pipe
         && !shadow.is_private()
         && matches!(row.nr, 1 | 20)
         && (1..=MOST).contains(&wanted)
-        && !WAITS.load(Ordering::Relaxed)
 }
 
 /// Makes the call. `None`: in the plain way, with nothing done.
-pub fn put_out(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
-    let result = piece_by_piece(thread, fd, source)?;
+pub fn put_out(thread: &mut Thread, shadow: &Shadow, fd: u64, source: Source) -> Option<i64> {
+    let result = piece_by_piece(thread, shadow, fd, source)?;
     // Its `Return` is about to be written over the mark that says how far it came.
     witness::is_laid_out(thread);
     Some(result)
 }
 
-fn piece_by_piece(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
+fn piece_by_piece(thread: &mut Thread, shadow: &Shadow, fd: u64, source: Source) -> Option<i64> {
     let wanted = source.wanted();
     let place = thread.reserve(size_of::<ReturnHead>())?;
     let mut done = 0;
@@ -64,32 +63,29 @@ fn piece_by_piece(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
                 flags if flags & carry::O_NONBLOCK != 0 => return Some(so_far(done, err::EAGAIN)),
                 _ => {}
             }
-            if !await_event(thread, fd, POLLOUT) && !goes_on(thread, done) {
+            if await_event(thread, fd, POLLOUT, u64::MAX) == Event::Signal && !goes_on(thread, done) {
                 return Some(so_far(done, err::EINTR));
             }
             continue;
         }
         // At first as much of it as there is, since a reader may count on what a pipe has room for coming at once.
-        let one = piece(source, done, sure);
+        let (one, waits) = (piece(source, done, sure), shadow.waits.load(Ordering::Relaxed));
         let (vectors, count, len) = match source {
-            Source::Vectors(list, count) if done == 0 && sure > PIPE_BUF => (list, count, sure),
+            Source::Vectors(list, count) if done == 0 && sure > PIPE_BUF && !waits => (list, count, sure),
             Source::Message(_) => return None,
             _ => (&raw const one as u64, 1, one.len),
         };
         witness::begin_piece(thread, place, done, len);
         // At no place of its own: where a pipe's next byte goes.
-        let args = [fd, vectors, count, u64::MAX, u64::MAX, RWF_NOWAIT];
+        let args = [fd, vectors, count, u64::MAX, u64::MAX, if waits { 0 } else { RWF_NOWAIT }];
         // SAFETY: the guest's own bytes; the list is its own, or lives in this frame.
         let result = unsafe { raw::marked(PWRITEV2, &args, &thread.pending, witness::mark_of(thread)) };
         done += result.max(0) as u64;
         witness::end_piece(thread, place, done);
-        if result == EOPNOTSUPP && done == 0 {
-            WAITS.store(true, Ordering::Relaxed);
-            return None;
-        }
         match result {
             // Another writer has taken the room.
             err::EAGAIN => {}
+            EOPNOTSUPP if !waits => shadow.waits.store(true, Ordering::Relaxed),
             err::EINTR if goes_on(thread, done) => {}
             result if failed(result) => return Some(so_far(done, result)),
             _ if done >= wanted || result == 0 => return Some(done as i64),
@@ -100,38 +96,52 @@ fn piece_by_piece(thread: &mut Thread, fd: u64, source: Source) -> Option<i64> {
 
 /// Bytes of a read from a pipe in which nothing waits: it may have come meanwhile.
 const LATE_MAX: usize = 4096;
+/// How long something is waited for in a named pipe apart from the read, ms.
+const LATE_MS: u64 = 2;
 
 /// Whether this is the way for an input from `shadow`.
 pub fn is_shared_input(shadow: &Shadow) -> bool {
-    shadow.kind() == Kind::Pipe && !shadow.is_private() && !WAITS.load(Ordering::Relaxed)
+    shadow.kind() == Kind::Pipe && !shadow.is_private()
 }
 
 /// Reads into the slot at `place`, behind its head, at most `most` bytes: the result. With `at_once` what is there, and 0 for
 /// nothing. `None`: in the plain way, with nothing done.
-pub fn take(thread: &mut Thread, fd: u64, place: *mut u8, most: usize, at_once: bool) -> Option<i64> {
+pub fn take(
+    thread: &mut Thread,
+    shadow: &Shadow,
+    fd: u64,
+    place: *mut u8,
+    most: usize,
+    at_once: bool,
+) -> Option<i64> {
     const PREADV2: u64 = 327;
     loop {
         let waiting = (unread(fd).unwrap_or(0) as usize).min(most);
+        let waits = shadow.waits.load(Ordering::Relaxed);
         match waiting {
             0 if at_once => return Some(0),
+            0 if waits && carry::is_nonblocking(fd) => return None,
+            // A named pipe that nobody has opened to write yet is at its end, which only a read tells.
+            0 if waits => match await_event(thread, fd, POLLIN, LATE_MS) {
+                Event::There if unread(fd) != Some(0) => continue,
+                Event::There | Event::None => return None,
+                Event::Signal => return Some(err::EINTR),
+            },
             0 => witness::lay_pattern(place, most.min(LATE_MAX)),
             _ => witness::lay_count(place, waiting),
         }
         let len = if waiting == 0 { most.min(LATE_MAX) } else { waiting } as u64;
         // SAFETY: the caller has reserved head and bytes.
         let span = Vector { base: unsafe { place.add(size_of::<ReturnHead>()) } as u64, len };
-        let args = [fd, &raw const span as u64, 1, u64::MAX, u64::MAX, RWF_NOWAIT];
+        let args = [fd, &raw const span as u64, 1, u64::MAX, u64::MAX, if waits { 0 } else { RWF_NOWAIT }];
         // SAFETY: into the reserved slot; the list lives in this frame.
         let result = unsafe { raw::marked(PREADV2, &args, &thread.pending, witness::mark_of(thread)) };
         match result {
-            EOPNOTSUPP => {
-                WAITS.store(true, Ordering::Relaxed);
-                return None;
-            }
+            EOPNOTSUPP if !waits => shadow.waits.store(true, Ordering::Relaxed),
             err::EAGAIN if at_once => return Some(0),
             err::EAGAIN if carry::is_nonblocking(fd) => return Some(result),
             // Another reader has it, or nothing has come yet.
-            err::EAGAIN if await_event(thread, fd, POLLIN) => {}
+            err::EAGAIN if await_event(thread, fd, POLLIN, u64::MAX) != Event::Signal => {}
             err::EAGAIN => return Some(err::EINTR),
             _ => return Some(result),
         }
@@ -208,10 +218,25 @@ fn has_room(fd: u64) -> bool {
     unsafe { raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 0) != 0 }
 }
 
-/// Waits until the pipe takes or has something, or its other end is gone. `false`: a signal has come first.
-fn await_event(thread: &Thread, fd: u64, event: u64) -> bool {
+/// What a wait came to.
+#[derive(PartialEq, Eq)]
+enum Event {
+    /// The pipe takes or has something, or its other end is gone.
+    There,
+    /// Nothing of that in the time.
+    None,
+    /// A signal came first.
+    Signal,
+}
+
+/// Waits, at most so many milliseconds.
+fn await_event(thread: &Thread, fd: u64, event: u64, limit_ms: u64) -> Event {
     let mut poll = fd & 0xffff_ffff | event << 32;
-    let args = [&raw mut poll as u64, 1, u64::MAX, 0, 0, 0];
+    let args = [&raw mut poll as u64, 1, limit_ms, 0, 0, 0];
     // SAFETY: the kernel reads and writes one struct pollfd.
-    unsafe { raw::blocking(raw::nr::POLL, &args, &thread.pending) != err::EINTR }
+    match unsafe { raw::blocking(raw::nr::POLL, &args, &thread.pending) } {
+        err::EINTR => Event::Signal,
+        0 => Event::None,
+        _ => Event::There,
+    }
 }

@@ -478,7 +478,7 @@ pub fn scatter(
     // SAFETY: reserved.
     let data = unsafe { place.add(size_of::<ReturnHead>()) } as u64;
     let attempt = match pipe::is_shared_input(shadow) {
-        true => pipe::take(thread, fd as u64, place, wanted as usize, false),
+        true => pipe::take(thread, shadow, fd as u64, place, wanted as usize, false),
         false => None,
     };
     let result = attempt.unwrap_or_else(|| {
