@@ -23,7 +23,7 @@ enum Command {
     /// INCR, SET and GET over one connection to redis, the primary killed once
     Redis(servers::Options),
     /// incr and cas over several connections to memcached, the primary killed once
-    Memcached(servers::Options),
+    Memcached(servers::memcached::Options),
     /// Requests to sixteen threads that share locks of every kind, the primary killed once
     Threads16(servers::Options),
     /// Compress and decompress a generated file, the primary killed in the middle

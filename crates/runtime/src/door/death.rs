@@ -132,9 +132,7 @@ pub fn look() {
     }
     let Some(own) = members::own() else { return };
     let parent = own.parent.load(Ordering::Acquire);
-    let is_watched = members::find(parent).is_some_and(|entry| {
-        entry.joined.load(Ordering::Acquire) != 0 || members::index_of(entry) == Some(0)
-    });
+    let is_watched = members::find(parent).is_some_and(members::may_have_standby);
     let signal = if is_watched { 0 } else { own.death_signal.swap(0, Ordering::SeqCst) };
     if signal == 0 || signal != WANTED.load(Ordering::Relaxed) {
         return;

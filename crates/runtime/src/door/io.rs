@@ -251,8 +251,7 @@ fn read_piece(
         }
         Kind::Pipe => {
             let shared = shadow.filter(|shadow| pipe::is_shared_input(shadow));
-            let taken =
-                shared.and_then(|shadow| pipe::take(thread, shadow, args[0], place, piece, !first));
+            let taken = shared.and_then(|shadow| pipe::take(thread, shadow, args[0], place, piece, !first));
             if taken.is_none() {
                 witness::lay_pattern(place, piece);
             }

@@ -308,10 +308,15 @@ pub fn is_below_a_reaper() -> bool {
     false
 }
 
+/// Whether a process may have a standby: it has joined, or is the program's first one, which begins with one.
+pub fn may_have_standby(entry: &Process) -> bool {
+    entry.joined.load(Ordering::Acquire) != 0 || index_of(entry) == Some(0)
+}
+
 /// Whether a process that the kernel does not know is about to be another: its standby takes over.
 pub fn is_between(pid: u32) -> bool {
     find(pid).is_some_and(|entry| {
-        entry.joined.load(Ordering::Acquire) != 0
+        may_have_standby(entry)
             && entry.doomed.load(Ordering::Acquire) == 0
             && entry.end.load(Ordering::Acquire) == end::NONE
     })
@@ -529,13 +534,10 @@ fn own_parent() -> Option<u32> {
 pub fn parent() -> Option<u32> {
     let parent = own_parent()?;
     let entry = if parent == 0 { None } else { find(parent) }?;
-    // Of a copy the kernel knows another parent, and so it does behind a parent that has failed over, or is about to. The first
-    // process has a standby without having joined.
+    // Of a copy the kernel knows another parent, and so it does behind a parent that has failed over, or is about to.
     let is_born = state::REAL_PID.load(Ordering::Relaxed) == state::GUEST_PID.load(Ordering::Relaxed);
     let primary = primary(entry);
-    let has_no_successor = entry.joined.load(Ordering::Acquire) == 0
-        && index_of(entry) != Some(0)
-        && primary == entry.pid.load(Ordering::Acquire);
+    let has_no_successor = !may_have_standby(entry) && primary == entry.pid.load(Ordering::Acquire);
     let is_left = is_born && has_no_successor && primary != kernels_parent();
     (!is_left && entry.end.load(Ordering::Acquire) != us_abi::end::ENDED).then_some(parent)
 }

@@ -8,19 +8,36 @@ use anyhow::{Context, Result, bail, ensure};
 use super::client::{Connection, at_once};
 use super::life::Load;
 use super::session::{Session, free_port};
-use super::{Failure, Options, Outcome, Run, Title};
+use super::{Failure, Outcome, Run, Title};
 
 const CONNECTIONS: u64 = 4;
 
-/// Runs the command. True if nothing failed.
-pub fn run(options: &Options) -> Result<bool> {
-    super::campaign(options, &Title { name: "memcached", flags: String::new() }, "memcached", |_| Ok(()), one)
+/// Flags of `kit memcached`.
+#[derive(Clone, Debug, clap::Args)]
+#[group(id = "memcached-options")]
+pub struct Options {
+    #[command(flatten)]
+    common: super::Options,
+    /// With its maintenance threads, which race by design: it diverges, and takes turns from then on
+    #[arg(long)]
+    defaults: bool,
 }
 
-fn one(run: &Run) -> Result<Outcome, Failure> {
+/// Runs the command. True if nothing failed.
+pub fn run(options: &Options) -> Result<bool> {
+    let flags = if options.defaults { " --defaults" } else { "" };
+    let title = Title { name: "memcached", flags: flags.to_owned() };
+    super::campaign(&options.common, &title, "memcached", |_| Ok(()), |run| one(run, options.defaults))
+}
+
+fn one(run: &Run, defaults: bool) -> Result<Outcome, Failure> {
     let port = free_port()?;
     let number = port.to_string();
-    let program = std::iter::once("memcached").chain(words(&number)).map(Into::into).collect();
+    let mut words = words(&number);
+    if defaults {
+        words.retain(|word| *word != "-o" && !word.starts_with("no_"));
+    }
+    let program = std::iter::once("memcached").chain(words).map(Into::into).collect();
     let session = Session::start(run, "memcached", program, port)?;
     let address = session.address;
     session.talk_with_kill(run, CONNECTIONS, |load| talk_all(run, address, load))

@@ -14,6 +14,7 @@ pub mod nginx;
 pub mod pbzip2;
 pub mod postgres;
 pub mod python;
+pub mod recorded;
 pub mod redis;
 pub mod session;
 pub mod shell;
@@ -46,6 +47,12 @@ pub struct Options {
     /// Under protection, but without a kill
     #[arg(long, conflicts_with = "native")]
     no_kill: bool,
+    /// Recorded instead of protected, replayed, and replayed again with the recording changed
+    #[arg(long, conflicts_with_all = ["native", "no_kill", "kills"])]
+    record: bool,
+    /// With --record: one thread at a time, for a server that races
+    #[arg(long, requires = "record")]
+    serial: bool,
     /// Kills of one group's current primary, one after the other; more than one: requests go on until all are done
     #[arg(long, value_name = "N", default_value_t = 1)]
     kills: usize,
@@ -80,6 +87,8 @@ pub struct Run<'a> {
     pub kill: bool,
     /// How many kills, and how often, if there is more than one.
     pub life: Option<(usize, life::Every)>,
+    /// It is recorded instead; `Some(true)` for one thread at a time.
+    pub record: Option<bool>,
     /// Standbys of the program.
     pub standbys: u32,
     /// The seed of this run.
@@ -144,7 +153,8 @@ fn campaign(
                 let run = Run {
                     place: &place,
                     understudy: understudy.clone(),
-                    kill: !options.native && !options.no_kill,
+                    kill: !options.native && !options.no_kill && !options.record,
+                    record: options.record.then_some(options.serial),
                     life: options.life(),
                     standbys: options.standbys,
                     seed,
@@ -194,7 +204,12 @@ fn report_failure(
     if options.standbys != 1 {
         repeat += &format!(" --standbys {}", options.standbys);
     }
-    for (set, flag) in [(options.native, " --native"), (options.no_kill, " --no-kill")] {
+    for (set, flag) in [
+        (options.native, " --native"),
+        (options.no_kill, " --no-kill"),
+        (options.record, " --record"),
+        (options.serial, " --serial"),
+    ] {
         if set {
             repeat += flag;
         }

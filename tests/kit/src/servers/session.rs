@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::life::{Every, Life, Load};
-use super::{Failure, Outcome, Run};
+use super::{Failure, Outcome, Run, recorded};
 use crate::events::{self, Event};
 use crate::judge::{Kills, count, judge_events, judge_folder};
 use crate::process::{Launch, Sink, Tree};
@@ -63,9 +63,12 @@ impl Session {
     ) -> Result<Self, Failure> {
         let events = dir.join("events");
         let group = group_name(&dir);
-        let command = match &run.understudy {
-            Some(understudy) => protected_command(understudy, run.standbys, &group, &events, program),
-            None => program,
+        let command = match (&run.understudy, run.record) {
+            (Some(understudy), Some(serial)) => {
+                recorded::command(understudy, serial, &group, &dir.join("recording"), program)
+            }
+            (Some(understudy), None) => protected_command(understudy, run.standbys, &group, &events, program),
+            (None, _) => program,
         };
         let tree = Launch { command, dir: dir.clone(), stdin: None, sink: Sink::File }.spawn()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -92,7 +95,7 @@ impl Session {
         while TcpStream::connect(self.address).is_err() {
             self.still_running(until, "the server never listened")?;
         }
-        if let Some(understudy) = &run.understudy {
+        if let Some(understudy) = run.understudy.as_ref().filter(|_| run.record.is_none()) {
             let (events, group) = (self.events.clone(), self.group.clone());
             let mut tracker = Tracker::new(&events, understudy, &group);
             while tracker.protected().len() < self.processes {
@@ -304,7 +307,11 @@ impl Session {
         if !ended.left_behind.is_empty() {
             complaints.push(format!("processes left behind: {:?}", ended.left_behind));
         }
-        if run.understudy.is_some() {
+        if run.record.is_some() {
+            let file = self.dir.join("recording");
+            let judged = recorded::judge(run, &self.dir, &file, &ended);
+            complaints.extend(judged.map_err(|error| Failure::of(error, &self.dir))?);
+        } else if run.understudy.is_some() {
             let lifecycle = events::read_all(&self.events);
             let promoted = count(&lifecycle, "promoted");
             let expected = run.life.as_ref().map_or(usize::from(run.kill), |(kills, _)| *kills);
