@@ -69,6 +69,7 @@ impl Round<'_> {
             place: self.place,
             understudy: Some(self.understudy.to_path_buf()),
             kill: true,
+            record: None,
             life: None,
             standbys: 1,
             seed: self.seed,

@@ -476,7 +476,9 @@ impl Replay<'_> {
         let _ = fed.path.file_name().map(|name| self.dir.remove(name));
         self.slots.remove(&fed.image);
         self.slots.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);
-        let Some(status) = self.ends.get(&fed.process()).copied() else { return };
+        // In a replay nobody asks for a child of another replayed process: it is a zombie until its parent ends.
+        let told = self.ends.get(&fed.process()).copied();
+        let Some(status) = told.or_else(|| proc::end_of(fed.process())) else { return };
         match &fed.ending {
             Some(ending) => self.compare_end(fed.image, ending, status),
             None => _ = self.ended.insert(fed.image, status),
@@ -534,9 +536,10 @@ fn output_waits() -> bool {
 }
 
 /// Whether a process is gone for good. A child of ours is when it has been reaped, and not before: how it ended is
-/// compared, and the kernel does not tell as long as one of its threads is left.
+/// compared, and the kernel does not tell as long as one of its threads is left. Nor is any other as long as one is.
 fn is_gone(pid: u32) -> bool {
-    proc::read(pid).is_none_or(|process| !process.alive() && process.parent != std::process::id())
+    let is_whole = |process: &proc::Process| process.alive() || process.threads > 1;
+    proc::read(pid).is_none_or(|process| !is_whole(&process) && process.parent != std::process::id())
 }
 
 fn config(flags: u32) -> Config {

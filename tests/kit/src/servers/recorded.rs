@@ -124,7 +124,9 @@ fn changed(from: &Path, to: &Path, damage: Damage, seed: u64) -> Result<bool> {
             Item::End { image, status, facts } => {
                 let other = damage == Damage::End && !done;
                 done |= other;
-                writer.end(image, if other { status ^ (1 << 8) } else { status }, &facts)?;
+                // Another code. Of which signal a process died from outside only the recording says.
+                let changed = if status & 0x7f == 0 { status ^ 1 << 8 } else { 3 << 8 };
+                writer.end(image, if other { changed } else { status }, &facts)?;
             }
             Item::Complete(_) => {}
         }
