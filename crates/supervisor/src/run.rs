@@ -98,6 +98,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
         bell,
         done: AtomicBool::new(false),
         scores: Mutex::default(),
+        relieved: AtomicU32::new(0),
     });
     let book = Book { folder: &folder, meta, history: History::default(), voice };
     let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside);

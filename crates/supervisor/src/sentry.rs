@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::futex;
 use rustix::time::ClockId;
 use us_abi::{GroupState, OWNER_DIED, TID_MASK, ThreadEntry, WAITERS, command, leaving, slot};
@@ -21,7 +21,7 @@ use us_order::detect::{Cause, Decision, Leaving, Standby, decide, is_fenced};
 use crate::child::Child;
 use crate::clock;
 use crate::family::{self, Together};
-use crate::memory::Raised;
+use crate::memory::{self, Raised};
 use crate::roster::{Place, Roster};
 use crate::segment::{Segment, wake};
 
@@ -66,6 +66,8 @@ pub struct Shared {
     pub done: AtomicBool,
     /// The standbys' scores, which are not the program's.
     pub scores: Mutex<Vec<Raised>>,
+    /// The standby that was ended because memory runs out, 0 for none.
+    pub relieved: AtomicU32,
 }
 
 /// Wakes the main thread.
@@ -110,6 +112,42 @@ impl Shared {
         {
             scores.retain(Raised::is_of_use);
             scores.extend(Raised::new(standby, primary));
+        }
+    }
+
+    /// Ends the standby `standby` of `primary` before memory runs out below the limit of a group of processes: whoever the
+    /// kernel chooses may be both. Until it has gone.
+    pub(crate) fn watch_memory(self: &Arc<Self>, standby: u32, primary: u32) {
+        let Some(process) = Pid::from_raw(standby as i32) else { return };
+        let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return };
+        if memory::relief(primary).is_none() {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let body = move || {
+            while let Some(pause) = memory::relief(primary) {
+                if pause.is_zero() {
+                    return shared.relieve(standby, &process);
+                }
+                let limit = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
+                let mut end = [PollFd::new(&process, PollFlags::IN)];
+                if !matches!(poll(&mut end, Some(&limit)), Ok(0) | Err(Errno::INTR)) {
+                    return;
+                }
+            }
+        };
+        // Without it, it is the kernel that chooses.
+        let _ = thread("memory", body);
+    }
+
+    /// Not one that has been told to take over: under the lock, as in [`Shared::raise_score`].
+    fn relieve(&self, standby: u32, process: &OwnedFd) {
+        if let Ok(scores) = self.scores.lock()
+            && self.segment.header().command.0.load(Ordering::Acquire) != command::PROMOTE
+            && scores.iter().any(|score| score.is_of(standby))
+        {
+            self.relieved.store(standby, Ordering::Release);
+            let _ = pidfd_send_signal(process, Signal::KILL);
         }
     }
 

@@ -354,6 +354,7 @@ impl<'a> Watch<'a> {
             Some(child) => {
                 // Before the sentry may choose it.
                 self.shared.raise_score(pid, self.primary.pid);
+                self.shared.watch_memory(pid, self.primary.pid);
                 self.shared.standby_pid.store(pid, Ordering::Release);
                 self.standby = Some(child);
                 self.standby_end = None;

@@ -121,7 +121,7 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
         return read_directly(thread, row, call);
     }
-    let most = longest_piece(args[0] as i32);
+    let most = pipe::longest_piece(args[0] as i32).unwrap_or(PIECE);
     loop {
         let piece = (wanted - total as u64).min(most as u64) as usize;
         let room = size_of::<ReturnHead>() + piece + witness::tail_bytes(piece);
@@ -173,14 +173,6 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         }
         put_return(thread, row, place, plan.flags(), result, got);
         return (result, plan);
-    }
-}
-
-/// Of a pipe the slot tells how far a read came as long as all of it has the pattern.
-fn longest_piece(fd: i32) -> usize {
-    match fdtable::get(fd).map(fdtable::Shadow::kind) {
-        Some(Kind::Pipe) => witness::PATTERN_MAX,
-        _ => PIECE,
     }
 }
 

@@ -20,7 +20,7 @@ use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::door::carry::{self, Source};
-use crate::fdtable::{Kind, Shadow};
+use crate::fdtable::{self, Kind, Shadow};
 use crate::raw::{self, err, failed};
 use crate::sys::spans::{self, Vector};
 use crate::sys::witness;
@@ -102,6 +102,11 @@ const LATE_MS: u64 = 2;
 /// Whether this is the way for an input from `shadow`.
 pub fn is_shared_input(shadow: &Shadow) -> bool {
     shadow.kind() == Kind::Pipe && !shadow.is_private()
+}
+
+/// Of a pipe the slot tells how far a read came as long as all of it has the pattern. `None` for anything else.
+pub fn longest_piece(fd: i32) -> Option<usize> {
+    fdtable::get(fd).filter(|shadow| shadow.kind() == Kind::Pipe).map(|_| witness::PATTERN_MAX)
 }
 
 /// Reads into the slot at `place`, behind its head, at most `most` bytes: the result. With `at_once` what is there, and 0 for

@@ -119,6 +119,7 @@ impl<'a> Group<'a> {
             bell: Arc::clone(&self.bell),
             done: AtomicBool::new(false),
             scores: Mutex::default(),
+            relieved: AtomicU32::new(0),
         };
         Ok(Watch::member(Rc::clone(&self.book), Arc::new(shared), primary))
     }

@@ -14,7 +14,7 @@ use crate::options::Verbosity;
 use crate::reap::{End, Reaped};
 use crate::segment::{read_text, wake};
 use crate::sentry::{fail_over, verdict};
-use crate::{clock, family, proc};
+use crate::{clock, family, memory, proc};
 
 /// Copies that end within this time have ended together.
 const TOGETHER_NS: u64 = 1_000_000_000;
@@ -251,6 +251,9 @@ impl Watch<'_> {
             return;
         }
         let pid = self.standby.take().map_or(0, |standby| standby.pid);
+        if pid != 0 && self.shared.relieved.swap(0, Ordering::AcqRel) == pid {
+            return self.lose_standby(pid, memory::RELIEF);
+        }
         self.lose_standby(pid, &format!("the standby's process is gone: {}", end.words()));
     }
 

@@ -134,6 +134,7 @@ impl Watch<'_> {
             return;
         };
         self.shared.raise_score(pid, self.primary.pid);
+        self.shared.watch_memory(pid, self.primary.pid);
         self.spares.following.push(Spare { seat: at, copy, since_ns: clock::monotonic_ns() });
         match cloned {
             true => self.spare_is_made(pid),

@@ -278,7 +278,10 @@ impl Session {
             standbys.iter().any(|standby| standby["state"] == "following" || standby["state"] == "behind")
         };
         let pids = processes.iter().skip(1).filter_map(|process| process["guest_pid"].as_u64());
-        Ok((pids.filter_map(|pid| u32::try_from(pid).ok()).collect(), run.record.is_some() || processes.iter().all(follows)))
+        Ok((
+            pids.filter_map(|pid| u32::try_from(pid).ok()).collect(),
+            run.record.is_some() || processes.iter().all(follows),
+        ))
     }
 
     /// How often standbys diverged and were made again, and what part of its time each process had one: in words.
