@@ -15,6 +15,9 @@ if [[ -n $SETUP ]]; then tests/foreign/setup.sh || exit 1; fi
 only=()
 if [[ -n $ONLY ]]; then only=(--only "$ONLY"); fi
 
+# lists FILE: whether a program there is asked for.
+lists() { grep -v '^#' "$1" | cut -d'|' -f1 | grep -q -- "$ONLY"; }
+
 bad=()
 for part in $PARTS; do
     echo "=== $part"
@@ -22,7 +25,8 @@ for part in $PARTS; do
         programs) "$kit" foreign --jobs "$JOBS" --timeout "$FOREIGN_SECONDS" "${only[@]}" ;;
         kills)
             worse=
-            "$kit" foreign --kills 3 --jobs "$JOBS" --timeout "$FOREIGN_SECONDS" "${only[@]}" || worse=yes
+            ! lists tests/foreign/programs ||
+                "$kit" foreign --kills 3 --jobs "$JOBS" --timeout "$FOREIGN_SECONDS" "${only[@]}" || worse=yes
             # Alone: they are busy on all processors.
             if command -v go >/dev/null; then
                 mkdir -p "$TARGET/foreign"
@@ -30,7 +34,8 @@ for part in $PARTS; do
                 export BUILT
                 (cd tests/foreign/go && GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=1 go build -o "$BUILT/web" ./web) || worse=yes
             fi
-            "$kit" foreign --list tests/foreign/busy --kills "${KILLS:-20}" --timeout $((FOREIGN_SECONDS * 4)) "${only[@]}" || worse=yes
+            ! lists tests/foreign/busy ||
+                "$kit" foreign --list tests/foreign/busy --kills "${KILLS:-20}" --timeout $((FOREIGN_SECONDS * 4)) "${only[@]}" || worse=yes
             [[ -z $worse ]]
             ;;
         suites) "$kit" foreign --suites --list tests/foreign/suites --timeout $((FOREIGN_SECONDS * 4)) "${only[@]}" ;;

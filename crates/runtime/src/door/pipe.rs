@@ -28,6 +28,9 @@ use crate::thread::Thread;
 
 /// What a pipe takes whole or not at all, bytes.
 const PIPE_BUF: u64 = 4096;
+const READV: u64 = 19;
+const WRITEV: u64 = 20;
+const PREADV2: u64 = 327;
 const PWRITEV2: u64 = 328;
 const RWF_NOWAIT: u64 = 8;
 const EOPNOTSUPP: i64 = -95;
@@ -77,21 +80,27 @@ fn piece_by_piece(thread: &mut Thread, shadow: &Shadow, fd: u64, source: Source)
         };
         witness::begin_piece(thread, place, done, len);
         // At no place of its own: where a pipe's next byte goes.
-        let args = [fd, vectors, count, u64::MAX, u64::MAX, if waits { 0 } else { RWF_NOWAIT }];
+        let args = [fd, vectors, count, u64::MAX, u64::MAX, RWF_NOWAIT];
+        let nr = if waits { WRITEV } else { PWRITEV2 };
         // SAFETY: the guest's own bytes; the list is its own, or lives in this frame.
-        let result = unsafe { raw::marked(PWRITEV2, &args, &thread.pending, witness::mark_of(thread)) };
+        let result = unsafe { raw::marked(nr, &args, &thread.pending, witness::mark_of(thread)) };
         done += result.max(0) as u64;
         witness::end_piece(thread, place, done);
         match result {
             // Another writer has taken the room.
             err::EAGAIN => {}
-            EOPNOTSUPP if !waits => shadow.waits.store(true, Ordering::Relaxed),
+            result if !waits && is_unknown(result) => shadow.waits.store(true, Ordering::Relaxed),
             err::EINTR if goes_on(thread, done) => {}
             result if failed(result) => return Some(so_far(done, result)),
             _ if done >= wanted || result == 0 => return Some(done as i64),
             _ => {}
         }
     }
+}
+
+/// Whether an error says that there is no such transfer through this pipe, or that a filter of system calls does not let the call pass.
+fn is_unknown(result: i64) -> bool {
+    matches!(result, EOPNOTSUPP | err::ENOSYS | err::EPERM)
 }
 
 /// Bytes of a read from a pipe in which nothing waits: it may have come meanwhile.
@@ -119,7 +128,6 @@ pub fn take(
     most: usize,
     at_once: bool,
 ) -> Option<i64> {
-    const PREADV2: u64 = 327;
     loop {
         let waiting = (unread(fd).unwrap_or(0) as usize).min(most);
         let waits = shadow.waits.load(Ordering::Relaxed);
@@ -138,11 +146,12 @@ pub fn take(
         let len = if waiting == 0 { most.min(LATE_MAX) } else { waiting } as u64;
         // SAFETY: the caller has reserved head and bytes.
         let span = Vector { base: unsafe { place.add(size_of::<ReturnHead>()) } as u64, len };
-        let args = [fd, &raw const span as u64, 1, u64::MAX, u64::MAX, if waits { 0 } else { RWF_NOWAIT }];
+        let args = [fd, &raw const span as u64, 1, u64::MAX, u64::MAX, RWF_NOWAIT];
+        let nr = if waits { READV } else { PREADV2 };
         // SAFETY: into the reserved slot; the list lives in this frame.
-        let result = unsafe { raw::marked(PREADV2, &args, &thread.pending, witness::mark_of(thread)) };
+        let result = unsafe { raw::marked(nr, &args, &thread.pending, witness::mark_of(thread)) };
         match result {
-            EOPNOTSUPP if !waits => shadow.waits.store(true, Ordering::Relaxed),
+            result if !waits && is_unknown(result) => shadow.waits.store(true, Ordering::Relaxed),
             err::EAGAIN if at_once => return Some(0),
             err::EAGAIN if carry::is_nonblocking(fd) => return Some(result),
             // Another reader has it, or nothing has come yet.
