@@ -142,8 +142,13 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
     let target = args[0] as u32 as i32;
     loop {
         let lives = letter.map_or(0, |_| mail::lives_of(target as u32));
+        let primary = || members::primary_of(target as u32).unwrap_or(target as u32);
+        let asked = primary();
         let result = attempt(&args);
-        let between = result == raw::err::ESRCH && target > 1 && members::is_between(target as u32);
+        // Of one that is there it is the kernel's answer: it has no such thread. A group is changed by its process as well.
+        let has_gone = || call == SETPGID || primary() != asked || !members::exists(asked);
+        let between =
+            result == raw::err::ESRCH && target > 1 && members::is_between(target as u32) && has_gone();
         if !between || raw::now_ns() - start > PATIENCE_NS {
             if let Some(letter) = letter {
                 letter.is_sent(!raw::failed(result));
