@@ -14,6 +14,7 @@ use crate::guest::Guest;
 use crate::judge::{self, Kills};
 use crate::place::Place;
 use crate::process::{Ended, Launch, Sink};
+use crate::servers::recorded;
 use crate::strike::{Account, Assassin, Plan, protected_command, status};
 
 /// What a native run showed: the truth that the other modes are compared with.
@@ -208,18 +209,8 @@ impl Stage<'_> {
         let dir = self.place.fresh(&guest.name)?;
         let group = group_name(&dir);
         let file = dir.join("recording");
-        let mut command: Vec<OsString> = vec![understudy.into(), "record".into(), "-q".into()];
-        if guest.wants.serial.is_some() {
-            command.extend(["--order".into(), "serial".into()]);
-        }
-        command.extend([
-            "--name".into(),
-            OsString::from(&group),
-            "-o".into(),
-            file.clone().into(),
-            "--".into(),
-        ]);
-        command.extend(program(guest));
+        let serial = guest.wants.serial.is_some();
+        let command = recorded::command(understudy, serial, &group, &file, program(guest));
         let ended = launch(guest, command, &dir, sink)?.finish(self.limit)?;
         let mut complaints = judge::judge_output(guest, &ended, Some(&reference.stdout));
         complaints.extend(judge::judge_code(guest.wants.end, ended.status));

@@ -22,6 +22,7 @@ use us_calls::Row;
 use crate::door::carry::{self, Source};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::raw::{self, err, failed};
+use crate::standby::streams::{self, queued};
 use crate::sys::spans::{self, Vector};
 use crate::sys::witness;
 use crate::thread::Thread;
@@ -129,14 +130,14 @@ pub fn take(
     at_once: bool,
 ) -> Option<i64> {
     loop {
-        let waiting = (unread(fd).unwrap_or(0) as usize).min(most);
+        let waiting = (queued(fd as i32).unwrap_or(0) as usize).min(most);
         let waits = shadow.waits.load(Ordering::Relaxed);
         match waiting {
             0 if at_once => return Some(0),
             0 if waits && carry::is_nonblocking(fd) => return None,
             // A named pipe that nobody has opened to write yet is at its end, which only a read tells.
             0 if waits => match await_event(thread, fd, POLLIN, LATE_MS) {
-                Event::There if unread(fd) != Some(0) => continue,
+                Event::There if queued(fd as i32) != Some(0) => continue,
                 Event::There | Event::None => return None,
                 Event::Signal => return Some(err::EINTR),
             },
@@ -162,27 +163,19 @@ pub fn take(
     }
 }
 
-/// Bytes that wait in a pipe, `None` where that cannot be said.
-fn unread(fd: u64) -> Option<u32> {
-    const FIONREAD: u64 = 0x541b;
-    let mut unread = 0u32;
-    // SAFETY: the kernel writes one number.
-    let told = unsafe { raw::call3(raw::nr::IOCTL, fd, FIONREAD, &raw mut unread as u64) };
-    (told == 0).then_some(unread)
-}
-
 /// How many of `left` bytes a pipe takes now, all of them for sure if nobody else writes; 0 for none. Where that is an error,
 /// they are the kernel's to say.
 fn taken_at_once(fd: u64, left: u64) -> u64 {
     const F_GETPIPE_SZ: u64 = 1032;
-    if left > PIPE_BUF && unread(fd) == Some(0) {
+    if left > PIPE_BUF && queued(fd as i32) == Some(0) {
         // SAFETY: asks for a number.
         let size = unsafe { raw::call3(raw::nr::FCNTL, fd, F_GETPIPE_SZ, 0) };
         if size > PIPE_BUF as i64 {
             return left.min(size as u64);
         }
     }
-    if has_room(fd) { left.min(PIPE_BUF) } else { 0 }
+    // Or it has no reader any more.
+    if streams::poll(fd as i32, POLLOUT) != 0 { left.min(PIPE_BUF) } else { 0 }
 }
 
 fn so_far(done: u64, error: i64) -> i64 {
@@ -224,13 +217,6 @@ const O_ACCMODE: i64 = 3;
 
 const POLLIN: u64 = 1;
 const POLLOUT: u64 = 4;
-
-/// Whether the pipe takes something now, or has no reader any more.
-fn has_room(fd: u64) -> bool {
-    let mut poll = fd & 0xffff_ffff | POLLOUT << 32;
-    // SAFETY: the kernel reads and writes one struct pollfd.
-    unsafe { raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 0) != 0 }
-}
 
 /// What a wait came to.
 #[derive(PartialEq, Eq)]
