@@ -483,15 +483,15 @@ fn lock_short(mutex: &Mutex, opaque: bool) -> bool {
         return false;
     }
     let caller = Caller::get();
-    match caller.mode() {
-        Mode::Record => {}
-        Mode::Solo => return mutex.lock_solo(caller),
-        Mode::Replay => return false,
-    }
-    let Some(thread) = caller.thread() else { return false };
+    let Some(thread) = caller.thread() else { return mutex.lock_solo(caller) };
     // A signal that waits is delivered the long way, before the lock.
-    if thread.pending.load(Ordering::Relaxed) != 0 || !mutex.try_word() {
+    if thread.pending.load(Ordering::Relaxed) != 0 {
         return false;
+    }
+    match thread.locks() {
+        Mode::Record if mutex.try_word() => {}
+        Mode::Solo => return mutex.lock_solo(caller),
+        _ => return false,
     }
     mutex.owner.store(caller.tid(), Ordering::Relaxed);
     if !opaque {
