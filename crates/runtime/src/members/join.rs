@@ -5,7 +5,7 @@
 //! until its standby has been made, its death is its death.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{
     Cause, Config, GroupState, MAGIC, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS,
@@ -50,9 +50,25 @@ pub fn config() -> Option<&'static Config> {
     unsafe { (*CONFIG.0.get()).as_ref() }
 }
 
-/// Whether this process could have a standby of its own, and has none yet.
+/// How often a process that is not listed looks for its entry, over all its calls: where the list is full there is none.
+const LOOKS_MAX: u32 = 1_000;
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this process could have a standby of its own, and has none yet. It need not be listed: the parent of one that was made
+/// by vfork lists it while that begins its new image, and may be slower.
 pub fn is_possible() -> bool {
-    config().is_some_and(|config| config.standbys != 0) && super::own().is_some() && !bound::is_bound()
+    config().is_some_and(|config| config.standbys != 0) && !bound::is_bound()
+}
+
+/// Waits for this process's entry in the list, which its parent is about to make.
+fn is_listed_within(tries: u32) -> bool {
+    (0..tries).any(|_| {
+        let listed = super::own().is_some();
+        if !listed {
+            raw::nap(50_000);
+        }
+        listed
+    })
 }
 
 /// At a call of a newborn's: joins if this suggests a longer life, or changes what the process may do.
@@ -103,14 +119,7 @@ fn is_grown_up() -> bool {
 /// shows later, as with any other.
 pub fn join_recorded(thread: &mut Thread, how: u32) {
     const TRIES: u32 = 2_000;
-    // A child by vfork is listed by its parent, which goes on at the same moment.
-    for _ in 0..TRIES {
-        if super::own().is_some() {
-            break;
-        }
-        raw::nap(50_000);
-    }
-    if super::own().is_none() {
+    if !is_listed_within(TRIES) {
         let parent = super::kernels_parent();
         super::born(parent, parent);
     }
@@ -132,9 +141,15 @@ fn ask_for_standby() {
 
 /// Joins, once. A child that cannot is one that nobody protects.
 pub fn join(thread: &mut Thread) {
+    // One that waits for a year at its first call has no later one at which to look. The parent is on its way.
+    const TRIES: u32 = 200;
     thread.newborn = false;
     if state::role() == Role::Primary {
         return ask_for_standby();
+    }
+    let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
+    if !is_listed_within(if looks == 0 { TRIES } else { 1 }) {
+        thread.newborn = looks < LOOKS_MAX;
     }
     let Some(own) = super::own() else { return };
     if super::header().is_none() {
