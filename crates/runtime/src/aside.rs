@@ -11,7 +11,7 @@ use us_abi::{Cause, GroupState, MAGIC, SegmentHeader, VERSION, leaving};
 
 use crate::raw::{self, failed, nr};
 use crate::sys::text;
-use crate::{entry, real, state};
+use crate::{real, state};
 
 /// Why this program must be without the library.
 fn reason() -> Option<&'static [u8]> {
@@ -26,14 +26,20 @@ fn reason() -> Option<&'static [u8]> {
 /// Executes the program again without the library if that must be; comes back if not, or if it cannot be.
 ///
 /// # Safety
-/// In the constructor: the process's own arrays, the environment without what belongs to the library; `segment` is a path.
-pub unsafe fn step_if_needed(arguments: *mut *mut u8, environment: *mut *mut u8, segment: *const u8) -> bool {
+/// In the constructor: the process's own arrays, the environment without what belongs to the library; `segment` is a path, and so
+/// is `executed`, the file as it was named, unless it is 0.
+pub unsafe fn step_if_needed(
+    arguments: *mut *mut u8,
+    environment: *mut *mut u8,
+    segment: *const u8,
+    executed: u64,
+) -> bool {
     const EXECVE: u64 = 59;
     let Some(why) = reason() else { return false };
     // SAFETY: the caller's promise; nothing else is mapped, and no other thread exists.
     unsafe {
         say(segment, why);
-        for file in [entry::executed_file(), c"/proc/self/exe".as_ptr() as u64] {
+        for file in [executed, c"/proc/self/exe".as_ptr() as u64] {
             if file != 0 {
                 raw::call3(EXECVE, file, arguments as u64, environment as u64);
             }

@@ -63,7 +63,7 @@ fn sleep(thread: &Thread, clock: &AtomicU64, ticket: u64) {
     thread.awaited.store(clock.as_ptr().cast(), Ordering::Release);
     bucket.fetch_add(1, Ordering::SeqCst);
     // Whoever has to act first may sleep on an event that has come meanwhile: it must not wait for the poller.
-    crate::standby::poll::wake_sleepers();
+    crate::thread::wake_sleepers();
     loop {
         let bell = thread.bell.load(Ordering::Acquire);
         // Pairs with the fence in `announce`: either this load sees the new value, or the other side sees

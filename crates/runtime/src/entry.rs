@@ -12,9 +12,10 @@ use us_abi::{
 };
 
 use crate::door::{exec, limits, mutex, thread as threads};
+use crate::notice;
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
-use crate::standby::{notice, poll};
+use crate::standby::poll;
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, guest, libc_text, own_file, patch, probe, trap, vdso};
 use crate::thread::{self, Mode, Thread};
@@ -29,9 +30,11 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     fault::begin(environment);
     let path = take_environment(environment);
     read_auxiliary();
+    let step =
+        // SAFETY: the process's own arrays; the program has not begun.
+        |path| unsafe { aside::step_if_needed(arguments, environment, path, executed_file()) };
     // First of all: a question to the loader that it must deny takes memory, from a sanitizer's allocator if there is one.
-    // SAFETY: the process's own arrays; the program has not begun.
-    if path.is_some_and(|path| unsafe { aside::step_if_needed(arguments, environment, path) }) {
+    if path.is_some_and(step) {
         return;
     }
     real::find_all();
@@ -387,7 +390,7 @@ pub fn auxiliary(kind: u64) -> u64 {
 }
 
 /// The file that was executed, as it was named; a script's is the script's.
-pub fn executed_file() -> u64 {
+fn executed_file() -> u64 {
     auxiliary(AT_EXECFN)
 }
 
@@ -412,8 +415,8 @@ fn find_tid_offset(tid: u32) {
     };
     let said = real::tid_offset().filter(|offset| *offset < CONTROL_BYTES);
     if let Some(offset) = said.into_iter().chain(end).find(|offset| is_number(*offset)).or_else(found) {
-        threads::TID_OFFSET.store(offset, Ordering::Relaxed);
-        threads::END_OFFSET.store(end.unwrap_or(offset), Ordering::Relaxed);
+        tls::TID_OFFSET.store(offset, Ordering::Relaxed);
+        tls::END_OFFSET.store(end.unwrap_or(offset), Ordering::Relaxed);
     }
 }
 

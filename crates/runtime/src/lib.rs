@@ -16,6 +16,7 @@
 pub mod aside;
 pub mod clock;
 pub mod clone;
+pub mod context;
 pub mod door;
 pub mod entry;
 pub mod family;
@@ -25,6 +26,7 @@ pub mod lock;
 pub mod log;
 pub mod mem;
 pub mod members;
+pub mod notice;
 pub mod pace;
 pub mod raw;
 pub mod real;

@@ -7,7 +7,7 @@
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::sys::trap::{Context, reg};
+use crate::context::{Context, reg};
 
 /// Numbers and constants of the kernel's interface that the runtime uses itself.
 pub mod nr {

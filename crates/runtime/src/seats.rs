@@ -256,3 +256,8 @@ fn await_each(header: &SegmentHeader, is_ready: impl Fn(u32) -> bool) {
 
 /// A spare that moves is waited for this many times as long as one that does not.
 const LIMITS: u64 = 10;
+
+/// Bytes in all rings that have been published and not been applied, by this standby.
+pub fn unapplied(header: &SegmentHeader) -> u64 {
+    unapplied_by(own(), header)
+}

@@ -10,7 +10,7 @@ use us_abi::{
     THREADS_OFFSET, Text, ThreadEntry,
 };
 
-use crate::{raw, seats};
+use crate::raw;
 
 /// What this copy of the program is.
 #[repr(u8)]
@@ -75,7 +75,7 @@ pub fn is_not_recorded() {
     RECORDED.store(false, Ordering::Relaxed);
 }
 
-/// Whether the heir reads the log, as a primary. See [`seats::is_followed`] for any standby.
+/// Whether the heir reads the log, as a primary. See [`crate::seats::is_followed`] for any standby.
 pub fn has_standby() -> bool {
     header().is_some_and(|header| header.dropped.0.load(Ordering::Acquire) == 0)
 }
@@ -171,11 +171,6 @@ fn nowhere() -> &'static ThreadEntry {
     static NOWHERE: Nowhere = Nowhere(core::cell::UnsafeCell::new([0; size_of::<ThreadEntry>()]));
     // SAFETY: aligned and of that size; an entry that is all zero is one of an unused slot.
     unsafe { &*NOWHERE.0.get().cast::<ThreadEntry>() }
-}
-
-/// Bytes in all rings that have been published and not been applied, by this standby.
-pub fn unapplied(header: &SegmentHeader) -> u64 {
-    seats::unapplied_by(seats::own(), header)
 }
 
 /// Tells the supervisor that something has changed.

@@ -8,7 +8,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{RING_BYTES, RINGS_ADDRESS, THREADS_MAX};
-use us_ring::{Consumer, Memory, Producer};
+use us_ring::{Consumer, Memory, Position, Producer};
 
 use crate::door::usage::Used;
 use crate::door::waiters::Waiter;
@@ -516,4 +516,27 @@ pub fn for_each(mut f: impl FnMut(&Thread)) {
         // SAFETY: blocks are never freed; the callee keeps to the atomics.
         f(unsafe { &*block(slot) });
     }
+}
+
+/// Rings the bell of every thread that sleeps although its ring has an event. Returns how far the furthest of
+/// them is behind, bytes; 0 if there was none.
+pub fn wake_sleepers() -> u64 {
+    let mut woken = 0;
+    for_each(|thread| {
+        if thread.parked.load(Ordering::Acquire) {
+            let entry = thread.entry();
+            let (tail, head) = (entry.tail.0.acquire(), seats::head(thread.slot).acquire());
+            if tail > head {
+                thread.parked.store(false, Ordering::Relaxed);
+                thread.ring_bell();
+                woken = woken.max(tail - head);
+            }
+        }
+    });
+    woken
+}
+
+/// Rings every bell.
+pub fn wake_all() {
+    for_each(|thread| thread.ring_bell());
 }

@@ -6,11 +6,16 @@
 //! itself, or has changed a thread pointer, that slot is not relied on any more.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::{bound, guest};
 use crate::thread::{self, Thread};
 use crate::{raw, state};
+
+/// Offset of a thread's number inside glibc's control block.
+pub static TID_OFFSET: AtomicU64 = AtomicU64::new(0);
+/// Offset of the word there that is zero once the thread is gone.
+pub static END_OFFSET: AtomicU64 = AtomicU64::new(0);
 
 global_asm!(
     ".section .tbss,\"awT\",@nobits",
@@ -90,7 +95,7 @@ pub fn set_current(thread: *mut Thread) {
         if let Some(thread) = thread.as_ref() {
             // A filter of the program's need not allow the question; libc's word has the answer as long as all threads are libc's.
             let is_asked = may_be_foreign() || !bound::has_left();
-            let tid = if is_asked { raw::gettid() } else { crate::door::thread::tid_of(thread_pointer()) };
+            let tid = if is_asked { raw::gettid() } else { tid_of(thread_pointer()) };
             thread.runs_as.store(tid, Ordering::Relaxed);
         } else if may_be_foreign() {
             // Who ends need not be libc's.
@@ -137,7 +142,24 @@ pub fn is_libc(pointer: u64) -> bool {
 pub fn is_outside() -> bool {
     may_be_foreign() && {
         let pointer = base();
-        let number = || crate::door::thread::tid_of(pointer);
+        let number = || tid_of(pointer);
         !is_libc(pointer) || number() != raw::gettid()
     }
+}
+
+/// The word with libc's number of the thread behind a handle.
+pub fn tid_word(handle: u64) -> &'static AtomicU32 {
+    // SAFETY: the control block of a thread that has not been joined yet, or lies in a stack of ours.
+    unsafe { &*((handle + TID_OFFSET.load(Ordering::Relaxed)) as *const AtomicU32) }
+}
+
+/// The word that the kernel clears at the end of the thread behind a handle: that one, or since glibc 2.43 another.
+pub fn end_word(handle: u64) -> &'static AtomicU32 {
+    // SAFETY: as above.
+    unsafe { &*((handle + END_OFFSET.load(Ordering::Relaxed)) as *const AtomicU32) }
+}
+
+/// The number of the thread behind a handle, as libc knows it: the kernel's, or the group's. 0, up to glibc 2.42, once the thread is gone.
+pub fn tid_of(handle: u64) -> u32 {
+    tid_word(handle).load(Ordering::Acquire)
 }

@@ -6,9 +6,10 @@ use us_abi::{CONFIG_PINNED, Cause, OWNER_DIED, SegmentHeader, TID_MASK, WAITERS}
 
 use super::park::{self, Place};
 use super::{memory, reset_blocks};
+use crate::context::Context;
 use crate::raw::{self, nr};
 use crate::standby::{poll, promote};
-use crate::sys::trap::{self, Context};
+use crate::sys::trap;
 use crate::thread::{Mode, Thread};
 use crate::{door, seats, signal, state};
 
@@ -131,7 +132,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
             rename_owner(head, place.tid.load(Ordering::Relaxed), tid);
             raw::call2(SET_ROBUST_LIST, head, len);
         }
-        let word = place.tls + door::thread::END_OFFSET.load(Ordering::Relaxed);
+        let word = place.tls + crate::tls::END_OFFSET.load(Ordering::Relaxed);
         raw::call1(SET_TID_ADDRESS, word);
         if !leads
             && place.rseq

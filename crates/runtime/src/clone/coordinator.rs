@@ -8,10 +8,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use us_abi::{SegmentHeader, command};
 
 use super::{STAGE_TIMEOUT_NS, coordinate, fail, park};
+use crate::context::Context;
 use crate::door::sync;
 use crate::raw::{self, nr};
 use crate::state::{self, Role};
-use crate::sys::trap::Context;
 use crate::sys::{bound, gate};
 use crate::thread::Stack;
 use crate::tls;

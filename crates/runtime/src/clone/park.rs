@@ -16,12 +16,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use us_abi::THREADS_MAX;
 
 use crate::clone::{child, signals};
+use crate::context::{Context, reg};
 use crate::fault::{self, Point};
+use crate::notice;
 use crate::raw::{self, nr};
 use crate::recording::turns;
 use crate::signal;
-use crate::standby::notice;
-use crate::sys::trap::{self, Context, reg};
+use crate::sys::trap;
 use crate::thread::{Mode, Thread};
 use crate::{clone, state, tls};
 

@@ -13,7 +13,6 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::park::{Place, word};
 use super::proc;
 use crate::door::pending::{self, PROCESS};
-use crate::door::thread;
 use crate::members;
 use crate::raw::{self, failed};
 use crate::signal::{Info, SI_QUEUE, SI_TKILL, SI_USER};
@@ -73,7 +72,7 @@ pub fn tell(place: &Place) {
     let target = match unsafe { place.block.as_ref() } {
         Some(thread) => thread.slot,
         // A thread in its first instructions, of which its maker has the number already.
-        None => pending::numbered(thread::tid_of(place.tls)),
+        None => pending::numbered(crate::tls::tid_of(place.tls)),
     };
     take(place.pending, target);
     take(place.pending_shared, PROCESS);

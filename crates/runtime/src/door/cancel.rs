@@ -253,7 +253,7 @@ fn ask(thread: &Thread, handle: u64) {
         return;
     }
     let tid = match thread.real_tid.load(Ordering::Relaxed) {
-        0 => threads::tid_of(handle),
+        0 => crate::tls::tid_of(handle),
         tid => tid,
     };
     // SAFETY: a signal that the runtime handles, to a thread of this process.

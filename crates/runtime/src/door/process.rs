@@ -205,7 +205,7 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
         // The kernel clears this word at the end of a thread; for a standby's first thread, which was made by a plain
         // clone, nobody has told it. Whoever joins that thread would wait for ever.
         const SET_TID_ADDRESS: u64 = 218;
-        let word = tls::thread_pointer() + crate::door::thread::END_OFFSET.load(Ordering::Relaxed);
+        let word = tls::thread_pointer() + tls::END_OFFSET.load(Ordering::Relaxed);
         // SAFETY: the word of this thread's control block, as glibc itself has set it in the primary.
         unsafe { raw::call1(SET_TID_ADDRESS, word) };
     }
@@ -466,7 +466,7 @@ pub fn thread_area(thread: &mut Thread, call: &Call) -> i64 {
         mirror(call);
         return i64::from(thread.guest_tid);
     }
-    let libcs = tls::thread_pointer() + super::thread::TID_OFFSET.load(Ordering::Relaxed);
+    let libcs = tls::thread_pointer() + tls::TID_OFFSET.load(Ordering::Relaxed);
     thread.clears = if call.args[0] == libcs { 0 } else { call.args[0] };
     i64::from(thread.guest_tid)
 }

@@ -14,11 +14,11 @@ use us_calls::Class;
 use crate::clone::views;
 use crate::door::block::{self, Deadline, Wait};
 use crate::door::common;
-use crate::door::thread::{TID_OFFSET, tid_of};
 use crate::log::Next;
 use crate::raw::{self, Timespec};
 use crate::signal;
 use crate::thread::{Mode, Thread};
+use crate::tls::{TID_OFFSET, tid_of};
 use crate::{clock, tls};
 
 /// Payload of an event that carries a value; events with payload are multiples of 16 bytes anyway.

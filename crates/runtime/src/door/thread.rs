@@ -6,7 +6,7 @@
 //! can tell a thread that was never made from one that was.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET, ThreadStart};
 use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX};
@@ -24,37 +24,15 @@ use crate::recording::turns;
 use crate::state::Role;
 use crate::sys::{bound, gate_stack, trap};
 use crate::thread::{self, Mode, Thread};
-use crate::{real, signal, standby, state, tls};
+use crate::{notice, real, signal, state, tls};
 
 pub(super) const EAGAIN: i32 = 11;
-
-/// Offset of a thread's number inside glibc's control block.
-pub static TID_OFFSET: AtomicU64 = AtomicU64::new(0);
-/// Offset of the word there that is zero once the thread is gone.
-pub static END_OFFSET: AtomicU64 = AtomicU64::new(0);
 
 static LOCK: Lock = Lock::new();
 
 pub(super) type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// glibc's `pthread_attr_t`.
 pub(super) type Attributes = [u64; 7];
-
-/// The word with libc's number of the thread behind a handle.
-pub(super) fn tid_word(handle: u64) -> &'static AtomicU32 {
-    // SAFETY: the control block of a thread that has not been joined yet, or lies in a stack of ours.
-    unsafe { &*((handle + TID_OFFSET.load(Ordering::Relaxed)) as *const AtomicU32) }
-}
-
-/// The word that the kernel clears at the end of the thread behind a handle: that one, or since glibc 2.43 another.
-pub(super) fn end_word(handle: u64) -> &'static AtomicU32 {
-    // SAFETY: as above.
-    unsafe { &*((handle + END_OFFSET.load(Ordering::Relaxed)) as *const AtomicU32) }
-}
-
-/// The number of the thread behind a handle, as libc knows it: the kernel's, or the group's. 0, up to glibc 2.42, once the thread is gone.
-pub fn tid_of(handle: u64) -> u32 {
-    tid_word(handle).load(Ordering::Acquire)
-}
 
 pub(super) fn row() -> &'static Row {
     match us_calls::row(raw::nr::CLONE) {
@@ -74,7 +52,7 @@ pub(super) fn become_threaded(thread: &Thread) {
 
 /// Whether the thread behind a handle, which has not been joined, is gone.
 pub fn has_ended(handle: u64) -> bool {
-    end_word(handle).load(Ordering::Acquire) == 0
+    tls::end_word(handle).load(Ordering::Acquire) == 0
 }
 
 /// Whether a slot can be given to a new thread. Not before its last maker is through: between the moment when libc has cleared
@@ -293,7 +271,7 @@ impl Thread {
     fn call_group(&mut self, tid: u32, number: u32) {
         self.guest_tid = number;
         self.set_kernel_tid(tid);
-        tid_word(tls::thread_pointer()).store(number, Ordering::Release);
+        tls::tid_word(tls::thread_pointer()).store(number, Ordering::Release);
     }
 }
 
@@ -301,7 +279,7 @@ impl Thread {
 fn enter(thread: &mut Thread) {
     tls::set_current(thread);
     thread.handle.store(tls::thread_pointer(), Ordering::Release);
-    let named = tid_of(tls::thread_pointer());
+    let named = tls::tid_of(tls::thread_pointer());
     // A filter need not allow the question.
     let tid = if bound::has_left() { named } else { raw::gettid() };
     // Forked in its first instructions it has another number than its maker knows.
@@ -344,7 +322,7 @@ fn enter(thread: &mut Thread) {
     gate_stack::begin_thread(thread, thread.born_on, tls::thread_pointer());
     trap::arm(thread);
     if state::header().is_some() && !state::is_standby() {
-        standby::notice::register(thread, tid);
+        notice::register(thread, tid);
     }
     signal::entered(thread);
     if !state::is_standby() {

@@ -8,7 +8,7 @@ use us_abi::{Cause, slot};
 
 use super::thread::{
     Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot, hold,
-    is_gone, let_go, prepare, row, run, tid_word,
+    is_gone, let_go, prepare, row, run,
 };
 use super::thread_join::wait_gone;
 use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
@@ -18,6 +18,7 @@ use crate::raw;
 use crate::recording::{log, turns};
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::thread::{self, Mode, Thread};
+use crate::tls::tid_word;
 use crate::{give_up_log, real, signal, state};
 
 /// Makes the thread in this copy.

@@ -10,12 +10,13 @@ use us_calls::Class;
 
 use super::block::{Deadline, Wait};
 use super::sync::{self, CLOCK_REALTIME, Caller, errno};
-use super::thread::{DETACHED, JOINABLE, JOINED, end_word, has_ended, slot_of};
+use super::thread::{DETACHED, JOINABLE, JOINED, has_ended, slot_of};
 use crate::clone::park;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
 use crate::recording::turns;
 use crate::thread::{Mode, Thread};
+use crate::tls::end_word;
 use crate::{real, signal, standby, state, tls};
 
 type Result = *mut *mut c_void;

@@ -10,10 +10,11 @@ use core::sync::atomic::Ordering;
 use super::forward::{self, Domain};
 use super::libc_state::Family;
 use super::sync::{Caller, errno};
-use super::thread::{has_ended, slot_of, tid_of};
+use super::thread::{has_ended, slot_of};
 use crate::raw::nr;
 use crate::sys::guest;
 use crate::thread::{self, Thread};
+use crate::tls::tid_of;
 use crate::{clock, forward_doors, real, state, tls};
 
 /// Signals of libc's own, which nobody else may send: of cancellation and of setuid.

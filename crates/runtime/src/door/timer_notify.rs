@@ -12,11 +12,12 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use super::mutex::{Mutex, pthread_mutex_lock, pthread_mutex_unlock};
 use super::sem::{sem_post, sem_wait};
 use super::sync::{as_errno, errno};
-use super::thread::{Attributes, tid_of};
+use super::thread::Attributes;
 use super::thread_create::create;
 use crate::signal::{self, Info, SI_TIMER};
 use crate::sys::gate::Call;
 use crate::thread::Thread;
+use crate::tls::tid_of;
 use crate::{raw, real, tls};
 
 /// The notification that a function is called.

@@ -395,7 +395,7 @@ fn await_standing() {
         if raw::now_ns() - start > TOGETHER_NS {
             crate::give_up_standby(&[b"a thread of the standby did not come to a door"]);
         }
-        crate::standby::poll::wake_sleepers();
+        thread::wake_sleepers();
         raw::nap(LOOK_NS / 2);
     }
 }

@@ -7,13 +7,13 @@ use us_abi::{ImageHead, Inherited, PAYLOAD_BYTES_MAX, how};
 
 use crate::door::death;
 use crate::door::table;
-use crate::door::thread::TID_OFFSET;
 use crate::fdtable;
 use crate::fdtable::Kind;
 use crate::log::Next;
 use crate::raw::{self, failed, nr};
 use crate::sys::guest;
 use crate::thread::Thread;
+use crate::tls::TID_OFFSET;
 use crate::{entry, members, signal, state, tls};
 
 /// Where the strings begin that the kernel has put on the stack: arguments, behind them the environment.

@@ -12,7 +12,6 @@ use us_order::turns::{GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_COMPUTES_NS};
 
 use super::live_turns::{self, Local};
 use crate::clone::park;
-use crate::standby::poll;
 use crate::thread::{Mode, Thread};
 use crate::{family, give_up_log, members, raw, report_divergence, state};
 
@@ -320,7 +319,7 @@ fn await_turn(scope: Scope, order: &TurnOrder, number: u64, passed_over: bool) {
     bell.sleepers.fetch_add(1, Ordering::SeqCst);
     WAITING.fetch_add(1, Ordering::SeqCst);
     // Whoever has it may sleep on an event that has come meanwhile.
-    poll::wake_sleepers();
+    crate::thread::wake_sleepers();
     family::kick(order.ended.load(Ordering::SeqCst));
     let mut gone_since = None;
     loop {

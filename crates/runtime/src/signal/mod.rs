@@ -13,6 +13,7 @@ use us_calls::{Class, Row};
 
 use crate::clock::{self, KERNEL};
 use crate::clone::park;
+use crate::context::{Context, reg};
 use crate::door::{cancel, pending, process, sigchld, timer};
 use crate::log::{Event, Next, has_ticket};
 use crate::members::{self, mail};
@@ -21,7 +22,7 @@ use crate::recording::{log, turns};
 use crate::state::{self, Role};
 use crate::sys::gate::{self, Call};
 use crate::sys::spans::{self, Before};
-use crate::sys::trap::{self, Context, on_sigsys, reg};
+use crate::sys::trap::{self, on_sigsys};
 use crate::sys::{gate_stack, guest, recorded};
 use crate::thread::{Mode, Thread};
 use crate::tls;

@@ -2,7 +2,6 @@
 
 pub mod files;
 pub mod makers;
-pub mod notice;
 pub mod poll;
 pub mod promote;
 pub mod sets;

@@ -7,7 +7,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{RING_NEAR, command};
-use us_ring::Position;
 
 use crate::raw;
 use crate::recording::replay;
@@ -108,7 +107,7 @@ extern "C" fn main(_: u64) {
         if !state::is_detached() && stall.is_one(header, STALL_NS) {
             stall::report(header);
         }
-        nap_ns = match wake_sleepers() {
+        nap_ns = match thread::wake_sleepers() {
             0 => (nap_ns + nap_ns / 2).min(NAP_MAX_NS),
             // A flood: the ring would leave the cache before the next look.
             lag if lag > RING_NEAR as u64 / 2 => NAP_FLOOD_NS,
@@ -117,27 +116,4 @@ extern "C" fn main(_: u64) {
         // The value just seen: while the primary parks for a switch it is another than `FOLLOW`.
         raw::futex_wait_shared(&header.command.0, command, nap_ns);
     }
-}
-
-/// Rings the bell of every thread that sleeps although its ring has an event. Returns how far the furthest of
-/// them is behind, bytes; 0 if there was none.
-pub fn wake_sleepers() -> u64 {
-    let mut woken = 0;
-    thread::for_each(|thread| {
-        if thread.parked.load(Ordering::Acquire) {
-            let entry = thread.entry();
-            let (tail, head) = (entry.tail.0.acquire(), seats::head(thread.slot).acquire());
-            if tail > head {
-                thread.parked.store(false, Ordering::Relaxed);
-                thread.ring_bell();
-                woken = woken.max(tail - head);
-            }
-        }
-    });
-    woken
-}
-
-/// Rings every bell.
-pub fn wake_all() {
-    thread::for_each(|thread| thread.ring_bell());
 }

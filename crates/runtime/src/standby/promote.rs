@@ -17,12 +17,13 @@ use crate::door::sync;
 use crate::family;
 use crate::fault::{self, Point};
 use crate::members;
+use crate::notice;
 use crate::raw;
 use crate::recording::log;
 use crate::seats;
 use crate::signal;
 use crate::standby::stall::Stall;
-use crate::standby::{makers, notice, poll, settle};
+use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
 use crate::sys::witness;
 use crate::thread::{self, Mode, RingMemory, Thread};
@@ -60,10 +61,10 @@ pub fn attend(header: &SegmentHeader) {
         if header.drained.load(Ordering::Acquire) == promotion {
             return own.store(promotion, Ordering::Release);
         }
-        let now = state::unapplied(header);
+        let now = seats::unapplied(header);
         still = if now != 0 && now == before { still + 1 } else { 0 };
         before = now;
-        poll::wake_sleepers();
+        thread::wake_sleepers();
         if still > 2 {
             close_gaps(header);
         }
@@ -108,14 +109,14 @@ pub fn run(header: &SegmentHeader) {
         stop(header);
     }
     state::LIVE.store(true, Ordering::SeqCst);
-    poll::wake_all();
+    thread::wake_all();
     // A thread that was between its last look and its sleep hears the second bell.
     for _ in 0..5 {
         if is_all_live() {
             return;
         }
         raw::nap(200_000);
-        poll::wake_all();
+        thread::wake_all();
         call_to_life();
     }
 }
@@ -180,13 +181,13 @@ fn drain(header: &SegmentHeader) {
     let mut still = 0u32;
     let mut stall = Stall::new();
     loop {
-        let now = state::unapplied(header);
+        let now = seats::unapplied(header);
         if now == 0 {
             return;
         }
         still = if now == before { still + 1 } else { 0 };
         before = now;
-        poll::wake_sleepers();
+        thread::wake_sleepers();
         if still > 2 {
             settle::creations(header);
             close_gaps(header);

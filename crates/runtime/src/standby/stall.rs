@@ -43,7 +43,7 @@ impl Stall {
     /// One look, by the poller: whether no event has been applied for `limit_ns` although there are some, and no thread
     /// has computed.
     pub fn is_one(&mut self, header: &SegmentHeader, limit_ns: u64) -> bool {
-        if state::unapplied(header) == 0 {
+        if seats::unapplied(header) == 0 {
             self.heads = u64::MAX;
             return false;
         }

@@ -8,11 +8,11 @@ use core::sync::atomic::Ordering;
 
 use us_abi::Cause;
 
+use crate::context::{Context, reg};
 use crate::door::{numbers, wait};
 use crate::log::Next;
 use crate::signal::Info;
 use crate::state;
-use crate::sys::trap::{Context, reg};
 use crate::thread::{Mode, Thread};
 use crate::{give_up_log, report_divergence, tls};
 

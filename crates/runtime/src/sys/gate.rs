@@ -15,10 +15,10 @@ use core::arch::naked_asm;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 
+use crate::context::{Context, reg};
 use crate::door::spawn;
 use crate::sys::dispatch;
 use crate::sys::gate_stack::{self, GateStack};
-use crate::sys::trap::{Context, reg};
 use crate::thread::Thread;
 use crate::tls;
 

@@ -5,12 +5,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::{Kind, Site};
 
+use crate::context::{Context, reg};
 use crate::door::{cancel, spawn};
 use crate::raw::{self, nr};
 use crate::sys::gate::{self, Call};
 use crate::sys::plans::Plans;
 use crate::sys::text;
-use crate::sys::trap::{Context, reg};
 use crate::{signal, state, tls};
 
 /// What the constructor has to know of the process's mappings, from one reading of `/proc/self/maps`.
