@@ -30,11 +30,11 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     fault::begin(environment);
     let path = take_environment(environment);
     read_auxiliary();
-    let step =
-        // SAFETY: the process's own arrays; the program has not begun.
-        |path| unsafe { aside::step_if_needed(arguments, environment, path, executed_file()) };
     // First of all: a question to the loader that it must deny takes memory, from a sanitizer's allocator if there is one.
-    if path.is_some_and(step) {
+    if path.is_some_and(|path| {
+        // SAFETY: the process's own arrays; the program has not begun.
+        unsafe { aside::step_if_needed(arguments, environment, path, executed_file()) }
+    }) {
         return;
     }
     real::find_all();
@@ -456,11 +456,7 @@ pub fn make_standby(header: &SegmentHeader) {
     let primary = state::REAL_PID.load(Ordering::Relaxed);
     header.primary_pid.store(primary, Ordering::Release);
     // The kernel forgets a robust list at a fork. libc's fork registers it again; this one has to do it itself.
-    let (mut robust, mut robust_len) = (0u64, 0u64);
-    // SAFETY: the kernel writes the list head's address and its size.
-    unsafe {
-        raw::call3(nr::GET_ROBUST_LIST, 0, &raw mut robust as u64, &raw mut robust_len as u64);
-    }
+    let [robust, robust_len] = raw::robust_list().unwrap_or_default();
     // What waits from before an exec is in no log.
     crate::door::pending::take_stock(crate::door::pending::waiting());
     // The standby's kernel parent is the supervisor: a guest's own wait must not see it.

@@ -15,14 +15,7 @@ pub fn register(thread: &Thread, tid: u32) {
     if thread::is_beyond(thread.slot) {
         return;
     }
-    let mut head = 0u64;
-    let mut len = 0u64;
-    // SAFETY: the kernel writes the list head's address and its size.
-    let result =
-        unsafe { raw::call3(raw::nr::GET_ROBUST_LIST, 0, &raw mut head as u64, &raw mut len as u64) };
-    if result != 0 || head == 0 {
-        return;
-    }
+    let Some([head, _]) = raw::robust_list().filter(|[head, _]| *head != 0) else { return };
     let entry = thread.entry();
     let notice = &entry.notice;
     let node = notice.next.as_ptr() as u64;
@@ -52,14 +45,7 @@ pub fn register(thread: &Thread, tid: u32) {
 /// Takes the calling thread's notice out of its robust list: a copy that is forked now must not carry on a list with
 /// a node in memory that it shares with us.
 pub fn withdraw() {
-    let mut head = 0u64;
-    let mut len = 0u64;
-    // SAFETY: the kernel writes the list head's address and its size.
-    let result =
-        unsafe { raw::call3(raw::nr::GET_ROBUST_LIST, 0, &raw mut head as u64, &raw mut len as u64) };
-    if result != 0 || head == 0 {
-        return;
-    }
+    let Some([head, _]) = raw::robust_list().filter(|[head, _]| *head != 0) else { return };
     let mut link = head;
     // As many as the kernel would follow.
     for _ in 0..2048 {

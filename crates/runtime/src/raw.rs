@@ -379,6 +379,23 @@ pub fn gettid() -> u32 {
     unsafe { call1(nr::GETTID, 0) as u32 }
 }
 
+/// This thread's robust list: the head's address, 0 without one, and the head's size, bytes. `None` where the question is refused.
+pub fn robust_list() -> Option<[u64; 2]> {
+    let mut list = [0u64; 2];
+    let [head, len] = &mut list;
+    // SAFETY: the kernel writes two words.
+    let result = unsafe { call3(nr::GET_ROBUST_LIST, 0, &raw mut *head as u64, &raw mut *len as u64) };
+    (result == 0).then_some(list)
+}
+
+/// What poll says of a descriptor at this moment: the events of `events` that are there, and errors.
+pub fn poll(fd: i32, events: u64) -> i64 {
+    let mut poll = (fd as u32 as u64) | events << 32;
+    // SAFETY: the kernel reads and writes one struct pollfd; it does not wait.
+    let ready = unsafe { call3(nr::POLL, &raw mut poll as u64, 1, 0) };
+    if ready == 1 { (poll >> 48) as i64 } else { 0 }
+}
+
 /// Writes a message to standard error, for last words only.
 pub fn stderr(text: &[u8]) {
     // SAFETY: the kernel reads `text`.

@@ -302,10 +302,11 @@ unsafe fn fill(place: &mut Place, thread: *mut Thread) {
     place.word.store(word::HOLD, Ordering::Relaxed);
     place.tls = tls::thread_pointer();
     place.block = thread;
+    if let Some(list) = raw::robust_list() {
+        place.robust = list;
+    }
     // SAFETY: the kernel writes into the place.
     unsafe {
-        let [head, len] = &mut place.robust;
-        raw::call3(nr::GET_ROBUST_LIST, 0, &raw mut *head as u64, &raw mut *len as u64);
         place.rseq = has_rseq(place.tls);
         raw::call3(SCHED_GETAFFINITY, 0, 128, place.affinity.as_mut_ptr() as u64);
         raw::call2(nr::PRCTL, 16, place.name.as_mut_ptr() as u64);

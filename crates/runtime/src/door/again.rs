@@ -9,7 +9,6 @@ use us_order::settle::{Repeat, Seen, repeated};
 use crate::door::taken_away;
 use crate::fdtable;
 use crate::raw;
-use crate::standby::streams;
 use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::{spans, taken};
@@ -211,7 +210,7 @@ fn is_under_way(fd: u64) -> bool {
     let flags = unsafe { raw::call2(raw::nr::FCNTL, fd, F_GETFL) };
     flags >= 0
         && flags & O_NONBLOCK != 0
-        && tcp_state(fd).is_some_and(|state| state != TCP_CLOSE || streams::poll(fd as i32, 0) & POLLERR != 0)
+        && tcp_state(fd).is_some_and(|state| state != TCP_CLOSE || raw::poll(fd as i32, 0) & POLLERR != 0)
 }
 
 /// The errors of calls that take something away, or join something, and find that done. Which groups a socket has joined

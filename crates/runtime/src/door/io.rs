@@ -285,9 +285,7 @@ fn more(row: &Row, call: &Call, args: &[u64; 6], mark: *mut u64) -> i64 {
         }
     } else if !has_position(call.nr) {
         // A pipe or a stream may be empty now; a file is always readable.
-        let mut poll = (args[0] & 0xffff_ffff) | POLLIN << 32;
-        // SAFETY: the kernel reads and writes one struct pollfd; a zero timeout does not block.
-        if unsafe { raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 0) } != 1 || poll >> 48 & POLLIN == 0 {
+        if raw::poll(args[0] as i32, POLLIN) & POLLIN as i64 == 0 {
             return 0;
         }
     }

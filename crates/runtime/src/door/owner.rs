@@ -11,7 +11,6 @@ use us_calls::Row;
 use crate::door::{numbers, timer};
 use crate::fdtable;
 use crate::raw::{self, failed};
-use crate::standby::streams;
 use crate::state;
 use crate::sys::gate::Call;
 use crate::sys::guest;
@@ -140,7 +139,7 @@ fn take(fd: u64, kind: u32, number: u32, leased: bool) {
     // A lease that somebody waits for is told as what it is to become.
     let is_broken = leased && lease == F_UNLCK as i64;
     let is_ready =
-        !failed(flags) && flags & O_ASYNC != 0 && streams::poll(fd as i32, POLLIN) & POLLIN as i64 != 0;
+        !failed(flags) && flags & O_ASYNC != 0 && raw::poll(fd as i32, POLLIN) & POLLIN as i64 != 0;
     if failed(set) || !(is_broken || is_ready) {
         return;
     }

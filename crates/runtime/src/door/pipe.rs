@@ -22,7 +22,7 @@ use us_calls::Row;
 use crate::door::carry::{self, Source};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::raw::{self, err, failed};
-use crate::standby::streams::{self, queued};
+use crate::standby::streams::queued;
 use crate::sys::spans::{self, Vector};
 use crate::sys::witness;
 use crate::thread::Thread;
@@ -175,7 +175,7 @@ fn taken_at_once(fd: u64, left: u64) -> u64 {
         }
     }
     // Or it has no reader any more.
-    if streams::poll(fd as i32, POLLOUT) != 0 { left.min(PIPE_BUF) } else { 0 }
+    if raw::poll(fd as i32, POLLOUT) != 0 { left.min(PIPE_BUF) } else { 0 }
 }
 
 fn so_far(done: u64, error: i64) -> i64 {

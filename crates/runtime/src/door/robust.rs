@@ -34,12 +34,8 @@ struct List(*mut Head);
 
 impl List {
     fn mine() -> List {
-        let (mut head, mut size) = (core::ptr::null_mut::<Head>(), 0usize);
-        // SAFETY: the kernel writes two words.
-        unsafe {
-            raw::call3(raw::nr::GET_ROBUST_LIST, 0, &raw mut head as u64, &raw mut size as u64);
-        }
-        List(head)
+        let [head, _] = raw::robust_list().unwrap_or_default();
+        List(head as *mut Head)
     }
 
     /// Announces an operation on `mutex`: a death in the middle of it is still noticed.

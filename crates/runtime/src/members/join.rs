@@ -8,8 +8,8 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{
-    Cause, Config, GroupState, MAGIC, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS,
-    SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION, recorder,
+    Cause, Config, GroupState, MAGIC, Process, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET,
+    SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION, recorder,
 };
 use us_calls::{Door, EpollDoor, Policy, Row};
 
@@ -60,14 +60,14 @@ pub fn is_possible() -> bool {
     config().is_some_and(|config| config.standbys != 0) && !bound::is_bound()
 }
 
-/// Waits for this process's entry in the list, which its parent is about to make.
-fn is_listed_within(tries: u32) -> bool {
-    (0..tries).any(|_| {
-        let listed = super::own().is_some();
-        if !listed {
-            raw::nap(50_000);
+/// This process's entry in the list, which its parent is about to make. It is looked for so many times.
+fn own_within(looks: u32) -> Option<&'static Process> {
+    const PAUSE_NS: u64 = 50_000;
+    (0..looks).find_map(|look| {
+        if look != 0 {
+            raw::nap(PAUSE_NS);
         }
-        listed
+        super::own()
     })
 }
 
@@ -82,21 +82,16 @@ pub fn consider(thread: &mut Thread, row: &Row, call: &Call) {
 
 /// Whether a call is made to wait for something, or will have to.
 fn waits(row: &Row, call: &Call) -> bool {
+    const POLLIN: u64 = 1;
     let Policy::Special(door) = row.policy else { return false };
     match door {
         Door::Poll | Door::Select | Door::Wait | Door::Sleep | Door::Epoll(EpollDoor::Wait) => true,
         Door::Read | Door::Readv | Door::Recv | Door::RecvMsg | Door::RecvMmsg | Door::Accept => {
-            row.blocks && !has_input(call.args[0])
+            // An error, too, is told at once.
+            row.blocks && raw::poll(call.args[0] as i32, POLLIN) == 0
         }
         _ => false,
     }
-}
-
-/// Whether a read of a descriptor would return at once.
-fn has_input(fd: u64) -> bool {
-    let mut poll = fd & 0xffff_ffff | 1 << 32;
-    // SAFETY: asks, with a time-out of zero.
-    unsafe { raw::call3(nr::POLL, &raw mut poll as u64, 1, 0) != 0 }
 }
 
 /// After these the group's folder may be out of reach.
@@ -119,7 +114,7 @@ fn is_grown_up() -> bool {
 /// shows later, as with any other.
 pub fn join_recorded(thread: &mut Thread, how: u32) {
     const TRIES: u32 = 2_000;
-    if !is_listed_within(TRIES) {
+    if own_within(TRIES).is_none() {
         let parent = super::kernels_parent();
         super::born(parent, parent);
     }
@@ -148,10 +143,10 @@ pub fn join(thread: &mut Thread) {
         return ask_for_standby();
     }
     let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
-    if !is_listed_within(if looks == 0 { TRIES } else { 1 }) {
+    let Some(own) = own_within(if looks == 0 { TRIES } else { 1 }) else {
         thread.newborn = looks < LOOKS_MAX;
-    }
-    let Some(own) = super::own() else { return };
+        return;
+    };
     if super::header().is_none() {
         return;
     }

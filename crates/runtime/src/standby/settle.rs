@@ -367,7 +367,7 @@ fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
 /// and is made again.
 fn could_go_on(fd: i32) -> bool {
     const POLLOUT: u64 = 4;
-    streams::poll(fd, POLLOUT) & POLLOUT as i64 != 0
+    raw::poll(fd, POLLOUT) & POLLOUT as i64 != 0
 }
 
 /// Input: what the kernel handed over lies in the slot behind the ring's tail, if it was read into the ring.

@@ -477,7 +477,7 @@ fn tcp(fd: i32, kind: Kind) -> Option<Tcp> {
     }
     let (state, acked, received, inq, outq) = last;
     let shut = fdtable::get(fd).is_some_and(Shadow::is_shut);
-    let broken = poll(fd, 0) & POLLERR != 0;
+    let broken = raw::poll(fd, 0) & POLLERR != 0;
     let fins = us_order::settle::fins(state, shut, broken);
     let syn_counted = kind == Kind::Tcp;
     Some(Tcp {
@@ -486,14 +486,6 @@ fn tcp(fd: i32, kind: Kind) -> Option<Tcp> {
         fin: fins.received,
         closed: state == CLOSE && !broken && (acked > 0 || !syn_counted),
     })
-}
-
-/// What poll says of a descriptor.
-pub fn poll(fd: i32, events: u64) -> i64 {
-    let mut poll = (fd as u32 as u64) | events << 32;
-    // SAFETY: the kernel reads and writes one struct pollfd.
-    let ready = unsafe { raw::call3(raw::nr::POLL, &raw mut poll as u64, 1, 0) };
-    if ready == 1 { (poll >> 48) as i64 } else { 0 }
 }
 
 /// State, bytes acknowledged, received, unread, unacknowledged.
