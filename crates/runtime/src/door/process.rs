@@ -225,17 +225,14 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
         // That it ends is in a recorded process's log. What comes next is the end, or a promotion.
         take_begin(thread, row, &exit_arguments(call));
     }
-    if state::takes_live_turns() {
-        // As its primary, which does so below: others may come to more doors before the end.
-        turns::give(thread);
-    }
+    turns::follow_last(thread);
     while thread.calls() == Mode::Replay {
         if let Next::Event(event) = thread.next() {
             crate::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
         }
     }
     crate::recording::log_exit(thread, call.nr, call.args[0]);
-    turns::give(thread);
+    turns::give_last(thread);
     leave(leaving::EXIT, (call.args[0] as i32 & 0xff) << 8);
     // SAFETY: the guest's own end.
     unsafe { call6(call.nr, call.args) }

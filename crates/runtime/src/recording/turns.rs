@@ -77,6 +77,36 @@ pub fn pause(thread: &mut Thread) {
     }
 }
 
+/// Gives back the last turn of a process, whose end is in no log but a recording's: others may come to more doors before it.
+/// A *Yield* says where it was.
+pub fn give_last(thread: &mut Thread) {
+    if state::takes_live_turns() && !state::is_recorded() { pause(thread) } else { give(thread) }
+}
+
+/// The same in a standby. A signal that came at the door of the end was delivered in turn: one that is delivered here after the
+/// turn was given back would wait for another turn, of which the log says nothing.
+pub fn follow_last(thread: &mut Thread) {
+    while state::takes_live_turns()
+        && !state::is_recorded()
+        && thread.has_turn
+        && thread.calls() == Mode::Replay
+    {
+        match thread.peek() {
+            Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
+            Some(_) => {
+                let header = front(thread, EventKind::Yield);
+                thread.take_front(&header);
+                give(thread);
+            }
+            None => thread.wait_more(),
+        }
+    }
+    if state::takes_live_turns() && thread.calls() == Mode::Replay {
+        // Where the process is recorded its end has been in the log.
+        give(thread);
+    }
+}
+
 /// At the front of a replay's ring is a *Yield*: what the recorded thread did there was to wait.
 pub fn follow_pause(thread: &mut Thread) {
     let header = front(thread, EventKind::Yield);
