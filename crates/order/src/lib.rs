@@ -15,7 +15,6 @@
 //! | [`create`] | does the thread that this call creates exist? |
 //! | [`once`] | does this thread run the initialiser, wait for it, or pass? |
 //! | [`barrier`] | which thread of a round is the serial one? |
-//! | [`settle`] | was a call that has begun, but whose return was never logged, done? |
 //! | [`adopt`] | whose is a descriptor that the table has and the log has not? |
 //! | [`detect`] | the primary is gone: promote, or end? |
 //! | [`reclone`] | the standby is gone: when is another made? |
@@ -28,7 +27,7 @@
 //! 2. Let every thread drain its ring. For each clock, scan *all* unconsumed events of *all* rings, then
 //!    read the clock, then store what [`gap::skip_to`] says; repeat until [`live::may_go_live`].
 //!    A create whose child has left its `START` is carried out during the drain ([`create::child_exists`]).
-//! 3. Settle all in-doubt calls together, while no thread acts ([`settle`], [`adopt`]).
+//! 3. Settle all in-doubt calls together, while no thread acts (`us-world`, [`adopt`]).
 //! 4. Open the gate: only now threads go live, all of them.
 
 pub mod adopt;
@@ -40,6 +39,5 @@ pub mod live;
 pub mod once;
 pub mod pace;
 pub mod reclone;
-pub mod settle;
 pub mod ticket;
 pub mod turns;

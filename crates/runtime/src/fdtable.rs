@@ -6,57 +6,16 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
+
 use crate::door::table;
 use crate::raw;
 use crate::state::{Decimal, joined};
 
+pub use us_world::Kind;
+
 /// Descriptors above this number are not shadowed; calls in doubt on them are reported as unsettled.
 pub const SHADOWED: usize = 1 << 17;
-
-/// What a descriptor is, as far as settling a call in doubt needs it.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Closed, or unknown.
-    None = 0,
-    /// A TCP socket whose connection came from outside.
-    TcpAccepted = 1,
-    /// A TCP socket that connects by itself, or does not yet.
-    Tcp = 2,
-    /// A regular file.
-    File = 3,
-    /// A regular file opened with O_APPEND.
-    Append = 4,
-    /// Anything else.
-    Other = 5,
-    /// A socket that is not TCP's.
-    Socket = 6,
-    /// A pipe, either end.
-    Pipe = 7,
-    /// An eventfd: what counts as its bytes is what is added and taken.
-    Event = 8,
-}
-
-impl Kind {
-    /// From its number; what is none reads as [`Kind::None`].
-    pub const fn from_number(number: u8) -> Kind {
-        match number {
-            1 => Kind::TcpAccepted,
-            2 => Kind::Tcp,
-            3 => Kind::File,
-            4 => Kind::Append,
-            5 => Kind::Other,
-            6 => Kind::Socket,
-            7 => Kind::Pipe,
-            8 => Kind::Event,
-            _ => Kind::None,
-        }
-    }
-    /// Whether it is a socket.
-    pub const fn is_socket(self) -> bool {
-        matches!(self, Kind::TcpAccepted | Kind::Tcp | Kind::Socket)
-    }
-}
 
 /// One descriptor.
 pub struct Shadow {
@@ -279,7 +238,7 @@ impl Shadow {
     }
     /// The position of a file or folder, as logged.
     pub fn position(&self) -> Option<u64> {
-        matches!(self.kind(), Kind::File | Kind::Append | Kind::Other).then(|| self.bytes_written())
+        self.kind().has_position().then(|| self.bytes_written())
     }
     /// Notes the error that a call was told: that of a connection which has failed is told once.
     pub fn note_error(&self, result: i64) {
@@ -295,32 +254,36 @@ impl Shadow {
     pub fn has_failed(&self) -> bool {
         self.stream().is_some_and(|stream| stream.failed.load(Ordering::Relaxed))
     }
-    /// What counts of a transfer whose bytes begin with this word: of an eventfd it is the word.
-    pub fn amount(&self, bytes: u64, word: u64) -> u64 {
-        if self.kind() == Kind::Event && bytes == 8 { word } else { bytes }
-    }
-    /// Bytes have come in; by a standby, at the call's turn.
-    pub fn count_read(&self, bytes: u64) {
+    /// Bytes have come in, or gone out; by a standby, at the call's turn.
+    pub fn count(&self, direction: Direction, transfer: Transfer) {
         let Some(stream) = self.stream() else { return };
-        match self.kind() {
-            Kind::File | Kind::Append => stream.written.fetch_add(bytes, Ordering::Relaxed),
-            _ => stream.read.fetch_add(bytes, Ordering::Relaxed),
-        };
-    }
-    /// Bytes have gone out; by a standby, at the call's turn.
-    pub fn count_written(&self, bytes: u64, position: u64) {
-        let Some(stream) = self.stream() else { return };
-        if self.kind() == Kind::Append {
-            stream.written.store(position, Ordering::Relaxed);
-        } else {
-            stream.written.fetch_add(bytes, Ordering::Relaxed);
+        match self.kind().count(direction, transfer) {
+            Count::Read(bytes) => {
+                stream.read.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Count::Written(bytes) => {
+                stream.written.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Count::At(position) => stream.written.store(position, Ordering::Relaxed),
         }
     }
     /// A log begins: what it accounts for is counted from here.
-    pub fn count_from(&self, read: u64, written: u64) {
+    pub fn count_from(&self, counts: Counts) {
         if let Some(stream) = self.stream() {
-            stream.read.store(read, Ordering::Relaxed);
-            stream.written.store(written, Ordering::Relaxed);
+            stream.read.store(counts.read, Ordering::Relaxed);
+            stream.written.store(counts.written, Ordering::Relaxed);
+        }
+    }
+    /// What the log says of it.
+    pub fn logged(&self) -> Logged {
+        Logged {
+            key: self.stream.load(Ordering::Relaxed),
+            kind: self.kind(),
+            read: self.bytes_read(),
+            written: self.bytes_written(),
+            is_private: self.is_private(),
+            is_shut: self.is_shut(),
+            has_failed: self.has_failed(),
         }
     }
     /// The position has been set.

@@ -438,5 +438,26 @@ fn calls() -> Vec<Program> {
             program.may_refuse = true;
             program
         },
+        {
+            let mut program = Program::new(
+                "unlocked-senders",
+                "the same on a socket of datagrams: the kernel notes in each slot how far its call came",
+                &[
+                    &[Write(3, Src::Const(1), 1), Write(3, Src::Const(3), 1)],
+                    &[Write(3, Src::Const(5), 1), Write(3, Src::Const(7), 1)],
+                ],
+            );
+            program.streams = us_world::Kind::Socket;
+            program
+        },
+        {
+            let mut program = Program::new(
+                "unlocked-receivers",
+                "two readers of what keeps no count: each slot shows what has come",
+                &[&[Read(3, 0), Read(3, 1)], &[Read(3, 0), Read(3, 1)]],
+            );
+            program.streams = us_world::Kind::Other;
+            program
+        },
     ]
 }

@@ -41,7 +41,12 @@ pub fn initial(program: &Program) -> World {
     World {
         primary: side,
         standby: side,
-        rings: Rings { events: [[NO_EVENT; RING]; SLOTS], tail: [0; SLOTS], scratch: [0; SLOTS] },
+        rings: Rings {
+            events: [[NO_EVENT; RING]; SLOTS],
+            tail: [0; SLOTS],
+            scratch: [0; SLOTS],
+            noted: [0; SLOTS],
+        },
         head: [0; SLOTS],
         kernel,
         phase: Phase::Replay,

@@ -92,6 +92,7 @@ impl Step<'_> {
         let tail = &mut self.world.rings.tail[self.t];
         self.world.rings.events[self.t][usize::from(*tail)] = event;
         self.world.rings.scratch[self.t] = 0;
+        self.world.rings.noted[self.t] = 0;
         *tail += 1;
     }
 
@@ -377,6 +378,7 @@ impl Step<'_> {
                 (self.thread().result, self.thread().data) = (result, data);
                 if matches!(self.op, Op::Read(..)) {
                     self.world.rings.scratch[self.t] = result;
+                    self.world.rings.noted[self.t] = 1;
                 }
                 self.phase(if early { at::RETURN } else { at::TICKET });
                 if self.cx.has(Mutation::EnterPublishedAfterEffect) {
@@ -439,6 +441,9 @@ impl Step<'_> {
             phase => {
                 let (result, data) = self.call(phase - at::PARTLY)?;
                 (self.thread().result, self.thread().data) = (result, data);
+                if matches!(self.op, Op::Write(..)) {
+                    self.world.rings.noted[self.t] = result;
+                }
                 let whole = !matches!(self.op, Op::Write(_, _, len) if result < len);
                 let after = match (late_enter, late_ticket) {
                     (true, _) => at::ENTER,

@@ -108,6 +108,8 @@ pub struct Program {
     pub may_refuse: bool,
     /// The conditions are shared between processes: no queue of waiters is kept.
     pub shared_conds: bool,
+    /// What its streams are.
+    pub streams: us_world::Kind,
 }
 
 impl Program {
@@ -132,6 +134,7 @@ impl Program {
             spurious_try: false,
             may_refuse: false,
             shared_conds: false,
+            streams: us_world::Kind::TcpAccepted,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The standby's poller at a promotion: gaps, settlement, and the gate.
 
-use us_order::{adopt, gap, live, settle};
+use us_order::{adopt, gap, live};
+use us_world::{Copy, Direction, Identity, Part, Settled, Stream, Told, Verdict, Verdicts};
 
 use crate::explore::{Context, Label, Successors};
 use crate::local::descriptor_of;
@@ -97,7 +98,7 @@ pub fn settle_and_open(cx: &Context, world: &mut World) {
     // Closes first: a number whose close was not done is no orphan.
     for doubt in doubts.iter().filter(|d| matches!(d.op, Op::Close(_))) {
         let settled = settle_close(cx, world, doubt);
-        if settled == settle::Settled::Reissue {
+        if settled == Settled::Reissue {
             world.standby.shadow[doubt.number].object = doubt.then.0;
         }
         carry_out(cx, world, doubt, settled, (0, 0));
@@ -106,18 +107,18 @@ pub fn settle_and_open(cx: &Context, world: &mut World) {
     settle_streams(cx, world, &doubts);
 }
 
-fn settle_close(cx: &Context, world: &World, doubt: &Doubt) -> settle::Settled {
+fn settle_close(cx: &Context, world: &World, doubt: &Doubt) -> Settled {
     let now = world.kernel.fds[doubt.number];
     let mut generation = world.standby.shadow[doubt.number].generation;
     if cx.has(Mutation::CloseByNumberOnly) {
-        return if now == 0 { settle::Settled::Done(0) } else { settle::Settled::Reissue };
+        return if now == 0 { Settled::Done(0) } else { Settled::Reissue };
     }
     if cx.has(Mutation::CloseWithoutGeneration) {
         generation = doubt.then.1;
     }
     // The kernel's word for a socket or file says which object it is, never which of its openings.
-    let then = settle::Identity { object: doubt.then.0.into(), generation: doubt.then.1.into() };
-    settle::close(then, (now != 0).then_some(now.into()), generation.into())
+    let then = Identity { object: doubt.then.0.into(), generation: doubt.then.1.into() };
+    us_world::close(then, (now != 0).then_some(now.into()), generation.into())
 }
 
 /// Dup and open: descriptors of the table that the log does not know are given to the calls that made them.
@@ -151,65 +152,148 @@ fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt]) {
             Some(at) => {
                 let (number, object) = (numbers[at], world.kernel.fds[numbers[at]]);
                 world.standby.shadow[number].object = object;
-                (settle::Settled::Done(0), (u8::try_from(number).expect("few numbers"), object - 1))
+                (Settled::Done(0), (u8::try_from(number).expect("few numbers"), object - 1))
             }
-            None => (settle::Settled::Reissue, (0, 0)),
+            None => (Settled::Reissue, (0, 0)),
         };
         carry_out(cx, world, doubt, settled, answer);
     }
 }
 
-fn settle_streams(cx: &Context, world: &mut World, doubts: &[Doubt]) {
-    let stream = |d: &Doubt| usize::from(d.then.0.saturating_sub(1));
-    let len_of = |d: &Doubt| match d.op {
-        Op::Write(_, _, len) => u64::from(len),
-        _ => 0,
-    };
-    for doubt in doubts {
-        let object = stream(doubt);
-        let same = |d: &&Doubt| {
-            stream(d) == object && std::mem::discriminant(&d.op) == std::mem::discriminant(&doubt.op)
+/// What the rules of `us-world` may ask the model's kernel and its rings.
+struct Asked<'a> {
+    world: &'a World,
+    kind: us_world::Kind,
+}
+
+impl Asked<'_> {
+    fn object(&self, number: i32) -> usize {
+        let number = usize::try_from(number).expect("few numbers");
+        usize::from(self.world.kernel.fds[number].saturating_sub(1))
+    }
+
+    fn part(&self, doubt: &Doubt) -> Option<Part> {
+        let (direction, len) = match doubt.op {
+            Op::Write(_, _, len) => (Direction::Out, len),
+            Op::Read(..) => (Direction::In, 1),
+            _ => return None,
         };
-        match doubt.op {
-            Op::Write(_, _, len) => {
-                let mut moved =
-                    u64::from(world.kernel.out_len[object].saturating_sub(world.standby.written[object]));
-                let all = doubts.iter().filter(same).map(len_of).sum();
-                let settled = if cx.has(Mutation::SharedStreamGuessed) {
-                    let before: u64 =
-                        doubts.iter().filter(same).take_while(|d| d.t != doubt.t).map(len_of).sum();
-                    moved = moved.saturating_sub(before).min(len.into());
-                    settle::write(len.into(), moved, false)
-                } else {
-                    settle::shared_write(len.into(), all, moved, false)
-                };
-                carry_out(cx, world, doubt, settled, (len, doubt.then.0 - 1));
-            }
-            Op::Read(..) => {
-                let moved =
-                    u64::from(world.kernel.consumed[object].saturating_sub(world.standby.read[object]));
-                let readers = doubts.iter().filter(same).count();
-                let settled = settle::shared_read(1, readers, moved);
-                let data = world.rings.scratch[doubt.t];
-                carry_out(cx, world, doubt, settled, (data, 0));
-            }
-            _ => {}
-        }
+        let object = usize::from(doubt.then.0.saturating_sub(1));
+        let noted = u32::from(self.world.rings.noted[doubt.t]);
+        Some(Part {
+            slot: u32::try_from(doubt.t).expect("few threads"),
+            fd: i32::try_from(doubt.number).expect("few numbers"),
+            direction,
+            len: len.into(),
+            entered: true,
+            is_told: false,
+            is_in_slot: true,
+            from: None,
+            told: match self.kind.evidence(direction, true) {
+                us_world::Evidence::Message if noted > 0 => Told::Moved(noted),
+                us_world::Evidence::Message => Told::Nothing,
+                _ => Told::None,
+            },
+            copy: Copy::No,
+            stream: Some(Stream {
+                key: u32::try_from(object + 1).expect("few objects"),
+                kind: self.kind,
+                read: self.world.standby.read[object].into(),
+                written: self.world.standby.written[object].into(),
+                is_private: false,
+                is_shut: false,
+                has_failed: false,
+            }),
+        })
     }
 }
 
-fn carry_out(cx: &Context, world: &mut World, doubt: &Doubt, settled: settle::Settled, answer: (u8, u8)) {
+impl us_world::Kernel for Asked<'_> {
+    const PATTERN_MAX: u64 = 8;
+
+    fn tcp(&mut self, number: i32) -> Option<us_world::TcpFigures> {
+        const ESTABLISHED: u8 = 1;
+        let object = self.object(number);
+        Some(us_world::TcpFigures {
+            state: ESTABLISHED,
+            acked: self.world.kernel.out_len[object].into(),
+            received: self.world.kernel.consumed[object].into(),
+            ..us_world::TcpFigures::default()
+        })
+    }
+
+    fn touched(&mut self, part: &Part) -> us_world::Touched {
+        us_world::Touched::UpTo(self.world.rings.noted[part.slot as usize].into())
+    }
+
+    fn whole_records(&mut self, _part: &Part, bytes: u64) -> u64 {
+        bytes
+    }
+
+    // The model has no pipes, eventfds or files.
+    fn queued(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn event_count(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn position(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn size(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn set_position(&mut self, _number: i32, _position: u64) -> bool {
+        false
+    }
+    fn lies_at(&mut self, _part: &Part, _from: u64, _bytes: u64) -> Option<bool> {
+        None
+    }
+    fn came_from(&mut self, _part: &Part, _from: u64, _bytes: u64) -> Option<bool> {
+        None
+    }
+    fn first_word(&mut self, _part: &Part) -> u64 {
+        0
+    }
+}
+
+/// By the rules that the runtime has.
+fn settle_streams(cx: &Context, world: &mut World, doubts: &[Doubt]) {
+    let mut list = [None; SLOTS];
+    let mut verdicts = Verdicts::new(&mut list);
+    let mut asked = Asked { world, kind: cx.program.streams };
+    let parts: Vec<_> = doubts.iter().filter_map(|doubt| asked.part(doubt)).collect();
+    us_world::judge(&parts, &mut asked, &mut verdicts);
+    for doubt in doubts {
+        let Some(mut verdict) = verdicts.of(u32::try_from(doubt.t).expect("few threads")) else { continue };
+        if cx.has(Mutation::SharedStreamGuessed) && verdict == Verdict::Unknown {
+            verdict = Verdict::Again;
+        }
+        let (len, answer) = match doubt.op {
+            Op::Write(_, _, len) => (len, (len, doubt.then.0 - 1)),
+            _ => (1, (world.rings.scratch[doubt.t], 0)),
+        };
+        let settled = match verdict {
+            Verdict::Again => Settled::Reissue,
+            Verdict::Moved(moved) => us_world::write(len.into(), moved, false),
+            Verdict::Failed | Verdict::Unknown => Settled::Unknown,
+        };
+        carry_out(cx, world, doubt, settled, answer);
+    }
+}
+
+fn carry_out(cx: &Context, world: &mut World, doubt: &Doubt, settled: Settled, answer: (u8, u8)) {
     let thread = &mut world.standby.threads[doubt.t];
     thread.then = (0, 0);
     thread.phase = match settled {
-        settle::Settled::Done(_) => {
+        Settled::Done(_) => {
             (thread.result, thread.data) = answer;
             at::SETTLED
         }
-        settle::Settled::Continue(_) if cx.has(Mutation::PartialWriteRepeated) => at::BEGIN,
-        settle::Settled::Continue(n) => at::PARTLY + u8::try_from(n).expect("short writes"),
-        settle::Settled::Reissue => at::BEGIN,
-        settle::Settled::Unknown => {
+        Settled::Continue(_) if cx.has(Mutation::PartialWriteRepeated) => at::BEGIN,
+        Settled::Continue(n) => at::PARTLY + u8::try_from(n).expect("short writes"),
+        Settled::Reissue => at::BEGIN,
+        Settled::Unknown => {
             world.refused = true;
             at::BEGIN
         }

@@ -78,6 +78,8 @@ pub struct Rings {
     pub tail: [u8; SLOTS],
     /// The unpublished slot at the tail, into which the kernel reads.
     pub scratch: [u8; SLOTS],
+    /// Bytes that the kernel has moved for the call whose return is to come: it notes them in the unpublished slot.
+    pub noted: [u8; SLOTS],
 }
 
 /// Life of a thread.

@@ -5,7 +5,7 @@
 
 use crate::door::{pending, timer};
 use crate::fdtable::{self, Kind};
-use crate::standby::settle;
+use crate::standby::kernel;
 
 /// Takes stock of descriptors, timers and waiting signals.
 pub fn take() {
@@ -16,14 +16,7 @@ pub fn take() {
             // Came by a way that nobody logged.
             shadow.open(kind, identity);
         }
-        let (read, written) = match shadow.kind() {
-            kind @ (Kind::Tcp | Kind::TcpAccepted) => settle::tcp_counts(fd, kind),
-            Kind::File | Kind::Append | Kind::Other => (0, fdtable::position(fd).unwrap_or(0)),
-            Kind::Pipe => (0, settle::queued(fd).unwrap_or(0)),
-            Kind::Event => (0, settle::event_count(fd).unwrap_or(0)),
-            _ => (0, 0),
-        };
-        shadow.count_from(read, written);
+        shadow.count_from(kernel::baseline(fd, shadow.kind()));
     });
     let waiting = pending::waiting();
     timer::take_stock(waiting);

@@ -4,7 +4,8 @@
 //! is gone already, the socket has its peer. Whether the first attempt would have met that error too is
 //! known from what was there just before it, which the primary looks up and puts into the `Enter`.
 
-use us_order::settle::{Repeat, Seen, repeated};
+use us_world::repeat::{Repeat, Seen, repeated};
+use us_world::{Direction, Transfer};
 
 use crate::door::taken_away;
 use crate::fdtable;
@@ -249,26 +250,30 @@ pub fn note(nr: u64, args: &[u64; 6], result: i64) {
     let bytes = result as u64;
     match nr {
         SENDFILE => {
-            count(args[0], &|shadow| shadow.count_written(bytes, 0));
+            count(args[0], &|shadow| shadow.count(Direction::Out, Transfer::of(bytes)));
             if args[2] == 0 {
-                count(args[1], &|shadow| shadow.count_read(bytes));
+                count(args[1], &|shadow| shadow.count(Direction::In, Transfer::of(bytes)));
             }
         }
         SPLICE | COPY_FILE_RANGE => {
             if args[1] == 0 {
-                count(args[0], &|shadow| shadow.count_read(bytes));
+                count(args[0], &|shadow| shadow.count(Direction::In, Transfer::of(bytes)));
             }
             if args[3] == 0 {
-                count(args[2], &|shadow| shadow.count_written(bytes, 0));
+                count(args[2], &|shadow| shadow.count(Direction::Out, Transfer::of(bytes)));
             }
         }
-        TEE => count(args[1], &|shadow| shadow.count_written(bytes, 0)),
+        TEE => count(args[1], &|shadow| shadow.count(Direction::Out, Transfer::of(bytes))),
         VMSPLICE => count(args[0], &|shadow| match shadow.is_write_end() {
-            true => shadow.count_written(bytes, 0),
-            false => shadow.count_read(bytes),
+            true => shadow.count(Direction::Out, Transfer::of(bytes)),
+            false => shadow.count(Direction::In, Transfer::of(bytes)),
         }),
-        SENDMMSG => count(args[0], &|shadow| shadow.count_written(spans::messages_bytes(args[1], bytes), 0)),
-        RECVMMSG => count(args[0], &|shadow| shadow.count_read(spans::messages_bytes(args[1], bytes))),
+        SENDMMSG => count(args[0], &|shadow| {
+            shadow.count(Direction::Out, Transfer::of(spans::messages_bytes(args[1], bytes)))
+        }),
+        RECVMMSG => count(args[0], &|shadow| {
+            shadow.count(Direction::In, Transfer::of(spans::messages_bytes(args[1], bytes)))
+        }),
         GETSOCKOPT if taken::asks_error(args) => {
             let error = guest::load::<i32>(args[3]).unwrap_or(0);
             count(args[0], &|shadow| shadow.note_error(-i64::from(error)));

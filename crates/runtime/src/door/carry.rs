@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use us_calls::Row;
 
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, RECVMSG, SENDMSG, has_position};
-use crate::fdtable::{self, Kind};
+use crate::fdtable;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::standby::promote;
@@ -25,7 +25,7 @@ use crate::thread::{Mode, Thread};
 pub fn wants_whole(row: &Row, fd: i32, args: &[u64; 6]) -> bool {
     match row.nr as u64 {
         raw::nr::RECVFROM | RECVMSG => args[if row.nr as u64 == RECVMSG { 2 } else { 3 }] & MSG_WAITALL != 0,
-        _ => fdtable::get(fd).is_some_and(|shadow| matches!(shadow.kind(), Kind::File | Kind::Append)),
+        _ => fdtable::get(fd).is_some_and(|shadow| shadow.kind().is_file()),
     }
 }
 
@@ -121,6 +121,25 @@ impl Source {
                 spans::vector_bytes(header.vectors, header.vector_count)
             }
         }
+    }
+
+    /// The first eight bytes as a number, 0 if there are not so many: what is added to an eventfd, or was taken out of one.
+    pub fn first_word(self) -> u64 {
+        const WORD: usize = 8;
+        let mut word = [0u8; WORD];
+        let mut at = 0;
+        let mut take = |base: u64, bytes: usize| {
+            let part = bytes.min(WORD - at);
+            if guest::read(word[at..].as_mut_ptr(), base, part) {
+                at += part;
+            }
+        };
+        match self {
+            Source::Span(span) => take(span.base, span.len.min(WORD as u64) as usize),
+            Source::Vectors(list, count) => spans::for_vectors(list, count, WORD as u64, &mut take),
+            Source::Message(_) => {}
+        }
+        if at == WORD { u64::from_le_bytes(word) } else { 0 }
     }
 }
 

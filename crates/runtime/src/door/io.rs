@@ -7,6 +7,7 @@
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead};
 use us_calls::Row;
+use us_world::{Direction, Evidence, Transfer};
 
 use crate::clone::views;
 use crate::door::carry::{self, Source, VECTORS};
@@ -108,9 +109,7 @@ fn is_peek(row: &Row, args: &[u64; 6]) -> bool {
 /// Whether the bytes are taken from the stream and written nowhere: the buffer may be none at all.
 fn is_thrown_away(row: &Row, args: &[u64; 6]) -> bool {
     let kind = fdtable::get(args[0] as i32).map_or(Kind::None, fdtable::Shadow::kind);
-    row.nr as u64 == raw::nr::RECVFROM
-        && args[3] & witness::MSG_TRUNC != 0
-        && matches!(kind, Kind::Tcp | Kind::TcpAccepted)
+    row.nr as u64 == raw::nr::RECVFROM && args[3] & witness::MSG_TRUNC != 0 && kind.is_tcp()
 }
 
 /// Reads piece by piece into the ring and copies out; publishes every piece.
@@ -233,31 +232,25 @@ fn read_piece(
     let socket_flags = if row.nr as u64 == raw::nr::RECVFROM { args[3] } else { 0 };
     let shadow = fdtable::get(args[0] as i32);
     let kind = shadow.map_or(Kind::None, fdtable::Shadow::kind);
-    let tcp = matches!(kind, Kind::Tcp | Kind::TcpAccepted);
     // A further piece takes what is there, unless the guest has asked to wait for all of it.
     let at_once = if first || socket_flags & MSG_WAITALL != 0 { 0 } else { MSG_DONTWAIT };
-    let attempt = match kind {
+    let attempt = match kind.evidence(Direction::In, socket_flags == 0) {
         _ if piece == 0 || has_position(call.nr) => None,
-        _ if kind == Kind::Socket || tcp && socket_flags != 0 => {
-            witness::receive(thread, args[0], place, piece, socket_flags | at_once)
-        }
-        Kind::Pipe => {
+        Evidence::Message => witness::receive(thread, args[0], place, piece, socket_flags | at_once),
+        Evidence::Pattern => {
             let shared = shadow.filter(|shadow| pipe::is_shared_input(shadow));
             let taken = shared.and_then(|shadow| pipe::take(thread, shadow, args[0], place, piece, !first));
-            if taken.is_none() {
+            // Of a further piece from anything but a pipe only what is there already is taken.
+            if taken.is_none() && (first || kind == Kind::Pipe) {
                 witness::lay_pattern(place, piece);
             }
             taken
         }
-        Kind::Event | Kind::Other if first => {
-            witness::lay_pattern(place, piece);
-            None
-        }
-        Kind::File | Kind::Append => {
+        Evidence::Position => {
             shadow.inspect(|shadow| witness::note_position(thread, args[0] as i32, shadow, false));
             None
         }
-        _ => None,
+        Evidence::Totals => None,
     };
     match attempt {
         Some(result) if failed(result) && !first => 0,
@@ -310,7 +303,7 @@ fn take_pieces(
             }
             if counts && let Some(shadow) = fdtable::get(fd) {
                 let word = bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
-                shadow.count_read(shadow.amount(bytes.len() as u64, word));
+                shadow.count(Direction::In, Transfer { bytes: bytes.len() as u64, word, position: 0 });
                 shadow.note_error(head.result);
             }
             // Before the event is given back: settling reads it as soon as the ring is empty.
@@ -365,13 +358,12 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 arguments.len = shape.wanted();
                 begin(thread, row, arguments);
                 let is_placed = has_place(thread, shape.first(), shape.wanted());
-                let attempt = match (fdtable::get(fd), shape) {
-                    // For nobody nothing is taken: see `read_pieces`.
-                    _ if !is_placed => None,
-                    (Some(shadow), _) if shadow.kind().is_socket() => {
-                        witness::gather(thread, call.args[0], shape, flags)
-                    }
-                    (Some(shadow), Shape::Vectors(list, count)) if shadow.kind() == Kind::Pipe => {
+                // For nobody nothing is taken: see `read_pieces`.
+                let shadow = fdtable::get(fd).filter(|_| is_placed);
+                let evidence = shadow.map(|shadow| shadow.kind().evidence(Direction::In, false));
+                let attempt = match (evidence, shadow, shape) {
+                    (Some(Evidence::Message), ..) => witness::gather(thread, call.args[0], shape, flags),
+                    (Some(Evidence::Pattern), Some(shadow), Shape::Vectors(list, count)) => {
                         witness::scatter(thread, row, shadow, fd, list, count)
                     }
                     _ => None,
@@ -400,7 +392,12 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 }
                 let taken = take_outputs(thread, row, call, &before, |thread, head| {
                     if counts && let Some(shadow) = fdtable::get(fd) {
-                        shadow.count_read(head.result.max(0) as u64);
+                        let word = match shape {
+                            Shape::Vectors(list, count) => Source::Vectors(list, count).first_word(),
+                            _ => 0,
+                        };
+                        let bytes = head.result.max(0) as u64;
+                        shadow.count(Direction::In, Transfer { bytes, word, position: 0 });
                         shadow.note_error(head.result);
                     }
                     message::received(thread, row, call, head.result);
@@ -470,10 +467,9 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
     {
         return result;
     }
+    let evidence = kind.evidence(Direction::Out, matches!(source, Source::Span(_)));
     let attempt = match source {
-        _ if has_position(call.nr) || !kind.is_socket() => None,
-        // Plain output on TCP is the most frequent of all, and the socket's figures tell as much.
-        Source::Span(_) if kind != Kind::Socket => None,
+        _ if has_position(call.nr) || evidence != Evidence::Message => None,
         Source::Span(span) if span.len == 0 && call.nr == raw::nr::WRITE => None,
         Source::Span(span) => {
             let to = call.nr == raw::nr::SENDTO;
@@ -556,9 +552,9 @@ pub fn output(
                         && !has_position(call.nr)
                         && let Some(shadow) = fdtable::get(fd)
                     {
-                        let word = || guest::load::<u64>(call.args[1]).unwrap_or(0);
-                        let word = if call.nr == raw::nr::WRITE { word() } else { 0 };
-                        shadow.count_written(shadow.amount(head.result as u64, word), head.identity);
+                        let word = if shadow.kind() == Kind::Event { source.first_word() } else { 0 };
+                        let bytes = head.result as u64;
+                        shadow.count(Direction::Out, Transfer { bytes, word, position: head.identity });
                     }
                     (head.result, flags)
                 });

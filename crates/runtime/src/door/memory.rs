@@ -14,7 +14,7 @@ use us_calls::Row;
 use crate::clone::{twins, unforked, views};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet, table};
 use crate::family::{self, pieces};
-use crate::fdtable::{self, Kind};
+use crate::fdtable;
 use crate::raw::{self, failed};
 use crate::recording::{live_turns, shared};
 use crate::sys::gate::Call;
@@ -307,8 +307,7 @@ fn log_mapped(thread: &mut Thread, call: &Call, result: i64) -> bool {
     let [_, bytes, prot, _, fd, _] = call.args;
     let bytes = bytes as usize;
     // What looking at a device's memory does is the program's own business.
-    let is_file =
-        fdtable::get(fd as i32).is_some_and(|shadow| matches!(shadow.kind(), Kind::File | Kind::Append));
+    let is_file = fdtable::get(fd as i32).is_some_and(|shadow| shadow.kind().is_file());
     if !is_file || bytes > SMALL || prot & PROT_READ == 0 {
         return false;
     }

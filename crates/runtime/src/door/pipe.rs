@@ -22,7 +22,7 @@ use us_calls::Row;
 use crate::door::carry::{self, Source};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::raw::{self, err, failed};
-use crate::standby::streams::queued;
+use crate::standby::kernel::queued;
 use crate::sys::spans::{self, Vector};
 use crate::sys::witness;
 use crate::thread::Thread;

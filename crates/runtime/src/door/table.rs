@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use us_abi::event::ReturnHead;
 use us_calls::{FdUse, Row};
+use us_world::{Direction, Transfer};
 
 use crate::door::{epoll, mapped, numbers, own_files, owner, quiet};
 use crate::fdtable::{self, Kind};
@@ -243,10 +244,10 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
                 && shadow.kind() == Kind::Event
             {
                 shadow.set_private(true);
-                shadow.count_written(args[0] & 0xffff_ffff, 0);
+                shadow.count(Direction::Out, Transfer { bytes: 8, word: args[0] & 0xffff_ffff, position: 0 });
             }
             if let Some(shadow) = fdtable::get(result as i32)
-                && matches!(shadow.kind(), Kind::File | Kind::Append)
+                && shadow.kind().is_file()
             {
                 shadow.set_private(true);
             }

@@ -1,16 +1,13 @@
-//! How far the calls in doubt on files came.
-//!
-//! A file's position tells, against the log's: but the log knows only of this process's calls that it has, and others may
-//! have moved the position meanwhile, threads whose calls are in doubt as well or processes that share the open file. Where
-//! that can be, the primary notes in the call's slot where the file was before (`witness::note_position`); what then lies
-//! between there and here is looked at for the call's own bytes.
+//! What a file holds of the calls in doubt: the bytes between where the primary noted that the file was before a call
+//! (`witness::note_position`) and where it is now are looked at for the call's own.
 
 use us_abi::RING_BYTES;
+use us_world::{Kind, Part};
 
 use crate::door::carry::Source;
-use crate::fdtable::{self, Kind, Shadow};
+use crate::fdtable::{self, Shadow};
 use crate::raw::{self, failed, nr};
-use crate::standby::streams::{Part, Sharers, Verdict, Verdicts};
+use crate::standby::settle::place_of;
 use crate::sys::guest;
 use crate::sys::spans::{self, Vector};
 use crate::sys::witness;
@@ -25,88 +22,19 @@ pub fn next_place(fd: i32, shadow: &Shadow, out: bool) -> Option<u64> {
     if out && shadow.kind() == Kind::Append { fdtable::size(fd) } else { fdtable::position(fd) }
 }
 
-/// Bytes by which the kernel's position of a file is ahead of the log's; `None` if it is behind, or nowhere.
-pub fn moved_on(fd: i32, shadow: &Shadow) -> Option<u64> {
-    fdtable::position(fd).and_then(|now| us_order::settle::file_moved(now, shadow.bytes_written()))
-}
-
-/// Sets a file's position.
-pub fn put_back(fd: i32, position: u64) -> bool {
-    // SAFETY: the position of the guest's own file, to where it was. Nobody acts.
-    unsafe { raw::call3(nr::LSEEK, fd as u64, position, 0) >= 0 }
-}
-
-/// The calls in doubt on a file whose primary has noted where it was before, of each that it had entered the kernel with.
-/// `false` if it has not.
-fn by_place(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) -> bool {
-    let entered = || all.parts().filter(|part| part.entered);
-    // What is read into several places is logged piece by piece, and no slot but the first says that the kernel was entered.
-    let may_be_told = |part: &Part| part.is_told || !(part.out || is_in_slot(part));
-    if all.parts().any(|part| part.from.is_none() && (part.entered || may_be_told(part))) {
-        return false;
-    }
-    let places = [false, true].map(|out| next_place(fd, shadow, out));
-    let place_of = |part: &Part| places[usize::from(part.out)];
-    if entered().any(|part| place_of(part).is_none()) {
-        return false;
-    }
-    for part in all.parts() {
-        // Of one that had not entered the kernel it makes no difference where the file is.
-        let Some((from, now)) = part.from.filter(|_| part.entered).zip(place_of(part)) else {
-            verdicts.put(part.slot, Verdict::Again);
-            continue;
-        };
-        let verdict = match now.checked_sub(from) {
-            Some(0) => Verdict::Again,
-            Some(moved) if part.out => written(fd, part, from, moved),
-            Some(moved) => match was_read(fd, part, from, moved.min(part.len)) {
-                Some(true) => Verdict::Moved(moved.min(part.len)),
-                // What others have read stays theirs.
-                Some(false) => Verdict::Again,
-                None if moved <= part.len && entered().count() == 1 && put_back(fd, from) => Verdict::Again,
-                // Others have moved it.
-                None => Verdict::Unknown,
-            },
-            // Somebody has set it back.
-            None => Verdict::Unknown,
-        };
-        verdicts.put(part.slot, verdict);
-    }
-    true
-}
-
-/// A write before which the file was at `from`, and is now `moved` bytes further.
-fn written(fd: i32, part: &Part, from: u64, moved: u64) -> Verdict {
-    let len = part.len;
-    match look(fd, part, from, moved) {
-        Some(true) => Verdict::Moved(len),
-        // A file system that is full takes a part.
-        _ if moved < len => Verdict::Moved(moved),
-        Some(false) => Verdict::Again,
-        None => Verdict::Moved(len),
-    }
-}
-
-/// Whether a call reads into its slot.
-fn is_in_slot(part: &Part) -> bool {
-    const READ: u16 = 0;
-    // SAFETY: blocks are never freed; the thread sleeps until the bell rings.
-    unsafe { (*thread::block(part.slot)).doubted.0 == READ }
-}
-
 /// Whether a read has brought so many bytes from there; `None` if that cannot be seen: of one into several places, and of a
 /// file of `/proc`, which tells nothing more of a process that is dead.
-fn was_read(fd: i32, part: &Part, from: u64, bytes: u64) -> Option<bool> {
-    if !is_in_slot(part) || bytes > RING_BYTES as u64 / 2 {
+pub fn came_from(part: &Part, from: u64, bytes: u64) -> Option<bool> {
+    if !part.is_in_slot || bytes > RING_BYTES as u64 / 2 {
         return None;
     }
     // SAFETY: within the doubled mapping of a ring whose producer is dead.
-    let got = unsafe { core::slice::from_raw_parts(witness::data_of(part.place()), bytes as usize) };
-    Memory::of_file(fd, from, bytes as usize).map(|file| file.bytes() == got)
+    let got = unsafe { core::slice::from_raw_parts(witness::data_of(place_of(part.slot)), bytes as usize) };
+    Memory::of_file(part.fd, from, bytes as usize).map(|file| file.bytes() == got)
 }
 
 /// Whether the bytes of an output lie in so much of a file; `None` if that cannot be seen.
-fn look(fd: i32, part: &Part, from: u64, bytes: u64) -> Option<bool> {
+pub fn lies_at(part: &Part, from: u64, bytes: u64) -> Option<bool> {
     let source = source_of(part)?;
     let len = part.len as usize;
     if bytes > LOOKED_AT || part.len > bytes {
@@ -129,7 +57,7 @@ fn look(fd: i32, part: &Part, from: u64, bytes: u64) -> Option<bool> {
     if !copied {
         return None;
     }
-    let file = Memory::of_file(fd, from, bytes as usize)?;
+    let file = Memory::of_file(part.fd, from, bytes as usize)?;
     Some(file.bytes().windows(len).any(|window| window == own.bytes()))
 }
 
@@ -194,53 +122,5 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: our own mapping, of which no reference is left.
         unsafe { raw::call2(nr::MUNMAP, self.start, self.whole) };
-    }
-}
-
-/// A file: one write is carried on from where it stopped. Reads have told nobody anything yet, and the same bytes
-/// may be written to the same place twice: for these the position is put back, and they are made again.
-pub fn file(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
-    if by_place(fd, shadow, all, verdicts) {
-        return;
-    }
-    let moved = moved_on(fd, shadow);
-    if all.is_one() && all.side(true).next().is_some() {
-        return all.share(true, moved, verdicts);
-    }
-    let wanted = all.parts().fold(0u64, |sum, part| sum.saturating_add(part.len));
-    let undone = match moved {
-        Some(0) => true,
-        // Further than the calls in doubt could have moved it: others use the file.
-        Some(moved) if moved <= wanted => put_back(fd, shadow.bytes_written()),
-        _ => false,
-    };
-    for part in all.parts() {
-        let verdict = match moved {
-            _ if undone || !part.entered => Verdict::Again,
-            // A file without a position to put back (some of the kernel's own).
-            Some(moved) if all.is_one() => Verdict::Moved(moved),
-            _ => Verdict::Unknown,
-        };
-        verdicts.put(part.slot, verdict);
-    }
-}
-
-/// Appends put the position at the end of what they wrote; that is known only from the second one on.
-pub fn append(fd: i32, shadow: &Shadow, all: &Sharers, verdicts: &mut Verdicts) {
-    if by_place(fd, shadow, all, verdicts) {
-        return;
-    }
-    if all.side(false).next().is_some() {
-        return file(fd, shadow, all, verdicts);
-    }
-    let entered = || all.side(true).filter(|part| part.entered);
-    let wanted = entered().fold(0u64, |sum, part| sum.saturating_add(part.len));
-    match fdtable::position(fd).map(|now| now.checked_sub(shadow.bytes_written())) {
-        // Others have appended in between, or nothing is known of the beginning.
-        Some(Some(moved)) if moved > wanted && entered().count() == 1 => {
-            all.share(true, Some(wanted), verdicts)
-        }
-        Some(moved) => all.share(true, moved, verdicts),
-        None => all.share(true, None, verdicts),
     }
 }

@@ -1,6 +1,7 @@
 //! The standby's side that is not a door: its birth, the poller, the promotion.
 
 pub mod files;
+pub mod kernel;
 pub mod makers;
 pub mod poll;
 pub mod promote;

@@ -12,8 +12,8 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead, ThreadStart};
 use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, RINGS_ADDRESS, SegmentHeader};
 use us_calls::{Door, Policy, Row, SignalDoor};
-use us_order::settle::{Identity, Settled};
 use us_ring::Position;
+use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
 use crate::door::{pending, spawn, table, wait};
 use crate::fdtable::{self, Kind};
@@ -22,14 +22,12 @@ use crate::raw;
 use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
-use crate::standby::streams::{self, Verdict, Verdicts};
+use crate::standby::streams;
 use crate::sys::guest;
 use crate::sys::taken;
-use crate::sys::witness::{self, Testimony};
+use crate::sys::witness;
 use crate::thread::{self, RingMemory, Thread};
 use crate::{seats, state};
-
-pub use crate::standby::streams::{event_count, queued, tcp_counts};
 
 /// A call in doubt.
 pub struct Doubt {
@@ -48,8 +46,7 @@ pub struct Doubt {
 impl Doubt {
     /// Where the next event of its slot would have been written.
     pub fn place(&self) -> *mut u8 {
-        let ring = RingMemory((RINGS_ADDRESS + self.slot as usize * 2 * RING_BYTES) as *mut u8);
-        ring.at(state::entry(self.slot).tail.0.acquire())
+        place_of(self.slot)
     }
 
     /// Bytes of a read in pieces that have been applied already.
@@ -67,6 +64,12 @@ impl Doubt {
     pub fn entered(&self) -> bool {
         witness::entered(state::entry(self.slot))
     }
+}
+
+/// Where the next event of a slot would have been written.
+pub fn place_of(slot: u32) -> *mut u8 {
+    let ring = RingMemory((RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
+    ring.at(state::entry(slot).tail.0.acquire())
 }
 
 /// The call in doubt of a slot, if there is one. Its ring is drained.
@@ -340,13 +343,13 @@ fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     match verdict {
         None | Some(Verdict::Again) => true,
         Some(Verdict::Moved(0))
-            if matches!(witness::testimony(doubt.place(), doubt.entered()), Testimony::Moved(_)) =>
+            if matches!(witness::told(doubt.place(), doubt.entered()), Told::Moved(_)) =>
         {
             returned(doubt, 0, 0, &[]);
             true
         }
         Some(Verdict::Moved(moved)) => {
-            match us_order::settle::write(len, moved, is_nonblocking(fd)) {
+            match us_world::write(len, moved, is_nonblocking(fd)) {
                 Settled::Done(bytes) => returned(doubt, shown(bytes), bytes, &[]),
                 Settled::Continue(bytes) => returned(doubt, RETURN_PARTIAL | shown(bytes), bytes, &[]),
                 Settled::Reissue => {}
@@ -374,9 +377,9 @@ fn could_go_on(fd: i32) -> bool {
 fn input(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     let so_far = doubt.so_far();
     let (place, nr) = (doubt.place(), u64::from(doubt.row.nr));
-    let data = match (witness::testimony(place, doubt.entered()), verdict) {
-        (Testimony::Moved(moved), _) => Some((u64::from(moved), witness::compose(place, nr))),
-        (Testimony::None, Some(Verdict::Moved(moved))) if moved > 0 => {
+    let data = match (witness::told(place, doubt.entered()), verdict) {
+        (Told::Moved(moved), _) => Some((u64::from(moved), witness::compose(place, nr))),
+        (Told::None, Some(Verdict::Moved(moved))) if moved > 0 => {
             let in_ring = doubt.row.nr != 19 || witness::touched(place).is_some();
             in_ring.then_some((moved, moved as usize))
         }
@@ -385,8 +388,7 @@ fn input(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     };
     match data {
         Some((moved, bytes)) if bytes <= PAYLOAD_BYTES_MAX - size_of::<ReturnHead>() => {
-            if so_far + moved > 0 || matches!(witness::testimony(place, doubt.entered()), Testimony::Moved(_))
-            {
+            if so_far + moved > 0 || matches!(witness::told(place, doubt.entered()), Told::Moved(_)) {
                 // SAFETY: the dead primary's reserved slot, contiguous in the doubled mapping.
                 let data = unsafe { core::slice::from_raw_parts(witness::data_of(place), bytes) };
                 returned(doubt, RETURN_PARTIAL, so_far + moved, data);
@@ -482,7 +484,7 @@ fn close(doubt: &Doubt, claimed: &mut Claimed) -> bool {
     let object = shadow.identity.load(Ordering::Relaxed);
     let now = (kind != Kind::None).then(|| if object == 0 { 0 } else { table::kept(now) });
     let generation = shadow.generation.load(Ordering::Relaxed);
-    match us_order::settle::close(Identity { object, generation: then }, now, generation) {
+    match us_world::close(Identity { object, generation: then }, now, generation) {
         // Not yet closed, and about to be: nobody's orphan.
         Settled::Reissue => claimed.add(fd),
         _ => returned(doubt, 0, 0, &[]),

@@ -15,10 +15,11 @@ use us_abi::{PAYLOAD_BYTES_MAX, ThreadEntry};
 use us_ring::Position;
 
 use us_calls::Row;
+use us_world::Told;
 
 use crate::door::sync::single_threaded;
 use crate::door::{numbers, pipe};
-use crate::fdtable::{self, Kind, Shadow};
+use crate::fdtable::{self, Shadow};
 use crate::raw::{self, failed};
 use crate::standby::files;
 use crate::sys::guest;
@@ -64,17 +65,6 @@ pub struct Message {
     name_capacity: u32,
     vector: Vector,
     name: [u8; NAME_MAX],
-}
-
-/// What a dead primary's slot tells.
-#[derive(Clone, Copy)]
-pub enum Testimony {
-    /// Nothing: the call was made in another way.
-    None,
-    /// The call had moved nothing.
-    Nothing,
-    /// It had moved this many bytes.
-    Moved(u32),
 }
 
 /// Bytes behind the data that an in-place message needs.
@@ -257,8 +247,7 @@ pub fn gather(thread: &mut Thread, fd: u64, shape: Shape, flags: u64) -> Option<
     }
     // SAFETY: filled in by the kernel; nobody else writes there.
     let got = unsafe { &*at };
-    let tcp =
-        fdtable::get(fd as i32).is_some_and(|shadow| matches!(shadow.kind(), Kind::Tcp | Kind::TcpAccepted));
+    let tcp = fdtable::get(fd as i32).is_some_and(|shadow| shadow.kind().is_tcp());
     // A stream's bytes that are thrown away are written nowhere.
     let bytes = if tcp && flags & MSG_TRUNC != 0 { 0 } else { result as u64 };
     hand_over(got, shape, bytes);
@@ -315,7 +304,7 @@ pub fn end_piece(thread: &Thread, place: *mut u8, done: u64) {
 
 /// Notes where a file is before a call that moves its position, if others than this thread may do so at the same time.
 pub fn note_position(thread: &mut Thread, fd: i32, shadow: &fdtable::Shadow, out: bool) {
-    if !matches!(shadow.kind(), Kind::File | Kind::Append) || (shadow.is_private() && single_threaded()) {
+    if !shadow.kind().is_file() || (shadow.is_private() && single_threaded()) {
         return;
     }
     if let Some(before) = files::next_place(fd, shadow, out)
@@ -333,22 +322,22 @@ pub fn position_before(slot: *const u8) -> Option<u64> {
 }
 
 /// What the slot of a dead primary says: `slot` is where its next event would have been. `entered` as of its mark.
-pub fn testimony(slot: *const u8, entered: bool) -> Testimony {
+pub fn told(slot: *const u8, entered: bool) -> Told {
     // SAFETY: the place of a header in a mapped ring.
     let (word, pieces) = unsafe { (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read()) };
     if word == PIECES_MARK {
         let (done, len) = (pieces >> 32, pieces & 0xffff_ffff);
         return match (done + len, entered) {
-            (0, _) => Testimony::Nothing,
-            (moved, true) => Testimony::Moved(moved as u32),
-            (_, false) if done == 0 => Testimony::Nothing,
-            (_, false) => Testimony::Moved(done as u32),
+            (0, _) => Told::Nothing,
+            (moved, true) => Told::Moved(moved as u32),
+            (_, false) if done == 0 => Told::Nothing,
+            (_, false) => Told::Moved(done as u32),
         };
     }
-    let Some(message) = message_in(slot) else { return Testimony::None };
+    let Some(message) = message_in(slot) else { return Told::None };
     match message.moved {
-        NEVER => Testimony::Nothing,
-        moved => Testimony::Moved(moved),
+        NEVER => Told::Nothing,
+        moved => Told::Moved(moved),
     }
 }
 
@@ -461,7 +450,7 @@ pub fn unpublished(slot: *const u8) -> Option<Header> {
     (word != 0 && word >> 48 != MARKS).then_some(header)
 }
 
-/// readv from a pipe: into the slot, and from there to where the guest wants it. `None`: make the call in the plain way.
+/// readv from a pipe or an eventfd: into the slot, and from there to where the guest wants it. `None`: make the call in the plain way.
 pub fn scatter(
     thread: &mut Thread,
     row: &Row,
@@ -540,9 +529,9 @@ pub fn touched(slot: *const u8) -> Option<Option<usize>> {
             return None;
         }
         let data = core::slice::from_raw_parts(slot.add(HEAD), (bytes as usize).min(PATTERN_MAX));
-        match us_order::settle::touched(data, pattern) {
+        match us_world::object::touched(data, pattern) {
             Some(seen) if word == COUNT_MARK => {
-                Some(Some(us_order::settle::counted(seen as u64, bytes) as usize))
+                Some(Some(us_world::object::counted(seen as u64, bytes) as usize))
             }
             // The whole of a short read: eight bytes from an eventfd.
             None if bytes as usize <= PATTERN_MAX => Some(Some(bytes as usize)),
