@@ -11,7 +11,8 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![forbid(unsafe_code)]
 
-use us_abi::RING_BYTES;
+use us_abi::event::{EventKind, Header, NO_TICKET};
+use us_abi::{EVENT_ALIGN, RING_BYTES, RING_NEAR, RING_STEP};
 
 /// A position shared by the two sides. Implemented by `core`'s `AtomicU64`, and by loom's in its tests.
 pub trait Position {
@@ -75,10 +76,52 @@ impl Producer {
         self.at + bytes as u64 <= self.limit
     }
 
-    /// Whether `bytes` fit after a look at the consumer's position.
-    #[inline]
-    pub fn fits_after_refresh(&mut self, bytes: usize, head: &impl Position) -> bool {
-        self.limit = head.acquire() + self.window;
+    /// The next position behind the current one at which the ring may go back to its beginning.
+    const fn boundary(&self) -> u64 {
+        (self.at / RING_STEP as u64 + 1) * RING_STEP as u64
+    }
+
+    /// Whether an event of `bytes` leaves no place for a skip before the boundary. One that ended just there would be behind it:
+    /// a ring of events that are all of one size would never go back.
+    const fn crosses(&self, bytes: usize, boundary: u64) -> bool {
+        self.at + (bytes + EVENT_ALIGN) as u64 > boundary
+    }
+
+    /// Where an event of `bytes` would cross a boundary, and the slowest consumer, at `head`, keeps up: the bytes by which the
+    /// ring then goes back to its beginning ([`Producer::go_back`]). The memory in use stays small and warm in the cache, while the
+    /// whole ring is there for a consumer that falls behind.
+    ///
+    /// Until the boundary the limit allows writing, so that the skip itself has a place.
+    pub fn way_back(&mut self, bytes: usize, head: u64) -> Option<u64> {
+        let boundary = self.boundary();
+        let distance = (self.at / RING_BYTES as u64 + 1) * RING_BYTES as u64 - self.at;
+        if !self.crosses(bytes, boundary)
+            || self.at - head > RING_NEAR as u64
+            || distance < 2 * EVENT_ALIGN as u64
+        {
+            return None;
+        }
+        self.limit = boundary;
+        Some(distance)
+    }
+
+    /// Publishes an event that says nothing and is `distance` bytes long, as [`Producer::way_back`] gave it. Only its header is
+    /// written.
+    pub fn go_back(&mut self, distance: u64, memory: &mut impl Memory, tail: &impl Position) {
+        let rest = distance - EVENT_ALIGN as u64;
+        memory.put(self.at, Header::word(EventKind::Skip, 0, 0, rest as u32));
+        memory.put(self.at + 8, NO_TICKET);
+        self.publish(distance as usize, tail);
+    }
+
+    /// Moves the limit as far as the slowest consumer, at `head`, and the next boundary allow. Whether `bytes` fit then.
+    pub fn extend(&mut self, bytes: usize, head: u64) -> bool {
+        let mut boundary = self.boundary();
+        if self.crosses(bytes, boundary) {
+            // The ring does not go back here.
+            boundary += RING_STEP as u64;
+        }
+        self.limit = (boundary - EVENT_ALIGN as u64).min(head + self.window);
         self.fits(bytes)
     }
 

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use us_abi::{EVENT_ALIGN, RING_BYTES};
+use us_abi::event::{EventKind, Header};
+use us_abi::{EVENT_ALIGN, PAYLOAD_BYTES_MAX, RING_BYTES, RING_STEP};
 use us_ring::{Consumer, Memory, Producer};
 
 const RING: u64 = RING_BYTES as u64;
@@ -16,6 +17,9 @@ struct Bytes(Vec<AtomicU64>);
 impl Bytes {
     fn new() -> Bytes {
         Bytes((0..RING_BYTES / 8).map(|_| AtomicU64::new(0)).collect())
+    }
+    fn get_word(&self, at: u64) -> u64 {
+        (&self).get(at)
     }
     fn word(&self, at: u64) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "the contract of Memory");
@@ -45,10 +49,47 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bytes = prop_oneof![
         Just(EVENT_ALIGN),
         (1..64_usize).prop_map(|n| n * EVENT_ALIGN),
-        (1..RING_BYTES / 2 / EVENT_ALIGN).prop_map(|n| n * EVENT_ALIGN),
+        (1..PAYLOAD_BYTES_MAX / EVENT_ALIGN).prop_map(|n| n * EVENT_ALIGN),
     ];
     let step = prop_oneof![3 => bytes.prop_map(Step::Produce), 2 => Just(Step::Consume)];
     proptest::collection::vec(step, 1..200)
+}
+
+/// As the runtime does: goes back where that is allowed, and then looks how far it may write. Whether `bytes` fit.
+fn has_room(
+    producer: &mut Producer,
+    bytes: usize,
+    memory: &Bytes,
+    head: &AtomicU64,
+    tail: &AtomicU64,
+) -> bool {
+    if producer.fits(bytes) {
+        return true;
+    }
+    let at = head.load(Ordering::Acquire);
+    if let Some(distance) = producer.way_back(bytes, at) {
+        producer.go_back(distance, &mut &*memory, tail);
+    }
+    producer.extend(bytes, at)
+}
+
+/// Applies the skips at the front. They are no event.
+fn pass_skips(consumer: &mut Consumer, memory: &Bytes, head: &AtomicU64, tail: &AtomicU64) -> u64 {
+    let mut passed = 0;
+    while consumer.ready() || consumer.ready_after_refresh(tail) {
+        let word = memory.get_word(consumer.at);
+        if word as u8 != EventKind::Skip as u8 {
+            break;
+        }
+        consumer.release(Header::size((word >> 32) as u32), head);
+        passed += 1;
+    }
+    passed
+}
+
+/// The first word of event `n`: one that is no skip's.
+fn first(n: u64) -> u64 {
+    n << 8 | EventKind::Time as u64
 }
 
 proptest! {
@@ -59,40 +100,66 @@ proptest! {
         let memory = Bytes::new();
         let (tail, head) = (AtomicU64::new(start), AtomicU64::new(start));
         let (mut producer, mut consumer) = (Producer::new(start, start), Consumer::new(start));
+        // Nothing is known but that no boundary has been passed: as after a clone.
+        producer.limit = start;
         let mut queue: VecDeque<(u64, usize)> = VecDeque::new();
-        let mut held = 0;
         for (n, step) in steps.into_iter().enumerate() {
             let n = n as u64;
             match step {
                 Step::Produce(bytes) => {
-                    // What is known may be too little, never too much; after a look it is exact.
-                    prop_assert!(!producer.fits(bytes) || held + bytes <= RING_BYTES);
-                    let fits = producer.fits(bytes) || producer.fits_after_refresh(bytes, &head);
-                    prop_assert_eq!(fits, held + bytes <= RING_BYTES);
+                    let before = producer.at;
+                    let fits = has_room(&mut producer, bytes, &memory, &head, &tail);
+                    let used = producer.at - head.load(Ordering::Relaxed);
+                    prop_assert_eq!(fits, used + bytes as u64 <= RING, "{} used", used);
+                    // At a boundary it goes back or passes over it: no event but one crosses it.
+                    prop_assert!(before / RING == producer.at / RING || producer.at.is_multiple_of(RING));
                     if fits {
-                        (&memory).put(producer.at, n);
+                        (&memory).put(producer.at, first(n));
                         (&memory).put(producer.at + bytes as u64 - 8, !n);
                         producer.publish(bytes, &tail);
                         queue.push_back((n, bytes));
-                        held += bytes;
                     }
                 }
                 Step::Consume => {
-                    let ready = consumer.ready() || consumer.ready_after_refresh(&tail);
-                    prop_assert_eq!(ready, !queue.is_empty());
+                    pass_skips(&mut consumer, &memory, &head, &tail);
+                    prop_assert_eq!(consumer.ready(), !queue.is_empty());
                     if let Some((n, bytes)) = queue.pop_front() {
-                        prop_assert_eq!((&memory).get(consumer.at), n);
+                        prop_assert_eq!((&memory).get(consumer.at), first(n));
                         prop_assert_eq!((&memory).get(consumer.at + bytes as u64 - 8), !n);
                         consumer.release(bytes, &head);
-                        held -= bytes;
                     }
                 }
             }
             prop_assert_eq!(tail.load(Ordering::Relaxed), producer.at);
             prop_assert_eq!(head.load(Ordering::Relaxed), consumer.at);
-            prop_assert_eq!(producer.at - consumer.at, held as u64);
         }
     }
+}
+
+/// A reader that keeps up sees the ring's first step only; one that does not has the whole ring.
+#[test]
+fn the_ring_goes_back_only_for_a_reader_that_keeps_up() {
+    let memory = Bytes::new();
+    let (tail, head) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (mut producer, mut consumer) = (Producer::new(0, 0), Consumer::new(0));
+    producer.limit = 0;
+    let mut skips = 0;
+    for n in 0..3 * (RING_STEP as u64 / 16 - 1) {
+        assert!(has_room(&mut producer, 16, &memory, &head, &tail));
+        producer.push(first(n), !n, &mut &memory, &tail);
+        skips += pass_skips(&mut consumer, &memory, &head, &tail);
+        assert!(consumer.ready() && consumer.at % RING < RING_STEP as u64);
+        consumer.release(16, &head);
+    }
+    assert_eq!(skips, 2);
+    let mut written = 0;
+    while has_room(&mut producer, 16, &memory, &head, &tail) {
+        producer.push(first(written), !written, &mut &memory, &tail);
+        // What is skipped counts as in use until the reader has passed it; then it stands still.
+        pass_skips(&mut consumer, &memory, &head, &tail);
+        written += 1;
+    }
+    assert_eq!(written, RING / 16, "nobody reads: it does not go back, and the ring is full");
 }
 
 /// Positions count from zero for ever: at 1 GiB a second they overflow after centuries, and until then the
@@ -108,7 +175,7 @@ fn positions_far_from_zero_work() {
     assert!(!consumer.ready() && consumer.ready_after_refresh(&tail));
     assert_eq!(((&memory).get(far), (&memory).get(far + 8)), (3, 4));
     consumer.release(16, &head);
-    assert!(!consumer.ready_after_refresh(&tail) && producer.fits_after_refresh(RING_BYTES, &head));
+    assert!(!consumer.ready_after_refresh(&tail) && producer.extend(RING_STEP, consumer.at));
 }
 
 /// More bytes than the ring holds go through two real threads; the reader is often the slower one.
@@ -122,19 +189,23 @@ fn two_threads_lose_nothing() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut producer = Producer::new(start, start);
+            producer.limit = start;
             for n in 0..events {
-                while !producer.fits(16) && !producer.fits_after_refresh(16, &head) {
+                while !has_room(&mut producer, 16, &memory, &head, &tail) {
                     std::thread::yield_now();
                 }
-                producer.push(n, !n, &mut &memory, &tail);
+                producer.push(first(n), !n, &mut &memory, &tail);
             }
         });
         let mut consumer = Consumer::new(start);
         for n in 0..events {
-            while !consumer.ready() && !consumer.ready_after_refresh(&tail) {
+            while {
+                pass_skips(&mut consumer, &memory, &head, &tail);
+                !consumer.ready()
+            } {
                 std::thread::yield_now();
             }
-            assert_eq!(((&memory).get(consumer.at), (&memory).get(consumer.at + 8)), (n, !n));
+            assert_eq!(((&memory).get(consumer.at), (&memory).get(consumer.at + 8)), (first(n), !n));
             consumer.release(16, &head);
         }
         assert!(!consumer.ready_after_refresh(&tail), "an event more than was written");

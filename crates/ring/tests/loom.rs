@@ -12,10 +12,12 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use us_abi::RING_BYTES;
+use us_abi::event::{EventKind, Header};
+use us_abi::{RING_BYTES, RING_STEP};
 use us_ring::{Consumer, Memory, Position, Producer};
 
 const RING: u64 = RING_BYTES as u64;
+const STEP: u64 = RING_STEP as u64;
 
 /// A position with the orderings that [`Position`] asks for, or without them.
 struct Shared {
@@ -33,19 +35,32 @@ impl Position for Shared {
     }
 }
 
-/// The words of the ring that a test touches: those at its start and those around its middle.
+/// The words of the ring that a test touches: some at its start, around its middle, and in front of its first boundary.
 struct Words {
-    cells: [UnsafeCell<u64>; 8],
+    cells: [UnsafeCell<u64>; KEPT.len()],
 }
+
+const KEPT: [u64; 14] = [
+    0,
+    8,
+    16,
+    24,
+    RING / 2 - 8,
+    RING / 2,
+    RING / 2 + 8,
+    RING - 8,
+    STEP - 48,
+    STEP - 40,
+    STEP - 32,
+    STEP - 24,
+    STEP - 16,
+    STEP - 8,
+];
 
 impl Words {
     fn cell(&self, at: u64) -> &UnsafeCell<u64> {
-        let within = at % RING;
-        let (half, offset) = (within / (RING / 2), within % (RING / 2));
-        // The last word of a half is the fourth that is kept of it.
-        let index = if offset == RING / 2 - 8 { 3 } else { offset / 8 };
-        assert!(index < 4, "position {at} is not kept in this model");
-        &self.cells[(half * 4 + index) as usize]
+        let index = KEPT.iter().position(|kept| *kept == at % RING);
+        &self.cells[index.unwrap_or_else(|| panic!("position {at} is not kept in this model"))]
     }
 }
 
@@ -173,7 +188,9 @@ fn full_ring(ring: &Arc<Ring>) {
     let writer = thread::spawn(move || {
         let (mut producer, mut view) = (Producer::new(0, 0), View(theirs.clone()));
         for n in 0..3 {
-            while !producer.fits(HALF as usize) && !producer.fits_after_refresh(HALF as usize, &theirs.head) {
+            // Events of half a ring do not end at boundaries.
+            while !producer.fits(HALF as usize) {
+                producer.limit = theirs.head.acquire() + producer.window;
                 thread::yield_now();
             }
             let (first, last) = event(n);
@@ -203,6 +220,61 @@ fn a_full_ring_is_not_overwritten_before_its_release() {
 #[should_panic(expected = "Causality violation")]
 fn careless_release_of_a_full_ring_is_caught() {
     loom::model(|| full_ring(&ring_with(Ordering::Relaxed, Ordering::Relaxed)));
+}
+
+/// At a boundary the ring goes back, by an event that says nothing: the reader finds the next one at the beginning.
+fn goes_back(ring: &Arc<Ring>) {
+    const START: u64 = STEP - 48;
+    ring.tail.release(START);
+    ring.head.release(START);
+    let theirs = ring.clone();
+    let writer = thread::spawn(move || {
+        let (mut producer, mut view) = (Producer::new(START, START), View(theirs.clone()));
+        producer.limit = START;
+        for n in 0..3 {
+            if !producer.fits(16) {
+                let head = theirs.head.acquire();
+                if let Some(distance) = producer.way_back(16, head) {
+                    producer.go_back(distance, &mut view, &theirs.tail);
+                }
+                assert!(producer.extend(16, head));
+            }
+            let (word, ticket) = event(n);
+            producer.push(word << 8, ticket, &mut view, &theirs.tail);
+        }
+        assert_eq!(producer.at, RING + 16);
+    });
+    let (mut consumer, view, mut next) = (Consumer::new(START), View(ring.clone()), 0);
+    let mut drain = |consumer: &mut Consumer| {
+        if consumer.ready_after_refresh(&ring.tail) {
+            while consumer.ready() {
+                let word = view.get(consumer.at);
+                if word as u8 == EventKind::Skip as u8 {
+                    consumer.release(Header::size((word >> 32) as u32), &ring.head);
+                    continue;
+                }
+                let (first, ticket) = event(next);
+                assert_eq!((word, view.get(consumer.at + 8)), (first << 8, ticket));
+                consumer.release(16, &ring.head);
+                next += 1;
+            }
+        }
+        next
+    };
+    drain(&mut consumer);
+    writer.join().unwrap();
+    assert_eq!(drain(&mut consumer), 3);
+}
+
+#[test]
+fn a_ring_that_goes_back_loses_nothing() {
+    loom::model(|| goes_back(&ring()));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn careless_publication_of_a_skip_is_caught() {
+    loom::model(|| goes_back(&ring_with(Ordering::Relaxed, Ordering::Acquire)));
 }
 
 /// As [`full_ring`] with another reader, which has a head of its own: the third event waits for both. Everybody looks once.

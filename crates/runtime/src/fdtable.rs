@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 
 use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
 
-use crate::door::table;
 use crate::raw;
 use crate::state::{Decimal, joined};
 
@@ -79,7 +78,7 @@ static STREAMS: [Stream; SHADOWED] = [const {
 /// One past the highest number that has ever stood for a file.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this process may have the file of that identity, as [`table::kept`] has it, open to write it.
+/// Whether this process may have the file of that identity, as [`kept`] has it, open to write it.
 pub fn is_written(identity: u64) -> bool {
     let used = &TABLE[..USED.load(Ordering::Relaxed).min(SHADOWED)];
     used.iter().any(|shadow| shadow.identity.load(Ordering::Relaxed) == identity && shadow.may_be_written())
@@ -92,7 +91,6 @@ static CHILDREN: AtomicU32 = AtomicU32::new(0);
 /// pipe is no longer all there is. To be called before and after, since a pipe made meanwhile is one of them.
 pub fn child_made() {
     CHILDREN.fetch_add(1, Ordering::AcqRel);
-    crate::door::numbers::has_relatives();
 }
 
 /// The shadow of a descriptor, `None` for a number that is none or too large.
@@ -150,7 +148,7 @@ impl Shadow {
             USED.fetch_max(number + 1, Ordering::Relaxed);
         }
         // As the log has it, of whatever was found open when a log began as well: a close in doubt compares them.
-        self.identity.store(table::kept(identity), Ordering::Relaxed);
+        self.identity.store(kept(identity), Ordering::Relaxed);
         self.write_end.store(false, Ordering::Relaxed);
         self.waits.store(false, Ordering::Relaxed);
         self.registration.store(0, Ordering::Relaxed);
@@ -336,6 +334,11 @@ fn fold(stat: &Stat) -> u64 {
     identity_of(stat.dev, stat.ino)
 }
 
+/// The part of a kernel's identity that is kept: where it travels, the kind takes the highest four bits.
+pub fn kept(identity: u64) -> u64 {
+    identity & !(15 << 60)
+}
+
 /// The identity of a file, by its device and inode.
 pub fn identity_of(device: u64, inode: u64) -> u64 {
     (device.rotate_left(40) ^ inode).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
@@ -400,6 +403,21 @@ pub fn position(fd: i32) -> Option<u64> {
     // SAFETY: asks for the position.
     let position = unsafe { raw::call3(raw::nr::LSEEK, fd as u64, 0, SEEK_CUR) };
     u64::try_from(position).ok()
+}
+
+/// Bytes that wait in a pipe.
+pub fn queued(fd: i32) -> Option<u64> {
+    const FIONREAD: u64 = 0x541b;
+    let mut queued = 0i32;
+    // SAFETY: the kernel writes one int.
+    let asked = unsafe { raw::call3(raw::nr::IOCTL, fd as u64, FIONREAD, &raw mut queued as u64) };
+    (asked == 0).then_some(queued as u64)
+}
+
+/// Where the next byte of a call goes, or comes from, as far as one that is about to be made can know: the file's position, or
+/// of an append its size.
+pub fn next_place(fd: i32, shadow: &Shadow, out: bool) -> Option<u64> {
+    if out && shadow.kind() == Kind::Append { size(fd) } else { position(fd) }
 }
 
 /// `/proc/self/FOLDER/NUMBER`, with its NUL.

@@ -7,9 +7,9 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
-use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, RING_NEAR, RING_STEP};
+use us_abi::{Cause, EVENT_ALIGN, RING_BYTES};
 use us_calls::Class;
-use us_ring::{Memory, Position};
+use us_ring::Position;
 
 use crate::clone::twins;
 use crate::fault::{self, Point};
@@ -121,7 +121,10 @@ impl Thread {
 
     fn await_room(&mut self, bytes: usize) -> bool {
         if seats::is_followed() {
-            pace::keep(self);
+            let mut pace = self.pace;
+            let (at, events) = (self.producer.at, self.producer.events);
+            pace::keep(&mut pace, self.slot, at, events, || self.calls() == Mode::Record);
+            self.pace = pace;
         }
         if self.extend(bytes) {
             return true;
@@ -188,40 +191,24 @@ impl Thread {
         reader.is_some_and(|at| self.producer.at + bytes as u64 > at + self.producer.window)
     }
 
-    /// Moves the limit up, as far as the slower reader and the next boundary allow. At a boundary the ring goes back to
-    /// its beginning if both keep up: the memory in use then stays small and warm in the cache, while
-    /// the whole ring is there for one that falls behind.
+    /// Moves the limit up, as far as the slower reader, the next boundary and the lead allow.
     fn extend(&mut self, bytes: usize) -> bool {
         let (standby, recorder) = self.readers();
         let Some(head) = us_ring::slower(standby, recorder) else { return false };
-        let (bytes, step) = (bytes as u64, RING_STEP as u64);
-        let mut boundary = (self.producer.at / step + 1) * step;
-        if self.producer.at + bytes > boundary {
-            let lap = (self.producer.at / RING_BYTES as u64 + 1) * RING_BYTES as u64;
-            if self.producer.at - head <= RING_NEAR as u64 && lap - self.producer.at >= 2 * EVENT_ALIGN as u64
-            {
-                // Its place may be the first of a page.
-                self.producer.limit = boundary;
-                if !self.populate(EVENT_ALIGN) {
-                    return false;
-                }
-                let distance = (lap - self.producer.at) as usize;
-                let word = Header::word(EventKind::Skip, 0, 0, (distance - EVENT_ALIGN) as u32);
-                self.ring.put(self.producer.at, word);
-                self.ring.put(self.producer.at + 8, NO_TICKET);
-                self.producer.publish(distance, &self.entry().tail.0);
-                let skipped = &self.entry().skipped;
-                skipped.store(skipped.load(Ordering::Relaxed) + distance as u64, Ordering::Relaxed);
-                boundary = self.producer.at + step;
-            } else {
-                boundary += step;
+        if let Some(distance) = self.producer.way_back(bytes, head) {
+            // Its place may be the first of a page.
+            if !self.populate(EVENT_ALIGN) {
+                return false;
             }
+            let entry = self.entry();
+            self.producer.go_back(distance, &mut self.ring, &entry.tail.0);
+            entry.skipped.store(entry.skipped.load(Ordering::Relaxed) + distance, Ordering::Relaxed);
         }
-        self.producer.limit = boundary.min(head + self.producer.window);
+        self.producer.extend(bytes, head);
         if standby.is_some() {
-            self.producer.limit = self.producer.limit.min(self.producer.at + pace::stretch(bytes as usize));
+            self.producer.limit = self.producer.limit.min(self.producer.at + pace::stretch(bytes));
         }
-        self.producer.fits(bytes as usize) && self.populate(bytes as usize)
+        self.producer.fits(bytes) && self.populate(bytes)
     }
 
     /// Makes sure that the ring's memory is there before it is written: a file system that is full would kill

@@ -14,7 +14,6 @@ use us_abi::{RING_STEP, SegmentHeader};
 use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, POOL_MIN, allowance, pool};
 use us_ring::Position;
 
-use crate::thread::{Mode, Thread};
 use crate::{raw, seats, state};
 
 const _: () = assert!(LEAP_BYTES == RING_STEP as u64);
@@ -81,23 +80,23 @@ pub fn stretch(bytes: usize) -> u64 {
     allowance(threads(header), POOL.load(Ordering::Relaxed)) / MARKS as u64 * EVENT_BYTES + bytes as u64
 }
 
-/// Lets the standby come nearer, if it is time for that.
-pub fn keep(thread: &mut Thread) {
+/// Lets the standby come nearer to the thread of this slot, which has written up to `at`, and so many events; if it is time for
+/// that. Given up once the thread does not record any more.
+pub fn keep(pace: &mut Pace, slot: u32, at: u64, written: u64, records: impl Fn() -> bool) {
     let Some(header) = state::header() else { return };
-    let (threads, at, pool) = (threads(header), thread.producer.at, POOL.load(Ordering::Relaxed));
-    let Some(due) = thread.pace.lead.count(at, thread.producer.events, threads, pool) else { return };
-    let slot = thread.slot;
+    let (threads, pool) = (threads(header), POOL.load(Ordering::Relaxed));
+    let Some(due) = pace.lead.count(at, written, threads, pool) else { return };
     let head = || seats::slowest(slot).unwrap_or(u64::MAX);
     let first = head();
-    if first >= due || first == thread.pace.busy {
+    if first >= due || first == pace.busy {
         return;
     }
     let (before, lead) = standby(header);
-    if before == thread.pace.still || thread.pace.lead.goes_on(lead, at - first, threads, pool) {
+    if before == pace.still || pace.lead.goes_on(lead, at - first, threads, pool) {
         return;
     }
     // One long wait, and not one at every mark.
-    let enough = thread.pace.lead.before_last();
+    let enough = pace.lead.before_last();
     let (start, events) = (raw::now_ns(), applied(header));
     // Its poller may be napping for longer than this thread is going to wait.
     raw::futex_wake_shared(&header.command.0);
@@ -107,7 +106,7 @@ pub fn keep(thread: &mut Thread) {
         raw::nap(pause_ns);
         pause_ns = (pause_ns * 2).min(LOOK_MAX_NS);
         let (head, now, so_far) = (head(), raw::now_ns(), standby(header).0);
-        if thread.calls() != Mode::Record {
+        if !records() {
             return;
         }
         if head >= enough {
@@ -117,11 +116,11 @@ pub fn keep(thread: &mut Thread) {
             moved = (now, so_far);
         }
         if now - moved.0 > PATIENCE_NS {
-            thread.pace.still = so_far;
+            pace.still = so_far;
             return;
         }
         if now - start > WAIT_MAX_NS {
-            thread.pace.busy = head;
+            pace.busy = head;
             return;
         }
     }

@@ -14,7 +14,7 @@ use us_abi::{
 use super::proc::hex;
 use super::views::{self, View};
 use super::{proc, twins, unforked};
-use crate::door::{numbers, quiet, table};
+use crate::door::{numbers, quiet};
 use crate::family::{self, pieces};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
@@ -105,7 +105,11 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
             protection: map.protection,
             written_through: map.shared && map.protection & WRITE != 0,
             private_of: if map.shared { (0, 0) } else { (map.device, map.inode) },
-            shared_of: if map.shared { table::kept(fdtable::identity_of(map.device, map.inode)) } else { 0 },
+            shared_of: if map.shared {
+                fdtable::kept(fdtable::identity_of(map.device, map.inode))
+            } else {
+                0
+            },
             offset: map.offset,
             is_common: map.shared && map.protection & WRITE != 0 && map.is_common,
         });
@@ -126,7 +130,7 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
                 is_quiet = quiet::is_quiet_at(&paths[path.0..path.1], device, inode);
             }
             if is_quiet && (list[at].shared_of == 0 || list[at].is_read_only()) {
-                quiet::note(table::kept(fdtable::identity_of(device, inode)));
+                quiet::note(fdtable::kept(fdtable::identity_of(device, inode)));
                 continue;
             }
             list[kept] = list[at];

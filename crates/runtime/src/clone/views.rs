@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::twins;
 use crate::door::carry::Source;
-use crate::door::{numbers, table};
+use crate::door::numbers;
 use crate::family;
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed, nr};
@@ -36,7 +36,7 @@ pub struct View {
     pub at: u64,
     /// Where in the file it begins.
     pub offset: u64,
-    /// The file, as [`table::kept`] has it of a descriptor.
+    /// The file, as [`fdtable::kept`] has it of a descriptor.
     pub file: u64,
     /// What the guest may do there.
     pub protection: u64,
@@ -117,9 +117,10 @@ pub fn add(view: &View) -> bool {
 pub fn add_repeated(start: u64, args: &[u64; 6]) {
     let [_, bytes, protection, _, fd, offset] = *args;
     let Some(shadow) = fdtable::get(fd as i32) else { return };
-    let file = table::kept(shadow.identity.load(Ordering::Relaxed));
-    let is_it =
-        || !crate::state::is_detached() && table::kept(fdtable::identify_as(fd as i32, |_| false).0) == file;
+    let file = fdtable::kept(shadow.identity.load(Ordering::Relaxed));
+    let is_it = || {
+        !crate::state::is_detached() && fdtable::kept(fdtable::identify_as(fd as i32, |_| false).0) == file
+    };
     let mut at = 0;
     if is_it() {
         const MAP_SHARED: u64 = 1;
@@ -222,7 +223,7 @@ pub fn written(fd: i32, at: Option<u64>, end: u64, source: Source, result: i64) 
         (Kind::Append, None) => end.saturating_sub(result as u64),
         _ => return,
     };
-    let file = table::kept(shadow.identity.load(Ordering::Relaxed));
+    let file = fdtable::kept(shadow.identity.load(Ordering::Relaxed));
     let mut put = |base: u64, bytes: u64| {
         for view in KEPT.iter().map(Kept::get).filter(|view| view.bytes != 0 && view.file == file) {
             // What is kept alike the log tells of by itself.

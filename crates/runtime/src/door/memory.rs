@@ -12,7 +12,7 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::clone::{twins, unforked, views};
-use crate::door::{heaps, mapped, mutex, own_addresses, quiet, table};
+use crate::door::{heaps, mapped, mutex, own_addresses, quiet};
 use crate::family::{self, pieces};
 use crate::fdtable;
 use crate::raw::{self, failed};
@@ -242,7 +242,8 @@ fn is_common(call: &Call) -> bool {
 /// Logs where memory of the family's has been mapped. Its bytes are where the standbys share them.
 fn log_common(thread: &mut Thread, call: &Call, result: i64) {
     let [_, bytes, _, _, fd, offset] = call.args;
-    let object = fdtable::get(fd as i32).map_or(0, |file| table::kept(file.identity.load(Ordering::Relaxed)));
+    let object =
+        fdtable::get(fd as i32).map_or(0, |file| fdtable::kept(file.identity.load(Ordering::Relaxed)));
     let region = pieces::add_new(result as u64, bytes, object, offset);
     if region.is_none() {
         drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);

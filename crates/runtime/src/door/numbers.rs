@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use us_calls::Row;
 
 use crate::door::{own_files, wait};
+use crate::fdtable;
 use crate::members::{self, mail};
 use crate::raw;
 use crate::sys::gate::Call;
@@ -49,6 +50,12 @@ pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// Set once the guest may know a process by another number than the kernel: after a promotion, and where it has
 /// relatives that may be promoted.
 static NUMBERED: AtomicBool = AtomicBool::new(false);
+
+/// A child process is or has been made: see [`fdtable::child_made`].
+pub fn child_made() {
+    fdtable::child_made();
+    has_relatives();
+}
 
 /// The guest has, or is, a child process.
 pub fn has_relatives() {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use us_abi::SegmentHeader;
 use us_calls::{Door, In, Policy, Row};
 
-use crate::door::{numbers, table};
+use crate::door::numbers;
 use crate::fdtable::{self, Kind};
 use crate::raw;
 use crate::state::{self, Decimal};
@@ -213,7 +213,7 @@ fn replace(fd: i32, dead: u32) {
             }
         }
     }
-    shadow.identity.store(table::kept(fdtable::identify(fd).0), Ordering::Relaxed);
+    shadow.identity.store(fdtable::kept(fdtable::identify(fd).0), Ordering::Relaxed);
 }
 
 const F_GETFD: u64 = 1;

@@ -20,9 +20,8 @@ use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::door::carry::{self, Source};
-use crate::fdtable::{self, Kind, Shadow};
+use crate::fdtable::{self, Kind, Shadow, queued};
 use crate::raw::{self, err, failed};
-use crate::standby::kernel::queued;
 use crate::sys::spans::{self, Vector};
 use crate::sys::witness;
 use crate::thread::Thread;

@@ -29,7 +29,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if flags & spawn::CLONE_VM != 0 {
         return refused(thread, call, "clone with shared memory");
     }
-    crate::fdtable::child_made();
+    super::numbers::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let is_begun = core::mem::take(&mut thread.forking) && thread.calls() == Mode::Replay;
     if is_begun && thread.doubted.1 != arguments {
@@ -54,7 +54,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 if result == 0 {
                     return result;
                 }
-                crate::fdtable::child_made();
+                super::numbers::child_made();
                 spawn::note_forked(result);
                 end(thread, row, 0, ReturnHead { result, identity: 0 });
                 return result;
@@ -69,7 +69,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 if state::is_detached() && result > 0 && replay::fork(thread, call, result as u32) {
                     return 0;
                 }
-                crate::fdtable::child_made();
+                super::numbers::child_made();
                 spawn::note_forked(result);
                 return result;
             }

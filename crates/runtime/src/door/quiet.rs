@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use us_abi::Cause;
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 
-use super::{mapped, table};
+use super::mapped;
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::state::{Decimal, joined};
@@ -63,7 +63,7 @@ impl Facts {
     }
 
     fn identity(&self) -> u64 {
-        table::kept(fdtable::identity_of(self.device, self.inode))
+        fdtable::kept(fdtable::identity_of(self.device, self.inode))
     }
 
     /// Whether nobody changes it, as far as can be seen. `file_system`: the call that tells of that, and of what.

@@ -230,7 +230,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         return 0;
     }
     let Some(row) = us_calls::row(call.nr) else { return 0 };
-    crate::fdtable::child_made();
+    super::numbers::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     loop {
         match thread.calls() {
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
                     continue;
                 };
                 call.nr = result as u64;
-                crate::fdtable::child_made();
+                super::numbers::child_made();
                 return 1;
             }
         }

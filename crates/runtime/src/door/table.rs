@@ -21,7 +21,7 @@ use crate::thread::{Mode, Thread};
 
 /// Kind in the highest four bits of the identity: travels with it.
 fn pack(identity: u64, kind: Kind) -> u64 {
-    kept(identity) | (kind as u64) << 60
+    fdtable::kept(identity) | (kind as u64) << 60
 }
 
 /// What travels for a descriptor that turned up at a promotion.
@@ -31,12 +31,7 @@ pub fn identity_of(fd: i32, accepted: bool) -> u64 {
 }
 
 fn unpack(packed: u64) -> (u64, Kind) {
-    (kept(packed), Kind::from_number((packed >> 60) as u8))
-}
-
-/// The part of a kernel's identity that is kept: the kind takes the highest four bits.
-pub fn kept(identity: u64) -> u64 {
-    identity & !(15 << 60)
+    (fdtable::kept(packed), Kind::from_number((packed >> 60) as u8))
 }
 
 /// A new descriptor, in every copy. `packed` is what the primary found out, 0 if it did not ask.

@@ -6,7 +6,6 @@ use us_abi::event::{EventKind, NO_TICKET, RETURN_MORE};
 use us_abi::{ImageHead, Inherited, PAYLOAD_BYTES_MAX, how};
 
 use crate::door::death;
-use crate::door::table;
 use crate::fdtable;
 use crate::fdtable::Kind;
 use crate::log::Next;
@@ -119,7 +118,7 @@ pub fn publish(thread: &mut Thread, how: u32) {
     let mut listed = 0;
     fdtable::for_open(|fd| {
         let Some(shadow) = fdtable::get(fd).filter(|shadow| shadow.kind() != Kind::None) else { return };
-        let identity = table::kept(shadow.identity.load(Ordering::Relaxed));
+        let identity = fdtable::kept(shadow.identity.load(Ordering::Relaxed));
         let inherited = Inherited { fd, kind: shadow.kind() as u32, identity };
         listed += 1;
         parcel.put((&raw const inherited).cast(), size_of::<Inherited>());

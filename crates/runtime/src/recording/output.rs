@@ -6,7 +6,6 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{EventKind, RETURN_OUTPUT};
 
 use crate::door::carry::Source;
-use crate::door::table;
 use crate::fdtable;
 use crate::log::Next;
 use crate::raw::{self, failed, nr};
@@ -25,7 +24,7 @@ pub fn remember_standard() {
     let Some(roster) = members::header() else { return };
     for (fd, place) in roster.standard.iter().enumerate() {
         let known = fdtable::get(fd as i32).map_or(0, |shadow| shadow.identity.load(Ordering::Relaxed));
-        place.store(table::kept(known), Ordering::Relaxed);
+        place.store(fdtable::kept(known), Ordering::Relaxed);
     }
 }
 
@@ -39,7 +38,7 @@ pub fn shown_at(fd: i32, result: i64) -> u8 {
 fn standard(fd: i32) -> u8 {
     let Some(roster) = members::header() else { return 0 };
     let Some(shadow) = fdtable::get(fd) else { return 0 };
-    let identity = table::kept(shadow.identity.load(Ordering::Relaxed));
+    let identity = fdtable::kept(shadow.identity.load(Ordering::Relaxed));
     if identity == 0 || shadow.kind() == fdtable::Kind::None {
         return 0;
     }

@@ -7,7 +7,7 @@ use us_abi::Cause;
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
-use crate::door::{exec, memory, table};
+use crate::door::{exec, memory};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::sys::gate::Call;
@@ -26,7 +26,7 @@ const SYSTEM_V: u64 = 1 << 63;
 /// The stand-in for a mapping of a file: the same file is the same memory for all that map it.
 pub fn file(call: &Call, address: u64, fixed: u64) -> Option<i64> {
     let [_, bytes, prot, _, fd, offset] = call.args;
-    let identity = table::kept(fdtable::get(fd as i32)?.identity.load(Ordering::Relaxed));
+    let identity = fdtable::kept(fdtable::get(fd as i32)?.identity.load(Ordering::Relaxed));
     map(identity, address, [bytes, prot | READ_WRITE, MAP_SHARED | fixed, offset])
 }
 

@@ -2,10 +2,10 @@
 //! (`witness::note_position`) and where it is now are looked at for the call's own.
 
 use us_abi::RING_BYTES;
-use us_world::{Kind, Part};
+use us_world::Part;
 
 use crate::door::carry::Source;
-use crate::fdtable::{self, Shadow};
+use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::standby::settle::place_of;
 use crate::sys::guest;
@@ -15,12 +15,6 @@ use crate::thread;
 
 /// The most of a file that is looked at, bytes.
 const LOOKED_AT: u64 = 4 << 20;
-
-/// Where the next byte of a call goes, or comes from, as far as one that is about to be made can know: the file's position, or
-/// of an append its size.
-pub fn next_place(fd: i32, shadow: &Shadow, out: bool) -> Option<u64> {
-    if out && shadow.kind() == Kind::Append { fdtable::size(fd) } else { fdtable::position(fd) }
-}
 
 /// Whether a read has brought so many bytes from there; `None` if that cannot be seen: of one into several places, and of a
 /// file of `/proc`, which tells nothing more of a process that is dead.

@@ -46,7 +46,7 @@ impl Kernel for Own {
     }
 
     fn queued(&mut self, fd: i32) -> Option<u64> {
-        queued(fd)
+        fdtable::queued(fd)
     }
 
     fn event_count(&mut self, fd: i32) -> Option<u64> {
@@ -114,15 +114,6 @@ impl Kernel for Own {
         };
         whole.min(part.len)
     }
-}
-
-/// Bytes that wait in a pipe.
-pub fn queued(fd: i32) -> Option<u64> {
-    const FIONREAD: u64 = 0x541b;
-    let mut queued = 0i32;
-    // SAFETY: the kernel writes one int.
-    let asked = unsafe { raw::call3(raw::nr::IOCTL, fd as u64, FIONREAD, &raw mut queued as u64) };
-    (asked == 0).then_some(queued as u64)
 }
 
 /// What a descriptor of this kind has moved so far, as the kernel has it.

@@ -15,7 +15,7 @@ use us_calls::{Door, Policy, Row, SignalDoor};
 use us_ring::Position;
 use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
-use crate::door::{pending, spawn, table, wait};
+use crate::door::{pending, spawn, wait};
 use crate::fdtable::{self, Kind};
 use crate::members;
 use crate::raw;
@@ -482,7 +482,7 @@ fn close(doubt: &Doubt, claimed: &mut Claimed) -> bool {
     }
     let (now, kind) = fdtable::identify(fd);
     let object = shadow.identity.load(Ordering::Relaxed);
-    let now = (kind != Kind::None).then(|| if object == 0 { 0 } else { table::kept(now) });
+    let now = (kind != Kind::None).then(|| if object == 0 { 0 } else { fdtable::kept(now) });
     let generation = shadow.generation.load(Ordering::Relaxed);
     match us_world::close(Identity { object, generation: then }, now, generation) {
         // Not yet closed, and about to be: nobody's orphan.

@@ -21,7 +21,6 @@ use crate::door::sync::single_threaded;
 use crate::door::{numbers, pipe};
 use crate::fdtable::{self, Shadow};
 use crate::raw::{self, failed};
-use crate::standby::files;
 use crate::sys::guest;
 use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{self, MessageHeader, Vector};
@@ -307,7 +306,7 @@ pub fn note_position(thread: &mut Thread, fd: i32, shadow: &fdtable::Shadow, out
     if !shadow.kind().is_file() || (shadow.is_private() && single_threaded()) {
         return;
     }
-    if let Some(before) = files::next_place(fd, shadow, out)
+    if let Some(before) = fdtable::next_place(fd, shadow, out)
         && let Some(place) = thread.reserve(size_of::<ReturnHead>())
     {
         mark(place, POSITION_MARK, before);
