@@ -150,10 +150,9 @@ impl Ask {
                 P_ALL => Whom::All,
                 P_PID => Whom::One(id(args[1])),
                 P_PGID => Whom::Group(id(args[1])),
-                // Of the descriptor of a child's first primary the kernel tells nobody who that was.
-                P_PIDFD => {
-                    Whom::One(numbers::meant_by(args[1] as i32).filter(|pid| members::find(*pid).is_some())?)
-                }
+                // Of the descriptor of a child's first primary the kernel tells nobody who that was. The child need not be listed yet:
+                // a wait that the kernel alone has would tell the death of that primary as its end.
+                P_PIDFD => Whom::One(numbers::meant_by(args[1] as i32)?),
                 _ => return None,
             };
             return Some(Ask { whom, kernel: [args[0], args[1]], options: args[3] });
