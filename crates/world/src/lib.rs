@@ -29,6 +29,6 @@ pub use count::{Count, Counts, Transfer};
 pub use judge::judge;
 pub use kernel::{Kernel, TcpFigures, Touched};
 pub use kind::{Direction, Evidence, Kind};
-pub use part::{Copy, Part, Sharers, Stream, Told, shares};
+pub use part::{Copy, Part, Sharers, Stream, Told};
 pub use transfer::{Identity, Settled, close, write};
 pub use verdict::{Verdict, Verdicts};

@@ -229,17 +229,16 @@ fn choose(direction: Direction, total: u64, lens: impl Iterator<Item = u64> + Cl
     found.map(Choice::Whole)
 }
 
-/// Shares `total` out among outputs of these lengths: `moved` gets each one's part. `false` if it cannot be told whose it is.
-#[must_use]
-pub fn shares(direction: Direction, total: u64, lens: &[u64], moved: &mut [u64]) -> bool {
-    let Some(choice) = choose(direction, total, lens.iter().copied()) else { return false };
-    moved.iter_mut().zip(lens).enumerate().for_each(|(at, (moved, len))| *moved = choice.of(at, *len));
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `moved` gets each one's part. `false` if it cannot be told whose the total is.
+    fn shares(direction: Direction, total: u64, lens: &[u64], moved: &mut [u64]) -> bool {
+        let Some(choice) = choose(direction, total, lens.iter().copied()) else { return false };
+        moved.iter_mut().zip(lens).enumerate().for_each(|(at, (moved, len))| *moved = choice.of(at, *len));
+        true
+    }
 
     #[test]
     fn shares_are_found_where_they_are_the_only_ones() {
