@@ -23,8 +23,7 @@ pub fn judge(parts: &[Part], kernel: &mut impl Kernel, verdicts: &mut Verdicts) 
         let first = &call[0];
         if verdicts.of(first.slot).is_none() {
             if let Some(stream) = &first.stream {
-                let sharers = Sharers::new(parts, first.fd, stream);
-                stream.kind.judge(first.fd, stream, &sharers, kernel, verdicts);
+                stream.kind.judge(Sharers::new(parts, first.fd, stream), kernel, verdicts);
             }
             verdicts.put(first.slot, if first.entered { Verdict::Unknown } else { Verdict::Again });
         }

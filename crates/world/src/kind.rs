@@ -55,39 +55,22 @@ pub enum Evidence {
 /// Calls `$body` with `$object` as the type of `$kind`'s file.
 macro_rules! dispatch {
     ($kind:expr, $object:ident => $body:expr) => {
+        dispatch!($kind, $object => $body;
+            Tcp: Tcp<true>,
+            TcpAccepted: Tcp<false>,
+            File: File,
+            Append: Append,
+            Pipe: Pipe,
+            Event: Eventfd,
+            Socket: Socket,
+            None | Other: Opaque)
+    };
+    ($kind:expr, $object:ident => $body:expr; $($($name:ident)|+: $type:ty),+) => {
         match $kind {
-            Kind::Tcp => {
-                type $object = Tcp<true>;
+            $($(Kind::$name)|+ => {
+                type $object = $type;
                 $body
-            }
-            Kind::TcpAccepted => {
-                type $object = Tcp<false>;
-                $body
-            }
-            Kind::File => {
-                type $object = File;
-                $body
-            }
-            Kind::Append => {
-                type $object = Append;
-                $body
-            }
-            Kind::Pipe => {
-                type $object = Pipe;
-                $body
-            }
-            Kind::Event => {
-                type $object = Eventfd;
-                $body
-            }
-            Kind::Socket => {
-                type $object = Socket;
-                $body
-            }
-            Kind::None | Kind::Other => {
-                type $object = Opaque;
-                $body
-            }
+            })+
         }
     };
 }
@@ -151,15 +134,8 @@ impl Kind {
     }
 
     /// Judges all calls in doubt on one stream.
-    pub(crate) fn judge<K: Kernel>(
-        self,
-        fd: i32,
-        stream: &Stream,
-        sharers: &Sharers,
-        kernel: &mut K,
-        verdicts: &mut Verdicts,
-    ) {
-        dispatch!(self, O => O::judge(fd, stream, sharers, kernel, verdicts));
+    pub(crate) fn judge(self, sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+        dispatch!(self, O => O::judge(sharers, kernel, verdicts));
     }
 
     /// Bytes that a copy has taken out of an object of this kind, by what is left there; `None` where that tells nothing.

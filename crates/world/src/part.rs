@@ -97,8 +97,10 @@ impl Part {
 #[derive(Clone, Copy)]
 pub struct Sharers<'a> {
     all: &'a [Part],
-    fd: i32,
-    stream: &'a Stream,
+    /// A descriptor of it.
+    pub(crate) fd: i32,
+    /// What the log says of it.
+    pub(crate) stream: &'a Stream,
 }
 
 impl<'a> Sharers<'a> {

@@ -16,7 +16,7 @@ pub fn take() {
             // Came by a way that nobody logged.
             shadow.open(kind, identity);
         }
-        shadow.count_from(kernel::baseline(fd, shadow.kind()));
+        shadow.count_from(kernel::baseline(fd, shadow));
     });
     let waiting = pending::waiting();
     timer::take_stock(waiting);

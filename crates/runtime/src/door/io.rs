@@ -393,7 +393,7 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 let taken = take_outputs(thread, row, call, &before, |thread, head| {
                     if counts && let Some(shadow) = fdtable::get(fd) {
                         let word = match shape {
-                            Shape::Vectors(list, count) => Source::Vectors(list, count).first_word(),
+                            Shape::Vectors(list, count) => word_of(shadow, Source::Vectors(list, count)),
                             _ => 0,
                         };
                         let bytes = head.result.max(0) as u64;
@@ -552,7 +552,7 @@ pub fn output(
                         && !has_position(call.nr)
                         && let Some(shadow) = fdtable::get(fd)
                     {
-                        let word = if shadow.kind() == Kind::Event { source.first_word() } else { 0 };
+                        let word = word_of(shadow, source);
                         let bytes = head.result as u64;
                         shadow.count(Direction::Out, Transfer { bytes, word, position: head.identity });
                     }
@@ -579,6 +579,11 @@ fn whole_output(thread: &mut Thread, call: &Call, source: Source, plan: Plan, re
     }
     carry::park(thread);
     carry::output(thread, call, source, result)
+}
+
+/// What a transfer has changed an eventfd by; 0 for anything else, whose bytes need not be looked at.
+fn word_of(shadow: &fdtable::Shadow, source: Source) -> u64 {
+    if shadow.kind() == Kind::Event { source.first_word() } else { 0 }
 }
 
 /// Where an appending write has ended: the one thing about it that a standby cannot compute.

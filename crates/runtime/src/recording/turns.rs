@@ -80,17 +80,18 @@ pub fn pause(thread: &mut Thread) {
 /// Gives back the last turn of a process, whose end is in no log but a recording's: others may come to more doors before it.
 /// A *Yield* says where it was.
 pub fn give_last(thread: &mut Thread) {
-    if state::takes_live_turns() && !state::is_recorded() { pause(thread) } else { give(thread) }
+    if ends_by_yield() { pause(thread) } else { give(thread) }
+}
+
+/// Whether the log says by a *Yield* where the last turn ended: in a recording the end itself does.
+fn ends_by_yield() -> bool {
+    state::takes_live_turns() && !state::is_recorded()
 }
 
 /// The same in a standby. A signal that came at the door of the end was delivered in turn: one that is delivered here after the
 /// turn was given back would wait for another turn, of which the log says nothing.
 pub fn follow_last(thread: &mut Thread) {
-    while state::takes_live_turns()
-        && !state::is_recorded()
-        && thread.has_turn
-        && thread.calls() == Mode::Replay
-    {
+    while ends_by_yield() && thread.has_turn && thread.calls() == Mode::Replay {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
             Some(_) => {

@@ -3,7 +3,7 @@
 
 use us_world::{Counts, Kernel, Part, TcpFigures, Touched};
 
-use crate::fdtable::{self, Kind};
+use crate::fdtable::{self, Shadow};
 use crate::raw;
 use crate::standby::files;
 use crate::standby::settle::place_of;
@@ -116,8 +116,7 @@ impl Kernel for Own {
     }
 }
 
-/// What a descriptor of this kind has moved so far, as the kernel has it.
-pub fn baseline(fd: i32, kind: Kind) -> Counts {
-    let is_shut = fdtable::get(fd).is_some_and(fdtable::Shadow::is_shut);
-    kind.baseline(fd, is_shut, &mut Own)
+/// What a descriptor has moved so far, as the kernel has it.
+pub fn baseline(fd: i32, shadow: &Shadow) -> Counts {
+    shadow.kind().baseline(fd, shadow.is_shut(), &mut Own)
 }

@@ -15,7 +15,7 @@ use us_calls::{Door, Policy, Row, SignalDoor};
 use us_ring::Position;
 use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
-use crate::door::{pending, spawn, wait};
+use crate::door::{carry, pending, spawn, wait};
 use crate::fdtable::{self, Kind};
 use crate::members;
 use crate::raw;
@@ -465,11 +465,8 @@ fn sent_to_another(doubt: &Doubt) {
 }
 
 fn is_nonblocking(fd: i32) -> bool {
-    const F_GETFL: u64 = 3;
-    const O_NONBLOCK: i64 = 0o4000;
-    // SAFETY: asks for flags.
-    let flags = unsafe { raw::call2(raw::nr::FCNTL, fd as u64, F_GETFL) };
-    flags >= 0 && flags & O_NONBLOCK != 0
+    let flags = carry::status_flags(fd as u64);
+    !raw::failed(flags) && flags & carry::O_NONBLOCK != 0
 }
 
 fn close(doubt: &Doubt, claimed: &mut Claimed) -> bool {

@@ -5,7 +5,7 @@ use super::file::{self, File, by_place, moved_on};
 use crate::count::{Count, Counts, Transfer};
 use crate::kernel::Kernel;
 use crate::kind::{Direction, Evidence};
-use crate::part::{Sharers, Stream};
+use crate::part::Sharers;
 use crate::verdict::Verdicts;
 
 /// A regular file that is appended to.
@@ -28,11 +28,12 @@ impl Object for Append {
     }
 
     /// Where an append began is known only from the second one on.
-    fn judge(fd: i32, stream: &Stream, sharers: &Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+        let Sharers { fd, stream, .. } = sharers;
         if sharers.side(Direction::In).next().is_some() {
-            return File::judge(fd, stream, sharers, kernel, verdicts);
+            return File::judge(sharers, kernel, verdicts);
         }
-        if by_place(fd, stream, sharers, kernel, verdicts) {
+        if by_place(sharers, kernel, verdicts) {
             return;
         }
         let entered = sharers.entered(Direction::Out);

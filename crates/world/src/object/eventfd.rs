@@ -4,7 +4,7 @@ use super::{Object, Opaque};
 use crate::count::{Count, Counts, Transfer};
 use crate::kernel::{Kernel, Touched};
 use crate::kind::{Direction, Evidence};
-use crate::part::{Sharers, Stream};
+use crate::part::Sharers;
 use crate::verdict::{Verdict, Verdicts};
 
 /// An eventfd. What counts as its bytes is what is added and taken.
@@ -33,9 +33,10 @@ impl Object for Eventfd {
         Counts { read: 0, written: kernel.event_count(fd).unwrap_or(0) }
     }
 
-    fn judge(fd: i32, stream: &Stream, sharers: &Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+        let Sharers { fd, stream, .. } = sharers;
         if !stream.is_private {
-            return Opaque::judge(fd, stream, sharers, kernel, verdicts);
+            return Opaque::judge(sharers, kernel, verdicts);
         }
         let mut taken = 0u64;
         for part in sharers.side(Direction::In) {

@@ -30,8 +30,9 @@ impl Object for File {
 
     /// One write is carried on from where it stopped. Reads have told nobody anything yet, and the same bytes may be written to
     /// the same place twice: for these the position is put back, and they are made again.
-    fn judge(fd: i32, stream: &Stream, sharers: &Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
-        if by_place(fd, stream, sharers, kernel, verdicts) {
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+        let Sharers { fd, stream, .. } = sharers;
+        if by_place(sharers, kernel, verdicts) {
             return;
         }
         let moved = moved_on(fd, stream, kernel);
@@ -74,13 +75,8 @@ pub(super) fn moved_on(fd: i32, stream: &Stream, kernel: &mut impl Kernel) -> Op
 }
 
 /// Judges by the places that the primary has noted, of each call that it had entered the kernel with. `false` if it has not.
-pub(super) fn by_place(
-    fd: i32,
-    stream: &Stream,
-    sharers: &Sharers,
-    kernel: &mut impl Kernel,
-    verdicts: &mut Verdicts,
-) -> bool {
+pub(super) fn by_place(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) -> bool {
+    let Sharers { fd, stream, .. } = sharers;
     let entered = || sharers.parts().filter(|part| part.entered);
     // What is read into several places is logged piece by piece, and no slot but the first says that the kernel was entered.
     let may_be_told = |part: &Part| part.is_told || !(part.is_output() || part.is_in_slot);

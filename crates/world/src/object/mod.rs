@@ -41,7 +41,7 @@ pub trait Object {
     }
 
     /// Judges all calls in doubt on one stream. A part without a verdict afterwards counts as Unknown.
-    fn judge(fd: i32, stream: &Stream, sharers: &Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts);
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts);
 
     /// Bytes that a copy in doubt, alone on this stream, has taken from here; `None` where what is left tells nothing.
     fn taken(_fd: i32, _stream: &Stream, _kernel: &mut impl Kernel) -> Option<u64> {

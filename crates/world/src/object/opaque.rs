@@ -5,7 +5,7 @@ use super::file::at_position;
 use crate::count::Counts;
 use crate::kernel::{Kernel, Touched};
 use crate::kind::{Direction, Evidence};
-use crate::part::{Sharers, Stream, Told};
+use crate::part::{Sharers, Told};
 use crate::verdict::{Verdict, Verdicts};
 
 /// What is none of the others. An input's slot shows what has come.
@@ -25,13 +25,7 @@ impl Object for Opaque {
         at_position(fd, kernel)
     }
 
-    fn judge(
-        _fd: i32,
-        _stream: &Stream,
-        sharers: &Sharers,
-        kernel: &mut impl Kernel,
-        verdicts: &mut Verdicts,
-    ) {
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
         for part in sharers.parts() {
             let verdict = match part.told {
                 Told::Nothing => Verdict::Again,

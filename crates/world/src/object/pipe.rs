@@ -25,19 +25,21 @@ impl Object for Pipe {
         Counts { read: 0, written: kernel.queued(fd).unwrap_or(0) }
     }
 
-    fn judge(fd: i32, stream: &Stream, sharers: &Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+        let Sharers { fd, stream, .. } = sharers;
         if !stream.is_private {
-            return Opaque::judge(fd, stream, sharers, kernel, verdicts);
+            return Opaque::judge(sharers, kernel, verdicts);
         }
         let (mut readers, mut least, mut most, mut seen) = (0, 0u64, 0u64, true);
         for part in sharers.entered(Direction::In) {
-            let (low, high) = match kernel.touched(part) {
+            let touched = kernel.touched(part);
+            let (low, high) = match touched {
                 Touched::UpTo(0) => (0, 0),
                 Touched::UpTo(got) => (got, part.len),
                 Touched::Beyond => (pattern_max(kernel), part.len),
                 Touched::Unprepared => (0, part.len),
             };
-            seen &= matches!(kernel.touched(part), Touched::UpTo(_));
+            seen &= matches!(touched, Touched::UpTo(_));
             readers += 1;
             least = least.saturating_add(low);
             most = most.saturating_add(high);

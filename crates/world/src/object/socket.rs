@@ -3,7 +3,7 @@
 use super::{Object, Opaque};
 use crate::kernel::Kernel;
 use crate::kind::{Direction, Evidence};
-use crate::part::{Sharers, Stream};
+use crate::part::Sharers;
 use crate::verdict::Verdicts;
 
 /// A socket that is not TCP's.
@@ -14,7 +14,7 @@ impl Object for Socket {
         Evidence::Message
     }
 
-    fn judge(fd: i32, stream: &Stream, sharers: &Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
-        Opaque::judge(fd, stream, sharers, kernel, verdicts);
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+        Opaque::judge(sharers, kernel, verdicts);
     }
 }

@@ -4,7 +4,7 @@ use super::Object;
 use crate::count::Counts;
 use crate::kernel::{Kernel, TcpFigures};
 use crate::kind::{Direction, Evidence};
-use crate::part::{Sharers, Stream};
+use crate::part::Sharers;
 use crate::verdict::{Verdict, Verdicts};
 
 /// A TCP socket. One that the guest connected counts its SYN among the bytes acknowledged; one that it accepted does not.
@@ -29,7 +29,8 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
         }
     }
 
-    fn judge(fd: i32, stream: &Stream, sharers: &Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+    fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
+        let Sharers { fd, stream, .. } = sharers;
         let Some(now) = steady(fd, kernel) else {
             sharers.share(Direction::Out, None, verdicts);
             return sharers.share(Direction::In, None, verdicts);
