@@ -84,6 +84,47 @@ pub fn is_written(identity: u64) -> bool {
     used.iter().any(|shadow| shadow.identity.load(Ordering::Relaxed) == identity && shadow.may_be_written())
 }
 
+/// A call that the runtime does not know has been made: what it moved is not counted.
+static UNCOUNTED: AtomicBool = AtomicBool::new(false);
+
+/// Any descriptor may have moved bytes, and there may be new ones, of which nobody was told.
+pub fn distrust() {
+    UNCOUNTED.store(true, Ordering::Relaxed);
+}
+
+/// Every descriptor has been looked at.
+pub fn trust() {
+    UNCOUNTED.store(false, Ordering::Relaxed);
+}
+
+/// As [`Shadow::moved`], for a descriptor that may be none.
+#[inline]
+pub fn moved(fd: i32, direction: Direction, result: i64) {
+    if let Some(shadow) = get(fd) {
+        shadow.moved(direction, result);
+    }
+}
+
+/// Calls `f` with every number that stands for a file, as far as this copy knows.
+pub fn for_known(mut f: impl FnMut(i32, &'static Shadow)) {
+    let used = &TABLE[..USED.load(Ordering::Relaxed).min(SHADOWED)];
+    for (fd, shadow) in used.iter().enumerate().filter(|(_, shadow)| shadow.kind() != Kind::None) {
+        f(fd as i32, shadow);
+    }
+}
+
+/// How many descriptors are open; `None` where the kernel does not say (before 6.2).
+pub fn open_count() -> Option<usize> {
+    const NEWFSTATAT: u64 = 262;
+    const AT_FDCWD: u64 = -100i64 as u64;
+    const SIZE: usize = 6;
+    let mut stat = [0u64; 18];
+    let args = [AT_FDCWD, c"/proc/self/fd".as_ptr() as u64, stat.as_mut_ptr() as u64, 0, 0, 0];
+    // SAFETY: the kernel reads a path, and writes a struct stat of 144 bytes, whose seventh word is the size.
+    let known = unsafe { raw::call6(NEWFSTATAT, args) } == 0;
+    (known && stat[SIZE] != 0).then_some(stat[SIZE] as usize)
+}
+
 /// Children that have been made so far, or twice as many.
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
 
@@ -264,6 +305,25 @@ impl Shadow {
             }
             Count::At(position) => stream.written.store(position, Ordering::Relaxed),
         }
+    }
+    /// A call that moves bytes has come back, in a copy that acts, with this result. Before anything else: its thread may park
+    /// next, and a copy that is made then begins with what is counted here.
+    #[inline]
+    pub fn moved(&self, direction: Direction, result: i64) {
+        if self.kind().is_counted() {
+            match u64::try_from(result) {
+                Ok(bytes) => self.count(direction, Transfer::of(bytes)),
+                Err(_) => self.note_error(result),
+            }
+        }
+    }
+    /// Whether what is counted is all that there is: nobody else has the object, and each of its transfers has passed a door.
+    pub fn is_counted(&self) -> bool {
+        self.kind().is_counted() && self.is_private() && !UNCOUNTED.load(Ordering::Relaxed)
+    }
+    /// What is counted so far.
+    pub fn counts(&self) -> Counts {
+        Counts { read: self.bytes_read(), written: self.bytes_written() }
     }
     /// A log begins: what it accounts for is counted from here.
     pub fn count_from(&self, counts: Counts) {

@@ -127,6 +127,12 @@ impl Kind {
         dispatch!(self, O => O::count(direction, transfer))
     }
 
+    /// Whether a copy that acts keeps the count itself, see [`Object::IS_COUNTED`].
+    #[inline]
+    pub fn is_counted(self) -> bool {
+        dispatch!(self, O => O::IS_COUNTED)
+    }
+
     /// Where counting begins when a log does in the middle of a program's life. `is_shut`: the group has ended its half of
     /// the connection.
     pub fn baseline(self, fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Counts {

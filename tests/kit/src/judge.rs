@@ -169,8 +169,8 @@ impl Kills {
 }
 
 /// Complaints about a run's events. A process without a standby is expected only after a promotion, which uses one
-/// up, and after a kill of the standby; a standby lost by anything else never is, nor a divergence. `allowed` are
-/// event names, each with its reason.
+/// up, and after a kill of the standby; a standby lost by anything else never is, nor a divergence, nor the runtime's own
+/// failure. `allowed` are event names, each with its reason.
 pub fn judge_events(allowed: &[(String, String)], lifecycle: &[Event], kills: &Kills) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut explained: BTreeMap<Option<u64>, bool> = BTreeMap::new();
@@ -188,7 +188,7 @@ pub fn judge_events(allowed: &[(String, String)], lifecycle: &[Event], kills: &K
                 lost > kills.standbys
             }
             "unprotected" => !*explained,
-            "diverged" | "malformed" => true,
+            "diverged" | "malformed" | "runtime_failed" => true,
             "recloned" => {
                 *explained = false;
                 false

@@ -7,13 +7,13 @@
 //! which numbers are free. When all stand still one of them, the first, forks: so it is the first thread of the new
 //! process as well, under whose number the outside knows a process.
 
+pub mod baseline;
 pub mod child;
 mod coordinator;
 pub mod memory;
 pub mod park;
 pub mod proc;
 pub mod signals;
-pub mod stock;
 pub mod twins;
 pub mod unforked;
 pub mod views;
@@ -436,7 +436,7 @@ unsafe extern "C" fn fork_through(_made: *mut i64) -> i64 {
 pub fn fork(own: *mut Place) -> bool {
     const CLONE: u64 = 0x400 | 0x8000 | 0x4_0000 | 17; // FILES PARENT SYSVSEM, SIGCHLD
     // In this thread, because the coordinator has another descriptor table.
-    stock::take();
+    baseline::take();
     unforked::take_back();
     fault::at(Point::Fork, 0);
     // SAFETY: a fork on the same stack in its own memory, while every thread stands still.

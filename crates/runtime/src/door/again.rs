@@ -7,6 +7,7 @@
 use us_world::repeat::{Repeat, Seen, repeated};
 use us_world::{Direction, Transfer};
 
+use crate::door::moved::takes;
 use crate::door::taken_away;
 use crate::fdtable;
 use crate::raw;
@@ -17,8 +18,7 @@ use crate::sys::{spans, taken};
 const LSEEK: u64 = raw::nr::LSEEK;
 const GETDENTS: u64 = 78;
 const SENDFILE: u64 = 40;
-/// Noted in every copy: a log that begins later does not say it.
-pub const SHUTDOWN: u64 = 48;
+const SHUTDOWN: u64 = 48;
 const GETSOCKOPT: u64 = raw::nr::GETSOCKOPT;
 const SPLICE: u64 = 275;
 const TEE: u64 = 276;
@@ -238,8 +238,13 @@ fn exclusive(nr: u64, args: &[u64; 6]) -> Option<usize> {
     (args[0] & 0xffff_ffff != 0 && args[flags] & IPC_EXCL != 0).then_some(flags)
 }
 
-/// Notes what a call has done to positions and counts, as a standby, at the call's turn: settling a later call
-/// compares the kernel's with these.
+/// Whether a call sets a position and counts nothing: a copy that acts asks the kernel for those.
+pub fn is_position(nr: u64) -> bool {
+    matches!(nr, LSEEK | GETDENTS | raw::nr::GETDENTS64)
+}
+
+/// Notes what a call has done to positions and counts, in every copy, at the call's turn or, where it acts, before its thread can
+/// park: settling a later call compares the kernel's with these.
 pub fn note(nr: u64, args: &[u64; 6], result: i64) {
     const SHUT_RD: u64 = 0;
     let count = |fd: u64, f: &dyn Fn(&fdtable::Shadow)| {
@@ -271,7 +276,7 @@ pub fn note(nr: u64, args: &[u64; 6], result: i64) {
         SENDMMSG => count(args[0], &|shadow| {
             shadow.count(Direction::Out, Transfer::of(spans::messages_bytes(args[1], bytes)))
         }),
-        RECVMMSG => count(args[0], &|shadow| {
+        RECVMMSG if takes(args[3]) => count(args[0], &|shadow| {
             shadow.count(Direction::In, Transfer::of(spans::messages_bytes(args[1], bytes)))
         }),
         GETSOCKOPT if taken::asks_error(args) => {

@@ -11,6 +11,7 @@ use us_world::{Direction, Evidence, Transfer};
 
 use crate::clone::views;
 use crate::door::carry::{self, Source, VECTORS};
+use crate::door::moved::{append_position, is_peek, taken_in, takes, word_of};
 use crate::door::{message, pipe};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
@@ -50,6 +51,7 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         match thread.calls() {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, args);
+                taken_in(row, args, result);
                 let plan = signal::plan(thread, row, result);
                 if plan.carry_out(thread) {
                     continue;
@@ -101,11 +103,6 @@ fn read_arguments(row: &Row, args: &[u64; 6]) -> CallArgs {
     CallArgs { fd: args[0] as i32, digest: digest.finish(), len: args[2] }
 }
 
-fn is_peek(row: &Row, args: &[u64; 6]) -> bool {
-    const MSG_PEEK: u64 = 2;
-    row.nr as u64 == raw::nr::RECVFROM && args[3] & MSG_PEEK != 0
-}
-
 /// Whether the bytes are taken from the stream and written nowhere: the buffer may be none at all.
 fn is_thrown_away(row: &Row, args: &[u64; 6]) -> bool {
     let kind = fdtable::get(args[0] as i32).map_or(Kind::None, fdtable::Shadow::kind);
@@ -128,6 +125,7 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
             // The standby was dropped: what remains is read as if there had never been a log.
             if total == 0 {
                 let result = execute(thread, row, call.nr, &call.args);
+                taken_in(row, &call.args, result);
                 return (result, signal::plan(thread, row, result));
             }
             let list = [Vector { base: call.args[1], len: wanted }];
@@ -140,6 +138,7 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         args[1] = data as u64;
         args[2] = piece as u64;
         let result = read_piece(thread, row, call, &args, place, total == 0);
+        taken_in(row, &args, result);
         if result == raw::err::EINVAL && total == 0 && row.nr as u64 != raw::nr::RECVFROM {
             return read_directly(thread, row, call);
         }
@@ -195,6 +194,7 @@ fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, P
     /// Whole sectors: who has had some pieces asks for the rest.
     const SECTORS: usize = PIECE & !4095;
     let result = execute_marked(thread, row, call.nr, &call.args);
+    taken_in(row, &call.args, result);
     let plan = signal::plan(thread, row, result);
     if plan.is_abandoned() {
         return (result, plan);
@@ -329,7 +329,6 @@ pub fn readv(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// System call number.
 pub const RECVMSG: u64 = 47;
-const MSG_PEEK: u64 = 2;
 /// The kernel's flag of that name.
 pub const MSG_DONTWAIT: u64 = 0x40;
 /// The kernel's flag of that name.
@@ -339,13 +338,19 @@ pub const MSG_WAITALL: u64 = 0x100;
 /// ring, where they outlive the primary.
 pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shape, flags: u64) -> i64 {
     let fd = call.args[0] as i32;
-    let counts = flags & MSG_PEEK == 0;
+    let counts = takes(flags);
+    let count_now = |result| {
+        if counts {
+            fdtable::moved(fd, Direction::In, result);
+        }
+    };
     loop {
         let mut before = spans::Before::nothing();
         before.look(row, &call.args);
         match thread.calls() {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, &call.args);
+                count_now(result);
                 let plan = signal::plan(thread, row, result);
                 if plan.carry_out(thread) {
                     continue;
@@ -369,6 +374,7 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                     _ => None,
                 };
                 let result = attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, &call.args));
+                count_now(result);
                 message::received(thread, row, call, result);
                 if carry::is_read_cut_now(thread, row, call, result, shape.wanted()) {
                     let head = ReturnHead { result, identity: 0 };
@@ -506,6 +512,7 @@ pub fn output(
         match thread.calls() {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, &call.args);
+                fdtable::moved(call.args[0] as i32, Direction::Out, result);
                 let plan = signal::plan(thread, row, result);
                 if plan.carry_out(thread) {
                     continue;
@@ -516,6 +523,7 @@ pub fn output(
                 let logged = arguments(thread);
                 begin(thread, row, logged);
                 let result = put_out(thread, row, call, source);
+                fdtable::moved(call.args[0] as i32, Direction::Out, result);
                 let is_cut = carry::is_write_cut_now(thread, call, result, source.wanted());
                 let plan = if is_cut { Plan::NOTHING } else { signal::plan(thread, row, result) };
                 if plan.is_abandoned() {
@@ -579,20 +587,4 @@ fn whole_output(thread: &mut Thread, call: &Call, source: Source, plan: Plan, re
     }
     carry::park(thread);
     carry::output(thread, call, source, result)
-}
-
-/// What a transfer has changed an eventfd by; 0 for anything else, whose bytes need not be looked at.
-fn word_of(shadow: &fdtable::Shadow, source: Source) -> u64 {
-    if shadow.kind() == Kind::Event { source.first_word() } else { 0 }
-}
-
-/// Where an appending write has ended: the one thing about it that a standby cannot compute.
-fn append_position(call: &Call, result: i64) -> u64 {
-    let fd = call.args[0] as i32;
-    match fdtable::get(fd) {
-        Some(shadow) if result > 0 && shadow.kind() == fdtable::Kind::Append => {
-            fdtable::position(fd).unwrap_or(0)
-        }
-        _ => 0,
-    }
 }

@@ -32,6 +32,7 @@ pub mod limits;
 pub mod mapped;
 pub mod memory;
 pub mod message;
+pub mod moved;
 pub mod mutex;
 mod mutex_name;
 mod mutex_object;

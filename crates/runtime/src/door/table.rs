@@ -242,7 +242,7 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
                 shadow.count(Direction::Out, Transfer { bytes: 8, word: args[0] & 0xffff_ffff, position: 0 });
             }
             if let Some(shadow) = fdtable::get(result as i32)
-                && shadow.kind().is_file()
+                && (shadow.kind().is_file() || shadow.kind().is_counted())
             {
                 shadow.set_private(true);
             }

@@ -16,7 +16,7 @@ use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
 use crate::sys::{allocator, bound, libc_text};
 use crate::thread::{Mode, Thread};
-use crate::{family, give_up_log, signal, state, tls};
+use crate::{family, fdtable, give_up_log, signal, state, tls};
 
 /// What of the guest's registers the gate does not keep: a handler is shown them, and may change them.
 #[repr(C)]
@@ -134,6 +134,9 @@ fn unknown_thread(call: &Call) -> i64 {
     }
     if call.nr == raw::nr::RT_SIGPROCMASK && call.args[1] != 0 && call.args[3] == 8 {
         return mask_unknown(call);
+    }
+    if !us_calls::row(call.nr).is_some_and(|row| is_harmless(row, call)) {
+        fdtable::distrust();
     }
     // SAFETY: the guest's own call.
     unsafe { call6(call.nr, call.args) }
@@ -456,6 +459,7 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
             count(call);
             return bound::make(thread, call, name);
         }
+        fdtable::distrust();
         if thread.calls() == Mode::Record {
             let why = [b"system call ", name.as_bytes(), b" cannot be replayed"];
             give_up_log(us_abi::Cause::RefusedCall, &why);

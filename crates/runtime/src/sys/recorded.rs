@@ -233,7 +233,7 @@ pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let mask = signal::begin_waiting(thread, row, call);
     let note = |thread: &mut Thread, result, _| {
-        if crate::state::is_standby() || call.nr == again::SHUTDOWN {
+        if crate::state::is_standby() || !again::is_position(call.nr) {
             again::note(call.nr, &call.args, result);
         }
         if matches!(call.nr, usage::GETRUSAGE | usage::TIMES) {

@@ -224,6 +224,7 @@ impl Watch<'_> {
         }
         if let Some((line, words)) = read_text(&self.shared.segment.header().last_words.0) {
             self.last_words_said = true;
+            self.event("runtime_failed", json!({ "why": words, "line": line }));
             self.say(Verbosity::Normal, format!("the runtime failed: {words} (line {line})"));
         }
     }

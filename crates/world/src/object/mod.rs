@@ -24,6 +24,10 @@ use crate::verdict::Verdicts;
 
 /// What a kind of object answers.
 pub trait Object {
+    /// Whether what the copy that acts counts, from the object's making on, is what the kernel would say. Then a log that begins
+    /// in the middle of a program's life need not ask it.
+    const IS_COUNTED: bool = false;
+
     /// What a primary prepares before a call. `is_plain`: one span of memory and no flags.
     fn evidence(direction: Direction, is_plain: bool) -> Evidence;
 

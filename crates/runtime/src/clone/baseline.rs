@@ -1,0 +1,74 @@
+//! The baseline of a log: what is known of every descriptor at the moment of the fork.
+//!
+//! A settlement compares what the kernel has moved with what the log accounts for. A log that begins in the middle of a program's
+//! life begins with what the primary has counted; where it counts nothing, or not all of it, with the kernel's figures. By the
+//! thread that forks, while every other stands still.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::door::{pending, timer};
+use crate::fdtable::{self, Kind, Shadow};
+use crate::standby::kernel;
+
+/// Counts of so many streams are compared with the kernel's at each clone: some tens of microseconds. A build with faults compares
+/// all of them.
+const COMPARED: usize = if cfg!(feature = "faults") { usize::MAX } else { 8 };
+
+/// Sets the baseline of descriptors, timers and waiting signals.
+pub fn take() {
+    let mut known = 0;
+    fdtable::for_known(|_, _| known += 1);
+    if fdtable::open_count() != Some(known) {
+        fdtable::for_open(|fd| {
+            if let Some(shadow) = fdtable::get(fd).filter(|shadow| shadow.kind() == Kind::None) {
+                // Came by a way that nobody logged.
+                let (identity, kind) = fdtable::identify(fd);
+                shadow.open(kind, identity);
+            }
+        });
+    }
+    compare();
+    fdtable::for_known(|fd, shadow| {
+        if !shadow.is_counted() {
+            shadow.count_from(kernel::baseline(fd, shadow));
+        }
+    });
+    fdtable::trust();
+    let waiting = pending::waiting();
+    timer::take_stock(waiting);
+    pending::take_stock(waiting);
+}
+
+/// Asks the kernel about some of the streams that are counted, each time about the next ones. If one is not what was counted, the
+/// kernel is asked about all.
+fn compare() {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let from = NEXT.load(Ordering::Relaxed);
+    let (mut left, mut next) = (COMPARED, 0);
+    let mut look = |fd: i32, shadow: &Shadow| {
+        if left == 0 || !shadow.is_counted() {
+            return;
+        }
+        left -= 1;
+        next = fd as usize + 1;
+        if kernel::baseline(fd, shadow) != shadow.counts() {
+            is_wrong(fd);
+        }
+    };
+    fdtable::for_known(|fd, shadow| {
+        if fd as usize >= from {
+            look(fd, shadow);
+        }
+    });
+    // Around once everything has had its turn.
+    NEXT.store(if left == 0 { next } else { 0 }, Ordering::Relaxed);
+}
+
+/// A count that is not the kernel's: a transfer that passed no door, or that a door has not counted. A build with faults ends here.
+#[cold]
+fn is_wrong(fd: i32) {
+    if cfg!(feature = "faults") {
+        crate::last_words(&[b"miscounted: descriptor ", crate::state::Decimal::new(fd as u64).bytes()]);
+    }
+    fdtable::distrust();
+}
