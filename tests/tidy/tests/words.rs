@@ -1,6 +1,9 @@
 //! Words that have no place in the tree, files that know too much, and lints that must hold everywhere.
 
-use us_tidy::{Complaints, has_word, sources};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use us_tidy::{Complaints, has_word, root, sources};
 
 /// Files of more lines are tables, or are split.
 const LINES_MAX: usize = 600;
@@ -119,4 +122,85 @@ fn the_runtime_has_one_kind_of_lock() {
         }
     }
     complaints.settle("a lock that a forked child may find held; use `crate::lock::Lock`:");
+}
+
+/// Words as names of modules spell them: `re-clone` is `reclone`, `in doubt` is `indoubt`.
+fn spelled(word: &str) -> String {
+    word.chars().filter(|c| c.is_alphanumeric()).collect()
+}
+
+/// The words that docs/WORDS.md explains: bold, in the first cell of a row.
+fn explained() -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs/WORDS.md")).expect("the words");
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| **"));
+    let cells = rows.filter_map(|row| row.split('|').next());
+    cells
+        .flat_map(|cell| cell.split("**, **"))
+        .map(|word| word.trim().trim_end_matches("**").to_owned())
+        .collect()
+}
+
+/// The words in names of files and folders with the runtime's, the supervisor's and the rules' code, each with one such name.
+fn words_of_modules() -> BTreeMap<String, String> {
+    let mut words = BTreeMap::new();
+    for file in sources() {
+        let mut parts = file.path.split('/');
+        let home = (parts.next(), parts.next(), parts.next());
+        let (Some("crates"), Some("runtime" | "supervisor" | "world" | "order"), Some("src")) = home else {
+            continue;
+        };
+        for name in parts {
+            for word in name.trim_end_matches(".rs").split('_') {
+                words.entry(word.to_owned()).or_insert_with(|| file.path.clone());
+            }
+        }
+    }
+    words
+}
+
+/// Whether one of these words is meant, in the singular or in the plural.
+fn names<'a>(words: &'a BTreeSet<String>, word: &str) -> Option<&'a String> {
+    let singular = word.strip_suffix("ies").map(|stem| format!("{stem}y"));
+    let singular = singular.or_else(|| word.strip_suffix('s').map(str::to_owned));
+    words.get(word).or_else(|| words.get(&singular?))
+}
+
+/// A name that a newcomer meets in the tree is a word of docs/WORDS.md, or a plain one.
+#[test]
+fn names_of_modules_are_words() {
+    let mut complaints = Complaints::default();
+    let explained: BTreeSet<String> = explained().iter().map(|word| spelled(word)).collect();
+    let list = fs::read_to_string(root().join("tests/tidy/plain.txt")).expect("the plain words");
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let plain: BTreeSet<String> = lines.flat_map(str::split_whitespace).map(str::to_owned).collect();
+    let found = words_of_modules();
+    assert!(explained.len() > 50 && found.len() > 100, "words or modules were not found");
+    for (word, path) in &found {
+        if names(&explained, word).is_none() && names(&plain, word).is_none() {
+            complaints.add(format!("{path}: {word}"));
+        }
+    }
+    let used: BTreeSet<&String> = found.keys().filter_map(|word| names(&plain, word)).collect();
+    for word in &plain {
+        if !used.contains(word) {
+            complaints.add(format!("tests/tidy/plain.txt: {word}: no module has it any more"));
+        }
+        if explained.contains(word) {
+            complaints.add(format!("tests/tidy/plain.txt: {word}: docs/WORDS.md explains it"));
+        }
+    }
+    complaints
+        .settle("explain it in docs/WORDS.md, or list it in tests/tidy/plain.txt if it is a plain word:");
+}
+
+#[test]
+fn no_word_is_explained_twice() {
+    let mut complaints = Complaints::default();
+    let mut seen = BTreeSet::new();
+    for word in explained() {
+        if !seen.insert(spelled(&word)) {
+            complaints.add(format!("docs/WORDS.md: {word}"));
+        }
+    }
+    complaints.settle("one word for one thing, with one meaning:");
 }
