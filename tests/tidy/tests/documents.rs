@@ -1,6 +1,6 @@
 //! Documents that point somewhere point at something.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -148,4 +148,41 @@ fn every_dependency_has_a_reason() {
     }
     assert!(used.len() > 5, "no dependencies found");
     assert_eq!(listed, used, "docs/decisions/dependencies.md (left) and the manifests (right) differ");
+}
+
+/// A line that fits into a window.
+const COLUMNS_MAX: usize = 120;
+
+/// Documents of people; what a tool has generated is as wide as it is.
+fn is_written(path: &str) -> bool {
+    let here = path == "README.md" || path == "CHANGELOG.md" || path.starts_with("docs/");
+    here && path != "docs/SYSCALLS.md"
+}
+
+/// tests/tidy/long_lines.txt counts the longer lines that there still are. A number may only become smaller.
+#[test]
+fn lines_fit_into_a_window() {
+    let mut complaints = Complaints::default();
+    let list = fs::read_to_string(root().join("tests/tidy/long_lines.txt")).expect("the exceptions");
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let mut allowed: BTreeMap<&str, usize> = lines
+        .map(|line| line.split_once(' ').expect("a count and a path"))
+        .map(|(count, path)| (path, count.parse().expect("a number")))
+        .collect();
+    for file in documents().iter().filter(|file| is_written(&file.path)) {
+        let long: Vec<usize> = prose(&file.text)
+            .filter(|(_, line)| line.chars().count() > COLUMNS_MAX)
+            .map(|(number, _)| number + 1)
+            .collect();
+        let there = allowed.remove(file.path.as_str()).unwrap_or(0);
+        if long.len() > there {
+            complaints.add(format!("{}: lines {long:?}; {there} are excepted", file.path));
+        } else if long.len() < there {
+            complaints.add(format!("tests/tidy/long_lines.txt: {} has {} now", file.path, long.len()));
+        }
+    }
+    for path in allowed.keys() {
+        complaints.add(format!("tests/tidy/long_lines.txt: {path} is not one of the documents"));
+    }
+    complaints.settle("lines of more than 120 columns:");
 }
