@@ -281,7 +281,7 @@ fn a_file_that_cannot_be_made() {
     let (there, ran) = (place(&sandbox, "there"), place(&sandbox, "ran"));
     std::fs::write(&there, "precious").unwrap();
     let nowhere = place(&sandbox, "no/such/folder/r");
-    for (file, why) in [(&there, "is there already"), (&nowhere, "No such file or directory")] {
+    for (file, why) in [(&there, "already exists"), (&nowhere, "No such file or directory")] {
         let out = said(&record(&sandbox, file, &["touch", &ran]));
         // As when nothing can be protected: never what the program itself could have ended with.
         assert_eq!(out.0, Some(125), "{out:?}");
@@ -305,7 +305,7 @@ fn another_program_is_refused() {
     std::fs::remove_file(&copy).unwrap();
     let gone = said(&replay(&sandbox, &[&file]));
     assert_eq!((gone.0, gone.1.as_str()), (Some(125), ""));
-    assert!(gone.2.contains(&format!("{copy} is not here")), "{gone:?}");
+    assert!(gone.2.contains(&format!("{copy} does not exist here")), "{gone:?}");
     std::fs::copy(&built().guest, &copy).unwrap();
     let other = said(&replay(&sandbox, &[&file]));
     assert_eq!((other.0, other.1.as_str()), (Some(125), ""));

@@ -290,7 +290,7 @@ fn only_what_groups_have_made_is_removed() {
     let out = sandbox.output(&["run", "--name", "papers", "--", "sh", "-c", "exit 7"]);
     assert_eq!(out.status.code(), Some(7));
     assert!(text(&out.stderr).contains("runs unprotected"), "{}", text(&out.stderr));
-    assert!(text(&out.stderr).contains("is no group's"), "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("does not belong to a group"), "{}", text(&out.stderr));
     assert_eq!(fs::read_to_string(papers.join("letter")).unwrap(), "kept");
 }
 

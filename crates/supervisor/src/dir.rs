@@ -121,7 +121,7 @@ impl Dir {
         let mut bytes = Vec::new();
         self.file(name, OFlags::RDONLY)?.take(limit + 1).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > limit {
-            true => Err(io::Error::other("it is longer than such a file can be")),
+            true => Err(io::Error::other("it is too long for such a file")),
             false => Ok(bytes),
         }
     }

@@ -99,7 +99,7 @@ fn required(name: &'static str, ok: bool) -> Check {
 fn filter() -> Check {
     let missing = crate::filter::obstacle();
     let ok = missing.is_none();
-    let found = missing.map_or("all needed pass".into(), |call| format!("{call} does not pass a filter"));
+    let found = missing.map_or("no needed call is blocked".into(), |call| format!("a filter blocks {call}"));
     Check { name: "system calls", ok, required: true, found }
 }
 
@@ -117,7 +117,8 @@ fn kernel() -> Check {
 /// Why no program can be protected under the C library that is here, in words.
 pub(crate) fn old_libc() -> Option<String> {
     let (found, (major, minor)) = (spawn::glibc_version(), GLIBC_MIN);
-    (!at_least(&found, GLIBC_MIN)).then(|| format!("glibc {found} is too old: {major}.{minor} at least"))
+    (!at_least(&found, GLIBC_MIN))
+        .then(|| format!("glibc {found} is too old; {major}.{minor} or newer is needed"))
 }
 
 fn glibc() -> Check {
@@ -178,7 +179,7 @@ fn new_text() -> Check {
     let (ok, found) = match spawn::can_make_text() {
         Text::OfMemory => (true, "memory can be made executable"),
         Text::OfFiles => (true, "written memory cannot be made executable, files in memory can be mapped"),
-        Text::None => (false, "no memory can be made executable: programs run, and not protected"),
+        Text::None => (false, "no memory can be made executable: programs run unprotected"),
     };
     Check { name: "new text", ok, required: true, found: found.into() }
 }
@@ -213,7 +214,7 @@ fn examine_program(program: &OsString) -> ProgramCheck {
     let outcome = path.and_then(|path| program::check(program, &path).map(|()| path));
     let sanitized = outcome.as_ref().is_ok_and(|path| program::has_sanitizer(path));
     let aside = sanitized.then(|| {
-        "it runs, and not protected: it is built with a sanitizer, whose runtime takes the same functions over".into()
+        "it runs unprotected: it is built with a sanitizer, whose runtime replaces the same functions".into()
     });
     ProgramCheck {
         program: program.to_string_lossy().into_owned(),

@@ -109,9 +109,10 @@ impl GroupFolder {
         place::with_lock(|state| {
             clear_all_dead(state);
             GroupFolder::try_make(state, name)?.ok_or_else(|| match is_foreign(state, name) {
-                true => {
-                    Error::NothingRun(format!("{} is there, and is no group's", state.at(name).display()))
-                }
+                true => Error::NothingRun(format!(
+                    "{} exists and does not belong to a group",
+                    state.at(name).display()
+                )),
                 false => Error::NameInUse(name.into()),
             })
         })

@@ -103,7 +103,7 @@ fn needed_for(pid: u32) -> u64 {
 }
 
 /// Why a standby is ended before the kernel has to choose.
-pub const RELIEF: &str = "the memory that its group of processes (cgroup) may have is nearly used up";
+pub const RELIEF: &str = "its cgroup has nearly reached its memory limit";
 
 /// How soon to look again whether the process `pid` still leaves room for its standby, below the limit of a group. Zero: it does
 /// not. `None` without a limit.

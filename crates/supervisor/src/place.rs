@@ -71,7 +71,7 @@ fn check_parent(parent: &Path) -> std::io::Result<()> {
     let guarded = stat.st_mode & 0o022 == 0 || stat.st_mode & STICKY != 0;
     match FileType::from_raw_mode(stat.st_mode).is_dir() && trusted && guarded {
         true => Ok(()),
-        false => Err(std::io::Error::other(format!("others may rename what is in {}", parent.display()))),
+        false => Err(std::io::Error::other(format!("other users may rename files in {}", parent.display()))),
     }
 }
 
@@ -91,7 +91,7 @@ pub fn make() -> Result<Dir, Error> {
         return Err(refused.remove(0));
     }
     let why: Vec<String> = refused.iter().map(crate::run::explain).collect();
-    Err(Error::NothingRun(format!("{}; {ENV_STATE} may name another place", why.join(", and "))))
+    Err(Error::NothingRun(format!("{}; set {ENV_STATE} to use another place", why.join(", and "))))
 }
 
 fn make_at(path: &Path) -> Result<Dir, Error> {

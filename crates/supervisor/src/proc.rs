@@ -36,9 +36,9 @@ impl Process {
 pub fn obstacle() -> Option<&'static str> {
     match std::fs::read_link("/proc/self") {
         Err(_) => Some("there is no /proc here"),
-        Ok(own) if own.to_str() != Some(std::process::id().to_string().as_str()) => {
-            Some("/proc is that of another pid namespace: mount one of its own (unshare --mount-proc)")
-        }
+        Ok(own) if own.to_str() != Some(std::process::id().to_string().as_str()) => Some(
+            "/proc belongs to another pid namespace: mount one for this namespace (unshare --mount-proc)",
+        ),
         Ok(_) => None,
     }
 }

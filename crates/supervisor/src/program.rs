@@ -100,7 +100,7 @@ pub fn check(program: &OsStr, path: &Path) -> Result<(), Error> {
             }
         }
     }
-    Err(Error::NotExecutable { program, reason: "its interpreters are scripts without end".into() })
+    Err(Error::NotExecutable { program, reason: "its chain of script interpreters does not end".into() })
 }
 
 enum Verdict {

@@ -108,7 +108,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
 /// What is around us that nothing can be protected in, in words.
 fn surroundings() -> Option<String> {
     if let Some(call) = filter::obstacle() {
-        return Some(format!("a filter of system calls does not let {call} pass"));
+        return Some(format!("a filter of system calls (seccomp) blocks {call}"));
     }
     proc::obstacle().or_else(program::tight_limit).map(String::from).or_else(doctor::old_libc)
 }

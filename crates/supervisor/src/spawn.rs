@@ -411,7 +411,7 @@ pub fn raise_file_size_limit() -> Result<(), Error> {
         hard(None)
     }
     .map_err(|cause| {
-        Error::system("make files of the size of a segment: the limit is lower (ulimit -f)", cause)
+        Error::system("make a file as large as a segment: the limit is too low (ulimit -f)", cause)
     })
 }
 

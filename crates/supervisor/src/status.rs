@@ -348,8 +348,8 @@ fn state_and_why(
         GroupState::Promoting => {
             let since_s = clock::monotonic_ns().saturating_sub(snapshot.death_ns()) / 1_000_000_000;
             let why = match since_s {
-                1..1_000_000 => format!("the standby takes over, since {since_s} seconds"),
-                _ => "the standby takes over at this moment".into(),
+                1..1_000_000 => format!("the standby has been taking over for {since_s} seconds"),
+                _ => "the standby is taking over".into(),
             };
             ("unprotected", Some(why))
         }

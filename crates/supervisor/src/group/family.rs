@@ -79,7 +79,7 @@ impl Group<'_> {
         match stranger {
             None => family.verified.store(number, Ordering::SeqCst),
             Some(pid) => {
-                let why = format!("process {pid} has come meanwhile");
+                let why = format!("process {pid} has joined meanwhile");
                 family::give_up(&self.roster, &why);
                 self.end_family(clock::monotonic_ns());
             }

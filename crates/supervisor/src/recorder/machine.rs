@@ -129,14 +129,11 @@ pub fn differences(header: &Header) -> Vec<String> {
         found.push(format!("this processor does not have {}", missing.join(", ")));
     }
     if !extra.is_empty() {
-        found.push(format!(
-            "this processor also has {}, by which libc chooses other functions",
-            extra.join(", ")
-        ));
+        found.push(format!("this processor also has {}, so libc chooses other functions", extra.join(", ")));
     }
     for before in &header.files {
         match file(&before.path) {
-            None => found.push(format!("{} is not here", before.path.display())),
+            None => found.push(format!("{} does not exist here", before.path.display())),
             Some(now) if now.hash != before.hash => {
                 found.push(format!("{} is another file{}", before.path.display(), build_ids(before, &now)));
             }

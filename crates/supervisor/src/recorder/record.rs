@@ -102,10 +102,9 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
 /// Never the exit code of a program that has failed: whoever records until it does would take it for that.
 pub(super) fn not_made(path: &Path, cause: recording::Error) -> Error {
     match cause {
-        recording::Error::Exists(path) => Error::NothingRun(format!(
-            "{} is there already; choose another file, or remove it",
-            path.display()
-        )),
+        recording::Error::Exists(path) => {
+            Error::NothingRun(format!("{} already exists; choose another file, or remove it", path.display()))
+        }
         recording::Error::Io(cause) => Error::file("make", path, cause),
         other => Error::NothingRun(format!("{}: {other}", path.display())),
     }

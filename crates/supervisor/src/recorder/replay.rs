@@ -82,7 +82,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
     let me = rustix::process::geteuid().as_raw();
     if owner != me && owner != 0 && !order.force {
         return Err(Error::NotReplayed(format!(
-            "{} belongs to user {owner}: a recording is a program, and its replay would run that as you; --force does so",
+            "{} belongs to user {owner}: a recording is a program, and a replay would run it as you; --force allows that",
             order.file.display()
         )));
     }
@@ -260,7 +260,7 @@ impl Replay<'_> {
         match stuck {
             // Once everything has been handed over, the end of the log may be why.
             Some(fed) if fed.ending.as_ref().is_none_or(Ending::is_exit) => Err(Error::NotReplayed(format!(
-                "the replay of process {} does not come to its next event: its threads went another way than in the recording",
+                "the replay of process {} does not reach its next event: its threads went another way than the recording",
                 fed.pid
             ))),
             _ => Ok(()),
@@ -343,7 +343,7 @@ impl Replay<'_> {
 
     fn take_image(&mut self, image: &Image) -> Result<(), Error> {
         let facts = Facts::read(&image.facts);
-        let facts = facts.ok_or_else(|| self.refuse("it does not say what one of its processes was"))?;
+        let facts = facts.ok_or_else(|| self.refuse("it does not describe one of its processes"))?;
         if let Some(root) =
             self.root.as_mut().filter(|root| image.how == How::Executed && image.parent == Some(root.image))
             && root.pid == facts.pid
@@ -439,7 +439,10 @@ impl Replay<'_> {
         match proc::sleeps(fed.process()) {
             true if fed.die() => {
                 let name = crate::signals::name(signal);
-                terminal::say(&format!("here process {} was killed by {name} when it was recorded", fed.pid));
+                terminal::say(&format!(
+                    "process {} was killed by {name} at this point of the recording",
+                    fed.pid
+                ));
             }
             true => {}
             false => fed.still_since_ns = Some(now),
@@ -495,7 +498,7 @@ impl Replay<'_> {
     fn verdict(&self) -> i32 {
         let say = |line: &str| terminal::say(&format!("{}: {line}", self.order.file.display()));
         if let Some(why) = &self.incomplete {
-            say(&format!("the recording was replayed up to its end, and is not whole: {why}"));
+            say(&format!("the recording was replayed to its end, but it is incomplete: {why}"));
             return exit::NOT_REPLAYED;
         }
         if let Some(until) = self.order.until.filter(|_| self.stopped) {

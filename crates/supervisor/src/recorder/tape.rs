@@ -197,8 +197,9 @@ impl Tape {
             taken.stop("the group has ended");
         }
         if !whole {
-            self.said
-                .push("the program has ended; of the processes that it left nothing more is recorded".into());
+            self.said.push(
+                "the program has ended; processes that it left behind are not recorded any further".into(),
+            );
         }
         whole
     }

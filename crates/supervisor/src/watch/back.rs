@@ -266,7 +266,7 @@ impl Watch<'_> {
     /// Why the primary is not to be asked at this moment, if it is not.
     fn obstacle(&self) -> Option<&'static str> {
         if proc::is_traced(self.primary.pid) {
-            return Some("it is traced: a signal that asks it for one would stop it");
+            return Some("it is traced by a debugger: the request for a standby would stop it");
         }
         memory::is_scarce(self.primary.pid).then_some("too little memory is free for another copy")
     }
@@ -394,7 +394,7 @@ impl Watch<'_> {
         let takes_turns = header.turns.load(Ordering::Acquire) != 0;
         fields["order"] = json!(if takes_turns { "serial" } else { "schedule" });
         let line = format!(
-            "{} is protected again after {:.1} ms, standby pid {}{}; the program stood still for {:.1} ms",
+            "{} is protected again after {:.1} ms, standby pid {}{}; the program paused for {:.1} ms",
             self.name(),
             reclone.gap_us as f64 / 1000.0,
             standby.pid,

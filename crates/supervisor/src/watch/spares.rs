@@ -169,7 +169,7 @@ impl Watch<'_> {
         self.save();
         self.event("recloned", fields);
         let line = format!(
-            "{} has a spare standby, pid {pid}; the program stood still for {:.1} ms",
+            "{} has a spare standby, pid {pid}; the program paused for {:.1} ms",
             self.name(),
             pause_us as f64 / 1000.0
         );

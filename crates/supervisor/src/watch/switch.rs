@@ -94,7 +94,7 @@ impl Watch<'_> {
             GroupState::Protected | GroupState::Promoting if self.leaving() != leaving::NO => {
                 "the program is ending".into()
             }
-            _ if self.wants_standby() => format!("there is no standby yet, one is being made{why}"),
+            _ if self.wants_standby() => format!("there is no standby yet; one is being made{why}"),
             _ => format!("there is no standby{why}"),
         }
     }

@@ -59,8 +59,7 @@ impl Replay<'_> {
         }
         // By a link in our folder: `./` and as many letters as it takes.
         let letters = name.as_os_str().len().checked_sub(2).filter(|letters| *letters > 0);
-        let letters =
-            letters.ok_or_else(|| self.refuse(&format!("{} is not to be found", meant.display())))?;
+        let letters = letters.ok_or_else(|| self.refuse(&format!("{} was not found", meant.display())))?;
         let link = "x".repeat(letters.min(255));
         let _ = self.dir.remove(&link);
         self.dir.link(&file, &link).map_err(|cause| Error::file("make", self.dir.at(&link), cause))?;
