@@ -32,11 +32,11 @@ pub enum Command {
         /// Machine-readable
         #[arg(long)]
         json: bool,
-        /// The groups of this user, by name or number, or all users' (root only)
+        /// The groups of this user, by name or number, or of all users (root only)
         #[arg(long, value_name = "USER|all")]
         user: Option<String>,
     },
-    /// End a group: signal its primary, then whoever is left of it, wait, then kill
+    /// End a group: signal its primary, then its other processes, wait, then kill
     Stop {
         /// The group
         #[arg(value_name = "NAME", value_parser = group_name)]
@@ -90,7 +90,7 @@ pub enum Command {
     Replay(Replay),
     /// What a recording holds: events and bytes by class, thread and call
     Inspect {
-        /// The recording; one that is damaged, or still being written, as far as it goes
+        /// The recording; a damaged or unfinished one is read as far as possible
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// Machine-readable
@@ -102,7 +102,7 @@ pub enum Command {
         /// The log itself: a line for each event, numbered as replay --until counts them
         #[arg(long, conflicts_with_all = ["json", "plot"])]
         events: bool,
-        /// With --events: those of this process only, by the pid that it knew as its own
+        /// With --events: only those of this process, by the pid that it knew as its own
         #[arg(long, value_name = "PID", requires = "events")]
         process: Option<i32>,
     },
@@ -139,11 +139,11 @@ pub struct Later {
 /// The options of `record`.
 #[derive(Debug, ClapArgs)]
 pub struct Record {
-    /// The recording's file, which must not be there yet [default: the program's file name, .understudy]
+    /// The recording's file, which must not exist yet [default: the program's file name, .understudy]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// schedule: threads run in parallel, and their locks are replayed in order. serial: one thread of all runs at a time,
-    /// so that a replay also repeats data races, lock-free code, and what processes do to shared memory
+    /// schedule: threads run in parallel, and their locks are replayed in order. serial: one thread of all processes runs at a
+    /// time, so that a replay also repeats data races, lock-free code, and what processes do to shared memory
     #[arg(long, value_enum, value_name = "ORDER", default_value = "schedule", hide_possible_values = true)]
     pub order: Order,
     /// The group's name, unique on the machine [default: the program's file name, then -2, -3, …]
@@ -172,7 +172,7 @@ pub struct Replay {
     /// The recording
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Open gdb on the program, before its first instruction; ARGs are gdb's
+    /// Open gdb on the program, before its own code runs; ARGs are gdb's
     #[arg(long, conflicts_with = "gdb_port")]
     pub gdb: bool,
     /// Let a gdb connect: gdbserver listens on PORT
@@ -181,8 +181,8 @@ pub struct Replay {
     /// Stop before the event of this number, counted as inspect counts them
     #[arg(long, value_name = "EVENT")]
     pub until: Option<u64>,
-    /// Replay although the processor, or a file, is another one, or the recording is neither yours nor root's: it is a
-    /// program, and runs as you
+    /// Replay even if the processor or a file has changed, or the recording belongs to another user: it is a program, and
+    /// runs as you
     #[arg(long)]
     pub force: bool,
     /// Further arguments for gdb
@@ -203,7 +203,7 @@ pub struct Run {
     /// a time, so that races are replicated too. auto: schedule, and serial for a process whose standbys diverge
     #[arg(long, value_enum, value_name = "ORDER", default_value = "auto", hide_possible_values = true)]
     pub order: Order,
-    /// How far a thread's standby may fall behind, as in 512MiB; never more than its ring, 8 MiB
+    /// How far a thread's standby may fall behind, as in 4MiB; more than a ring, 8 MiB, counts as a ring
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = lag_limit)]
     pub lag_limit: u64,
     /// How long the primary waits, in milliseconds, for a standby that is a full ring behind
@@ -275,7 +275,7 @@ pub enum Verify {
     Off,
     /// Calls and every output byte
     Fast,
-    /// Inputs too, and memory at intervals
+    /// The same, and the program ends only once the standby has applied everything
     Full,
 }
 
