@@ -1,4 +1,4 @@
-//! `status`: every group as CLI.md describes it.
+//! `status`: every group, its copies and what happened to it. The fields are those of `status --json`.
 
 use std::collections::{BTreeMap, VecDeque};
 
