@@ -7,8 +7,8 @@
 use us_world::repeat::{Repeat, Seen, repeated};
 use us_world::{Direction, Transfer};
 
-use crate::door::moved::takes;
 use crate::door::taken_away;
+use crate::door::transfer::takes;
 use crate::fdtable;
 use crate::raw;
 use crate::sys::gate::Call;

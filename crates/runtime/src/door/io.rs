@@ -11,7 +11,7 @@ use us_world::{Direction, Evidence, Transfer};
 
 use crate::clone::views;
 use crate::door::carry::{self, Source, VECTORS};
-use crate::door::moved::{append_position, is_peek, taken_in, takes, word_of};
+use crate::door::transfer::{append_position, is_peek, taken_in, takes, word_of};
 use crate::door::{message, pipe};
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
