@@ -19,6 +19,7 @@
 //! | [`detect`] | the primary is gone: promote, or end? |
 //! | [`reclone`] | the standby is gone: when is another made? |
 //! | [`pace`] | how far ahead may a primary's thread run? |
+//! | [`park`] | for which clone does a thread park? |
 //! | [`turns`] | do threads take turns beside a standby, and how long is one? |
 //!
 //! Duties of the caller, in this order, when a standby is promoted:
@@ -38,6 +39,7 @@ pub mod gap;
 pub mod live;
 pub mod once;
 pub mod pace;
+pub mod park;
 pub mod reclone;
 pub mod ticket;
 pub mod turns;

@@ -32,6 +32,8 @@ pub enum Point {
     Open,
     /// A child is about to make its segment.
     Join,
+    /// A thread has seen that it is to park, and has no place yet.
+    Claim,
 }
 
 #[cfg(not(feature = "faults"))]

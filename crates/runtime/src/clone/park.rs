@@ -11,9 +11,10 @@
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::THREADS_MAX;
+use us_order::park::Claims;
 
 use crate::clone::{child, signals};
 use crate::context::{Context, reg};
@@ -101,14 +102,23 @@ static TABLE: Table = Table(UnsafeCell::new(
     }; PLACES],
 ));
 
-/// Places claimed since the last [`clear`].
-static CLAIMED: AtomicU32 = AtomicU32::new(0);
+/// Which time this is, and the places claimed in it: a [`Claims`]. In two words a thread that was late in one time claimed a place
+/// of the next one: two threads had the same place, or the coordinator waited for ever, and the program with it.
+static CLAIMS: AtomicU64 = AtomicU64::new(0);
 /// Futex: counts arrivals.
 pub static ARRIVED: AtomicU32 = AtomicU32::new(0);
 /// Threads that have left their places again.
 static LEFT: AtomicU32 = AtomicU32::new(0);
-/// Odd while threads are to park; counts the times.
-static WANTED: AtomicU32 = AtomicU32::new(0);
+
+fn claims() -> Claims {
+    Claims::from_word(CLAIMS.load(Ordering::SeqCst))
+}
+
+/// Changes the word as only the coordinator does, while threads may claim.
+fn change(to: impl Fn(Claims) -> Claims) {
+    let _ = CLAIMS
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| Some(to(Claims::from_word(word)).word()));
+}
 
 /// Asks every thread that comes by to park.
 pub fn want() {
@@ -117,34 +127,33 @@ pub fn want() {
         unsafe { (*place).tid.store(0, Ordering::Relaxed) };
     }
     LEFT.store(0, Ordering::Relaxed);
-    CLAIMED.store(0, Ordering::Release);
-    WANTED.fetch_add(1, Ordering::SeqCst);
+    change(Claims::begun);
 }
 
 /// Nobody parks any more.
 pub fn unwant() {
-    WANTED.fetch_add(1, Ordering::SeqCst);
+    change(Claims::ended);
 }
 
 /// In the forked copy: as if nobody had ever parked.
 pub fn forget() {
-    WANTED.store(0, Ordering::SeqCst);
+    change(Claims::inherited);
 }
 
 /// Whether threads are to park.
 #[inline(always)]
 pub fn is_wanted() -> bool {
-    WANTED.load(Ordering::Relaxed) & 1 != 0
+    Claims::from_word(CLAIMS.load(Ordering::Relaxed)).is_wanted()
 }
 
 /// Whether everybody who has claimed a place has left it.
 pub fn is_empty() -> bool {
-    LEFT.load(Ordering::Acquire) == CLAIMED.load(Ordering::Acquire)
+    LEFT.load(Ordering::Acquire) == claims().claimed()
 }
 
 /// The places that have been claimed.
 pub fn places() -> impl Iterator<Item = *mut Place> {
-    let claimed = (CLAIMED.load(Ordering::Acquire) as usize).min(PLACES);
+    let claimed = claims().claimed() as usize;
     // SAFETY: inside the table; nothing is read.
     (0..claimed).map(|at| unsafe { TABLE.0.get().cast::<Place>().add(at) })
 }
@@ -205,7 +214,7 @@ pub unsafe extern "C" fn go_on_at(_place: u64) {
 unsafe extern "C" fn wait(place: *mut Place) {
     // SAFETY: the caller's own place.
     let this = unsafe { &*place };
-    if WANTED.load(Ordering::SeqCst) != this.wanted {
+    if claims().time() != this.wanted {
         // Came late: nobody counts on this thread.
         return;
     }
@@ -225,7 +234,7 @@ unsafe extern "C" fn wait(place: *mut Place) {
                 this.word.store(word::HOLD, Ordering::Release);
             }
             // Came late: those who let go have not seen it.
-            _ if WANTED.load(Ordering::SeqCst) != this.wanted => return,
+            _ if claims().time() != this.wanted => return,
             _ => {
                 raw::futex_wait(&this.word, word::HOLD, 0);
             }
@@ -236,16 +245,15 @@ unsafe extern "C" fn wait(place: *mut Place) {
 /// A place, and the time for which it is; `None` if nobody is to park, or there is no room: then this thread is never
 /// found parked, and the coordinator gives up in time.
 fn claim() -> Option<(usize, u32)> {
-    let wanted = WANTED.load(Ordering::SeqCst);
-    if wanted & 1 == 0 || state::is_standby() {
-        return None;
+    let mut seen = claims();
+    loop {
+        let next = seen.with_one(PLACES as u32).filter(|_| !state::is_standby())?;
+        fault::at(Point::Claim, 0);
+        match CLAIMS.compare_exchange(seen.word(), next.word(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return Some((seen.claimed() as usize, seen.time())),
+            Err(now) => seen = Claims::from_word(now),
+        }
     }
-    let at = CLAIMED.fetch_add(1, Ordering::AcqRel) as usize;
-    if at >= PLACES {
-        LEFT.fetch_add(1, Ordering::AcqRel);
-        return None;
-    }
-    Some((at, wanted))
 }
 
 /// Stands still until the coordinator lets go. On return the modes are those of the copy that this now is.
