@@ -34,6 +34,8 @@ pub enum Point {
     Join,
     /// A thread has seen that it is to park, and has no place yet.
     Claim,
+    /// A thread's block is ready, and libc is about to make it.
+    Make,
 }
 
 #[cfg(not(feature = "faults"))]

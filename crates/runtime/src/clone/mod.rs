@@ -466,7 +466,7 @@ pub fn forget() {
 
 /// Sets every thread's block for the log that begins now.
 pub fn reset_blocks(mode: Mode) {
-    let locks = if sync::single_threaded() { Mode::Solo } else { mode };
+    let locks = if sync::is_threaded() { mode } else { Mode::Solo };
     let turns_are_new = state::takes_live_turns();
     if turns_are_new {
         turn_order::reset();

@@ -5,7 +5,7 @@
 //! works on its words with atomics only.
 
 use core::ffi::{c_int, c_long};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub use us_abi::event::op;
 use us_abi::event::{EventKind, NO_TICKET};
@@ -144,6 +144,20 @@ unsafe extern "C" {
 pub fn single_threaded() -> bool {
     // SAFETY: a variable of libc since 2.32; written before a second thread exists.
     unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
+}
+
+/// Whether locks are logged: set before libc begins to make the second thread.
+static THREADED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has, or is about to have, threads that locks keep in order. libc's word comes later: a clone in between
+/// would begin a log in which the second thread takes its locks without it.
+pub fn is_threaded() -> bool {
+    THREADED.load(Ordering::Relaxed) || !single_threaded()
+}
+
+/// By a lone thread that is about to make another.
+pub fn becomes_threaded() {
+    THREADED.store(true, Ordering::Relaxed);
 }
 
 const FUTEX_WAKE: u64 = 1;

@@ -44,6 +44,7 @@ pub(super) fn row() -> &'static Row {
 /// From here on the program is multithreaded: what orders threads is logged.
 pub(super) fn become_threaded(thread: &Thread) {
     crate::clone::twins::stop();
+    super::sync::becomes_threaded();
     if thread.lock_mode.load(Ordering::Relaxed) == thread.call_mode.load(Ordering::Relaxed) {
         return;
     }

@@ -12,6 +12,7 @@ use super::thread::{
 };
 use super::thread_join::wait_gone;
 use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
+use crate::fault::{self, Point};
 use crate::log::Next;
 use crate::members::join;
 use crate::raw;
@@ -153,6 +154,7 @@ unsafe fn create_in(
     }
     parent.making = true;
     parent.shared_with_guest();
+    fault::at(Point::Make, slot);
     let result = make(slot, handle, attributes, block);
     parent.shared_with_guest();
     parent.making = false;
