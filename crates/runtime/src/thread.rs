@@ -192,6 +192,8 @@ pub struct Thread {
     pub trapped: crate::signal::Info,
     /// The result of the call that a handler has interrupted, or that has ended before it.
     pub shown_result: i64,
+    /// Signals that come behind the `Return` which was taken last, as a standby.
+    pub announced: u8,
     /// Bytes of a read in pieces that have been applied so far.
     pub pieces: u64,
     /// Whether this thread has taken its place among the living after a promotion.
@@ -315,6 +317,7 @@ impl Thread {
             is_trapped: false,
             trapped: crate::signal::Info([0; 16]),
             shown_result: 0,
+            announced: 0,
             pieces: 0,
             live: false,
             resumed: false,

@@ -65,13 +65,30 @@ pub fn was_told(entry: &Process, end: (i32, i32)) {
     is_owed(entry, end);
 }
 
+/// As a standby: a wait in the log has told of the end of this child, and signals come behind it. Natively SIGCHLD is there before
+/// any wait returns, so it is one of them: if the primary has died before the log had it, it died with that primary. Of a child
+/// that has its own entry no more nobody else tells either.
+pub fn is_logged(child: u32, end: (i32, i32)) {
+    if !signal::waits(SIGCHLD) {
+        return;
+    }
+    match members::find_child(child) {
+        Some(entry) => drop(is_owed(entry, end)),
+        None => set_owed(child, end),
+    }
+}
+
+fn set_owed(child: u32, (code, status): (i32, i32)) {
+    OWED[1].store(code as u32, Ordering::Relaxed);
+    OWED[2].store(status as u32, Ordering::Relaxed);
+    OWED[0].store(child, Ordering::SeqCst);
+}
+
 /// What the next reminder is to say. False if a signal has told of this end already.
-fn is_owed(entry: &Process, (code, status): (i32, i32)) -> bool {
+fn is_owed(entry: &Process, end: (i32, i32)) -> bool {
     let is_news = note(entry);
     if is_news {
-        OWED[1].store(code as u32, Ordering::Relaxed);
-        OWED[2].store(status as u32, Ordering::Relaxed);
-        OWED[0].store(entry.pid.load(Ordering::Relaxed), Ordering::SeqCst);
+        set_owed(entry.pid.load(Ordering::Relaxed), end);
     }
     is_news
 }
@@ -85,6 +102,10 @@ pub fn forget_owed() {
 /// A signal has reached the guest, in a copy that takes it from the log: at a promotion this one is not told of again.
 pub fn taken(info: &[u64; 16]) {
     let (signal, code, child) = (info[0] as u32 as i32, info[1] as u32 as i32, info[2] as u32);
+    if signal == SIGCHLD {
+        // Of several ends it is one signal, as with the kernel.
+        OWED[0].store(0, Ordering::SeqCst);
+    }
     if signal == SIGCHLD
         && matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
         // Its primary's wait may have been told meanwhile.

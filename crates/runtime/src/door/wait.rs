@@ -12,6 +12,7 @@ use crate::door::{numbers, sigchld};
 use crate::members;
 use crate::raw::{self, failed, nr};
 use crate::signal;
+use crate::sys::gate::Call;
 use crate::sys::{guest, witness};
 use crate::thread::Thread;
 
@@ -263,6 +264,24 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
     told.put(asked[1], &news.status_word().to_ne_bytes());
     told.put(asked[3], &of_news[USED_AT..USED_AT + RUSAGE_BYTES]);
     Some((i64::from(news.pid), told))
+}
+
+/// As a standby, at the turn of a wait that has told of something.
+pub fn is_logged(thread: &Thread, call: &Call, result: i64) {
+    if thread.announced == 0 || call.nr == WAITID && call.args[3] & WNOWAIT != 0 {
+        return;
+    }
+    let (child, end) = if call.nr == WAITID {
+        let [code, child] = guest::load::<[i32; 2]>(call.args[2] + 8).unwrap_or_default();
+        (child as u32, (code, guest::load::<i32>(call.args[2] + 24).unwrap_or_default()))
+    } else {
+        let status = guest::load::<i32>(call.args[1]).unwrap_or_default();
+        let stands = status & 0x7f == 0x7f || status == 0xffff;
+        (result as u32, if stands { (CLD_STOPPED, 0) } else { News::parts(status) })
+    };
+    if child != 0 && matches!(end.0, CLD_EXITED | CLD_KILLED | CLD_DUMPED) {
+        sigchld::is_logged(child, end);
+    }
 }
 
 /// Whether a standby takes over for an adopted child, of whose first primary's violent end a dead parent had been told.

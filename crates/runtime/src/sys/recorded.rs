@@ -193,6 +193,7 @@ pub fn take_end<R>(
     }
     let (head, bytes) = event.returned();
     thread.shown_result = head.result;
+    thread.announced = event.header.flags >> 4;
     let result = apply(thread, head, bytes, event.header.flags);
     if has_ticket(ticket) {
         clock::advance(&KERNEL.0, ticket + 1);
@@ -235,6 +236,9 @@ pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let note = |thread: &mut Thread, result, _| {
         if crate::state::is_standby() || !again::is_position(call.nr) {
             again::note(call.nr, &call.args, result);
+        }
+        if row.policy == Policy::Special(Door::Wait) && crate::state::is_standby() {
+            wait::is_logged(thread, call, result);
         }
         if matches!(call.nr, usage::GETRUSAGE | usage::TIMES) {
             usage::told(thread, call);
