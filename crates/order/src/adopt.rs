@@ -4,67 +4,80 @@
 //! table does not know: an *orphan*. It belongs to an in-doubt call that could have made it. Left alone, a client
 //! would be connected to nobody and a number would be lost for good.
 
-/// An in-doubt call that makes a descriptor, or an orphan: what matters is where descriptors come from.
+/// What a call makes, or what an orphan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// Listener identity for accept, device and inode for open, the source's identity for dup; folded into one
-    /// word by the caller such that the two kinds of origin never collide.
-    pub source: u64,
+pub enum Class {
+    /// An end of an unnamed pipe.
+    Pipe,
+    /// A socket without a name and without a peer's.
+    Socket,
+    /// Something of the kernel's own without a name: epoll, eventfd, timerfd, memfd ...
+    Anonymous,
+    /// Something with a path.
+    Named,
+    /// A connection that was accepted: never thrown away.
+    Accepted,
+    /// A duplicate of a descriptor: as above.
+    Duplicate,
 }
 
-/// Gives the `index`-th of the in-doubt calls `calls` its descriptor: the position in `orphans`, or `None` if the
-/// call was not done and must be issued again.
+/// What is known of a number that the table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// The log has given it away, and not taken it back.
+    pub is_logged: bool,
+    /// A close in doubt that was not done names it, or another call has brought it and says so.
+    pub is_claimed: bool,
+}
+
+/// Whether a number is nobody's. Closes in doubt are settled first: a number whose close is still to come looks like one
+/// that a call has just made.
+#[must_use]
+pub fn is_orphan(number: Number) -> bool {
+    !number.is_logged && !number.is_claimed
+}
+
+/// The position of the orphan that a call gets: the first that it has made. `made` answers that, and answers no for one
+/// that has been given to another call.
 ///
-/// The n-th call of an origin gets the n-th orphan of that origin. Which of two equal calls gets which of two
-/// orphans does not matter, since neither has returned to anybody.
+/// Which of two equal calls gets which of two orphans does not matter, since neither has returned to anybody.
 #[must_use]
-pub fn orphan_of(index: usize, calls: &[Origin], orphans: &[Origin]) -> Option<usize> {
-    let mine = calls.get(index)?;
-    let rank = calls[..index].iter().filter(|c| *c == mine).count();
-    orphans.iter().enumerate().filter(|(_, o)| *o == mine).nth(rank).map(|(at, _)| at)
+pub fn orphan_of(orphans: usize, made: impl FnMut(&usize) -> bool) -> Option<usize> {
+    (0..orphans).find(made)
 }
 
-/// True when some orphan has no call that could have made it: the table and the log disagree.
+/// Whether an orphan that no call has got is closed: some call of its class is in doubt, and will make another one. Of what
+/// nobody outside can have noticed no call says that it has made this very one.
 #[must_use]
-pub fn has_foundling(calls: &[Origin], orphans: &[Origin]) -> bool {
-    orphans.iter().any(|o| {
-        let count = |list: &[Origin]| list.iter().filter(|x| *x == o).count();
-        count(orphans) > count(calls)
-    })
+pub fn is_thrown_away(orphan: Class, mut in_doubt: impl Iterator<Item = Class>) -> bool {
+    in_doubt.any(|class| class == orphan)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn origins(list: &[u64]) -> ([Origin; 8], usize) {
-        let mut out = [Origin { source: 0 }; 8];
-        for (slot, &source) in out.iter_mut().zip(list) {
-            *slot = Origin { source };
-        }
-        (out, list.len())
+    #[test]
+    fn only_what_nobody_knows_is_an_orphan() {
+        let number = |is_logged, is_claimed| Number { is_logged, is_claimed };
+        assert!(is_orphan(number(false, false)));
+        assert!(!is_orphan(number(true, false)) && !is_orphan(number(false, true)));
     }
 
-    proptest! {
-        /// No orphan is given twice, every orphan that can be is given, and origins agree.
-        #[test]
-        fn adoption_is_a_matching(
-            calls in proptest::collection::vec(1u64..4, 0..8), orphans in proptest::collection::vec(1u64..4, 0..8),
-        ) {
-            let (c, cn) = origins(&calls);
-            let (o, on) = origins(&orphans);
-            let (c, o) = (&c[..cn], &o[..on]);
-            let mut given = [false; 8];
-            for i in 0..cn {
-                if let Some(at) = orphan_of(i, c, o) {
-                    prop_assert_eq!(c[i], o[at]);
-                    prop_assert!(!given[at]);
-                    given[at] = true;
-                }
-            }
-            let all = given[..on].iter().all(|&g| g);
-            prop_assert_eq!(all, !has_foundling(c, o));
-        }
+    #[test]
+    fn the_first_that_fits_is_given_and_none_is_given_twice() {
+        let mut given = [false; 3];
+        let mut next = || {
+            let at = orphan_of(3, |at| *at != 0 && !given[*at]);
+            at.inspect(|at| given[*at] = true)
+        };
+        assert_eq!([next(), next(), next()], [Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn what_is_made_again_is_not_left_behind() {
+        let doubts = [Class::Accepted, Class::Pipe];
+        assert!(is_thrown_away(Class::Pipe, doubts.into_iter()));
+        assert!(!is_thrown_away(Class::Socket, doubts.into_iter()));
     }
 }

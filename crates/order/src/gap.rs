@@ -6,9 +6,9 @@
 
 /// An unconsumed event of a ring, as far as gaps are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
-    /// Number of the clock that the event's ticket belongs to.
-    pub clock: u32,
+pub struct Pending<Clock> {
+    /// Name of the clock that the event's ticket belongs to.
+    pub clock: Clock,
     /// The ticket.
     pub ticket: u64,
 }
@@ -19,8 +19,11 @@ pub struct Pending {
 /// has not created yet included. Ring heads are not enough: a lower ticket may sit behind an event that
 /// waits for another clock.
 #[must_use]
-pub fn lowest_unconsumed(pending: impl Iterator<Item = Pending>, clock: u32) -> Option<u64> {
-    pending.filter(|p| p.clock == clock).map(|p| p.ticket).min()
+pub fn lowest_unconsumed<Clock: PartialEq>(
+    pending: impl Iterator<Item = Pending<Clock>>,
+    clock: &Clock,
+) -> Option<u64> {
+    pending.filter(|p| p.clock == *clock).map(|p| p.ticket).min()
 }
 
 /// The value to which a clock must be advanced because its next tickets were never published, or `None` if
@@ -57,8 +60,8 @@ mod tests {
     #[test]
     fn other_clocks_do_not_count() {
         let events = [Pending { clock: 1, ticket: 3 }, Pending { clock: 2, ticket: 9 }];
-        assert_eq!(lowest_unconsumed(events.into_iter(), 2), Some(9));
-        assert_eq!(lowest_unconsumed(events.into_iter(), 3), None);
+        assert_eq!(lowest_unconsumed(events.into_iter(), &2), Some(9));
+        assert_eq!(lowest_unconsumed(events.into_iter(), &3), None);
     }
 
     proptest! {
@@ -71,7 +74,7 @@ mod tests {
             let mut applied = 0;
             while !tickets.is_empty() {
                 let pending = tickets.iter().map(|&ticket| Pending { clock: 0, ticket });
-                clock = skip_to(clock, lowest_unconsumed(pending, 0)).unwrap_or(clock);
+                clock = skip_to(clock, lowest_unconsumed(pending, &0)).unwrap_or(clock);
                 prop_assert!(tickets.remove(&clock));
                 prop_assert!(last < Some(clock));
                 last = Some(clock);

@@ -11,8 +11,8 @@
 //! |---|---|
 //! | [`ticket`] | may this event be applied now? |
 //! | [`gap`] | which tickets died with the primary? |
-//! | [`live`] | may standby threads stop replaying and act? |
-//! | [`create`] | does the thread that this call creates exist? |
+//! | [`live`] | has a standby applied everything, so that it may settle, and act? |
+//! | [`create`] | has a creation in doubt made its thread? |
 //! | [`once`] | does this thread run the initialiser, wait for it, or pass? |
 //! | [`barrier`] | which thread of a round is the serial one? |
 //! | [`adopt`] | whose is a descriptor that the table has and the log has not? |
@@ -26,8 +26,8 @@
 //!
 //! 1. Fence: no thread of the primary can run or is inside a system call. From here on rings are final.
 //! 2. Let every thread drain its ring. For each clock, scan *all* unconsumed events of *all* rings, then
-//!    read the clock, then store what [`gap::skip_to`] says; repeat until [`live::may_go_live`].
-//!    A create whose child has left its `START` is carried out during the drain ([`create::child_exists`]).
+//!    read the clock, then store what [`gap::skip_to`] says; repeat until nothing is [`live::unapplied`].
+//!    A create whose child has left its `START` is completed during the drain ([`create::has_child`]).
 //! 3. Settle all in-doubt calls together, while no thread acts (`us-world`, [`adopt`]).
 //! 4. Open the gate: only now threads go live, all of them.
 

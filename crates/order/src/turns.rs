@@ -57,6 +57,33 @@ pub enum Passed {
     Gone,
 }
 
+/// How far the turns of those who follow the log have come. Each counts to the number of the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Behind {
+    /// Turns that have begun.
+    pub begun: u64,
+    /// Turns that have ended, and all before them.
+    pub ended: u64,
+}
+
+/// Whether the turn with this number may begin in a copy that follows: the one before it has ended, or, where it was
+/// taken at the side of that one, has begun.
+///
+/// The two are read one after the other, `begun` first: a turn that has ended has begun before.
+#[inline(always)]
+#[must_use]
+pub fn is_due(number: u64, passed_over: bool, behind: Behind) -> bool {
+    behind.ended >= number || (passed_over && behind.begun >= number)
+}
+
+/// What the counts of [`Behind`] come to, at the least, once the turn with this number has begun, or ended. One that was passed
+/// over may end behind those that came after it.
+#[inline(always)]
+#[must_use]
+pub fn after(number: u64) -> u64 {
+    number + 1
+}
+
 /// What a process knows of its races. One thread at a time may call [`Turns::diverged`] and [`Turns::passed_over`].
 #[derive(Debug, Default)]
 pub struct Turns {
@@ -172,6 +199,13 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_waits_for_the_end_of_the_last_or_for_its_beginning() {
+        let behind = Behind { begun: 3, ended: 2 };
+        assert!(is_due(2, false, behind) && !is_due(3, false, behind) && is_due(3, true, behind));
+        assert!(!is_due(after(3), true, behind));
+    }
 
     const MS: u64 = 1_000_000;
     const S: u64 = 1000 * MS;

@@ -10,6 +10,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::CLOCKS;
+use us_order::ticket;
 
 use crate::thread::Thread;
 use crate::{raw, thread};
@@ -44,11 +45,11 @@ fn bucket(clock: *const AtomicU64) -> &'static AtomicU32 {
     &SLEEPERS[(clock as usize >> 4) & (BUCKETS - 1)]
 }
 
-/// Waits, as a standby, until `clock` has reached `ticket`.
+/// Waits, as a standby, until `ticket` is due.
 #[inline]
 pub fn wait(thread: &Thread, clock: &AtomicU64, ticket: u64) {
     for _ in 0..64 {
-        if clock.load(Ordering::Acquire) >= ticket {
+        if ticket::is_due(clock.load(Ordering::Acquire), ticket) {
             return;
         }
         core::hint::spin_loop();
@@ -69,13 +70,19 @@ fn sleep(thread: &Thread, clock: &AtomicU64, ticket: u64) {
         // Pairs with the fence in `announce`: either this load sees the new value, or the other side sees
         // the bucket's count.
         fence(Ordering::SeqCst);
-        if clock.load(Ordering::Acquire) >= ticket {
+        if ticket::is_due(clock.load(Ordering::Acquire), ticket) {
             break;
         }
         raw::futex_wait(&thread.bell, bell, 0);
     }
     bucket.fetch_sub(1, Ordering::SeqCst);
     thread.awaited.store(core::ptr::null_mut(), Ordering::Release);
+}
+
+/// The event with this ticket has been applied, by a standby.
+#[inline]
+pub fn pass(clock: &AtomicU64, ticket: u64) {
+    advance(clock, ticket::after(ticket));
 }
 
 /// Moves a clock on, as a standby, and wakes whoever waited for that.
@@ -100,7 +107,7 @@ fn wake(clock: &AtomicU64) {
     let now = clock.load(Ordering::Acquire);
     thread::for_each(|thread| {
         if thread.awaited.load(Ordering::Acquire) == clock.as_ptr().cast()
-            && thread.awaited_ticket.load(Ordering::Relaxed) <= now
+            && ticket::is_due(now, thread.awaited_ticket.load(Ordering::Relaxed))
         {
             thread.ring_bell();
         }

@@ -6,6 +6,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::{Cause, SEATS, SPARES_OFFSET, SegmentHeader, SpareEntry, THREADS_MAX, seat};
+use us_order::live::{self, RingView};
 use us_ring::Position;
 
 use crate::{raw, state};
@@ -144,8 +145,9 @@ pub fn slowest(slot: u32) -> Option<u64> {
 
 /// Bytes that the standby at `number` has not applied, in all rings.
 pub fn unapplied_by(number: u32, header: &SegmentHeader) -> u64 {
-    let slots = 0..header.slots.load(Ordering::Acquire);
-    slots.map(|slot| state::entry(slot).tail.0.acquire() - head_of(number, slot).acquire()).sum()
+    let view =
+        |slot| RingView { tail: state::entry(slot).tail.0.acquire(), head: head_of(number, slot).acquire() };
+    live::unapplied((0..header.slots.load(Ordering::Acquire)).map(view))
 }
 
 /// Whether the standby at `number` still exists. Asked only when a ring is full.

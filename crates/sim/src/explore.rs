@@ -15,7 +15,7 @@ use crate::local::initial;
 use crate::mutation::Mutation;
 use crate::program::Program;
 use crate::world::*;
-use crate::{primary, promote, standby};
+use crate::{copies, primary, promote, standby};
 
 /// What is explored.
 #[derive(Clone, Copy)]
@@ -26,13 +26,56 @@ pub struct Context<'a> {
     pub mutation: Option<Mutation>,
     /// No copies: everything that POSIX allows may happen.
     pub native: bool,
+    /// Where further standbys come from.
+    pub copies: Copies,
+    /// How many there may be.
+    pub copies_max: u8,
 }
 
-impl Context<'_> {
+/// Where a standby comes from behind the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// From nowhere: one primary, one standby, one kill.
+    #[default]
+    None,
+    /// The running program is cloned, wherever its threads stand.
+    Clones,
+    /// A spare follows beside the first, and behind it once that has taken over.
+    Spares,
+}
+
+impl<'a> Context<'a> {
+    /// Of a program under the rules, one of which may be broken, with at most one further standby.
+    #[must_use]
+    pub fn new(program: &'a Program, mutation: Option<Mutation>, copies: Copies) -> Self {
+        // A process whose threads take turns has one standby.
+        let has_one = program.turns && copies == Copies::Spares;
+        let copies = if has_one { Copies::None } else { copies };
+        Self { program, mutation, native: false, copies, copies_max: 1 }
+    }
+
+    /// Of a program without copies.
+    #[must_use]
+    pub fn native(program: &'a Program) -> Self {
+        Self { native: true, ..Self::new(program, None, Copies::None) }
+    }
+
     /// True if this rule is broken.
     #[must_use]
     pub fn has(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
+    }
+
+    /// True if running programs are cloned.
+    #[must_use]
+    pub fn makes_clones(&self) -> bool {
+        self.copies == Copies::Clones
+    }
+
+    /// True if a spare attends this promotion.
+    #[must_use]
+    pub fn is_attended(&self, world: &World) -> bool {
+        self.copies == Copies::Spares && world.copies < self.copies_max
     }
 }
 
@@ -61,7 +104,31 @@ impl Label {
     /// A step of the standby's poller.
     #[must_use]
     pub fn poller(what: &'static str) -> Self {
-        Self { who: "poller", thread: 0, pc: 0, what }
+        Self { who: "poller", thread: SLOTS, pc: 0, what }
+    }
+
+    /// A step of the poller for one thread.
+    #[must_use]
+    pub fn poller_for(thread: usize, what: &'static str) -> Self {
+        Self { thread, ..Self::poller(what) }
+    }
+
+    /// A step of the spare, which goes by the rules of a standby.
+    pub fn is_of_spare(&mut self) {
+        self.who = "spare";
+    }
+
+    /// One line.
+    #[must_use]
+    pub fn line(&self, program: &Program) -> String {
+        match (self.who, self.thread) {
+            ("poller", SLOTS) => format!("poller      {}", self.what),
+            ("poller", t) => format!("poller T{t}   {}", self.what),
+            (who, SLOTS) => format!("{who}       {}", self.what),
+            (who, t) => {
+                format!("{who} T{t} {}: {:?}: {}", self.pc, program.code[usize::from(self.pc)], self.what)
+            }
+        }
     }
 }
 
@@ -108,7 +175,7 @@ pub struct Report {
 /// If the program itself can deadlock or misuse a descriptor: it is then no fit test.
 #[must_use]
 pub fn native(program: &Program) -> HashSet<Outcome> {
-    let cx = Context { program, mutation: None, native: true };
+    let cx = Context::native(program);
     let mut start = initial(program);
     start.phase = Phase::Live;
     let mut stack = vec![start];
@@ -141,16 +208,21 @@ impl Paths {
         self.nodes.len() - 1
     }
 
+    /// The labels that lead to a node, and one more.
+    fn labels(&self, mut node: usize, last: Label) -> Vec<Label> {
+        let mut labels = vec![last];
+        while let (parent, Some(label)) = self.nodes[node] {
+            labels.push(label);
+            node = parent;
+        }
+        labels.reverse();
+        labels
+    }
+
     fn trace(&self, cx: &Context, mut node: usize) -> Vec<String> {
         let mut lines = Vec::new();
         while let (parent, Some(label)) = self.nodes[node] {
-            lines.push(match label.who {
-                "poller" => format!("poller      {}", label.what),
-                who => {
-                    let op = cx.program.code[usize::from(label.pc)];
-                    format!("{who} T{} {}: {op:?}: {}", label.thread, label.pc, label.what)
-                }
-            });
+            lines.push(label.line(cx.program));
             node = parent;
         }
         lines.reverse();
@@ -161,10 +233,21 @@ impl Paths {
 /// Explores a program: every interleaving of the primary, a kill at every step, every promotion.
 #[must_use]
 pub fn check(program: &Program, mutation: Option<Mutation>) -> Report {
-    let cx = Context { program, mutation, native: false };
-    let native = native(program);
-    let mut search =
-        Search { cx, native, report: Report::default(), live: HashSet::new(), seen: HashSet::new() };
+    check_with(Context::new(program, mutation, Copies::None))
+}
+
+/// The same, with further standbys: behind each clone, or each failover, everything again.
+#[must_use]
+pub fn check_with(cx: Context) -> Report {
+    let native = native(cx.program);
+    let mut search = Search {
+        cx,
+        native,
+        report: Report::default(),
+        live: HashSet::new(),
+        seen: HashSet::new(),
+        born: Vec::new(),
+    };
     search.primaries();
     search.report.standby_states += search.live.len();
     search.report
@@ -177,6 +260,8 @@ struct Search<'a> {
     /// Live states: what follows them does not depend on the log that led there, so all kills share them.
     live: HashSet<u128>,
     seen: HashSet<u128>,
+    /// Primaries that have come out of a promotion, and how.
+    born: Vec<(World, Vec<Label>)>,
 }
 
 impl Search<'_> {
@@ -194,12 +279,15 @@ impl Search<'_> {
             }
             next.clear();
             (0..SLOTS).for_each(|t| primary::steps(&self.cx, &world, t, &mut next));
-            let log = Fingerprint::of((&world.rings, &world.kernel));
+            let log =
+                Fingerprint::of((&world.rings, &world.kernel, &world.standby, world.head, world.copies));
+            let has_ended = next.is_empty();
+            copies::clone(&self.cx, &world, &mut next);
             let mut failure = world.bad.map(|bad| (bad, Vec::new()));
             if failure.is_none() && kills.insert(log) {
                 failure = self.promote(&world, None);
             }
-            if failure.is_none() && next.is_empty() {
+            if failure.is_none() && has_ended {
                 failure = self.complete(&world, log, &mut finals);
             }
             if let Some((violation, after)) = failure {
@@ -209,9 +297,21 @@ impl Search<'_> {
                 self.report.failure = Some(Failure { violation, trace });
                 return;
             }
+            let mut is_new = |w: &World| {
+                seen.insert(Fingerprint::of((
+                    &w.primary, &w.rings, &w.kernel, w.bad, &w.standby, w.head, w.copies,
+                )))
+            };
             for (w, label) in next.drain(..) {
-                if seen.insert(Fingerprint::of((&w.primary, &w.rings, &w.kernel, w.bad))) {
+                if is_new(&w) {
                     queue.push_back((w, paths.add(node, Some(label))));
+                }
+            }
+            for (w, labels) in std::mem::take(&mut self.born) {
+                if is_new(&w) {
+                    let kill = paths.add(node, Some(Label::poller("the primary is killed")));
+                    let last = labels.into_iter().fold(kill, |at, label| paths.add(at, Some(label)));
+                    queue.push_back((w, last));
                 }
             }
         }
@@ -263,10 +363,15 @@ impl Search<'_> {
                 Verdict::Refused => self.report.refusals += 1,
                 Verdict::Good => {}
             }
+            copies::clone(&cx, &world, &mut next);
             for (w, label) in next.drain(..) {
+                if w.copies > dead.copies {
+                    self.born.push((w, paths.labels(node, label)));
+                    continue;
+                }
                 let shared = w.phase == Phase::Live && expected.is_none() && cx.mutation.is_none();
                 let fresh = if shared {
-                    self.live.insert(Fingerprint::of((&w.standby, &w.kernel, w.bad, w.refused)))
+                    self.live.insert(Fingerprint::of((&w.standby, &w.kernel, w.bad, w.refused, w.copies)))
                 } else {
                     self.seen.insert(fingerprint(&w))
                 };
@@ -281,13 +386,21 @@ impl Search<'_> {
 }
 
 fn fingerprint(w: &World) -> u128 {
-    Fingerprint::of((&w.standby, &w.head, &w.kernel, w.phase as u8, w.bad, w.refused))
+    // What settling appends is all that changes in the rings.
+    let last = |t: usize| w.rings.events[t][usize::from(w.rings.tail[t].max(1) - 1)];
+    let ends: [Event; SLOTS] = std::array::from_fn(last);
+    let ends = (w.rings.tail, ends);
+    let copy = (&w.standby, &w.head, w.scan);
+    if matches!(w.phase, Phase::Attended | Phase::Spare) {
+        return Fingerprint::of((copy, &w.kernel, ends, w.phase as u8, w.bad, &w.spare, &w.spare_head));
+    }
+    Fingerprint::of((copy, &w.kernel, ends, w.phase as u8, w.bad, w.refused))
 }
 
 fn killed(cx: &Context, dead: &World) -> World {
-    let mut start = initial(cx.program);
-    start.rings = dead.rings;
-    start.kernel = dead.kernel;
+    let mut start = *dead;
+    // What the primary's memory held no longer matters: let such worlds be one.
+    start.primary = initial(cx.program).primary;
     start.phase = Phase::Draining;
     start
 }
@@ -327,7 +440,14 @@ fn judge(
 /// holds so many events, and the primary waits for room when it publishes.
 #[must_use]
 pub fn joint(program: &Program, mutation: Option<Mutation>, capacity: Option<u8>) -> Report {
-    let cx = Context { program, mutation, native: false };
+    joint_with(Context::new(program, mutation, Copies::None), capacity)
+}
+
+/// The same, with further standbys. A spare follows behind the kill only, which is the same: it waits for events and never
+/// for their absence.
+#[must_use]
+pub fn joint_with(cx: Context, capacity: Option<u8>) -> Report {
+    let program = cx.program;
     let native = native(program);
     let mut report = Report::default();
     let mut paths = Paths::default();
@@ -355,6 +475,7 @@ pub fn joint(program: &Program, mutation: Option<Mutation>, capacity: Option<u8>
             Verdict::Refused => report.refusals += 1,
             Verdict::Good => {}
         }
+        copies::clone(&cx, &world, &mut next);
         for (w, label) in next.drain(..) {
             if seen.insert(Fingerprint::of(w)) {
                 queue.push_back((w, paths.add(node, Some(label))));
@@ -374,7 +495,11 @@ fn follow(cx: &Context, world: &World, capacity: Option<u8>, next: &mut Successo
     (0..SLOTS).for_each(|t| primary::steps(cx, world, t, next));
     next.retain(|(w, _)| (0..SLOTS).all(|t| capacity.is_none_or(|c| w.rings.tail[t] - w.head[t] <= c)));
     (0..SLOTS).for_each(|t| standby::steps(cx, world, t, next));
-    if next.is_empty() && !world.primary.has_ended() {
+    if world.copies > 0 && cx.has(Mutation::SpareClosesGapsLate) {
+        promote::skip_gaps(cx, world, next);
+    }
+    // Behind a primary that lives a standby comes to the end of what there is.
+    if next.is_empty() && (!world.primary.has_ended() || world.unapplied() > 0) {
         return Verdict::Bad(Violation::Deadlock);
     }
     let mut dead = *world;

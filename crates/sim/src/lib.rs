@@ -10,6 +10,8 @@
 //! The rules must also be needed: [`mutation::Mutation`] lists broken ones, and each is caught by some program.
 //! `FINDINGS.md` says what the model taught.
 
+pub mod calls;
+pub mod copies;
 pub mod explore;
 pub mod hash;
 pub mod library;
@@ -20,6 +22,7 @@ pub mod primary;
 pub mod program;
 pub mod promote;
 pub mod queue;
+pub mod settle;
 pub mod standby;
 pub mod walk;
 pub mod world;

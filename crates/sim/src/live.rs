@@ -1,7 +1,7 @@
 //! A copy that acts without telling: the program natively, and the promoted copy.
 
 use crate::explore::{Context, Label, Successors};
-use crate::local::*;
+use crate::local::{self, *};
 use crate::mutation::Mutation;
 use crate::program::Op;
 use crate::standby::at;
@@ -14,6 +14,8 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
     let mut step = Live { cx, world: *world, t, op };
     let what = match op {
         _ if thread.phase == at::START => step.at_once("starts live", thread.pc),
+        // Live, nobody takes turns.
+        _ if thread.phase == local::at::TURN => step.at_once("goes on without a turn", thread.next_pc),
         Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
             step.acquisition(out)
         }
@@ -177,7 +179,8 @@ impl Live<'_> {
     fn create(&mut self, slot: usize, entry: u8, out: &mut Successors) -> Option<&'static str> {
         let thread = self.world.standby.threads[self.t];
         if thread.phase == at::CREATED {
-            return self.next(1, "returns from a create that was done");
+            spawn(self.cx.program, &mut self.world.standby, slot, entry, 0);
+            return self.next(1, "creates, as the log has it");
         }
         if self.world.standby.threads[slot].status == Status::Running {
             return None;
@@ -192,19 +195,7 @@ impl Live<'_> {
     }
 
     fn call(&mut self) -> Option<&'static str> {
-        let thread = self.world.standby.threads[self.t];
-        if thread.phase == at::SETTLED {
-            finish_call(
-                self.cx.program,
-                &mut self.world.standby,
-                self.t,
-                self.op,
-                thread.result,
-                thread.data,
-            );
-            return Some("returns from a settled call");
-        }
-        let moved = thread.phase.saturating_sub(at::PARTLY);
+        let moved = self.world.standby.threads[self.t].moved;
         let World { kernel, standby, .. } = &mut self.world;
         let (result, data) = match kernel_call(kernel, standby, self.t, self.op, moved) {
             Ok(answer) => answer,
@@ -214,10 +205,17 @@ impl Live<'_> {
             }
         };
         if matches!(self.op, Op::Write(_, _, len) if result < len) {
-            self.world.standby.threads[self.t].phase = at::PARTLY + result;
+            self.world.standby.threads[self.t].moved = result;
             return Some("writes a byte");
         }
-        finish_call(self.cx.program, &mut self.world.standby, self.t, self.op, result, data);
+        if self.cx.program.turns && row_of(self.op).blocks {
+            // Guest code behind it is a step of its own: what it does is guarded by no lock.
+            set_result(&mut self.world.standby, self.t, self.op, result, data);
+            let thread = &mut self.world.standby.threads[self.t];
+            (thread.next_pc, thread.phase) = (thread.pc + 1, local::at::TURN);
+        } else {
+            finish_call(self.cx.program, &mut self.world.standby, self.t, self.op, result, data);
+        }
         Some("calls the kernel")
     }
 }

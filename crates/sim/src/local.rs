@@ -24,6 +24,7 @@ pub fn initial(program: &Program) -> World {
         shadow: [Shadow::default(); FDS],
         written: [0; OBJECTS],
         read: [0; OBJECTS],
+        turns: Turns::default(),
     };
     side.shadow[0] = Shadow { object: 1, generation: 1 };
     let mut kernel = Kernel {
@@ -36,32 +37,67 @@ pub fn initial(program: &Program) -> World {
     };
     kernel.fds[0] = 1;
     for (t, &entry) in program.entries.iter().enumerate() {
-        spawn(program, &mut side, t, entry, 0);
+        spawn(program, &mut side, t, entry, if program.turns { at::TURN } else { 0 });
     }
     World {
         primary: side,
         standby: side,
-        rings: Rings {
-            events: [[NO_EVENT; RING]; SLOTS],
-            tail: [0; SLOTS],
-            scratch: [0; SLOTS],
-            noted: [0; SLOTS],
-        },
+        rings: empty_rings(),
         head: [0; SLOTS],
         kernel,
+        spare: side,
+        spare_head: [0; SLOTS],
+        scan: None,
+        copies: 0,
         phase: Phase::Replay,
         refused: false,
         bad: None,
     }
 }
 
+/// Rings without an event.
+#[must_use]
+pub fn empty_rings() -> Rings {
+    Rings {
+        events: [[NO_EVENT; RING]; SLOTS],
+        tail: [0; SLOTS],
+        scratch: [0; SLOTS],
+        noted: [0; SLOTS],
+        entered: [false; SLOTS],
+    }
+}
+
+/// The phase of a primary's new thread that has not yet published its START.
+pub const START_PENDING: u8 = 20;
+
 /// Makes a slot's thread exist; `phase` is where it begins.
 pub fn spawn(program: &Program, side: &mut Side, t: usize, entry: u8, phase: u8) {
-    side.threads[t] = Thread { status: Status::Running, pc: entry, phase, ..Thread::default() };
+    side.threads[t] =
+        Thread { status: Status::Running, pc: entry, phase, next_pc: entry, ..Thread::default() };
     side.generation[t] += 1;
     if phase == 0 {
         go(program, side, t, entry);
     }
+}
+
+/// Where a thread is that needs the turn before it runs guest code: alike in every copy.
+pub mod at {
+    /// It takes the turn, and goes on at `next_pc`.
+    pub const TURN: u8 = 40;
+}
+
+/// Its order, by the row of the call that stands for it in the table of system calls.
+#[must_use]
+pub fn row_of(op: Op) -> &'static us_calls::Row {
+    let nr = match op {
+        Op::Read(..) => 0,
+        Op::Write(..) => 1,
+        Op::Close(_) => 3,
+        Op::Dup(..) => 32,
+        Op::Open(..) => 43, // accept
+        _ => unreachable!("not a kernel call: {op:?}"),
+    };
+    us_calls::row(nr).expect("a row of the table")
 }
 
 /// Moves a thread to `pc` and through the local operations there.
@@ -71,6 +107,7 @@ pub fn go(program: &Program, side: &mut Side, t: usize, pc: u8) {
     (thread.pc, thread.phase) = (pc, 0);
     (thread.ticket, thread.result, thread.data, thread.then) = (0, 0, 0, (0, 0));
     (thread.next_pc, thread.next_phase) = (0, 0);
+    (thread.moved, thread.from) = (0, 0);
     loop {
         let mut next = thread.pc + 1;
         match program.code[usize::from(thread.pc)] {
@@ -169,6 +206,15 @@ pub fn acquire(side: &mut Side, t: usize, op: Op) -> bool {
     }
 }
 
+/// Whether an acquisition would find its object free.
+#[must_use]
+pub fn is_free(side: &Side, t: usize, op: Op) -> bool {
+    {
+        let mut tried = *side;
+        acquire(&mut tried, t, op)
+    }
+}
+
 /// Arrives at the barrier; the last of `n` completes the round.
 pub fn arrive(side: &mut Side, t: usize, n: u8) {
     side.threads[t].ticket = side.round;
@@ -246,6 +292,10 @@ pub fn kernel_call(
         return Err(Violation::WrongDescriptor);
     }
     let index = usize::from(object);
+    if matches!(op, Op::Open(..)) && index == OBJECTS {
+        // Only a program that opens more than it does natively comes to that.
+        return Err(Violation::NotNative);
+    }
     Ok(match op {
         Op::Open(origin, _) => {
             kernel.made += 1;
@@ -277,12 +327,17 @@ fn install(kernel: &mut Kernel, object: u8) -> u8 {
     u8::try_from(number).expect("few numbers")
 }
 
-/// Gives a kernel call's result to the thread and moves on.
-pub fn finish_call(program: &Program, side: &mut Side, t: usize, op: Op, result: u8, data: u8) {
+/// Gives a kernel call's result to the thread.
+pub fn set_result(side: &mut Side, t: usize, op: Op, result: u8, data: u8) {
     if let Some(r) = register_of(op) {
         side.threads[t].regs[usize::from(r)] = result;
         side.threads[t].objects[usize::from(r)] = if matches!(op, Op::Read(..)) { 0 } else { data };
     }
+}
+
+/// Gives a kernel call's result to the thread and moves on.
+pub fn finish_call(program: &Program, side: &mut Side, t: usize, op: Op, result: u8, data: u8) {
+    set_result(side, t, op, result, data);
     let pc = side.threads[t].pc + 1;
     go(program, side, t, pc);
 }

@@ -1,5 +1,6 @@
 //! Broken rules. Each must be caught by some program, or the model proves nothing about the rule.
 
+use crate::explore::Copies;
 use crate::program::{Op, Program};
 
 /// One deliberate mistake in the protocol.
@@ -62,8 +63,6 @@ pub enum Mutation {
     StartNotPublished,
     /// A create without RETURN is left to settlement.
     CreateWaitsForSettlement,
-    /// Any START that the slot's ring ever had counts.
-    StartOfAnyGeneration,
     /// The standby takes the mutex at a trylock's success without waiting for its holder.
     TryLockReplayedWithoutWaiting,
     /// The standby starts a thread in a slot whose last thread has not ended there.
@@ -78,6 +77,32 @@ pub enum Mutation {
     BarrierSerialIgnoresLog,
     /// Promotion begins while the primary still runs.
     PromotedBeforeFence,
+    /// The mark that says that the kernel was entered is left behind the call.
+    MarkLeftAfterEffect,
+    /// The poller reads a clock before it looks through the rings, and moves it afterwards.
+    GapClockReadBeforeScan,
+    /// A number whose close was not done counts as one that somebody has just made.
+    CloseClaimsNothing,
+    /// A program is cloned while a thread is between its effect and its event.
+    ClonedInsideDoor,
+    /// What settlement compares with is not asked from the kernel at a clone.
+    CloneTakesNoStock,
+    /// A transfer that was cut off for a clone begins from its first byte.
+    CloneForgetsPart,
+    /// A copy that has taken over does not say that it makes a call in doubt again.
+    AgainNotLogged,
+    /// Whoever takes over settles the calls in doubt before its spare has applied what the dead primary had logged.
+    SettledBeforeSpareDrained,
+    /// Whoever takes over settles, and goes live, wherever its spare is in the dead primary's log.
+    SpareNotAwaited,
+    /// A spare skips tickets while the copy that it follows lives.
+    SpareClosesGapsLate,
+    /// A thread that waits for a lock gives its turn to others and logs nothing.
+    YieldNotLogged,
+    /// A standby's thread runs guest code without waiting for its turn.
+    TurnNotAwaited,
+    /// A turn that was taken at another one's side waits for that one's end.
+    PassedOverAwaitsEnd,
 }
 
 impl Mutation {
@@ -85,7 +110,7 @@ impl Mutation {
     #[must_use]
     pub fn concerns(self, program: &Program) -> bool {
         let waits = |op: &Op| matches!(op, Op::CondWait(..) | Op::TimedWait(..));
-        !matches!(
+        let is_about_waits = !matches!(
             self,
             Self::CondSignalsUnknownToStandby
                 | Self::CondWaiterJoinsAfterRelease
@@ -95,11 +120,34 @@ impl Mutation {
                 | Self::CondWaitersReturnAtPromotion
                 | Self::SharedCondWaiterNotWokenAtPromotion
                 | Self::CondWaitKeepsMutex
-        ) || program.code.iter().any(waits)
+        ) || program.code.iter().any(waits);
+        let takes_turns =
+            matches!(self, Self::YieldNotLogged | Self::TurnNotAwaited | Self::PassedOverAwaitsEnd);
+        is_about_waits && (program.turns || !takes_turns)
+    }
+
+    /// Where further standbys have to come from for this rule to matter.
+    #[must_use]
+    pub fn copies(self) -> Copies {
+        match self {
+            Self::ClonedInsideDoor | Self::CloneTakesNoStock | Self::CloneForgetsPart => Copies::Clones,
+            Self::AgainNotLogged
+            | Self::SettledBeforeSpareDrained
+            | Self::SpareNotAwaited
+            | Self::SpareClosesGapsLate
+            | Self::GapClockReadBeforeScan => Copies::Spares,
+            _ => Copies::None,
+        }
+    }
+
+    /// True if only the search without the split shows what a standby concludes from an event that is not there yet.
+    #[must_use]
+    pub fn needs_joint(self) -> bool {
+        matches!(self, Self::PromotedBeforeFence | Self::SpareNotAwaited | Self::SpareClosesGapsLate)
     }
 
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -128,7 +176,6 @@ impl Mutation {
         Self::CondWaitKeepsMutex,
         Self::StartNotPublished,
         Self::CreateWaitsForSettlement,
-        Self::StartOfAnyGeneration,
         Self::TryLockReplayedWithoutWaiting,
         Self::SlotTakenWhileBusy,
         Self::OnceRunWithoutTicket,
@@ -136,5 +183,7 @@ impl Mutation {
         Self::BarrierArrivesAtEvent,
         Self::BarrierSerialIgnoresLog,
         Self::PromotedBeforeFence,
+        Self::MarkLeftAfterEffect,
+        Self::CloseClaimsNothing,
     ];
 }

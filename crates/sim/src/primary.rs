@@ -4,21 +4,43 @@ use crate::explore::{Context, Label, Successors};
 use crate::local::*;
 use crate::mutation::Mutation;
 use crate::program::Op;
+use crate::standby::leave_wait;
 use crate::world::*;
 
 /// Steps inside an operation of the primary.
-mod at {
+pub mod at {
+    /// Nothing of the operation has been done.
     pub const BEGIN: u8 = 0;
+    /// A ticket is to be taken.
     pub const TICKET: u8 = 1;
+    /// The event is to be published.
     pub const PUBLISH: u8 = 2;
+    /// Waits for a condition, or for a barrier's round.
     pub const WAITING: u8 = 3;
+    /// The deadline of the wait has passed, and its place in the queue is left.
     pub const WOKEN: u8 = 4;
+    /// A failed try is to be published.
     pub const PUBLISH_FAILURE: u8 = 5;
+    /// The call, or the creation, is to be made.
     pub const EFFECT: u8 = 6;
+    /// The ticket of the `Enter` has been taken.
     pub const ENTER: u8 = 7;
+    /// The `Return` is to be published.
     pub const RETURN: u8 = 8;
-    /// A write has moved `phase - PARTLY` bytes.
-    pub const PARTLY: u8 = 30;
+    /// The `Enter` is out, the kernel not yet entered.
+    pub const MARK: u8 = 9;
+    /// A broken rule has what should have been said before the effect still to say.
+    pub const LATE: u8 = 10;
+    /// The log is to hear that a call that had begun begins again.
+    pub const AGAIN: u8 = 11;
+    /// The log is to hear how far a transfer came that has been cut off.
+    pub const CUT: u8 = 12;
+    /// A wait that was ended by the log, in a copy that acts by now: its place in the queue is still to be left.
+    pub const LEAVING: u8 = 13;
+    /// The log has a creation of which this copy has still to make the thread.
+    pub const MAKE: u8 = 14;
+    /// Waits for a lock, its turn given to others.
+    pub const ASLEEP: u8 = 15;
 }
 
 /// Adds the possible next steps of a thread of the primary.
@@ -33,6 +55,9 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
     }
     let mut step = Step { cx, world: *world, t, op };
     let what = match op {
+        _ if thread.phase == crate::local::at::TURN => step.take_turn(),
+        _ if thread.phase == at::AGAIN => step.begin_again(),
+        _ if thread.phase == at::CUT => step.cut_off(),
         Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
             step.acquisition()
         }
@@ -45,8 +70,7 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
         Op::OnceLeave(_) | Op::OnceAbort(_) => step.leave_once(),
         Op::Create(slot, entry, _) => step.create(usize::from(slot), entry, out),
         Op::Join(slot) => step.join(slot),
-        Op::Open(..) | Op::Dup(..) | Op::Read(..) => step.acquiring_call(),
-        Op::Close(_) | Op::Write(..) => step.releasing_call(),
+        Op::Open(..) | Op::Dup(..) | Op::Read(..) | Op::Close(_) | Op::Write(..) => step.call(),
         Op::End => step.end(),
         _ => unreachable!("local operation at a door: {op:?}"),
     };
@@ -55,19 +79,20 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
     }
 }
 
-struct Step<'a> {
-    cx: &'a Context<'a>,
-    world: World,
-    t: usize,
-    op: Op,
+/// One step of a thread.
+pub(crate) struct Step<'a> {
+    pub(crate) cx: &'a Context<'a>,
+    pub(crate) world: World,
+    pub(crate) t: usize,
+    pub(crate) op: Op,
 }
 
 impl Step<'_> {
-    fn thread(&mut self) -> &mut Thread {
+    pub(crate) fn thread(&mut self) -> &mut Thread {
         &mut self.world.primary.threads[self.t]
     }
 
-    fn phase(&mut self, phase: u8) {
+    pub(crate) fn phase(&mut self, phase: u8) {
         self.thread().phase = phase;
     }
 
@@ -75,25 +100,41 @@ impl Step<'_> {
         finish(self.cx.program, &mut self.world.primary, self.t, register_of(self.op), result);
     }
 
-    fn take_ticket(&mut self, clock: u8) {
+    pub(crate) fn take_ticket(&mut self, clock: u8) {
         let clock = &mut self.world.primary.clocks[usize::from(clock)];
         let ticket = *clock;
         *clock += 1;
         self.thread().ticket = ticket;
     }
 
-    fn publish(&mut self, kind: Kind, clock: u8, a: u8, b: u8) {
+    pub(crate) fn publish(&mut self, kind: Kind, clock: u8, a: u8, b: u8) {
         let Thread { pc, ticket, .. } = *self.thread();
         let ticket = if clock == NO_CLOCK { 0 } else { ticket };
         self.publish_event(Event { kind, pc, clock, ticket, a, b });
     }
 
-    fn publish_event(&mut self, event: Event) {
+    pub(crate) fn publish_event(&mut self, event: Event) {
         let tail = &mut self.world.rings.tail[self.t];
         self.world.rings.events[self.t][usize::from(*tail)] = event;
         self.world.rings.scratch[self.t] = 0;
         self.world.rings.noted[self.t] = 0;
+        self.world.rings.entered[self.t] = false;
         *tail += 1;
+    }
+
+    fn begin_again(&mut self) -> Option<&'static str> {
+        if !self.cx.has(Mutation::AgainNotLogged) {
+            self.publish(Kind::Again, NO_CLOCK, 0, 0);
+        }
+        self.phase(at::BEGIN);
+        Some("says that the call begins again")
+    }
+
+    fn cut_off(&mut self) -> Option<&'static str> {
+        let Thread { moved, from, data, .. } = *self.thread();
+        self.publish(Kind::Part, NO_CLOCK, moved - from, data);
+        self.phase(at::BEGIN);
+        Some("publishes how far the call came")
     }
 
     fn acquisition(&mut self) -> Option<&'static str> {
@@ -129,6 +170,8 @@ impl Step<'_> {
                 self.phase(at::PUBLISH_FAILURE);
                 Some("tries in vain")
             }
+            at::BEGIN if cx.program.turns => self.pause(),
+            at::ASLEEP if is_free(&self.world.primary, t, op) => self.wake_up(),
             at::TICKET => {
                 self.take_ticket(clock);
                 self.phase(at::PUBLISH);
@@ -151,7 +194,7 @@ impl Step<'_> {
 
     fn cond_wait(&mut self) -> Option<&'static str> {
         let (Op::CondWait(c, m) | Op::TimedWait(c, m, _)) = self.op else { unreachable!() };
-        let (t, op) = (self.t, self.op);
+        let (cx, t, op) = (self.cx, self.t, self.op);
         let phase = self.thread().phase;
         match phase {
             at::BEGIN => {
@@ -160,6 +203,7 @@ impl Step<'_> {
                 self.phase(at::WAITING);
                 Some("unlocks and waits")
             }
+            at::LEAVING => Some(leave_wait(cx, &mut self.world.primary, t, c.into())),
             at::WAITING if self.world.primary.waiters[usize::from(c)].has(t) => {
                 if matches!(op, Op::TimedWait(..)) {
                     self.world.primary.waiters[usize::from(c)].leave(t);
@@ -321,6 +365,11 @@ impl Step<'_> {
         match phase {
             // Stands for "some other slot would be chosen": a slot is free once its thread has ended.
             at::BEGIN if self.world.primary.threads[slot].status == Status::Running => None,
+            at::MAKE => {
+                spawn(self.cx.program, &mut self.world.primary, slot, entry, START_PENDING);
+                self.next(1);
+                Some("creates, as the log has it")
+            }
             at::BEGIN => {
                 let generation = self.world.primary.generation[slot] + 1;
                 self.publish(Kind::Enter, NO_CLOCK, slot_u8, generation);
@@ -357,116 +406,6 @@ impl Step<'_> {
         })
     }
 
-    fn acquiring_call(&mut self) -> Option<&'static str> {
-        let early = self.cx.has(Mutation::AcquiringCallTicketAtEntry);
-        let phase = self.thread().phase;
-        match phase {
-            at::BEGIN => {
-                if early {
-                    self.take_ticket(KERNEL);
-                }
-                if self.cx.has(Mutation::EnterPublishedAfterEffect) {
-                    self.phase(at::EFFECT);
-                    return Some("begins, unpublished");
-                }
-                self.publish(Kind::Enter, NO_CLOCK, 0, 0);
-                self.phase(at::EFFECT);
-                Some("publishes ENTER")
-            }
-            at::EFFECT => {
-                let (result, data) = self.call(0)?;
-                (self.thread().result, self.thread().data) = (result, data);
-                if matches!(self.op, Op::Read(..)) {
-                    self.world.rings.scratch[self.t] = result;
-                    self.world.rings.noted[self.t] = 1;
-                }
-                self.phase(if early { at::RETURN } else { at::TICKET });
-                if self.cx.has(Mutation::EnterPublishedAfterEffect) {
-                    self.phase(at::ENTER);
-                }
-                Some("the call takes effect")
-            }
-            at::ENTER => {
-                self.publish(Kind::Enter, NO_CLOCK, 0, 0);
-                self.phase(at::TICKET);
-                Some("publishes ENTER (late)")
-            }
-            at::TICKET => {
-                self.take_ticket(KERNEL);
-                self.phase(at::RETURN);
-                Some("takes a ticket")
-            }
-            _ => {
-                let Thread { result, data, .. } = *self.thread();
-                self.publish(Kind::Return, KERNEL, result, data);
-                finish_call(self.cx.program, &mut self.world.primary, self.t, self.op, result, data);
-                Some("publishes RETURN")
-            }
-        }
-    }
-
-    fn releasing_call(&mut self) -> Option<&'static str> {
-        let late_enter = self.cx.has(Mutation::EnterPublishedAfterEffect);
-        let late_ticket = self.cx.has(Mutation::ReleasingCallTicketAtReturn);
-        let phase = self.thread().phase;
-        match phase {
-            at::BEGIN if late_ticket => {
-                let digest = digest(self.op, &self.world.primary, self.t);
-                self.publish(Kind::Enter, NO_CLOCK, digest, 0);
-                self.phase(at::PARTLY);
-                Some("publishes ENTER")
-            }
-            at::BEGIN => {
-                self.take_ticket(KERNEL);
-                self.phase(if late_enter { at::PARTLY } else { at::ENTER });
-                Some("takes a ticket")
-            }
-            at::ENTER => {
-                let digest = digest(self.op, &self.world.primary, self.t);
-                self.publish(Kind::Enter, KERNEL, digest, 0);
-                self.phase(if late_enter { at::RETURN } else { at::PARTLY });
-                Some("publishes ENTER")
-            }
-            at::TICKET => {
-                self.take_ticket(KERNEL);
-                self.phase(at::RETURN);
-                Some("takes a ticket (late)")
-            }
-            at::RETURN => {
-                let Thread { result, data, .. } = *self.thread();
-                self.publish(Kind::Return, if late_ticket { KERNEL } else { NO_CLOCK }, result, data);
-                finish_call(self.cx.program, &mut self.world.primary, self.t, self.op, result, data);
-                Some("publishes RETURN")
-            }
-            phase => {
-                let (result, data) = self.call(phase - at::PARTLY)?;
-                (self.thread().result, self.thread().data) = (result, data);
-                if matches!(self.op, Op::Write(..)) {
-                    self.world.rings.noted[self.t] = result;
-                }
-                let whole = !matches!(self.op, Op::Write(_, _, len) if result < len);
-                let after = match (late_enter, late_ticket) {
-                    (true, _) => at::ENTER,
-                    (_, true) => at::TICKET,
-                    _ => at::RETURN,
-                };
-                self.phase(if whole { after } else { phase + 1 });
-                Some("the call takes effect")
-            }
-        }
-    }
-
-    fn call(&mut self, at: u8) -> Option<(u8, u8)> {
-        let World { kernel, primary, .. } = &mut self.world;
-        match kernel_call(kernel, primary, self.t, self.op, at) {
-            Ok(answer) => Some(answer),
-            Err(violation) => {
-                self.world.blame(violation);
-                Some((EBADF, 0))
-            }
-        }
-    }
-
     fn end(&mut self) -> Option<&'static str> {
         let phase = self.thread().phase;
         match phase {
@@ -476,6 +415,7 @@ impl Step<'_> {
                 Some("publishes EXIT")
             }
             _ => {
+                self.give_turn();
                 self.thread().status = Status::Ended;
                 self.phase(at::BEGIN);
                 Some("ends")
@@ -484,14 +424,16 @@ impl Step<'_> {
     }
 }
 
-/// The phase of a new thread that has not yet published, or consumed, its START.
-pub const START_PENDING: u8 = 20;
-
 fn start(cx: &Context, world: &World, t: usize, out: &mut Successors) {
     let mut step = Step { cx, world: *world, t, op: Op::End };
     let pc = step.thread().pc;
     let generation = step.world.primary.generation[t];
     step.publish(Kind::Start, NO_CLOCK, 0, generation);
-    go(cx.program, &mut step.world.primary, t, pc);
+    if cx.program.turns {
+        step.thread().next_pc = pc;
+        step.phase(crate::local::at::TURN);
+    } else {
+        go(cx.program, &mut step.world.primary, t, pc);
+    }
     out.push((step.world, Label::primary(t, pc, "publishes START")));
 }

@@ -110,6 +110,8 @@ pub struct Program {
     pub shared_conds: bool,
     /// What its streams are.
     pub streams: us_world::Kind,
+    /// One thread at a time runs guest code.
+    pub turns: bool,
 }
 
 impl Program {
@@ -135,6 +137,7 @@ impl Program {
             may_refuse: false,
             shared_conds: false,
             streams: us_world::Kind::TcpAccepted,
+            turns: false,
         }
     }
 

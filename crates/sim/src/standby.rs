@@ -1,10 +1,10 @@
 //! The standby: waits for its turn, applies, advances the clock, then the head.
 
-use us_order::{create, once, ticket};
+use us_order::{once, ticket, turns};
 
 use crate::explore::{Context, Label, Successors};
 use crate::live;
-use crate::local::*;
+use crate::local::{self, *};
 use crate::mutation::Mutation;
 use crate::program::Op;
 use crate::world::*;
@@ -15,7 +15,7 @@ pub mod at {
     pub const BEGIN: u8 = 0;
     /// The ENTER of a call has been consumed.
     pub const ENTERED: u8 = 1;
-    /// The child of a create exists.
+    /// The log says that a creation has made its thread; this copy's is still to be made.
     pub const CREATED: u8 = 2;
     /// In a wait begun in replay: for an event, or for a barrier's round.
     pub const WAITING: u8 = 3;
@@ -27,8 +27,8 @@ pub mod at {
     pub const LEAVING: u8 = 6;
     /// A broken rule has released the mutex of a wait before joining the queue.
     pub const RELEASED: u8 = 7;
-    /// The call has been settled as done.
-    pub const SETTLED: u8 = 8;
+    /// A wait is over, and the log has said nothing yet: the mutex is to be taken again.
+    pub const WOKEN: u8 = 8;
     /// EXIT has been consumed.
     pub const ENDING: u8 = 9;
     /// The effect has been applied, the clock not yet advanced.
@@ -37,10 +37,12 @@ pub mod at {
     pub const HEAD: u8 = 11;
     /// A broken rule has advanced the head before the effect.
     pub const EARLY: u8 = 12;
+    /// A call that had begun begins again, perhaps with the rest of a transfer.
+    pub const AGAIN: u8 = 13;
+    /// Behind a *Yield*: the turn is still to be given to others.
+    pub const YIELDED: u8 = 14;
     /// START is to be consumed.
     pub const START: u8 = 20;
-    /// A write has moved `phase - PARTLY` bytes.
-    pub const PARTLY: u8 = 30;
 }
 
 /// Adds the possible next steps of a thread of the standby, in any phase of a promotion.
@@ -50,7 +52,7 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
         return;
     }
     let op = cx.program.code[usize::from(thread.pc)];
-    let applying = matches!(thread.phase, at::CLOCK | at::HEAD | at::EARLY | at::LEAVING);
+    let applying = matches!(thread.phase, at::CLOCK | at::HEAD | at::EARLY | at::LEAVING | at::YIELDED);
     if !applying && acts(cx, world, t, op) {
         return live::steps(cx, world, t, out);
     }
@@ -73,7 +75,32 @@ fn acts(cx: &Context, world: &World, t: usize, op: Op) -> bool {
         Phase::Live => true,
         Phase::Drained => !in_doubt,
         Phase::Draining => drained && !in_doubt && cx.has(Mutation::GoLiveBeforeOthersDrain),
-        Phase::Replay => false,
+        Phase::Replay | Phase::Attended | Phase::Settled | Phase::Spare => false,
+    }
+}
+
+/// What a waiter does with its place once the log has said how its wait ended.
+pub fn leave_wait(cx: &Context, side: &mut Side, t: usize, c: usize) -> &'static str {
+    let Thread { result, pc, .. } = side.threads[t];
+    let queue = &mut side.waiters[c];
+    let woken = !forgets_waiters(cx) && !queue.has(t);
+    if !cx.has(Mutation::CondWaiterLeftInQueue) {
+        queue.leave(t);
+    }
+    let passes_on = woken && result == 1 && !cx.has(Mutation::CondTimeoutKeepsSignal);
+    if passes_on {
+        queue.wake_one();
+    }
+    finish(cx.program, side, t, register_of(cx.program.code[usize::from(pc)]), result);
+    if passes_on { "leaves and passes the signal on" } else { "leaves the wait" }
+}
+
+/// Before a call in doubt is made again, or the log says that it was: what its beginning had done to the shadow table.
+pub fn take_back(side: &mut Side, t: usize, op: Op) {
+    let thread = &side.threads[t];
+    if let Op::Close(r) = op {
+        let number = usize::from(thread.regs[usize::from(r)]);
+        side.shadow[number].object = thread.then.0;
     }
 }
 
@@ -131,11 +158,23 @@ impl Replay<'_> {
         match self.thread().phase {
             at::CLOCK => return self.advance_clock(),
             at::HEAD => return self.advance_head(),
+            at::YIELDED => return self.give_turn(),
             _ => {}
         }
         if self.phase() == at::START {
             let pc = self.thread().pc;
-            return self.consume(&[Kind::Start], pc, 0, |_, _| true);
+            let next = if self.cx.program.turns { local::at::TURN } else { 0 };
+            self.thread().next_pc = pc;
+            return self.consume(&[Kind::Start], pc, next, |_, _| true);
+        }
+        if self.cx.program.turns {
+            if self.phase() == local::at::TURN {
+                return self.take_turn();
+            }
+            if self.event().is_some_and(|event| event.kind == Kind::Yield) {
+                let pc = self.thread().pc;
+                return self.consume(&[Kind::Yield], pc, at::YIELDED, |_, _| true);
+            }
         }
         match self.op {
             Op::Lock(_) | Op::Try(..) | Op::Wait(_) | Op::TryWait(..) | Op::Rd(_) | Op::Wr(_) => {
@@ -181,8 +220,7 @@ impl Replay<'_> {
         let early = self.cx.has(Mutation::HeadAdvancedBeforeApply);
         let at = self.world.head[self.t] - u8::from(early);
         let event = self.world.rings.events[self.t][usize::from(at)];
-        self.world.standby.clocks[usize::from(event.clock)] =
-            u8::try_from(ticket::after(event.ticket.into())).expect("few tickets");
+        self.world.standby.clocks[usize::from(event.clock)] = small(ticket::after(event.ticket.into()));
         if early {
             self.go_on();
         } else {
@@ -201,10 +239,54 @@ impl Replay<'_> {
         let Thread { next_pc, next_phase, .. } = *self.thread();
         if next_phase == 0 {
             go(self.cx.program, &mut self.world.standby, self.t, next_pc);
-        } else {
-            (self.thread().next_pc, self.thread().next_phase) = (0, 0);
-            self.thread().phase = next_phase;
+            return;
         }
+        self.thread().next_phase = 0;
+        self.thread().phase = next_phase;
+        if next_phase != local::at::TURN {
+            self.thread().next_pc = 0;
+        }
+    }
+
+    // ---- Turns ----
+
+    /// By the log: when the turns before it have ended. The event stays in the ring until then.
+    fn take_turn(&mut self) -> What {
+        let event = self.event()?;
+        if event.kind != Kind::Turn {
+            return self.diverge();
+        }
+        let Turns { begun, ended, .. } = self.world.standby.turns;
+        let behind = turns::Behind { begun: begun.into(), ended: ended.into() };
+        let passed_over = event.a == 1 && !self.cx.has(Mutation::PassedOverAwaitsEnd);
+        if !turns::is_due(event.ticket.into(), passed_over, behind) && !self.cx.has(Mutation::TurnNotAwaited)
+        {
+            return None;
+        }
+        let after = small(turns::after(event.ticket.into()));
+        self.world.head[self.t] += 1;
+        self.world.standby.turns.begun = begun.max(after);
+        self.thread().turn = after;
+        let pc = self.thread().next_pc;
+        go(self.cx.program, &mut self.world.standby, self.t, pc);
+        Some("has the turn")
+    }
+
+    fn end_turn(&mut self) {
+        let own = std::mem::take(&mut self.thread().turn);
+        let ended = &mut self.world.standby.turns.ended;
+        if own != 0 {
+            *ended = small(turns::after(u64::from(own) - 1)).max(*ended);
+        }
+    }
+
+    /// Behind a *Yield*: others have the turn, and then this thread again.
+    fn give_turn(&mut self) -> What {
+        self.end_turn();
+        let pc = self.thread().pc;
+        self.thread().next_pc = pc;
+        self.thread().phase = local::at::TURN;
+        Some("gives its turn")
     }
 
     /// Applies the event at the head if it is there, is one of `kinds`, and is due. `effect` answers false if it must
@@ -223,11 +305,11 @@ impl Replay<'_> {
         if event.clock != NO_CLOCK {
             let clock = self.world.standby.clocks[usize::from(event.clock)];
             let free = self.cx.has(Mutation::TryLockReplayedWithoutWaiting) && matches!(self.op, Op::Try(..));
-            match ticket::turn(clock.into(), event.ticket.into()) {
-                _ if free => {}
-                ticket::Turn::Now => {}
-                ticket::Turn::NotYet => return None,
-                ticket::Turn::Passed => return self.diverge(),
+            if !ticket::is_due(clock.into(), event.ticket.into()) && !free {
+                return None;
+            }
+            if clock > event.ticket {
+                self.world.blame(Violation::TicketPassed);
             }
         }
         let early = self.cx.has(Mutation::HeadAdvancedBeforeApply);
@@ -298,7 +380,11 @@ impl Replay<'_> {
                 self.thread().phase = at::WAITING;
                 Some("joins (too late)")
             }
-            at::LEAVING => self.leave_wait(c),
+            at::LEAVING => Some(leave_wait(self.cx, &mut self.world.standby, t, c)),
+            at::WOKEN => self.event_then_next(&[Kind::Lock], move |step, event| {
+                step.set(event.a, 0);
+                acquire(&mut step.world.standby, t, op)
+            }),
             // The place is left only now: the event says whether a signal that came for this thread was for it.
             _ => self.consume(&[Kind::Lock], pc, at::LEAVING, move |step, event| {
                 if keeps {
@@ -308,23 +394,6 @@ impl Replay<'_> {
                 acquire(&mut step.world.standby, t, op)
             }),
         }
-    }
-
-    /// What a waiter does with its place once the log has said how its wait ended.
-    fn leave_wait(&mut self, c: usize) -> What {
-        let timed_out = self.thread().result == 1;
-        let queue = &mut self.world.standby.waiters[c];
-        let woken = !forgets_waiters(self.cx) && !queue.has(self.t);
-        if !self.cx.has(Mutation::CondWaiterLeftInQueue) {
-            queue.leave(self.t);
-        }
-        let passes_on = woken && timed_out && !self.cx.has(Mutation::CondTimeoutKeepsSignal);
-        if passes_on {
-            queue.wake_one();
-        }
-        let result = self.thread().result;
-        finish(self.cx.program, &mut self.world.standby, self.t, register_of(self.op), result);
-        Some(if passes_on { "leaves and passes the signal on" } else { "leaves the wait" })
     }
 
     fn barrier(&mut self, n: u8) -> What {
@@ -375,59 +444,32 @@ impl Replay<'_> {
     }
 
     fn create(&mut self, slot: usize, entry: u8) -> What {
-        match self.phase() {
-            at::BEGIN => {
-                let pc = self.thread().pc;
-                self.consume(&[Kind::Enter], pc, at::ENTERED, |step, event| {
-                    step.thread().data = event.b;
-                    true
-                })
-            }
-            at::ENTERED => match create::child_exists(self.create_view(slot)) {
-                // The slot was free in the primary; here its last thread may still have events to apply.
-                create::Create::Now
-                    if self.world.standby.threads[slot].status == Status::Running
-                        && !self.cx.has(Mutation::SlotTakenWhileBusy) =>
-                {
-                    None
-                }
-                create::Create::Now => {
-                    let start = if self.cx.has(Mutation::StartNotPublished) { at::BEGIN } else { at::START };
-                    spawn(self.cx.program, &mut self.world.standby, slot, entry, start);
-                    self.thread().phase = at::CREATED;
-                    Some("creates")
-                }
-                create::Create::Failed => self.event_then_next(&[Kind::Return], |step, _| {
+        let pc = self.thread().pc;
+        match (self.phase(), self.event().map(|event| event.kind)) {
+            (at::BEGIN | at::AGAIN, _) => self.consume(&[Kind::Enter], pc, at::ENTERED, |_, _| true),
+            (at::ENTERED, Some(Kind::Again)) => self.consume(&[Kind::Again], pc, at::AGAIN, |_, _| true),
+            (at::ENTERED, Some(Kind::Return)) if self.event().is_some_and(|event| event.a == 0) => self
+                .event_then_next(&[Kind::Return], |step, _| {
                     step.set(0, 0);
                     true
                 }),
-                create::Create::Wait => None,
-            },
-            _ => self.event_then_next(&[Kind::Return], |step, event| {
-                step.set(event.a, 0);
-                true
+            // The slot was free in the primary; here its last thread may still have events to apply.
+            (at::ENTERED, _) => self.consume(&[Kind::Return], pc, at::CREATED, move |step, _| {
+                step.world.standby.threads[slot].status != Status::Running
+                    || step.cx.has(Mutation::SlotTakenWhileBusy)
             }),
-        }
-    }
-
-    fn create_view(&self, slot: usize) -> create::CreateView {
-        let starts = self.world.rings.events[slot][..usize::from(self.world.rings.tail[slot])].iter();
-        let newest = starts.filter(|e| e.kind == Kind::Start).map(|e| u32::from(e.b)).max();
-        create::CreateView {
-            generation: self.world.standby.threads[self.t].data.into(),
-            newest_start: if self.cx.has(Mutation::CreateWaitsForSettlement) {
-                None
-            } else if self.cx.has(Mutation::StartOfAnyGeneration) {
-                newest.map(|_| u32::MAX)
-            } else {
-                newest
-            },
-            returned: self.event().filter(|e| e.kind == Kind::Return).map(|e| e.a == 1),
+            _ => {
+                let start = if self.cx.has(Mutation::StartNotPublished) { at::BEGIN } else { at::START };
+                spawn(self.cx.program, &mut self.world.standby, slot, entry, start);
+                finish(self.cx.program, &mut self.world.standby, self.t, register_of(self.op), 1);
+                Some("creates")
+            }
         }
     }
 
     fn end(&mut self) -> What {
         if self.phase() == at::ENDING {
+            self.end_turn();
             self.thread().status = Status::Ended;
             self.thread().phase = at::BEGIN;
             return Some("ends");
@@ -437,16 +479,33 @@ impl Replay<'_> {
     }
 
     fn call(&mut self) -> What {
-        if self.phase() == at::BEGIN {
-            let pc = self.thread().pc;
+        let pc = self.thread().pc;
+        if matches!(self.phase(), at::BEGIN | at::AGAIN) {
             return self.consume(&[Kind::Enter], pc, at::ENTERED, Self::enter);
         }
-        self.event_then_next(&[Kind::Return], Self::returned)
+        match self.event()?.kind {
+            Kind::Again => self.consume(&[Kind::Again], pc, at::AGAIN, |step, _| {
+                take_back(&mut step.world.standby, step.t, step.op);
+                true
+            }),
+            Kind::Part => self.consume(&[Kind::Part], pc, at::AGAIN, |step, event| {
+                step.world.standby.written[usize::from(event.b)] += event.a;
+                step.thread().moved += event.a;
+                true
+            }),
+            _ if self.cx.program.turns && row_of(self.op).blocks => {
+                self.consume(&[Kind::Return], pc + 1, local::at::TURN, Self::returned)
+            }
+            _ => self.event_then_next(&[Kind::Return], Self::returned),
+        }
     }
 
     fn enter(&mut self, event: Event) -> bool {
-        if digest(self.op, &self.world.standby, self.t) != event.a {
+        if digest(self.op, &self.world.standby, self.t) != event.a || self.thread().moved != event.b {
             self.world.blame(Violation::Divergence);
+        }
+        if self.cx.program.turns && row_of(self.op).blocks {
+            self.end_turn();
         }
         if let Some(r) = descriptor_of(self.op) {
             let number = usize::from(self.thread().regs[usize::from(r)]);
@@ -481,4 +540,8 @@ impl Replay<'_> {
         }
         true
     }
+}
+
+fn small(ticket: u64) -> u8 {
+    u8::try_from(ticket).expect("few tickets")
 }

@@ -2,7 +2,7 @@
 //!
 //! One seed gives one program and one schedule; a failure names the seed, and the same seed repeats it.
 
-use crate::explore::{Context, Label, Successors};
+use crate::explore::{Context, Copies, Label, Successors};
 use crate::local::initial;
 use crate::mutation::Mutation;
 use crate::program::{Op, Program, Src};
@@ -118,7 +118,10 @@ pub fn walk(
     random: &mut Random,
     kill_after: Option<usize>,
 ) -> Result<Summary, (Violation, Vec<String>)> {
-    let cx = Context { program, mutation, native: kill_after.is_none() };
+    let cx = match kill_after {
+        None => Context::native(program),
+        Some(_) => Context::new(program, mutation, Copies::None),
+    };
     let mut world = initial(program);
     let mut trace: Vec<Label> = Vec::new();
     let mut next = Successors::new();

@@ -1,5 +1,7 @@
 //! The state that is explored: two copies of a program, the rings between them, and the kernel they share.
 
+use us_order::live;
+
 use crate::queue::Queue;
 
 /// Thread slots.
@@ -43,6 +45,14 @@ pub enum Kind {
     Enter,
     /// A call has returned.
     Return,
+    /// A call has returned with a part of its bytes, and the rest is a call of its own.
+    Part,
+    /// A call that had begun was not done, and begins again.
+    Again,
+    /// A thread has the turn.
+    Turn,
+    /// A thread waits, and has given its turn to others.
+    Yield,
     /// A thread has started.
     Start,
     /// A thread is about to end.
@@ -80,6 +90,8 @@ pub struct Rings {
     pub scratch: [u8; SLOTS],
     /// Bytes that the kernel has moved for the call whose return is to come: it notes them in the unpublished slot.
     pub noted: [u8; SLOTS],
+    /// The mark in that slot: the kernel has been entered.
+    pub entered: [bool; SLOTS],
 }
 
 /// Life of a thread.
@@ -117,6 +129,12 @@ pub struct Thread {
     pub next_phase: u8,
     /// Identity and generation that the descriptor had at the ENTER.
     pub then: (u8, u8),
+    /// Bytes of a write that have been moved.
+    pub moved: u8,
+    /// The same at its last ENTER.
+    pub from: u8,
+    /// The number of its turn plus one, 0 if it has none.
+    pub turn: u8,
     /// Registers.
     pub regs: [u8; 4],
     /// What the descriptors in the registers really stand for: only the checks look at it.
@@ -142,6 +160,19 @@ pub struct Shadow {
     pub object: u8,
     /// How often the log has given the number away.
     pub generation: u8,
+}
+
+/// The order of turns. A copy that acts uses the first two, one that follows the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Turns {
+    /// The next number.
+    pub next: u8,
+    /// Number of the turn that somebody has, plus one; 0 if nobody has it.
+    pub had: u8,
+    /// Turns that have begun.
+    pub begun: u8,
+    /// Turns that have ended.
+    pub ended: u8,
 }
 
 /// One copy of the program: its memory and its threads.
@@ -179,6 +210,8 @@ pub struct Side {
     pub written: [u8; OBJECTS],
     /// Bytes read per object, by the log.
     pub read: [u8; OBJECTS],
+    /// Whose turn it is.
+    pub turns: Turns,
 }
 
 /// The kernel: it survives the primary.
@@ -207,6 +240,12 @@ pub enum Phase {
     Draining,
     /// Drained; settlement is to come (a broken rule lets threads act here).
     Drained,
+    /// Drained, and the spare is waited for: then the calls in doubt are settled.
+    Attended,
+    /// Settled, rings are drained of what that has appended.
+    Settled,
+    /// Drained again, and the spare is waited for once more.
+    Spare,
     /// All threads act.
     Live,
 }
@@ -224,6 +263,8 @@ pub enum Violation {
     WrongDescriptor,
     /// A gap on a mutex's own clock, which there must never be.
     MutexGap,
+    /// A clock has passed a ticket whose event was still to come.
+    TicketPassed,
     /// Memory, registers, or what the outside saw are none that the program could have had natively.
     NotNative,
     /// A complete log did not lead to the primary's own final state.
@@ -245,6 +286,14 @@ pub struct World {
     pub head: [u8; SLOTS],
     /// The kernel.
     pub kernel: Kernel,
+    /// A second standby, and what it has consumed of each ring. Only where there are spares.
+    pub spare: Side,
+    /// See there.
+    pub spare_head: [u8; SLOTS],
+    /// The clock that the poller has looked through the rings for, what the clock showed then, and the lowest ticket.
+    pub scan: Option<(u8, u8, Option<u8>)>,
+    /// Standbys that have been made after the first, or have become heir.
+    pub copies: u8,
     /// Promotion.
     pub phase: Phase,
     /// Settlement gave up and said so.
@@ -291,6 +340,26 @@ impl World {
     #[must_use]
     pub fn unconsumed(&self, t: usize) -> &[Event] {
         &self.rings.events[t][usize::from(self.head[t])..usize::from(self.rings.tail[t])]
+    }
+
+    /// What the standby has still to apply.
+    #[must_use]
+    pub fn unapplied(&self) -> u64 {
+        let view = |t| live::RingView { head: u64::from(self.head[t]), tail: u64::from(self.rings.tail[t]) };
+        live::unapplied((0..SLOTS).map(view))
+    }
+
+    /// Appends an event to a dead primary's ring.
+    pub fn append(&mut self, t: usize, event: Event) {
+        let tail = &mut self.rings.tail[t];
+        self.rings.events[t][usize::from(*tail)] = event;
+        *tail += 1;
+    }
+
+    /// The standby and the spare change places.
+    pub fn swap(&mut self) {
+        std::mem::swap(&mut self.standby, &mut self.spare);
+        std::mem::swap(&mut self.head, &mut self.spare_head);
     }
 
     /// Notes a violation; the first one counts.

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 
 use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, MUTEX_HOW, NO_TICKET, mutex_call};
 use us_calls::Class;
+use us_order::ticket;
 
 use super::block::{Deadline, Wait};
 use super::common::{self, Note};
@@ -150,7 +151,7 @@ impl Mutex {
     #[inline(always)]
     fn push_ticket(&self, thread: &mut Thread, errno: c_int, how: u16) {
         let ticket = self.clock.load(Ordering::Relaxed);
-        self.clock.store(ticket + 1, Ordering::Relaxed);
+        self.clock.store(ticket::after(ticket), Ordering::Relaxed);
         let mut name = self.known_name();
         if name == 0 {
             name = self.give_name();
@@ -224,7 +225,7 @@ impl Mutex {
             // Its last holder's ticket has been applied, its unlock perhaps not yet. This may sleep and borrows
             // the block for that: ours ends here.
             self.acquire(caller, Patience::Block);
-            self.clock.store(header.ticket + 1, Ordering::Release);
+            self.clock.store(ticket::after(header.ticket), Ordering::Release);
             self.take_name(name);
         }
         // Closed only now: once a ring is empty its thread counts as caught up.

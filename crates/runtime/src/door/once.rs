@@ -196,7 +196,7 @@ impl Kind {
     fn apply(&self, thread: &mut Thread, word: &AtomicU32, head: Header) {
         word.store(self.running, Ordering::Release);
         let _ = thread.expect(EventKind::OnceRun, head.call);
-        clock::advance(clock_of(head.call), head.ticket + 1);
+        clock::pass(clock_of(head.call), head.ticket);
         thread.close();
         thread.count(Class::of_event(EventKind::OnceRun, head.call));
     }

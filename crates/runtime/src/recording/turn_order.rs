@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use us_abi::event::EventKind;
 use us_abi::{BELLS, Cause, TurnBell, TurnOrder};
-use us_order::turns::{GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_COMPUTES_NS};
+use us_order::turns::{self, Behind, GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_COMPUTES_NS};
 
 use super::live_turns::{self, Local};
 use crate::clone::park;
@@ -130,8 +130,8 @@ pub fn give(thread: &Thread) {
         return release(scope, order, thread.turn);
     }
     // One that was passed over comes behind those that have ended since.
-    order.ended.fetch_max(thread.turn + 1, Ordering::SeqCst);
-    ring(scope, order, thread.turn + 1);
+    order.ended.fetch_max(turns::after(thread.turn), Ordering::SeqCst);
+    ring(scope, order, turns::after(thread.turn));
     family::kick(order.ended.load(Ordering::SeqCst));
 }
 
@@ -302,13 +302,16 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
     if scope == Scope::Recording {
         order.holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    order.begun.fetch_max(header.ticket + 1, Ordering::SeqCst);
-    ring(scope, order, header.ticket + 1);
+    order.begun.fetch_max(turns::after(header.ticket), Ordering::SeqCst);
+    ring(scope, order, turns::after(header.ticket));
 }
 
 fn await_turn(scope: Scope, order: &TurnOrder, number: u64, passed_over: bool) {
     let has_begun = || order.begun.load(Ordering::SeqCst) >= number;
-    let is_due = || order.ended.load(Ordering::SeqCst) >= number || (passed_over && has_begun());
+    let is_due = || {
+        let (begun, ended) = (order.begun.load(Ordering::SeqCst), order.ended.load(Ordering::SeqCst));
+        turns::is_due(number, passed_over, Behind { begun, ended })
+    };
     for _ in 0..64 {
         if is_due() {
             return;

@@ -427,7 +427,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
     }
     if has_ticket(ticket) {
         clock::wait(thread, &KERNEL.0, ticket);
-        clock::advance(&KERNEL.0, ticket + 1);
+        clock::pass(&KERNEL.0, ticket);
         thread.ticket = ticket;
     }
     thread.close();

@@ -7,6 +7,7 @@
 
 use us_abi::event::ReturnHead;
 use us_calls::{Door, EpollDoor, FdUse, Policy};
+use us_order::adopt::{self, Class, Number};
 
 use crate::door::table;
 use crate::fdtable::{self, Kind};
@@ -47,23 +48,6 @@ impl Claimed {
     }
 }
 
-/// What a call makes, or what an orphan is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    /// An end of an unnamed pipe.
-    Pipe,
-    /// A socket without a name and without a peer's.
-    Socket,
-    /// Something of the kernel's own without a name: epoll, eventfd, timerfd, memfd ...
-    Anonymous,
-    /// Something with a path.
-    Named,
-    /// A connection that was accepted: never thrown away.
-    Accepted,
-    /// A duplicate of a descriptor: as above.
-    Duplicate,
-}
-
 fn class_of(doubt: &Doubt) -> Option<Class> {
     let Policy::Special(door) = doubt.row.policy else { return None };
     match door {
@@ -94,8 +78,10 @@ pub fn settle(claimed: &mut Claimed) {
     }
     ORPHANS.clear();
     fdtable::for_open(|fd| {
-        let known = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
-        if !known && !claimed.has(fd) && !is_closing(fd) {
+        let is_logged = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
+        // Whether it is claimed is asked only of what is in no log.
+        let is_claimed = !is_logged && (claimed.has(fd) || is_closing(fd));
+        if adopt::is_orphan(Number { is_logged, is_claimed }) {
             // Without memory for it nobody gets it: its call is made again, and it stays open.
             ORPHANS.push(fd);
         }
@@ -104,18 +90,21 @@ pub fn settle(claimed: &mut Claimed) {
     let orphans = unsafe { ORPHANS.all_mut() };
     for_doubts(|doubt| {
         let Some(class) = class_of(&doubt).filter(|_| doubt.entered()) else { return };
-        let found = orphans.iter_mut().find(|fd| **fd >= 0 && made_by(&doubt, class, **fd));
-        if let Some(fd) = found {
-            give(&doubt, class, *fd);
-            *fd = -1;
+        let made = |at: &usize| orphans[*at] >= 0 && made_by(&doubt, class, orphans[*at]);
+        if let Some(at) = adopt::orphan_of(orphans.len(), made) {
+            give(&doubt, class, orphans[at]);
+            orphans[at] = -1;
         }
     });
     for fd in orphans.iter().filter(|fd| **fd >= 0) {
         let class = class_of_orphan(*fd);
-        let mut made = false;
+        let mut again = false;
         // What has been given has its `Return` by now and is in doubt no longer.
-        for_doubts(|doubt| made |= doubt.entered() && class_of(&doubt) == Some(class));
-        if made {
+        for_doubts(|doubt| {
+            let of_call = class_of(&doubt).filter(|_| doubt.entered());
+            again |= adopt::is_thrown_away(class, of_call.into_iter());
+        });
+        if again {
             // SAFETY: nobody knows of this descriptor: its call has not returned to anybody, and is made again.
             unsafe { raw::call1(raw::nr::CLOSE, *fd as u64) };
         }

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, Header};
 use us_abi::{CLOCKS, Cause, EVENT_ALIGN, GroupState, NO_TICKET, RING_BYTES, SegmentHeader, command, slot};
+use us_order::gap::{self, Pending};
 use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
@@ -222,9 +223,10 @@ pub fn close_gaps(header: &SegmentHeader) {
         // SAFETY: clocks are statics, or lie in guest objects that their waiter keeps alive.
         let Some(clock) = (unsafe { awaited.as_ref() }) else { return };
         let Some(number) = shared_number(clock) else { return };
-        let lowest = lowest_unapplied(header, number);
+        let slots = 0..header.slots.load(Ordering::Acquire);
+        let lowest = gap::lowest_unconsumed(slots.flat_map(unapplied).filter_map(pending), &number);
         // Read after the scan: an older value could set the clock back behind an event just applied.
-        if let Some(to) = us_order::gap::skip_to(clock.load(Ordering::Acquire), lowest) {
+        if let Some(to) = gap::skip_to(clock.load(Ordering::Acquire), lowest) {
             clock::advance(clock, to);
         }
     });
@@ -255,38 +257,33 @@ pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
             found |= state::entry(slot).tail.0.acquire() > seats::head(slot).acquire();
             continue;
         }
-        each_unapplied(slot, |event| found |= wanted(event));
+        found |= unapplied(slot).any(|event| wanted(&event));
     }
     found
 }
 
-/// Calls `f` with every event in a slot's ring that has not been applied.
-fn each_unapplied(slot: u32, mut f: impl FnMut(&Header)) {
-    let entry = state::entry(slot);
+/// Every event in a slot's ring that has not been applied.
+pub fn unapplied(slot: u32) -> impl Iterator<Item = Header> {
     let ring = RingMemory((us_abi::RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
-    let (mut at, tail) = (seats::head(slot).acquire(), entry.tail.0.acquire());
+    let (mut at, tail) = (seats::head(slot).acquire(), state::entry(slot).tail.0.acquire());
     if tail > at && !is_mapped(slot) {
-        return;
+        at = tail;
     }
-    while at < tail {
+    core::iter::from_fn(move || {
+        if at >= tail {
+            return None;
+        }
         // SAFETY: between head and tail of a mapped ring; headers are aligned.
         let event = unsafe { ring.at(at).cast::<Header>().read() };
-        f(&event);
         at += Header::size(event.len).max(EVENT_ALIGN) as u64;
-    }
+        Some(event)
+    })
 }
 
-/// The lowest ticket of a clock in any ring's unapplied events.
-fn lowest_unapplied(header: &SegmentHeader, which: Shared) -> Option<u64> {
-    let mut lowest = None;
-    for slot in 0..header.slots.load(Ordering::Acquire) {
-        each_unapplied(slot, |event| {
-            if event.ticket != NO_TICKET && clock_of(event) == Some(which) {
-                lowest = Some(lowest.map_or(event.ticket, |so_far: u64| so_far.min(event.ticket)));
-            }
-        });
-    }
-    lowest
+/// What of an event matters to gaps: its ticket, if that is of a clock that can have one.
+fn pending(event: Header) -> Option<Pending<Shared>> {
+    let clock = clock_of(&event).filter(|_| event.ticket != NO_TICKET)?;
+    Some(Pending { clock, ticket: event.ticket })
 }
 
 /// Whether this copy has mapped a slot's ring: a thread that it has not made yet has none.

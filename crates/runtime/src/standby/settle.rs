@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead, ThreadStart};
 use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, RINGS_ADDRESS, SegmentHeader};
 use us_calls::{Door, Policy, Row, SignalDoor};
+use us_order::create::{self, Seen};
 use us_ring::Position;
 use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
@@ -21,6 +22,7 @@ use crate::members;
 use crate::raw;
 use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
+use crate::standby::promote;
 use crate::standby::sets;
 use crate::standby::streams;
 use crate::sys::guest;
@@ -144,16 +146,15 @@ pub fn creations(_header: &SegmentHeader) {
             return;
         }
         let child = doubt.args.len as u32;
-        let entry = state::entry(child);
-        let at = seats::head(child).acquire();
-        if entry.tail.0.acquire() <= at || !super::promote::is_mapped(child) {
-            return;
-        }
-        let ring = RingMemory((RINGS_ADDRESS + child as usize * 2 * RING_BYTES) as *mut u8);
-        let at = behind_skips(ring, at, entry.tail.0.acquire());
-        // SAFETY: an event below the tail of a mapped ring. Only the start of a new thread is a sign of life: other
-        // events are still those of the slot's last thread.
-        if unsafe { ring.at(at).cast::<Header>().read() }.kind == EventKind::ThreadStart as u8 {
+        let seen = |event: Header| match EventKind::from_u8(event.kind) {
+            Some(EventKind::Skip) => Seen::Skip,
+            Some(EventKind::ThreadStart) => Seen::Start,
+            _ => Seen::Other,
+        };
+        if create::has_child(promote::unapplied(child).map(seen)) {
+            let (at, tail) = (seats::head(child).acquire(), state::entry(child).tail.0.acquire());
+            let ring = RingMemory((RINGS_ADDRESS + child as usize * 2 * RING_BYTES) as *mut u8);
+            let at = behind_skips(ring, at, tail);
             // SAFETY: its payload. The maker looks for the thread by this number, perhaps before that has been here.
             let start = unsafe { ring.at(at).add(size_of::<Header>()).cast::<ThreadStart>().read() };
             complete(&doubt, 0, ReturnHead { result: 0, identity: u64::from(start.tid) }, &[]);

@@ -129,7 +129,7 @@ fn has_begun(thread: &mut Thread, row: &Row, event: &Event) {
     let logged = event.arguments();
     if has_ticket(event.header.ticket) {
         clock::wait(thread, &KERNEL.0, event.header.ticket);
-        clock::advance(&KERNEL.0, event.header.ticket + 1);
+        clock::pass(&KERNEL.0, event.header.ticket);
         thread.ticket = event.header.ticket;
     }
     thread.in_doubt = thread.consumer.at;
@@ -161,7 +161,7 @@ pub fn take_begin_with(
     }
     apply(thread, logged.len);
     if has_ticket(event.header.ticket) {
-        clock::advance(&KERNEL.0, event.header.ticket + 1);
+        clock::pass(&KERNEL.0, event.header.ticket);
     }
     thread.in_doubt = thread.consumer.at;
     thread.doubted = (row.nr, logged);
@@ -196,7 +196,7 @@ pub fn take_end<R>(
     thread.announced = event.header.flags >> 4;
     let result = apply(thread, head, bytes, event.header.flags);
     if has_ticket(ticket) {
-        clock::advance(&KERNEL.0, ticket + 1);
+        clock::pass(&KERNEL.0, ticket);
     }
     if event.header.flags & RETURN_MORE == 0 {
         thread.in_doubt = u64::MAX;

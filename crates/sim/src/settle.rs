@@ -1,0 +1,269 @@
+//! Settlement: where the kernel shows that a call in doubt was done, the missing `Return` is appended to the dead thread's
+//! ring. The rules are those of `us-world` and `us_order::adopt`.
+
+use us_order::adopt::{self, Class, Number};
+use us_world::{Copy, Direction, Identity, Part, Settled, Stream, Told, Verdict, Verdicts};
+
+use crate::explore::Context;
+use crate::local::descriptor_of;
+use crate::mutation::Mutation;
+use crate::program::Op;
+use crate::standby::{at, is_kernel_call};
+use crate::world::*;
+
+/// A call in doubt.
+#[derive(Clone, Copy)]
+struct Doubt {
+    t: usize,
+    op: Op,
+    number: usize,
+    then: (u8, u8),
+    /// Bytes that have been moved before this attempt.
+    moved: u8,
+    /// Whether the kernel had been entered.
+    entered: bool,
+}
+
+fn doubts(cx: &Context, world: &World) -> Vec<Doubt> {
+    (0..SLOTS)
+        .filter_map(|t| {
+            let thread = world.standby.threads[t];
+            let op = cx.program.code[usize::from(thread.pc)];
+            let open = thread.status == Status::Running && thread.phase == at::ENTERED && is_kernel_call(op);
+            let number = descriptor_of(op).map_or(0, |r| usize::from(thread.regs[usize::from(r)]));
+            let (moved, entered) = (thread.moved, world.rings.entered[t]);
+            open.then_some(Doubt { t, op, number, then: thread.then, moved, entered })
+        })
+        .collect()
+}
+
+/// Settles every call in doubt from what the kernel knows. Nobody acts yet.
+pub fn all(cx: &Context, world: &mut World) {
+    world.phase = Phase::Settled;
+    world.scan = None;
+    if cx.has(Mutation::ReissueWithoutSettlement) {
+        return;
+    }
+    let doubts = doubts(cx, world);
+    // What moves bytes is judged before anything is completed.
+    let verdicts = judge(cx, world, &doubts);
+    // Closes first: a number whose close was not done is no orphan.
+    let mut claimed = Vec::new();
+    for doubt in doubts.iter().filter(|d| matches!(d.op, Op::Close(_))) {
+        match settle_close(cx, world, doubt) {
+            Settled::Reissue => claimed.push(doubt.number),
+            _ => complete(world, doubt, Kind::Return, (0, 0)),
+        }
+    }
+    settle_streams(cx, world, &doubts, &verdicts);
+    settle_makers(cx, world, &doubts, &claimed);
+}
+
+/// Appends the `Return` that the dead primary could not.
+fn complete(world: &mut World, doubt: &Doubt, kind: Kind, (a, b): (u8, u8)) {
+    let pc = world.standby.threads[doubt.t].pc;
+    world.append(doubt.t, Event { kind, pc, a, b, ..NO_EVENT });
+}
+
+fn settle_close(cx: &Context, world: &World, doubt: &Doubt) -> Settled {
+    let now = world.kernel.fds[doubt.number];
+    let mut generation = world.standby.shadow[doubt.number].generation;
+    if cx.has(Mutation::CloseByNumberOnly) {
+        return if now == 0 { Settled::Done(0) } else { Settled::Reissue };
+    }
+    if cx.has(Mutation::CloseWithoutGeneration) {
+        generation = doubt.then.1;
+    }
+    // The kernel's word for a socket or file says which object it is, never which of its openings.
+    let then = Identity { object: doubt.then.0.into(), generation: doubt.then.1.into() };
+    us_world::close(then, (now != 0).then_some(now.into()), generation.into())
+}
+
+fn class_of(op: Op) -> Option<Class> {
+    match op {
+        Op::Open(..) => Some(Class::Accepted),
+        Op::Dup(..) => Some(Class::Duplicate),
+        _ => None,
+    }
+}
+
+/// Dup and open: descriptors of the table that the log does not know are given to the calls that made them.
+fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt], claimed: &[usize]) {
+    let mut makers: Vec<_> = doubts.iter().filter(|d| class_of(d.op).is_some() && d.entered).collect();
+    if makers.is_empty() || cx.has(Mutation::OrphansIgnored) {
+        return;
+    }
+    let is_orphan = |n: &usize| {
+        let is_logged = world.standby.shadow[*n].object != 0;
+        let is_claimed = claimed.contains(n) && !cx.has(Mutation::CloseClaimsNothing);
+        adopt::is_orphan(Number { is_logged, is_claimed })
+    };
+    let mut orphans: Vec<_> =
+        (0..FDS).filter(|n| world.kernel.fds[*n] != 0).filter(is_orphan).map(Some).collect();
+    makers.retain(|doubt| {
+        let made = |at: &usize| orphans[*at].is_some_and(|number| made_by(world, doubt, number));
+        let Some(at) = adopt::orphan_of(orphans.len(), made) else { return true };
+        let number = orphans[at].take().expect("made by this call");
+        let (a, b) = (u8::try_from(number).expect("few numbers"), world.kernel.fds[number] - 1);
+        complete(world, doubt, Kind::Return, (a, b));
+        false
+    });
+    for number in orphans.into_iter().flatten() {
+        // What the model's programs open has an address.
+        let in_doubt = makers.iter().filter_map(|doubt| class_of(doubt.op));
+        if adopt::is_thrown_away(Class::Accepted, in_doubt) {
+            world.kernel.fds[number] = 0;
+        } else {
+            // No call could have made it: the table and the log disagree.
+            world.refused = true;
+        }
+    }
+}
+
+/// Whether a call has made this very descriptor, as far as the kernel can tell: a connection by the listener's address, a
+/// duplicate by the open file.
+fn made_by(world: &World, doubt: &Doubt, number: usize) -> bool {
+    let object = world.kernel.fds[number];
+    match doubt.op {
+        Op::Open(origin, _) => world.kernel.origin[usize::from(object - 1)] == origin,
+        _ => object == doubt.then.0,
+    }
+}
+
+/// What the rules of `us-world` may ask the model's kernel and its rings.
+struct Asked<'a> {
+    world: &'a World,
+    kind: us_world::Kind,
+}
+
+impl Asked<'_> {
+    fn object(&self, number: i32) -> usize {
+        let number = usize::try_from(number).expect("few numbers");
+        usize::from(self.world.kernel.fds[number].saturating_sub(1))
+    }
+
+    fn part(&self, doubt: &Doubt) -> Option<Part> {
+        let (direction, len) = match doubt.op {
+            Op::Write(_, _, len) => (Direction::Out, len - doubt.moved),
+            Op::Read(..) => (Direction::In, 1),
+            _ => return None,
+        };
+        let object = usize::from(doubt.then.0.saturating_sub(1));
+        let noted = u32::from(self.world.rings.noted[doubt.t]);
+        Some(Part {
+            slot: u32::try_from(doubt.t).expect("few threads"),
+            fd: i32::try_from(doubt.number).expect("few numbers"),
+            direction,
+            len: len.into(),
+            entered: doubt.entered,
+            is_told: false,
+            is_in_slot: true,
+            from: None,
+            told: match self.kind.evidence(direction, true) {
+                us_world::Evidence::Message if noted > 0 => Told::Moved(noted),
+                us_world::Evidence::Message => Told::Nothing,
+                _ => Told::None,
+            },
+            copy: Copy::No,
+            stream: Some(Stream {
+                key: u32::try_from(object + 1).expect("few objects"),
+                kind: self.kind,
+                read: self.world.standby.read[object].into(),
+                written: self.world.standby.written[object].into(),
+                is_private: false,
+                is_shut: false,
+                has_failed: false,
+            }),
+        })
+    }
+}
+
+impl us_world::Kernel for Asked<'_> {
+    const PATTERN_MAX: u64 = 8;
+
+    fn tcp(&mut self, number: i32) -> Option<us_world::TcpFigures> {
+        const ESTABLISHED: u8 = 1;
+        let object = self.object(number);
+        Some(us_world::TcpFigures {
+            state: ESTABLISHED,
+            acked: self.world.kernel.out_len[object].into(),
+            received: self.world.kernel.consumed[object].into(),
+            ..us_world::TcpFigures::default()
+        })
+    }
+
+    fn touched(&mut self, part: &Part) -> us_world::Touched {
+        us_world::Touched::UpTo(self.world.rings.noted[part.slot as usize].into())
+    }
+
+    fn whole_records(&mut self, _part: &Part, bytes: u64) -> u64 {
+        bytes
+    }
+
+    // The model has no pipes, eventfds or files.
+    fn queued(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn event_count(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn position(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn size(&mut self, _number: i32) -> Option<u64> {
+        None
+    }
+    fn set_position(&mut self, _number: i32, _position: u64) -> bool {
+        false
+    }
+    fn lies_at(&mut self, _part: &Part, _from: u64, _bytes: u64) -> Option<bool> {
+        None
+    }
+    fn came_from(&mut self, _part: &Part, _from: u64, _bytes: u64) -> Option<bool> {
+        None
+    }
+    fn first_word(&mut self, _part: &Part) -> u64 {
+        0
+    }
+}
+
+/// By the rules that the runtime has.
+fn judge(cx: &Context, world: &World, doubts: &[Doubt]) -> [Option<Verdict>; SLOTS] {
+    let mut list = [None; SLOTS];
+    let mut verdicts = Verdicts::new(&mut list);
+    let mut asked = Asked { world, kind: cx.program.streams };
+    let parts: Vec<_> = doubts.iter().filter_map(|doubt| asked.part(doubt)).collect();
+    us_world::judge(&parts, &mut asked, &mut verdicts);
+    let of = |t: usize| verdicts.of(u32::try_from(t).expect("few threads"));
+    std::array::from_fn(of)
+}
+
+fn settle_streams(cx: &Context, world: &mut World, doubts: &[Doubt], verdicts: &[Option<Verdict>; SLOTS]) {
+    for doubt in doubts {
+        let Some(mut verdict) = verdicts[doubt.t] else { continue };
+        if cx.has(Mutation::SharedStreamGuessed) && verdict == Verdict::Unknown {
+            verdict = Verdict::Again;
+        }
+        let object = doubt.then.0 - 1;
+        let Verdict::Moved(moved) = verdict else {
+            world.refused |= verdict != Verdict::Again;
+            continue;
+        };
+        if let Op::Read(..) = doubt.op {
+            let byte = world.rings.scratch[doubt.t];
+            if moved > 0 {
+                complete(world, doubt, Kind::Return, (byte, object));
+            }
+            continue;
+        }
+        let Op::Write(_, _, len) = doubt.op else { continue };
+        let answer = |bytes: u64| (u8::try_from(bytes).expect("short writes"), object);
+        match us_world::write((len - doubt.moved).into(), moved, false) {
+            Settled::Done(bytes) => complete(world, doubt, Kind::Return, answer(bytes)),
+            Settled::Continue(_) if cx.has(Mutation::PartialWriteRepeated) => {}
+            Settled::Continue(bytes) => complete(world, doubt, Kind::Part, answer(bytes)),
+            Settled::Reissue => {}
+            Settled::Unknown => world.refused = true,
+        }
+    }
+}
