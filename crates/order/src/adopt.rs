@@ -37,6 +37,19 @@ pub fn is_orphan(number: Number) -> bool {
     !number.is_logged && !number.is_claimed
 }
 
+/// In which round a call that makes descriptors chooses among the orphans; rounds count from 0 to [`ROUNDS`].
+///
+/// Duplicates first: of an orphan the kernel says for certain whether it is one of a given descriptor. Everything else goes
+/// by what it looks like (the listener's address, the path), and a duplicate of a connection looks like one that has just been
+/// accepted.
+#[must_use]
+pub fn round_of(class: Class) -> usize {
+    if class == Class::Duplicate { 0 } else { 1 }
+}
+
+/// How many rounds there are.
+pub const ROUNDS: usize = 2;
+
 /// The position of the orphan that a call gets: the first that it has made. `made` answers that, and answers no for one
 /// that has been given to another call.
 ///
@@ -72,6 +85,12 @@ mod tests {
             at.inspect(|at| given[*at] = true)
         };
         assert_eq!([next(), next(), next()], [Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn whoever_can_be_certain_chooses_first() {
+        assert!(round_of(Class::Duplicate) < round_of(Class::Accepted));
+        assert!(round_of(Class::Duplicate) < round_of(Class::Named) && round_of(Class::Named) < ROUNDS);
     }
 
     #[test]

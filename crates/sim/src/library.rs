@@ -420,6 +420,14 @@ fn calls() -> Vec<Program> {
                 &[Wait(0), Load(0, 0), Write(0, Src::Const(2), 1), Close(0)],
             ],
         ),
+        Program::new(
+            "dup-and-accept",
+            "an accept and a duplicate of a connection in doubt: both would explain the new number",
+            &[
+                &[Open(1, 0), Store(0, 0), Post(0), Open(1, 1), Write(1, Src::Const(1), 1)],
+                &[Wait(0), Load(0, 0), Dup(0, 1), Write(1, Src::Const(2), 1), Close(1)],
+            ],
+        ),
         {
             let mut program = Program::new(
                 "unlocked-writers",

@@ -83,6 +83,8 @@ pub enum Mutation {
     GapClockReadBeforeScan,
     /// A number whose close was not done counts as one that somebody has just made.
     CloseClaimsNothing,
+    /// Whoever comes first chooses among the orphans, duplicates not before the others.
+    DuplicatesNotFirst,
     /// A program is cloned while a thread is between its effect and its event.
     ClonedInsideDoor,
     /// What settlement compares with is not asked from the kernel at a clone.
@@ -147,7 +149,7 @@ impl Mutation {
     }
 
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -185,5 +187,6 @@ impl Mutation {
         Self::PromotedBeforeFence,
         Self::MarkLeftAfterEffect,
         Self::CloseClaimsNothing,
+        Self::DuplicatesNotFirst,
     ];
 }

@@ -100,14 +100,20 @@ fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt], claimed: &[u
     };
     let mut orphans: Vec<_> =
         (0..FDS).filter(|n| world.kernel.fds[*n] != 0).filter(is_orphan).map(Some).collect();
-    makers.retain(|doubt| {
-        let made = |at: &usize| orphans[*at].is_some_and(|number| made_by(world, doubt, number));
-        let Some(at) = adopt::orphan_of(orphans.len(), made) else { return true };
-        let number = orphans[at].take().expect("made by this call");
-        let (a, b) = (u8::try_from(number).expect("few numbers"), world.kernel.fds[number] - 1);
-        complete(world, doubt, Kind::Return, (a, b));
-        false
-    });
+    for round in 0..adopt::ROUNDS {
+        makers.retain(|doubt| {
+            let class = class_of(doubt.op).expect("a call that makes descriptors");
+            if adopt::round_of(class) != round && !cx.has(Mutation::DuplicatesNotFirst) {
+                return true;
+            }
+            let made = |at: &usize| orphans[*at].is_some_and(|number| made_by(world, doubt, number));
+            let Some(at) = adopt::orphan_of(orphans.len(), made) else { return true };
+            let number = orphans[at].take().expect("made by this call");
+            let (a, b) = (u8::try_from(number).expect("few numbers"), world.kernel.fds[number] - 1);
+            complete(world, doubt, Kind::Return, (a, b));
+            false
+        });
+    }
     for number in orphans.into_iter().flatten() {
         // What the model's programs open has an address.
         let in_doubt = makers.iter().filter_map(|doubt| class_of(doubt.op));

@@ -88,14 +88,17 @@ pub fn settle(claimed: &mut Claimed) {
     });
     // SAFETY: the poller's list, to which nothing below adds.
     let orphans = unsafe { ORPHANS.all_mut() };
-    for_doubts(|doubt| {
-        let Some(class) = class_of(&doubt).filter(|_| doubt.entered()) else { return };
-        let made = |at: &usize| orphans[*at] >= 0 && made_by(&doubt, class, orphans[*at]);
-        if let Some(at) = adopt::orphan_of(orphans.len(), made) {
-            give(&doubt, class, orphans[at]);
-            orphans[at] = -1;
-        }
-    });
+    for round in 0..adopt::ROUNDS {
+        for_doubts(|doubt| {
+            let class = class_of(&doubt).filter(|class| doubt.entered() && adopt::round_of(*class) == round);
+            let Some(class) = class else { return };
+            let made = |at: &usize| orphans[*at] >= 0 && made_by(&doubt, class, orphans[*at]);
+            if let Some(at) = adopt::orphan_of(orphans.len(), made) {
+                give(&doubt, class, orphans[at]);
+                orphans[at] = -1;
+            }
+        });
+    }
     for fd in orphans.iter().filter(|fd| **fd >= 0) {
         let class = class_of_orphan(*fd);
         let mut again = false;
