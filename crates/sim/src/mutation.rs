@@ -149,7 +149,7 @@ impl Mutation {
     }
 
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 46] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -188,5 +188,13 @@ impl Mutation {
         Self::MarkLeftAfterEffect,
         Self::CloseClaimsNothing,
         Self::DuplicatesNotFirst,
+        Self::GapClockReadBeforeScan,
+        Self::ClonedInsideDoor,
+        Self::CloneTakesNoStock,
+        Self::CloneForgetsPart,
+        Self::AgainNotLogged,
+        Self::SettledBeforeSpareDrained,
+        Self::SpareNotAwaited,
+        Self::SpareClosesGapsLate,
     ];
 }
