@@ -5,7 +5,7 @@ use crate::program::{Op::*, Program, Src};
 /// All programs of the library.
 #[must_use]
 pub fn all() -> Vec<Program> {
-    [locks(), counts(), conditions(), waits(), threads(), calls()].into_iter().flatten().collect()
+    [locks(), counts(), conditions(), waits(), threads(), calls(), turns()].into_iter().flatten().collect()
 }
 
 /// Mutexes and trylock.
@@ -468,4 +468,52 @@ fn calls() -> Vec<Program> {
             program
         },
     ]
+}
+
+/// Threads that take turns: what they do to each other without any lock is repeated.
+fn turns() -> Vec<Program> {
+    let programs = [
+        Program::new(
+            "turns-race",
+            "two threads change a variable without a lock, and show the outside what they have seen",
+            &[
+                &[
+                    Append(0, 1),
+                    Lock(0),
+                    Unlock(0),
+                    Append(0, 2),
+                    Load(0, 0),
+                    Write(3, Src::Reg(0), 1),
+                    Append(0, 1),
+                ],
+                &[Append(0, 3), Load(0, 0), Write(3, Src::Reg(0), 1), Append(0, 3)],
+            ],
+        ),
+        Program::new(
+            "turns-lock",
+            "a lock is held over a call that waits: who wants it yields",
+            &[
+                &[Lock(0), Write(3, Src::Const(1), 1), Append(0, 1), Unlock(0), Append(1, 1)],
+                &[
+                    Append(1, 2),
+                    Lock(0),
+                    Append(0, 2),
+                    Unlock(0),
+                    Append(1, 3),
+                    Load(0, 1),
+                    Write(3, Src::Reg(0), 1),
+                ],
+            ],
+        ),
+        Program::new(
+            "turns-passed-over",
+            "a thread waits where it does not give its turn back, for one who needs it",
+            &[
+                &[Barrier(2, 0), Lock(0), Append(0, 1), Unlock(0)],
+                &[Lock(0), Append(0, 2), Unlock(0), Barrier(2, 1), Write(3, Src::Reg(1), 1)],
+            ],
+        ),
+    ];
+    // Sockets whose writers may be in doubt together.
+    programs.map(|program| Program { turns: true, streams: us_world::Kind::Socket, ..program }).into()
 }

@@ -149,7 +149,7 @@ impl Mutation {
     }
 
     /// All of them.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 49] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -196,5 +196,8 @@ impl Mutation {
         Self::SettledBeforeSpareDrained,
         Self::SpareNotAwaited,
         Self::SpareClosesGapsLate,
+        Self::YieldNotLogged,
+        Self::TurnNotAwaited,
+        Self::PassedOverAwaitsEnd,
     ];
 }
