@@ -118,6 +118,22 @@ impl Label {
         self.who = "spare";
     }
 
+    /// Who, which of its threads, and at which operation.
+    #[must_use]
+    pub fn place(&self, program: &Program) -> (&'static str, String, String) {
+        match (self.who, self.thread) {
+            (who, SLOTS) => (who, String::new(), String::new()),
+            ("poller", t) => ("poller", format!("T{t}"), String::new()),
+            (who, t) => (who, format!("T{t}"), program.code[usize::from(self.pc)].to_string()),
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        self.what
+    }
+
     /// One line.
     #[must_use]
     pub fn line(&self, program: &Program) -> String {

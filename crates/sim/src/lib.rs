@@ -24,5 +24,7 @@ pub mod promote;
 pub mod queue;
 pub mod settle;
 pub mod standby;
+pub mod trace;
 pub mod walk;
+pub mod words;
 pub mod world;

@@ -59,6 +59,71 @@ pub fn all(cx: &Context, world: &mut World) {
     settle_makers(cx, world, &doubts, &claimed);
 }
 
+/// What settlement says of one call in doubt.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// The thread.
+    pub t: usize,
+    /// Whether its primary had entered the kernel.
+    pub entered: bool,
+    /// Whether its `Return` is appended.
+    pub completed: bool,
+    /// What the log and the kernel say.
+    pub evidence: String,
+    /// What follows.
+    pub outcome: String,
+}
+
+/// The same as [`all`] comes to, in words.
+#[must_use]
+pub fn explain(cx: &Context, world: &World) -> Vec<Explained> {
+    let mut settled = *world;
+    all(cx, &mut settled);
+    let explain = |doubt: &Doubt| {
+        let completed = settled.rings.tail[doubt.t] > world.rings.tail[doubt.t];
+        let event = settled.rings.events[doubt.t][usize::from(world.rings.tail[doubt.t])];
+        let outcome = match completed {
+            true => format!("completed: {event} is appended"),
+            false => "not done: made again".into(),
+        };
+        let (t, entered) = (doubt.t, doubt.entered);
+        Explained { t, entered, completed, evidence: evidence(cx, world, doubt), outcome }
+    };
+    doubts(cx, world).iter().map(explain).collect()
+}
+
+fn evidence(cx: &Context, world: &World, doubt: &Doubt) -> String {
+    if !doubt.entered {
+        return "no mark, the kernel was not entered".into();
+    }
+    let object = usize::from(doubt.then.0.max(1) - 1);
+    let number = doubt.number;
+    let noted = world.rings.noted[doubt.t];
+    let keeps_count = matches!(cx.program.streams, us_world::Kind::TcpAccepted | us_world::Kind::Tcp);
+    match doubt.op {
+        Op::Write(..) | Op::Read(..) if !keeps_count => format!("its slot shows {noted} bytes"),
+        Op::Write(..) => {
+            let (sent, logged) = (world.kernel.out_len[object], world.standby.written[object]);
+            format!("object {object} has sent {sent} bytes, the log accounts for {logged}")
+        }
+        Op::Read(..) => {
+            let (read, logged) = (world.kernel.consumed[object], world.standby.read[object]);
+            format!("of object {object} {read} bytes have been read, the log accounts for {logged}")
+        }
+        Op::Close(_) => match world.kernel.fds[number] {
+            0 => format!("number {number} is free"),
+            now if now == doubt.then.0 => format!("number {number} is still object {object}"),
+            now => format!("number {number} is object {} by now", now - 1),
+        },
+        Op::Open(..) | Op::Dup(..) => {
+            let unknown = |n: &usize| world.kernel.fds[*n] != 0 && world.standby.shadow[*n].object == 0;
+            let orphans: Vec<_> = (0..FDS).filter(unknown).collect();
+            format!("numbers that no log knows: {orphans:?}")
+        }
+        _ => String::new(),
+    }
+}
+
 /// Appends the `Return` that the dead primary could not.
 fn complete(world: &mut World, doubt: &Doubt, kind: Kind, (a, b): (u8, u8)) {
     let pc = world.standby.threads[doubt.t].pc;
