@@ -12,8 +12,9 @@
 //! | [`ticket`] | may this event be applied now? |
 //! | [`gap`] | which tickets died with the primary? |
 //! | [`live`] | has a standby applied everything, so that it may settle, and act? |
-//! | [`create`] | has a creation in doubt made its thread? |
+//! | [`create`] | has a creation in doubt made its thread, and when may a standby make one? |
 //! | [`once`] | does this thread run the initialiser, wait for it, or pass? |
+//! | [`wait`] | who gets a signal to a condition, where a wait has ended otherwise? |
 //! | [`barrier`] | which thread of a round is the serial one? |
 //! | [`adopt`] | whose is a descriptor that the table has and the log has not? |
 //! | [`detect`] | the primary is gone: promote, or end? |
@@ -43,3 +44,4 @@ pub mod park;
 pub mod reclone;
 pub mod ticket;
 pub mod turns;
+pub mod wait;

@@ -323,15 +323,29 @@ fn threads() -> Vec<Program> {
             ],
         )
         .start_only(2),
+        Program {
+            detached: true,
+            ..Program::new(
+                "detached",
+                "a slot is used again without a join",
+                &[
+                    &[Create(1, 1, 0), Wait(0), Create(1, 1, 1), Wait(0), Write(3, Src::Var(0), 1)],
+                    &[Append(0, 1), Post(0), Lock(0), Append(1, 1), Unlock(0)],
+                ],
+            )
+            .start_only(1)
+        },
         Program::new(
-            "detached",
-            "a slot is used again without a join",
+            "joined-late",
+            "a slot is used again once its thread is joined, by another one than its next maker",
             &[
-                &[Create(1, 1, 0), Wait(0), Create(1, 1, 1), Wait(0), Write(3, Src::Var(0), 1)],
-                &[Append(0, 1), Post(0), Lock(0), Append(1, 1), Unlock(0)],
+                &[Create(2, 2, 0), Post(0), Create(2, 2, 1), Join(2)],
+                &[Wait(0), Join(2), Post(1)],
+                &[Wait(1), Append(0, 1)],
             ],
         )
-        .start_only(1),
+        .with_sems([0, 1])
+        .start_only(2),
         {
             let mut program = Program::new(
                 "slot-reuse",

@@ -1,5 +1,7 @@
 //! A copy that acts without telling: the program natively, and the promoted copy.
 
+use us_order::wait;
+
 use crate::explore::{Context, Label, Successors};
 use crate::local::{self, *};
 use crate::mutation::Mutation;
@@ -44,10 +46,8 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
             step.next(0, "ends the initialiser")
         }
         Op::Create(slot, entry, _) => step.create(usize::from(slot), entry, out),
-        Op::Join(slot) => match world.standby.threads[usize::from(slot)].status {
-            Status::Ended => step.next(0, "joins"),
-            _ => None,
-        },
+        Op::Join(slot) if join(&mut step.world.standby, slot) => step.next(0, "joins"),
+        Op::Join(_) => None,
         Op::Open(..) | Op::Dup(..) | Op::Close(_) | Op::Write(..) | Op::Read(..) => step.call(),
         Op::End => {
             step.world.standby.threads[t].status = Status::Ended;
@@ -127,7 +127,9 @@ impl Live<'_> {
                 Some("times out")
             }
             _ => {
-                if timed && thread.result == 0 && cx.has(Mutation::CondTimeoutDropsSignal) {
+                // Its deadline may pass before it has the mutex.
+                let woken = !cx.has(Mutation::CondTimeoutDropsSignal);
+                if timed && thread.result == 0 && wait::told(woken, 1) != 0 {
                     let mut late = self.world;
                     late.standby.threads[t].result = 1;
                     out.push((late, Label::standby(t, thread.pc, "times out, though woken")));
@@ -182,7 +184,7 @@ impl Live<'_> {
             spawn(self.cx.program, &mut self.world.standby, slot, entry, 0);
             return self.next(1, "creates, as the log has it");
         }
-        if self.world.standby.threads[slot].status == Status::Running {
+        if !is_claimable(self.cx.program, &self.world.standby, slot) {
             return None;
         }
         if self.cx.program.creates_fail {

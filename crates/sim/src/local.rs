@@ -1,5 +1,7 @@
 //! What every copy does alike: local operations and effects on a side's objects and on the kernel.
 
+use us_order::create::Fate;
+
 use crate::program::{Op, Program, Src};
 use crate::queue::Queue;
 use crate::world::*;
@@ -21,6 +23,7 @@ pub fn initial(program: &Program) -> World {
         once: [OnceState::Idle; 2],
         vars: [0; 4],
         generation: [0; SLOTS],
+        joined: [false; SLOTS],
         shadow: [Shadow::default(); FDS],
         written: [0; OBJECTS],
         read: [0; OBJECTS],
@@ -55,6 +58,35 @@ pub fn initial(program: &Program) -> World {
     }
 }
 
+/// What has become of a slot's last thread.
+#[must_use]
+pub fn fate_of(program: &Program, side: &Side, slot: usize) -> Fate {
+    match side.generation[slot] {
+        0 => Fate::Joined,
+        _ if side.joined[slot] => Fate::Joined,
+        _ if program.detached => Fate::Detached,
+        _ => Fate::Joinable,
+    }
+}
+
+/// Whether a copy that acts may give a slot to a new thread.
+#[must_use]
+pub fn is_claimable(program: &Program, side: &Side, slot: usize) -> bool {
+    match fate_of(program, side, slot) {
+        Fate::Joined => true,
+        Fate::Detached => side.threads[slot].status != Status::Running,
+        Fate::Joinable => false,
+    }
+}
+
+/// Joins a slot's thread, if that has ended.
+pub fn join(side: &mut Side, slot: u8) -> bool {
+    let slot = usize::from(slot);
+    let has_ended = side.threads[slot].status == Status::Ended;
+    side.joined[slot] |= has_ended;
+    has_ended
+}
+
 /// Rings without an event.
 #[must_use]
 pub fn empty_rings() -> Rings {
@@ -75,6 +107,7 @@ pub fn spawn(program: &Program, side: &mut Side, t: usize, entry: u8, phase: u8)
     side.threads[t] =
         Thread { status: Status::Running, pc: entry, phase, next_pc: entry, ..Thread::default() };
     side.generation[t] += 1;
+    side.joined[t] = false;
     if phase == 0 {
         go(program, side, t, entry);
     }

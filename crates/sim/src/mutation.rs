@@ -67,6 +67,8 @@ pub enum Mutation {
     TryLockReplayedWithoutWaiting,
     /// The standby starts a thread in a slot whose last thread has not ended there.
     SlotTakenWhileBusy,
+    /// The standby starts a thread in a slot whose last thread has ended there, and is still to be joined.
+    SlotTakenBeforeJoin,
     /// RUN carries no ticket: the RUN at the head is taken for this object's.
     OnceRunWithoutTicket,
     /// RUN is published after the initialiser.
@@ -149,7 +151,7 @@ impl Mutation {
     }
 
     /// All of them.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -180,6 +182,7 @@ impl Mutation {
         Self::CreateWaitsForSettlement,
         Self::TryLockReplayedWithoutWaiting,
         Self::SlotTakenWhileBusy,
+        Self::SlotTakenBeforeJoin,
         Self::OnceRunWithoutTicket,
         Self::OnceRunPublishedAtEnd,
         Self::BarrierArrivesAtEvent,

@@ -364,7 +364,7 @@ impl Step<'_> {
         let phase = self.thread().phase;
         match phase {
             // Stands for "some other slot would be chosen": a slot is free once its thread has ended.
-            at::BEGIN if self.world.primary.threads[slot].status == Status::Running => None,
+            at::BEGIN if !is_claimable(self.cx.program, &self.world.primary, slot) => None,
             at::MAKE => {
                 spawn(self.cx.program, &mut self.world.primary, slot, entry, START_PENDING);
                 self.next(1);
@@ -400,7 +400,7 @@ impl Step<'_> {
     }
 
     fn join(&mut self, slot: u8) -> Option<&'static str> {
-        (self.world.primary.threads[usize::from(slot)].status == Status::Ended).then(|| {
+        join(&mut self.world.primary, slot).then(|| {
             self.next(0);
             "joins"
         })

@@ -112,6 +112,8 @@ pub struct Program {
     pub streams: us_world::Kind,
     /// One thread at a time runs guest code.
     pub turns: bool,
+    /// Nobody joins the threads that it makes.
+    pub detached: bool,
 }
 
 impl Program {
@@ -138,6 +140,7 @@ impl Program {
             shared_conds: false,
             streams: us_world::Kind::TcpAccepted,
             turns: false,
+            detached: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The standby: waits for its turn, applies, advances the clock, then the head.
 
-use us_order::{once, ticket, turns};
+use us_order::{create, once, ticket, turns, wait};
 
 use crate::explore::{Context, Label, Successors};
 use crate::live;
@@ -87,7 +87,7 @@ pub fn leave_wait(cx: &Context, side: &mut Side, t: usize, c: usize) -> &'static
     if !cx.has(Mutation::CondWaiterLeftInQueue) {
         queue.leave(t);
     }
-    let passes_on = woken && result == 1 && !cx.has(Mutation::CondTimeoutKeepsSignal);
+    let passes_on = wait::passes_on(woken, result == 1) && !cx.has(Mutation::CondTimeoutKeepsSignal);
     if passes_on {
         queue.wake_one();
     }
@@ -207,10 +207,8 @@ impl Replay<'_> {
                 self.next("ends the initialiser")
             }
             Op::Create(slot, entry, _) => self.create(usize::from(slot), entry),
-            Op::Join(slot) => match self.world.standby.threads[usize::from(slot)].status {
-                Status::Ended => self.next("joins"),
-                _ => None,
-            },
+            Op::Join(slot) if join(&mut self.world.standby, slot) => self.next("joins"),
+            Op::Join(_) => None,
             Op::End => self.end(),
             _ => self.call(),
         }
@@ -446,24 +444,46 @@ impl Replay<'_> {
     fn create(&mut self, slot: usize, entry: u8) -> What {
         let pc = self.thread().pc;
         match (self.phase(), self.event().map(|event| event.kind)) {
-            (at::BEGIN | at::AGAIN, _) => self.consume(&[Kind::Enter], pc, at::ENTERED, |_, _| true),
+            (at::BEGIN | at::AGAIN, _) => self.consume(&[Kind::Enter], pc, at::ENTERED, |step, event| {
+                step.thread().data = event.b;
+                true
+            }),
             (at::ENTERED, Some(Kind::Again)) => self.consume(&[Kind::Again], pc, at::AGAIN, |_, _| true),
             (at::ENTERED, Some(Kind::Return)) if self.event().is_some_and(|event| event.a == 0) => self
                 .event_then_next(&[Kind::Return], |step, _| {
                     step.set(0, 0);
                     true
                 }),
-            // The slot was free in the primary; here its last thread may still have events to apply.
-            (at::ENTERED, _) => self.consume(&[Kind::Return], pc, at::CREATED, move |step, _| {
-                step.world.standby.threads[slot].status != Status::Running
-                    || step.cx.has(Mutation::SlotTakenWhileBusy)
-            }),
+            // The slot was free in the primary; here its last thread may still have events to apply, or be joined.
+            (at::ENTERED, _) => {
+                self.consume(&[Kind::Return], pc, at::CREATED, move |step, _| step.may_take(slot))
+            }
             _ => {
                 let start = if self.cx.has(Mutation::StartNotPublished) { at::BEGIN } else { at::START };
                 spawn(self.cx.program, &mut self.world.standby, slot, entry, start);
                 finish(self.cx.program, &mut self.world.standby, self.t, register_of(self.op), 1);
                 Some("creates")
             }
+        }
+    }
+
+    fn may_take(&mut self, slot: usize) -> bool {
+        let side = &self.world.standby;
+        let makes = |thread: &Thread| {
+            let op = self.cx.program.code[usize::from(thread.pc)];
+            thread.phase == at::CREATED && matches!(op, Op::Create(other, ..) if usize::from(other) == slot)
+        };
+        let seen = create::Slot {
+            made: side.generation[slot].into(),
+            is_being_made: side.threads.iter().any(makes),
+            fate: fate_of(self.cx.program, side, slot),
+        };
+        let is_gone = side.threads[slot].status != Status::Running;
+        match create::place_of(seen, side.threads[self.t].data.into()) {
+            _ if self.cx.has(Mutation::SlotTakenWhileBusy) => true,
+            create::Place::Free => true,
+            create::Place::WhenGone => is_gone,
+            create::Place::NotYet => is_gone && self.cx.has(Mutation::SlotTakenBeforeJoin),
         }
     }
 

@@ -204,6 +204,8 @@ pub struct Side {
     pub vars: [u16; 4],
     /// Users that a slot has had.
     pub generation: [u8; SLOTS],
+    /// Whether somebody has joined a slot's last thread.
+    pub joined: [bool; SLOTS],
     /// What the log says about descriptors.
     pub shadow: [Shadow; FDS],
     /// Bytes written per object, by the log.

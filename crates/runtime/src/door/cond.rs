@@ -13,6 +13,8 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use us_order::wait;
+
 use super::block::{Deadline, Wait};
 use super::cancel;
 use super::common;
@@ -128,14 +130,14 @@ impl Waiting<'_> {
             Place::Queue(waiter) => {
                 // SAFETY: the caller's own.
                 let woken = unsafe { waiters::leave(waiter) };
-                if woken && declines {
+                if wait::passes_on(woken, declines) {
                     waiters::notify(self.cond.key(), 1);
                 }
                 woken
             }
             Place::Shared(sequence) => {
                 let woken = self.cond.sequence.load(Ordering::Acquire) != sequence;
-                if woken && declines {
+                if wait::passes_on(woken, declines) {
                     self.cond.notify_shared(1);
                 }
                 self.cond.leave_shared();
@@ -180,8 +182,7 @@ impl Waiting<'_> {
             // SAFETY: `self` outlives the call.
             unsafe { unwind::guarded(body, cancelled, (&raw mut *self).cast()) };
             if let Some(result) = self.result {
-                let woken = self.end(false);
-                let result = if woken { 0 } else { result };
+                let result = wait::told(self.end(false), result);
                 return mutex::reacquire_after_wait(self.mutex, self.caller, self.depth, result);
             }
             if matches!(self.place, Place::Shared(_)) {

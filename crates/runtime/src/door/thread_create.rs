@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, slot};
+use us_order::create::{self, Fate, Place};
 
 use super::thread::{
     Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_slot, hold,
@@ -294,11 +295,16 @@ fn await_slot(slot: u32, generation: u32) {
     loop {
         // SAFETY: a word that only the maker of the slot's next thread changes, who waits here like us.
         let made = unsafe { (&raw const block.generation).read_volatile() };
-        let its_turn = made.wrapping_add(1) == generation && !block.is_being_made.load(Ordering::Acquire);
-        match block.fate.load(Ordering::Acquire) {
+        let is_being_made = block.is_being_made.load(Ordering::Acquire);
+        let fate = match block.fate.load(Ordering::Acquire) {
             // glibc marks a joined thread in the very word that the kernel has cleared.
-            UNUSED | JOINED if its_turn => return,
-            DETACHED if its_turn => {
+            UNUSED | JOINED => Fate::Joined,
+            DETACHED => Fate::Detached,
+            _ => Fate::Joinable,
+        };
+        match create::place_of(create::Slot { made, is_being_made, fate }, generation) {
+            Place::Free => return,
+            Place::WhenGone => {
                 let handle = block.handle.load(Ordering::Acquire);
                 if thread_stack::is_ours(handle) {
                     return wait_gone(handle, None);
@@ -307,7 +313,7 @@ fn await_slot(slot: u32, generation: u32) {
                     return;
                 }
             }
-            _ => {}
+            Place::NotYet => {}
         }
         raw::nap(nap_ns);
         // A standby that waits here for ever must not look busy.
