@@ -1,6 +1,6 @@
-// Shows: a thread waits in accept while another one duplicates, and closes, a connection that came from the same listener.
-// Breaks if: a duplicate that its call could not say anything of any more is taken for the connection that accept waits for:
-//            its local address is that of the listener, as an accepted connection's is.
+// Shows: a thread waits in accept while another one duplicates, and closes, a connection of the same listener.
+// Breaks if: a duplicate that its call could not say anything of any more is taken for the connection that accept
+//            waits for: its local address is that of the listener, as an accepted connection's is.
 #include "net.h"
 
 enum { ROUNDS = 250 };

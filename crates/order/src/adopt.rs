@@ -30,8 +30,8 @@ pub struct Number {
     pub is_claimed: bool,
 }
 
-/// Whether a number is nobody's. Closes in doubt are settled first: a number whose close is still to come looks like one
-/// that a call has just made.
+/// Whether a number is nobody's. Closes in doubt are settled first: a number whose close is still to come looks like
+/// one that a call has just made.
 #[must_use]
 pub fn is_orphan(number: Number) -> bool {
     !number.is_logged && !number.is_claimed
@@ -39,9 +39,9 @@ pub fn is_orphan(number: Number) -> bool {
 
 /// In which round a call that makes descriptors chooses among the orphans; rounds count from 0 to [`ROUNDS`].
 ///
-/// Duplicates first: of an orphan the kernel says for certain whether it is one of a given descriptor. Everything else goes
-/// by what it looks like (the listener's address, the path), and a duplicate of a connection looks like one that has just been
-/// accepted.
+/// Duplicates first: of an orphan the kernel says for certain whether it is one of a given descriptor. Everything
+/// else goes by what it looks like (the listener's address, the path), and a duplicate of a connection looks like one
+/// that has just been accepted.
 #[must_use]
 pub fn round_of(class: Class) -> usize {
     if class == Class::Duplicate { 0 } else { 1 }
@@ -59,8 +59,8 @@ pub fn orphan_of(orphans: usize, made: impl FnMut(&usize) -> bool) -> Option<usi
     (0..orphans).find(made)
 }
 
-/// Whether an orphan that no call has got is closed: some call of its class is in doubt, and will make another one. Of what
-/// nobody outside can have noticed no call says that it has made this very one.
+/// Whether an orphan that no call has got is closed: some call of its class is in doubt, and will make another one.
+/// Of what nobody outside can have noticed no call says that it has made this very one.
 #[must_use]
 pub fn is_thrown_away(orphan: Class, mut in_doubt: impl Iterator<Item = Class>) -> bool {
     in_doubt.any(|class| class == orphan)

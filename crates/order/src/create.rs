@@ -1,9 +1,9 @@
 //! Whether a thread creation in doubt has made its thread, and when a standby may make one.
 //!
-//! The parent publishes `ENTER` before the call and `RETURN` after it; the child publishes `START` before anything else.
-//! The child may be far ahead when the parent is killed before its `RETURN`, and others may have learned from it. So
-//! such a creation cannot wait for settlement, which waits for drained rings, which wait for the child: while rings are
-//! being drained, its `RETURN` is appended as soon as the child is seen to exist.
+//! The parent publishes `ENTER` before the call and `RETURN` after it; the child publishes `START` before anything
+//! else. The child may be far ahead when the parent is killed before its `RETURN`, and others may have learned from
+//! it. So such a creation cannot wait for settlement, which waits for drained rings, which wait for the child: while
+//! rings are being drained, its `RETURN` is appended as soon as the child is seen to exist.
 
 /// An event that has not been applied, of the ring that belongs to the slot that a creation names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ pub enum Place {
 
 /// Whether a standby's thread may make the `generation`-th thread of a slot.
 ///
-/// The log orders a creation neither behind the end of the slot's last thread, nor behind its joining, nor behind its making
-/// by another. Too early, the new thread would find the old one's events, and a joiner that comes late would wait for the new
-/// one.
+/// The log orders a creation neither behind the end of the slot's last thread, nor behind its joining, nor behind its
+/// making by another. Too early, the new thread would find the old one's events, and a joiner that comes late would
+/// wait for the new one.
 #[must_use]
 pub fn place_of(slot: Slot, generation: u32) -> Place {
     let its_turn = slot.made.wrapping_add(1) == generation && !slot.is_being_made;

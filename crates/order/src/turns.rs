@@ -76,8 +76,8 @@ pub fn is_due(number: u64, passed_over: bool, behind: Behind) -> bool {
     behind.ended >= number || (passed_over && behind.begun >= number)
 }
 
-/// What the counts of [`Behind`] come to, at the least, once the turn with this number has begun, or ended. One that was passed
-/// over may end behind those that came after it.
+/// What the counts of [`Behind`] come to, at the least, once the turn with this number has begun, or ended. One that
+/// was passed over may end behind those that came after it.
 #[inline(always)]
 #[must_use]
 pub fn after(number: u64) -> u64 {

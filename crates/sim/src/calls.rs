@@ -127,7 +127,8 @@ impl Step<'_> {
 
     // ---- Turns ----
 
-    /// Takes the turn: an event, behind which guest code runs. Where whoever has it waits without giving it back, at its side.
+    /// Takes the turn: an event, behind which guest code runs. Where whoever has it waits without giving it back, at
+    /// its side.
     pub(crate) fn take_turn(&mut self) -> Option<&'static str> {
         let turns = self.world.primary.turns;
         let passes_over = turns.had != 0 && self.is_holder_stuck();

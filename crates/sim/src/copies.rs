@@ -11,8 +11,8 @@ use crate::{local, promote};
 
 // ---- A clone ----
 
-/// Adds the clone of a running program: every thread stands still, in guest code or in a door that has come back from its wait
-/// with nothing done, and the program forks. The log begins anew behind it.
+/// Adds the clone of a running program: every thread stands still, in guest code or in a door that has come back from
+/// its wait with nothing done, and the program forks. The log begins anew behind it.
 pub fn clone(cx: &Context, world: &World, out: &mut Successors) {
     if !cx.makes_clones() || world.copies >= cx.copies_max {
         return;
@@ -113,8 +113,8 @@ fn as_standby(cx: &Context, primary: &Side, kernel: &Kernel) -> Side {
 
 // ---- A spare ----
 
-/// Adds the steps of a spare while another standby takes over: it applies what the dead primary had logged, then what settling
-/// has appended, and closes gaps by the same rule. Whether it has nothing more to apply.
+/// Adds the steps of a spare while another standby takes over: it applies what the dead primary had logged, then what
+/// settling has appended, and closes gaps by the same rule. Whether it has nothing more to apply.
 pub fn attend(cx: &Context, world: &World, out: &mut Successors) -> bool {
     let first = out.len();
     let mut swapped = *world;

@@ -459,8 +459,8 @@ pub fn joint(program: &Program, mutation: Option<Mutation>, capacity: Option<u8>
     joint_with(Context::new(program, mutation, Copies::None), capacity)
 }
 
-/// The same, with further standbys. A spare follows behind the kill only, which is the same: it waits for events and never
-/// for their absence.
+/// The same, with further standbys. A spare follows behind the kill only, which is the same: it waits for events and
+/// never for their absence.
 #[must_use]
 pub fn joint_with(cx: Context, capacity: Option<u8>) -> Report {
     let program = cx.program;

@@ -65,8 +65,8 @@ pub fn steps(cx: &Context, world: &World, out: &mut Successors) {
     }
 }
 
-/// Tickets that the primary took and never published are skipped, where somebody waits for that. One step looks through all
-/// rings, another one reads the clock and moves it: threads go on between the two.
+/// Tickets that the primary took and never published are skipped, where somebody waits for that. One step looks
+/// through all rings, another one reads the clock and moves it: threads go on between the two.
 pub fn skip_gaps(cx: &Context, world: &World, out: &mut Successors) {
     if cx.has(Mutation::GapNeverSkipped) {
         return;

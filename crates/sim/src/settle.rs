@@ -1,5 +1,5 @@
-//! Settlement: where the kernel shows that a call in doubt was done, the missing `Return` is appended to the dead thread's
-//! ring. The rules are those of `us-world` and `us_order::adopt`.
+//! Settlement: where the kernel shows that a call in doubt was done, the missing `Return` is appended to the dead
+//! thread's ring. The rules are those of `us-world` and `us_order::adopt`.
 
 use us_order::adopt::{self, Class, Number};
 use us_world::{Copy, Direction, Identity, Part, Settled, Stream, Told, Verdict, Verdicts};
@@ -191,8 +191,8 @@ fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt], claimed: &[u
     }
 }
 
-/// Whether a call has made this very descriptor, as far as the kernel can tell: a connection by the listener's address, a
-/// duplicate by the open file.
+/// Whether a call has made this very descriptor, as far as the kernel can tell: a connection by the listener's
+/// address, a duplicate by the open file.
 fn made_by(world: &World, doubt: &Doubt, number: usize) -> bool {
     let object = world.kernel.fds[number];
     match doubt.op {

@@ -1,7 +1,8 @@
 //! One promotion, step by step, for people.
 //!
-//! A schedule of the primary is drawn from a seed, it is killed behind one of its steps, and a standby drains its log, settles
-//! what was in doubt, and goes on. What came long before the kill is left out: the standby has applied it.
+//! A schedule of the primary is drawn from a seed, it is killed behind one of its steps, and a standby drains its
+//! log, settles what was in doubt, and goes on. What came long before the kill is left out: the standby has applied
+//! it.
 
 use std::fmt::Write as _;
 
@@ -17,8 +18,8 @@ use crate::{primary, promote, settle, standby, words};
 pub struct Choice {
     /// The schedule.
     pub seed: u64,
-    /// The step of the primary behind which it is killed; without it the first behind which most calls are in doubt, and most of these done;
-    /// in the middle where there are none.
+    /// The step of the primary behind which it is killed; without it the first behind which most calls are in doubt,
+    /// and most of these done; in the middle where there are none.
     pub kill_at: Option<usize>,
     /// Steps of the primary that are shown.
     pub before: usize,

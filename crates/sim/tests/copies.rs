@@ -16,7 +16,7 @@ fn explore(copies: Copies, copies_max: u8, is_fit: impl Fn(&str) -> bool) {
         }
         let report = check_with(cx);
         println!(
-            "{:20} {copies_max} {copies:?}: {:>8} primary states, {:>7} kills, {:>9} standby states, {:>3} outcomes, {:?}",
+            "{:20} {copies_max} {copies:?}: {:>8} primary states, {:>7} kills, {:>9} standby states, {:>3} ends, {:?}",
             program.name,
             report.primary_states,
             report.kills,

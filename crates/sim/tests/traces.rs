@@ -1,6 +1,7 @@
 //! Traces of single promotions, word for word.
 //!
-//! They are there to be read: each shows one rule at work. `BLESS=1 cargo test -p us-sim --test traces` writes them again.
+//! They are there to be read: each shows one rule at work. `BLESS=1 cargo test -p us-sim --test traces` writes them
+//! again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
