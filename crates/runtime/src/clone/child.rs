@@ -30,6 +30,7 @@ const SETTLS: u64 = 0x8_0000;
 pub fn lead(header: &SegmentHeader, own: *mut Place) {
     state::LIVE.store(false, Ordering::SeqCst);
     promote::forget();
+    door::common::forget();
     state::set_role(state::Role::Standby);
     // SAFETY: asks for a number.
     state::REAL_PID.store(unsafe { raw::call1(nr::GETPID, 0) } as u32, Ordering::Relaxed);

@@ -7,7 +7,9 @@
 //! log is taken over by the thread that comes to it.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+};
 
 use us_abi::event::{EventKind, op};
 use us_abi::{ThreadEntry, change};
@@ -17,6 +19,7 @@ use us_ring::Position;
 use super::sync::{self, ALL, Caller, Outcome};
 use crate::clone::twins;
 use crate::log::Next;
+use crate::standby::promote;
 use crate::state;
 use crate::thread::{self, Mode, Thread};
 
@@ -284,15 +287,29 @@ fn is_taken_over(address: usize) -> bool {
 static NOTIFIED: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 static NOTIFIED_AT: AtomicU64 = AtomicU64::new(0);
 
-/// A condition is signalled by a standby's thread. Its primary has done that, unless it died before: then a promotion does.
-pub fn note_signal(caller: Caller, address: usize) {
-    let Some(thread) = caller.thread() else { return };
+/// A promotion has looked at them, or is about to: who notes one from here on may come too late.
+static IS_LOOKED_AT: AtomicBool = AtomicBool::new(false);
+
+/// In a new standby.
+pub fn forget() {
+    IS_LOOKED_AT.store(false, Ordering::SeqCst);
+}
+
+/// A condition is signalled by a standby's thread. Its primary has done that, unless it died before: then a promotion does. False
+/// if that may have looked already, and the caller is live now: it does so itself. A second signal wakes somebody who looks again.
+pub fn note_signal(caller: Caller, address: usize) -> bool {
+    let Some(thread) = caller.thread() else { return true };
     if NOTIFIED_AT.swap(thread.consumer.at, Ordering::Relaxed) != thread.consumer.at {
         NOTIFIED.iter().for_each(|place| place.store(0, Ordering::Relaxed));
     }
     let free = NOTIFIED.iter().find(|place| matches!(place.load(Ordering::Relaxed), 0));
     // More of them than there is room for: their waiters look again when they are signalled next.
-    free.unwrap_or(&NOTIFIED[0]).store(address, Ordering::Relaxed);
+    free.unwrap_or(&NOTIFIED[0]).store(address, Ordering::SeqCst);
+    let is_late = IS_LOOKED_AT.load(Ordering::SeqCst) && thread.peek().is_none();
+    if is_late {
+        promote::await_live(thread);
+    }
+    !is_late
 }
 
 /// The change that a dead primary's thread had noted behind its last event: address, and whether it was made.
@@ -326,6 +343,7 @@ static GIVEN: AtomicU64 = AtomicU64::new(0);
 /// At a promotion, once the memory is where the guest has it and before anybody acts: finishes what the dead primary's
 /// thread was about.
 pub fn finish() {
+    IS_LOOKED_AT.store(true, Ordering::SeqCst);
     if !twins::is_active() {
         return;
     }

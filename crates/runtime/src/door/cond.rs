@@ -68,8 +68,8 @@ impl Cond {
     }
 
     fn notify_shared(&self, count: u32) {
-        if common::follows(self.key()) {
-            return common::note_signal(Caller::get(), self.key());
+        if common::follows(self.key()) && common::note_signal(Caller::get(), self.key()) {
+            return;
         }
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return;
