@@ -14,6 +14,7 @@
 #![allow(clippy::not_unsafe_ptr_arg_deref, clippy::new_without_default, clippy::should_implement_trait)]
 
 pub mod aside;
+pub mod call;
 pub mod clock;
 pub mod clone;
 pub mod context;
@@ -32,6 +33,7 @@ pub mod raw;
 pub mod real;
 pub mod recording;
 pub mod seats;
+pub mod siginfo;
 pub mod signal;
 pub mod standby;
 pub mod state;

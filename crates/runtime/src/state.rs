@@ -37,6 +37,8 @@ pub static VERIFY: AtomicBool = AtomicBool::new(true);
 pub static GUEST_PID: AtomicU32 = AtomicU32::new(0);
 /// Pid that the kernel knows for this copy.
 pub static REAL_PID: AtomicU32 = AtomicU32::new(0);
+/// When this process became a primary, CLOCK_MONOTONIC ns; 0 if it has always been one.
+pub static PROMOTED_NS: AtomicU64 = AtomicU64::new(0);
 /// Longest time that the primary waits for room in a ring, ns.
 pub static LAG_TIMEOUT_NS: AtomicU64 = AtomicU64::new(100_000_000);
 
@@ -248,4 +250,9 @@ impl Decimal {
     pub fn bytes(&self) -> &[u8] {
         &self.digits[self.start..]
     }
+}
+
+/// See [`PROMOTED_NS`].
+pub fn promoted_ns() -> u64 {
+    PROMOTED_NS.load(Ordering::Relaxed)
 }

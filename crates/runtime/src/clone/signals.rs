@@ -15,7 +15,7 @@ use super::proc;
 use crate::door::pending::{self, PROCESS};
 use crate::members;
 use crate::raw::{self, failed};
-use crate::signal::{Info, SI_QUEUE, SI_TKILL, SI_USER};
+use crate::siginfo::{Info, SI_QUEUE, SI_TKILL, SI_USER};
 use crate::state;
 
 /// Signals that one clone can carry; more are not sent again.

@@ -7,11 +7,11 @@
 use us_world::repeat::{Repeat, Seen, repeated};
 use us_world::{Direction, Transfer};
 
+use crate::call::Call;
 use crate::door::taken_away;
 use crate::door::transfer::takes;
 use crate::fdtable;
 use crate::raw;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::{spans, taken};
 

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{EventKind, NO_TICKET};
 
+use crate::call::Call;
 use crate::clone::{park, twins};
 use crate::family;
 use crate::members::join;
@@ -17,7 +18,6 @@ use crate::recording::turns;
 use crate::signal;
 use crate::standby::promote;
 use crate::state;
-use crate::sys::gate::Call;
 use crate::thread::{Mode, Thread};
 
 /// When a wait ends without having been woken.

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, RECVMSG, SENDMSG, has_position};
 use crate::fdtable;
 use crate::raw::{self, failed};
@@ -15,7 +16,6 @@ use crate::signal::{self, Plan};
 use crate::standby::promote;
 use crate::state;
 use crate::sys::dispatch;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::sys::witness::Shape;

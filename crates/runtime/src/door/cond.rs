@@ -21,9 +21,10 @@ use super::common;
 use super::mutex::{self, Mutex};
 use super::sync::{self, ALL, CLOCK_MONOTONIC, CLOCK_REALTIME, Caller, errno};
 use super::unwind;
-use super::waiters::{self, Waiter};
+use crate::door::waiters;
 use crate::raw::Timespec;
 use crate::thread::Mode;
+use crate::thread::waiter::Waiter;
 
 /// In the bytes of glibc's `pthread_cond_t`; all zero is `PTHREAD_COND_INITIALIZER`.
 #[repr(C)]

@@ -11,7 +11,7 @@ use us_abi::Process;
 
 use crate::members;
 use crate::raw;
-use crate::signal::{Info, SI_USER};
+use crate::siginfo::{Info, SI_USER};
 use crate::state;
 use crate::sys::guest;
 

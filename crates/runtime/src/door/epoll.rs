@@ -11,12 +11,12 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use us_abi::event::{CallArgs, EventKind, ReturnHead};
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::pending;
 use crate::fdtable;
 use crate::lock::Lock;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
-use crate::sys::gate::Call;
 use crate::sys::guest::{self, Digest};
 use crate::sys::patience::Patience;
 use crate::sys::recorded::{begin, end, execute, return_ticket, take_begin_with, take_end};

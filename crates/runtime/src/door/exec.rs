@@ -9,16 +9,16 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 
+use crate::call::Call;
 use crate::door::{death, limits, process};
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::recording::turns;
 use crate::state::{self, Role};
 use crate::sys::bound;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{take_begin, take_end};
-use crate::thread::{Mode, Thread};
+use crate::thread::{Lent, Mode, Thread};
 use crate::{drop_standby, recording, seats, signal, stop_logging, tls};
 
 const EXECVE: u16 = 59;
@@ -213,9 +213,6 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
 pub fn give_back(thread: &mut Thread) {
     release(core::mem::take(&mut thread.lent));
 }
-
-/// Memory of an environment with our variables: address and bytes, zeros for none.
-pub type Lent = [u64; 2];
 
 fn release([start, bytes]: Lent) {
     if bytes != 0 {

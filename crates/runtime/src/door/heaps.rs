@@ -8,9 +8,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{HEAPS_ADDRESS, HEAPS_BYTES};
 
+use crate::call::Call;
 use crate::raw::err;
 use crate::state;
-use crate::sys::gate::Call;
 use crate::thread::Thread;
 
 const MAP_FIXED: u64 = 0x10;

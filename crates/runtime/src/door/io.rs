@@ -9,6 +9,7 @@ use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead
 use us_calls::Row;
 use us_world::{Direction, Evidence, Transfer};
 
+use crate::call::Call;
 use crate::clone::views;
 use crate::door::carry::{self, Source, VECTORS};
 use crate::door::transfer::{append_position, is_peek, taken_in, takes, word_of};
@@ -17,7 +18,6 @@ use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed};
 use crate::recording::output as shown;
 use crate::signal::{self, Plan};
-use crate::sys::gate::Call;
 use crate::sys::guest::{self, Digest};
 use crate::sys::recorded::{
     begin, end, execute, execute_marked, log_outputs, recorded, return_ticket, take_begin, take_begin_with,

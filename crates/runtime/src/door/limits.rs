@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
+use crate::call::Call;
 use crate::raw::{self, failed};
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::{state, thread};
 

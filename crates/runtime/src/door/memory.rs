@@ -11,13 +11,13 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::clone::{twins, unforked, views};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet};
 use crate::family::{self, pieces};
 use crate::fdtable;
 use crate::raw::{self, failed};
 use crate::recording::{live_turns, shared};
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::thread::{Mode, Thread};

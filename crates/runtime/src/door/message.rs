@@ -3,12 +3,12 @@
 use us_abi::event::CallArgs;
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::carry::Source;
 use crate::door::io::{gathered, output};
 use crate::door::table;
 use crate::fdtable;
 use crate::raw::failed;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::spans::{self, MessageHeader};
 use crate::sys::witness::Shape;

@@ -4,11 +4,11 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::{own_files, wait};
 use crate::fdtable;
 use crate::members::{self, mail};
 use crate::raw;
-use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
 use crate::sys::{guest, spans};
 use crate::thread::{self, Thread};

@@ -7,8 +7,8 @@
 
 use us_abi::{COPIES_ADDRESS, GUEST_MAPS_ADDRESS, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, THREADS_MAX};
 
+use crate::call::Call;
 use crate::raw::{self, err, nr};
-use crate::sys::gate::Call;
 
 /// Where each range that is the runtime's begins, and the address behind it. The first has the roster, the segment and the rings.
 const OURS: [(u64, u64); 2] = [

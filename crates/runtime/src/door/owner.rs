@@ -8,11 +8,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::{numbers, timer};
 use crate::fdtable;
 use crate::raw::{self, failed};
 use crate::state;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;

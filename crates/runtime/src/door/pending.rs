@@ -14,15 +14,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::clock::KERNEL;
 use crate::clone::signals;
 use crate::fdtable;
 use crate::lock::Lock;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
-use crate::signal::{self, Info, Plan, SI_TKILL, SI_USER};
+use crate::siginfo::{Info, SI_TKILL, SI_USER};
+use crate::signal::{self, Plan};
 use crate::state;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
 use crate::sys::spans;

@@ -7,13 +7,13 @@ use us_abi::{Cause, WILL, leaving, slot};
 use us_calls::{Prctl, Row};
 
 use super::{copies, limits, spawn};
+use crate::call::Call;
 use crate::log::Next;
 use crate::raw::{self, call6};
 use crate::recording::{replay, turns};
 use crate::state::{self, Role};
 use crate::sys::bound;
 use crate::sys::dispatch::refused;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::sys::trap;

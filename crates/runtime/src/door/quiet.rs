@@ -12,10 +12,10 @@ use us_abi::Cause;
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 
 use super::mapped;
+use crate::call::Call;
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::state::{Decimal, joined};
-use crate::sys::gate::Call;
 use crate::sys::own_table::with_own_table;
 use crate::thread::Thread;
 

@@ -10,10 +10,10 @@ use us_abi::event::{CallArgs, ReturnHead};
 
 use super::memory::{errno_or, follow, local, offer};
 use super::{heaps, mutex, own_addresses};
+use crate::call::Call;
 use crate::clone::memory::Line;
 use crate::clone::{proc, twins, views};
 use crate::raw::{self, err, failed, nr};
-use crate::sys::gate::Call;
 use crate::sys::own_table::with_own_table;
 use crate::sys::recorded::{begin, end, take_begin, take_end};
 use crate::sys::room::Room;

@@ -12,7 +12,8 @@ use super::wait::{CLD_DUMPED, CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WN
 use crate::door::pending;
 use crate::members::{self, registry};
 use crate::raw;
-use crate::signal::{self, SI_USER};
+use crate::siginfo::SI_USER;
+use crate::signal;
 use crate::state;
 
 const SIGCHLD: i32 = 17;

@@ -9,15 +9,14 @@ use us_calls::Sharing;
 
 use super::exec;
 use super::process::become_child;
+use crate::call::Call;
 use crate::log::Next;
 use crate::raw::{self, failed};
-use crate::standby::promote;
 use crate::state::{self, Role};
-use crate::sys::gate::Call;
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::sys::witness;
 use crate::sys::{bound, gate_stack, guest};
-use crate::thread::{Mode, Thread};
+use crate::thread::{self, ChildWords, Mode, Thread};
 use crate::{give_up_log, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
@@ -62,11 +61,6 @@ const FORK_MARK: u64 = 0x7573_666f_726b_2121;
 /// Where the number lies behind the slot's header: behind whatever the call's `Return` may carry.
 const WITNESS_AT: usize = size_of::<ReturnHead>() + 2 * size_of::<ChildWords>();
 
-/// Bytes of the kernel's `struct clone_args`, as far as it is known here.
-const CLONE_ARGS_BYTES: usize = 88;
-/// The structure of a clone3, with an address of ours in it.
-pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
-
 /// Where the kernel is to put the number of a child. `None` if there is no room in the log.
 fn prepare_slot(thread: &mut Thread) -> Option<u64> {
     let place = thread.reserve(WITNESS_AT + 8)?;
@@ -105,7 +99,7 @@ fn witness(thread: &mut Thread, call: &mut Call) {
         const FLAGS: usize = 0;
         const PARENT_TID: usize = 3;
         let bytes = call.args[1] as usize;
-        let fits = (64..=CLONE_ARGS_BYTES).contains(&bytes);
+        let fits = (64..=thread::CLONE_ARGS_BYTES).contains(&bytes);
         if fits && guest::read(thread.clone_args.as_mut_ptr().cast(), call.args[0], bytes) {
             let Some(slot) = prepare_slot(thread) else { return };
             thread.clone_args[FLAGS] |= PARENT_SETTID;
@@ -186,7 +180,7 @@ pub fn note_forked(result: i64) {
 /// Whether there is a child that the dead primary had made and that has not come to list itself, nor can the kernel tell
 /// of it any more: `pid`, or any. Waits for a moment if so.
 pub fn await_birth(pid: Option<u32>) -> bool {
-    let since = promote::promoted_ns();
+    let since = state::promoted_ns();
     if since == 0 || raw::now_ns() - since > BIRTH_NS {
         return false;
     }
@@ -359,10 +353,6 @@ pub extern "C" fn after_clone(result: i64) {
         log_child_words(thread, result);
     }
 }
-
-/// The first words of what a child that borrows our memory was given: glibc's `posix_spawn` has its child put
-/// the error there.
-pub type ChildWords = [u64; 32];
 
 /// Where the argument of such a child lies. glibc's `__clone` has put it on the child's stack, behind the
 /// function; its `__clone3` keeps it in a register.

@@ -7,10 +7,10 @@ use us_abi::SegmentHeader;
 use us_calls::Row;
 
 use super::numbers;
+use crate::call::Call;
 use crate::raw::{self, failed};
 use crate::seats;
 use crate::state;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::thread::{self, Mode, Thread};
 

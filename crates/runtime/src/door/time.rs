@@ -8,10 +8,10 @@ use core::sync::atomic::Ordering;
 use us_abi::event::EventKind;
 use us_calls::{Class, Row};
 
+use crate::call::Call;
 use crate::door::{numbers, usage};
 use crate::log::Next;
 use crate::raw::{self, Timespec, failed};
-use crate::sys::gate::Call;
 use crate::sys::{dispatch, guest, recorded, vdso};
 use crate::thread::{Mode, Thread};
 use crate::{family, real, tls};

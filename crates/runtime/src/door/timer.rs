@@ -10,11 +10,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use us_abi::Cause;
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::numbers;
 use crate::drop_standby;
 use crate::raw;
-use crate::signal::{Info, SI_TIMER};
-use crate::sys::gate::Call;
+use crate::siginfo::{Info, SI_TIMER};
 use crate::sys::guest;
 use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;

@@ -3,10 +3,10 @@
 use us_calls::Row;
 use us_world::Direction;
 
+use crate::call::Call;
 use crate::door::carry::Source;
 use crate::fdtable::{self, Kind};
 use crate::raw;
-use crate::sys::gate::Call;
 
 /// Whether a read only looks.
 pub fn is_peek(row: &Row, args: &[u64; 6]) -> bool {

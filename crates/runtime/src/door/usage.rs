@@ -3,11 +3,11 @@
 //! A promoted copy is another process, which has used less. A program that takes a difference of two readings would get a
 //! time before its beginning. So every copy remembers what was told last, and what it tells is never less.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
-use crate::standby::promote;
-use crate::sys::gate::Call;
+use crate::call::Call;
 use crate::sys::guest;
+use crate::thread::used::{Count, Used};
 use crate::thread::{self, Thread};
 use crate::{state, tls};
 
@@ -21,64 +21,6 @@ const THREAD_CPUTIME: i32 = 3;
 /// The lowest bits of a clock with the number of a process in it, and with that of a thread.
 const PROCESSES_CLOCK: i32 = 2;
 const THREADS_CLOCK: i32 = 6;
-
-/// One count that never goes back.
-#[derive(Debug)]
-struct Count {
-    /// The most that was told.
-    last: AtomicU64,
-    /// By how much that was ahead of what the kernel said of this process, when it had been promoted.
-    ahead: AtomicU64,
-    /// The promotion that `ahead` is of, CLOCK_MONOTONIC ns.
-    since: AtomicU64,
-}
-
-impl Count {
-    const fn new() -> Count {
-        Count { last: AtomicU64::new(0), ahead: AtomicU64::new(0), since: AtomicU64::new(0) }
-    }
-
-    /// What to tell where the kernel says `own`.
-    fn tell(&self, own: u64) -> u64 {
-        let promoted = promote::promoted_ns();
-        // At the first look only: later, a thread that has read before another and tells after it is no promotion, and
-        // would move the count on each time.
-        if self.since.load(Ordering::Relaxed) != promoted
-            && self.since.swap(promoted, Ordering::AcqRel) != promoted
-        {
-            let last = self.last.load(Ordering::Relaxed);
-            self.ahead.store(last.saturating_sub(own), Ordering::Relaxed);
-        }
-        let told = own + self.ahead.load(Ordering::Relaxed);
-        self.told(told);
-        told
-    }
-
-    fn told(&self, value: u64) {
-        self.last.fetch_max(value, Ordering::Relaxed);
-    }
-
-    fn reset(&self) {
-        self.last.store(0, Ordering::Relaxed);
-        self.ahead.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Of a process, its children, or a thread: the clock, ns; in user mode and in the kernel, us; the same two in ticks, which
-/// are counts of their own: rounded from sums, they could be less than was told before.
-#[derive(Debug)]
-pub struct Used {
-    counts: [Count; 5],
-    /// Which of its slot's threads.
-    generation: AtomicU32,
-}
-
-impl Used {
-    /// Nothing has been told yet.
-    pub const fn new() -> Used {
-        Used { counts: [const { Count::new() }; 5], generation: AtomicU32::new(0) }
-    }
-}
 
 const CLOCK: usize = 0;
 const USER: usize = 1;

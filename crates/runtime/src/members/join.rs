@@ -13,6 +13,7 @@ use us_abi::{
 };
 use us_calls::{Door, EpollDoor, Policy, Row};
 
+use crate::call::Call;
 use crate::door::limits::FileRoom;
 use crate::door::{exec, thread as threads};
 use crate::fault::{self, Point};
@@ -22,7 +23,6 @@ use crate::raw::{self, failed, nr};
 use crate::recording;
 use crate::state::{self, Role};
 use crate::sys::bound;
-use crate::sys::gate::Call;
 use crate::sys::{own_file, trap};
 use crate::thread::{self, Mode, Thread};
 
@@ -293,7 +293,7 @@ pub fn forget_relatives(thread: &mut Thread) {
         // SAFETY: the only thread of this process.
         let block = unsafe { &mut *thread::block(slot) };
         block.ring.0 = core::ptr::null_mut();
-        block.waiter = crate::door::waiters::Waiter::new();
+        block.waiter = crate::thread::waiter::Waiter::new();
         if slot != own {
             threads::vacate(block);
         }

@@ -14,7 +14,7 @@ use us_abi::{Mail, mail};
 
 use super::{find, primary_of, registry, roster};
 use crate::raw;
-use crate::signal::{Info, SI_QUEUE};
+use crate::siginfo::{Info, SI_QUEUE};
 use crate::state;
 use crate::sys::guest;
 

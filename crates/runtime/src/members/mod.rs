@@ -18,7 +18,7 @@ use us_abi::{
 use crate::door::sigchld;
 use crate::family;
 use crate::raw::{self, failed, nr};
-use crate::signal::{Info, SI_USER};
+use crate::siginfo::{Info, SI_USER};
 use crate::state;
 use crate::sys::own_file;
 

@@ -12,10 +12,10 @@ use us_abi::{
     ROSTER_ADDRESS, ROSTER_BYTES, Registry, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX, VERSION, pair,
 };
 
+use crate::call::Call;
 use crate::door::exec;
 use crate::raw::{self, failed, nr};
 use crate::state;
-use crate::sys::gate::Call;
 use crate::sys::own_file;
 
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());

@@ -10,8 +10,8 @@ use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Cause, SegmentHeader};
 use us_order::turns::{SHORT_LIFE_NS, Turns};
 
 use super::turn_order;
+use crate::call::Call;
 use crate::raw::Timespec;
-use crate::sys::gate::Call;
 use crate::thread::{Mode, Thread};
 use crate::{drop_standby, family, raw, state};
 

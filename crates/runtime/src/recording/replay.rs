@@ -5,12 +5,12 @@ use core::sync::atomic::Ordering;
 use us_abi::{SEGMENT_ADDRESS, SegmentHeader};
 
 use super::{image, reset_clocks, turns};
+use crate::call::Call;
 use crate::door::{exec, process, thread as threads};
 use crate::members::join;
 use crate::raw::{self, failed, nr};
 use crate::standby::poll;
 use crate::state::{self, Role};
-use crate::sys::gate::Call;
 use crate::sys::{guest, own_file, trap};
 use crate::thread::{Mode, Thread};
 use crate::{entry, members, signal};

@@ -7,10 +7,10 @@ use us_abi::Cause;
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::{exec, memory};
 use crate::fdtable;
 use crate::raw::{self, failed, nr};
-use crate::sys::gate::Call;
 use crate::sys::own_file;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::thread::{Mode, Thread};

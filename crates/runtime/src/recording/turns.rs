@@ -9,10 +9,10 @@ use us_abi::ReturnHead;
 use us_abi::event::{EventKind, Header, NO_TICKET};
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::clone::park;
 use crate::raw::{self, nr};
 use crate::state;
-use crate::sys::gate::Call;
 use crate::sys::{dispatch, libc_text};
 use crate::thread::{Mode, Thread};
 use crate::{family, report_divergence, signal};

@@ -4,7 +4,8 @@ use core::sync::atomic::Ordering;
 
 use us_abi::event::{EventKind, NO_TICKET};
 
-use super::{Info, deliver, deliver_one};
+use crate::siginfo::Info;
+use crate::signal::{deliver, deliver_one};
 use crate::standby::promote::go_live;
 use crate::state;
 use crate::thread::{Mode, Thread};

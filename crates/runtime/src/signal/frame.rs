@@ -11,7 +11,7 @@ use super::arrive::{self, die_of_fault};
 use super::doors::{held, kernel_mask};
 use super::run::{self, goes_to_alt_stack};
 use super::*;
-use crate::sys::dispatch::Entry;
+use crate::call::Entry;
 
 /// The kernel's `struct rt_sigframe`, without the vector state above it.
 #[repr(C)]

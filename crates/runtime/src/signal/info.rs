@@ -5,16 +5,9 @@
 
 use core::cell::UnsafeCell;
 
-use super::*;
+use crate::siginfo::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER};
 
-/// `si_code`: by kill.
-pub const SI_USER: i32 = 0;
-/// `si_code`: by sigqueue.
-pub const SI_QUEUE: i32 = -1;
-/// `si_code`: by a timer.
-pub const SI_TIMER: i32 = -2;
-/// `si_code`: by tgkill.
-pub const SI_TKILL: i32 = -6;
+use super::*;
 
 /// What was sent to the process once more by kill, as it came first.
 struct PutBack {
@@ -98,24 +91,9 @@ impl Info {
         }
     }
 
-    /// The signal's number.
-    pub fn signal(&self) -> i32 {
-        self.0[0] as u32 as i32
-    }
-
-    /// `si_code`: who sent it.
-    pub fn code(&self) -> i32 {
-        self.0[1] as u32 as i32
-    }
-
     /// Notes how often the group's processes have sent this signal to this one, in bytes that no siginfo uses.
     pub fn stamp(&mut self) {
         self.0[15] = u64::from(members::sent_so_far(self.signal()));
-    }
-
-    /// What [`Info::stamp`] has noted.
-    pub fn sent(&self) -> u32 {
-        self.0[15] as u32
     }
 
     /// Puts the group's numbers in place of this process's own. True if there were any.

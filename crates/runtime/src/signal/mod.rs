@@ -11,6 +11,7 @@ use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, leaving};
 use us_calls::{Class, Row};
 
+use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::clone::park;
 use crate::context::{Context, reg};
@@ -19,11 +20,12 @@ use crate::log::{Event, Next, has_ticket};
 use crate::members::{self, mail};
 use crate::raw::{self, call4, err};
 use crate::recording::{log, turns};
+use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::state::{self, Role};
-use crate::sys::gate::{self, Call};
 use crate::sys::spans::{self, Before};
 use crate::sys::trap::{self, on_sigsys};
-use crate::sys::{gate_stack, guest, recorded};
+use crate::sys::{gate, gate_stack, guest, recorded};
+use crate::thread::queue::Queue;
 use crate::thread::{Mode, Thread};
 use crate::tls;
 
@@ -33,7 +35,6 @@ mod doors;
 mod frame;
 mod info;
 mod plan;
-mod queue;
 mod run;
 
 use announced::{follows, replay_next};
@@ -41,10 +42,9 @@ use arrive::end_by;
 pub use arrive::{deliver_late, entered, filtered, nudged, put_into_queue, sent};
 pub use doors::*;
 pub use frame::returned;
-pub use info::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER, forget_put_back};
+pub use info::forget_put_back;
 use plan::come_late;
 pub use plan::{Plan, ends_wait, is_late_no_more, plan};
-pub use queue::Queue;
 pub use run::deliver_trapped;
 use run::handle;
 
@@ -92,10 +92,6 @@ const ENDING: u64 = bit(1)
     | bit(29)
     | bit(30)
     | bit(SIGSYS);
-
-const fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
@@ -156,11 +152,6 @@ pub fn discards_children() -> bool {
     let action = disposition(SIGCHLD);
     action.handler == SIG_IGN || action.flags & SA_NOCLDWAIT != 0
 }
-
-/// The kernel's siginfo.
-#[repr(C, align(16))]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Info(pub [u64; 16]);
 
 /// The mask that a call puts in force while it waits (ppoll, pselect, epoll_pwait), as the guest's.
 fn waiting_mask(call: &Call) -> Option<u64> {
@@ -260,7 +251,8 @@ pub fn deliver_promoted(thread: &mut Thread) {
 /// Whether the kernel would end a wait on a futex with EINTR for what is about to be delivered. One with a deadline is not
 /// begun again, whatever the handler's flags.
 pub fn interrupts(thread: &Thread, has_deadline: bool) -> bool {
-    thread.queue.deliverable(thread.mask) > 0 && (has_deadline || !thread.queue.restarts(thread.mask))
+    thread.queue.deliverable(thread.mask) > 0
+        && (has_deadline || !thread.queue.each_deliverable(thread.mask).all(is_restarting))
 }
 
 /// Whether calls that this signal's handler breaks off are made again.

@@ -117,7 +117,7 @@ fn has_time_out(fd: u64, row: &Row) -> bool {
 pub fn ends_wait(thread: &Thread, row: &Row) -> bool {
     row.interrupts
         && thread.queue.deliverable(thread.mask) > 0
-        && !(thread.queue.restarts(thread.mask) && restartable(thread, row))
+        && !(thread.queue.each_deliverable(thread.mask).all(is_restarting) && restartable(thread, row))
 }
 
 /// Signals have been delivered before a call that they would have ended had they come a little later. A program that looks

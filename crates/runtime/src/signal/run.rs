@@ -3,7 +3,7 @@
 use super::arrive::die_of_fault;
 use super::frame::{self, Room};
 use super::*;
-use crate::sys::dispatch::Entry;
+use crate::call::Entry;
 
 /// Calls the guest's handler as the kernel would.
 pub(super) fn handle(thread: &mut Thread, info: &Info) {

@@ -301,13 +301,6 @@ fn clock_of(event: &Header) -> Option<Shared> {
     }
 }
 
-/// When this process became a primary, CLOCK_MONOTONIC ns; 0 if it has always been one.
-pub fn promoted_ns() -> u64 {
-    PROMOTED_NS.load(Ordering::Relaxed)
-}
-
-static PROMOTED_NS: AtomicU64 = AtomicU64::new(0);
-
 /// What the process itself has to become.
 fn become_primary(header: &SegmentHeader) {
     let pid = state::REAL_PID.load(Ordering::Relaxed);
@@ -341,7 +334,7 @@ fn become_primary(header: &SegmentHeader) {
         Cause::Promoted as u32,
         &[b"the standby was promoted and there is no other"],
     );
-    PROMOTED_NS.store(raw::now_ns(), Ordering::Relaxed);
+    state::PROMOTED_NS.store(raw::now_ns(), Ordering::Relaxed);
     state::set_role(Role::Primary);
     crate::door::process::take_over_attributes();
     crate::door::pending::forget_strays();

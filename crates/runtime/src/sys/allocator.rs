@@ -9,7 +9,7 @@
 //! Only in a multithreaded process, where the order is in danger: a program that reads these files itself
 //! does so when it starts.
 
-use crate::sys::gate::Call;
+use crate::call::Call;
 use crate::sys::guest;
 use crate::thread::{Mode, Thread};
 

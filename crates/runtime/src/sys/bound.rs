@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::{Cause, GroupState};
 
+use crate::call::Call;
 use crate::door::{death, numbers};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::sys::gate::Call;
 use crate::sys::{dispatch, trap};
 use crate::thread::{self, Thread};
 use crate::{clone, signal, tls};

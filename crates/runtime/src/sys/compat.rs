@@ -11,7 +11,7 @@ use us_abi::Cause;
 use crate::context::{Context, reg};
 use crate::door::{numbers, wait};
 use crate::log::Next;
-use crate::signal::Info;
+use crate::siginfo::Info;
 use crate::state;
 use crate::thread::{Mode, Thread};
 use crate::{give_up_log, report_divergence, tls};

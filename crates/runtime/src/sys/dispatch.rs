@@ -2,6 +2,7 @@
 
 use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
+use crate::call::{Call, Entry};
 use crate::clone::{self, park};
 use crate::door::numbers;
 use crate::door::{
@@ -12,23 +13,10 @@ use crate::members::{join, registry};
 use crate::raw::{self, call6};
 use crate::recording::live_turns::{self, Local};
 use crate::recording::{shared, turns};
-use crate::sys::gate::Call;
 use crate::sys::recorded::recorded;
 use crate::sys::{allocator, bound, libc_text};
 use crate::thread::{Mode, Thread};
 use crate::{family, fdtable, give_up_log, signal, state, tls};
-
-/// What of the guest's registers the gate does not keep: a handler is shown them, and may change them.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Entry {
-    /// The call, in the gate's own frame.
-    pub call: *mut Call,
-    /// rbx, r12, r13, r14, r15.
-    pub kept: [u64; 5],
-    /// The gate's frame pointer.
-    pub gate_frame: u64,
-}
 
 /// Entry from the gate: an [`Entry`] is made on the stack, and what stands there is loaded again on the way out.
 ///

@@ -18,21 +18,10 @@ use core::sync::atomic::AtomicU32;
 use crate::context::{Context, reg};
 use crate::door::spawn;
 use crate::sys::dispatch;
-use crate::sys::gate_stack::{self, GateStack};
+use crate::sys::gate_stack;
 use crate::thread::Thread;
+use crate::thread::gate_stack::GateStack;
 use crate::tls;
-
-/// A system call as the guest made it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Call {
-    /// Its number.
-    pub nr: u64,
-    /// Its arguments.
-    pub args: [u64; 6],
-    /// An address inside the code that made it.
-    pub caller: u64,
-}
 
 /// From here the frame's record has the guest's stack pointer, the return address into the stub and rbp, on whichever stack
 /// that is; rbp points at it. Unwinders read the record: the guest's stack may be another one.

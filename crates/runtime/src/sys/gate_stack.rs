@@ -21,11 +21,10 @@ use core::arch::asm;
 use crate::raw;
 use crate::sys::guest;
 use crate::thread::Thread;
+use crate::thread::gate_stack::{GateStack, PIECES};
 
 /// Bytes of one piece: ten times of what the deepest door was seen to use, and the unwinder above it.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Pieces of a thread. Memory is used when it is touched, and a thread that is on its own stack touches none.
-const PIECES: usize = 8;
 /// Bytes of all pieces.
 pub const BYTES: u64 = PIECE_BYTES * PIECES as u64;
 /// Where less than this is left of a thread's own stack, the gate changes too: programs give their threads 16 KiB.
@@ -33,28 +32,7 @@ const MARGIN: u64 = 16 << 10;
 /// Most of a main thread's stack that counts as its own. Below that lies what the kernel may give to others.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
 
-/// What the gate has to know of a thread's stacks.
-#[repr(C)]
-#[derive(Debug)]
-pub struct GateStack {
-    /// Lowest address at which the gate stays on the thread's own stack.
-    pub own_low: u64,
-    /// Bytes from there to the stack's end; 0 for a stack of which nothing is known.
-    pub own_bytes: u64,
-    /// Lowest address of the pieces; 0 as long as there are none.
-    pub low: u64,
-    /// End of the current piece; 0 for none.
-    pub top: u64,
-    /// For each piece that waits for a handler: where its word lies. 0 for a free one.
-    waits: [u64; PIECES],
-}
-
 impl GateStack {
-    /// Nothing is known yet: the gate stays where it is called.
-    pub const fn new() -> GateStack {
-        GateStack { own_low: 0, own_bytes: 0, low: 0, top: 0, waits: [0; PIECES] }
-    }
-
     /// The piece that an address lies in.
     fn piece_of(&self, sp: u64) -> Option<usize> {
         let distance = sp.wrapping_sub(self.low);

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::call::Call;
 use crate::real;
-use crate::sys::gate::Call;
 
 /// Bytes of libc's `syscall` function, and more than its one instruction is away from its beginning.
 const FUNCTION_BYTES: u64 = 64;

@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::{Kind, Site};
 
+use crate::call::Call;
 use crate::context::{Context, reg};
 use crate::door::{cancel, spawn};
 use crate::raw::{self, nr};
-use crate::sys::gate::{self, Call};
+use crate::sys::gate;
 use crate::sys::plans::Plans;
 use crate::sys::text;
 use crate::{signal, state, tls};

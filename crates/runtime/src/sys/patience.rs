@@ -6,8 +6,8 @@
 //!
 //! Not here: select, pselect and ppoll, where the kernel itself leaves in the guest's memory what remains.
 
+use crate::call::Call;
 use crate::raw::Timespec;
-use crate::sys::gate::Call;
 use crate::sys::{guest, vdso};
 
 const POLL: u64 = 7;

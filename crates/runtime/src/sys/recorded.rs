@@ -10,6 +10,7 @@ use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
 use us_calls::{Door, FdUse, Order, Policy, Row};
 
+use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::door::numbers;
 use crate::door::{again, usage, wait};
@@ -18,7 +19,6 @@ use crate::log::{Event, Next, has_ticket};
 use crate::raw::{self, Look};
 use crate::recording::turns;
 use crate::signal::{self, Plan};
-use crate::sys::gate::Call;
 use crate::sys::patience::Patience;
 use crate::sys::spans::{self, Before};
 use crate::sys::{taken, witness};

@@ -9,10 +9,10 @@ use core::sync::atomic::Ordering;
 use us_abi::event::CallArgs;
 use us_calls::{FcntlArg, FdUse, In, IoctlDir, IoctlOut, Out, Row};
 
+use crate::call::Call;
 use crate::door::numbers;
 use crate::raw::failed;
 use crate::state;
-use crate::sys::gate::Call;
 use crate::sys::guest::{self, Digest};
 
 /// Messages of one recvmmsg whose capacities are remembered; a call for more is cut to this many, which the

@@ -10,11 +10,11 @@
 use us_abi::event::ReturnHead;
 use us_calls::Row;
 
+use crate::call::Call;
 use crate::door::numbers;
 use crate::door::wait;
 use crate::fdtable;
 use crate::raw::failed;
-use crate::sys::gate::Call;
 use crate::sys::guest;
 use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};

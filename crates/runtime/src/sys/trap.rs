@@ -5,7 +5,7 @@
 
 use crate::context::{Context, reg};
 use crate::raw;
-use crate::signal::Info;
+use crate::siginfo::Info;
 use crate::sys::{compat, gate, patch, vdso};
 use crate::thread::Thread;
 

@@ -1,8 +1,10 @@
 //! Signals that a thread has taken off the kernel's hands and that wait for its next door.
 
-use super::*;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-/// One of each signal, which the kernel keeps back while one waits here (see [`doors::held`]), so that none is ever too many.
+use crate::siginfo::{Info, bit};
+
+/// One of each signal, which the kernel keeps back while one waits here (see `signal::doors`), so that none is ever too many.
 const QUEUED_MAX: usize = 64;
 
 /// Signals that wait for their thread's next door: a ring written by the handler, which runs with every
@@ -21,7 +23,7 @@ impl Queue {
     }
 
     /// Adds a signal. A standard signal that waits already is one signal, as in the kernel.
-    pub(super) fn push(&mut self, info: &Info) {
+    pub fn push(&mut self, info: &Info) {
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed));
         let waiting = (head..tail).any(|at| self.infos[at as usize % QUEUED_MAX].signal() == info.signal());
         if (waiting && info.signal() < 32) || (tail - head) as usize == QUEUED_MAX {
@@ -50,22 +52,21 @@ impl Queue {
     }
 
     /// The signals that wait, as a set.
-    pub(super) fn waiting(&self) -> u64 {
+    pub fn waiting(&self) -> u64 {
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
         (head..tail).fold(0, |set, at| set | bit(self.infos[at as usize % QUEUED_MAX].signal()))
     }
 
-    pub(super) fn deliverable(&self, mask: u64) -> u32 {
-        let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
-        (head..tail).filter(|at| mask & bit(self.infos[*at as usize % QUEUED_MAX].signal()) == 0).count()
-            as u32
+    /// How many of them `mask` does not block.
+    pub fn deliverable(&self, mask: u64) -> u32 {
+        self.each_deliverable(mask).count() as u32
     }
 
-    pub(super) fn restarts(&self, mask: u64) -> bool {
+    /// Those that `mask` does not block, in the order in which they came.
+    pub fn each_deliverable(&self, mask: u64) -> impl Iterator<Item = i32> {
         let (head, tail) = (self.head.load(Ordering::Relaxed), self.tail.load(Ordering::Acquire));
         (head..tail)
             .map(|at| self.infos[at as usize % QUEUED_MAX].signal())
-            .filter(|signal| mask & bit(*signal) == 0)
-            .all(is_restarting)
+            .filter(move |signal| mask & bit(*signal) == 0)
     }
 }

@@ -4,18 +4,23 @@
 //! A block belongs to its thread. Other threads touch only its atomics; the rest is read and written
 //! through the pointer in the thread's TLS slot, which no other thread has.
 
+pub mod gate_stack;
+pub mod queue;
+pub mod used;
+pub mod waiter;
+
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{RING_BYTES, RINGS_ADDRESS, THREADS_MAX};
 use us_ring::{Consumer, Memory, Position, Producer};
 
-use crate::door::usage::Used;
-use crate::door::waiters::Waiter;
 use crate::pace::Pace;
 use crate::raw::Look;
-use crate::signal::Queue;
-use crate::sys::gate_stack::GateStack;
+use crate::thread::gate_stack::GateStack;
+use crate::thread::queue::Queue;
+use crate::thread::used::Used;
+use crate::thread::waiter::Waiter;
 use crate::{seats, state};
 
 /// The stack of a thread of the runtime's own.
@@ -93,7 +98,7 @@ pub struct Thread {
     /// Whether its process could have a standby of its own and has not asked for one yet.
     pub newborn: bool,
     /// Memory that a child on this block was given for its exec.
-    pub lent: crate::door::exec::Lent,
+    pub lent: Lent,
     /// Start and end of what it has unmapped last, of the guest's own; zeros for nothing.
     pub spare: (u64, u64),
     /// The number behind that of the page into which it has read last: that can be written.
@@ -119,9 +124,9 @@ pub struct Thread {
     /// Where the child's argument lies, and what was there before the child ran.
     pub child_argument: u64,
     /// See `child_argument`.
-    pub child_words: crate::door::spawn::ChildWords,
+    pub child_words: ChildWords,
     /// What the kernel reads of a clone3 in the guest's place.
-    pub clone_args: crate::door::spawn::CloneArgs,
+    pub clone_args: CloneArgs,
     /// The kernel's number of the thread that runs on this block now, 0 for none.
     pub runs_as: AtomicU32,
     /// Kernel's thread id in a promoted copy, 0 where it equals the guest's.
@@ -185,11 +190,11 @@ pub struct Thread {
     /// Arguments of the call whose door this thread is in: what settling asks the kernel about.
     pub asked: [u64; 6],
     /// The guest's registers at the system call whose door this thread is in, null outside: what a handler is shown.
-    pub at_gate: *mut crate::sys::dispatch::Entry,
+    pub at_gate: *mut crate::call::Entry,
     /// Whether a filter of the guest's has trapped that call, and what the kernel said of it.
     pub is_trapped: bool,
     /// See `is_trapped`.
-    pub trapped: crate::signal::Info,
+    pub trapped: crate::siginfo::Info,
     /// The result of the call that a handler has interrupted, or that has ended before it.
     pub shown_result: i64,
     /// Signals that come behind the `Return` which was taken last, as a standby.
@@ -315,7 +320,7 @@ impl Thread {
             asked: [0; 6],
             at_gate: core::ptr::null_mut(),
             is_trapped: false,
-            trapped: crate::signal::Info([0; 16]),
+            trapped: crate::siginfo::Info([0; 16]),
             shown_result: 0,
             announced: 0,
             pieces: 0,
@@ -543,3 +548,16 @@ pub fn wake_sleepers() -> u64 {
 pub fn wake_all() {
     for_each(|thread| thread.ring_bell());
 }
+
+/// Memory of an environment with our variables: address and bytes, zeros for none.
+pub type Lent = [u64; 2];
+
+/// The first words of what a child that borrows our memory was given: glibc's `posix_spawn` has its child put
+/// the error there.
+pub type ChildWords = [u64; 32];
+
+/// The structure of a clone3, with an address of ours in it.
+pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
+
+/// Bytes of the kernel's `struct clone_args`, as far as it is known here.
+pub const CLONE_ARGS_BYTES: usize = 88;
