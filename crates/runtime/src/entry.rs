@@ -11,15 +11,14 @@ use us_abi::{
     leaving, slot,
 };
 
-use crate::door::{exec, limits, mutex, thread as threads};
-use crate::notice;
+use crate::door::{limits, mutex, thread as threads};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::poll;
 use crate::state::{self, Role};
-use crate::sys::{gate_stack, guest, libc_text, own_file, patch, probe, trap, vdso};
+use crate::sys::{gate_stack, libc_text, patch, probe, trap, vdso};
 use crate::thread::{self, Mode, Thread};
-use crate::{aside, fault, fdtable, members, real, seats, signal, tls};
+use crate::{aside, fault, fdtable, guest, members, notice, own_file, paths, real, seats, signal, tls};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -110,7 +109,7 @@ fn take_environment(environment: *mut *mut u8) -> Option<*const u8> {
                 .map_while(|at| environment.add(at).read().as_ref())
                 .find_map(|entry| value_of(&raw const *entry, b"LD_PRELOAD"));
             if let Some(preloaded) = library {
-                exec::remember(last_of(preloaded), path);
+                paths::remember(last_of(preloaded), path);
             }
             restore_preload(environment, preload);
         }
@@ -190,7 +189,7 @@ unsafe fn value_of(entry: *const u8, name: &[u8]) -> Option<*const u8> {
 /// A member's new image, of which the supervisor will have a standby made like that of a new member.
 fn begin_anew(header: &'static SegmentHeader) {
     state::set_role(Role::Primary);
-    crate::door::numbers::has_relatives();
+    crate::members::has_relatives();
     if !threads::map_ring(0) {
         crate::last_words(&[b"the rings could not be mapped"]);
     }
@@ -210,7 +209,7 @@ fn become_child() {
     prepare(unsafe { raw::call1(nr::GETPID, 0) } as u32, config);
     members::recognise();
     crate::door::death::remember();
-    crate::door::numbers::has_relatives();
+    crate::members::has_relatives();
     state::set_role(Role::Child);
     let thread = main_block();
     take_place(thread, Mode::Solo);
@@ -221,8 +220,8 @@ fn become_child() {
 }
 
 fn map_roster() {
-    let mut path = [0u8; exec::PATH_BYTES];
-    if exec::roster_path(&mut path).is_some() {
+    let mut path = [0u8; paths::PATH_BYTES];
+    if paths::roster_path(&mut path).is_some() {
         // SAFETY: the path ends with NUL; no other thread exists.
         unsafe { members::map(path.as_ptr()) };
     }

@@ -14,9 +14,8 @@ use us_ring::Position;
 use crate::clone::twins;
 use crate::fault::{self, Point};
 use crate::recording::{self, turns};
-use crate::sys::missing;
 use crate::thread::{Mode, Thread};
-use crate::{drop_follower, family, pace, raw, seats, signal, state, stop_logging};
+use crate::{drop_follower, family, missing, pace, raw, seats, signal, state, stop_logging};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;

@@ -4,13 +4,14 @@
 //! symbol (the condition variables of 1997): the version is always named.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 unsafe extern "C" {
     fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     /// The calling thread's errno.
     pub fn __errno_location() -> *mut c_int;
+    static __libc_single_threaded: AtomicU8;
 }
 
 const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
@@ -329,4 +330,12 @@ real_functions! {
     VWSCANF = c"vwscanf" @ c"GLIBC_2.2.5";
     WCSFTIME = c"wcsftime" @ c"GLIBC_2.2.5";
     WCSFTIME_L = c"wcsftime_l" @ c"GLIBC_2.3";
+}
+
+/// glibc has never made a second thread in this process: an atomic instruction, three times the price of a
+/// plain one, is not needed for a lock of this process alone.
+#[inline(always)]
+pub fn single_threaded() -> bool {
+    // SAFETY: a variable of libc since 2.32; written before a second thread exists.
+    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
 }

@@ -256,3 +256,9 @@ impl Decimal {
 pub fn promoted_ns() -> u64 {
     PROMOTED_NS.load(Ordering::Relaxed)
 }
+
+/// Whether this copy's numbers differ from those that the guest knows: after a promotion.
+#[inline(always)]
+pub fn is_renumbered() -> bool {
+    GUEST_PID.load(Ordering::Relaxed) != REAL_PID.load(Ordering::Relaxed)
+}

@@ -9,12 +9,11 @@ use us_abi::{SegmentHeader, command};
 
 use super::{STAGE_TIMEOUT_NS, coordinate, fail, park};
 use crate::context::Context;
-use crate::door::sync;
 use crate::raw::{self, nr};
 use crate::state::{self, Role};
 use crate::sys::{bound, gate};
 use crate::thread::Stack;
-use crate::tls;
+use crate::{real, tls};
 
 /// A coordinator is at work.
 static BUSY: AtomicBool = AtomicBool::new(false);
@@ -42,7 +41,7 @@ fn asked() -> Option<&'static SegmentHeader> {
 /// A lone thread in the middle of a door, which would go on with that, does so at its next one.
 pub fn notice_command(context: &Context) {
     let Some(header) = asked() else { return };
-    if sync::single_threaded()
+    if real::single_threaded()
         && !park::comes_at_once(context)
         && PUT_OFF.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MAX
     {
@@ -65,7 +64,7 @@ pub fn has_promised() -> bool {
 
 /// At a place where a thread parks: keeps what a lone one has promised. Whether a coordinator is there now.
 pub fn keep_promise() -> bool {
-    if !PROMISED.swap(false, Ordering::AcqRel) || !sync::single_threaded() {
+    if !PROMISED.swap(false, Ordering::AcqRel) || !real::single_threaded() {
         return false;
     }
     asked().is_some_and(begin)

@@ -14,13 +14,11 @@ use us_abi::{
 use super::proc::hex;
 use super::views::{self, View};
 use super::{proc, twins, unforked};
-use crate::door::{numbers, quiet};
+use crate::door::quiet;
 use crate::family::{self, pieces};
-use crate::fdtable;
 use crate::raw::{self, failed, nr};
-use crate::seats;
-use crate::sys::guest;
 use crate::sys::room::Room;
+use crate::{fdtable, guest, members, seats};
 
 /// Bytes that are copied at most: the program stands still meanwhile.
 const BYTES_MAX: u64 = 1 << 30;
@@ -179,7 +177,7 @@ fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
     }
     pieces::forget();
     let bytes: u64 = common().map(|mapping| mapping.end - mapping.start).sum();
-    let wanted = bytes >= family::least_bytes() && numbers::may_have_relatives() && family::may_be();
+    let wanted = bytes >= family::least_bytes() && members::may_have_relatives() && family::may_be();
     if wanted && family::want() { Err(family::WHY) } else { Ok(false) }
 }
 

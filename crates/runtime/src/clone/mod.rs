@@ -24,17 +24,13 @@ use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
 use crate::door::thread as threads;
-use crate::door::{copies, exec, numbers, spawn, sync, timer};
-use crate::family;
+use crate::door::{copies, spawn, sync, timer};
 use crate::fault::{self, Point};
-use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::recording::{live_turns, log, turn_order};
-use crate::seats;
-use crate::state;
-use crate::sys::{bound, missing};
+use crate::sys::bound;
 use crate::thread::{self, Mode};
-use crate::tls;
+use crate::{family, fdtable, members, missing, paths, seats, state, tls};
 pub use coordinator::{await_idle, await_quiet, has_promised, keep_promise, notice_command, number};
 use park::{Place, word};
 
@@ -64,7 +60,7 @@ fn fail(header: &SegmentHeader, why: &[&[u8]]) {
 
 fn refuse(header: &SegmentHeader, (why, tid): Obstacle) {
     let number = state::Decimal::new(u64::from(tid));
-    let place = if core::ptr::eq(why, missing::WHY) { exec::folder() } else { b"" };
+    let place = if core::ptr::eq(why, missing::WHY) { paths::folder() } else { b"" };
     let who: [&[u8]; 5] = [b"thread ", number.bytes(), b" ", why, place];
     fail(header, if tid == 0 { &who[3..] } else { &who });
 }
@@ -262,8 +258,8 @@ fn make(header: &SegmentHeader) {
 
 /// Why no spare is made now, if so. Every thread stands still.
 fn no_spare(header: &SegmentHeader) -> Option<&'static [u8]> {
-    if numbers::may_have_relatives() || header.related.load(Ordering::SeqCst) != 0 {
-        return Some(numbers::RELATED);
+    if members::may_have_relatives() || header.related.load(Ordering::SeqCst) != 0 {
+        return Some(members::RELATED);
     }
     if state::takes_live_turns() {
         // Who has the turn, and which comes next, is told to one standby, at its beginning.

@@ -15,10 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET, op};
 
-use crate::door::sync;
 use crate::raw::{self, failed, nr};
-use crate::sys::guest;
 use crate::thread::Thread;
+use crate::{guest, real};
 
 /// Bytes that are looked through at each such place, at most: about three microseconds.
 const BYTES_MAX: u64 = 64 << 10;
@@ -128,7 +127,7 @@ pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
     LOOKS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     WINDOW_NS.store(raw::now_ns(), Ordering::Relaxed);
     // Of several threads one would log what another is about to write, and their standby's would write it once more.
-    if !sync::single_threaded() {
+    if !real::single_threaded() {
         return;
     }
     let mut all = 0;

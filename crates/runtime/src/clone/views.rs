@@ -15,12 +15,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::twins;
 use crate::door::carry::Source;
-use crate::door::numbers;
-use crate::family;
 use crate::fdtable::{self, Kind};
 use crate::raw::{self, failed, nr};
-use crate::sys::guest;
 use crate::sys::spans;
+use crate::{family, guest, members};
 
 const PAGE: u64 = 4096;
 const READ: u64 = 1;
@@ -276,7 +274,7 @@ pub fn is_elsewhere(object: usize) -> bool {
 /// Whether relatives share memory with this standby's primary, which it has as it once was.
 pub fn is_any_elsewhere() -> bool {
     // What a family shares is where its standbys follow it.
-    ANY_WRITABLE.load(Ordering::Relaxed) && numbers::may_have_relatives() && !family::is_member()
+    ANY_WRITABLE.load(Ordering::Relaxed) && members::may_have_relatives() && !family::is_member()
 }
 
 /// Locks are taken for real from here on.
@@ -309,7 +307,7 @@ fn put_back(which: impl Fn(u64) -> bool) {
             continue;
         }
         let is_alike = protection & WRITE != 0 && twins::redo(start, at, is_in_call);
-        let is_ours_to_write = protection & WRITE != 0 && !is_alike && !numbers::may_have_relatives();
+        let is_ours_to_write = protection & WRITE != 0 && !is_alike && !members::may_have_relatives();
         for page in (0..if is_ours_to_write { bytes } else { 0 }).step_by(PAGE as usize) {
             // Only what differs: a page that is written becomes dirty, and a hole a block. Behind the file's end the copy
             // fails, as the guest's own store would have.

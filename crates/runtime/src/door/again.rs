@@ -10,10 +10,8 @@ use us_world::{Direction, Transfer};
 use crate::call::Call;
 use crate::door::taken_away;
 use crate::door::transfer::takes;
-use crate::fdtable;
-use crate::raw;
-use crate::sys::guest;
 use crate::sys::{spans, taken};
+use crate::{fdtable, guest, raw};
 
 const LSEEK: u64 = raw::nr::LSEEK;
 const GETDENTS: u64 = 78;

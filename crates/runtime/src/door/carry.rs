@@ -10,16 +10,14 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, RECVMSG, SENDMSG, has_position};
-use crate::fdtable;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::standby::promote;
-use crate::state;
 use crate::sys::dispatch;
-use crate::sys::guest;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::sys::witness::Shape;
 use crate::thread::{Mode, Thread};
+use crate::{fdtable, guest, state};
 
 /// Whether a read that was cut off goes on: natively it would have come back whole.
 pub fn wants_whole(row: &Row, fd: i32, args: &[u64; 6]) -> bool {

@@ -239,7 +239,7 @@ pub fn look(caller: Caller, op: u16, address: usize) -> u32 {
             }
         }
     }
-    crate::sys::guest::load(address as u64).unwrap_or(0)
+    crate::guest::load(address as u64).unwrap_or(0)
 }
 
 /// How the log says that an acquisition ended.
@@ -323,7 +323,7 @@ fn noted_by(entry: &ThreadEntry, note: Note) -> Option<(usize, bool)> {
     let made = match place & change::BITS {
         change::MADE => true,
         // Killed at the very instruction: by what is there.
-        change::BEGUN => crate::sys::guest::load::<u32>(address as u64) == Some(values as u32),
+        change::BEGUN => crate::guest::load::<u32>(address as u64) == Some(values as u32),
         _ => return None,
     };
     Some((address, made))

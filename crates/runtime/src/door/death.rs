@@ -9,11 +9,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::Process;
 
-use crate::members;
-use crate::raw;
 use crate::siginfo::{Info, SI_USER};
-use crate::state;
-use crate::sys::guest;
+use crate::{guest, members, raw, state};
 
 const PR_SET_PDEATHSIG: u64 = 1;
 const PR_GET_PDEATHSIG: u64 = 2;

@@ -4,7 +4,7 @@
 //! close-on-exec descriptor open, and a parent that waits for the end of such a pipe would hang. The new
 //! image is told the way back into the group by its environment, and makes a standby of its own.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
@@ -16,113 +16,14 @@ use crate::raw::{self, call6, failed};
 use crate::recording::turns;
 use crate::state::{self, Role};
 use crate::sys::bound;
-use crate::sys::guest;
 use crate::sys::recorded::{take_begin, take_end};
 use crate::thread::{Lent, Mode, Thread};
-use crate::{drop_standby, recording, seats, signal, stop_logging, tls};
+use crate::{drop_standby, guest, paths, recording, seats, signal, stop_logging, tls};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
 const AT_FDCWD: u64 = -100i64 as u64;
 const X_OK: u64 = 1;
-/// Longest path, with its NUL.
-pub const PATH_BYTES: usize = 4096;
-
-/// Path of the runtime's library, and of the group's folder with the last `/`: each with its NUL.
-static PATHS: [[AtomicU64; PATH_BYTES / 8]; 2] = [const { [const { AtomicU64::new(0) }; PATH_BYTES / 8] }; 2];
-const LIBRARY: usize = 0;
-const FOLDER: usize = 1;
-/// Which segment in the folder is this process's: the number in its name, 0 for the group's first one.
-pub static SEGMENT: AtomicU32 = AtomicU32::new(0);
-
-/// Remembers where the library is, and the folder of the segment. In the constructor.
-///
-/// # Safety
-/// Both strings end with NUL.
-pub unsafe fn remember(library: *const u8, segment: *const u8) {
-    for (place, from) in [(LIBRARY, library), (FOLDER, segment)] {
-        let to = PATHS[place].as_ptr().cast_mut().cast::<u8>();
-        for at in 0..PATH_BYTES - 1 {
-            // SAFETY: the source ends with NUL, where the loop stops; the target is large enough, and no other
-            // thread exists.
-            unsafe {
-                let byte = *from.add(at);
-                if byte == 0 {
-                    break;
-                }
-                to.add(at).write(byte);
-            }
-        }
-    }
-    // SAFETY: written a moment ago; the path of a file has a separator.
-    unsafe {
-        let folder = PATHS[FOLDER].as_ptr().cast_mut().cast::<u8>();
-        let len = guest::string_len(folder as u64);
-        let end = (0..len).rev().find(|at| *folder.add(*at) == b'/').map_or(0, |at| at + 1);
-        let name = core::slice::from_raw_parts(folder.add(end), len - end);
-        let number = name.strip_prefix(b"segment.").unwrap_or(b"");
-        let number = number.iter().fold(0u32, |sum, digit| sum * 10 + u32::from(digit.wrapping_sub(b'0')));
-        SEGMENT.store(number, Ordering::Relaxed);
-        folder.add(end).write_bytes(0, len - end);
-    }
-}
-
-fn remembered(place: usize) -> &'static [u8] {
-    let path = PATHS[place].as_ptr().cast::<u8>();
-    // SAFETY: written in the constructor; it ends with NUL inside the array.
-    unsafe { core::slice::from_raw_parts(path, guest::string_len(path as u64)) }
-}
-
-/// The group's folder; a NUL stands behind it.
-pub fn folder() -> &'static [u8] {
-    remembered(FOLDER)
-}
-
-/// A file in the group's folder: its name in parts, with a NUL behind it.
-fn in_folder(name: &[&[u8]], to: &mut [u8; PATH_BYTES]) -> Option<()> {
-    let folder = remembered(FOLDER);
-    if folder.is_empty() {
-        return None;
-    }
-    let mut at = 0;
-    for part in [folder].iter().chain(name) {
-        to.get_mut(at..at + part.len())?.copy_from_slice(part);
-        at += part.len();
-    }
-    *to.get_mut(at)? = 0;
-    Some(())
-}
-
-/// The path of the segment of the process with this number.
-pub fn segment_path(pid: u32, to: &mut [u8; PATH_BYTES]) -> Option<()> {
-    in_folder(&[b"segment.", state::Decimal::new(u64::from(pid)).bytes()], to)
-}
-
-/// The path of what stands for a file that processes share by a mapping, in a replay: by the file's identity.
-pub fn shared_path(identity: u64, to: &mut [u8; PATH_BYTES]) -> Option<()> {
-    in_folder(&[b"shared.", state::Decimal::new(identity).bytes()], to)
-}
-
-/// The path of a family's copy of shared memory: the family's number, and which memory it is.
-pub fn family_path(family: u32, region: usize, to: &mut [u8; PATH_BYTES]) -> Option<()> {
-    let (family, region) = (state::Decimal::new(u64::from(family)), state::Decimal::new(region as u64));
-    in_folder(&[b"family.", family.bytes(), b".", region.bytes()], to)
-}
-
-/// The path of the roster.
-pub fn roster_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
-    in_folder(&[b"roster"], to)
-}
-
-/// The path of the registry.
-pub fn registry_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
-    in_folder(&[b"registry"], to)
-}
-
-/// The path of the plans of patched texts.
-pub fn plans_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
-    in_folder(&[b"sites"], to)
-}
 
 /// execve, execveat.
 pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
@@ -374,14 +275,14 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         (0..MAX).find(|index| guest::load::<u64>(from + index * 8).is_none_or(|entry| entry == 0))?
     };
     let table_bytes = (count + 4) * 8;
-    let bytes = table_bytes + 5 * PATH_BYTES as u64;
+    let bytes = table_bytes + 5 * paths::PATH_BYTES as u64;
     // SAFETY: new memory; it goes with this image.
     let memory = unsafe { raw::call6(raw::nr::MMAP, [0, bytes, 3, 0x22, u64::MAX, 0]) };
     if failed(memory) {
         return None;
     }
     let table = memory as *mut u64;
-    let mut strings = Strings { at: (memory as u64 + table_bytes) as *mut u8, left: 5 * PATH_BYTES };
+    let mut strings = Strings { at: (memory as u64 + table_bytes) as *mut u8, left: 5 * paths::PATH_BYTES };
     let mut next = 0;
     let mut preloaded = false;
     for index in 0..count {
@@ -394,7 +295,7 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
             unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], entry + 11, &[])?) };
             next += 1;
             let separator: &[u8] = if guest::string_len(entry + 11) == 0 { b"" } else { b":" };
-            strings.put(&[b"LD_PRELOAD="], entry + 11, &[separator, remembered(LIBRARY)])?
+            strings.put(&[b"LD_PRELOAD="], entry + 11, &[separator, paths::library()])?
         } else {
             entry
         };
@@ -402,16 +303,16 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         unsafe { table.add(next).write(written) };
         next += 1;
     }
-    let name = state::Decimal::new(u64::from(SEGMENT.load(Ordering::Relaxed)));
-    let (dot, name): (&[u8], &[u8]) = if SEGMENT.load(Ordering::Relaxed) == 0 || thread_is_borrowed() {
+    let name = state::Decimal::new(u64::from(paths::SEGMENT.load(Ordering::Relaxed)));
+    let (dot, name): (&[u8], &[u8]) = if paths::SEGMENT.load(Ordering::Relaxed) == 0 || thread_is_borrowed() {
         (b"", b"")
     } else {
         (b".", name.bytes())
     };
-    let path: [&[u8]; 6] = [ENV_SEGMENT.as_bytes(), b"=", remembered(FOLDER), b"segment", dot, name];
+    let path: [&[u8]; 6] = [ENV_SEGMENT.as_bytes(), b"=", paths::folder(), b"segment", dot, name];
     let mut ours = [strings.put(&path, 0, &[])?, 0];
     if !preloaded {
-        ours[1] = strings.put(&[b"LD_PRELOAD=", remembered(LIBRARY)], 0, &[])?;
+        ours[1] = strings.put(&[b"LD_PRELOAD=", paths::library()], 0, &[])?;
     }
     for entry in ours {
         // SAFETY: as above; a zero ends the table.

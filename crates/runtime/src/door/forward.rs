@@ -7,9 +7,9 @@
 
 use core::ffi::c_void;
 
-use super::sync::{self, Caller};
 use super::unwind;
-use crate::real::Real;
+use crate::door::sync::Caller;
+use crate::real::{self, Real};
 use crate::state;
 use crate::thread::Mode;
 
@@ -89,7 +89,7 @@ pub unsafe fn call<D: Domain, A: Answer>(domain: D, real: &Real, arguments: Argu
 /// early has the lock, and waits for the ticket of the one that waits for the lock.
 #[inline]
 fn is_never_copied() -> bool {
-    sync::single_threaded() || !state::may_have_copies()
+    real::single_threaded() || !state::may_have_copies()
 }
 
 #[inline(never)]

@@ -15,10 +15,10 @@ use crate::door::carry::{self, Source, VECTORS};
 use crate::door::transfer::{append_position, is_peek, taken_in, takes, word_of};
 use crate::door::{message, pipe};
 use crate::fdtable::{self, Kind};
+use crate::guest::{self, Digest};
 use crate::raw::{self, failed};
 use crate::recording::output as shown;
 use crate::signal::{self, Plan};
-use crate::sys::guest::{self, Digest};
 use crate::sys::recorded::{
     begin, end, execute, execute_marked, log_outputs, recorded, return_ticket, take_begin, take_begin_with,
     take_end, take_outputs,

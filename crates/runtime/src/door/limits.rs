@@ -9,8 +9,7 @@ use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
 use crate::call::Call;
 use crate::raw::{self, failed};
-use crate::sys::guest;
-use crate::{state, thread};
+use crate::{guest, state, thread};
 
 const GETRLIMIT: u64 = 97;
 const SETRLIMIT: u64 = 160;

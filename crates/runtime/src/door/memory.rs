@@ -15,13 +15,11 @@ use crate::call::Call;
 use crate::clone::{twins, unforked, views};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet};
 use crate::family::{self, pieces};
-use crate::fdtable;
 use crate::raw::{self, failed};
 use crate::recording::{live_turns, shared};
-use crate::sys::guest;
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, real, seats, tls};
+use crate::{drop_standby, fdtable, guest, real, seats, tls};
 
 const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;

@@ -7,12 +7,11 @@ use crate::call::Call;
 use crate::door::carry::Source;
 use crate::door::io::{gathered, output};
 use crate::door::table;
-use crate::fdtable;
 use crate::raw::failed;
-use crate::sys::guest;
 use crate::sys::spans::{self, MessageHeader};
 use crate::sys::witness::Shape;
 use crate::thread::Thread;
+use crate::{fdtable, guest};
 
 /// recvmsg: payload, address, control data and flags in one event. Descriptors that arrive enter the shadow.
 pub fn receive(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {

@@ -22,9 +22,9 @@ use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::clone::views;
 use crate::log::Next;
 use crate::raw::Timespec;
-use crate::signal;
 use crate::thread::{Mode, Thread};
 use crate::{clock, tls};
+use crate::{real, signal};
 
 /// glibc's `pthread_mutex_t`.
 #[repr(C)]
@@ -135,7 +135,7 @@ impl Mutex {
 
     #[inline(always)]
     fn lock_solo(&self, caller: Caller) -> bool {
-        if sync::single_threaded() {
+        if real::single_threaded() {
             if self.lock.load(Ordering::Relaxed) != 0 {
                 return false;
             }
@@ -253,7 +253,7 @@ impl Mutex {
         if shared {
             return self.release_shared();
         }
-        if sync::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
+        if real::single_threaded() && self.lock.load(Ordering::Relaxed) == 1 {
             return self.lock.store(0, Ordering::Release);
         }
         let word = self.lock.as_ptr();

@@ -1,18 +1,16 @@
 //! Numbers of processes and threads: the guest's, which are the group's for ever, and the kernel's.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::{own_files, wait};
-use crate::fdtable;
 use crate::members::{self, mail};
-use crate::raw;
 use crate::sys::recorded::recorded;
-use crate::sys::{guest, spans};
+use crate::sys::spans;
 use crate::thread::{self, Thread};
-use crate::{seats, state};
+use crate::{fdtable, guest, raw, state};
 
 /// The kernel's number for a number of the group's.
 pub fn to_kernel(number: u64) -> u64 {
@@ -47,41 +45,10 @@ pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     recorded(thread, row, call)
 }
 
-/// Set once the guest may know a process by another number than the kernel: after a promotion, and where it has
-/// relatives that may be promoted.
-static NUMBERED: AtomicBool = AtomicBool::new(false);
-
 /// A child process is or has been made: see [`fdtable::child_made`].
 pub fn child_made() {
     fdtable::child_made();
-    has_relatives();
-}
-
-/// The guest has, or is, a child process.
-pub fn has_relatives() {
-    NUMBERED.store(true, Ordering::Relaxed);
-    if state::role() == state::Role::Primary
-        && let Some(header) = state::header()
-    {
-        // First the word: a spare that is asked for behind this is not made.
-        header.related.store(1, Ordering::SeqCst);
-        seats::drop_spares(header, us_abi::Cause::NotAsked, &[RELATED]);
-    }
-}
-
-/// Why a process that has, or is, a child process has an heir and no spares: what relatives send each other lies where all
-/// copies see it, and a spare that comes to it later than the heir has not been shown to leave it right.
-pub const RELATED: &[u8] = b"a process with relatives has one standby";
-
-/// Whether there may be other processes that have memory of this one's. Not so in a standby or after a promotion only.
-pub fn may_have_relatives() -> bool {
-    NUMBERED.load(Ordering::Relaxed)
-}
-
-/// Whether numbers that the guest names have to be looked up.
-#[inline(always)]
-pub fn is_numbered() -> bool {
-    NUMBERED.load(Ordering::Relaxed) || is_renumbered()
+    members::has_relatives();
 }
 
 /// By descriptor: one more than the group's number of the process that it was opened for, 0 for any other.
@@ -98,12 +65,6 @@ pub fn means(fd: i32, pid: Option<u32>) {
 /// The process that a descriptor was opened for.
 pub fn meant_by(fd: i32) -> Option<u32> {
     MEANT.get(fd as u32 as usize)?.load(Ordering::Relaxed).checked_sub(1)
-}
-
-/// Whether this copy's numbers differ from those that the guest knows: after a promotion.
-#[inline(always)]
-pub fn is_renumbered() -> bool {
-    state::GUEST_PID.load(Ordering::Relaxed) != state::REAL_PID.load(Ordering::Relaxed)
 }
 
 /// Signals within the group are counted.
@@ -279,7 +240,7 @@ pub const F_OWNER_PID: u32 = 1;
 /// number in it. Any other clock is as it was.
 #[inline(always)]
 pub fn clock_to_kernel(clock: i32) -> i32 {
-    if clock >= 0 || !is_numbered() { clock } else { clock_of_another(clock) }
+    if clock >= 0 || !members::is_numbered() { clock } else { clock_of_another(clock) }
 }
 
 #[cold]

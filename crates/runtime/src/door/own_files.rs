@@ -11,9 +11,8 @@ use us_calls::{Door, In, Policy, Row};
 
 use crate::door::numbers;
 use crate::fdtable::{self, Kind};
-use crate::raw;
 use crate::state::{self, Decimal};
-use crate::sys::guest;
+use crate::{guest, raw};
 
 const FOLDER: &[u8] = b"/proc/";
 /// Longest path that is looked at, bytes.

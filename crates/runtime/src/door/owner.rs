@@ -10,12 +10,10 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::{numbers, timer};
-use crate::fdtable;
 use crate::raw::{self, failed};
-use crate::state;
-use crate::sys::guest;
 use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;
+use crate::{fdtable, guest, state};
 
 const FCNTL: u64 = 72;
 const F_GETFL: u64 = 3;

@@ -17,17 +17,15 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::clock::KERNEL;
 use crate::clone::signals;
-use crate::fdtable;
 use crate::lock::Lock;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
 use crate::siginfo::{Info, SI_TKILL, SI_USER};
 use crate::signal::{self, Plan};
-use crate::state;
-use crate::sys::guest;
 use crate::sys::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
+use crate::{fdtable, guest, state};
 
 /// Target of a signal that is sent to the process.
 pub const PROCESS: u32 = u32::MAX;

@@ -14,11 +14,10 @@ use crate::recording::{replay, turns};
 use crate::state::{self, Role};
 use crate::sys::bound;
 use crate::sys::dispatch::refused;
-use crate::sys::guest;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::{drop_standby, members, seats, tls};
+use crate::{drop_standby, guest, members, seats, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;

@@ -14,10 +14,9 @@ use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::state::{self, Role};
 use crate::sys::recorded::{begin, take_begin, take_end};
-use crate::sys::witness;
-use crate::sys::{bound, gate_stack, guest};
+use crate::sys::{bound, gate_stack, witness};
 use crate::thread::{self, ChildWords, Mode, Thread};
-use crate::{give_up_log, members, tls};
+use crate::{give_up_log, guest, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 /// System call number.

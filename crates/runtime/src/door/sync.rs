@@ -19,7 +19,7 @@ use crate::raw::{self, Timespec};
 use crate::signal;
 use crate::thread::{Mode, Thread};
 use crate::tls::{TID_OFFSET, tid_of};
-use crate::{clock, tls};
+use crate::{clock, real, tls};
 
 /// Payload of an event that carries a value; events with payload are multiples of 16 bytes anyway.
 #[repr(C)]
@@ -134,25 +134,13 @@ pub(super) fn sleep_outside(word: &AtomicU32, value: u32, deadline: Deadline, sh
     }
 }
 
-unsafe extern "C" {
-    static __libc_single_threaded: core::sync::atomic::AtomicU8;
-}
-
-/// glibc has never made a second thread in this process: an atomic instruction, three times the price of a
-/// plain one, is not needed for a lock of this process alone.
-#[inline(always)]
-pub fn single_threaded() -> bool {
-    // SAFETY: a variable of libc since 2.32; written before a second thread exists.
-    unsafe { __libc_single_threaded.load(Ordering::Relaxed) != 0 }
-}
-
 /// Whether locks are logged: set before libc begins to make the second thread.
 static THREADED: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process has, or is about to have, threads that locks keep in order. libc's word comes later: a clone in between
 /// would begin a log in which the second thread takes its locks without it.
 pub fn is_threaded() -> bool {
-    THREADED.load(Ordering::Relaxed) || !single_threaded()
+    THREADED.load(Ordering::Relaxed) || !real::single_threaded()
 }
 
 /// By a lone thread that is about to make another.

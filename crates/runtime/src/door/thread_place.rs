@@ -9,10 +9,8 @@ use us_calls::Row;
 use super::numbers;
 use crate::call::Call;
 use crate::raw::{self, failed};
-use crate::seats;
-use crate::state;
-use crate::sys::guest;
 use crate::thread::{self, Mode, Thread};
+use crate::{guest, seats, state};
 
 const SETPRIORITY: u64 = 141;
 const SCHED_SETPARAM: u64 = 142;

@@ -12,10 +12,9 @@ use super::libc_state::Family;
 use super::sync::{Caller, errno};
 use super::thread::{has_ended, slot_of};
 use crate::raw::nr;
-use crate::sys::guest;
 use crate::thread::{self, Thread};
 use crate::tls::tid_of;
-use crate::{clock, forward_doors, real, state, tls};
+use crate::{clock, forward_doors, guest, real, state, tls};
 
 /// Signals of libc's own, which nobody else may send: of cancellation and of setuid.
 const INTERNAL: core::ops::RangeInclusive<c_int> = 32..=33;

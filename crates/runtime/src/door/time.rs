@@ -12,9 +12,9 @@ use crate::call::Call;
 use crate::door::{numbers, usage};
 use crate::log::Next;
 use crate::raw::{self, Timespec, failed};
-use crate::sys::{dispatch, guest, recorded, vdso};
+use crate::sys::{dispatch, recorded, vdso};
 use crate::thread::{Mode, Thread};
-use crate::{family, real, tls};
+use crate::{family, guest, real, tls};
 
 /// `Header::call` of a clock read.
 const READ: u16 = 0;

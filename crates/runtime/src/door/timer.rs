@@ -11,13 +11,10 @@ use us_abi::Cause;
 use us_calls::Row;
 
 use crate::call::Call;
-use crate::door::numbers;
-use crate::drop_standby;
-use crate::raw;
 use crate::siginfo::{Info, SI_TIMER};
-use crate::sys::guest;
 use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;
+use crate::{drop_standby, guest, raw, state};
 
 const ALARM: u64 = 37;
 const SETITIMER: u64 = 38;
@@ -184,7 +181,7 @@ fn load(from: u64, unit_ns: u64) -> Option<(u64, u64)> {
 fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
     let Some(real) = guest::load::<u32>(place) else { return };
     let mut number = real as usize;
-    if numbers::is_renumbered() {
+    if state::is_renumbered() {
         // The number may be one that an older timer has kept since before the promotion.
         let taken = |number: &usize| {
             POSIX.get(*number).is_some_and(|timer| timer.exists.load(Ordering::Relaxed) != 0)

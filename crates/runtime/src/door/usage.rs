@@ -6,10 +6,9 @@
 use core::sync::atomic::Ordering;
 
 use crate::call::Call;
-use crate::sys::guest;
 use crate::thread::used::{Count, Used};
 use crate::thread::{self, Thread};
-use crate::{state, tls};
+use crate::{guest, state, tls};
 
 /// System call number.
 pub const GETRUSAGE: u64 = 98;

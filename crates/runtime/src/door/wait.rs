@@ -8,13 +8,12 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{CONTINUED, Header, Process, ReturnHead, WILL, end, kin};
 
+use crate::call::Call;
 use crate::door::{numbers, sigchld};
-use crate::members;
 use crate::raw::{self, failed, nr};
-use crate::signal;
-use crate::sys::gate::Call;
-use crate::sys::{guest, witness};
+use crate::sys::witness;
 use crate::thread::Thread;
+use crate::{guest, members, signal};
 
 /// Numbers of the two calls.
 pub const WAIT4: u64 = 61;

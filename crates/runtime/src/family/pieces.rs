@@ -10,10 +10,8 @@ use us_abi::{COPIES_ADDRESS, COPIES_BYTES, Family, KEPT_ADDRESS, Region};
 use crate::sys::own_table::with_own_table;
 
 use crate::clone::{twins, views};
-use crate::door::exec;
-use crate::members;
 use crate::raw::{self, failed, nr};
-use crate::sys::{guest, own_file};
+use crate::{guest, members, own_file, paths};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;
@@ -106,8 +104,8 @@ pub fn add(start: u64, bytes: u64, object: u64, offset: u64) -> Result<(), &'sta
 /// Maps the copy of a piece, and fills it if `copies`. False if that is not possible.
 fn add_copy(start: u64, bytes: u64, offset: u64, region: usize, copies: bool) -> bool {
     const FTRUNCATE: u64 = 77;
-    let mut path = [0u8; exec::PATH_BYTES];
-    if exec::family_path(super::number(), region, &mut path).is_none() {
+    let mut path = [0u8; paths::PATH_BYTES];
+    if paths::family_path(super::number(), region, &mut path).is_none() {
         return false;
     }
     // SAFETY: a file of the group's folder, in a table of ours; a new mapping.

@@ -15,16 +15,13 @@ use us_calls::{Door, EpollDoor, Policy, Row};
 
 use crate::call::Call;
 use crate::door::limits::FileRoom;
-use crate::door::{exec, thread as threads};
+use crate::door::thread as threads;
 use crate::fault::{self, Point};
-use crate::fdtable;
-use crate::notice;
 use crate::raw::{self, failed, nr};
-use crate::recording;
 use crate::state::{self, Role};
-use crate::sys::bound;
-use crate::sys::{own_file, trap};
+use crate::sys::{bound, trap};
 use crate::thread::{self, Mode, Thread};
+use crate::{fdtable, notice, own_file, paths, recording};
 
 /// A child that has lived for so long is worth a standby, ns.
 const AGE_NS: u64 = 5_000_000;
@@ -160,8 +157,8 @@ pub fn join(thread: &mut Thread) {
     let Some(config) = config() else { return };
     fault::at(Point::Join, 0);
     let pid = own.pid.load(Ordering::Relaxed);
-    let mut path = [0u8; exec::PATH_BYTES];
-    if exec::segment_path(pid, &mut path).is_none() || !make_segment(&path, thread.slot) {
+    let mut path = [0u8; paths::PATH_BYTES];
+    if paths::segment_path(pid, &mut path).is_none() || !make_segment(&path, thread.slot) {
         return;
     }
     // SAFETY: mapped a moment ago, by the only thread that knows of it.
@@ -171,7 +168,7 @@ pub fn join(thread: &mut Thread) {
         state::set_header(core::ptr::null_mut());
         return;
     }
-    exec::SEGMENT.store(pid, Ordering::Relaxed);
+    paths::SEGMENT.store(pid, Ordering::Relaxed);
     // What a new image has inherited has not been looked at: most have no use for it.
     fdtable::take_stock();
     thread.verify = state::VERIFY.load(Ordering::Relaxed);
@@ -287,7 +284,7 @@ pub fn be_newborn(header: &SegmentHeader) {
 
 /// In a forked child: what of the parent's threads and segment is not its own.
 pub fn forget_relatives(thread: &mut Thread) {
-    exec::SEGMENT.store(0, Ordering::Relaxed);
+    paths::SEGMENT.store(0, Ordering::Relaxed);
     let own = thread.slot;
     for slot in 0..thread::SLOTS.load(Ordering::Relaxed) {
         // SAFETY: the only thread of this process.

@@ -13,10 +13,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use us_abi::{Mail, mail};
 
 use super::{find, primary_of, registry, roster};
-use crate::raw;
 use crate::siginfo::{Info, SI_QUEUE};
-use crate::state;
-use crate::sys::guest;
+use crate::{guest, raw, state};
 
 fn all() -> &'static [Mail] {
     roster().map_or(&[], |roster| &roster.mail)

@@ -8,7 +8,7 @@ pub mod join;
 pub mod mail;
 pub mod registry;
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{
     CONTINUED, MAGIC, PROCESSES_MAX, Process, ROSTER_ADDRESS, ROSTER_BYTES, Roster, RosterHeader, SIGNALS,
@@ -16,11 +16,9 @@ use us_abi::{
 };
 
 use crate::door::sigchld;
-use crate::family;
 use crate::raw::{self, failed, nr};
 use crate::siginfo::{Info, SI_USER};
-use crate::state;
-use crate::sys::own_file;
+use crate::{family, own_file, seats, state};
 
 static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
 /// This process's entry.
@@ -540,4 +538,35 @@ pub fn parent() -> Option<u32> {
     let has_no_successor = !may_have_standby(entry) && primary == entry.pid.load(Ordering::Acquire);
     let is_left = is_born && has_no_successor && primary != kernels_parent();
     (!is_left && entry.end.load(Ordering::Acquire) != us_abi::end::ENDED).then_some(parent)
+}
+
+/// Set once the guest may know a process by another number than the kernel: after a promotion, and where it has
+/// relatives that may be promoted.
+static NUMBERED: AtomicBool = AtomicBool::new(false);
+
+/// The guest has, or is, a child process.
+pub fn has_relatives() {
+    NUMBERED.store(true, Ordering::Relaxed);
+    if state::role() == state::Role::Primary
+        && let Some(header) = state::header()
+    {
+        // First the word: a spare that is asked for behind this is not made.
+        header.related.store(1, Ordering::SeqCst);
+        seats::drop_spares(header, us_abi::Cause::NotAsked, &[RELATED]);
+    }
+}
+
+/// Why a process that has, or is, a child process has an heir and no spares: what relatives send each other lies where all
+/// copies see it, and a spare that comes to it later than the heir has not been shown to leave it right.
+pub const RELATED: &[u8] = b"a process with relatives has one standby";
+
+/// Whether there may be other processes that have memory of this one's. Not so in a standby or after a promotion only.
+pub fn may_have_relatives() -> bool {
+    NUMBERED.load(Ordering::Relaxed)
+}
+
+/// Whether numbers that the guest names have to be looked up.
+#[inline(always)]
+pub fn is_numbered() -> bool {
+    NUMBERED.load(Ordering::Relaxed) || state::is_renumbered()
 }

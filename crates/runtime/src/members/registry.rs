@@ -13,10 +13,8 @@ use us_abi::{
 };
 
 use crate::call::Call;
-use crate::door::exec;
 use crate::raw::{self, failed, nr};
-use crate::state;
-use crate::sys::own_file;
+use crate::{own_file, paths, state};
 
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
 /// The user that the group's files belong to.
@@ -38,8 +36,8 @@ fn registry() -> Option<&'static Registry> {
 pub fn map() -> bool {
     const READ: u64 = 1;
     const SHARED_NOREPLACE: u64 = 0x10_0001;
-    let mut path = [0u8; exec::PATH_BYTES];
-    if exec::registry_path(&mut path).is_none() {
+    let mut path = [0u8; paths::PATH_BYTES];
+    if paths::registry_path(&mut path).is_none() {
         return false;
     }
     // SAFETY: a path that ends with NUL; opens and maps a file that the supervisor has made. The descriptor does not stay.
@@ -159,8 +157,8 @@ fn leave_parents_log() {
 /// Writes the word into the file.
 fn say_so() -> bool {
     const PWRITE: u64 = 18;
-    let mut path = [0u8; exec::PATH_BYTES];
-    if exec::registry_path(&mut path).is_none() {
+    let mut path = [0u8; paths::PATH_BYTES];
+    if paths::registry_path(&mut path).is_none() {
         return false;
     }
     let (word, at) = (1u32, core::mem::offset_of!(Registry, mixed) as u64);

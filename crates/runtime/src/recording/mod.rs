@@ -32,7 +32,7 @@ pub use log::{await_taken, goes_on, is_recording, is_taken, stop};
 /// `is_supervised` if the supervisor is its parent.
 pub fn begin(header: &'static SegmentHeader, how: u32, is_supervised: bool) {
     state::set_role(Role::Primary);
-    crate::door::numbers::has_relatives();
+    crate::members::has_relatives();
     if !threads::map_ring(0) {
         crate::last_words(&[b"the rings could not be mapped"]);
     }

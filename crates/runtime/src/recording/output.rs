@@ -6,13 +6,11 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{EventKind, RETURN_OUTPUT};
 
 use crate::door::carry::Source;
-use crate::fdtable;
 use crate::log::Next;
 use crate::raw::{self, failed, nr};
-use crate::sys::guest;
 use crate::sys::spans::{self, MessageHeader};
 use crate::thread::{Mode, Thread};
-use crate::{members, state};
+use crate::{fdtable, guest, members, state};
 
 /// How long a replay waits for the outputs of others that come before its own, naps of [`NAP_NS`]. One may be missing:
 /// its process was killed before it could say so.

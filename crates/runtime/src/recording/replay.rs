@@ -6,14 +6,14 @@ use us_abi::{SEGMENT_ADDRESS, SegmentHeader};
 
 use super::{image, reset_clocks, turns};
 use crate::call::Call;
-use crate::door::{exec, process, thread as threads};
+use crate::door::{process, thread as threads};
 use crate::members::join;
 use crate::raw::{self, failed, nr};
 use crate::standby::poll;
 use crate::state::{self, Role};
-use crate::sys::{guest, own_file, trap};
+use crate::sys::trap;
 use crate::thread::{Mode, Thread};
-use crate::{entry, members, signal};
+use crate::{entry, guest, members, own_file, paths, signal};
 
 /// In the constructor: this image is to become what the recording says.
 pub fn begin(header: &'static SegmentHeader) {
@@ -90,8 +90,8 @@ fn name_child(call: &Call, pid: u32) {
 }
 
 fn be_child(thread: &mut Thread, pid: u32) {
-    let mut path = [0u8; exec::PATH_BYTES];
-    if exec::segment_path(pid, &mut path).is_none() {
+    let mut path = [0u8; paths::PATH_BYTES];
+    if paths::segment_path(pid, &mut path).is_none() {
         end(1);
     }
     while !map_segment(&path) {

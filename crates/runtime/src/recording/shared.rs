@@ -8,13 +8,11 @@ use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
 use crate::call::Call;
-use crate::door::{exec, memory};
-use crate::fdtable;
+use crate::door::memory;
 use crate::raw::{self, failed, nr};
-use crate::sys::own_file;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, seats, state};
+use crate::{drop_standby, fdtable, own_file, paths, seats, state};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;
@@ -32,8 +30,8 @@ pub fn file(call: &Call, address: u64, fixed: u64) -> Option<i64> {
 
 fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Option<i64> {
     const FTRUNCATE: u64 = 77;
-    let mut path = [0u8; exec::PATH_BYTES];
-    exec::shared_path(name, &mut path)?;
+    let mut path = [0u8; paths::PATH_BYTES];
+    paths::shared_path(name, &mut path)?;
     // SAFETY: a file of the replay's own, mapped where the guest's memory was; the descriptor does not stay.
     unsafe {
         let file = own_file::open(path.as_ptr(), own_file::MAKE_OR_FIND);

@@ -11,7 +11,7 @@ use us_abi::SIGNAL_WAIT_NS_MAX;
 use super::doors::{held, kernel_mask};
 use super::*;
 use crate::fault::{self, Point};
-use crate::sys::missing;
+use crate::missing;
 
 /// Processor time that a thread has used since its oldest signal came, ns, from which on it computes. Another one is on its way
 /// to a door, and waits for a processor.

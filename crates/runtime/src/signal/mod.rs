@@ -24,10 +24,10 @@ use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::state::{self, Role};
 use crate::sys::spans::{self, Before};
 use crate::sys::trap::{self, on_sigsys};
-use crate::sys::{gate, gate_stack, guest, recorded};
+use crate::sys::{gate, gate_stack, recorded};
 use crate::thread::queue::Queue;
 use crate::thread::{Mode, Thread};
-use crate::tls;
+use crate::{guest, tls};
 
 mod announced;
 mod arrive;

@@ -5,13 +5,11 @@ use us_abi::RING_BYTES;
 use us_world::Part;
 
 use crate::door::carry::Source;
-use crate::fdtable;
 use crate::raw::{self, failed, nr};
 use crate::standby::settle::place_of;
-use crate::sys::guest;
 use crate::sys::spans::{self, Vector};
 use crate::sys::witness;
-use crate::thread;
+use crate::{fdtable, guest, thread};
 
 /// The most of a file that is looked at, bytes.
 const LOOKED_AT: u64 = 4 << 20;

@@ -11,10 +11,9 @@ use us_order::adopt::{self, Class, Number};
 
 use crate::door::table;
 use crate::fdtable::{self, Kind};
-use crate::raw;
 use crate::standby::settle::{Doubt, complete, for_doubts};
-use crate::sys::guest;
 use crate::sys::room::Room;
+use crate::{guest, raw};
 
 const SOCKADDR_MAX: usize = 128;
 const F_GETFL: u64 = 3;

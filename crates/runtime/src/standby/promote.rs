@@ -14,8 +14,6 @@ use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
 use crate::clone::views;
-use crate::door::sync;
-use crate::family;
 use crate::fault::{self, Point};
 use crate::members;
 use crate::notice;
@@ -28,6 +26,7 @@ use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
 use crate::sys::witness;
 use crate::thread::{self, Mode, RingMemory, Thread};
+use crate::{family, real};
 
 const PR_SET_PDEATHSIG: u64 = 1;
 const PR_SET_NAME: u64 = 15;
@@ -125,7 +124,7 @@ pub fn run(header: &SegmentHeader) {
 /// Whether no thread follows any more. Asked of a process of one thread alone, which waits for the end of this one: of others
 /// some may be about to begin.
 fn is_all_live() -> bool {
-    let mut all = sync::single_threaded();
+    let mut all = real::single_threaded();
     thread::for_each(|thread| {
         all &= seats::tid(thread.slot).load(Ordering::Relaxed) == 0 || thread.calls() != Mode::Replay;
     });
@@ -379,7 +378,7 @@ pub fn go_live(thread: &mut Thread) {
         is_live(header);
     }
     crate::door::pending::requeue(thread);
-    if sync::single_threaded() {
+    if real::single_threaded() {
         poll::await_end();
     }
     // Last: a fatal signal that was raised again ends a live program here, not a standby.

@@ -18,18 +18,15 @@ use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
 use crate::door::{carry, pending, spawn, wait};
 use crate::fdtable::{self, Kind};
-use crate::members;
-use crate::raw;
 use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::promote;
 use crate::standby::sets;
 use crate::standby::streams;
-use crate::sys::guest;
 use crate::sys::taken;
 use crate::sys::witness;
 use crate::thread::{self, RingMemory, Thread};
-use crate::{seats, state};
+use crate::{guest, members, raw, seats, state};
 
 /// A call in doubt.
 pub struct Doubt {

@@ -10,7 +10,7 @@
 //! does so when it starts.
 
 use crate::call::Call;
-use crate::sys::guest;
+use crate::guest;
 use crate::thread::{Mode, Thread};
 
 const OPENAT: u64 = 257;

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use us_abi::{Cause, GroupState};
 
 use crate::call::Call;
-use crate::door::{death, numbers};
+use crate::door::death;
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
 use crate::sys::{dispatch, trap};
@@ -44,7 +44,7 @@ pub fn has_left() -> bool {
 #[inline(never)]
 pub fn pass(call: &Call) -> i64 {
     const FORK: u64 = 57;
-    if numbers::is_renumbered()
+    if state::is_renumbered()
         && let Some(result) = renumbered(call)
     {
         return result;

@@ -12,9 +12,9 @@ use crate::context::{Context, reg};
 use crate::door::{numbers, wait};
 use crate::log::Next;
 use crate::siginfo::Info;
-use crate::state;
 use crate::thread::{Mode, Thread};
 use crate::{give_up_log, report_divergence, tls};
+use crate::{members, state};
 
 const ARCHITECTURE_386: u64 = 0x4000_0003;
 const NAME: &[u8] = b"by int 0x80";
@@ -38,7 +38,7 @@ pub unsafe fn make(context: &mut Context) {
     let mut registers =
         [r[reg::RAX], r[reg::RBX], r[reg::RCX], r[reg::RDX], r[reg::RSI], r[reg::RDI], r[reg::RBP]];
     // SAFETY: as above.
-    let known = if numbers::is_numbered() { unsafe { thread.as_ref() } } else { None };
+    let known = if members::is_numbered() { unsafe { thread.as_ref() } } else { None };
     let answer = known.and_then(|thread| of_numbers(thread, &mut registers));
     // SAFETY: the guest's own call.
     context.regs[reg::RAX] = answer.unwrap_or_else(|| unsafe { interrupt(&mut registers) });

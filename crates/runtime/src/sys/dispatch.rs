@@ -134,7 +134,7 @@ fn unknown_thread(call: &Call) -> i64 {
 /// a trap would end the program, and the thread could not be parked.
 fn mask_unknown(call: &Call) -> i64 {
     const SIG_UNBLOCK: u64 = 1;
-    let Some(given) = crate::sys::guest::load::<u64>(call.args[1]) else { return -14 };
+    let Some(given) = crate::guest::load::<u64>(call.args[1]) else { return -14 };
     let set = if call.args[0] == SIG_UNBLOCK { given } else { given & signal::mask_of_faults() };
     let mut args = call.args;
     args[1] = &raw const set as u64;

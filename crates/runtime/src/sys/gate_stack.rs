@@ -18,10 +18,9 @@
 
 use core::arch::asm;
 
-use crate::raw;
-use crate::sys::guest;
 use crate::thread::Thread;
 use crate::thread::gate_stack::{GateStack, PIECES};
+use crate::{guest, raw};
 
 /// Bytes of one piece: ten times of what the deepest door was seen to use, and the unwinder above it.
 const PIECE_BYTES: u64 = 64 << 10;

@@ -7,8 +7,9 @@
 //! Not here: select, pselect and ppoll, where the kernel itself leaves in the guest's memory what remains.
 
 use crate::call::Call;
+use crate::guest;
 use crate::raw::Timespec;
-use crate::sys::{guest, vdso};
+use crate::sys::vdso;
 
 const POLL: u64 = 7;
 const NANOSLEEP: u64 = 35;

@@ -6,9 +6,8 @@
 
 use us_sites::{Plan, Site};
 
-use crate::door::exec;
 use crate::raw::{self, failed, nr};
-use crate::sys::own_file;
+use crate::{own_file, paths};
 
 /// Words of the file, at most: three C libraries and more.
 const WORDS: usize = 4096;
@@ -84,8 +83,8 @@ impl Drop for Plans {
 }
 
 fn open() -> Option<u64> {
-    let mut path = [0u8; exec::PATH_BYTES];
-    exec::plans_path(&mut path)?;
+    let mut path = [0u8; paths::PATH_BYTES];
+    paths::plans_path(&mut path)?;
     // SAFETY: the path ends with NUL; the descriptor does not stay in the guest's table.
     let file = unsafe { own_file::open(path.as_ptr(), own_file::READ_WRITE) };
     (!failed(file)).then_some(file as u64)

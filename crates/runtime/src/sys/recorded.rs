@@ -16,6 +16,7 @@ use crate::door::numbers;
 use crate::door::{again, usage, wait};
 use crate::fault::{self, Point};
 use crate::log::{Event, Next, has_ticket};
+use crate::members;
 use crate::raw::{self, Look};
 use crate::recording::turns;
 use crate::signal::{self, Plan};
@@ -28,7 +29,7 @@ use crate::thread::{Mode, Thread};
 #[inline(always)]
 pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     let (translated, mut room);
-    let args = if numbers::is_numbered() {
+    let args = if members::is_numbered() {
         room = numbers::Room::default();
         translated = numbers::translate(row, args, &mut room);
         &translated
@@ -44,7 +45,7 @@ pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
 fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     match row.policy {
         Policy::Special(Door::Wait) => wait::make(thread, nr, args),
-        _ if numbers::is_numbered() && numbers::names_a_process(row.nr) => {
+        _ if members::is_numbered() && numbers::names_a_process(row.nr) => {
             numbers::send(nr, args, |args| execute(thread, row, nr, args))
         }
         Policy::Special(Door::Identity) if nr == raw::nr::GETPPID => wait::parent(),
@@ -61,7 +62,7 @@ pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) 
         return execute(thread, row, nr, args);
     }
     let (translated, mut room);
-    let args = if numbers::is_numbered() {
+    let args = if members::is_numbered() {
         room = numbers::Room::default();
         translated = numbers::translate(row, args, &mut room);
         &translated
@@ -459,7 +460,7 @@ impl Chunk<'_> {
             // SAFETY: inside the reserved payload. What cannot be read stays what it was: the kernel wrote there
             // a moment ago, so only a guest that unmaps it meanwhile loses, and only in its standby.
             let to = unsafe { self.place.add(size_of::<ReturnHead>() + self.used) };
-            crate::sys::guest::read(to, from, part);
+            crate::guest::read(to, from, part);
             self.used += part;
             self.left -= part;
             from += part as u64;
@@ -508,7 +509,7 @@ pub fn take_outputs(
                 let from = start.max(skip);
                 let part = end.saturating_sub(from).min(source.len());
                 if part > 0 {
-                    crate::sys::guest::write(to + (from - start) as u64, source.as_ptr(), part);
+                    crate::guest::write(to + (from - start) as u64, source.as_ptr(), part);
                     source = &source[part..];
                 }
             });

@@ -10,10 +10,9 @@ use us_abi::event::CallArgs;
 use us_calls::{FcntlArg, FdUse, In, IoctlDir, IoctlOut, Out, Row};
 
 use crate::call::Call;
-use crate::door::numbers;
+use crate::guest::{self, Digest};
 use crate::raw::failed;
 use crate::state;
-use crate::sys::guest::{self, Digest};
 
 /// Messages of one recvmmsg whose capacities are remembered; a call for more is cut to this many, which the
 /// caller must expect anyway.
@@ -146,7 +145,7 @@ pub type Control = [u64; 32];
 /// the sender. The address to use; that of the guest's own where there is nothing to change.
 pub fn with_credentials(control: u64, len: u64, room: &mut Control) -> u64 {
     const SOL_SOCKET_CREDENTIALS: u64 = 1 | 2 << 32;
-    if !numbers::is_renumbered() || control == 0 || len as usize > size_of::<Control>() {
+    if !state::is_renumbered() || control == 0 || len as usize > size_of::<Control>() {
         return control;
     }
     let at = room.as_mut_ptr() as u64;

@@ -13,13 +13,12 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::numbers;
 use crate::door::wait;
-use crate::fdtable;
 use crate::raw::failed;
-use crate::sys::guest;
 use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
 use crate::sys::witness;
 use crate::thread::Thread;
+use crate::{fdtable, guest, members};
 
 const GETSOCKOPT: u64 = 55;
 const MSGRCV: u64 = 70;
@@ -35,7 +34,7 @@ const MESSAGES: u64 = 1024;
 pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) -> i64 {
     let special = match nr {
         wait::WAIT4 | wait::WAITID => Some(wait::make_recorded(thread, nr, args)),
-        62 | 129 | 234 | 297 if numbers::is_numbered() => {
+        62 | 129 | 234 | 297 if members::is_numbered() => {
             Some(numbers::send(nr, args, |args| execute_marked(thread, row, nr, args)))
         }
         crate::raw::nr::GETPPID => Some(wait::parent()),

@@ -110,7 +110,7 @@ unsafe fn has_swallowed_trap(context: &Context) -> bool {
     if crate::tls::current().is_null() || context.regs[reg::RCX] != ip || is_runtime(ip) {
         return false;
     }
-    crate::sys::guest::load::<u16>(ip - 2) == Some(SYSCALL)
+    crate::guest::load::<u16>(ip - 2) == Some(SYSCALL)
 }
 
 /// Whether a SIGSYS that stands for no call is the supervisor's or the runtime's, and not the program's. Without memory

@@ -17,14 +17,14 @@ use us_ring::Position;
 use us_calls::Row;
 use us_world::Told;
 
-use crate::door::sync::single_threaded;
-use crate::door::{numbers, pipe};
+use crate::door::pipe;
 use crate::fdtable::{self, Shadow};
 use crate::raw::{self, failed};
-use crate::sys::guest;
+use crate::real::single_threaded;
 use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::thread::Thread;
+use crate::{guest, state};
 
 const RECVMMSG: u64 = 299;
 const SENDMMSG: u64 = 307;
@@ -90,7 +90,7 @@ fn make(thread: &Thread, nr: u64, fd: u64, place: *mut u8, message: *mut Message
     mark(place, MESSAGE_MARK, message as u64 - slot_of(place) as u64);
     let args = [fd, message as u64, 1, flags, 0, 0];
     let mut room: spans::Control;
-    if nr == SENDMMSG && numbers::is_renumbered() {
+    if nr == SENDMMSG && state::is_renumbered() {
         room = [0; 32];
         // SAFETY: filled in by the caller.
         let header = unsafe { &mut (*message).header };

@@ -9,10 +9,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use us_abi::{Cause, RING_BYTES, RINGS_ADDRESS, THREADS_MAX, command, slot};
 
-use crate::door::{exec, thread as threads};
+use crate::door::thread as threads;
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::thread;
+use crate::{paths, thread};
 
 const PAGE: u64 = 4096;
 /// Memory of a ring is made ready in pieces of this many bytes.
@@ -32,7 +32,7 @@ fn is_ours(address: u64) -> bool {
 /// There is no log any more: the place is full.
 #[cold]
 pub fn give_up() {
-    crate::give_up_log(Cause::CannotReplay, &[WHY, exec::folder()]);
+    crate::give_up_log(Cause::CannotReplay, &[WHY, paths::folder()]);
 }
 
 /// Makes sure that there is memory behind a part of a ring, whose address this is.
@@ -52,7 +52,7 @@ pub fn is_room_for_all() -> bool {
     thread::for_each(|thread| runs += u64::from(is_running(thread)));
     let mut status = [0u64; 15];
     // SAFETY: the folder's path ends with NUL; the kernel writes one struct statfs.
-    let asked = unsafe { raw::call2(STATFS, exec::folder().as_ptr() as u64, status.as_mut_ptr() as u64) };
+    let asked = unsafe { raw::call2(STATFS, paths::folder().as_ptr() as u64, status.as_mut_ptr() as u64) };
     let [_, block, _, _, free, ..] = status;
     if asked == 0 && block.saturating_mul(free) > 2 * runs * PIECE as u64 {
         return true;
@@ -94,7 +94,7 @@ pub unsafe fn replace(address: u64) -> bool {
         Role::Primary => give_up(),
         // It is about to be the primary, and nobody else has what it has.
         Role::Standby if is_promoted() => {}
-        Role::Standby => crate::give_up_standby(&[WHY, exec::folder()]),
+        Role::Standby => crate::give_up_standby(&[WHY, paths::folder()]),
         Role::Child | Role::Outside => return false,
     }
     REPLACED.store(true, Ordering::Relaxed);
