@@ -113,3 +113,9 @@ fn wake(clock: &AtomicU64) {
         }
     });
 }
+
+/// The next ticket of the kernel clock, as a primary.
+#[inline(always)]
+pub fn kernel_ticket() -> u64 {
+    KERNEL.0.fetch_add(1, Ordering::AcqRel)
+}

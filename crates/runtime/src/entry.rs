@@ -18,7 +18,9 @@ use crate::standby::poll;
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, libc_text, patch, probe, trap, vdso};
 use crate::thread::{self, Mode, Thread};
-use crate::{aside, fault, fdtable, guest, members, notice, own_file, paths, real, seats, signal, tls};
+use crate::{
+    aside, fault, fdtable, guest, members, notice, own_file, paths, real, recorder, seats, signal, tls,
+};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -52,7 +54,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     // SAFETY: mapped for ever; atomics and constants.
     let header = unsafe { &*header };
     // SAFETY: no other thread exists.
-    unsafe { members::join::keep_config(&header.config) };
+    unsafe { members::config::keep(&header.config) };
     crate::family::note_stack();
     map_roster();
     if header.config.flags & CONFIG_DETACHED != 0 {
@@ -66,7 +68,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     // SAFETY: asks for a number.
     let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     let is_supervised = parent == header.supervisor_pid.load(Ordering::Relaxed);
-    if recording::is_recording() {
+    if recorder::is_recording() {
         let first = header.images.load(Ordering::Relaxed) == 0;
         return recording::begin(header, if first { how::STARTED } else { how::EXECUTED }, is_supervised);
     }
@@ -191,7 +193,7 @@ fn begin_anew(header: &'static SegmentHeader) {
     state::set_role(Role::Primary);
     crate::members::has_relatives();
     if !threads::map_ring(0) {
-        crate::last_words(&[b"the rings could not be mapped"]);
+        crate::verdict::last_words(&[b"the rings could not be mapped"]);
     }
     header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
     become_member(header, Mode::Solo);
@@ -203,7 +205,7 @@ fn begin_anew(header: &'static SegmentHeader) {
 
 /// A process that a member has made, or become: under the runtime, and not a member yet.
 fn become_child() {
-    let Some(config) = members::join::config() else { return };
+    let Some(config) = members::config::get() else { return };
     map_roster();
     // SAFETY: asks for a number.
     prepare(unsafe { raw::call1(nr::GETPID, 0) } as u32, config);
@@ -269,7 +271,7 @@ fn join(path: *const u8) -> Joined {
             return Joined::Member(header);
         }
         if known {
-            members::join::keep_config(&(*header).config);
+            members::config::keep(&(*header).config);
         }
         raw::call2(nr::MUNMAP, SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64);
         if known { Joined::Relative } else { Joined::Not }
@@ -521,7 +523,7 @@ fn make_spares(header: &SegmentHeader, flags: u64, robust: u64, robust_len: u64)
 
 /// How a primary goes on that has no standby.
 fn alone() -> Mode {
-    if recording::is_recording() { Mode::Record } else { Mode::Solo }
+    if recorder::is_recording() { Mode::Record } else { Mode::Solo }
 }
 
 /// The main thread takes its place.

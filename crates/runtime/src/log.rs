@@ -13,9 +13,11 @@ use us_ring::Position;
 
 use crate::clone::twins;
 use crate::fault::{self, Point};
-use crate::recording::{self, turns};
-use crate::thread::{Mode, Thread};
-use crate::{drop_follower, family, missing, pace, raw, seats, signal, state, stop_logging};
+use crate::members::of_family;
+use crate::recording::turns;
+use crate::thread::{Mode, Thread, stop_logging};
+use crate::verdict::drop_follower;
+use crate::{missing, pace, raw, recorder, seats, signal, state};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;
@@ -151,9 +153,9 @@ impl Thread {
             }
             if self.is_slow(recorder, bytes) {
                 if late {
-                    recording::stop(&[b"the recorder did not free room in a ring within the lag timeout"]);
-                } else if look && !recording::is_taken() {
-                    recording::stop(&[b"the process that took the log is gone"]);
+                    recorder::stop(&[b"the recorder did not free room in a ring within the lag timeout"]);
+                } else if look && !recorder::is_taken() {
+                    recorder::stop(&[b"the process that took the log is gone"]);
                 }
             }
             raw::nap(pause_ns);
@@ -181,7 +183,7 @@ impl Thread {
     fn readers(&self) -> (Option<u64>, Option<u64>) {
         let entry = self.entry();
         let standby = seats::slowest(self.slot);
-        let recorder = recording::is_recording().then(|| entry.taken.0.acquire());
+        let recorder = recorder::is_recording().then(|| entry.taken.0.acquire());
         (standby, recorder)
     }
 
@@ -308,7 +310,7 @@ impl Thread {
 
     /// Sleeps at a place where this copy may take over as well: whoever promotes it waits until every thread is at one.
     pub fn stand_while(&mut self, sleep: impl FnOnce()) {
-        self.parked.store(family::is_member(), Ordering::SeqCst);
+        self.parked.store(of_family::is_member(), Ordering::SeqCst);
         // One with an event that the wait comes before is not at its log's end. It sleeps all the same: whom it waits for may
         // need the processor.
         if self.consumer.ready_after_refresh(&self.entry().tail.0) {
@@ -344,7 +346,7 @@ impl Thread {
         loop {
             let bell = self.bell.load(Ordering::Acquire);
             // Another process's standby may have to wake this one.
-            let kick = family::own_kick().map(|word| (word, word.load(Ordering::Acquire)));
+            let kick = of_family::own_kick().map(|word| (word, word.load(Ordering::Acquire)));
             self.parked.store(true, Ordering::SeqCst);
             if self.consumer.ready_after_refresh(tail) {
                 self.parked.store(false, Ordering::Relaxed);
@@ -383,7 +385,7 @@ impl Thread {
                 self.close();
                 return Next::Live;
             }
-            crate::diverge(self, kind, call, event);
+            crate::verdict::diverge(self, kind, call, event);
         }
         next
     }

@@ -32,7 +32,7 @@ fn is_ours(address: u64) -> bool {
 /// There is no log any more: the place is full.
 #[cold]
 pub fn give_up() {
-    crate::give_up_log(Cause::CannotReplay, &[WHY, paths::folder()]);
+    crate::verdict::give_up_log(Cause::CannotReplay, &[WHY, paths::folder()]);
 }
 
 /// Makes sure that there is memory behind a part of a ring, whose address this is.
@@ -94,7 +94,7 @@ pub unsafe fn replace(address: u64) -> bool {
         Role::Primary => give_up(),
         // It is about to be the primary, and nobody else has what it has.
         Role::Standby if is_promoted() => {}
-        Role::Standby => crate::give_up_standby(&[WHY, paths::folder()]),
+        Role::Standby => crate::verdict::give_up_standby(&[WHY, paths::folder()]),
         Role::Child | Role::Outside => return false,
     }
     REPLACED.store(true, Ordering::Relaxed);

@@ -15,10 +15,11 @@ use super::proc::hex;
 use super::views::{self, View};
 use super::{proc, twins, unforked};
 use crate::door::quiet;
-use crate::family::{self, pieces};
+use crate::family::pieces;
+use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
 use crate::sys::room::Room;
-use crate::{fdtable, guest, members, seats};
+use crate::{fdtable, guest, seats};
 
 /// Bytes that are copied at most: the program stands still meanwhile.
 const BYTES_MAX: u64 = 1 << 30;
@@ -166,7 +167,7 @@ fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
         }
         return Ok(true);
     }
-    if family::is_member() {
+    if of_family::is_member() {
         let is_known =
             |mapping: &Mapping| pieces::copy_of(mapping.start, mapping.end - mapping.start).is_some();
         return if common().all(is_known) {
@@ -177,8 +178,8 @@ fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
     }
     pieces::forget();
     let bytes: u64 = common().map(|mapping| mapping.end - mapping.start).sum();
-    let wanted = bytes >= family::least_bytes() && members::may_have_relatives() && family::may_be();
-    if wanted && family::want() { Err(family::WHY) } else { Ok(false) }
+    let wanted = bytes >= of_family::least_bytes() && members::may_have_relatives() && of_family::may_be();
+    if wanted && of_family::want() { Err(of_family::WHY) } else { Ok(false) }
 }
 
 /// Whether there is nothing to copy.
@@ -209,7 +210,7 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
     const MAYMOVE: u64 = 1;
     const FIXED: u64 = 2;
     let len = mapping.end - mapping.start;
-    if let Some(copy) = pieces::copy_of(mapping.start, len).filter(|_| family::is_member()) {
+    if let Some(copy) = pieces::copy_of(mapping.start, len).filter(|_| of_family::is_member()) {
         // SAFETY: an old length of zero makes a second mapping of shared pages, here in place of the guest's.
         return unsafe {
             keep(mapping)

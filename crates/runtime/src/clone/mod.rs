@@ -26,11 +26,12 @@ use us_ring::Position;
 use crate::door::thread as threads;
 use crate::door::{copies, spawn, sync, timer};
 use crate::fault::{self, Point};
+use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
-use crate::recording::{live_turns, log, turn_order};
+use crate::recording::{live_turns, turn_order};
 use crate::sys::bound;
 use crate::thread::{self, Mode};
-use crate::{family, fdtable, members, missing, paths, seats, state, tls};
+use crate::{family, fdtable, missing, paths, recorder, seats, state, tls};
 pub use coordinator::{await_idle, await_quiet, has_promised, keep_promise, notice_command, number};
 use park::{Place, word};
 
@@ -192,7 +193,7 @@ fn empty_rings() {
         let block = unsafe { &*thread::block(slot) };
         let entry = state::entry(slot);
         let tail = entry.tail.0.acquire();
-        let recorded = log::is_recording() && entry.taken.0.acquire() != tail;
+        let recorded = recorder::is_recording() && entry.taken.0.acquire() != tail;
         let wanted = recorded || seats::slowest(slot).is_some_and(|at| at != tail);
         if block.populated > 2 * us_abi::RING_STEP && !wanted {
             // SAFETY: the ring's own mapping, in which nothing counts any more.
@@ -209,34 +210,34 @@ fn make(header: &SegmentHeader) {
         release_all();
         return fail(header, &[thread::BEYOND]);
     }
-    if !log::goes_on_at_clone() {
-        crate::stop_logging();
+    if !recorder::goes_on_at_clone() {
+        crate::thread::stop_logging();
     }
     // Asked again while everybody stands still: a thread may have been about to make one.
     let parked = park_all(header, command::CLONE);
     let parked = parked.and_then(|()| if threads::are_beyond() { Err((thread::BEYOND, 0)) } else { Ok(()) });
     if let Err(why) = parked {
-        if family::is_forming(header) {
+        if of_family::is_forming(header) {
             // The others stand still and wait for this process.
             family::abandon(header, why.0);
         }
         release_all();
         return refuse(header, why);
     }
-    if log::ended_before_clone() {
+    if recorder::ended_before_clone() {
         // What a thread has given up while the others were being parked: their locks are as if there had been no log.
-        crate::stop_logging();
+        crate::thread::stop_logging();
     }
     if is_spare && seats::is_followed() && thread::is_any_silent() {
         // Should not be: whoever follows has missed something.
-        crate::drop_standby(Cause::CannotReplay, &[b"the log had a gap"]);
+        crate::verdict::drop_standby(Cause::CannotReplay, &[b"the log had a gap"]);
     }
     if let Some(why) = no_spare(header).filter(|_| is_spare) {
         release_all();
         return fail(header, &[why]);
     }
     let start = raw::now_ns();
-    let is_forming = !is_spare && family::is_forming(header);
+    let is_forming = !is_spare && of_family::is_forming(header);
     let outcome = prepare(header, is_forming, is_spare).and_then(|()| fork_now(header)).and_then(|pid| {
         // The copy has all that it needs from here on; others may still be copying what it shares with them.
         match is_forming {
@@ -247,8 +248,8 @@ fn make(header: &SegmentHeader) {
     match outcome {
         Ok(pid) => protected(header, pid, start),
         Err(why) => {
-            if family::is_member() {
-                family::fail(why.0);
+            if of_family::is_member() {
+                of_family::fail(why.0);
             }
             release_all();
             refuse(header, why);
@@ -276,7 +277,7 @@ fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(
     }
     if is_forming {
         family::stand(header).map_err(|why| (why, 0))?;
-    } else if !family::is_member() {
+    } else if !of_family::is_member() {
         header.family.store(0, Ordering::Release);
     }
     if is_spare {
@@ -474,7 +475,7 @@ pub fn reset_blocks(mode: Mode) {
             continue;
         }
         // A log that goes on has what it had: the thread may be about to make the first other one.
-        let locks = match (log::went_on_at_clone(), block.locks()) {
+        let locks = match (recorder::went_on_at_clone(), block.locks()) {
             (true, Mode::Solo) => Mode::Solo,
             (true, _) => mode,
             (false, _) => locks,
@@ -538,7 +539,7 @@ fn made(header: &SegmentHeader, start: u64) {
 /// Holds every thread where it is, because the standby is to take over: what is then in doubt is nothing that has
 /// begun to happen. Returns only if it is called off.
 fn stand_still(header: &SegmentHeader) {
-    log::goes_on_at_clone();
+    recorder::goes_on_at_clone();
     let parked = park_all(header, command::PARK);
     header.parked.store(if parked.is_ok() { 1 } else { 2 }, Ordering::Release);
     raw::futex_wake_shared(&header.parked);
@@ -551,7 +552,7 @@ fn stand_still(header: &SegmentHeader) {
         raw::nap(100_000);
     }
     // Not killed: calls that were broken off begin again, and the standby has their first beginning. It is given up.
-    crate::drop_standby(Cause::CannotReplay, &[b"a planned failover was called off"]);
+    crate::verdict::drop_standby(Cause::CannotReplay, &[b"a planned failover was called off"]);
     release_all();
     coordinator::is_done();
 }

@@ -16,9 +16,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::twins;
 use crate::door::carry::Source;
 use crate::fdtable::{self, Kind};
+use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
 use crate::sys::spans;
-use crate::{family, guest, members};
+use crate::{family, guest};
 
 const PAGE: u64 = 4096;
 const READ: u64 = 1;
@@ -274,7 +275,7 @@ pub fn is_elsewhere(object: usize) -> bool {
 /// Whether relatives share memory with this standby's primary, which it has as it once was.
 pub fn is_any_elsewhere() -> bool {
     // What a family shares is where its standbys follow it.
-    ANY_WRITABLE.load(Ordering::Relaxed) && members::may_have_relatives() && !family::is_member()
+    ANY_WRITABLE.load(Ordering::Relaxed) && members::may_have_relatives() && !of_family::is_member()
 }
 
 /// Locks are taken for real from here on.

@@ -11,7 +11,7 @@ use us_abi::{EventKind, NO_TICKET};
 use crate::call::Call;
 use crate::clone::{park, twins};
 use crate::family;
-use crate::members::join;
+use crate::members::{join, of_family};
 use crate::raw::{self, Timespec};
 use crate::recording::live_turns::{self, Local};
 use crate::recording::turns;
@@ -76,7 +76,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         // It waits for others: it will live for a while.
         join::join(thread);
     }
-    if shared && family::is_member() && thread.has_turn {
+    if shared && of_family::is_member() && thread.has_turn {
         let end = sleep_in_family(thread, word, value, deadline);
         family::tidy_up();
         return end;

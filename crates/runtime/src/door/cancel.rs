@@ -20,7 +20,8 @@ use crate::log::Next;
 use crate::raw::{self, nr};
 use crate::state::{self, Role};
 use crate::thread::{Mode, Thread};
-use crate::{give_up_log, real, signal, tls};
+use crate::verdict::give_up_log;
+use crate::{real, signal, tls};
 
 /// `PTHREAD_CANCEL_ASYNCHRONOUS`.
 pub const ASYNCHRONOUS: c_int = 1;

@@ -36,7 +36,7 @@ fn arm(signal: u32) {
 
 /// The entry of this process, if its parent is one that can fail over.
 fn own_with_parent() -> Option<&'static Process> {
-    let protected = members::join::config().is_some_and(|config| config.standbys != 0);
+    let protected = members::config::get().is_some_and(|config| config.standbys != 0);
     members::own().filter(|_| protected && members::parent().is_some())
 }
 

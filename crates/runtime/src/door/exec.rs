@@ -17,8 +17,9 @@ use crate::recording::turns;
 use crate::state::{self, Role};
 use crate::sys::bound;
 use crate::sys::recorded::{take_begin, take_end};
-use crate::thread::{Lent, Mode, Thread};
-use crate::{drop_standby, guest, paths, recording, seats, signal, stop_logging, tls};
+use crate::thread::{Lent, Mode, Thread, stop_logging};
+use crate::verdict::drop_standby;
+use crate::{guest, paths, recorder, seats, signal, tls};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
@@ -47,7 +48,7 @@ pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
                     thread.append(EventKind::Call, 0, EXECVE, NO_TICKET, &head);
                     return error;
                 }
-                if recording::is_recording() {
+                if recorder::is_recording() {
                     return become_recorded(thread, call);
                 }
                 match replace(call) {
@@ -184,7 +185,7 @@ fn replace(call: &Call) -> i64 {
     let Some(header) = state::header() else { return raw::err::ENOENT };
     // SAFETY: the calling thread's own block.
     if let Some(thread) = unsafe { tls::current().as_mut() }
-        && crate::family::is_member()
+        && crate::members::of_family::is_member()
     {
         // Its standby gives the turn back as well, when it has come here.
         turns::pause(thread);
@@ -216,7 +217,7 @@ fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
         crate::clone::await_quiet(header);
         process::end_standby();
     }
-    recording::await_taken(header);
+    recorder::await_taken(header);
     if protected {
         header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
         state::attention();

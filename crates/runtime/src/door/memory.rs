@@ -14,12 +14,14 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::clone::{twins, unforked, views};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet};
-use crate::family::{self, pieces};
+use crate::family::pieces;
+use crate::members::of_family;
 use crate::raw::{self, failed};
 use crate::recording::{live_turns, shared};
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, fdtable, guest, real, seats, tls};
+use crate::verdict::drop_standby;
+use crate::{fdtable, guest, real, seats, tls};
 
 const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;
@@ -155,7 +157,7 @@ pub fn before_fork() {
 fn row() -> &'static Row {
     match us_calls::row(raw::nr::MMAP) {
         Some(row) => row,
-        None => crate::last_words(&[b"no row for mmap"]),
+        None => crate::verdict::last_words(&[b"no row for mmap"]),
     }
 }
 
@@ -179,8 +181,8 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                     continue;
                 }
                 let quiet =
-                    if followed && !crate::recording::is_recording() { quiet::facts(call) } else { None };
-                if bytes > CARRIED_MAX && quiet.is_none() && !crate::recording::is_recording() {
+                    if followed && !crate::recorder::is_recording() { quiet::facts(call) } else { None };
+                if bytes > CARRIED_MAX && quiet.is_none() && !crate::recorder::is_recording() {
                     drop_standby(Cause::CannotReplay, &[b"a mapping of a file larger than 64 MiB"]);
                     continue;
                 }
@@ -225,7 +227,7 @@ const COMMON: u64 = 1 << 63;
 /// Whether what is mapped writably is memory that the processes of this one's family may share, and nobody else.
 fn is_common(call: &Call) -> bool {
     let [_, _, prot, flags, fd, _] = call.args;
-    if !family::is_member() || !is_shared(flags) || prot & PROT_WRITE == 0 {
+    if !of_family::is_member() || !is_shared(flags) || prot & PROT_WRITE == 0 {
         return false;
     }
     const READLINK: u64 = 89;
@@ -256,7 +258,7 @@ fn take_common(call: &Call, base: i64, region: u64) -> i64 {
     let [_, bytes, prot, _, _, offset] = call.args;
     follow(base as u64, bytes);
     if !pieces::follow_new(base as u64, bytes, region, offset, prot) {
-        crate::give_up_standby(&[b"memory that processes share could not be mapped in the standby"]);
+        crate::verdict::give_up_standby(&[b"memory that processes share could not be mapped in the standby"]);
     }
     views::add_repeated(base as u64, &call.args);
     base
@@ -494,7 +496,10 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
                 }
                 let ours = anonymous(&call);
                 if ours != result {
-                    crate::report_divergence(thread, &[b"a mapping's address was taken in the standby"]);
+                    crate::verdict::report_divergence(
+                        thread,
+                        &[b"a mapping's address was taken in the standby"],
+                    );
                 }
                 return ours;
             }

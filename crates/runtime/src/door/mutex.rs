@@ -219,7 +219,10 @@ impl Mutex {
         // Its word and its clock are moved by other processes, of which this log says nothing.
         if acquired && !views::is_elsewhere(self as *const Mutex as usize) {
             if !self.is_named(name) {
-                crate::report_divergence(thread, &[b"the standby was at another mutex than the log says"]);
+                crate::verdict::report_divergence(
+                    thread,
+                    &[b"the standby was at another mutex than the log says"],
+                );
             }
             clock::wait(thread, &self.clock, header.ticket);
             // Its last holder's ticket has been applied, its unlock perhaps not yet. This may sleep and borrows

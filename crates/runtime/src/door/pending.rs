@@ -144,7 +144,10 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             // At the send's turn the clock shows its ticket.
             at = KERNEL.0.load(Ordering::Relaxed);
             if !add(Sent { at, ..sent }) {
-                crate::report_divergence(thread, &[b"more signals wait than a standby can remember"]);
+                crate::verdict::report_divergence(
+                    thread,
+                    &[b"more signals wait than a standby can remember"],
+                );
             }
         };
         if take_begin_with(thread, row, arguments.fd, arguments.digest, apply).is_none() {

@@ -17,7 +17,8 @@ use crate::sys::dispatch::refused;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::{drop_standby, guest, members, seats, tls};
+use crate::verdict::drop_standby;
+use crate::{guest, members, seats, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
@@ -32,7 +33,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let is_begun = core::mem::take(&mut thread.forking) && thread.calls() == Mode::Replay;
     if is_begun && thread.doubted.1 != arguments {
-        crate::report_divergence(thread, &[b"another fork than the one that the log has"]);
+        crate::verdict::report_divergence(thread, &[b"another fork than the one that the log has"]);
     }
     let mut is_begun = is_begun;
     loop {
@@ -100,7 +101,7 @@ fn make_child(thread: &mut Thread, call: &Call) -> i64 {
 pub(super) fn become_child(thread: &mut Thread) {
     let parent = state::GUEST_PID.load(Ordering::Relaxed);
     let made_by = state::REAL_PID.load(Ordering::Relaxed);
-    if !crate::recording::is_recording() {
+    if !crate::recorder::is_recording() {
         // A replay has nobody who would fork here.
         state::is_not_recorded();
     }
@@ -126,7 +127,7 @@ pub(super) fn become_child(thread: &mut Thread) {
 /// In a forked child, of which the guest knows that number: what it has of its parent's in memory and is not its own.
 pub fn forget_parent(thread: &mut Thread, pid: u32) {
     state::set_header(core::ptr::null_mut());
-    crate::stop_logging();
+    crate::thread::stop_logging();
     crate::door::epoll::inherit();
     crate::lock::in_child();
     crate::door::waiters::reset();
@@ -227,7 +228,7 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
     turns::follow_last(thread);
     while thread.calls() == Mode::Replay {
         if let Next::Event(event) = thread.next() {
-            crate::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
+            crate::verdict::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
         }
     }
     crate::recording::log_exit(thread, call.nr, call.args[0]);
@@ -265,8 +266,8 @@ pub fn leave(how: u32, status: i32) {
     {
         crate::family::depart(thread);
     }
-    if crate::family::is_member() {
-        crate::family::fail(b"a process that shares memory was ended by a signal");
+    if crate::members::of_family::is_member() {
+        crate::members::of_family::fail(b"a process that shares memory was ended by a signal");
     }
     header.leaving.0.store(how, Ordering::SeqCst);
     // Behind it: until then a standby takes over.

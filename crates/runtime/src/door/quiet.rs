@@ -150,7 +150,7 @@ pub fn map(args: &[u64; 6], told: &[u8]) -> i64 {
         }
         _ => {}
     }
-    crate::end_standby(
+    crate::verdict::end_standby(
         Cause::CannotReplay,
         &[b"a file that is mapped is gone, or has changed, before the standby had it"],
     )
@@ -214,6 +214,9 @@ pub fn opened_to_write(fd: i32) {
     let Some(shadow) = fdtable::get(fd).filter(|_| ANY.load(Ordering::Relaxed)) else { return };
     let (word, bit) = bit(shadow.identity.load(Ordering::Relaxed));
     if word.load(Ordering::Relaxed) & bit != 0 {
-        crate::drop_standby(Cause::CannotReplay, &[b"a file that is mapped is opened to be written"]);
+        crate::verdict::drop_standby(
+            Cause::CannotReplay,
+            &[b"a file that is mapped is opened to be written"],
+        );
     }
 }

@@ -133,7 +133,7 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
             end(thread, row, 0, ReturnHead { result, identity: 0 });
         }
         if replay && result as u64 != call.args[4] {
-            crate::report_divergence(thread, &[b"a mapping could not be moved in the standby"]);
+            crate::verdict::report_divergence(thread, &[b"a mapping could not be moved in the standby"]);
         }
         return result;
     }

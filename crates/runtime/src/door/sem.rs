@@ -327,7 +327,7 @@ fn logged_value(caller: Caller) -> Option<c_int> {
     let payload = event.payload().first_chunk::<8>();
     let (true, Some(payload)) = (kind == EventKind::Ordered as u8 && call >> 12 == op::SEM_VALUE, payload)
     else {
-        crate::diverge(thread, EventKind::Ordered, op::SEM_VALUE << 12, &event);
+        crate::verdict::diverge(thread, EventKind::Ordered, op::SEM_VALUE << 12, &event);
     };
     let value = u64::from_le_bytes(*payload) as c_int;
     let clock = clock_of(call);

@@ -16,7 +16,8 @@ use crate::state::{self, Role};
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::sys::{bound, gate_stack, witness};
 use crate::thread::{self, ChildWords, Mode, Thread};
-use crate::{give_up_log, guest, members, tls};
+use crate::verdict::give_up_log;
+use crate::{guest, members, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 /// System call number.
@@ -279,7 +280,10 @@ fn thread_pointer_given(call: &Call) -> u64 {
 pub fn make_outside(thread: &mut Thread) {
     while state::is_standby() {
         if let Next::Event(_) = thread.next() {
-            crate::report_divergence(thread, &[b"a thread of the guest's own where the log has an event"]);
+            crate::verdict::report_divergence(
+                thread,
+                &[b"a thread of the guest's own where the log has an event"],
+            );
         }
     }
     tls::are_foreign();

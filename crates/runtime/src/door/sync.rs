@@ -238,7 +238,7 @@ pub fn replay(caller: Caller, op: u16, act: impl FnOnce()) -> Option<Outcome> {
     };
     let header = event.header;
     if header.kind != EventKind::Ordered as u8 || header.call >> 12 != op {
-        crate::diverge(thread, EventKind::Ordered, op << 12, &event);
+        crate::verdict::diverge(thread, EventKind::Ordered, op << 12, &event);
     }
     let acquired = header.ticket != NO_TICKET;
     if acquired {

@@ -37,7 +37,7 @@ pub(super) type Attributes = [u64; 7];
 pub(super) fn row() -> &'static Row {
     match us_calls::row(raw::nr::CLONE) {
         Some(row) => row,
-        None => crate::last_words(&[b"no row for clone"]),
+        None => crate::verdict::last_words(&[b"no row for clone"]),
     }
 }
 

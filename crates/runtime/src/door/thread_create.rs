@@ -16,12 +16,12 @@ use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
 use crate::fault::{self, Point};
 use crate::log::Next;
 use crate::members::join;
-use crate::raw;
-use crate::recording::{log, turns};
+use crate::recording::turns;
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::thread::{self, Mode, Thread};
 use crate::tls::tid_word;
-use crate::{give_up_log, real, signal, state};
+use crate::verdict::give_up_log;
+use crate::{raw, real, recorder, signal, state};
 
 /// Makes the thread in this copy.
 fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: *mut Thread) -> i32 {
@@ -208,7 +208,7 @@ unsafe fn create_in(
         // SAFETY: the block of a thread that was not made.
         unsafe { (*block).fate.store(JOINED, Ordering::Release) };
         if replay {
-            crate::report_divergence(parent, &[b"a thread could not be made in the standby"]);
+            crate::verdict::report_divergence(parent, &[b"a thread could not be made in the standby"]);
         }
     }
     Some(result)
@@ -224,7 +224,7 @@ fn made_in_two_copies(
     handle: Option<u64>,
     made: ReturnHead,
 ) -> Option<u32> {
-    if logged && log::went_on_at_clone() {
+    if logged && recorder::went_on_at_clone() {
         if parent.calls() == Mode::Replay && is_made_again(parent) {
             let _ = take_begin_with(parent, row(), -1, 0, |_, _| ());
         }

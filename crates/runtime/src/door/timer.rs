@@ -14,7 +14,8 @@ use crate::call::Call;
 use crate::siginfo::{Info, SI_TIMER};
 use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;
-use crate::{drop_standby, guest, raw, state};
+use crate::verdict::drop_standby;
+use crate::{guest, raw, state};
 
 const ALARM: u64 = 37;
 const SETITIMER: u64 = 38;

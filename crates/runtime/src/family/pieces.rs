@@ -105,7 +105,7 @@ pub fn add(start: u64, bytes: u64, object: u64, offset: u64) -> Result<(), &'sta
 fn add_copy(start: u64, bytes: u64, offset: u64, region: usize, copies: bool) -> bool {
     const FTRUNCATE: u64 = 77;
     let mut path = [0u8; paths::PATH_BYTES];
-    if paths::family_path(super::number(), region, &mut path).is_none() {
+    if paths::family_path(crate::members::of_family::number(), region, &mut path).is_none() {
         return false;
     }
     // SAFETY: a file of the group's folder, in a table of ours; a new mapping.
@@ -140,7 +140,7 @@ fn free_address(bytes: u64) -> u64 {
 /// In a standby of a family: where the mapping is to be kept that the guest has at `start`. `None` for anywhere.
 pub fn place_for(start: u64, bytes: u64) -> Option<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(KEPT_ADDRESS as u64);
-    if !super::is_member() {
+    if !crate::members::of_family::is_member() {
         return None;
     }
     copy_of(start, bytes).map(|copy| copy + COPIES_BYTES as u64).or_else(|| {

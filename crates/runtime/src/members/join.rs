@@ -4,7 +4,6 @@
 //! suggests a longer life: it makes a thread, it waits for something, or it has lived for a while. Until then, and
 //! until its standby has been made, its death is its death.
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{
@@ -26,27 +25,6 @@ use crate::{fdtable, notice, own_file, paths, recording};
 /// A child that has lived for so long is worth a standby, ns.
 const AGE_NS: u64 = 5_000_000;
 
-/// What the supervisor decided before the start, kept for a segment that is still to be made.
-struct Kept(UnsafeCell<Option<Config>>);
-// SAFETY: written once, before any thread exists.
-unsafe impl Sync for Kept {}
-static CONFIG: Kept = Kept(UnsafeCell::new(None));
-
-/// Keeps what the group's first segment says.
-///
-/// # Safety
-/// In the constructor, before any thread exists.
-pub unsafe fn keep_config(config: &Config) {
-    // SAFETY: plain data; nobody else looks at it yet.
-    unsafe { *CONFIG.0.get() = Some(core::ptr::read(config)) };
-}
-
-/// What was kept.
-pub fn config() -> Option<&'static Config> {
-    // SAFETY: written once, before any thread exists.
-    unsafe { (*CONFIG.0.get()).as_ref() }
-}
-
 /// How often a process that is not listed looks for its entry, over all its calls: where the list is full there is none.
 const LOOKS_MAX: u32 = 1_000;
 static LOOKS: AtomicU32 = AtomicU32::new(0);
@@ -54,7 +32,7 @@ static LOOKS: AtomicU32 = AtomicU32::new(0);
 /// Whether this process could have a standby of its own, and has none yet. It need not be listed: the parent of one that was made
 /// by vfork lists it while that begins its new image, and may be slower.
 pub fn is_possible() -> bool {
-    config().is_some_and(|config| config.standbys != 0) && !bound::is_bound()
+    super::config::get().is_some_and(|config| config.standbys != 0) && !bound::is_bound()
 }
 
 /// This process's entry in the list, which its parent is about to make. It is looked for so many times.
@@ -118,7 +96,7 @@ pub fn join_recorded(thread: &mut Thread, how: u32) {
     join(thread);
     if state::role() == Role::Primary {
         recording::begin_child(thread, how);
-        thread.newborn = config().is_some_and(|config| config.standbys != 0);
+        thread.newborn = super::config::get().is_some_and(|config| config.standbys != 0);
     }
 }
 
@@ -154,7 +132,7 @@ pub fn join(thread: &mut Thread) {
     if state::role() != Role::Child || super::is_closing() || bound::is_bound() {
         return;
     }
-    let Some(config) = config() else { return };
+    let Some(config) = super::config::get() else { return };
     fault::at(Point::Join, 0);
     let pid = own.pid.load(Ordering::Relaxed);
     let mut path = [0u8; paths::PATH_BYTES];

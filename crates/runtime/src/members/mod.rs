@@ -4,8 +4,10 @@
 //! nor in a segment: who is whose child, how one ended that the kernel can no longer tell its parent of. Which process is
 //! a number's primary now is in the [`registry`].
 
+pub mod config;
 pub mod join;
 pub mod mail;
+pub mod of_family;
 pub mod registry;
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -18,7 +20,7 @@ use us_abi::{
 use crate::door::sigchld;
 use crate::raw::{self, failed, nr};
 use crate::siginfo::{Info, SI_USER};
-use crate::{family, own_file, seats, state};
+use crate::{own_file, seats, state};
 
 static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
 /// This process's entry.
@@ -216,7 +218,7 @@ pub fn note_send(target: i32, signal: u64) {
         }
         if signal == SIGKILL {
             // It ends wherever it is, and its standby with it: what it has done in its turns may be missing there.
-            family::break_up(&[b"a relative has sent SIGKILL to a process"]);
+            of_family::break_up(&[b"a relative has sent SIGKILL to a process"]);
             entry.doomed.store(1, Ordering::SeqCst);
         } else if entry.pid.load(Ordering::Relaxed) != own
             && let Some(sent) = entry.sent.get(signal as usize)

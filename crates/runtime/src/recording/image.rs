@@ -210,7 +210,10 @@ fn be_named(strings: &[u8]) {
 /// Takes over the numbers that the kernel and libc had drawn or been given before our constructor ran.
 fn be_as(thread: &mut Thread, head: &ImageHead) {
     if entry::auxiliary(AT_RANDOM) != head.random_at {
-        crate::report_divergence(thread, &[b"the program lies at other addresses than in the recording"]);
+        crate::verdict::report_divergence(
+            thread,
+            &[b"the program lies at other addresses than in the recording"],
+        );
     }
     // What the program that replays has blocked or ignored is not what the one had that started the recorded one.
     let [mask, ignored] = head.signals;

@@ -11,9 +11,11 @@ use us_order::turns::{SHORT_LIFE_NS, Turns};
 
 use super::turn_order;
 use crate::call::Call;
-use crate::raw::Timespec;
+use crate::members::of_family;
+use crate::raw::{self, Timespec};
+use crate::state;
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, family, raw, state};
+use crate::verdict::drop_standby;
 
 /// Standbys in a row that have diverged soon, and memory that processes share is followed however small it is.
 const FAMILY_RACES: u32 = 4;
@@ -28,7 +30,7 @@ static MADE_NS: AtomicU64 = AtomicU64::new(0);
 /// Before a fork for a new standby: whether its threads are to take turns. A program whose standbys diverge has races that
 /// no lock orders.
 pub fn decide(header: &SegmentHeader) {
-    if family::is_member() {
+    if of_family::is_member() {
         state::take_turns(true);
         return header.turns.store(1, Ordering::Release);
     }
@@ -39,7 +41,7 @@ pub fn decide(header: &SegmentHeader) {
             let was_passed_over = turn_order::was_passed_over();
             TURNS.diverged(now_ns, lived_ns, state::takes_live_turns(), was_passed_over);
             if lived_ns < SHORT_LIFE_NS && DIVERGED.fetch_add(1, Ordering::Relaxed) + 1 == FAMILY_RACES {
-                family::may_be_small();
+                of_family::may_be_small();
             }
         }
         let is_asked_for = header.config.flags & CONFIG_SERIAL != 0;
@@ -77,7 +79,7 @@ fn by_itself() -> Option<&'static SegmentHeader> {
 
 /// As a primary: the next standby, in turns, comes at once.
 fn begin_anew(thread: &Thread, why: &[u8]) {
-    if thread.calls() == Mode::Record && !family::is_member() {
+    if thread.calls() == Mode::Record && !of_family::is_member() {
         drop_standby(Cause::CannotReplay, &[why]);
     }
 }
@@ -106,7 +108,7 @@ pub fn is_too_long(cpu_ns: u64, clock_ns: u64) -> bool {
 /// Whether this thread takes turns.
 #[inline(always)]
 pub fn applies(thread: &Thread) -> bool {
-    thread.locks() != Mode::Solo || family::is_member()
+    thread.locks() != Mode::Solo || of_family::is_member()
 }
 
 /// Of a futex call's second argument: what it does.

@@ -2,13 +2,12 @@
 //!
 //! A recorded process is a primary whose log the supervisor takes: it logs from its first instruction, and so do its
 //! children and whatever they become, each into a segment of its own. It may have a standby besides, which reads the same
-//! rings at its own pace, is lost and made again, and takes over; the log goes on ([`log`]). A replay is a standby that was not forked: it
+//! rings at its own pace, is lost and made again, and takes over; the log goes on ([`crate::recorder`]). A replay is a standby that was not forked: it
 //! is the same program started again in the same layout, fed from the file. It has no kernel object of the
 //! original; descriptors are numbers, forks fork, and what went to the standard descriptors goes there again.
 
 pub mod image;
 pub mod live_turns;
-pub mod log;
 pub mod output;
 pub mod replay;
 pub mod shared;
@@ -20,13 +19,11 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{CallArgs, EventKind};
 use us_abi::{Cause, GroupState, SegmentHeader, leaving};
 
+use crate::clock::{self, kernel_ticket};
 use crate::door::thread as threads;
 use crate::state::{self, Role};
-use crate::sys::recorded::kernel_ticket;
 use crate::thread::{Mode, Thread};
-use crate::{clock, entry, members, real};
-
-pub use log::{await_taken, goes_on, is_recording, is_taken, stop};
+use crate::{entry, members, real};
 
 /// In the constructor of a recorded image that has its segment: the program itself, or a member after its exec.
 /// `is_supervised` if the supervisor is its parent.
@@ -34,7 +31,7 @@ pub fn begin(header: &'static SegmentHeader, how: u32, is_supervised: bool) {
     state::set_role(Role::Primary);
     crate::members::has_relatives();
     if !threads::map_ring(0) {
-        crate::last_words(&[b"the rings could not be mapped"]);
+        crate::verdict::last_words(&[b"the rings could not be mapped"]);
     }
     header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
     // Nobody but the recorder reads what comes now.

@@ -19,7 +19,7 @@ use crate::{entry, guest, members, own_file, paths, signal};
 pub fn begin(header: &'static SegmentHeader) {
     state::set_role(Role::Standby);
     if !threads::map_ring(0) {
-        crate::last_words(&[b"the rings could not be mapped"]);
+        crate::verdict::last_words(&[b"the rings could not be mapped"]);
     }
     // Nothing from outside reaches a replay: a key of the terminal is the supervisor's business.
     signal::apply_mask(0);
@@ -34,7 +34,7 @@ pub fn begin(header: &'static SegmentHeader) {
 fn follow(header: &SegmentHeader, thread: &mut Thread) {
     header.standby_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
     if !poll::start() {
-        crate::last_words(&[b"the poller of a replay could not be started"]);
+        crate::verdict::last_words(&[b"the poller of a replay could not be started"]);
     }
     image::take(thread);
     turns::take(thread);
@@ -60,7 +60,7 @@ pub fn fork(thread: &mut Thread, call: &Call, pid: u32) -> bool {
     // SAFETY: a fork on the same stack, in its own memory.
     let made = unsafe { raw::call6(nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]) };
     if failed(made) {
-        crate::report_divergence(thread, &[b"a child of the recording could not be made"]);
+        crate::verdict::report_divergence(thread, &[b"a child of the recording could not be made"]);
     }
     if made != 0 {
         return false;

@@ -12,7 +12,8 @@ use crate::door::memory;
 use crate::raw::{self, failed, nr};
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::thread::{Mode, Thread};
-use crate::{drop_standby, fdtable, own_file, paths, seats, state};
+use crate::verdict::drop_standby;
+use crate::{fdtable, own_file, paths, seats, state};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;
@@ -90,7 +91,7 @@ pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     memory::follow(result as u64, bytes);
                     let how = [bytes, READ_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, 0];
                     if map(SYSTEM_V | id, result as u64, how) != Some(result) {
-                        crate::report_divergence(
+                        crate::verdict::report_divergence(
                             thread,
                             &[b"a shared segment's address was taken in the replay"],
                         );

@@ -12,8 +12,10 @@ use us_order::turns::{self, Behind, GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_C
 
 use super::live_turns::{self, Local};
 use crate::clone::park;
-use crate::thread::{Mode, Thread};
-use crate::{family, give_up_log, members, raw, report_divergence, state};
+use crate::members::{self, of_family};
+use crate::thread::{Mode, Thread, own_turns};
+use crate::verdict::{give_up_log, report_divergence};
+use crate::{family, raw, state};
 
 /// Nobody has the turn.
 const FREE: u32 = 0;
@@ -37,9 +39,6 @@ const SOMEBODY: u64 = u64::MAX;
 /// Of an event: the turn was taken at the side of the one that has the turn before it.
 const PASSED_OVER: u8 = 1;
 
-/// The turns of this process by itself.
-static OWN: TurnOrder = TurnOrder::new();
-
 /// Whose turns they are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
@@ -56,7 +55,7 @@ impl Scope {
     fn of_this_process() -> Scope {
         if !state::takes_live_turns() {
             Scope::Recording
-        } else if family::is_member() {
+        } else if of_family::is_member() {
             Scope::Family
         } else {
             Scope::Process
@@ -69,8 +68,8 @@ impl Scope {
 
     fn order(self) -> Option<&'static TurnOrder> {
         match self {
-            Scope::Process => Some(&OWN),
-            Scope::Family => family::order(),
+            Scope::Process => Some(&own_turns::OWN),
+            Scope::Family => of_family::order(),
             Scope::Recording => members::header().map(|roster| &roster.order),
         }
     }
@@ -85,22 +84,17 @@ fn current() -> Option<(Scope, &'static TurnOrder)> {
 
 /// A new log begins, and every thread stands still.
 pub fn reset() {
-    if family::is_member() {
+    if of_family::is_member() {
         // Its turns began with it.
         return;
     }
-    OWN.reset();
+    own_turns::OWN.reset();
     WAITING.store(0, Ordering::Relaxed);
-}
-
-/// There is no log any more: whoever waits for a turn goes on without.
-pub fn nobody_waits() {
-    raw::futex_wake(&OWN.word.0, u32::MAX >> 1);
 }
 
 /// Whether one of this process's turns has been taken at another one's side since the log began.
 pub fn was_passed_over() -> bool {
-    OWN.forced.load(Ordering::Relaxed) != 0
+    own_turns::OWN.forced.load(Ordering::Relaxed) != 0
 }
 
 /// Whether somebody waits for the turn where processes take turns.
@@ -132,7 +126,7 @@ pub fn give(thread: &Thread) {
     // One that was passed over comes behind those that have ended since.
     order.ended.fetch_max(turns::after(thread.turn), Ordering::SeqCst);
     ring(scope, order, turns::after(thread.turn));
-    family::kick(order.ended.load(Ordering::SeqCst));
+    of_family::kick(order.ended.load(Ordering::SeqCst));
 }
 
 // ---- By those who write the log ----
@@ -155,7 +149,7 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     let number = order.next.load(Ordering::Relaxed);
     let own = if scope.is_shared() { state::REAL_PID.load(Ordering::Relaxed) } else { thread.kernel_tid() };
     order.holder.store(own, Ordering::Relaxed);
-    family::note_taker(number);
+    of_family::note_taker(number);
     order.next.store(number + 1, Ordering::Release);
     order.had.store(number + 1, Ordering::Release);
     thread.turn = number;
@@ -323,7 +317,7 @@ fn await_turn(scope: Scope, order: &TurnOrder, number: u64, passed_over: bool) {
     WAITING.fetch_add(1, Ordering::SeqCst);
     // Whoever has it may sleep on an event that has come meanwhile.
     crate::thread::wake_sleepers();
-    family::kick(order.ended.load(Ordering::SeqCst));
+    of_family::kick(order.ended.load(Ordering::SeqCst));
     let mut gone_since = None;
     loop {
         let rung = bell.rung.load(Ordering::SeqCst);
@@ -356,7 +350,7 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether what this standby stands still for is another process's: a turn of its family. How far that is.
 pub fn awaited_of_family() -> Option<u64> {
-    let order = family::order().filter(|_| WAITING.load(Ordering::SeqCst) != 0)?;
+    let order = of_family::order().filter(|_| WAITING.load(Ordering::SeqCst) != 0)?;
     Some(order.ended.load(Ordering::SeqCst))
 }
 

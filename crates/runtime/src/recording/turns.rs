@@ -11,11 +11,12 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::clone::park;
+use crate::members::of_family;
 use crate::raw::{self, nr};
-use crate::state;
 use crate::sys::{dispatch, libc_text};
 use crate::thread::{Mode, Thread};
-use crate::{family, report_divergence, signal};
+use crate::verdict::report_divergence;
+use crate::{signal, state};
 
 use super::live_turns::{self, Local};
 use super::turn_order;
@@ -113,7 +114,7 @@ pub fn follow_pause(thread: &mut Thread) {
     let header = front(thread, EventKind::Yield);
     thread.take_front(&header);
     give(thread);
-    if family::is_member() {
+    if of_family::is_member() {
         skip_answer(thread);
     }
     take(thread);
@@ -161,7 +162,7 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
     }
     // The end of a process is in no log but a recording.
     let has_events = has_events && (u64::from(row.nr) != nr::EXIT_GROUP || !state::takes_live_turns());
-    if has_events && (is_followed(thread) || family::is_member() && thread.calls() == Mode::Replay) {
+    if has_events && (is_followed(thread) || of_family::is_member() && thread.calls() == Mode::Replay) {
         // Where it waited for a lock that is free here: the wait comes before the call. So does a turn given to others, who may
         // change what the call puts out.
         follow_pauses(thread);
@@ -255,7 +256,7 @@ pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
                 // Another log has begun: the door begins again.
                 return None;
             }
-            if family::is_member() {
+            if of_family::is_member() {
                 break raw::err::EAGAIN;
             }
             // Somebody wanted this thread to park, and does no longer. Told of that, a program that waits until a time would ask

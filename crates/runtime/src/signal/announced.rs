@@ -45,7 +45,9 @@ pub(super) fn replay_next(thread: &mut Thread) {
                 thread.take_signal();
                 return;
             }
-            Some(_) => crate::report_divergence(thread, &[b"a signal was announced and is not in the log"]),
+            Some(_) => {
+                crate::verdict::report_divergence(thread, &[b"a signal was announced and is not in the log"])
+            }
             None if state::LIVE.load(Ordering::Acquire) => {
                 // Announced, and lost with the primary before it was logged: if it was the guest's own, the promotion
                 // has raised it again.

@@ -32,7 +32,7 @@ pub(super) fn end_by(signal: i32) -> ! {
         raw::call3(raw::nr::TGKILL, pid, u64::from(raw::gettid()), signal as u64);
         raw::call1(raw::nr::EXIT_GROUP, 128 + signal as u64);
     }
-    crate::last_words(&[b"a fatal signal did not end the program"])
+    crate::verdict::last_words(&[b"a fatal signal did not end the program"])
 }
 
 /// The runtime's handler for asynchronous signals.
@@ -198,7 +198,7 @@ fn give_up_for_signal(thread: &Thread) {
     let number = state::Decimal::new(waiting_signal(thread) as u64);
     let why: &[&[u8]] =
         &[b"signal ", number.bytes(), b" was due in a thread that computes: it is delivered at once"];
-    crate::give_up_log(Cause::CannotReplay, why);
+    crate::verdict::give_up_log(Cause::CannotReplay, why);
 }
 
 /// Delivers what waits on top of the interrupted guest code. Inside the runtime it does nothing: a door is near.

@@ -19,7 +19,7 @@ use crate::door::{cancel, pending, process, sigchld, timer};
 use crate::log::{Event, Next, has_ticket};
 use crate::members::{self, mail};
 use crate::raw::{self, call4, err};
-use crate::recording::{log, turns};
+use crate::recording::turns;
 use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::state::{self, Role};
 use crate::sys::spans::{self, Before};
@@ -396,7 +396,7 @@ fn deliver_one(thread: &mut Thread) -> bool {
     let Some(info) = info else { return false };
     if thread.calls() == Mode::Record {
         // What its sender did before is applied before: a delivery acquires.
-        let ticket = recorded::kernel_ticket();
+        let ticket = clock::kernel_ticket();
         thread.append(EventKind::Signal, 0, info.signal() as u16, ticket, &info);
     }
     members::seen(info.signal(), info.sent());

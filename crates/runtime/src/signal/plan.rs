@@ -3,7 +3,7 @@
 use us_calls::{Door, FdUse, Policy, SignalDoor};
 
 use super::*;
-use crate::clone;
+use crate::{clone, recorder};
 
 /// What follows an interrupted call: how many signals are delivered at this door, and whether the call is
 /// made again. Decided by the primary before it publishes the `Return`, and carried in its flags.
@@ -159,7 +159,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let broken = result == err::EINTR;
     // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
     // (the rest of a time), is part of it. The thread stands still behind that.
-    let logged = thread.calls() == Mode::Record && log::goes_on_while_parking();
+    let logged = thread.calls() == Mode::Record && recorder::goes_on_while_parking();
     if broken && logged && !has_deliverable(thread) && (park::is_wanted() || clone::keep_promise()) {
         return Plan { restart: true, spurious: true, parks: true, ..Plan::NOTHING };
     }

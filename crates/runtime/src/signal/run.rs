@@ -130,7 +130,7 @@ unsafe fn invoke(
 /// The kernel ends a program that has no room for a handler's frame.
 fn no_room() -> ! {
     die_of_fault(SIGSEGV);
-    crate::last_words(&[b"a fatal signal did not end the program"])
+    crate::verdict::last_words(&[b"a fatal signal did not end the program"])
 }
 
 /// Calls `handler(signal, info, context)` with the frame at `at`, on the stack that ends there; 0 for this one. Not

@@ -15,10 +15,10 @@ use us_ring::Position;
 use crate::clock::{self, KERNEL};
 use crate::clone::views;
 use crate::fault::{self, Point};
-use crate::members;
+use crate::members::{self, of_family};
 use crate::notice;
 use crate::raw;
-use crate::recording::log;
+use crate::recorder;
 use crate::seats;
 use crate::signal;
 use crate::standby::stall::Stall;
@@ -81,7 +81,7 @@ pub fn run(header: &SegmentHeader) {
     }
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
     fault::at(Point::Settle, 0);
-    log::await_room(header);
+    recorder::await_room(header);
     seats::await_spares(header);
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
@@ -94,13 +94,13 @@ pub fn run(header: &SegmentHeader) {
     seats::await_spares(header);
     seats::let_spares_go_on(header);
     family::settle_together();
-    let family = family::taken_over();
+    let family = of_family::taken_over();
     views::make_real();
     crate::door::common::finish();
     views::nothing_is_elsewhere();
     crate::door::epoll::rearm();
     crate::door::own_files::open_again(header);
-    log::cut(header);
+    recorder::cut(header);
     become_primary(header);
     fault::at(Point::Open, 0);
     family::has_taken_over(family);
@@ -201,7 +201,7 @@ fn drain(header: &SegmentHeader) {
         }
         if still == HOPELESS && views::is_any_elsewhere() {
             // It has gone another way than its primary, for a reason that is in no log. Nobody takes over.
-            crate::give_up_standby(&[
+            crate::verdict::give_up_standby(&[
                 b"the standby of a process that shares memory did not come to the log's end",
             ]);
         }
@@ -209,7 +209,7 @@ fn drain(header: &SegmentHeader) {
             && (stall.still_ns() >= HOPELESS_NS || (!views::is_any_elsewhere() && stall.is_asleep()))
         {
             // Whoever waits for it would wait for ever; its end can at least be seen.
-            crate::give_up_standby(&[b"the standby stood still and did not come to the log's end"]);
+            crate::verdict::give_up_standby(&[b"the standby stood still and did not come to the log's end"]);
         }
         raw::nap(if still < 50 { 20_000 } else { 200_000 });
     }
@@ -352,16 +352,16 @@ pub fn go_live(thread: &mut Thread) {
     // Whatever has begun in the log is begun anew, perhaps in a copy that is made before the fork's own door.
     thread.forking = false;
     thread.entered_in_doubt = witness::entered(thread.entry());
-    let mode = if log::is_read() { Mode::Record } else { Mode::Solo };
+    let mode = if recorder::is_read() { Mode::Record } else { Mode::Solo };
     // As it has followed: a thread that is about to make the first other one is in order with it already.
     let locks = if thread.locks() == Mode::Solo { Mode::Solo } else { mode };
     thread.lock_mode.store(locks as u8, Ordering::Relaxed);
     thread.call_mode.store(mode as u8, Ordering::Relaxed);
     if mode == Mode::Record {
-        log::take_over(thread);
-        if !log::is_read() {
+        recorder::take_over(thread);
+        if !recorder::is_read() {
             // Ended meanwhile, by one who may have come by here before us.
-            crate::stop_logging();
+            crate::thread::stop_logging();
         }
     }
     let tid = raw::gettid();
@@ -390,7 +390,7 @@ pub fn go_live(thread: &mut Thread) {
 pub fn await_live(thread: &mut Thread) {
     while thread.calls() == Mode::Replay {
         if let crate::log::Next::Event(event) = thread.next() {
-            crate::diverge(thread, EventKind::Return, 0, &event);
+            crate::verdict::diverge(thread, EventKind::Return, 0, &event);
         }
     }
 }

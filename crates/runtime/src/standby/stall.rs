@@ -124,5 +124,5 @@ pub fn report(header: &SegmentHeader) -> ! {
     let slot = (0..slots).find(is_behind).unwrap_or(0);
     // SAFETY: blocks are never freed; the report only reads numbers.
     let thread = unsafe { &*thread::block(slot) };
-    crate::report_divergence(thread, &[b"the standby stands still while the log goes on"])
+    crate::verdict::report_divergence(thread, &[b"the standby stands still while the log goes on"])
 }

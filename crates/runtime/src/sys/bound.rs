@@ -196,8 +196,8 @@ fn say(cause: Cause, name: &str) {
     let Some(header) = state::header().filter(|_| state::role() == Role::Primary) else { return };
     let why: [&[u8]; 3] = [b"system call ", name.as_bytes(), b" cannot be replayed"];
     crate::seats::drop_spares(header, cause, &why);
-    crate::recording::stop(&why);
-    crate::stop_logging();
+    crate::recorder::stop(&why);
+    crate::thread::stop_logging();
     state::overwrite_text(&header.why.0, cause as u32, &why);
     header.dropped.0.store(cause as u32, Ordering::Release);
     header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);

@@ -13,8 +13,8 @@ use crate::door::{numbers, wait};
 use crate::log::Next;
 use crate::siginfo::Info;
 use crate::thread::{Mode, Thread};
-use crate::{give_up_log, report_divergence, tls};
-use crate::{members, state};
+use crate::verdict::{give_up_log, report_divergence};
+use crate::{members, state, tls};
 
 const ARCHITECTURE_386: u64 = 0x4000_0003;
 const NAME: &[u8] = b"by int 0x80";

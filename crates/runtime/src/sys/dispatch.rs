@@ -16,7 +16,8 @@ use crate::recording::{shared, turns};
 use crate::sys::recorded::recorded;
 use crate::sys::{allocator, bound, libc_text};
 use crate::thread::{Mode, Thread};
-use crate::{family, fdtable, give_up_log, signal, state, tls};
+use crate::verdict::give_up_log;
+use crate::{family, fdtable, signal, state, tls};
 
 /// Entry from the gate: an [`Entry`] is made on the stack, and what stands there is loaded again on the way out.
 ///
@@ -114,7 +115,7 @@ fn unknown_thread(call: &Call) -> i64 {
         }
         let harmless = us_calls::row(call.nr).is_some_and(|row| is_harmless(row, call));
         if !harmless {
-            crate::last_words(&[
+            crate::verdict::last_words(&[
                 b"a standby's thread unknown to the runtime made system call ",
                 us_calls::name(call.nr).as_bytes(),
             ]);
@@ -437,7 +438,7 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
             // astray, or one about to be told, arrives here. It must not act.
             match thread.next() {
                 crate::log::Next::Live => continue,
-                crate::log::Next::Event(_) => crate::report_divergence(
+                crate::log::Next::Event(_) => crate::verdict::report_divergence(
                     thread,
                     &[b"a refused call where the log has an event: ", name.as_bytes()],
                 ),

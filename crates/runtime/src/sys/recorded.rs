@@ -77,16 +77,10 @@ pub fn execute_marked(thread: &mut Thread, row: &Row, nr: u64, args: &[u64; 6]) 
     result
 }
 
-/// The next ticket of the kernel clock, as a primary.
-#[inline(always)]
-pub fn kernel_ticket() -> u64 {
-    KERNEL.0.fetch_add(1, Ordering::AcqRel)
-}
-
 /// Publishes that a call begins.
 #[inline(always)]
 pub fn begin(thread: &mut Thread, row: &Row, args: CallArgs) {
-    let ticket = if row.order.at_entry() { kernel_ticket() } else { NO_TICKET };
+    let ticket = if row.order.at_entry() { clock::kernel_ticket() } else { NO_TICKET };
     thread.append(EventKind::Enter, 0, row.nr, ticket, &args);
     turns::begun(thread);
 }
@@ -94,7 +88,7 @@ pub fn begin(thread: &mut Thread, row: &Row, args: CallArgs) {
 /// Takes the ticket of an acquiring call, after it has returned.
 #[inline(always)]
 pub fn return_ticket(row: &Row) -> u64 {
-    if row.order.at_return() { kernel_ticket() } else { NO_TICKET }
+    if row.order.at_return() { clock::kernel_ticket() } else { NO_TICKET }
 }
 
 /// Publishes that a call has returned, with nothing but its result.
@@ -210,7 +204,7 @@ pub fn take_end<R>(
 #[cold]
 fn mismatch(thread: &Thread, row: &Row, logged: &CallArgs, ours: &CallArgs) -> ! {
     let number = crate::state::Decimal::new;
-    crate::report_divergence(
+    crate::verdict::report_divergence(
         thread,
         &[
             b"arguments of ",

@@ -5,6 +5,7 @@
 //! through the pointer in the thread's TLS slot, which no other thread has.
 
 pub mod gate_stack;
+pub mod own_turns;
 pub mod queue;
 pub mod used;
 pub mod waiter;
@@ -437,7 +438,7 @@ impl Thread {
     pub fn ring_bell(&self) {
         self.bell.fetch_add(1, Ordering::AcqRel);
         crate::raw::futex_wake(&self.bell, 1);
-        if let Some(kick) = crate::family::own_kick() {
+        if let Some(kick) = crate::members::of_family::own_kick() {
             kick.fetch_add(1, Ordering::AcqRel);
             crate::raw::futex_wake_shared(kick);
         }
@@ -561,3 +562,16 @@ pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
 
 /// Bytes of the kernel's `struct clone_args`, as far as it is known here.
 pub const CLONE_ARGS_BYTES: usize = 88;
+
+/// Puts every thread that records into solo mode. Others are left alone: one that was promoted and is not yet live
+/// has something to do first.
+pub fn stop_logging() {
+    let (from, to) = (Mode::Record as u8, Mode::Solo as u8);
+    for_each(|thread| {
+        let _ = thread.lock_mode.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = thread.call_mode.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+    });
+    if state::takes_live_turns() {
+        own_turns::nobody_waits();
+    }
+}

@@ -51,7 +51,7 @@ pub fn stop(why: &[&[u8]]) {
     state::write_text(&header.unrecorded.0, 1, why);
     header.recorder.0.store(recorder::STOPPED, Ordering::Release);
     if !seats::is_followed() {
-        crate::stop_logging();
+        crate::thread::stop_logging();
     }
     state::attention();
 }
