@@ -11,15 +11,17 @@ use us_abi::{
     leaving, slot,
 };
 
-use crate::door::{limits, mutex, thread as threads};
+use crate::door::{limits, mutex};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::poll;
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, libc_text, patch, probe, trap, vdso};
 use crate::thread::{self, Mode, Thread};
+use crate::wiring::Layers;
 use crate::{
-    aside, fault, fdtable, guest, members, notice, own_file, paths, real, recorder, seats, signal, tls,
+    above, aside, fault, fdtable, guest, members, notice, own_file, paths, real, recorder, seats, signal,
+    tls, turns,
 };
 
 #[used]
@@ -27,6 +29,8 @@ use crate::{
 static CONSTRUCTOR: extern "C" fn(i32, *mut *mut u8, *mut *mut u8) = constructor;
 
 extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut *mut u8) {
+    // SAFETY: no other thread exists.
+    unsafe { above::set(&Layers) };
     image::remember_strings(count, arguments, environment);
     fault::begin(environment);
     let path = take_environment(environment);
@@ -192,7 +196,7 @@ unsafe fn value_of(entry: *const u8, name: &[u8]) -> Option<*const u8> {
 fn begin_anew(header: &'static SegmentHeader) {
     state::set_role(Role::Primary);
     crate::members::has_relatives();
-    if !threads::map_ring(0) {
+    if !thread::map_ring(0) {
         crate::verdict::last_words(&[b"the rings could not be mapped"]);
     }
     header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
@@ -218,7 +222,7 @@ fn become_child() {
     if state::is_recorded() {
         return members::join::join_recorded(thread, how::EXECUTED);
     }
-    thread.newborn = members::join::is_possible();
+    thread.newborn = members::config::is_possible();
 }
 
 fn map_roster() {
@@ -446,13 +450,13 @@ pub fn make_standby(header: &SegmentHeader) {
     const CLONE_SYSVSEM: u64 = 0x4_0000;
     const SIGCHLD: u64 = 17;
     const SET_ROBUST_LIST: u64 = 273;
-    if !threads::map_ring(0) {
+    if !thread::map_ring(0) {
         state::set_role(Role::Primary);
         go_unprotected(header, Cause::CannotClone, b"the rings could not be mapped");
         become_member(header, alone());
         return;
     }
-    recording::live_turns::standby_is_made(header);
+    turns::live_turns::standby_is_made(header);
     seats::begin_at_tails(header, 0);
     let primary = state::REAL_PID.load(Ordering::Relaxed);
     header.primary_pid.store(primary, Ordering::Release);

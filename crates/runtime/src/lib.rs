@@ -13,13 +13,16 @@
 // one to the other are the guest's addresses and the ring's.
 #![allow(clippy::not_unsafe_ptr_arg_deref, clippy::new_without_default, clippy::should_implement_trait)]
 
+pub mod above;
 pub mod aside;
+pub mod backlog;
 pub mod call;
 pub mod clock;
 pub mod clone;
 pub mod context;
 pub mod door;
 pub mod entry;
+pub mod event;
 pub mod family;
 pub mod fault;
 pub mod fdtable;
@@ -45,7 +48,10 @@ pub mod state;
 pub mod sys;
 pub mod thread;
 pub mod tls;
+pub mod turns;
+pub mod twins;
 pub mod verdict;
+pub mod wiring;
 
 use crate::state::Decimal;
 

@@ -6,18 +6,18 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
+use us_abi::event::{EventKind, Header, NO_TICKET};
 use us_abi::{Cause, EVENT_ALIGN, RING_BYTES};
 use us_calls::Class;
 use us_ring::Position;
 
-use crate::clone::twins;
+use crate::above::above;
+use crate::event::Event;
 use crate::fault::{self, Point};
 use crate::members::of_family;
-use crate::recording::turns;
 use crate::thread::{Mode, Thread, stop_logging};
 use crate::verdict::drop_follower;
-use crate::{missing, pace, raw, recorder, seats, signal, state};
+use crate::{missing, pace, raw, recorder, seats, state, twins};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;
@@ -28,33 +28,6 @@ pub enum Next {
     Event(Event),
     /// There are no more: this copy has been promoted, act for real.
     Live,
-}
-
-/// A view of the open event.
-#[derive(Clone, Copy)]
-pub struct Event {
-    /// Its header.
-    pub header: Header,
-    payload: *const u8,
-}
-
-impl Event {
-    /// Its payload.
-    pub fn payload(&self) -> &[u8] {
-        // SAFETY: the bytes lie below the acquired tail and above the head until the event is closed.
-        unsafe { core::slice::from_raw_parts(self.payload, self.header.len as usize) }
-    }
-    /// The head of a `Return` or `Call`, and the bytes behind it.
-    pub fn returned(&self) -> (ReturnHead, &[u8]) {
-        // SAFETY: such events always carry a head; 16-byte aligned like every event.
-        let head = unsafe { self.payload.cast::<ReturnHead>().read() };
-        (head, self.payload().get(size_of::<ReturnHead>()..).unwrap_or(&[]))
-    }
-    /// The arguments of an `Enter`.
-    pub fn arguments(&self) -> CallArgs {
-        // SAFETY: an `Enter` always carries them.
-        unsafe { self.payload.cast::<CallArgs>().read() }
-    }
 }
 
 impl Thread {
@@ -251,12 +224,12 @@ impl Thread {
             // SAFETY: the payload follows the header in the doubled mapping.
             let event = Event { header, payload: unsafe { place.add(size_of::<Header>()) } };
             if header.kind == EventKind::Signal as u8 {
-                signal::replay(self, event);
+                above().replay_signal(self, event);
             } else if header.kind == EventKind::Skip as u8 {
                 self.close();
             } else if header.kind == EventKind::Yield as u8 {
                 self.open = 0;
-                turns::follow_pause(self);
+                above().follow_pause(self);
             } else {
                 twins::passed();
                 return Next::Event(event);
@@ -294,7 +267,7 @@ impl Thread {
             Event { header: place.cast::<Header>().read(), payload: place.add(size_of::<Header>()) }
         };
         self.open = Header::size(event.header.len);
-        signal::replay(self, event);
+        above().replay_signal(self, event);
     }
 
     /// Takes the event at the front of the ring, which has no payload and of which this is the header.
@@ -354,7 +327,7 @@ impl Thread {
             }
             if state::LIVE.load(Ordering::Acquire) {
                 self.parked.store(false, Ordering::Relaxed);
-                crate::standby::promote::go_live(self);
+                above().go_live(self);
                 return false;
             }
             match kick {

@@ -9,7 +9,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use us_abi::{Cause, RING_BYTES, RINGS_ADDRESS, THREADS_MAX, command, slot};
 
-use crate::door::thread as threads;
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
 use crate::{paths, thread};
@@ -75,7 +74,7 @@ pub fn share_again() -> bool {
         return true;
     }
     let mut all = true;
-    thread::for_each(|thread| all = all && (thread.ring.0.is_null() || threads::map_ring(thread.slot)));
+    thread::for_each(|thread| all = all && (thread.ring.0.is_null() || thread::map_ring(thread.slot)));
     all
 }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{Cause, EventKind, GroupState};
 
-use crate::log::Event;
+use crate::event::Event;
 use crate::members::of_family;
 use crate::state::{self, Decimal, Role};
 use crate::thread::{self, Thread};
@@ -184,4 +184,12 @@ pub fn report_divergence(thread: &Thread, what: &[&[u8]]) -> ! {
         state::attention();
     }
     end_astray(&parts)
+}
+
+/// Ends a replay that has nothing left to follow.
+pub fn end_replay(status: u64) -> ! {
+    loop {
+        // SAFETY: a replay has no effects of its own to finish.
+        unsafe { raw::call1(raw::nr::EXIT_GROUP, status) };
+    }
 }

@@ -68,7 +68,10 @@ fn compare() {
 #[cold]
 fn is_wrong(fd: i32) {
     if cfg!(feature = "faults") {
-        crate::verdict::last_words(&[b"miscounted: descriptor ", crate::state::Decimal::new(fd as u64).bytes()]);
+        crate::verdict::last_words(&[
+            b"miscounted: descriptor ",
+            crate::state::Decimal::new(fd as u64).bytes(),
+        ]);
     }
     fdtable::distrust();
 }

@@ -11,15 +11,15 @@ use us_abi::{
     SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
 };
 
-use super::proc::hex;
 use super::views::{self, View};
-use super::{proc, twins, unforked};
+use crate::clone::proc::{self, hex};
+use crate::clone::unforked;
 use crate::door::quiet;
 use crate::family::pieces;
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
 use crate::sys::room::Room;
-use crate::{fdtable, guest, seats};
+use crate::{fdtable, guest, seats, twins};
 
 /// Bytes that are copied at most: the program stands still meanwhile.
 const BYTES_MAX: u64 = 1 << 30;

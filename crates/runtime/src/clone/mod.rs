@@ -14,7 +14,6 @@ pub mod memory;
 pub mod park;
 pub mod proc;
 pub mod signals;
-pub mod twins;
 pub mod unforked;
 pub mod views;
 
@@ -28,9 +27,9 @@ use crate::door::{copies, spawn, sync, timer};
 use crate::fault::{self, Point};
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
-use crate::recording::{live_turns, turn_order};
 use crate::sys::bound;
 use crate::thread::{self, Mode};
+use crate::turns::{live_turns, turn_order};
 use crate::{family, fdtable, missing, paths, recorder, seats, state, tls};
 pub use coordinator::{await_idle, await_quiet, has_promised, keep_promise, notice_command, number};
 use park::{Place, word};

@@ -19,13 +19,10 @@ use us_order::park::Claims;
 use crate::clone::{child, signals};
 use crate::context::{Context, reg};
 use crate::fault::{self, Point};
-use crate::notice;
 use crate::raw::{self, nr};
-use crate::recording::turns;
-use crate::signal;
 use crate::sys::trap;
 use crate::thread::{Mode, Thread};
-use crate::{clone, state, tls};
+use crate::{clone, notice, signal, state, tls, turns};
 
 /// What a parked thread waits for: values of [`Place::word`].
 pub mod word {

@@ -13,13 +13,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::twins;
 use crate::door::carry::Source;
 use crate::fdtable::{self, Kind};
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
 use crate::sys::spans;
-use crate::{family, guest};
+use crate::{family, guest, twins};
 
 const PAGE: u64 = 4096;
 const READ: u64 = 1;

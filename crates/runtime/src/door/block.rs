@@ -8,17 +8,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{EventKind, NO_TICKET};
 
+use crate::above::above;
 use crate::call::Call;
-use crate::clone::{park, twins};
-use crate::family;
-use crate::members::{join, of_family};
+use crate::door::turn_waits;
+use crate::members::of_family;
 use crate::raw::{self, Timespec};
-use crate::recording::live_turns::{self, Local};
-use crate::recording::turns;
-use crate::signal;
-use crate::standby::promote;
-use crate::state;
 use crate::thread::{Mode, Thread};
+use crate::turns::live_turns::{self, Local};
+use crate::{family, signal, state, turns, twins};
 
 /// When a wait ends without having been woken.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +71,7 @@ const FUTEX_CLOCK_REALTIME: u64 = 256;
 pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadline, shared: bool) -> Wait {
     if thread.newborn && shared {
         // It waits for others: it will live for a while.
-        join::join(thread);
+        above().join(thread);
     }
     if shared && of_family::is_member() && thread.has_turn {
         let end = sleep_in_family(thread, word, value, deadline);
@@ -113,7 +110,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         thread.broken_off.0 |= any;
         thread.broken_off.1 |= breaking;
         signal::deliver(thread);
-        park::at_door(thread);
+        above().stand_still(thread);
         // Where it has stood still another log has begun, and with it other turns.
         turns::take(thread);
     }
@@ -159,14 +156,14 @@ fn sleep_in_family(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: 
         }
     }
     let args = deadline.futex(word, value, true);
-    let Some(result) = turns::futex_by_log(thread, &Call { nr: raw::nr::FUTEX, args, caller: 0 }) else {
+    let Some(result) = turn_waits::futex_by_log(thread, &Call { nr: raw::nr::FUTEX, args, caller: 0 }) else {
         // The thread stood still, and another log has begun; or this copy is live.
         turns::take(thread);
         return Wait::Again;
     };
     if result == raw::err::EINTR {
         let has_deadline = !matches!(deadline, Deadline::None);
-        if let Some(interrupted) = turns::take_signals(thread, has_deadline) {
+        if let Some(interrupted) = turn_waits::take_signals(thread, has_deadline) {
             return if interrupted { Wait::Interrupted } else { Wait::Again };
         }
     }
@@ -188,7 +185,7 @@ fn follow_alone(thread: &mut Thread, has_deadline: bool) -> Option<Wait> {
             // The primary has left its wait and done something else.
             Some(_) => return has_deadline.then_some(Wait::TimedOut),
             None if state::LIVE.load(Ordering::Acquire) => {
-                promote::go_live(thread);
+                above().go_live(thread);
                 return None;
             }
             None => thread.wait_more(),

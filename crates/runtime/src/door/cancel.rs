@@ -203,7 +203,7 @@ pub fn end_thread() -> ! {
         // Out of a call in which others had theirs; what follows is guest code.
         thread.gives_turn = false;
         thread.outcome_says = false;
-        crate::recording::turns::take(thread);
+        crate::turns::take(thread);
         thread.shared_with_guest();
     }
     let function = real::PTHREAD_EXIT.get();

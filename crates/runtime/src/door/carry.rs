@@ -8,12 +8,11 @@ use core::sync::atomic::Ordering;
 
 use us_calls::Row;
 
+use crate::above::above;
 use crate::call::Call;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, RECVMSG, SENDMSG, has_position};
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
-use crate::standby::promote;
-use crate::sys::dispatch;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::sys::witness::Shape;
 use crate::thread::{Mode, Thread};
@@ -58,7 +57,7 @@ fn carry_on(
             let (nr, args) = piece(span, done);
             // A call in its own right: the log may begin again while it waits.
             let call = Call { nr, args, caller: 0 };
-            let result = dispatch::dispatch(thread, &call);
+            let result = above().serve(thread, &call);
             if failed(result) || result == 0 {
                 return done;
             }
@@ -197,7 +196,7 @@ pub fn output_in_doubt(thread: &mut Thread, call: &Call, source: Source, done: i
 fn await_live(thread: &mut Thread) {
     while thread.calls() == Mode::Replay && thread.peek().is_none() {
         if state::LIVE.load(Ordering::Acquire) {
-            return promote::go_live(thread);
+            return above().go_live(thread);
         }
         thread.wait_more();
     }
@@ -255,6 +254,6 @@ pub fn park(thread: &mut Thread) {
     // The next call is not to be broken off for what this one was.
     signal::look_again(thread);
     if thread.calls() != Mode::Replay {
-        crate::clone::park::at_door(thread);
+        above().stand_still(thread);
     }
 }

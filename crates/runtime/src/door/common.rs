@@ -1,4 +1,4 @@
-//! Locks in memory that processes share, where a standby keeps that memory up to date ([`crate::clone::twins`]).
+//! Locks in memory that processes share, where a standby keeps that memory up to date ([`crate::twins`]).
 //!
 //! A standby never works on such an object: what it reads there comes by the log. A primary logs an acquisition when it
 //! has made it, and a release before it makes it, each with what is new in the memory. Between the two steps it can be
@@ -11,17 +11,15 @@ use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
 };
 
-use us_abi::event::{EventKind, op};
+use us_abi::event::{EventKind, NO_TICKET, op};
 use us_abi::{ThreadEntry, change};
 use us_calls::{Class, Row};
 use us_ring::Position;
 
 use super::sync::{self, ALL, Caller, Outcome};
-use crate::clone::twins;
 use crate::log::Next;
-use crate::standby::promote;
-use crate::state;
 use crate::thread::{self, Mode, Thread};
+use crate::{state, twins};
 
 /// What is changed: place in [`ThreadEntry::changes`].
 #[derive(Clone, Copy)]
@@ -136,7 +134,9 @@ pub fn count_out(word: &AtomicU32) -> Option<u32> {
 // ---- The log ----
 
 fn log(thread: &mut Thread, op: u16, errno: c_int) {
-    twins::log(thread, errno as u8, op);
+    if let Some(bytes) = twins::take_new(op, |bytes| thread.reserve(bytes)) {
+        thread.publish(EventKind::Common, errno as u8, op, NO_TICKET, bytes);
+    }
 }
 
 /// Takes the next event, as a standby. `None`: live from here on.

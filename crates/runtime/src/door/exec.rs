@@ -9,17 +9,17 @@ use core::sync::atomic::Ordering;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 
+use crate::above::above;
 use crate::call::Call;
 use crate::door::{death, limits, process};
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
-use crate::recording::turns;
 use crate::state::{self, Role};
 use crate::sys::bound;
 use crate::sys::recorded::{take_begin, take_end};
 use crate::thread::{Lent, Mode, Thread, stop_logging};
 use crate::verdict::drop_standby;
-use crate::{guest, paths, recorder, seats, signal, tls};
+use crate::{guest, paths, recorder, seats, signal, tls, turns};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
@@ -195,7 +195,7 @@ fn replace(call: &Call) -> i64 {
     stop_logging();
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
     // A signal that asks a thread to park would end the new image, which has no handler for it.
-    crate::clone::await_quiet(header);
+    above().await_quiet(header);
     stop_logging();
     process::end_standby();
     header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
@@ -214,7 +214,7 @@ fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
     let protected = header.config.standbys != 0;
     if protected {
-        crate::clone::await_quiet(header);
+        above().await_quiet(header);
         process::end_standby();
     }
     recorder::await_taken(header);

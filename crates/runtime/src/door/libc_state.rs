@@ -18,10 +18,10 @@ use super::block::{Deadline, Wait};
 use super::forward::Domain;
 use super::process;
 use super::sync::{self, Caller, Outcome, op};
+use crate::above::above;
 use crate::lock::Lock;
 use crate::raw::nr;
 use crate::real::REGISTER_ATFORK;
-use crate::standby::promote;
 use crate::thread::Mode;
 use crate::{clock, forward_doors, state, tls};
 
@@ -125,7 +125,7 @@ extern "C" fn await_turn() {
     while thread.calls() == Mode::Replay {
         let Some(header) = thread.peek() else {
             if state::LIVE.load(Ordering::Acquire) {
-                return promote::go_live(thread);
+                return above().go_live(thread);
             }
             thread.wait_more();
             continue;

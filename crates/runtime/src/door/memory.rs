@@ -12,16 +12,17 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::call::Call;
-use crate::clone::{twins, unforked, views};
+use crate::clone::{unforked, views};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet};
 use crate::family::pieces;
 use crate::members::of_family;
 use crate::raw::{self, failed};
-use crate::recording::{live_turns, shared};
+use crate::recording::shared;
 use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::thread::{Mode, Thread};
+use crate::turns::live_turns;
 use crate::verdict::drop_standby;
-use crate::{fdtable, guest, real, seats, tls};
+use crate::{fdtable, guest, real, seats, tls, twins};
 
 const MAP_SHARED: u64 = 1;
 const MAP_PRIVATE: u64 = 2;

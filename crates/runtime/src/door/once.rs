@@ -13,11 +13,9 @@ use us_order::once::{Local, Once, OnceView, decide, is_own};
 
 use super::sync::{self, ALL, Caller, call_of, clock_of, op};
 use super::unwind;
-use crate::clone::park;
-use crate::recording::turns;
-use crate::standby::promote;
+use crate::above::above;
 use crate::thread::{Mode, Thread};
-use crate::{clock, raw, real, signal, state};
+use crate::{backlog, clock, raw, real, signal, state, turns};
 
 /// The states of one kind of object.
 struct Kind {
@@ -110,7 +108,7 @@ impl Kind {
             thread.as_deref_mut().map(turns::take);
             // Late, and then without a log; the wait may be for what a handler does.
             thread.filter(|thread| signal::is_due(thread)).map(signal::deliver_late);
-            if park::spinning() && Caller::get().mode() == Mode::Replay {
+            if above().stand_still_spinning() && Caller::get().mode() == Mode::Replay {
                 return Begun::Follow;
             }
         }
@@ -147,7 +145,7 @@ impl Kind {
                 let is_due = clock_of(run.call).load(Ordering::Acquire) == run.ticket;
                 // A thread that has run something else may wait for this one: no longer than that.
                 let others_run =
-                    || waited_ns < DRIFT_NS && promote::is_unapplied(thread.slot, |other| self.is_run(other));
+                    || waited_ns < DRIFT_NS && backlog::is_unapplied(thread.slot, |other| self.is_run(other));
                 // A guard is a static of a function: never on the heap. What a replay has not been fed yet is not seen here.
                 let may_drift = self.op == op::ONCE && (waited_ns > FED_NS || !state::is_detached());
                 if may_drift && is_own(view, is_due, false) && is_own(view, is_due, others_run()) {
@@ -168,7 +166,7 @@ impl Kind {
             match (decision, head) {
                 (Once::Run, Some(head)) => self.apply(thread, word, head),
                 (Once::RunLive, _) => {
-                    promote::go_live(thread);
+                    above().go_live(thread);
                     return None;
                 }
                 _ => return Some(false),

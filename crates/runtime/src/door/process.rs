@@ -7,18 +7,18 @@ use us_abi::{Cause, WILL, leaving, slot};
 use us_calls::{Prctl, Row};
 
 use super::{copies, limits, spawn};
+use crate::above::above;
 use crate::call::Call;
+use crate::door::refused::refused;
 use crate::log::Next;
 use crate::raw::{self, call6};
-use crate::recording::{replay, turns};
 use crate::state::{self, Role};
 use crate::sys::bound;
-use crate::sys::dispatch::refused;
 use crate::sys::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::drop_standby;
-use crate::{guest, members, seats, tls};
+use crate::{guest, members, seats, tls, turns, verdict};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
@@ -66,7 +66,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 // The number is the group's; no child is made here. What the kernel would have stored for it is
                 // not: glibc's fork stores the child's number in the child only.
                 let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
-                if state::is_detached() && result > 0 && replay::fork(thread, call, result as u32) {
+                if state::is_detached() && result > 0 && above().fork_replay(thread, call, result as u32) {
                     return 0;
                 }
                 super::numbers::child_made();
@@ -116,10 +116,10 @@ pub(super) fn become_child(thread: &mut Thread) {
         thread.runs_as.store(0, Ordering::Relaxed);
         return;
     }
-    thread.newborn = members::join::is_possible() && !thread::is_beyond(thread.slot);
+    thread.newborn = members::config::is_possible() && !thread::is_beyond(thread.slot);
     trap::arm(thread);
     if state::is_recorded() && !thread::is_beyond(thread.slot) {
-        members::join::join_recorded(thread, us_abi::how::FORKED);
+        above().join_recorded(thread, us_abi::how::FORKED);
     }
     crate::family::is_born(thread);
 }
@@ -131,8 +131,8 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::epoll::inherit();
     crate::lock::in_child();
     crate::door::waiters::reset();
-    crate::clone::twins::stop();
-    crate::clone::forget();
+    crate::twins::stop();
+    above().forget_clone();
     spawn::forget();
     state::GUEST_PID.store(pid, Ordering::Relaxed);
     // SAFETY: asks for a number.
@@ -244,7 +244,7 @@ fn replay_exit(thread: &mut Thread, call: &Call) -> ! {
         take_begin(thread, row, &exit_arguments(call));
     }
     turns::give(thread);
-    replay::end(call.args[0])
+    verdict::end_replay(call.args[0])
 }
 
 fn exit_arguments(call: &Call) -> CallArgs {

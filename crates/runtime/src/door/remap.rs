@@ -12,13 +12,13 @@ use super::memory::{errno_or, follow, local, offer};
 use super::{heaps, mutex, own_addresses};
 use crate::call::Call;
 use crate::clone::memory::Line;
-use crate::clone::{proc, twins, views};
+use crate::clone::{proc, views};
 use crate::raw::{self, err, failed, nr};
 use crate::sys::own_table::with_own_table;
 use crate::sys::recorded::{begin, end, take_begin, take_end};
 use crate::sys::room::Room;
 use crate::thread::{Mode, Thread};
-use crate::tls;
+use crate::{tls, twins};
 
 const PAGE: u64 = 4096;
 const MAYMOVE: u64 = 1;

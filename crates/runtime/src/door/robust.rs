@@ -13,8 +13,8 @@ use us_abi::{OWNER_DIED, TID_MASK, WAITERS};
 use super::block::Wait;
 use super::mutex::{Mutex, Patience, kind};
 use super::sync::{self, Caller, Outcome, errno, op};
-use crate::clone::{twins, views};
-use crate::raw;
+use crate::clone::views;
+use crate::{raw, twins};
 
 /// `Mutex::owner` after the owner's death, until `pthread_mutex_consistent`.
 const INCONSISTENT: u32 = 0x7fff_ffff;

@@ -7,11 +7,9 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use super::common::{self, Note};
 use super::sync::{self, Caller, Outcome, errno, op};
-use crate::clone::park;
-use crate::raw;
-use crate::recording::turns;
-use crate::signal;
+use crate::above::above;
 use crate::thread::Mode;
+use crate::{raw, signal, turns};
 
 const FREE: i32 = 1;
 const HELD: i32 = 0;
@@ -44,7 +42,7 @@ fn take(lock: &AtomicI32) -> bool {
                 return false;
             }
         }
-        if park::spinning()
+        if above().stand_still_spinning()
             && (Caller::get().mode() == Mode::Replay || common::follows(lock.as_ptr() as usize))
         {
             return false;

@@ -8,8 +8,8 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use us_abi::THREADS_MAX;
 use us_abi::event::{EventKind, NO_TICKET, ThreadStart};
-use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX};
 use us_calls::{Class, Row};
 
 use super::pending;
@@ -19,12 +19,11 @@ use super::thread_schedule::create_scheduled;
 use super::thread_stack;
 use crate::lock::Lock;
 use crate::log::Next;
-use crate::raw::{self, failed};
-use crate::recording::turns;
+use crate::raw::{self};
 use crate::state::Role;
 use crate::sys::{bound, gate_stack, trap};
 use crate::thread::{self, Mode, Thread};
-use crate::{notice, real, signal, state, tls};
+use crate::{notice, real, signal, state, tls, turns};
 
 pub(super) const EAGAIN: i32 = 11;
 
@@ -43,7 +42,7 @@ pub(super) fn row() -> &'static Row {
 
 /// From here on the program is multithreaded: what orders threads is logged.
 pub(super) fn become_threaded(thread: &Thread) {
-    crate::clone::twins::stop();
+    crate::twins::stop();
     super::sync::becomes_threaded();
     if thread.lock_mode.load(Ordering::Relaxed) == thread.call_mode.load(Ordering::Relaxed) {
         return;
@@ -161,7 +160,7 @@ pub fn are_beyond() -> bool {
 pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
     let block = thread::block(slot);
     let beyond = thread::is_beyond(slot);
-    if !beyond && !map_ring(slot) {
+    if !beyond && !thread::map_ring(slot) {
         return None;
     }
     thread::SLOTS.fetch_max(slot + 1, Ordering::AcqRel);
@@ -197,27 +196,6 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
         }
     }
     Some(block)
-}
-
-/// Maps a slot's ring twice in a row. In a group only.
-pub fn map_ring(slot: u32) -> bool {
-    let Some(header) = state::header() else { return true };
-    let base = (SEGMENT_ADDRESS + RINGS_OFFSET + slot as usize * RING_BYTES) as u64;
-    let target = (RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as u64;
-    header.slots.fetch_max(slot + 1, Ordering::AcqRel);
-    // SAFETY: an old size of zero makes a second mapping of shared pages; both targets lie in our own range. The
-    // memory of a ring that already has both is simply mapped again.
-    unsafe {
-        for half in 0..2 {
-            const MAYMOVE_FIXED: u64 = 3;
-            let at = target + half * RING_BYTES as u64;
-            let result = raw::call6(raw::nr::MREMAP, [base, 0, RING_BYTES as u64, MAYMOVE_FIXED, at, 0]);
-            if failed(result) {
-                return false;
-            }
-        }
-    }
-    true
 }
 
 /// `pthread_create(3)`.

@@ -13,15 +13,14 @@ use super::thread::{
 };
 use super::thread_join::wait_gone;
 use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
+use crate::above::above;
 use crate::fault::{self, Point};
 use crate::log::Next;
-use crate::members::join;
-use crate::recording::turns;
 use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::thread::{self, Mode, Thread};
 use crate::tls::tid_word;
 use crate::verdict::give_up_log;
-use crate::{raw, real, recorder, signal, state};
+use crate::{raw, real, recorder, signal, state, turns};
 
 /// Makes the thread in this copy.
 fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: *mut Thread) -> i32 {
@@ -64,7 +63,7 @@ pub(super) unsafe fn create(
     start_c11: *mut u8,
 ) -> i32 {
     if parent.newborn {
-        join::join(parent);
+        above().join(parent);
     }
     become_threaded(parent);
     turns::take(parent);

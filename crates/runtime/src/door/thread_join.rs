@@ -11,13 +11,12 @@ use us_calls::Class;
 use super::block::{Deadline, Wait};
 use super::sync::{self, CLOCK_REALTIME, Caller, errno};
 use super::thread::{DETACHED, JOINABLE, JOINED, has_ended, slot_of};
-use crate::clone::park;
+use crate::above::above;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
-use crate::recording::turns;
 use crate::thread::{Mode, Thread};
 use crate::tls::end_word;
-use crate::{real, signal, standby, state, tls};
+use crate::{real, signal, state, tls, turns};
 
 type Result = *mut *mut c_void;
 
@@ -60,7 +59,7 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                     turns::follow_pause(thread);
                 } else if state::LIVE.load(Ordering::Acquire) {
                     // Whoever waits here after a promotion has to be open for signals like any other.
-                    standby::promote::go_live(thread);
+                    above().go_live(thread);
                 } else {
                     thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
                 }
@@ -76,7 +75,7 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                 turns::take(thread);
                 if result == raw::err::EINTR {
                     signal::deliver(thread);
-                    park::at_door(thread);
+                    above().stand_still(thread);
                     turns::take(thread);
                 } else if result == raw::err::ETIMEDOUT {
                     return End::TimedOut;

@@ -8,11 +8,12 @@ use core::sync::atomic::Ordering;
 use us_abi::event::EventKind;
 use us_calls::{Class, Row};
 
+use crate::above::above;
 use crate::call::Call;
 use crate::door::{numbers, usage};
 use crate::log::Next;
 use crate::raw::{self, Timespec, failed};
-use crate::sys::{dispatch, recorded, vdso};
+use crate::sys::{recorded, vdso};
 use crate::thread::{Mode, Thread};
 use crate::{family, guest, real, tls};
 
@@ -177,7 +178,7 @@ fn by_gate(nr: u64, args: [u64; 6]) -> i64 {
     let thread = unsafe { tls::current().as_mut() };
     match thread.filter(|thread| thread.borrowed.load(Ordering::Relaxed) == 0) {
         Some(thread) => {
-            let result = dispatch::dispatch(thread, &call);
+            let result = above().serve(thread, &call);
             family::tidy_up();
             result
         }

@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use us_abi::{Cause, Family, SegmentHeader, phase};
 
-use crate::clone::park;
-use crate::members::{self, join, of_family};
+use crate::above::above;
+use crate::members::{self, of_family};
 use crate::raw;
 use crate::state::{self, Role};
 use crate::thread::{self, Mode, Thread};
@@ -130,7 +130,7 @@ pub fn is_born(thread: &mut Thread) {
     if !of_family::is_in(&[phase::ACTIVE, phase::PROMOTING]) {
         return of_family::leave();
     }
-    join::join(thread);
+    above().join(thread);
     let joined = state::role() == Role::Primary;
     if let Some(header) = state::header().filter(|_| joined) {
         header.family.store(of_family::number(), Ordering::Release);
@@ -149,7 +149,7 @@ fn await_standby(thread: &mut Thread) {
     const LIMIT_NS: u64 = 3_000_000_000;
     let start = raw::now_ns();
     while thread.calls() == Mode::Solo && of_family::is_in(&[phase::ACTIVE, phase::PROMOTING]) {
-        if !park::at_door(thread) {
+        if !above().stand_still(thread) {
             raw::nap(of_family::LOOK_NS / 2);
         }
         if raw::now_ns() - start > LIMIT_NS {

@@ -9,9 +9,9 @@ use us_abi::{COPIES_ADDRESS, COPIES_BYTES, Family, KEPT_ADDRESS, Region};
 
 use crate::sys::own_table::with_own_table;
 
-use crate::clone::{twins, views};
+use crate::clone::views;
 use crate::raw::{self, failed, nr};
-use crate::{guest, members, own_file, paths};
+use crate::{guest, members, own_file, paths, twins};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;

@@ -29,12 +29,6 @@ const AGE_NS: u64 = 5_000_000;
 const LOOKS_MAX: u32 = 1_000;
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process could have a standby of its own, and has none yet. It need not be listed: the parent of one that was made
-/// by vfork lists it while that begins its new image, and may be slower.
-pub fn is_possible() -> bool {
-    super::config::get().is_some_and(|config| config.standbys != 0) && !bound::is_bound()
-}
-
 /// This process's entry in the list, which its parent is about to make. It is looked for so many times.
 fn own_within(looks: u32) -> Option<&'static Process> {
     const PAUSE_NS: u64 = 50_000;
@@ -142,7 +136,7 @@ pub fn join(thread: &mut Thread) {
     // SAFETY: mapped a moment ago, by the only thread that knows of it.
     let header = unsafe { fill(config, super::registry::supervisor(), pid) };
     state::set_header(header);
-    if !threads::map_ring(thread.slot) {
+    if !thread::map_ring(thread.slot) {
         state::set_header(core::ptr::null_mut());
         return;
     }

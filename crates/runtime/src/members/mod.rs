@@ -572,3 +572,9 @@ pub fn may_have_relatives() -> bool {
 pub fn is_numbered() -> bool {
     NUMBERED.load(Ordering::Relaxed) || state::is_renumbered()
 }
+
+/// The supervisor's process, for as long as it is there. Without it no more events come.
+pub fn is_fed() -> bool {
+    let supervisor = registry::supervisor();
+    !is_closing() && exists(supervisor)
+}

@@ -7,12 +7,9 @@
 //! original; descriptors are numbers, forks fork, and what went to the standard descriptors goes there again.
 
 pub mod image;
-pub mod live_turns;
 pub mod output;
 pub mod replay;
 pub mod shared;
-pub mod turn_order;
-pub mod turns;
 
 use core::sync::atomic::Ordering;
 
@@ -20,17 +17,16 @@ use us_abi::event::{CallArgs, EventKind};
 use us_abi::{Cause, GroupState, SegmentHeader, leaving};
 
 use crate::clock::{self, kernel_ticket};
-use crate::door::thread as threads;
 use crate::state::{self, Role};
-use crate::thread::{Mode, Thread};
-use crate::{entry, members, real};
+use crate::thread::{self, Mode, Thread};
+use crate::{entry, members, real, turns};
 
 /// In the constructor of a recorded image that has its segment: the program itself, or a member after its exec.
 /// `is_supervised` if the supervisor is its parent.
 pub fn begin(header: &'static SegmentHeader, how: u32, is_supervised: bool) {
     state::set_role(Role::Primary);
     crate::members::has_relatives();
-    if !threads::map_ring(0) {
+    if !thread::map_ring(0) {
         crate::verdict::last_words(&[b"the rings could not be mapped"]);
     }
     header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);

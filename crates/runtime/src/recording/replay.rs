@@ -4,21 +4,21 @@ use core::sync::atomic::Ordering;
 
 use us_abi::{SEGMENT_ADDRESS, SegmentHeader};
 
-use super::{image, reset_clocks, turns};
 use crate::call::Call;
-use crate::door::{process, thread as threads};
+use crate::door::process;
 use crate::members::join;
 use crate::raw::{self, failed, nr};
+use crate::recording::{image, reset_clocks};
 use crate::standby::poll;
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{Mode, Thread};
-use crate::{entry, guest, members, own_file, paths, signal};
+use crate::{entry, guest, members, own_file, paths, signal, thread, turns, verdict};
 
 /// In the constructor: this image is to become what the recording says.
 pub fn begin(header: &'static SegmentHeader) {
     state::set_role(Role::Standby);
-    if !threads::map_ring(0) {
+    if !thread::map_ring(0) {
         crate::verdict::last_words(&[b"the rings could not be mapped"]);
     }
     // Nothing from outside reaches a replay: a key of the terminal is the supervisor's business.
@@ -38,20 +38,6 @@ fn follow(header: &SegmentHeader, thread: &mut Thread) {
     }
     image::take(thread);
     turns::take(thread);
-}
-
-/// The supervisor's process, for as long as it is there. Without it no more events come.
-pub fn is_fed() -> bool {
-    let supervisor = members::registry::supervisor();
-    !members::is_closing() && members::exists(supervisor)
-}
-
-/// Ends a replay that has nothing left to follow.
-pub fn end(status: u64) -> ! {
-    loop {
-        // SAFETY: a replay has no effects of its own to finish.
-        unsafe { raw::call1(nr::EXIT_GROUP, status) };
-    }
 }
 
 /// Makes the child that the recording tells of. `true` in that child.
@@ -92,11 +78,11 @@ fn name_child(call: &Call, pid: u32) {
 fn be_child(thread: &mut Thread, pid: u32) {
     let mut path = [0u8; paths::PATH_BYTES];
     if paths::segment_path(pid, &mut path).is_none() {
-        end(1);
+        verdict::end_replay(1);
     }
     while !map_segment(&path) {
-        if !is_fed() {
-            end(0);
+        if !members::is_fed() {
+            verdict::end_replay(0);
         }
         raw::nap(500_000);
     }
@@ -104,8 +90,8 @@ fn be_child(thread: &mut Thread, pid: u32) {
     state::set_header(header);
     state::set_role(Role::Standby);
     reset_clocks();
-    if !threads::map_ring(thread.slot) {
-        end(1);
+    if !thread::map_ring(thread.slot) {
+        verdict::end_replay(1);
     }
     join::begin_alone(thread, Mode::Replay);
     crate::seats::tid(thread.slot).store(raw::gettid(), Ordering::Relaxed);

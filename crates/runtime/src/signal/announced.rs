@@ -4,9 +4,9 @@ use core::sync::atomic::Ordering;
 
 use us_abi::event::{EventKind, NO_TICKET};
 
+use crate::above::above;
 use crate::siginfo::Info;
 use crate::signal::{deliver, deliver_one};
-use crate::standby::promote::go_live;
 use crate::state;
 use crate::thread::{Mode, Thread};
 
@@ -27,7 +27,7 @@ pub(super) fn follows(thread: &mut Thread) -> bool {
             Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
             Some(_) => return true,
             None if state::LIVE.load(Ordering::Acquire) => {
-                go_live(thread);
+                above().go_live(thread);
                 deliver(thread);
                 return true;
             }
@@ -51,7 +51,7 @@ pub(super) fn replay_next(thread: &mut Thread) {
             None if state::LIVE.load(Ordering::Acquire) => {
                 // Announced, and lost with the primary before it was logged: if it was the guest's own, the promotion
                 // has raised it again.
-                go_live(thread);
+                above().go_live(thread);
                 if thread.calls() != Mode::Record {
                     return deliver(thread);
                 }

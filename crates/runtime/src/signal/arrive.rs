@@ -10,6 +10,7 @@ use us_abi::SIGNAL_WAIT_NS_MAX;
 
 use super::doors::{held, kernel_mask};
 use super::*;
+use crate::above::above;
 use crate::fault::{self, Point};
 use crate::missing;
 
@@ -21,7 +22,7 @@ const STARVES_NS: u64 = 1_000_000_000;
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
-    process::leave(leaving::SIGNAL, signal);
+    above().end_by(signal);
     let default = Action::default();
     let all = 0u64;
     // SAFETY: back to the default action, unblocked, and sent to ourselves: the status is the one a parent expects.
@@ -57,11 +58,11 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         let context = &mut *context;
         fault::at(Point::Signal, 0);
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
-            if signal == 17 && !sigchld::is_news(&mut info.0) {
+            if signal == 17 && !above().is_news(&mut info) {
                 return unnoticed(thread, context);
             }
             info.adopt();
-            timer::came(&info);
+            above().came(&info);
             info.stamp();
             if !mail::arrived(&mut info) {
                 return unnoticed(thread, context);
@@ -132,9 +133,8 @@ fn unnoticed(thread: &Thread, context: &mut Context) {
 /// # Safety
 /// In the SIGSYS handler, with the kernel's own frame.
 pub unsafe fn nudged(context: &mut Context) {
-    crate::clone::notice_command(context);
     // SAFETY: the caller's frame.
-    if unsafe { park::in_handler(context) } {
+    if unsafe { above().commanded(context) } {
         return;
     }
     // SAFETY: the calling thread's own block.
@@ -148,7 +148,7 @@ pub unsafe fn nudged(context: &mut Context) {
         if !computes || !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
             return;
         }
-        crate::standby::promote::go_live(thread);
+        above().go_live(thread);
         context.mask = kernel_mask(thread.mask);
     }
     thread.pending.store(1, Ordering::SeqCst);

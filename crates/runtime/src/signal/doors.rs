@@ -2,6 +2,7 @@
 
 use super::arrive::{on_fault, on_signal};
 use super::*;
+use crate::above::above;
 use crate::door::table;
 
 /// The mask that the kernel gets for a guest's mask: SIGSYS, faults and the two that cannot be blocked are
@@ -512,7 +513,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
         }
         let Some(mut info) = guest::load::<Info>(args[1]) else { return (result, 0) };
         info.recall();
-        if result == 17 && !sigchld::is_news(&mut info.0) {
+        if result == 17 && !above().is_news(&mut info) {
             // As if nothing had come.
             continue;
         }

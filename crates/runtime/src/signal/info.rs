@@ -5,6 +5,7 @@
 
 use core::cell::UnsafeCell;
 
+use crate::above::above;
 use crate::siginfo::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER};
 
 use super::*;
@@ -105,7 +106,7 @@ impl Info {
     pub fn adopt_from(&mut self, process: u32) -> bool {
         let number = self.0[2] as u32;
         let ours = match self.code() {
-            SI_TIMER => timer::to_guest(number),
+            SI_TIMER => above().timer_of(number),
             SI_USER if number == process && !state::is_standby() => members::sender_of_raised(self.signal())
                 .unwrap_or_else(|| state::GUEST_PID.load(Ordering::Relaxed)),
             SI_USER | SI_QUEUE | SI_TKILL if number == process => state::GUEST_PID.load(Ordering::Relaxed),

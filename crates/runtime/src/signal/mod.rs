@@ -11,15 +11,15 @@ use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, leaving};
 use us_calls::{Class, Row};
 
+use crate::above::above;
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
-use crate::clone::park;
 use crate::context::{Context, reg};
-use crate::door::{cancel, pending, process, sigchld, timer};
-use crate::log::{Event, Next, has_ticket};
+use crate::door::{cancel, pending, sigchld};
+use crate::event::Event;
+use crate::log::{Next, has_ticket};
 use crate::members::{self, mail};
 use crate::raw::{self, call4, err};
-use crate::recording::turns;
 use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::state::{self, Role};
 use crate::sys::spans::{self, Before};
@@ -27,7 +27,7 @@ use crate::sys::trap::{self, on_sigsys};
 use crate::sys::{gate, gate_stack, recorded};
 use crate::thread::queue::Queue;
 use crate::thread::{Mode, Thread};
-use crate::{guest, tls};
+use crate::{guest, tls, turns};
 
 mod announced;
 mod arrive;
@@ -438,9 +438,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
 
 /// A signal has been taken, in a standby: it must not come again at a promotion.
 pub fn consumed(thread: &Thread, info: &Info, exact: bool, ticket: u64) {
-    pending::taken(thread.slot, info, exact, ticket);
-    timer::fired(info, ticket);
-    sigchld::taken(&info.0);
+    above().consumed(thread.slot, info, exact, ticket);
 }
 
 /// Whether a signal that is sent now would wait, or run a handler, rather than be thrown away.

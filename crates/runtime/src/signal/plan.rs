@@ -3,7 +3,8 @@
 use us_calls::{Door, FdUse, Policy, SignalDoor};
 
 use super::*;
-use crate::{clone, recorder};
+use crate::above::above;
+use crate::recorder;
 
 /// What follows an interrupted call: how many signals are delivered at this door, and whether the call is
 /// made again. Decided by the primary before it publishes the `Return`, and carried in its flags.
@@ -62,7 +63,7 @@ impl Plan {
             come_late(thread);
         }
         if self.parks {
-            park::at_door(thread);
+            above().stand_still(thread);
         }
         self.restart
     }
@@ -160,10 +161,10 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
     // (the rest of a time), is part of it. The thread stands still behind that.
     let logged = thread.calls() == Mode::Record && recorder::goes_on_while_parking();
-    if broken && logged && !has_deliverable(thread) && (park::is_wanted() || clone::keep_promise()) {
+    if broken && logged && !has_deliverable(thread) && above().is_to_stand_still() {
         return Plan { restart: true, spurious: true, parks: true, ..Plan::NOTHING };
     }
-    if broken && !logged && park::at_door(thread) {
+    if broken && !logged && above().stand_still(thread) {
         return Plan { restart: true, abandoned: true, ..Plan::NOTHING };
     }
     // A call that has taken something is not cancelled: what it took would be lost.
@@ -173,7 +174,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     let unentered = broken && thread.pending.was_unentered();
     if signals == 0 {
         // One that is to park does so at its next door.
-        thread.pending.store(u32::from(clone::has_promised()), Ordering::SeqCst);
+        thread.pending.store(u32::from(above().is_promised()), Ordering::SeqCst);
         // What has come since we looked has been taken back with the notice.
         if has_deliverable(thread) {
             thread.pending.store(1, Ordering::SeqCst);

@@ -8,12 +8,11 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{RING_NEAR, command};
 
-use crate::raw;
-use crate::recording::replay;
 use crate::standby::promote;
 use crate::standby::stall::{self, Stall};
 use crate::sys::gate;
 use crate::thread::Stack;
+use crate::{members, raw, verdict};
 use crate::{seats, state, thread};
 
 /// Shortest nap while events come in, ns. Long enough for a batch, far shorter than it takes to fill a ring.
@@ -88,8 +87,8 @@ extern "C" fn main(_: u64) {
     let mut stall = Stall::new();
     loop {
         looks = looks.wrapping_add(1);
-        if state::is_detached() && looks.is_multiple_of(LOOKS) && !replay::is_fed() {
-            replay::end(0);
+        if state::is_detached() && looks.is_multiple_of(LOOKS) && !members::is_fed() {
+            verdict::end_replay(0);
         }
         let command = header.command.0.load(Ordering::Acquire);
         match command {

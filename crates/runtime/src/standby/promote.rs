@@ -8,15 +8,13 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, Header};
-use us_abi::{CLOCKS, Cause, EVENT_ALIGN, GroupState, NO_TICKET, RING_BYTES, SegmentHeader, command, slot};
+use us_abi::{CLOCKS, Cause, GroupState, NO_TICKET, SegmentHeader, command, slot};
 use us_order::gap::{self, Pending};
-use us_ring::Position;
 
 use crate::clock::{self, KERNEL};
 use crate::clone::views;
 use crate::fault::{self, Point};
 use crate::members::{self, of_family};
-use crate::notice;
 use crate::raw;
 use crate::recorder;
 use crate::seats;
@@ -25,7 +23,8 @@ use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
 use crate::sys::witness;
-use crate::thread::{self, Mode, RingMemory, Thread};
+use crate::thread::{self, Mode, Thread};
+use crate::{backlog, notice};
 use crate::{family, real};
 
 const PR_SET_PDEATHSIG: u64 = 1;
@@ -223,7 +222,7 @@ pub fn close_gaps(header: &SegmentHeader) {
         let Some(clock) = (unsafe { awaited.as_ref() }) else { return };
         let Some(number) = shared_number(clock) else { return };
         let slots = 0..header.slots.load(Ordering::Acquire);
-        let lowest = gap::lowest_unconsumed(slots.flat_map(unapplied).filter_map(pending), &number);
+        let lowest = gap::lowest_unconsumed(slots.flat_map(backlog::unapplied).filter_map(pending), &number);
         // Read after the scan: an older value could set the clock back behind an event just applied.
         if let Some(to) = gap::skip_to(clock.load(Ordering::Acquire), lowest) {
             clock::advance(clock, to);
@@ -246,50 +245,10 @@ fn shared_number(clock: &AtomicU64) -> Option<Shared> {
     (0..CLOCKS as u16).find(|number| core::ptr::eq(clock, clock::hashed(*number))).map(Shared::Hashed)
 }
 
-/// Whether the ring of any other slot than `but` holds an event of this kind that has not been applied.
-pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
-    let Some(header) = state::header() else { return false };
-    let mut found = false;
-    for slot in (0..header.slots.load(Ordering::Acquire)).filter(|slot| *slot != but) {
-        // SAFETY: blocks are never freed. A ring that this copy has not mapped yet is left to the thread's maker.
-        if unsafe { (*thread::block(slot)).ring.0.is_null() } {
-            found |= state::entry(slot).tail.0.acquire() > seats::head(slot).acquire();
-            continue;
-        }
-        found |= unapplied(slot).any(|event| wanted(&event));
-    }
-    found
-}
-
-/// Every event in a slot's ring that has not been applied.
-pub fn unapplied(slot: u32) -> impl Iterator<Item = Header> {
-    let ring = RingMemory((us_abi::RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
-    let (mut at, tail) = (seats::head(slot).acquire(), state::entry(slot).tail.0.acquire());
-    if tail > at && !is_mapped(slot) {
-        at = tail;
-    }
-    core::iter::from_fn(move || {
-        if at >= tail {
-            return None;
-        }
-        // SAFETY: between head and tail of a mapped ring; headers are aligned.
-        let event = unsafe { ring.at(at).cast::<Header>().read() };
-        at += Header::size(event.len).max(EVENT_ALIGN) as u64;
-        Some(event)
-    })
-}
-
 /// What of an event matters to gaps: its ticket, if that is of a clock that can have one.
 fn pending(event: Header) -> Option<Pending<Shared>> {
     let clock = clock_of(&event).filter(|_| event.ticket != NO_TICKET)?;
     Some(Pending { clock, ticket: event.ticket })
-}
-
-/// Whether this copy has mapped a slot's ring: a thread that it has not made yet has none.
-pub fn is_mapped(slot: u32) -> bool {
-    // SAFETY: blocks are never freed; set before the thread runs.
-    let known = unsafe { !(*thread::block(slot)).ring.0.is_null() };
-    known || crate::door::thread::map_ring(slot)
 }
 
 fn clock_of(event: &Header) -> Option<Shared> {

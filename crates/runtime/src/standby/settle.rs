@@ -20,13 +20,12 @@ use crate::door::{carry, pending, spawn, wait};
 use crate::fdtable::{self, Kind};
 use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
-use crate::standby::promote;
 use crate::standby::sets;
 use crate::standby::streams;
 use crate::sys::taken;
 use crate::sys::witness;
 use crate::thread::{self, RingMemory, Thread};
-use crate::{guest, members, raw, seats, state};
+use crate::{backlog, guest, members, raw, seats, state};
 
 /// A call in doubt.
 pub struct Doubt {
@@ -148,7 +147,7 @@ pub fn creations(_header: &SegmentHeader) {
             Some(EventKind::ThreadStart) => Seen::Start,
             _ => Seen::Other,
         };
-        if create::has_child(promote::unapplied(child).map(seen)) {
+        if create::has_child(backlog::unapplied(child).map(seen)) {
             let (at, tail) = (seats::head(child).acquire(), state::entry(child).tail.0.acquire());
             let ring = RingMemory((RINGS_ADDRESS + child as usize * 2 * RING_BYTES) as *mut u8);
             let at = behind_skips(ring, at, tail);

@@ -9,7 +9,7 @@ use us_abi::SegmentHeader;
 use us_ring::Position;
 
 use crate::clone::proc;
-use crate::recording::turn_order;
+use crate::turns::turn_order;
 use crate::{raw, seats, state, thread};
 
 /// One part of the time in this many that its threads may compute meanwhile: waits of ours look up now and then.

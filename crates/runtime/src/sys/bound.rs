@@ -11,13 +11,14 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::{Cause, GroupState};
 
+use crate::above::above;
 use crate::call::Call;
-use crate::door::death;
+use crate::door::{death, refused};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::sys::{dispatch, trap};
+use crate::sys::trap;
 use crate::thread::{self, Thread};
-use crate::{clone, signal, tls};
+use crate::{signal, tls};
 
 /// What a coordinator says that was asked too late.
 pub const WHY: &[u8] = b"a system call has bound the process to itself";
@@ -98,7 +99,7 @@ fn leave(thread: &mut Thread) {
     if let Some(header) = state::header() {
         // Whoever asks this process for something asks by a signal that it has no handler for any more.
         thread::for_each(|other| other.entry().pending_signal.store(0, Ordering::Relaxed));
-        clone::await_quiet(header);
+        above().await_quiet(header);
     }
     death::hand_on(true);
     trap::open_all();
@@ -162,7 +163,7 @@ pub fn binds(call: &Call) -> bool {
 pub fn make(thread: &mut Thread, call: &Call, name: &str) -> i64 {
     let before = BOUND.fetch_max(bond(call), Ordering::SeqCst);
     if before == FREE {
-        clone::await_idle();
+        above().await_no_clone();
         thread.newborn = false;
         say(Cause::Bound, name);
     }
@@ -179,7 +180,7 @@ pub fn make(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         result
     } else {
         loop {
-            if let Some(result) = dispatch::make_unlogged(thread, call) {
+            if let Some(result) = refused::make_unlogged(thread, call) {
                 break result;
             }
         }

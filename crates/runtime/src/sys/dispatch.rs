@@ -4,20 +4,18 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::call::{Call, Entry};
 use crate::clone::{self, park};
-use crate::door::numbers;
 use crate::door::{
-    cancel, common, epoll, exec, io, memory, message, pending, process, remap, spawn, table, thread_place,
-    time, timer,
+    cancel, common, epoll, exec, futex, io, memory, message, pending, process, refused, remap, spawn, table,
+    thread_place, time, timer,
 };
+use crate::door::{numbers, turn_waits};
 use crate::members::{join, registry};
 use crate::raw::{self, call6};
-use crate::recording::live_turns::{self, Local};
-use crate::recording::{shared, turns};
+use crate::recording::shared;
 use crate::sys::recorded::recorded;
-use crate::sys::{allocator, bound, libc_text};
-use crate::thread::{Mode, Thread};
-use crate::verdict::give_up_log;
-use crate::{family, fdtable, signal, state, tls};
+use crate::sys::{allocator, bound};
+use crate::thread::Thread;
+use crate::{family, fdtable, signal, state, tls, turns};
 
 /// Entry from the gate: an [`Entry`] is made on the stack, and what stands there is loaded again on the way out.
 ///
@@ -232,11 +230,11 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
 #[cold]
 fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if matches!(row.policy, Policy::Special(Door::Futex)) {
-        if let Some(result) = turns::futex(thread, call) {
+        if let Some(result) = turn_waits::futex(thread, call) {
             return result;
         }
         // A wake waits for nobody, and libc's locks wake where another thread happened to wait.
-        let result = futex(thread, call);
+        let result = futex::futex(thread, call);
         turns::take(thread);
         return result;
     }
@@ -261,7 +259,7 @@ fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         Policy::Recorded => recorded(thread, row, call),
         Policy::Special(Door::Open) if allocator::asks(thread, call) => raw::err::ENOENT,
         Policy::Special(door) => special(thread, row, call, door),
-        Policy::Refused => refused(thread, call, row.name),
+        Policy::Refused => refused::refused(thread, call, row.name),
         Policy::Denied(errno) => -i64::from(errno),
         Policy::Declined(errno) => declined(thread, call, row.name, -i64::from(errno)),
     }
@@ -270,7 +268,7 @@ fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// A call that a process with copies does without: none of them could have what it makes.
 #[cold]
 fn declined(thread: &mut Thread, call: &Call, name: &str, error: i64) -> i64 {
-    if state::may_have_copies() { error } else { refused(thread, call, name) }
+    if state::may_have_copies() { error } else { refused::refused(thread, call, name) }
 }
 
 /// Whether a call leaves events in the log. Only there may a signal be delivered at entry: a standby looks at
@@ -328,7 +326,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Brk => memory::local(call),
         Door::Madvise => memory::advise(call),
         Door::Shm if state::is_recorded() || state::is_detached() => shared::system_v(thread, row, call),
-        Door::Shm => refused(thread, call, row.name),
+        Door::Shm => refused::refused(thread, call, row.name),
         Door::Mlock => memory::advisory(call),
         Door::Clone => process::clone(thread, row, call),
         Door::Exec => exec::exec(thread, call),
@@ -345,7 +343,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Signal(SignalDoor::Wait) => signal::wait(thread, row, call),
         Door::Signal(SignalDoor::Pending) => signal::pending(thread, row, call),
         // SAFETY: a futex of the guest's own: both copies have their own memory and wake their own threads.
-        Door::Futex => futex(thread, call),
+        Door::Futex => futex::futex(thread, call),
         Door::Time => time::by_call(thread, row, call),
         Door::Timer => timer::call(thread, row, call),
         Door::Chdir => {
@@ -361,136 +359,4 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Prctl => process::prctl(thread, row, call),
         Door::ThreadArea => process::thread_area(thread, call),
     }
-}
-
-/// A futex call that did not come through a pthread door: a lock inside the C library, or the guest's own.
-/// Both copies execute it on their own memory.
-pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
-    let Some(has_deadline) = futex_waits(call) else {
-        // One that wakes: broken off for a signal it would leave those asleep whom it was to wake, and Go ends the
-        // program of an EINTR here.
-        // SAFETY: the guest's own call.
-        return unsafe { call6(call.nr, call.args) };
-    };
-    if !state::is_serial() && !libc_text::is_own(call) {
-        live_turns::waits_by_itself(thread);
-    }
-    loop {
-        if state::takes_live_turns() && Local::is_one(call) {
-            if !libc_text::is_own(call) {
-                // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.
-                if thread.calls() != Mode::Solo
-                    && let Some(result) = turns::own_wait(thread, call)
-                {
-                    return result;
-                }
-            } else if thread.locks() == Mode::Replay {
-                return live_turns::wait_by_log(thread, &Local::of(call));
-            }
-        }
-        // A log has no event at which a handler could run here: until it is late, and the log given up for it, the wait goes on.
-        // Whoever looks for late signals breaks it off.
-        let held_up = thread.calls() == Mode::Record && signal::has_deliverable(thread);
-        // SAFETY: the guest's own call.
-        let result = unsafe {
-            if held_up {
-                call6(call.nr, call.args)
-            } else {
-                raw::blocking(call.nr, &call.args, &thread.pending)
-            }
-        };
-        if result != raw::err::EINTR {
-            return result;
-        }
-        if !signal::has_deliverable(thread) {
-            unnoticed(thread);
-            continue;
-        }
-        let ends = signal::interrupts(thread, has_deadline);
-        signal::deliver_late(thread);
-        if ends && !signal::has_deliverable(thread) {
-            return result;
-        }
-    }
-}
-
-/// Whether a futex call may wait, and if so whether for a time only.
-fn futex_waits(call: &Call) -> Option<bool> {
-    const WAIT: u64 = 0;
-    const LOCK_PI: u64 = 6;
-    const WAIT_BITSET: u64 = 9;
-    const WAIT_REQUEUE_PI: u64 = 11;
-    const LOCK_PI2: u64 = 13;
-    match call.args[1] & 0x7f {
-        WAIT | WAIT_BITSET | WAIT_REQUEUE_PI => Some(call.args[3] != 0),
-        // The kernel begins such a lock again behind any handler.
-        LOCK_PI | LOCK_PI2 => Some(false),
-        _ => None,
-    }
-}
-
-/// A call that the log cannot carry: executed, counted, and the standby is given up.
-#[cold]
-pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
-    loop {
-        if state::is_standby() {
-            // The primary drops its standby before it executes such a call, so only a standby that has gone
-            // astray, or one about to be told, arrives here. It must not act.
-            match thread.next() {
-                crate::log::Next::Live => continue,
-                crate::log::Next::Event(_) => crate::verdict::report_divergence(
-                    thread,
-                    &[b"a refused call where the log has an event: ", name.as_bytes()],
-                ),
-            }
-        }
-        if bound::binds(call) {
-            count(call);
-            return bound::make(thread, call, name);
-        }
-        fdtable::distrust();
-        if thread.calls() == Mode::Record {
-            let why = [b"system call ", name.as_bytes(), b" cannot be replayed"];
-            give_up_log(us_abi::Cause::RefusedCall, &why);
-        }
-        if spawn::lends(call) {
-            count(call);
-            return spawn::lend(thread, call);
-        }
-        // Where it was not made, the thread may have stood still: there is another log, or this is another copy.
-        if let Some(result) = make_unlogged(thread, call) {
-            count(call);
-            return result;
-        }
-    }
-}
-
-fn count(call: &Call) {
-    if let Some(counter) = state::header().and_then(|header| header.refused.get(call.nr as usize)) {
-        counter.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-/// Makes a call of which there is no event. `None` if a signal came before it, as natively before its first instruction:
-/// a handler has then run, or the thread has stood still, and the call is yet to be made.
-pub fn make_unlogged(thread: &mut Thread, call: &Call) -> Option<i64> {
-    // SAFETY: the guest's own call.
-    let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
-    if result != raw::err::EINTR {
-        return Some(result);
-    }
-    let was_made = !thread.pending.was_unentered();
-    if signal::has_deliverable(thread) {
-        let ends = us_calls::row(call.nr).is_none_or(|row| signal::ends_wait(thread, row));
-        signal::deliver_at_call(thread, None);
-        return (was_made && ends).then_some(result);
-    }
-    unnoticed(thread);
-    None
-}
-
-/// A call was interrupted for a purpose of ours: the guest must not notice.
-fn unnoticed(thread: &mut Thread) {
-    signal::look_again(thread);
-    park::at_door(thread);
 }

@@ -14,16 +14,16 @@ use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::door::numbers;
 use crate::door::{again, usage, wait};
+use crate::event::Event;
 use crate::fault::{self, Point};
-use crate::log::{Event, Next, has_ticket};
-use crate::members;
+use crate::log::{Next, has_ticket};
 use crate::raw::{self, Look};
-use crate::recording::turns;
 use crate::signal::{self, Plan};
 use crate::sys::patience::Patience;
 use crate::sys::spans::{self, Before};
 use crate::sys::{taken, witness};
 use crate::thread::{Mode, Thread};
+use crate::{members, turns};
 
 /// Executes the guest's call for real. A call that may block is not entered while a signal is queued.
 #[inline(always)]

@@ -13,11 +13,11 @@ pub mod waiter;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use us_abi::{RING_BYTES, RINGS_ADDRESS, THREADS_MAX};
+use us_abi::{RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET, SEGMENT_ADDRESS, THREADS_MAX};
 use us_ring::{Consumer, Memory, Position, Producer};
 
 use crate::pace::Pace;
-use crate::raw::Look;
+use crate::raw::{self, Look};
 use crate::thread::gate_stack::GateStack;
 use crate::thread::queue::Queue;
 use crate::thread::used::Used;
@@ -437,10 +437,10 @@ impl Thread {
     /// Wakes the thread if it sleeps as a standby.
     pub fn ring_bell(&self) {
         self.bell.fetch_add(1, Ordering::AcqRel);
-        crate::raw::futex_wake(&self.bell, 1);
+        raw::futex_wake(&self.bell, 1);
         if let Some(kick) = crate::members::of_family::own_kick() {
             kick.fetch_add(1, Ordering::AcqRel);
-            crate::raw::futex_wake_shared(kick);
+            raw::futex_wake_shared(kick);
         }
     }
 }
@@ -496,9 +496,8 @@ pub fn exists(slot: u32) -> bool {
     }
     let bytes = size_of::<Thread>() * IN_A_PIECE;
     // SAFETY: new memory, all zero, as an unused block is; page-aligned, as a block must be to 128 bytes.
-    let memory =
-        unsafe { crate::raw::call6(crate::raw::nr::MMAP, [0, bytes as u64, 3, 0x4022, u64::MAX, 0]) };
-    if crate::raw::failed(memory) {
+    let memory = unsafe { raw::call6(raw::nr::MMAP, [0, bytes as u64, 3, 0x4022, u64::MAX, 0]) };
+    if raw::failed(memory) {
         return false;
     }
     piece.store(memory as *mut Thread, Ordering::Release);
@@ -574,4 +573,25 @@ pub fn stop_logging() {
     if state::takes_live_turns() {
         own_turns::nobody_waits();
     }
+}
+
+/// Maps a slot's ring twice in a row. In a group only.
+pub fn map_ring(slot: u32) -> bool {
+    let Some(header) = state::header() else { return true };
+    let base = (SEGMENT_ADDRESS + RINGS_OFFSET + slot as usize * RING_BYTES) as u64;
+    let target = (RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as u64;
+    header.slots.fetch_max(slot + 1, Ordering::AcqRel);
+    // SAFETY: an old size of zero makes a second mapping of shared pages; both targets lie in our own range. The
+    // memory of a ring that already has both is simply mapped again.
+    unsafe {
+        for half in 0..2 {
+            const MAYMOVE_FIXED: u64 = 3;
+            let at = target + half * RING_BYTES as u64;
+            let result = raw::call6(raw::nr::MREMAP, [base, 0, RING_BYTES as u64, MAYMOVE_FIXED, at, 0]);
+            if raw::failed(result) {
+                return false;
+            }
+        }
+    }
+    true
 }

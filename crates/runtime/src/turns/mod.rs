@@ -5,21 +5,17 @@
 //! A turn is given back in front of every call that may block, and behind the wait for a lock; taking it again is an
 //! event. Where a thread waits for a lock only a look at the log tells a replay that it does: *Yield* comes first.
 
-use us_abi::ReturnHead;
+pub mod live_turns;
+pub mod turn_order;
+
 use us_abi::event::{EventKind, Header, NO_TICKET};
 use us_calls::Row;
 
-use crate::call::Call;
-use crate::clone::park;
 use crate::members::of_family;
-use crate::raw::{self, nr};
-use crate::sys::{dispatch, libc_text};
+use crate::raw::nr;
+use crate::state;
 use crate::thread::{Mode, Thread};
 use crate::verdict::report_divergence;
-use crate::{signal, state};
-
-use super::live_turns::{self, Local};
-use super::turn_order;
 
 /// Doors behind which a thread that is waited for goes on, until it gives others a turn.
 const DOORS: u32 = 64;
@@ -131,7 +127,7 @@ fn skip_answer(thread: &mut Thread) {
 }
 
 /// The event at the front of the ring, waited for; `None` once this copy is live.
-fn awaited(thread: &mut Thread) -> Option<Header> {
+pub fn awaited(thread: &mut Thread) -> Option<Header> {
     while thread.calls() == Mode::Replay {
         match thread.peek() {
             None => thread.wait_more(),
@@ -200,88 +196,4 @@ pub fn after_call(thread: &mut Thread) {
     // One that was answered without being made.
     begun(thread);
     take(thread);
-}
-
-/// A futex wait of the guest's own, or of libc's: its result is an event here.
-pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
-    if !thread.has_turn || !Local::is_one(call) {
-        return None;
-    }
-    if (thread.takes_libc_lock || state::takes_live_turns()) && libc_text::is_own(call) {
-        // A lock inside libc, behind a door that orders it: whether it waits depends on the moment.
-        if thread.calls() == Mode::Replay {
-            return Some(live_turns::wait_by_log(thread, &Local::of(call)));
-        }
-        // A handler that runs meanwhile is behind no such door.
-        let takes = core::mem::take(&mut thread.takes_libc_lock);
-        pause(thread);
-        let result = dispatch::futex(thread, call);
-        take(thread);
-        thread.takes_libc_lock = takes;
-        return Some(result);
-    }
-    own_wait(thread, call)
-}
-
-/// A futex wait of the program's own: its outcome is in the log, and the copies that stand still in it begin it again there. `None`
-/// if it has stood still, or this copy is live.
-pub fn own_wait(thread: &mut Thread, call: &Call) -> Option<i64> {
-    let has_deadline = call.args[3] != 0;
-    loop {
-        let result = futex_by_log(thread, call)?;
-        if result != raw::err::EINTR || take_signals(thread, has_deadline) != Some(false) {
-            return Some(result);
-        }
-        // The kernel begins the wait again behind such a handler.
-    }
-}
-
-/// One whose result is an event. `None` if the thread stood still in it, and the door begins again; or this copy is live.
-pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
-    let row = us_calls::row(nr::FUTEX)?;
-    give(thread);
-    let result = if thread.calls() == Mode::Replay {
-        let crate::log::Next::Event(event) = thread.expect(EventKind::Call, row.nr) else { return None };
-        let result = event.returned().0.result;
-        thread.close();
-        result
-    } else {
-        let result = loop {
-            // SAFETY: the guest's own call.
-            let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
-            if result != raw::err::EINTR || signal::interrupts(thread, true) {
-                break result;
-            }
-            if park::at_door(thread) {
-                // Another log has begun: the door begins again.
-                return None;
-            }
-            if of_family::is_member() {
-                break raw::err::EAGAIN;
-            }
-            // Somebody wanted this thread to park, and does no longer. Told of that, a program that waits until a time would ask
-            // again and again, and be told so each time.
-            signal::sleep_on(thread);
-        };
-        thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
-        result
-    };
-    take(thread);
-    Some(result)
-}
-
-/// Behind such a wait that a signal has ended: its handler runs, at the same place in every copy. Whether the wait ends with
-/// EINTR; `None` if there was none.
-pub fn take_signals(thread: &mut Thread, has_deadline: bool) -> Option<bool> {
-    if let Some(next) = awaited(thread) {
-        let is_signal = next.kind == EventKind::Signal as u8;
-        return is_signal.then(|| {
-            let interrupts = has_deadline || !signal::is_restarting(i32::from(next.call));
-            thread.take_signal();
-            interrupts
-        });
-    }
-    let interrupts = signal::interrupts(thread, has_deadline);
-    signal::deliver(thread);
-    Some(interrupts)
 }

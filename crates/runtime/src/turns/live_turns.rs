@@ -1,4 +1,4 @@
-//! Turns between a primary and its standby: who takes them, and from when on. See [`super::turn_order`] for the order itself.
+//! Turns between a primary and its standby: who takes them, and from when on. See [`crate::turns::turn_order`] for the order itself.
 //!
 //! Only a process with several threads takes turns, and only while there is a log. Nobody waits for a turn while threads
 //! are parked for a clone: there is no log then. All begin to take turns where they go on from there.
@@ -9,12 +9,12 @@ use us_abi::event::EventKind;
 use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Cause, SegmentHeader};
 use us_order::turns::{SHORT_LIFE_NS, Turns};
 
-use super::turn_order;
 use crate::call::Call;
 use crate::members::of_family;
 use crate::raw::{self, Timespec};
 use crate::state;
 use crate::thread::{Mode, Thread};
+use crate::turns::turn_order;
 use crate::verdict::drop_standby;
 
 /// Standbys in a row that have diverged soon, and memory that processes share is followed however small it is.
@@ -177,7 +177,7 @@ pub fn wait_by_log(thread: &mut Thread, local: &Local) -> i64 {
         let answer = if local.is_over() { raw::err::ETIMEDOUT } else { raw::err::EAGAIN };
         match next {
             Some(next) if next.kind == EventKind::Yield as u8 => {
-                super::turns::follow_pause(thread);
+                crate::turns::follow_pause(thread);
                 return if local.is_over() { raw::err::ETIMEDOUT } else { answer };
             }
             // It stood still in this wait, and its primary's has ended. Whom a wake here meets is another matter: the thread

@@ -10,10 +10,10 @@ use us_abi::event::EventKind;
 use us_abi::{BELLS, Cause, TurnBell, TurnOrder};
 use us_order::turns::{self, Behind, GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_COMPUTES_NS};
 
-use super::live_turns::{self, Local};
-use crate::clone::park;
+use crate::above::above;
 use crate::members::{self, of_family};
 use crate::thread::{Mode, Thread, own_turns};
+use crate::turns::live_turns::{self, Local};
 use crate::verdict::{give_up_log, report_divergence};
 use crate::{family, raw, state};
 
@@ -105,7 +105,7 @@ pub fn is_wanted() -> bool {
 
 /// Takes the turn.
 pub fn take(thread: &mut Thread) {
-    if thread.has_turn || !super::turns::applies(thread) {
+    if thread.has_turn || !crate::turns::applies(thread) {
         return;
     }
     let Some((scope, order)) = current() else { return };
@@ -187,10 +187,8 @@ fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
     let look_ns = if scope == Scope::Recording { RECORDING_LOOK_NS } else { LOOK_NS };
     while word.swap(WANTED, Ordering::AcqRel) != FREE {
         sleep(scope, word, WANTED, look_ns);
-        if park::is_wanted() {
-            // A planned failover: this is a place where nothing has begun.
-            park::at_door(thread);
-        }
+        // A planned failover: this is a place where nothing has begun.
+        above().stand_still_with_others(thread);
         if scope != Scope::Recording && !family::goes_on() || thread.calls() != Mode::Record {
             return None;
         }

@@ -13,10 +13,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use us_abi::event::{EventKind, NO_TICKET, op};
+use us_abi::event::op;
 
 use crate::raw::{self, failed, nr};
-use crate::thread::Thread;
 use crate::{guest, real};
 
 /// Bytes that are looked through at each such place, at most: about three microseconds.
@@ -190,8 +189,9 @@ pub fn page(at: u64) -> Option<Page> {
     guest::read(page.as_mut_ptr(), at, PAGE).then_some(page)
 }
 
-/// Logs what is new, as a primary. `call` says at what kind of place, `errno` how the operation there ended.
-pub fn log(thread: &mut Thread, errno: u8, call: u16) {
+/// As a primary: writes what is new to where `reserve` has room for so many bytes, and takes it into the twins. How many those
+/// were; `None` without room. `call` says at what kind of place.
+pub fn take_new(call: u16, reserve: impl FnOnce(usize) -> Option<*mut u8>) -> Option<usize> {
     let mut new = [0u64; BLOCKS_MAX / 64];
     let mut first = 0;
     for region in &REGIONS {
@@ -209,7 +209,7 @@ pub fn log(thread: &mut Thread, errno: u8, call: u16) {
     let count: usize = new.iter().map(|word| word.count_ones() as usize).sum();
     let looks = &LOOKS[usize::from(call != op::CALL)];
     looks.store(looks.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-    let Some(mut place) = thread.reserve(count * PIECE) else { return };
+    let mut place = reserve(count * PIECE)?;
     for block in (0..BLOCKS_MAX).filter(|block| new[block / 64] & 1 << (block % 64) != 0) {
         let Some((at, twin)) = place_of(block) else { continue };
         let mut bytes = [0u8; BLOCK];
@@ -223,7 +223,7 @@ pub fn log(thread: &mut Thread, errno: u8, call: u16) {
             place = place.add(PIECE);
         }
     }
-    thread.publish(EventKind::Common, errno, call, NO_TICKET, count * PIECE);
+    Some(count * PIECE)
 }
 
 /// The addresses of a block and of its twin.
@@ -239,7 +239,7 @@ fn place_of(block: usize) -> Option<(u64, u64)> {
     None
 }
 
-/// Applies what [`log`] has logged, as a standby.
+/// Applies what [`take_new`] has written, as a standby.
 pub fn apply(payload: &[u8]) {
     if IS_REAL.load(Ordering::Relaxed) {
         return;
