@@ -1,5 +1,7 @@
 //! A system call on its way from the gate to its door.
 
+use crate::raw;
+
 /// A system call as the guest made it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -22,4 +24,15 @@ pub struct Entry {
     pub kept: [u64; 5],
     /// The gate's frame pointer.
     pub gate_frame: u64,
+}
+
+/// System call number.
+pub const CLONE3: u64 = 435;
+
+/// System call number.
+pub const VFORK: u64 = 58;
+
+/// Whether a call of this number may make a child that runs on its parent's stack.
+pub fn may_lend(nr: u64) -> bool {
+    matches!(nr, raw::nr::CLONE | VFORK | CLONE3)
 }

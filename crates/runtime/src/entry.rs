@@ -11,7 +11,7 @@ use us_abi::{
     leaving, slot,
 };
 
-use crate::door::{limits, mutex};
+use crate::door::{limits, mutex, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::standby::poll;
@@ -68,7 +68,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     fdtable::take_stock();
     prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);
     members::recognise();
-    crate::door::death::remember();
+    crate::signal::death::remember();
     // SAFETY: asks for a number.
     let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     let is_supervised = parent == header.supervisor_pid.load(Ordering::Relaxed);
@@ -214,7 +214,7 @@ fn become_child() {
     // SAFETY: asks for a number.
     prepare(unsafe { raw::call1(nr::GETPID, 0) } as u32, config);
     members::recognise();
-    crate::door::death::remember();
+    crate::signal::death::remember();
     crate::members::has_relatives();
     state::set_role(Role::Child);
     let thread = main_block();
@@ -324,7 +324,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     guest::HAS_CRC.store(core::arch::x86_64::__cpuid(1).ecx & (1 << 20) != 0, Ordering::Relaxed);
     state::set_purpose(config.flags);
     find_tid_offset(pid);
-    crate::door::cancel::find_word();
+    crate::signal::cancellation::find_word();
     crate::door::libc_state::order_forks();
     // The allocator's own first call must not come later, in one copy earlier than in the other.
     // SAFETY: libc's malloc and its result's free.
@@ -342,7 +342,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
     libc_text::remember([maps.libc, maps.loader]);
     patch::patch_all(&maps);
-    vdso::take_over(&maps);
+    vdso::take_over(&maps, &time::vdso_doors());
     let thread = main_block();
     signal::set_stack(thread);
     // The file's name is the last thing on the stack that a program finds.

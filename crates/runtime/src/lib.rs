@@ -16,10 +16,12 @@
 pub mod above;
 pub mod aside;
 pub mod backlog;
+pub mod bound;
 pub mod call;
 pub mod clock;
 pub mod clone;
 pub mod context;
+pub mod dispatch;
 pub mod door;
 pub mod entry;
 pub mod event;

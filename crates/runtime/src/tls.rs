@@ -8,9 +8,8 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::sys::bound;
 use crate::thread::{self, Thread};
-use crate::{guest, raw, state};
+use crate::{bound, guest, raw, state};
 
 /// Offset of a thread's number inside glibc's control block.
 pub static TID_OFFSET: AtomicU64 = AtomicU64::new(0);

@@ -6,15 +6,14 @@ use crate::above::Above;
 use crate::call::Call;
 use crate::clone::park;
 use crate::context::Context;
-use crate::door::{pending, process, sigchld, timer};
+use crate::door::{compat, pending, process, sigchld, spawn, timer};
 use crate::event::Event;
 use crate::members::join;
 use crate::recording::replay;
 use crate::siginfo::Info;
 use crate::standby::promote;
-use crate::sys::{compat, dispatch, patch};
 use crate::thread::Thread;
-use crate::{clone, signal, turns};
+use crate::{clone, dispatch, signal, turns};
 
 /// The layers of this library, to those below.
 pub struct Layers;
@@ -75,7 +74,7 @@ impl Above for Layers {
         unsafe { compat::make(context) };
     }
     fn redirect_clone(&self, context: &mut Context) -> bool {
-        patch::redirect_clone(context)
+        spawn::redirect_clone(context)
     }
 
     fn serve(&self, thread: &mut Thread, call: &Call) -> i64 {

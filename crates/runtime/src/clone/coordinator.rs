@@ -11,9 +11,9 @@ use super::{STAGE_TIMEOUT_NS, coordinate, fail, park};
 use crate::context::Context;
 use crate::raw::{self, nr};
 use crate::state::{self, Role};
-use crate::sys::{bound, gate};
+use crate::sys::gate;
 use crate::thread::Stack;
-use crate::{real, tls};
+use crate::{bound, real, tls};
 
 /// A coordinator is at work.
 static BUSY: AtomicBool = AtomicBool::new(false);

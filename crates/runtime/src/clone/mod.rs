@@ -27,10 +27,9 @@ use crate::door::{copies, spawn, sync, timer};
 use crate::fault::{self, Point};
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
-use crate::sys::bound;
 use crate::thread::{self, Mode};
 use crate::turns::{live_turns, turn_order};
-use crate::{family, fdtable, missing, paths, recorder, seats, state, tls};
+use crate::{bound, family, fdtable, missing, paths, recorder, seats, state, tls};
 pub use coordinator::{await_idle, await_quiet, has_promised, keep_promise, notice_command, number};
 use park::{Place, word};
 

@@ -8,9 +8,9 @@ use us_world::repeat::{Repeat, Seen, repeated};
 use us_world::{Direction, Transfer};
 
 use crate::call::Call;
-use crate::door::taken_away;
 use crate::door::transfer::takes;
-use crate::sys::{spans, taken};
+use crate::door::{taken, taken_away};
+use crate::sys::spans;
 use crate::{fdtable, guest, raw};
 
 const LSEEK: u64 = raw::nr::LSEEK;

@@ -10,7 +10,7 @@
 //! them all at one place instead, and what it did before is done here.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
 use us_abi::Cause;
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
@@ -18,132 +18,23 @@ use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 use super::thread as threads;
 use crate::log::Next;
 use crate::raw::{self, nr};
+use crate::signal::{self, cancellation};
 use crate::state::{self, Role};
 use crate::thread::{Mode, Thread};
 use crate::verdict::give_up_log;
-use crate::{real, signal, tls};
-
-/// `PTHREAD_CANCEL_ASYNCHRONOUS`.
-pub const ASYNCHRONOUS: c_int = 1;
+use crate::{real, tls};
 
 const SIGCANCEL: u64 = 32;
-/// Bits of libc's word: cancellation disabled, asynchronous, the thread is on its way out.
-const DISABLED: u32 = 1;
-const ANYWHERE: u32 = 2;
-const EXITING: u32 = 16;
-
-/// Distance of libc's word from the control block; 0 where it has not been found.
-static WORD: AtomicUsize = AtomicUsize::new(0);
-
-/// Where the gate is called for a cancellation point: the address behind the call in that site's stub. A newer libc makes all of
-/// these calls at one place, whose signal handler looks where the thread is; it does not make the thread cancellable at any
-/// instruction. Nowhere, while it has not been found.
-static POINT: AtomicU64 = AtomicU64::new(u64::MAX);
-
-/// Notes that the stub at `at` is that of libc's cancellation points.
-pub fn note_point(at: u64, stub: &[u8]) {
-    const CALL: [u8; 2] = [0xff, 0x15];
-    const CALL_LEN: u64 = 6;
-    if let Some(call) = stub.windows(2).position(|bytes| bytes == CALL) {
-        POINT.store(at + call as u64 + CALL_LEN, Ordering::Relaxed);
-    }
-}
-
-/// Whether a call that came from there is a cancellation point of such a libc.
-#[inline(always)]
-pub fn is_point(caller: u64) -> bool {
-    caller == POINT.load(Ordering::Relaxed)
-}
-
-/// Makes such a call as an older libc does: cancellable at any instruction.
-#[cold]
-pub fn at_point(call: impl FnOnce() -> i64) -> i64 {
-    let Some(word) = place() else { return call() };
-    let before = word.fetch_or(ANYWHERE, Ordering::SeqCst);
-    let result = call();
-    if before & ANYWHERE == 0 {
-        word.fetch_and(!ANYWHERE, Ordering::SeqCst);
-    }
-    result
-}
-
-/// Finds libc's word: the only one of the control block that the type of cancellation changes, and changes by
-/// its bit. In the constructor.
-pub fn find_word() {
-    const WORDS: usize = 576;
-    let block = tls::thread_pointer() as *const u32;
-    let mut before = [0u32; WORDS];
-    for (at, word) in before.iter_mut().enumerate() {
-        // SAFETY: glibc's control block is no smaller.
-        *word = unsafe { block.add(at).read_volatile() };
-    }
-    // SAFETY: nobody has asked for this thread's cancellation: there is no other.
-    let old = unsafe { set_libc_type(ASYNCHRONOUS) };
-    for (at, word) in before.iter().enumerate() {
-        // SAFETY: as above.
-        let now = unsafe { block.add(at).read_volatile() };
-        if now == word | ANYWHERE && now != *word {
-            WORD.store(at * 4, Ordering::Relaxed);
-        }
-    }
-    // SAFETY: as it was.
-    unsafe { set_libc_type(old) };
-}
-
-/// libc's word of the calling thread, where it is known.
-fn place() -> Option<&'static AtomicU32> {
-    match WORD.load(Ordering::Relaxed) {
-        0 => None,
-        at => {
-            let place = (tls::thread_pointer() as usize + at) as *const AtomicU32;
-            // SAFETY: inside the calling thread's control block.
-            Some(unsafe { &*place })
-        }
-    }
-}
-
-/// Its value; cancellation off where it is not known.
-fn word() -> u32 {
-    place().map_or(DISABLED, |word| word.load(Ordering::Relaxed))
-}
-
-/// Whether the calling thread can be cancelled at a cancellation point.
-pub fn is_enabled() -> bool {
-    word() & (DISABLED | EXITING) == 0
-}
-
-/// Whether the calling thread has been cancelled, and this is where it ends: at a cancellation point, or
-/// anywhere if the guest has asked for that.
-#[inline(always)]
-pub fn is_due(thread: &Thread) -> bool {
-    thread.cancel.load(Ordering::Relaxed) != 0 && word() & (DISABLED | ANYWHERE | EXITING) == ANYWHERE
-}
 
 /// Ends the calling thread, which may act, if it is to be cancelled here. Doors that are cancellation points say so in their
 /// outcome; of any other the log has an event, for a thread that can be cancelled anywhere.
 pub fn leave_if_due(thread: &mut Thread) {
-    if is_due(thread) && !state::is_standby() {
+    if cancellation::is_due(thread) && !state::is_standby() {
         if !thread.outcome_says {
             signal::log_cancellation(thread);
         }
-        end_thread();
+        cancellation::end_thread();
     }
-}
-
-unsafe fn set_libc_type(kind: c_int) -> c_int {
-    type Function = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-    let mut old = 0;
-    let function = real::PTHREAD_SETCANCELTYPE.get();
-    if !function.is_null() {
-        // SAFETY: libc's function of that name has this type.
-        unsafe { core::mem::transmute::<*mut c_void, Function>(function)(kind, &raw mut old) };
-    }
-    old
-}
-
-fn current() -> Option<&'static mut Thread> {
-    // SAFETY: the calling thread's own block.
-    unsafe { tls::current().as_mut() }
 }
 
 /// Makes this thread cancellable at any instruction, in a door whose clean-up says in the log that it was; tells how it was.
@@ -152,7 +43,7 @@ fn current() -> Option<&'static mut Thread> {
 /// The thread may unwind from here on; its clean-up must be in place.
 pub unsafe fn begin_point() -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { set_type(ASYNCHRONOUS, true) }
+    unsafe { set_type(cancellation::ASYNCHRONOUS, true) }
 }
 
 /// Makes it as it was.
@@ -166,8 +57,8 @@ pub unsafe fn end_point(before: c_int) {
 
 unsafe fn set_type(kind: c_int, begins: bool) -> c_int {
     // SAFETY: the caller's promise.
-    let old = unsafe { set_libc_type(kind) };
-    if let Some(thread) = current() {
+    let old = unsafe { cancellation::set_libc_type(kind) };
+    if let Some(thread) = cancellation::current() {
         thread.outcome_says = begins;
         if begins {
             leave_if_due(thread);
@@ -186,35 +77,19 @@ pub unsafe fn test() {
         // SAFETY: libc's function of that name has this type.
         unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(function)() };
     }
-    if let Some(thread) = current()
+    if let Some(thread) = cancellation::current()
         && thread.cancel.load(Ordering::Acquire) != 0
-        && is_enabled()
+        && cancellation::is_enabled()
         && !state::is_standby()
     {
-        end_thread();
+        cancellation::end_thread();
     }
-}
-
-/// Ends this thread as cancelled, because the primary's was.
-pub fn end_thread() -> ! {
-    const CANCELED: u64 = u64::MAX;
-    if let Some(thread) = current() {
-        thread.cancel.store(0, Ordering::Relaxed);
-        // Out of a call in which others had theirs; what follows is guest code.
-        thread.gives_turn = false;
-        thread.outcome_says = false;
-        crate::turns::take(thread);
-        thread.shared_with_guest();
-    }
-    let function = real::PTHREAD_EXIT.get();
-    // SAFETY: libc's function of that name has this type; it unwinds through frames without clean-up.
-    unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(u64) -> !>(function)(CANCELED) }
 }
 
 /// A cancellation point whose outcome is an event of its own: what is due is decided by the copy that acts.
 fn point(due: impl Fn(&Thread) -> bool) {
     const NUMBER: u16 = nr::TGKILL as u16;
-    let Some(thread) = current() else { return };
+    let Some(thread) = cancellation::current() else { return };
     loop {
         match thread.calls() {
             Mode::Solo => break,
@@ -222,7 +97,7 @@ fn point(due: impl Fn(&Thread) -> bool) {
                 let head = ReturnHead { result: i64::from(due(thread)), identity: 0 };
                 thread.append(EventKind::Call, 0, NUMBER, NO_TICKET, &head);
                 if head.result != 0 {
-                    end_thread();
+                    cancellation::end_thread();
                 }
                 return;
             }
@@ -232,7 +107,7 @@ fn point(due: impl Fn(&Thread) -> bool) {
                     let (head, _) = event.returned();
                     thread.close();
                     if head.result != 0 {
-                        end_thread();
+                        cancellation::end_thread();
                     }
                     return;
                 }
@@ -240,7 +115,7 @@ fn point(due: impl Fn(&Thread) -> bool) {
         }
     }
     if due(thread) {
-        end_thread();
+        cancellation::end_thread();
     }
 }
 
@@ -270,7 +145,7 @@ fn ask(thread: &Thread, handle: u64) {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cancel(handle: u64) -> c_int {
-    let known = WORD.load(Ordering::Relaxed) != 0 && state::role() != Role::Outside;
+    let known = cancellation::is_known() && state::role() != Role::Outside;
     if known
         && handle != tls::thread_pointer()
         && let Some(thread) = threads::slot_of(handle)
@@ -301,15 +176,17 @@ pub unsafe extern "C" fn pthread_testcancel() {
     let function = real::PTHREAD_TESTCANCEL.get();
     // SAFETY: libc's function of that name has this type.
     unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(function)() };
-    if is_enabled() {
+    if cancellation::is_enabled() {
         point(|thread| thread.cancel.load(Ordering::Acquire) != 0);
     }
 }
 
 /// After the guest has changed how it can be cancelled: at any instruction now, so also at this one.
 fn changed() {
-    if word() & (DISABLED | ANYWHERE | EXITING) == ANYWHERE {
-        point(is_due);
+    if cancellation::word() & (cancellation::DISABLED | cancellation::ANYWHERE | cancellation::EXITING)
+        == cancellation::ANYWHERE
+    {
+        point(cancellation::is_due);
     }
 }
 

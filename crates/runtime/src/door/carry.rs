@@ -11,10 +11,10 @@ use us_calls::Row;
 use crate::above::above;
 use crate::call::Call;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, RECVMSG, SENDMSG, has_position};
+use crate::door::witness::Shape;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::sys::spans::{self, MessageHeader, Vector};
-use crate::sys::witness::Shape;
 use crate::thread::{Mode, Thread};
 use crate::{fdtable, guest, state};
 

@@ -23,6 +23,7 @@ use super::sync::{self, ALL, CLOCK_MONOTONIC, CLOCK_REALTIME, Caller, errno};
 use super::unwind;
 use crate::door::waiters;
 use crate::raw::Timespec;
+use crate::signal::cancellation;
 use crate::thread::Mode;
 use crate::thread::waiter::Waiter;
 
@@ -228,7 +229,7 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
     let result = waiting.wait();
     if result == errno::ECANCELED {
         // A standby's thread by now, and its primary's was cancelled in this wait.
-        cancel::end_thread();
+        cancellation::end_thread();
     }
     result
 }

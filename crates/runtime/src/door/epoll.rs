@@ -12,14 +12,14 @@ use us_abi::event::{CallArgs, EventKind, ReturnHead};
 use us_calls::Row;
 
 use crate::call::Call;
+use crate::door::patience::Patience;
 use crate::door::pending;
+use crate::door::recorded::{begin, end, execute, return_ticket, take_begin_with, take_end};
 use crate::fdtable;
 use crate::guest::{self, Digest};
 use crate::lock::Lock;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
-use crate::sys::patience::Patience;
-use crate::sys::recorded::{begin, end, execute, return_ticket, take_begin_with, take_end};
 use crate::thread::{Mode, Thread};
 
 /// Operations of epoll_ctl.

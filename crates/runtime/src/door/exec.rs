@@ -11,15 +11,15 @@ use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 
 use crate::above::above;
 use crate::call::Call;
-use crate::door::{death, limits, process};
+use crate::door::recorded::{take_begin, take_end};
+use crate::door::{limits, process};
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
+use crate::signal::{self, death};
 use crate::state::{self, Role};
-use crate::sys::bound;
-use crate::sys::recorded::{take_begin, take_end};
 use crate::thread::{Lent, Mode, Thread, stop_logging};
 use crate::verdict::drop_standby;
-use crate::{guest, paths, recorder, seats, signal, tls, turns};
+use crate::{bound, guest, paths, recorder, seats, tls, turns};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;

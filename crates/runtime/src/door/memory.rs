@@ -13,12 +13,12 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::clone::{unforked, views};
+use crate::door::recorded::{begin, take_begin, take_end};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet};
 use crate::family::pieces;
 use crate::members::of_family;
 use crate::raw::{self, failed};
 use crate::recording::shared;
-use crate::sys::recorded::{begin, take_begin, take_end};
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns;
 use crate::verdict::drop_standby;

@@ -7,9 +7,9 @@ use crate::call::Call;
 use crate::door::carry::Source;
 use crate::door::io::{gathered, output};
 use crate::door::table;
+use crate::door::witness::Shape;
 use crate::raw::failed;
 use crate::sys::spans::{self, MessageHeader};
-use crate::sys::witness::Shape;
 use crate::thread::Thread;
 use crate::{fdtable, guest};
 

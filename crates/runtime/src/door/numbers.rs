@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use us_calls::Row;
 
 use crate::call::Call;
+use crate::door::recorded::recorded;
 use crate::door::{own_files, wait};
 use crate::members::{self, mail};
-use crate::sys::recorded::recorded;
 use crate::sys::spans;
 use crate::thread::{self, Thread};
 use crate::{fdtable, guest, raw, state};

@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_calls::Row;
 
 use crate::call::Call;
+use crate::door::recorded::recorded_with;
 use crate::door::{numbers, timer};
 use crate::raw::{self, failed};
-use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;
 use crate::{fdtable, guest, state};
 

@@ -20,10 +20,10 @@ use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::door::carry::{self, Source};
+use crate::door::witness;
 use crate::fdtable::{self, Kind, Shadow, queued};
 use crate::raw::{self, err, failed};
 use crate::sys::spans::{self, Vector};
-use crate::sys::witness;
 use crate::thread::Thread;
 
 /// What a pipe takes whole or not at all, bytes.

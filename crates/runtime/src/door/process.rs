@@ -9,16 +9,15 @@ use us_calls::{Prctl, Row};
 use super::{copies, limits, spawn};
 use crate::above::above;
 use crate::call::Call;
+use crate::door::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::door::refused::refused;
 use crate::log::Next;
 use crate::raw::{self, call6};
 use crate::state::{self, Role};
-use crate::sys::bound;
-use crate::sys::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::drop_standby;
-use crate::{guest, members, seats, tls, turns, verdict};
+use crate::{bound, guest, members, seats, tls, turns, verdict};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
@@ -150,7 +149,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::sigchld::forget_owed();
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
     crate::signal::apply_mask(thread.mask);
-    crate::door::death::forget();
+    crate::signal::death::forget();
     crate::door::timer::forget();
     crate::door::timer_notify::forget();
     crate::door::usage::forget();
@@ -336,7 +335,7 @@ pub fn chdir(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     raw::call2(raw::nr::GETCWD, place.add(size_of::<ReturnHead>()) as u64, PATH_MAX as u64)
                 };
                 let bytes = size_of::<ReturnHead>() + bytes.max(0) as usize;
-                let ticket = crate::sys::recorded::return_ticket(row);
+                let ticket = crate::door::recorded::return_ticket(row);
                 thread.publish(EventKind::Return, 0, row.nr, ticket, bytes);
                 return result;
             }
@@ -426,8 +425,8 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
                 -14
             }
         }
-        PR_SET_PDEATHSIG => crate::door::death::set(call.args[1]),
-        PR_GET_PDEATHSIG => crate::door::death::get(call.args[1]),
+        PR_SET_PDEATHSIG => crate::signal::death::set(call.args[1]),
+        PR_GET_PDEATHSIG => crate::signal::death::get(call.args[1]),
         PR_SET_CHILD_SUBREAPER if members::own().is_some() => {
             let Some(own) = members::own().filter(|_| !state::is_standby()) else { return 0 };
             own.reaps_orphans.store(u32::from(call.args[1] != 0), Ordering::SeqCst);
@@ -444,7 +443,7 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
 
 /// At a promotion: what the kernel must know of this process and has known of the dead one.
 pub fn take_over_attributes() {
-    crate::door::death::take_over();
+    crate::signal::death::take_over();
     const PR_SET_CHILD_SUBREAPER: u64 = 36;
     if members::own().is_some_and(|own| own.reaps_orphans.load(Ordering::SeqCst) != 0) {
         // SAFETY: an attribute of our own process.

@@ -2,11 +2,10 @@
 
 use crate::above::above;
 use crate::call::Call;
-use crate::door::spawn;
-use crate::sys::bound;
+use crate::door::{leave, spawn};
 use crate::thread::{Mode, Thread};
 use crate::verdict::give_up_log;
-use crate::{fdtable, raw, signal, state};
+use crate::{bound, fdtable, raw, signal, state};
 
 /// A call that the log cannot carry: executed, counted, and the standby is given up.
 #[cold]
@@ -25,7 +24,7 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         }
         if bound::binds(call) {
             count(call);
-            return bound::make(thread, call, name);
+            return leave::make(thread, call, name);
         }
         fdtable::distrust();
         if thread.calls() == Mode::Record {

@@ -23,7 +23,7 @@ use crate::clock;
 use crate::clone::views;
 use crate::log::Next;
 use crate::raw::Timespec;
-use crate::signal;
+use crate::signal::{self, cancellation};
 use crate::thread::Mode;
 
 /// glibc's `sem_t`.
@@ -197,7 +197,7 @@ fn wait(semaphore: &Semaphore, patience: Patience) -> c_int {
     }
     let result = sync::acquire(op::SEM_WAIT, semaphore.address(), attempt, force);
     if result == errno::ECANCELED {
-        cancel::end_thread();
+        cancellation::end_thread();
     }
     as_errno(result)
 }

@@ -7,22 +7,20 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, Header, kin};
 use us_calls::Sharing;
 
-use super::exec;
 use super::process::become_child;
-use crate::call::Call;
+use crate::call::{self, Call};
+use crate::context::{Context, reg};
+use crate::door::recorded::{begin, take_begin, take_end};
+use crate::door::{exec, witness};
 use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::state::{self, Role};
-use crate::sys::recorded::{begin, take_begin, take_end};
-use crate::sys::{bound, gate_stack, witness};
+use crate::sys::{gate_stack, patch};
 use crate::thread::{self, ChildWords, Mode, Thread};
 use crate::verdict::give_up_log;
-use crate::{guest, members, tls};
+use crate::{bound, guest, members, signal, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
-/// System call number.
-pub const CLONE3: u64 = 435;
-const VFORK: u64 = 58;
 const FORK: u64 = 57;
 /// The child shares the memory.
 pub const CLONE_VM: u64 = 0x100;
@@ -38,8 +36,8 @@ const SIGCHLD: u64 = 17;
 pub fn clone_flags(call: &Call) -> u64 {
     match call.nr {
         FORK => SIGCHLD,
-        VFORK => CLONE_VM | CLONE_VFORK | SIGCHLD,
-        CLONE3 => guest::load::<u64>(call.args[0]).unwrap_or(0),
+        call::VFORK => CLONE_VM | CLONE_VFORK | SIGCHLD,
+        call::CLONE3 => guest::load::<u64>(call.args[0]).unwrap_or(0),
         _ => call.args[0],
     }
 }
@@ -48,8 +46,8 @@ pub fn clone_flags(call: &Call) -> u64 {
 pub fn has_own_stack(call: &Call) -> bool {
     const STACK: u64 = 40;
     match call.nr {
-        VFORK => false,
-        CLONE3 => guest::load::<u64>(call.args[0] + STACK).is_some_and(|stack| stack != 0),
+        call::VFORK => false,
+        call::CLONE3 => guest::load::<u64>(call.args[0] + STACK).is_some_and(|stack| stack != 0),
         _ => call.args[1] != 0,
     }
 }
@@ -88,14 +86,14 @@ pub fn witnessed(thread: &mut Thread, call: &Call) -> Call {
 
 /// Changes a call to that end.
 fn witness(thread: &mut Thread, call: &mut Call) {
-    if call.nr == VFORK {
+    if call.nr == call::VFORK {
         (call.nr, call.args) = (raw::nr::CLONE, [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0]);
     }
     // A guest that wants the number in a place of its own gets it there.
     if clone_flags(call) & PARENT_SETTID != 0 {
         return;
     }
-    if call.nr == CLONE3 {
+    if call.nr == call::CLONE3 {
         const FLAGS: usize = 0;
         const PARENT_TID: usize = 3;
         let bytes = call.args[1] as usize;
@@ -270,7 +268,7 @@ fn thread_pointer_given(call: &Call) -> u64 {
     const TLS: u64 = 7 * 8;
     match call.nr {
         _ if clone_flags(call) & CLONE_SETTLS == 0 => 0,
-        CLONE3 => guest::load::<u64>(call.args[0] + TLS).unwrap_or(0),
+        call::CLONE3 => guest::load::<u64>(call.args[0] + TLS).unwrap_or(0),
         _ => call.args[4],
     }
 }
@@ -305,15 +303,10 @@ pub fn is_own_again(thread: &mut Thread) -> bool {
     true
 }
 
-/// Whether a call of this number may make a child that runs on its parent's stack.
-pub fn may_lend(nr: u64) -> bool {
-    matches!(nr, raw::nr::CLONE | VFORK | CLONE3)
-}
-
 /// Whether this call makes one.
 pub fn lends(call: &Call) -> bool {
     const BOTH: u64 = CLONE_VM | CLONE_VFORK;
-    may_lend(call.nr) && !has_own_stack(call) && clone_flags(call) & BOTH == BOTH
+    call::may_lend(call.nr) && !has_own_stack(call) && clone_flags(call) & BOTH == BOTH
 }
 
 /// A trapped call that [lends](lends) the stack. The child's own calls, those through libc, are not its parent's: two
@@ -362,7 +355,7 @@ pub extern "C" fn after_clone(result: i64) {
 fn child_argument(call: &Call) -> u64 {
     match call.nr {
         raw::nr::CLONE if call.args[1] != 0 => guest::load::<u64>(call.args[1] + 8).unwrap_or(0),
-        CLONE3 => call.args[4],
+        call::CLONE3 => call.args[4],
         _ => 0,
     }
 }
@@ -397,3 +390,45 @@ fn apply_child_words(argument: u64, words: &[u8]) {
         }
     }
 }
+
+/// A trapped clone that shares the memory goes on behind its `syscall` instruction on another stack: it is
+/// made from an entry like those of libc's sites, with all registers as the guest had them. False for any other call, and
+/// where there is no entry left.
+pub fn redirect_clone(context: &mut Context) -> bool {
+    let regs = &context.regs;
+    let args = [regs[reg::RDI], regs[reg::RSI], regs[reg::RDX], regs[reg::R10], regs[reg::R8], regs[reg::R9]];
+    let call = Call { nr: regs[reg::RAX], args, caller: 0 };
+    if !matches!(call.nr, raw::nr::CLONE | call::CLONE3) || !has_own_stack(&call) {
+        return false;
+    }
+    let flags = clone_flags(&call);
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }).filter(|_| flags & CLONE_VM != 0) else {
+        return false;
+    };
+    let Some(index) = patch::entry_behind(regs[reg::RIP]) else { return false };
+    if flags & CLONE_THREAD != 0 {
+        let followed = state::is_standby();
+        make_outside(thread);
+        if followed {
+            // It has taken over here: it blocks nothing any more.
+            context.mask = signal::kernel_mask(thread.mask);
+        }
+        context.regs[reg::RIP] = patch::thread_entry(index);
+    } else {
+        context.regs[reg::RIP] = patch::clone_entry(index);
+    }
+    true
+}
+
+// By these names the entries of clone-like sites call them.
+core::arch::global_asm!(
+    ".globl us_before_clone",
+    ".hidden us_before_clone",
+    "us_before_clone: jmp {before}",
+    ".globl us_after_clone",
+    ".hidden us_after_clone",
+    "us_after_clone: jmp {after}",
+    before = sym before_clone,
+    after = sym after_clone,
+);

@@ -10,12 +10,12 @@ use us_calls::{FdUse, Row};
 use us_world::{Direction, Transfer};
 
 use crate::call::Call;
+use crate::door::recorded::{begin, end, execute, recorded, recorded_with, take_begin_with, take_end};
 use crate::door::refused::refused;
 use crate::door::{epoll, mapped, numbers, own_files, owner, quiet};
 use crate::fdtable::{self, Kind};
 use crate::guest;
 use crate::signal::{self, Plan};
-use crate::sys::recorded::{begin, end, execute, recorded, recorded_with, take_begin_with, take_end};
 use crate::sys::spans;
 use crate::thread::{Mode, Thread};
 

@@ -21,9 +21,9 @@ use crate::lock::Lock;
 use crate::log::Next;
 use crate::raw::{self};
 use crate::state::Role;
-use crate::sys::{bound, gate_stack, trap};
+use crate::sys::{gate_stack, trap};
 use crate::thread::{self, Mode, Thread};
-use crate::{notice, real, signal, state, tls, turns};
+use crate::{bound, notice, real, signal, state, tls, turns};
 
 pub(super) const EAGAIN: i32 = 11;
 

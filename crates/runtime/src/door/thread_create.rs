@@ -14,9 +14,9 @@ use super::thread::{
 use super::thread_join::wait_gone;
 use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
 use crate::above::above;
+use crate::door::recorded::{begin, end, take_begin_with, take_end};
 use crate::fault::{self, Point};
 use crate::log::Next;
-use crate::sys::recorded::{begin, end, take_begin_with, take_end};
 use crate::thread::{self, Mode, Thread};
 use crate::tls::tid_word;
 use crate::verdict::give_up_log;

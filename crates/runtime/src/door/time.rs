@@ -10,10 +10,10 @@ use us_calls::{Class, Row};
 
 use crate::above::above;
 use crate::call::Call;
-use crate::door::{numbers, usage};
+use crate::door::{numbers, recorded, usage};
 use crate::log::Next;
 use crate::raw::{self, Timespec, failed};
-use crate::sys::{recorded, vdso};
+use crate::sys::vdso;
 use crate::thread::{Mode, Thread};
 use crate::{family, guest, real, tls};
 
@@ -266,4 +266,16 @@ pub fn by_call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         201 => vdso_time(call.args[0] as *mut i64),
         _ => recorded::recorded(thread, row, call),
     }
+}
+
+/// The doors of the vDSO's functions, by their names.
+pub fn vdso_doors() -> [(&'static [u8], u64); 6] {
+    [
+        (b"clock_gettime", vdso_clock_gettime as *const () as u64),
+        (b"gettimeofday", vdso_gettimeofday as *const () as u64),
+        (b"time", vdso_time as *const () as u64),
+        (b"clock_getres", vdso_clock_getres as *const () as u64),
+        (b"getcpu", vdso_getcpu as *const () as u64),
+        (b"getrandom", vdso_getrandom as *const () as u64),
+    ]
 }

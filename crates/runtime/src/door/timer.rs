@@ -11,8 +11,8 @@ use us_abi::Cause;
 use us_calls::Row;
 
 use crate::call::Call;
+use crate::door::recorded::recorded_with;
 use crate::siginfo::{Info, SI_TIMER};
-use crate::sys::recorded::recorded_with;
 use crate::thread::Thread;
 use crate::verdict::drop_standby;
 use crate::{guest, raw, state};

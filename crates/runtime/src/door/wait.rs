@@ -9,9 +9,8 @@ use core::sync::atomic::Ordering;
 use us_abi::{CONTINUED, Header, Process, ReturnHead, WILL, end, kin};
 
 use crate::call::Call;
-use crate::door::{numbers, sigchld};
+use crate::door::{numbers, sigchld, witness};
 use crate::raw::{self, failed, nr};
-use crate::sys::witness;
 use crate::thread::Thread;
 use crate::{guest, members, signal};
 

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 
 use us_abi::Config;
 
-use crate::sys::bound;
+use crate::bound;
 
 /// What the supervisor decided before the start, kept for a segment that is still to be made.
 struct Kept(UnsafeCell<Option<Config>>);

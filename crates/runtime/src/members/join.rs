@@ -18,9 +18,9 @@ use crate::door::thread as threads;
 use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::sys::{bound, trap};
+use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, notice, own_file, paths, recording};
+use crate::{bound, fdtable, notice, own_file, paths, recording};
 
 /// A child that has lived for so long is worth a standby, ns.
 const AGE_NS: u64 = 5_000_000;

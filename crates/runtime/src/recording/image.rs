@@ -5,13 +5,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::event::{EventKind, NO_TICKET, RETURN_MORE};
 use us_abi::{ImageHead, Inherited, PAYLOAD_BYTES_MAX, how};
 
-use crate::door::death;
 use crate::fdtable::{self, Kind};
 use crate::log::Next;
 use crate::raw::{self, failed, nr};
+use crate::signal::{self, death};
 use crate::thread::Thread;
 use crate::tls::TID_OFFSET;
-use crate::{entry, guest, members, signal, state, tls};
+use crate::{entry, guest, members, state, tls};
 
 /// Where the strings begin that the kernel has put on the stack: arguments, behind them the environment.
 static STRINGS: AtomicU64 = AtomicU64::new(0);

@@ -9,8 +9,8 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::memory;
+use crate::door::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::raw::{self, failed, nr};
-use crate::sys::recorded::{begin, end, recorded, take_begin, take_end};
 use crate::thread::{Mode, Thread};
 use crate::verdict::drop_standby;
 use crate::{fdtable, own_file, paths, seats, state};

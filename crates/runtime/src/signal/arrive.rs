@@ -190,7 +190,7 @@ fn waited_ns(thread: &Thread) -> u64 {
 /// The first of the signals that are due, or what stands for a cancellation.
 fn waiting_signal(thread: &Thread) -> i32 {
     let signals = thread.queue.waiting() & !thread.mask;
-    if cancel::is_due(thread) { SIGCANCEL } else { signals.trailing_zeros() as i32 + 1 }
+    if cancellation::is_due(thread) { SIGCANCEL } else { signals.trailing_zeros() as i32 + 1 }
 }
 
 /// No copy can find this instruction again.
@@ -209,7 +209,7 @@ pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context
     if trap::is_in_door(context.regs[reg::RIP]) {
         return;
     }
-    let cancelled = cancel::is_due(thread);
+    let cancelled = cancellation::is_due(thread);
     if !cancelled && thread.queue.deliverable(thread.mask) == 0 {
         nothing_is_late(thread);
         return;
@@ -228,7 +228,7 @@ pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context
     nothing_is_late(thread);
     if cancelled {
         apply_mask(thread.mask);
-        cancel::end_thread();
+        cancellation::end_thread();
     }
     thread.pending.store(0, Ordering::SeqCst);
     loop {

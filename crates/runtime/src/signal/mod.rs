@@ -15,27 +15,31 @@ use crate::above::above;
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::context::{Context, reg};
-use crate::door::{cancel, pending, sigchld};
+use crate::door::{pending, recorded, sigchld};
 use crate::event::Event;
 use crate::log::{Next, has_ticket};
 use crate::members::{self, mail};
 use crate::raw::{self, call4, err};
 use crate::siginfo::{Info, SI_TKILL, bit};
+use crate::signal::sigsys::on_sigsys;
 use crate::state::{self, Role};
 use crate::sys::spans::{self, Before};
-use crate::sys::trap::{self, on_sigsys};
-use crate::sys::{gate, gate_stack, recorded};
+use crate::sys::trap;
+use crate::sys::{gate, gate_stack};
 use crate::thread::queue::Queue;
 use crate::thread::{Mode, Thread};
 use crate::{guest, tls, turns};
 
 mod announced;
 mod arrive;
+pub mod cancellation;
+pub mod death;
 mod doors;
 mod frame;
 mod info;
 mod plan;
 mod run;
+mod sigsys;
 
 use announced::{follows, replay_next};
 use arrive::end_by;
@@ -262,7 +266,7 @@ pub fn is_restarting(signal: i32) -> bool {
 
 /// Whether a signal waits that the guest's mask lets through.
 pub fn has_deliverable(thread: &Thread) -> bool {
-    thread.queue.deliverable(thread.mask) > 0 || cancel::is_due(thread)
+    thread.queue.deliverable(thread.mask) > 0 || cancellation::is_due(thread)
 }
 
 /// Whoever broke a call of this thread off wants nothing of it any more. What comes meanwhile still breaks off the next one.
@@ -312,14 +316,14 @@ fn deliver_and_look(thread: &mut Thread) {
 
 /// Ends this thread if it is to be cancelled here; the log says so.
 fn deliver_cancellation(thread: &mut Thread) {
-    if cancel::is_due(thread) && !state::is_standby() {
+    if cancellation::is_due(thread) && !state::is_standby() {
         log_cancellation(thread);
     }
 }
 
 /// A door that is a cancellation point in itself and has no event of its own.
 pub fn cancellation_point(thread: &mut Thread) {
-    if thread.cancel.load(Ordering::Relaxed) != 0 && cancel::is_enabled() && !state::is_standby() {
+    if thread.cancel.load(Ordering::Relaxed) != 0 && cancellation::is_enabled() && !state::is_standby() {
         log_cancellation(thread);
     }
 }
@@ -331,12 +335,12 @@ pub fn log_cancellation(thread: &mut Thread) -> ! {
         info.0[0] = SIGCANCEL as u64;
         thread.append(EventKind::Signal, 0, SIGCANCEL as u16, NO_TICKET, &info);
     }
-    cancel::end_thread();
+    cancellation::end_thread();
 }
 
 /// A thread that goes live finds the request that reached it before.
 pub fn notice_cancellation(thread: &Thread) {
-    // Pairs with the fence in `cancel::ask`: either that side sees us live, or we see its request.
+    // Pairs with the fence in `cancellation::ask`: either that side sees us live, or we see its request.
     fence(Ordering::SeqCst);
     if thread.cancel.load(Ordering::Relaxed) != 0 {
         thread.pending.store(1, Ordering::SeqCst);
@@ -425,7 +429,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
     thread.close();
     thread.count(Class::Signal);
     if info.signal() == SIGCANCEL && !has_ticket(ticket) {
-        cancel::end_thread();
+        cancellation::end_thread();
     }
     consumed(thread, &info, true, ticket);
     members::seen(info.signal(), info.sent());

@@ -55,7 +55,7 @@ impl Plan {
     /// Delivers the signals, as a primary. True if the call is to be made again.
     pub fn carry_out(self, thread: &mut Thread) -> bool {
         self.each(thread, false);
-        if cancel::is_due(thread) {
+        if cancellation::is_due(thread) {
             // By somebody who has heard of a handler: the call, if it is made again, does not wait.
             thread.pending.store(1, Ordering::SeqCst);
         }
@@ -168,7 +168,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
         return Plan { restart: true, abandoned: true, ..Plan::NOTHING };
     }
     // A call that has taken something is not cancelled: what it took would be lost.
-    let cancelled = broken && cancel::is_due(thread);
+    let cancelled = broken && cancellation::is_due(thread);
     let signals = (thread.queue.deliverable(thread.mask) + u32::from(cancelled)).min(15) as u8;
     // Not the kernel's answer: what waits is delivered, and then the call is made.
     let unentered = broken && thread.pending.was_unentered();

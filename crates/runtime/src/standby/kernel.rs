@@ -3,11 +3,11 @@
 
 use us_world::{Counts, Kernel, Part, TcpFigures, Touched};
 
+use crate::door::witness;
 use crate::fdtable::{self, Shadow};
 use crate::raw;
 use crate::standby::files;
 use crate::standby::settle::place_of;
-use crate::sys::witness;
 
 /// The kernel of this machine, which has the objects.
 pub struct Own;

@@ -13,6 +13,7 @@ use us_order::gap::{self, Pending};
 
 use crate::clock::{self, KERNEL};
 use crate::clone::views;
+use crate::door::witness;
 use crate::fault::{self, Point};
 use crate::members::{self, of_family};
 use crate::raw;
@@ -22,7 +23,6 @@ use crate::signal;
 use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
-use crate::sys::witness;
 use crate::thread::{self, Mode, Thread};
 use crate::{backlog, notice};
 use crate::{family, real};

@@ -16,12 +16,10 @@ use core::mem::offset_of;
 use core::sync::atomic::AtomicU32;
 
 use crate::context::{Context, reg};
-use crate::door::spawn;
-use crate::sys::dispatch;
 use crate::sys::gate_stack;
 use crate::thread::Thread;
 use crate::thread::gate_stack::GateStack;
-use crate::tls;
+use crate::{call, tls};
 
 /// From here the frame's record has the guest's stack pointer, the return address into the stub and rbp, on whichever stack
 /// that is; rbp points at it. Unwinders read the record: the guest's stack may be another one.
@@ -66,7 +64,7 @@ macro_rules! serve {
             "movaps [rsp + 304], xmm15\n",
             "cld\n",
             "mov rdi, rsp\n",
-            "call {dispatch}\n",
+            "call us_enter\n",
             "mov rdi, [rsp + 8]\n",
             "mov rsi, [rsp + 16]\n",
             "mov rdx, [rsp + 24]\n",
@@ -148,7 +146,6 @@ pub unsafe extern "C" fn gate() {
         "lea rsp, [r11 - 128]",
         "jmp rcx",
         ".cfi_endproc",
-        dispatch = sym dispatch::enter,
         own_low = const OWN_LOW,
         own_bytes = const OWN_BYTES,
         low = const LOW,
@@ -190,7 +187,6 @@ pub unsafe extern "C" fn trap_gate() {
         ".hidden us_trap_caller",
         "us_trap_caller:",
         ".byte 0x0f, 0x1f, 0x80, 0, 0, 0, 0",
-        dispatch = sym dispatch::enter,
     )
 }
 
@@ -207,7 +203,7 @@ pub unsafe fn redirect(context: &mut Context) {
     let sp = regs[reg::RSP];
     // SAFETY: the calling thread's own block.
     let end = match unsafe { tls::current().as_ref() } {
-        Some(thread) => gate_stack::for_trap(thread, sp, spawn::may_lend(regs[reg::RAX])),
+        Some(thread) => gate_stack::for_trap(thread, sp, call::may_lend(regs[reg::RAX])),
         None => sp - gate_stack::RED_ZONE,
     } & !7;
     let record = [regs[reg::RBP], &raw const us_trap_caller as u64, sp];

@@ -5,14 +5,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::{Kind, Site};
 
-use crate::call::Call;
-use crate::context::{Context, reg};
-use crate::door::{cancel, spawn};
 use crate::raw::{self, nr};
-use crate::sys::gate;
+use crate::state;
 use crate::sys::plans::Plans;
 use crate::sys::text;
-use crate::{signal, state, tls};
+use crate::sys::{gate, point};
 
 /// What the constructor has to know of the process's mappings, from one reading of `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -220,7 +217,7 @@ fn apply(sites: impl Iterator<Item = Site>, page: u64, shift: u64) -> usize {
         };
         let (Some(len), Ok((patch, patch_len))) = (emitted, us_sites::emit_patch(site, at)) else { continue };
         if is_cancellation_point(site) {
-            cancel::note_point(at, &stub[..len]);
+            point::note_point(at, &stub[..len]);
         }
         // SAFETY: the stub lies in our page; the site's bytes are those that were scanned, and nothing runs there.
         unsafe {
@@ -254,38 +251,8 @@ static CLONE_RESUME: [AtomicU64; CLONE_SITES] = [const { AtomicU64::new(0) }; CL
 /// Entry points of the clone-like sites, for the stubs' indirect jumps.
 static CLONE_ENTRIES: [AtomicU64; CLONE_SITES] = [const { AtomicU64::new(0) }; CLONE_SITES];
 
-/// A trapped clone that shares the memory goes on behind its `syscall` instruction on another stack: it is
-/// made from an entry like those of libc's sites, with all registers as the guest had them. False for any other call, and
-/// where there is no entry left.
-pub fn redirect_clone(context: &mut Context) -> bool {
-    let regs = &context.regs;
-    let args = [regs[reg::RDI], regs[reg::RSI], regs[reg::RDX], regs[reg::R10], regs[reg::R8], regs[reg::R9]];
-    let call = Call { nr: regs[reg::RAX], args, caller: 0 };
-    if !matches!(call.nr, nr::CLONE | spawn::CLONE3) || !spawn::has_own_stack(&call) {
-        return false;
-    }
-    let flags = spawn::clone_flags(&call);
-    // SAFETY: the calling thread's own block.
-    let Some(thread) = (unsafe { tls::current().as_mut() }).filter(|_| flags & spawn::CLONE_VM != 0) else {
-        return false;
-    };
-    let Some(index) = entry_behind(regs[reg::RIP]) else { return false };
-    if flags & spawn::CLONE_THREAD != 0 {
-        let followed = state::is_standby();
-        spawn::make_outside(thread);
-        if followed {
-            // It has taken over here: it blocks nothing any more.
-            context.mask = signal::kernel_mask(thread.mask);
-        }
-        context.regs[reg::RIP] = thread_entry(index);
-    } else {
-        context.regs[reg::RIP] = clone_entry(index);
-    }
-    true
-}
-
 /// The entry of a site that goes on there.
-fn entry_behind(resume: u64) -> Option<usize> {
+pub fn entry_behind(resume: u64) -> Option<usize> {
     CLONE_RESUME.iter().position(|place| {
         let taken = place.compare_exchange(0, resume, Ordering::AcqRel, Ordering::Acquire);
         taken.is_ok() || taken == Err(resume)
@@ -311,12 +278,14 @@ unsafe extern "C" {
     static us_thread_1: u8;
 }
 
-fn thread_entry(index: usize) -> u64 {
+/// Where a thread of the guest's own begins with its maker's registers.
+pub fn thread_entry(index: usize) -> u64 {
     let (first, second) = (&raw const us_thread_0 as u64, &raw const us_thread_1 as u64);
     first + index as u64 * (second - first)
 }
 
-fn clone_entry(index: usize) -> u64 {
+/// Where a clone is made from the runtime's text.
+pub fn clone_entry(index: usize) -> u64 {
     let (first, second) = (&raw const us_clone_0 as u64, &raw const us_clone_1 as u64);
     first + index as u64 * (second - first)
 }
@@ -326,7 +295,7 @@ fn clone_entry(index: usize) -> u64 {
 // sites are functions of their own (`__clone`, `__clone3`, `vfork`), so no vector register is live.
 //
 // `before` may say that there is nothing to do and give the result (a standby makes no processes): rcx is
-// then not zero and rax the result. `after` runs in the parent only.
+// then not zero and rax the result. `after` runs in the parent only. Both are a door's (`door::spawn`).
 global_asm!(
     ".macro us_clone_entry number",
     ".balign 128",
@@ -399,7 +368,7 @@ global_asm!(
     "mov qword ptr [rsp + 56], 0",
     "mov [rsp + 64], rdi",
     "mov rdi, rsp",
-    "call {before}",
+    "call us_before_clone",
     "mov rcx, rax",
     "mov rax, [rsp]",
     "mov rdi, [rsp + 8]",
@@ -424,7 +393,7 @@ global_asm!(
     "mov [rsp + 40], r8",
     "mov [rsp + 48], r9",
     "mov rdi, rax",
-    "call {after}",
+    "call us_after_clone",
     "mov rax, [rsp]",
     "mov rdi, [rsp + 8]",
     "mov rsi, [rsp + 16]",
@@ -436,6 +405,4 @@ global_asm!(
     "pop rbp",
     "ret",
     resume = sym CLONE_RESUME,
-    before = sym crate::door::spawn::before_clone,
-    after = sym crate::door::spawn::after_clone,
 );

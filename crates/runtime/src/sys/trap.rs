@@ -6,7 +6,7 @@
 use crate::context::{Context, reg};
 use crate::raw;
 use crate::siginfo::Info;
-use crate::sys::{compat, gate, patch, vdso};
+use crate::sys::vdso;
 use crate::thread::Thread;
 
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
@@ -92,9 +92,9 @@ fn select(value: u8) {
 }
 
 /// Code in a SIGSYS's siginfo that says: syscall user dispatch.
-const SYS_USER_DISPATCH: i32 = 2;
+pub const SYS_USER_DISPATCH: i32 = 2;
 /// The same: a filter of the guest's (seccomp).
-const SYS_SECCOMP: i32 = 1;
+pub const SYS_SECCOMP: i32 = 1;
 
 /// Whether a SIGSYS that somebody sent stands for a trap as well. The kernel keeps one of each standard signal: if ours
 /// was pending when the guest made a system call, the trap's own is dropped, the call is not made, and the thread
@@ -103,7 +103,7 @@ const SYS_SECCOMP: i32 = 1;
 ///
 /// # Safety
 /// The kernel's context of this thread.
-unsafe fn has_swallowed_trap(context: &Context) -> bool {
+pub unsafe fn has_swallowed_trap(context: &Context) -> bool {
     const SYSCALL: u16 = 0x050f;
     let ip = context.regs[reg::RIP];
     // A thread that the runtime does not know is not armed.
@@ -111,15 +111,6 @@ unsafe fn has_swallowed_trap(context: &Context) -> bool {
         return false;
     }
     crate::guest::load::<u16>(ip - 2) == Some(SYSCALL)
-}
-
-/// Whether a SIGSYS that stands for no call is the supervisor's or the runtime's, and not the program's. Without memory
-/// for its siginfo the kernel says that nobody has sent it.
-fn is_nudge(info: &Info) -> bool {
-    const SI_USER: i32 = 0;
-    let sender = info.0[2] as u32;
-    info.code() == us_abi::NUDGE_CODE
-        || info.code() == SI_USER && (sender == 0 || crate::door::death::is_told_by(sender))
 }
 
 /// Asks a thread of this process to look up. False if there is none.
@@ -131,70 +122,4 @@ pub fn nudge(tid: u32) -> bool {
     let at = &raw const info as u64;
     // SAFETY: a signal that the runtime handles, to a thread of this process.
     unsafe { !raw::failed(raw::call4(raw::nr::RT_TGSIGQUEUEINFO, process, u64::from(tid), SIGSYS, at)) }
-}
-
-/// The SIGSYS handler: sends the thread through the gate, outside the signal frame.
-///
-/// # Safety
-/// Called by the kernel.
-pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mut Context) {
-    // SAFETY: the kernel's siginfo.
-    let said = unsafe { *info };
-    let code = said.code();
-    if code == SYS_SECCOMP {
-        // SAFETY: the kernel's context of this thread.
-        return unsafe { crate::signal::filtered(&said, &mut *context) };
-    }
-    // SAFETY: the kernel's context of this thread.
-    let is_trap = code == SYS_USER_DISPATCH || unsafe { has_swallowed_trap(&*context) };
-    if code != SYS_USER_DISPATCH {
-        if !is_nudge(&said) {
-            // SAFETY: the kernel's context of this thread.
-            unsafe { crate::signal::sent(&said, &mut *context) };
-        } else if is_trap {
-            // Only the trap is handled now; whoever sent the signal sends it again.
-            crate::door::death::look();
-        } else {
-            crate::door::death::look();
-            // SAFETY: the kernel's context of this thread.
-            unsafe { crate::signal::nudged(&mut *context) };
-        }
-    }
-    if !is_trap {
-        return;
-    }
-    if code == SYS_USER_DISPATCH && compat::is_one(&said) {
-        // SAFETY: the kernel's context of this thread.
-        return unsafe { compat::make(&mut *context) };
-    }
-    // SAFETY: the kernel's context of this thread, behind a system call of the guest's.
-    if unsafe { (*context).regs[reg::RAX] == raw::nr::RT_SIGRETURN && crate::signal::returned(&mut *context) }
-    {
-        return;
-    }
-    if let Some(header) = crate::state::header() {
-        header.trapped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
-    }
-    // SAFETY: the kernel's context of this thread; rip is behind the `syscall` instruction. rax holds the
-    // system call's number: the kernel rolls the registers back for a dispatched call.
-    unsafe {
-        let context = &mut *context;
-        if vdso::is_inside(context.regs[reg::RIP]) {
-            // Called by ourselves, to read a clock: it must not come back to the door that called.
-            let regs = &context.regs;
-            let args = [
-                regs[reg::RDI],
-                regs[reg::RSI],
-                regs[reg::RDX],
-                regs[reg::R10],
-                regs[reg::R8],
-                regs[reg::R9],
-            ];
-            context.regs[reg::RAX] = raw::call6(regs[reg::RAX], args) as u64;
-            return;
-        }
-        if !patch::redirect_clone(context) {
-            gate::redirect(context);
-        }
-    }
 }

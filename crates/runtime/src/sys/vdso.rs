@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::vdso;
 
-use crate::door::time;
 use crate::raw;
 use crate::sys::patch::Maps;
 use crate::sys::text;
@@ -43,7 +42,7 @@ pub fn is_inside(address: u64) -> bool {
 }
 
 /// Takes the vDSO over. Before any thread exists.
-pub fn take_over(maps: &Maps) {
+pub fn take_over(maps: &Maps, doors: &[(&[u8], u64)]) {
     let (start, end) = (maps.vvar_start, maps.vdso_end);
     if start == 0 || end <= maps.vdso_start || start > maps.vdso_start {
         return;
@@ -73,7 +72,7 @@ pub fn take_over(maps: &Maps) {
             forget_getrandom(moved + function.offset as u64, maps.libc_data);
         }
     }
-    place_copy(maps.vdso_start, image, moved);
+    place_copy(maps.vdso_start, image, moved, doors);
 }
 
 /// Has the C library make the system call where it would call the vDSO's `getrandom`. Before that call a thread takes a state
@@ -122,7 +121,7 @@ fn move_pages(maps: &Maps, target: u64) -> bool {
 
 /// Puts a copy of the image at its old place, each exported function a jump to ours, or to the kernel's own where there is
 /// none of ours: beside the copy there is no data.
-fn place_copy(at: u64, image: &[u8], moved: u64) {
+fn place_copy(at: u64, image: &[u8], moved: u64, doors: &[(&[u8], u64)]) {
     const FIXED: u64 = 0x32; // PRIVATE|ANONYMOUS|FIXED
     // SAFETY: the place that the kernel's pages have just left.
     unsafe {
@@ -131,15 +130,9 @@ fn place_copy(at: u64, image: &[u8], moved: u64) {
     }
     for function in vdso::functions(image) {
         // One function often has two names: `getrandom` and `__vdso_getrandom`.
-        let target = match function.name.strip_prefix(b"__vdso_").unwrap_or(function.name) {
-            b"clock_gettime" => time::vdso_clock_gettime as *const () as u64,
-            b"gettimeofday" => time::vdso_gettimeofday as *const () as u64,
-            b"time" => time::vdso_time as *const () as u64,
-            b"clock_getres" => time::vdso_clock_getres as *const () as u64,
-            b"getcpu" => time::vdso_getcpu as *const () as u64,
-            b"getrandom" => time::vdso_getrandom as *const () as u64,
-            _ => moved + function.offset as u64,
-        };
+        let name = function.name.strip_prefix(b"__vdso_").unwrap_or(function.name);
+        let door = doors.iter().find(|(of, _)| *of == name);
+        let target = door.map_or(moved + function.offset as u64, |(_, door)| *door);
         // `jmp *0(%rip)` and the address behind it.
         let mut jump = [0xff, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         jump[6..].copy_from_slice(&target.to_le_bytes());

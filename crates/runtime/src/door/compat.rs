@@ -11,18 +11,11 @@ use us_abi::Cause;
 use crate::context::{Context, reg};
 use crate::door::{numbers, wait};
 use crate::log::Next;
-use crate::siginfo::Info;
 use crate::thread::{Mode, Thread};
 use crate::verdict::{give_up_log, report_divergence};
 use crate::{members, state, tls};
 
-const ARCHITECTURE_386: u64 = 0x4000_0003;
 const NAME: &[u8] = b"by int 0x80";
-
-/// Whether a trap was one of these calls.
-pub fn is_one(info: &Info) -> bool {
-    info.0[3] >> 32 == ARCHITECTURE_386
-}
 
 /// Makes the call of the interrupted thread for it.
 ///

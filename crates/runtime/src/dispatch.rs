@@ -4,18 +4,18 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::call::{Call, Entry};
 use crate::clone::{self, park};
+use crate::door::recorded::recorded;
 use crate::door::{
-    cancel, common, epoll, exec, futex, io, memory, message, pending, process, refused, remap, spawn, table,
-    thread_place, time, timer,
+    common, epoll, exec, futex, io, leave, memory, message, numbers, pending, process, refused, remap, spawn,
+    table, thread_place, time, timer, turn_waits,
 };
-use crate::door::{numbers, turn_waits};
 use crate::members::{join, registry};
 use crate::raw::{self, call6};
 use crate::recording::shared;
-use crate::sys::recorded::recorded;
-use crate::sys::{allocator, bound};
+use crate::signal::{self, cancellation};
+use crate::sys::{allocator, point};
 use crate::thread::Thread;
-use crate::{family, fdtable, signal, state, tls, turns};
+use crate::{bound, family, fdtable, state, tls, turns};
 
 /// Entry from the gate: an [`Entry`] is made on the stack, and what stands there is loaded again on the way out.
 ///
@@ -24,6 +24,10 @@ use crate::{family, fdtable, signal, state, tls, turns};
 #[unsafe(naked)]
 pub unsafe extern "C" fn enter(_call: *mut Call) -> i64 {
     core::arch::naked_asm!(
+        // The gate calls it by this name: it lies below the doors.
+        ".globl us_enter",
+        ".hidden us_enter",
+        "us_enter:",
         ".cfi_startproc",
         "push rbp",
         ".cfi_def_cfa_offset 16",
@@ -71,13 +75,17 @@ pub unsafe extern "C" fn enter(_call: *mut Call) -> i64 {
     )
 }
 
+/// Nobody calls it by its name in this language.
+#[used]
+static ENTER: unsafe extern "C" fn(*mut Call) -> i64 = enter;
+
 /// # Safety
 /// Both point into frames of the gate and of [`enter`].
 unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     // SAFETY: the gate's own frame.
     let call = unsafe { &*call };
     if bound::has_left() {
-        return bound::pass(call);
+        return leave::pass(call);
     }
     let thread = tls::current();
     if thread.is_null() {
@@ -90,8 +98,8 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
         return exec::borrowed(thread, call);
     }
     let outer = core::mem::replace(&mut thread.at_gate, entry);
-    let mut result = if cancel::is_point(call.caller) {
-        cancel::at_point(|| dispatch(thread, call))
+    let mut result = if point::is_point(call.caller) {
+        cancellation::at_point(|| dispatch(thread, call))
     } else {
         serve(thread, call)
     };

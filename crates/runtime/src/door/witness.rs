@@ -18,10 +18,10 @@ use us_calls::Row;
 use us_world::Told;
 
 use crate::door::pipe;
+use crate::door::recorded::execute_marked;
 use crate::fdtable::{self, Shadow};
 use crate::raw::{self, failed};
 use crate::real::single_threaded;
-use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::thread::Thread;
 use crate::{guest, state};

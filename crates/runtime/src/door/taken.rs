@@ -11,12 +11,10 @@ use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::call::Call;
-use crate::door::numbers;
-use crate::door::wait;
+use crate::door::recorded::execute_marked;
+use crate::door::{numbers, wait, witness};
 use crate::raw::failed;
-use crate::sys::recorded::execute_marked;
 use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
-use crate::sys::witness;
 use crate::thread::Thread;
 use crate::{fdtable, guest, members};
 

@@ -1,44 +1,19 @@
-//! Calls that bind a process to itself: what they make cannot be made again in a copy, or would end it.
-//!
-//! A filter of system calls (seccomp) judges the runtime's own calls as well, those of a re-clone first of all, and an
-//! asynchronous transfer is of one address space. From such a call on there is no standby, and nobody asks for one.
-//!
-//! Before a filter is set the runtime *leaves* the process: the kernel gets the program's own dispositions, mask and signal
-//! stack, dispatch is switched off, and each door makes the call that it was called for and no other. A filter that allows what
-//! the program does then allows all there is.
+//! Calls that bind the process to itself, and how the runtime leaves a process before a filter is set (see [`crate::bound`]).
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::{Cause, GroupState};
 
 use crate::above::above;
+use crate::bound::{BOUND, FOR_EVER, FREE, LEFT, bond};
 use crate::call::Call;
-use crate::door::{death, refused};
+use crate::door::refused::make_unlogged;
 use crate::raw::{self, failed, nr};
+use crate::signal::{self, death};
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{self, Thread};
-use crate::{signal, tls};
-
-/// What a coordinator says that was asked too late.
-pub const WHY: &[u8] = b"a system call has bound the process to itself";
-
-const FREE: u32 = 0;
-/// Until its exec, and no child of it.
-const ITSELF: u32 = 1;
-/// With all that come after it: children and new images have the filter too.
-const FOR_EVER: u32 = 2;
-
-static BOUND: AtomicU32 = AtomicU32::new(FREE);
-
-/// See [`has_left`].
-static LEFT: AtomicBool = AtomicBool::new(false);
-
-/// Whether the runtime has left this process: nothing is made of a call but the call.
-#[inline(always)]
-pub fn has_left() -> bool {
-    LEFT.load(Ordering::Relaxed)
-}
+use crate::tls;
 
 /// A call in a process that the runtime has left.
 #[cold]
@@ -116,49 +91,6 @@ fn come_back(thread: &mut Thread) {
     death::hand_on(false);
 }
 
-/// Whether no standby can be made of this process.
-pub fn is_bound() -> bool {
-    BOUND.load(Ordering::SeqCst) != FREE
-}
-
-/// Whether the image behind an exec would be bound as well.
-pub fn outlives_exec() -> bool {
-    BOUND.load(Ordering::SeqCst) == FOR_EVER
-}
-
-/// In a forked child.
-pub fn in_child() {
-    if BOUND.load(Ordering::SeqCst) == ITSELF {
-        BOUND.store(FREE, Ordering::SeqCst);
-    }
-}
-
-/// What a refused call binds, and for how long.
-fn bond(call: &Call) -> u32 {
-    const SECCOMP: u64 = 317;
-    const PR_SET_SECCOMP: u64 = 22;
-    const SECCOMP_GET: u64 = 2; // and what asks for sizes, 3
-    match call.nr {
-        SECCOMP if call.args[0] & 0xffff_ffff < SECCOMP_GET => FOR_EVER,
-        SECCOMP => FREE,
-        nr::PRCTL if call.args[0] & 0xffff_ffff == PR_SET_SECCOMP => FOR_EVER,
-        _ if moves_thread_pointer(call) => ITSELF,
-        number if us_calls::row(number).is_some_and(|row| row.sticky) => ITSELF,
-        _ => FREE,
-    }
-}
-
-/// Whether a call changes the thread pointer: a copy's threads are made with libc's.
-pub fn moves_thread_pointer(call: &Call) -> bool {
-    const ARCH_SET_FS: u64 = 0x1002;
-    call.nr == nr::ARCH_PRCTL && call.args[0] == ARCH_SET_FS
-}
-
-/// Whether a refused call is one of those.
-pub fn binds(call: &Call) -> bool {
-    bond(call) != FREE
-}
-
 /// Makes such a call, in a primary or a child that has not joined. One that fails has bound nothing.
 pub fn make(thread: &mut Thread, call: &Call, name: &str) -> i64 {
     let before = BOUND.fetch_max(bond(call), Ordering::SeqCst);
@@ -180,7 +112,7 @@ pub fn make(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         result
     } else {
         loop {
-            if let Some(result) = refused::make_unlogged(thread, call) {
+            if let Some(result) = make_unlogged(thread, call) {
                 break result;
             }
         }

@@ -12,16 +12,14 @@ use us_calls::{Door, FdUse, Order, Policy, Row};
 
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
-use crate::door::numbers;
-use crate::door::{again, usage, wait};
+use crate::door::patience::Patience;
+use crate::door::{again, numbers, taken, usage, wait, witness};
 use crate::event::Event;
 use crate::fault::{self, Point};
 use crate::log::{Next, has_ticket};
 use crate::raw::{self, Look};
 use crate::signal::{self, Plan};
-use crate::sys::patience::Patience;
 use crate::sys::spans::{self, Before};
-use crate::sys::{taken, witness};
 use crate::thread::{Mode, Thread};
 use crate::{members, turns};
 

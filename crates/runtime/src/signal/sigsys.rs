@@ -1,0 +1,88 @@
+//! The handler of SIGSYS: a trapped system call, a word of the supervisor's, or the program's own.
+
+use crate::above::above;
+use crate::context::{Context, reg};
+use crate::raw;
+use crate::siginfo::{Info, SI_USER};
+use crate::signal::death;
+use crate::sys::trap::{SYS_SECCOMP, SYS_USER_DISPATCH, has_swallowed_trap};
+use crate::sys::{gate, vdso};
+
+/// Whether a SIGSYS that stands for no call is the supervisor's or the runtime's, and not the program's. Without memory
+/// for its siginfo the kernel says that nobody has sent it.
+fn is_nudge(info: &Info) -> bool {
+    let sender = info.0[2] as u32;
+    info.code() == us_abi::NUDGE_CODE || info.code() == SI_USER && (sender == 0 || death::is_told_by(sender))
+}
+
+/// The SIGSYS handler: sends the thread through the gate, outside the signal frame.
+///
+/// # Safety
+/// Called by the kernel.
+pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mut Context) {
+    // SAFETY: the kernel's siginfo.
+    let said = unsafe { *info };
+    let code = said.code();
+    if code == SYS_SECCOMP {
+        // SAFETY: the kernel's context of this thread.
+        return unsafe { super::filtered(&said, &mut *context) };
+    }
+    // SAFETY: the kernel's context of this thread.
+    let is_trap = code == SYS_USER_DISPATCH || unsafe { has_swallowed_trap(&*context) };
+    if code != SYS_USER_DISPATCH {
+        if !is_nudge(&said) {
+            // SAFETY: the kernel's context of this thread.
+            unsafe { super::sent(&said, &mut *context) };
+        } else if is_trap {
+            // Only the trap is handled now; whoever sent the signal sends it again.
+            death::look();
+        } else {
+            death::look();
+            // SAFETY: the kernel's context of this thread.
+            unsafe { super::nudged(&mut *context) };
+        }
+    }
+    if !is_trap {
+        return;
+    }
+    if code == SYS_USER_DISPATCH && is_call_of_386(&said) {
+        // SAFETY: the kernel's context of this thread.
+        return unsafe { above().call_of_386(&mut *context) };
+    }
+    // SAFETY: the kernel's context of this thread, behind a system call of the guest's.
+    if unsafe { (*context).regs[reg::RAX] == raw::nr::RT_SIGRETURN && super::returned(&mut *context) } {
+        return;
+    }
+    if let Some(header) = crate::state::header() {
+        header.trapped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    }
+    // SAFETY: the kernel's context of this thread; rip is behind the `syscall` instruction. rax holds the
+    // system call's number: the kernel rolls the registers back for a dispatched call.
+    unsafe {
+        let context = &mut *context;
+        if vdso::is_inside(context.regs[reg::RIP]) {
+            // Called by ourselves, to read a clock: it must not come back to the door that called.
+            let regs = &context.regs;
+            let args = [
+                regs[reg::RDI],
+                regs[reg::RSI],
+                regs[reg::RDX],
+                regs[reg::R10],
+                regs[reg::R8],
+                regs[reg::R9],
+            ];
+            context.regs[reg::RAX] = raw::call6(regs[reg::RAX], args) as u64;
+            return;
+        }
+        if !above().redirect_clone(context) {
+            gate::redirect(context);
+        }
+    }
+}
+
+const ARCHITECTURE_386: u64 = 0x4000_0003;
+
+/// Whether a trap was a call by `int 0x80`.
+fn is_call_of_386(info: &Info) -> bool {
+    info.0[3] >> 32 == ARCHITECTURE_386
+}
