@@ -6,16 +6,15 @@ use crate::call::{Call, Entry};
 use crate::clone::{self, park};
 use crate::door::recorded::recorded;
 use crate::door::{
-    common, epoll, exec, futex, io, leave, memory, message, numbers, pending, process, refused, remap, spawn,
-    table, thread_place, time, timer, turn_waits,
+    common, epoll, exec, futex, io, leave, memory, message, numbers, pending, process, refused, remap,
+    shared, signals, spawn, table, thread_place, time, timer, turn_waits,
 };
-use crate::members::{join, registry};
+use crate::members::registry;
 use crate::raw::{self, call6};
-use crate::recording::shared;
 use crate::signal::{self, cancellation};
 use crate::sys::{allocator, point};
 use crate::thread::Thread;
-use crate::{bound, family, fdtable, state, tls, turns};
+use crate::{bound, family, fdtable, join, state, tls, turns};
 
 /// Entry from the gate: an [`Entry`] is made on the stack, and what stands there is loaded again on the way out.
 ///
@@ -318,7 +317,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         | Door::Object
         | Door::Fcntl => table::changing(thread, row, call),
         Door::Signalfd => {
-            let fd = signal::descriptor(thread, row, call);
+            let fd = signals::descriptor(thread, row, call);
             if fd >= 0 {
                 pending::is_signalfd(fd as i32);
             }
@@ -342,14 +341,14 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::ExitGroup => process::exit_group(thread, call),
         Door::Identity => process::identity(thread, row, call),
         Door::Pid => numbers::named(thread, row, call),
-        Door::Signal(SignalDoor::Action) => signal::action(thread, call),
+        Door::Signal(SignalDoor::Action) => signals::action(thread, call),
         Door::Signal(SignalDoor::Mask) => signal::mask(thread, call),
         Door::Signal(SignalDoor::Stack) => signal::stack(thread, call),
         Door::Signal(SignalDoor::Return) => raw::err::ENOSYS,
         Door::Signal(SignalDoor::Send) => pending::send(thread, row, call),
-        Door::Signal(SignalDoor::Suspend) => signal::suspend(thread, row, call),
-        Door::Signal(SignalDoor::Wait) => signal::wait(thread, row, call),
-        Door::Signal(SignalDoor::Pending) => signal::pending(thread, row, call),
+        Door::Signal(SignalDoor::Suspend) => signals::suspend(thread, row, call),
+        Door::Signal(SignalDoor::Wait) => signals::wait(thread, row, call),
+        Door::Signal(SignalDoor::Pending) => signals::pending(thread, row, call),
         // SAFETY: a futex of the guest's own: both copies have their own memory and wake their own threads.
         Door::Futex => futex::futex(thread, call),
         Door::Time => time::by_call(thread, row, call),

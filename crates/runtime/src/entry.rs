@@ -3,25 +3,22 @@
 //! It runs before the constructors of every other library (`-z initfirst`), and before any thread exists.
 //! What it cannot do costs protection, never the program: it returns, and the guest runs as without us.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_PINNED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, GroupState, MAGIC, SEATS,
-    SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how,
-    leaving, slot,
+    CONFIG_DETACHED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, MAGIC, SEGMENT_ADDRESS, SEGMENT_BYTES,
+    SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
 };
 
 use crate::door::{limits, mutex, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
-use crate::standby::poll;
 use crate::state::{self, Role};
-use crate::sys::{gate_stack, libc_text, patch, probe, trap, vdso};
-use crate::thread::{self, Mode, Thread};
+use crate::sys::{gate_stack, libc_text, patch, probe, vdso};
+use crate::thread::{self, Mode};
 use crate::wiring::Layers;
 use crate::{
-    above, aside, fault, fdtable, guest, members, notice, own_file, paths, real, recorder, seats, signal,
-    tls, turns,
+    above, aside, begin, fault, fdtable, guest, members, own_file, paths, real, recorder, signal, tls,
 };
 
 #[used]
@@ -34,7 +31,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     image::remember_strings(count, arguments, environment);
     fault::begin(environment);
     let path = take_environment(environment);
-    read_auxiliary();
+    state::read_auxiliary();
     // First of all: a question to the loader that it must deny takes memory, from a sanitizer's allocator if there is one.
     if path.is_some_and(|path| {
         // SAFETY: the process's own arrays; the program has not begun.
@@ -82,11 +79,11 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     }
     if header.config.standbys == 0 {
         state::set_role(Role::Primary);
-        go_unprotected(header, Cause::NotAsked, b"started with --standbys 0");
-        become_member(header, Mode::Solo);
+        begin::go_unprotected(header, Cause::NotAsked, b"started with --standbys 0");
+        begin::become_member(header, Mode::Solo);
         return;
     }
-    make_standby(header);
+    begin::make_standby(header);
 }
 
 /// Finds our variable, and takes it and the preload out of the environment that the guest will see.
@@ -200,8 +197,8 @@ fn begin_anew(header: &'static SegmentHeader) {
         crate::verdict::last_words(&[b"the rings could not be mapped"]);
     }
     header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
-    become_member(header, Mode::Solo);
-    members::join::be_newborn(header);
+    begin::become_member(header, Mode::Solo);
+    crate::join::be_newborn(header);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     state::attention();
     members::tell();
@@ -217,10 +214,10 @@ fn become_child() {
     crate::signal::death::remember();
     crate::members::has_relatives();
     state::set_role(Role::Child);
-    let thread = main_block();
-    take_place(thread, Mode::Solo);
+    let thread = begin::main_block();
+    begin::take_place(thread, Mode::Solo);
     if state::is_recorded() {
-        return members::join::join_recorded(thread, how::EXECUTED);
+        return recording::join_recorded(thread, how::EXECUTED);
     }
     thread.newborn = members::config::is_possible();
 }
@@ -343,10 +340,10 @@ fn prepare(guest_pid: u32, config: &Config) {
     libc_text::remember([maps.libc, maps.loader]);
     patch::patch_all(&maps);
     vdso::take_over(&maps, &time::vdso_doors());
-    let thread = main_block();
+    let thread = begin::main_block();
     signal::set_stack(thread);
     // The file's name is the last thing on the stack that a program finds.
-    gate_stack::begin_main(thread, auxiliary(AT_EXECFN));
+    gate_stack::begin_main(thread, state::auxiliary(AT_EXECFN));
     let mut mask = 0u64;
     // SAFETY: asks for the mask and the name of the calling thread.
     unsafe {
@@ -367,36 +364,15 @@ const AT_EXECFN: u64 = 31;
 fn entry_points() -> (u64, u64) {
     const AT_BASE: u64 = 7;
     const AT_ENTRY: u64 = 9;
-    let base = auxiliary(AT_BASE);
+    let base = state::auxiliary(AT_BASE);
     // SAFETY: the loader's ELF header: the entry point's offset is at byte 24.
     let loader = if base == 0 { 0 } else { base + unsafe { (base as *const u64).add(3).read() } };
-    (loader, auxiliary(AT_ENTRY))
-}
-
-/// The auxiliary vector: it does not change, so it is read once.
-static AUXILIARY: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
-
-fn read_auxiliary() {
-    let path = c"/proc/self/auxv";
-    // SAFETY: opens, reads into our static, closes; no other thread exists.
-    unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
-        if !failed(file) {
-            raw::call3(nr::READ, file as u64, AUXILIARY.as_ptr() as u64, size_of_val(&AUXILIARY) as u64);
-            raw::call1(nr::CLOSE, file as u64);
-        }
-    }
-}
-
-/// A value of the auxiliary vector, 0 where it has none of that kind.
-pub fn auxiliary(kind: u64) -> u64 {
-    let word = |at: usize| AUXILIARY[at].load(Ordering::Relaxed);
-    (0..AUXILIARY.len()).step_by(2).find(|at| word(*at) == kind).map_or(0, |at| word(at + 1))
+    (loader, state::auxiliary(AT_ENTRY))
 }
 
 /// The file that was executed, as it was named; a script's is the script's.
 fn executed_file() -> u64 {
-    auxiliary(AT_EXECFN)
+    state::auxiliary(AT_EXECFN)
 }
 
 /// Finds where glibc keeps the thread's number in its control block: for debuggers it says so itself, otherwise the block is
@@ -427,168 +403,3 @@ fn find_tid_offset(tid: u32) {
 
 /// Bytes that glibc's control block has at least.
 const CONTROL_BYTES: u64 = 2304;
-
-/// The main thread's block.
-pub fn main_block() -> &'static mut Thread {
-    // SAFETY: the first slot belongs to the main thread, and this is it.
-    unsafe { &mut *thread::block(0) }
-}
-
-/// Says that there is no standby, and why.
-fn go_unprotected(header: &SegmentHeader, cause: Cause, why: &[u8]) {
-    header.primary_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
-    state::write_text(&header.why.0, cause as u32, &[why]);
-    header.dropped.0.store(cause as u32, Ordering::Release);
-    header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
-    state::attention();
-}
-
-/// Forks: from here on there are two.
-pub fn make_standby(header: &SegmentHeader) {
-    const CLONE_FILES: u64 = 0x400;
-    const CLONE_PARENT: u64 = 0x8000;
-    const CLONE_SYSVSEM: u64 = 0x4_0000;
-    const SIGCHLD: u64 = 17;
-    const SET_ROBUST_LIST: u64 = 273;
-    if !thread::map_ring(0) {
-        state::set_role(Role::Primary);
-        go_unprotected(header, Cause::CannotClone, b"the rings could not be mapped");
-        become_member(header, alone());
-        return;
-    }
-    turns::live_turns::standby_is_made(header);
-    seats::begin_at_tails(header, 0);
-    let primary = state::REAL_PID.load(Ordering::Relaxed);
-    header.primary_pid.store(primary, Ordering::Release);
-    // The kernel forgets a robust list at a fork. libc's fork registers it again; this one has to do it itself.
-    let [robust, robust_len] = raw::robust_list().unwrap_or_default();
-    // What waits from before an exec is in no log.
-    crate::door::pending::take_stock(crate::door::pending::waiting());
-    // The standby's kernel parent is the supervisor: a guest's own wait must not see it.
-    let flags = CLONE_FILES | CLONE_SYSVSEM | CLONE_PARENT | SIGCHLD;
-    // SAFETY: a fork on the same stack, in its own memory; no other thread exists.
-    let result = unsafe { raw::call6(nr::CLONE, [flags, 0, 0, 0, 0, 0]) };
-    match result {
-        0 => {
-            if robust != 0 {
-                // SAFETY: the address that libc had registered for this thread, in this copy's own memory.
-                unsafe { raw::call2(SET_ROBUST_LIST, robust, robust_len) };
-            }
-            crate::door::pending::adopt_queues();
-            be_standby(header);
-        }
-        pid if !failed(pid) => {
-            state::set_role(Role::Primary);
-            if make_spares(header, flags, robust, robust_len) {
-                return;
-            }
-            header.heir.store(0, Ordering::Release);
-            header.standby_pid.store(pid as u32, Ordering::Release);
-            let _ = header.first_standby.compare_exchange(0, pid as u32, Ordering::AcqRel, Ordering::Acquire);
-            become_member(header, Mode::Record);
-            header.leaving.0.store(leaving::NO, Ordering::SeqCst);
-            header.state.0.store(GroupState::Protected as u32, Ordering::Release);
-            state::attention();
-        }
-        _ => {
-            state::set_role(Role::Primary);
-            go_unprotected(header, Cause::CannotClone, b"the kernel refused to fork");
-            become_member(header, alone());
-        }
-    }
-}
-
-/// The standbys besides the first, as many as are asked for. True in one of them.
-fn make_spares(header: &SegmentHeader, flags: u64, robust: u64, robust_len: u64) -> bool {
-    const SET_ROBUST_LIST: u64 = 273;
-    let seats = if header.related.load(Ordering::SeqCst) != 0 { 0 } else { header.config.standbys };
-    for seat in 1..seats.min(SEATS as u32) {
-        seats::begin_at_tails(header, seat);
-        seats::keep_free(header, seat);
-        // SAFETY: as the first one: a fork on the same stack, in its own memory; no other thread exists.
-        let pid = unsafe { raw::call6(nr::CLONE, [flags, 0, 0, 0, 0, 0]) };
-        if pid == 0 {
-            if robust != 0 {
-                // SAFETY: as the first one's.
-                unsafe { raw::call2(SET_ROBUST_LIST, robust, robust_len) };
-            }
-            seats::sit(seat, true);
-            crate::door::pending::adopt_queues();
-            be_standby(header);
-            return true;
-        }
-        if failed(pid) {
-            return false;
-        }
-        seats::claim(header, seat, pid as u32);
-    }
-    false
-}
-
-/// How a primary goes on that has no standby.
-fn alone() -> Mode {
-    if recorder::is_recording() { Mode::Record } else { Mode::Solo }
-}
-
-/// The main thread takes its place.
-pub fn become_member(_header: &SegmentHeader, mode: Mode) {
-    let thread = main_block();
-    thread.attach_ring();
-    take_place(thread, mode);
-    if mode != Mode::Replay {
-        notice::register(thread, raw::gettid());
-    }
-}
-
-/// The main thread begins to log, before there is a standby.
-pub fn begin_log() {
-    let thread = main_block();
-    thread.attach_ring();
-    take_place(thread, Mode::Record);
-}
-
-/// The main thread's block, in a group and outside.
-fn take_place(thread: &mut Thread, mode: Mode) {
-    thread.slot = 0;
-    thread.generation = 1;
-    thread.in_doubt = u64::MAX;
-    thread.alt_stack = [0, 2, 0];
-    thread.verify = state::VERIFY.load(Ordering::Relaxed);
-    thread.guest_tid = state::GUEST_PID.load(Ordering::Relaxed);
-    thread.set_kernel_tid(raw::gettid());
-    thread.handle.store(tls::thread_pointer(), Ordering::Release);
-    // Locks are not ordered before there is a second thread.
-    thread.call_mode.store(mode as u8, Ordering::Release);
-    tls::set_current(thread);
-    trap::arm(thread);
-}
-
-/// The standby's first steps.
-fn be_standby(header: &SegmentHeader) {
-    const PR_SET_NAME: u64 = 15;
-    state::set_role(Role::Standby);
-    // SAFETY: attributes of our own new process.
-    unsafe {
-        let pid = raw::call1(nr::GETPID, 0) as u32;
-        state::REAL_PID.store(pid, Ordering::Relaxed);
-        raw::call2(nr::PRCTL, PR_SET_NAME, c"understudy".as_ptr() as u64);
-        if header.config.flags & CONFIG_PINNED != 0 {
-            let mask = &header.config.standby_cpus;
-            raw::call3(nr::SCHED_SETAFFINITY, 0, 128, mask.as_ptr() as u64);
-        }
-        seats::tid(0).store(pid, Ordering::Relaxed);
-    }
-    if !seats::counts() {
-        seats::claim(header, seats::own(), state::REAL_PID.load(Ordering::Relaxed));
-    }
-    signal::apply_mask(0);
-    become_member(header, Mode::Replay);
-    if !poll::start() {
-        if seats::counts() {
-            let why = b"the standby's poller could not be started";
-            state::write_text(&header.why.0, Cause::CannotClone as u32, &[why]);
-        }
-        // SAFETY: ends the standby; the primary notices that it is gone.
-        unsafe { raw::call1(nr::EXIT_GROUP, 0) };
-    }
-}

@@ -16,6 +16,7 @@
 pub mod above;
 pub mod aside;
 pub mod backlog;
+pub mod begin;
 pub mod bound;
 pub mod call;
 pub mod clock;
@@ -29,8 +30,10 @@ pub mod family;
 pub mod fault;
 pub mod fdtable;
 pub mod guest;
+pub mod join;
 pub mod lock;
 pub mod log;
+pub mod mapping;
 pub mod mem;
 pub mod members;
 pub mod missing;

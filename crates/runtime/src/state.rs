@@ -262,3 +262,25 @@ pub fn promoted_ns() -> u64 {
 pub fn is_renumbered() -> bool {
     GUEST_PID.load(Ordering::Relaxed) != REAL_PID.load(Ordering::Relaxed)
 }
+
+/// The auxiliary vector: it does not change, so it is read once.
+pub static AUXILIARY: [AtomicU64; 128] = [const { AtomicU64::new(0) }; 128];
+
+/// Reads it. In the constructor.
+pub fn read_auxiliary() {
+    let path = c"/proc/self/auxv";
+    // SAFETY: opens, reads into our static, closes; no other thread exists.
+    unsafe {
+        let file = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
+        if !raw::failed(file) {
+            raw::call3(raw::nr::READ, file as u64, AUXILIARY.as_ptr() as u64, size_of_val(&AUXILIARY) as u64);
+            raw::call1(raw::nr::CLOSE, file as u64);
+        }
+    }
+}
+
+/// A value of the auxiliary vector, 0 where it has none of that kind.
+pub fn auxiliary(kind: u64) -> u64 {
+    let word = |at: usize| AUXILIARY[at].load(Ordering::Relaxed);
+    (0..AUXILIARY.len()).step_by(2).find(|at| word(*at) == kind).map_or(0, |at| word(at + 1))
+}

@@ -8,12 +8,11 @@ use crate::clone::park;
 use crate::context::Context;
 use crate::door::{compat, pending, process, sigchld, spawn, timer};
 use crate::event::Event;
-use crate::members::join;
 use crate::recording::replay;
 use crate::siginfo::Info;
 use crate::standby::promote;
 use crate::thread::Thread;
-use crate::{clone, dispatch, signal, turns};
+use crate::{clone, dispatch, join, recording, signal, turns};
 
 /// The layers of this library, to those below.
 pub struct Layers;
@@ -84,7 +83,7 @@ impl Above for Layers {
         join::join(thread);
     }
     fn join_recorded(&self, thread: &mut Thread, how: u32) {
-        join::join_recorded(thread, how);
+        recording::join_recorded(thread, how);
     }
     fn fork_replay(&self, thread: &mut Thread, call: &Call, pid: u32) -> bool {
         replay::fork(thread, call, pid)

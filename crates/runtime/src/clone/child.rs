@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use us_abi::{CONFIG_PINNED, Cause, OWNER_DIED, SegmentHeader, TID_MASK, WAITERS};
 
 use super::park::{self, Place};
-use super::{memory, reset_blocks};
+use crate::clone::{memory, reset_blocks, signals};
 use crate::context::Context;
 use crate::raw::{self, nr};
 use crate::standby::{poll, promote};
@@ -50,7 +50,7 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     header.clone_stage.store(if copied { 1 } else { 2 }, Ordering::Release);
     raw::futex_wake_shared(&header.clone_stage);
     reset_blocks(Mode::Replay);
-    door::pending::adopt_queues();
+    door::pending::adopt_queues(signals::each);
     // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
     // copy is only about to make.
     crate::thread::for_each(|thread| seats::tid(thread.slot).store(0, Ordering::Relaxed));

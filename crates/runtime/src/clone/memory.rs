@@ -4,18 +4,17 @@
 //! it is first touched, which for a standby is the primary's future (7 where 6 was right). The coordinator lists
 //! such mappings while everything stands still, and the copy puts its own bytes in their place before anybody goes
 //! on. Those of files that nobody changes ([`quiet`]) stay as they are. Of a shared mapping the copy keeps the mapping
-//! itself too, out of the guest's sight ([`super::views`]).
+//! itself too, out of the guest's sight ([`crate::mapping::views`]).
 
 use us_abi::{
-    COMMON_MEMORY, REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
+    REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
     SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
 };
 
-use super::views::{self, View};
-use crate::clone::proc::{self, hex};
-use crate::clone::unforked;
 use crate::door::quiet;
-use crate::family::pieces;
+use crate::mapping::proc::{self, Line};
+use crate::mapping::views::{self, View};
+use crate::mapping::{pieces, unforked};
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
 use crate::sys::room::Room;
@@ -51,7 +50,7 @@ impl Mapping {
             // SAFETY: the guest's own mapping, that nobody uses; it is put back below.
             !failed(unsafe { raw::call3(nr::MPROTECT, self.start, PAGE, how) })
         };
-        let may_be_written = protect(self.protection | WRITE);
+        let may_be_written = protect(self.protection | proc::WRITE);
         if may_be_written {
             protect(self.protection);
         }
@@ -82,10 +81,10 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
     let (mut last, mut path) = ((0, 0), (0, 0));
     let read = proc::each_mapping(|line| {
         let Some(map) = Line::parse(line) else { return };
-        if map.protection & EXEC != 0 && map.inode != 0 {
+        if map.protection & proc::EXEC != 0 && map.inode != 0 {
             all &= PROGRAMS.push((map.device, map.inode));
         }
-        if is_ours(map.start) || map.protection & READ == 0 || !(map.shared || map.inode != 0) {
+        if is_ours(map.start) || map.protection & proc::READ == 0 || !(map.shared || map.inode != 0) {
             return;
         }
         if last != (map.device, map.inode) {
@@ -102,7 +101,7 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
             start: map.start,
             end: map.end,
             protection: map.protection,
-            written_through: map.shared && map.protection & WRITE != 0,
+            written_through: map.shared && map.protection & proc::WRITE != 0,
             private_of: if map.shared { (0, 0) } else { (map.device, map.inode) },
             shared_of: if map.shared {
                 fdtable::kept(fdtable::identity_of(map.device, map.inode))
@@ -110,7 +109,7 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
                 0
             },
             offset: map.offset,
-            is_common: map.shared && map.protection & WRITE != 0 && map.is_common,
+            is_common: map.shared && map.protection & proc::WRITE != 0 && map.is_common,
         });
     });
     // SAFETY: the coordinator's own while everybody stands still.
@@ -215,13 +214,13 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
         return unsafe {
             keep(mapping)
                 && !failed(raw::call6(nr::MREMAP, [copy, 0, len, MAYMOVE | FIXED, mapping.start, 0]))
-                && (mapping.protection == READ | WRITE
+                && (mapping.protection == proc::READ | proc::WRITE
                     || !failed(raw::call3(nr::MPROTECT, mapping.start, len, mapping.protection)))
         };
     }
     // SAFETY: new memory takes the place of a mapping of the same length.
     unsafe {
-        let own = raw::call6(nr::MMAP, [0, len, READ | WRITE, 0x22, u64::MAX, 0]);
+        let own = raw::call6(nr::MMAP, [0, len, proc::READ | proc::WRITE, 0x22, u64::MAX, 0]);
         if failed(own) {
             return false;
         }
@@ -230,7 +229,7 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
             // Behind the end of a file there is nothing to read, natively as here.
             guest::read((own + page) as *mut u8, twins::source(mapping.start + page), PAGE as usize);
         }
-        if mapping.protection != READ | WRITE {
+        if mapping.protection != proc::READ | proc::WRITE {
             raw::call3(nr::MPROTECT, own, len, mapping.protection);
         }
         if mapping.shared_of != 0 && !keep(mapping) {
@@ -268,67 +267,3 @@ unsafe fn keep(mapping: Mapping) -> bool {
 }
 
 const PAGE: u64 = 4096;
-const READ: u64 = 1;
-const WRITE: u64 = 2;
-const EXEC: u64 = 4;
-
-/// One line of `/proc/self/maps`.
-pub struct Line {
-    /// First address.
-    pub start: u64,
-    /// First one behind it.
-    pub end: u64,
-    protection: u64,
-    shared: bool,
-    offset: u64,
-    device: u64,
-    inode: u64,
-    /// See [`Mapping`].
-    is_common: bool,
-}
-
-/// Start and end of the mapping that a line of `maps` or `smaps` begins with.
-pub fn range(line: &[u8]) -> Option<(u64, u64)> {
-    let range = line.split(|byte| *byte == b' ').next()?;
-    let dash = range.iter().position(|byte| *byte == b'-')?;
-    Some((hex(&range[..dash])?, hex(&range[dash + 1..])?))
-}
-
-impl Line {
-    /// Whether it is of the same kind as the one that ends where it begins, and goes on with that one's file.
-    pub fn continues(&self, before: &Line) -> bool {
-        let kind = |line: &Line| (line.protection, line.shared, line.device, line.inode);
-        let offset = if self.inode == 0 { self.offset } else { before.offset + (before.end - before.start) };
-        self.start == before.end && kind(self) == kind(before) && self.offset == offset
-    }
-
-    /// Of the line's text.
-    pub fn parse(line: &[u8]) -> Option<Line> {
-        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
-        let (start, end) = range(fields.next()?)?;
-        let flags = fields.next()?;
-        let offset = fields.next()?;
-        let device = fields.next()?;
-        let inode = fields.next()?;
-        // The path, if there is one, comes behind the last field and some spaces.
-        let path = fields.next().unwrap_or(b"");
-        let on = |at: usize, sign: u8, bit: u64| if flags.get(at) == Some(&sign) { bit } else { 0 };
-        Some(Line {
-            start,
-            end,
-            protection: on(0, b'r', READ) | on(1, b'w', WRITE) | on(2, b'x', EXEC),
-            shared: flags.get(3) == Some(&b's'),
-            offset: hex(offset)?,
-            device: device_number(device)?,
-            is_common: COMMON_MEMORY.iter().any(|common| path.starts_with(common.as_bytes())),
-            inode: inode.iter().fold(0, |value, digit| value * 10 + u64::from(digit.wrapping_sub(b'0'))),
-        })
-    }
-}
-
-/// `08:11` as `fstat` would say it.
-fn device_number(text: &[u8]) -> Option<u64> {
-    let colon = text.iter().position(|byte| *byte == b':')?;
-    let (major, minor) = (hex(&text[..colon])?, hex(&text[colon + 1..])?);
-    Some(minor & 0xff | major << 8 | (minor & !0xff) << 12)
-}

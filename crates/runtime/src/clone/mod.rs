@@ -12,10 +12,7 @@ pub mod child;
 mod coordinator;
 pub mod memory;
 pub mod park;
-pub mod proc;
 pub mod signals;
-pub mod unforked;
-pub mod views;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
@@ -25,6 +22,7 @@ use us_ring::Position;
 use crate::door::thread as threads;
 use crate::door::{copies, spawn, sync, timer};
 use crate::fault::{self, Point};
+use crate::mapping::{pieces, proc, unforked};
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
 use crate::thread::{self, Mode};
@@ -289,7 +287,7 @@ fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(
 /// Waits for the other members' forks. If one of them cannot, there is none.
 fn is_whole(pid: u32) -> Result<(), Obstacle> {
     let forked = family::has_forked();
-    let whole = forked.and_then(|()| match family::pieces::are_whole() {
+    let whole = forked.and_then(|()| match pieces::are_whole() {
         true => Ok(()),
         false => Err(&b"processes share different parts of one memory"[..]),
     });

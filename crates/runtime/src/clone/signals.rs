@@ -8,14 +8,15 @@
 //! The table is written by one parked thread at a time, at the coordinator's word, and read by the copy's first thread.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::park::{Place, word};
-use super::proc;
 use crate::door::pending::{self, PROCESS};
+use crate::mapping::proc;
 use crate::members;
 use crate::raw::{self, failed};
 use crate::siginfo::{Info, SI_QUEUE, SI_TKILL, SI_USER};
+use crate::signal;
 use crate::state;
 
 /// Signals that one clone can carry; more are not sent again.
@@ -27,14 +28,6 @@ unsafe impl Sync for Kept {}
 
 static KEPT: Kept = Kept(UnsafeCell::new([(Info([0; 16]), 0); KEPT_MAX]));
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Whether this process has ever sent itself a signal: otherwise nobody need look.
-static SENDS: AtomicBool = AtomicBool::new(false);
-
-/// This process sends itself a signal.
-#[inline]
-pub fn sends() {
-    SENDS.store(true, Ordering::Relaxed);
-}
 
 /// Not cancellation, libc's own, nor what the runtime parks threads with.
 const OTHERS: u64 = !(1 << 30 | 1 << 31 | 1 << 32 | 1 << 8 | 1 << 18);
@@ -42,7 +35,7 @@ const OTHERS: u64 = !(1 << 30 | 1 << 31 | 1 << 32 | 1 << 8 | 1 << 18);
 /// By the coordinator, while every thread stands still: has each take note of its own, and one of the process's.
 pub fn collect(places: impl Iterator<Item = *mut Place>, leader: *mut Place) {
     COUNT.store(0, Ordering::Relaxed);
-    if !SENDS.load(Ordering::Relaxed) {
+    if !signal::has_sent() {
         return;
     }
     for place in places {
@@ -111,7 +104,7 @@ fn take(set: u64, target: u32) {
 
 /// In the copy, which still has its primary's numbers: what the program has sent to itself, and to which slot, or to
 /// which thread that has none yet ([`pending::numbered`]).
-pub fn each(mut f: impl FnMut(Info, u32)) {
+pub fn each(f: &mut dyn FnMut(Info, u32)) {
     let primary = state::header().map_or(0, |header| header.primary_pid.load(Ordering::Relaxed));
     for at in 0..COUNT.swap(0, Ordering::Acquire) {
         // SAFETY: the copy's first thread, alone.

@@ -10,8 +10,8 @@ use us_order::barrier::is_serial;
 use super::block::{Deadline, Wait};
 use super::common;
 use super::sync::{self, ALL, Caller, errno, op};
-use crate::clone::views;
 use crate::log::Next;
+use crate::mapping::views;
 use crate::thread::Mode;
 
 /// In the bytes of glibc's `pthread_barrier_t`.

@@ -14,7 +14,7 @@ use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, RECVMSG, SENDMSG, has_position}
 use crate::door::witness::Shape;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
-use crate::sys::spans::{self, MessageHeader, Vector};
+use crate::sys::spans::{self, MessageHeader, Source, Vector};
 use crate::thread::{Mode, Thread};
 use crate::{fdtable, guest, state};
 
@@ -94,50 +94,6 @@ fn copy_vectors(list: u64, count: u64, vectors: &mut [Vector; VECTORS]) -> &[Vec
         *vector = spans::vector(list, index as u64);
     }
     &vectors[..count]
-}
-
-/// Where the bytes of an output lie.
-#[derive(Clone, Copy)]
-pub enum Source {
-    /// In one place.
-    Span(Vector),
-    /// In several: list and count.
-    Vectors(u64, u64),
-    /// In a message, whose header lies here.
-    Message(u64),
-}
-
-impl Source {
-    /// Bytes in all.
-    pub fn wanted(self) -> u64 {
-        match self {
-            Source::Span(span) => span.len,
-            Source::Vectors(list, count) => spans::vector_bytes(list, count),
-            Source::Message(at) => {
-                let header = guest::load::<MessageHeader>(at).unwrap_or_default();
-                spans::vector_bytes(header.vectors, header.vector_count)
-            }
-        }
-    }
-
-    /// The first eight bytes as a number, 0 if there are not so many: what is added to an eventfd, or was taken out of one.
-    pub fn first_word(self) -> u64 {
-        const WORD: usize = 8;
-        let mut word = [0u8; WORD];
-        let mut at = 0;
-        let mut take = |base: u64, bytes: usize| {
-            let part = bytes.min(WORD - at);
-            if guest::read(word[at..].as_mut_ptr(), base, part) {
-                at += part;
-            }
-        };
-        match self {
-            Source::Span(span) => take(span.base, span.len.min(WORD as u64) as usize),
-            Source::Vectors(list, count) => spans::for_vectors(list, count, WORD as u64, &mut take),
-            Source::Message(_) => {}
-        }
-        if at == WORD { u64::from_le_bytes(word) } else { 0 }
-    }
 }
 
 /// Sends on behind the `done` bytes that have been put out.

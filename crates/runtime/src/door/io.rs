@@ -10,21 +10,20 @@ use us_calls::Row;
 use us_world::{Direction, Evidence, Transfer};
 
 use crate::call::Call;
-use crate::clone::views;
-use crate::door::carry::{self, Source, VECTORS};
+use crate::door::carry::{self, VECTORS};
 use crate::door::recorded::{
     begin, end, execute, execute_marked, log_outputs, recorded, return_ticket, take_begin, take_begin_with,
     take_end, take_outputs,
 };
 use crate::door::transfer::{append_position, is_peek, taken_in, takes, word_of};
 use crate::door::witness::{self, Shape};
-use crate::door::{message, pipe};
+use crate::door::{message, output as shown, pipe};
 use crate::fdtable::{self, Kind};
 use crate::guest::{self, Digest};
+use crate::mapping::views;
 use crate::raw::{self, failed};
-use crate::recording::output as shown;
 use crate::signal::{self, Plan};
-use crate::sys::spans::{self, MessageHeader, Vector};
+use crate::sys::spans::{self, MessageHeader, Source, Vector};
 use crate::thread::{Mode, Thread};
 
 const EFAULT: i64 = -14;

@@ -12,13 +12,11 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::call::Call;
-use crate::clone::{unforked, views};
 use crate::door::recorded::{begin, take_begin, take_end};
-use crate::door::{heaps, mapped, mutex, own_addresses, quiet};
-use crate::family::pieces;
+use crate::door::{heaps, mapped, mutex, own_addresses, quiet, shared};
+use crate::mapping::{pieces, unforked, views};
 use crate::members::of_family;
 use crate::raw::{self, failed};
-use crate::recording::shared;
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns;
 use crate::verdict::drop_standby;

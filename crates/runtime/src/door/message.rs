@@ -4,12 +4,11 @@ use us_abi::event::CallArgs;
 use us_calls::Row;
 
 use crate::call::Call;
-use crate::door::carry::Source;
 use crate::door::io::{gathered, output};
 use crate::door::table;
 use crate::door::witness::Shape;
 use crate::raw::failed;
-use crate::sys::spans::{self, MessageHeader};
+use crate::sys::spans::{self, MessageHeader, Source};
 use crate::thread::Thread;
 use crate::{fdtable, guest};
 

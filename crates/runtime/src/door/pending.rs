@@ -16,8 +16,8 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::clock::KERNEL;
-use crate::clone::signals;
 use crate::door::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
+use crate::door::sigchld;
 use crate::lock::Lock;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
@@ -128,7 +128,7 @@ fn slot_of(tid: u32) -> Option<u32> {
 
 /// kill, tgkill, sigqueue and their kin.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    signals::sends();
+    signal::sends();
     loop {
         if thread.calls() != Mode::Replay {
             // Once: a thread that has stood still in this call may be a standby's when it goes on.
@@ -231,12 +231,12 @@ pub fn take_stock(waiting: u64) {
     WAITED.store(waiting & STANDARD & !APART, Ordering::Relaxed);
 }
 
-/// In a copy that has just been forked: what waits in the threads' queues waits in the shadow. The log says who takes
+/// In a copy that has just been forked, which is told by `each_sent` what the program has sent to itself: what waits in the threads' queues waits in the shadow. The log says who takes
 /// it; if nobody has when this copy is promoted, it is sent again.
-pub fn adopt_queues() {
+pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, u32))) {
     let at = KERNEL.0.load(Ordering::Relaxed).saturating_sub(1);
     let mut waited = WAITED.swap(0, Ordering::Relaxed);
-    signals::each(|info, target| {
+    each_sent(&mut |info, target| {
         waited &= !(1 << (info.signal() - 1) as u32);
         add(Sent { info, target, at, queued: false });
     });
@@ -339,10 +339,14 @@ pub fn raise_all() {
         *count = later;
     });
     mail::raise_all();
-    members::each_unseen(|signal| {
+    let raise_again = |signal: u64| {
         // SAFETY: to our own process, whose threads block everything until they are live.
         unsafe { raw::call2(nr::KILL, process, signal) };
-    });
+    };
+    members::each_unseen(signal::waits, raise_again);
+    if sigchld::is_due_again() {
+        raise_again(17);
+    }
 }
 
 /// A thread begins in a copy that acts: what was sent to it before the promotion comes now.

@@ -19,11 +19,11 @@ use core::sync::atomic::Ordering;
 use us_abi::event::ReturnHead;
 use us_calls::Row;
 
-use crate::door::carry::{self, Source};
+use crate::door::carry;
 use crate::door::witness;
 use crate::fdtable::{self, Kind, Shadow, queued};
 use crate::raw::{self, err, failed};
-use crate::sys::spans::{self, Vector};
+use crate::sys::spans::{self, Source, Vector};
 use crate::thread::Thread;
 
 /// What a pipe takes whole or not at all, bytes.

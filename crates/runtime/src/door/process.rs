@@ -9,6 +9,7 @@ use us_calls::{Prctl, Row};
 use super::{copies, limits, spawn};
 use crate::above::above;
 use crate::call::Call;
+use crate::clock::kernel_ticket;
 use crate::door::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::door::refused::refused;
 use crate::log::Next;
@@ -17,7 +18,7 @@ use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::drop_standby;
-use crate::{bound, guest, members, seats, tls, turns, verdict};
+use crate::{bound, guest, join, members, seats, tls, turns, verdict};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
@@ -153,7 +154,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::timer::forget();
     crate::door::timer_notify::forget();
     crate::door::usage::forget();
-    members::join::forget_relatives(thread);
+    join::forget_relatives(thread);
     crate::signal::born_first(real);
 }
 
@@ -230,7 +231,7 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
             crate::verdict::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
         }
     }
-    crate::recording::log_exit(thread, call.nr, call.args[0]);
+    log_exit(thread, call.nr, call.args[0]);
     turns::give_last(thread);
     leave(leaving::EXIT, (call.args[0] as i32 & 0xff) << 8);
     // SAFETY: the guest's own end.
@@ -465,4 +466,14 @@ pub fn thread_area(thread: &mut Thread, call: &Call) -> i64 {
     let libcs = tls::thread_pointer() + tls::TID_OFFSET.load(Ordering::Relaxed);
     thread.clears = if call.args[0] == libcs { 0 } else { call.args[0] };
     i64::from(thread.guest_tid)
+}
+
+/// The end of a recorded process, as an event: what others did before is replayed before it.
+pub fn log_exit(thread: &mut Thread, nr: u64, status: u64) {
+    // Otherwise a standby ends with its primary, and does not look for its end in the log.
+    if state::is_recorded() && thread.calls() == Mode::Record {
+        let arguments = CallArgs { fd: -1, digest: 0, len: status & 0xff };
+        let ticket = kernel_ticket();
+        thread.append(EventKind::Enter, 0, nr as u16, ticket, &arguments);
+    }
 }

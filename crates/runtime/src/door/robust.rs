@@ -13,7 +13,7 @@ use us_abi::{OWNER_DIED, TID_MASK, WAITERS};
 use super::block::Wait;
 use super::mutex::{Mutex, Patience, kind};
 use super::sync::{self, Caller, Outcome, errno, op};
-use crate::clone::views;
+use crate::mapping::views;
 use crate::{raw, twins};
 
 /// `Mutex::owner` after the owner's death, until `pthread_mutex_consistent`.

@@ -11,10 +11,10 @@ pub use us_abi::event::op;
 use us_abi::event::{EventKind, NO_TICKET};
 use us_calls::Class;
 
-use crate::clone::views;
 use crate::door::block::{self, Deadline, Wait};
 use crate::door::common;
 use crate::log::Next;
+use crate::mapping::views;
 use crate::raw::{self, Timespec};
 use crate::signal;
 use crate::thread::{Mode, Thread};

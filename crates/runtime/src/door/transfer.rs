@@ -4,9 +4,9 @@ use us_calls::Row;
 use us_world::Direction;
 
 use crate::call::Call;
-use crate::door::carry::Source;
 use crate::fdtable::{self, Kind};
 use crate::raw;
+use crate::sys::spans::Source;
 
 /// Whether a read only looks.
 pub fn is_peek(row: &Row, args: &[u64; 6]) -> bool {

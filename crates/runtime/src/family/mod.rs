@@ -5,8 +5,6 @@
 //! of it travels in a log. All members are cloned at one moment, fenced at one moment and promoted at one moment; a child
 //! forked meanwhile is cloned before its first turn. What ends the log of one ends those of all.
 
-pub mod pieces;
-
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use us_abi::{Cause, Family, SegmentHeader, phase};
@@ -209,17 +207,17 @@ unsafe extern "C" fn scrub() {
 // ---- Standbys ----
 
 /// What this copy marks with what it has taken upon itself.
-fn own_mark() -> u32 {
+pub fn own_mark() -> u32 {
     state::REAL_PID.load(Ordering::Relaxed)
 }
 
-/// At a promotion, when this copy has settled everything: waits until all have, and puts the memory back. Nobody acts before
+/// At a promotion, when this copy has settled everything: waits until all have, and has the memory put back. Nobody acts before
 /// that, or it would see what another one's dead primary has done and its standby has not.
-pub fn settle_together() {
+pub fn settle_together(put_back: impl FnOnce(&Family)) {
     let Some(family) = of_family::taking_over() else { return };
     await_standing();
     together(family, &family.settled);
-    pieces::put_back(family);
+    put_back(family);
     together(family, &family.whole);
 }
 

@@ -5,7 +5,6 @@
 //! a number's primary now is in the [`registry`].
 
 pub mod config;
-pub mod join;
 pub mod mail;
 pub mod of_family;
 pub mod registry;
@@ -17,7 +16,6 @@ use us_abi::{
     VERSION, end, kin, process,
 };
 
-use crate::door::sigchld;
 use crate::raw::{self, failed, nr};
 use crate::siginfo::{Info, SI_USER};
 use crate::{own_file, seats, state};
@@ -187,7 +185,7 @@ pub fn is_in_group(child: u32, group: u32) -> bool {
 }
 
 /// A process joins: whoever signals its group finds it there also when it is between two primaries.
-fn remember_group(entry: &Process) {
+pub fn remember_group(entry: &Process) {
     let _ = group_of(entry);
 }
 
@@ -252,13 +250,14 @@ pub fn seen(signal: i32, sent: u32) {
 /// Real-time signals of one number that are sent again, at most.
 const WAITING_MAX: u32 = 64;
 
-/// At a promotion: calls `f` for each signal that a relative has sent and that the dead primary has not taken.
-pub fn each_unseen(mut f: impl FnMut(u64)) {
+/// At a promotion: calls `f` for each signal that a relative has sent and that the dead primary has not taken, of those that
+/// the guest lets wait.
+pub fn each_unseen(waits: impl Fn(i32) -> bool, mut f: impl FnMut(u64)) {
     let counts = if registry::doubts() { 0 } else { SIGNALS };
     for (signal, seen) in SEEN.iter().enumerate().take(counts).skip(1) {
         // It counts as seen when it is taken: until then the next copy has to raise it again.
         // What is thrown away, or stops a process, waits for nobody.
-        if !crate::signal::waits(signal as i32) {
+        if !waits(signal as i32) {
             continue;
         }
         let unseen = sent_so_far(signal as i32).wrapping_sub(seen.load(Ordering::Relaxed));
@@ -267,9 +266,6 @@ pub fn each_unseen(mut f: impl FnMut(u64)) {
         }
         // Of a standard signal only one waits.
         (0..unseen.min(if signal < 32 { 1 } else { WAITING_MAX })).for_each(|_| f(signal as u64));
-    }
-    if sigchld::is_due_again() {
-        f(17);
     }
 }
 
@@ -490,7 +486,7 @@ pub fn born(parent: u32, made_by: u32) {
 }
 
 /// The number of the parent that the kernel has for this process. 0 if that one is in another pid namespace.
-fn kernels_parent() -> u32 {
+pub fn kernels_parent() -> u32 {
     // SAFETY: asks for a number.
     unsafe { raw::call1(nr::GETPPID, 0) as u32 }
 }

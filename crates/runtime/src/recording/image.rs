@@ -10,8 +10,8 @@ use crate::log::Next;
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, death};
 use crate::thread::Thread;
-use crate::tls::TID_OFFSET;
-use crate::{entry, guest, members, state, tls};
+use crate::tls::{self, TID_OFFSET};
+use crate::{guest, members, state};
 
 /// Where the strings begin that the kernel has put on the stack: arguments, behind them the environment.
 static STRINGS: AtomicU64 = AtomicU64::new(0);
@@ -80,7 +80,7 @@ impl Drop for Parcel {
 }
 
 fn head(thread: &Thread, how: u32) -> ImageHead {
-    let random_at = entry::auxiliary(AT_RANDOM);
+    let random_at = state::auxiliary(AT_RANDOM);
     ImageHead {
         pid: state::GUEST_PID.load(Ordering::Relaxed),
         // SAFETY: asks for a number.
@@ -123,7 +123,7 @@ pub fn publish(thread: &mut Thread, how: u32) {
     });
     head.descriptors = listed;
     if how != how::FORKED {
-        parcel.put_string(entry::auxiliary(AT_EXECFN));
+        parcel.put_string(state::auxiliary(AT_EXECFN));
         let mut path = [0u8; PATH_MAX];
         // SAFETY: the kernel writes a path of fewer bytes than that.
         unsafe {
@@ -200,7 +200,7 @@ pub fn take(thread: &mut Thread) {
 
 /// The name by which the program was executed: its file may have been reached by another one of that length.
 fn be_named(strings: &[u8]) {
-    let name = entry::auxiliary(AT_EXECFN);
+    let name = state::auxiliary(AT_EXECFN);
     let bytes = strings.iter().position(|byte| *byte == 0).unwrap_or(0);
     if name != 0 && bytes != 0 && guest::string_len(name) == bytes {
         guest::write(name, strings.as_ptr(), bytes);
@@ -209,7 +209,7 @@ fn be_named(strings: &[u8]) {
 
 /// Takes over the numbers that the kernel and libc had drawn or been given before our constructor ran.
 fn be_as(thread: &mut Thread, head: &ImageHead) {
-    if entry::auxiliary(AT_RANDOM) != head.random_at {
+    if state::auxiliary(AT_RANDOM) != head.random_at {
         crate::verdict::report_divergence(
             thread,
             &[b"the program lies at other addresses than in the recording"],

@@ -7,19 +7,17 @@
 //! original; descriptors are numbers, forks fork, and what went to the standard descriptors goes there again.
 
 pub mod image;
-pub mod output;
 pub mod replay;
-pub mod shared;
 
 use core::sync::atomic::Ordering;
 
-use us_abi::event::{CallArgs, EventKind};
 use us_abi::{Cause, GroupState, SegmentHeader, leaving};
 
-use crate::clock::{self, kernel_ticket};
+use crate::clock::{self};
+use crate::door::output;
 use crate::state::{self, Role};
 use crate::thread::{self, Mode, Thread};
-use crate::{entry, members, real, turns};
+use crate::{begin, join, members, real, turns};
 
 /// In the constructor of a recorded image that has its segment: the program itself, or a member after its exec.
 /// `is_supervised` if the supervisor is its parent.
@@ -34,31 +32,31 @@ pub fn begin(header: &'static SegmentHeader, how: u32, is_supervised: bool) {
     header.dropped.0.store(Cause::NotAsked as u32, Ordering::Release);
     let protected = header.config.standbys != 0;
     if !protected {
-        entry::become_member(header, Mode::Record);
+        begin::become_member(header, Mode::Record);
         header.leaving.0.store(leaving::NO, Ordering::SeqCst);
         header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
     } else {
         // Without a death notice for now: a standby that is forked with one would give it at its own death.
-        entry::begin_log();
+        begin::begin_log();
     }
     if how == us_abi::how::STARTED {
         output::remember_standard();
     }
-    image::publish(entry::main_block(), how);
+    image::publish(begin::main_block(), how);
     if protected && is_supervised {
         header.dropped.0.store(0, Ordering::Release);
-        entry::make_standby(header);
+        begin::make_standby(header);
     } else if protected {
-        entry::become_member(header, Mode::Record);
-        members::join::be_newborn(header);
+        begin::become_member(header, Mode::Record);
+        join::be_newborn(header);
         // One of which the supervisor has not heard yet is still to show that it is worth a standby.
         let is_watched = members::own().is_some_and(|own| own.joined.load(Ordering::Acquire) != 0);
-        entry::main_block().newborn = !is_watched;
+        begin::main_block().newborn = !is_watched;
         header.leaving.0.store(leaving::NO, Ordering::SeqCst);
         state::attention();
     }
     members::tell();
-    turns::take(entry::main_block());
+    turns::take(begin::main_block());
 }
 
 /// In a child that has just joined: it logs from here on.
@@ -73,16 +71,6 @@ pub fn begin_child(thread: &mut Thread, how: u32) {
 pub fn reset_clocks() {
     clock::KERNEL.0.store(0, Ordering::Relaxed);
     (0..us_abi::CLOCKS).for_each(|number| clock::hashed(number as u16).store(0, Ordering::Relaxed));
-}
-
-/// The end of a recorded process, as an event: what others did before is replayed before it.
-pub fn log_exit(thread: &mut Thread, nr: u64, status: u64) {
-    // Otherwise a standby ends with its primary, and does not look for its end in the log.
-    if state::is_recorded() && thread.calls() == Mode::Record {
-        let arguments = CallArgs { fd: -1, digest: 0, len: status & 0xff };
-        let ticket = kernel_ticket();
-        thread.append(EventKind::Enter, 0, nr as u16, ticket, &arguments);
-    }
 }
 
 /// glibc's allocator marks what is free with a number that it has drawn. A program that shows memory it has never
@@ -113,5 +101,20 @@ pub fn settle_allocator((start, end): (u64, u64)) {
             at = at.add(1);
         }
         chunk.add(1).write_volatile(SETTLED);
+    }
+}
+
+/// In a group that is recorded every child joins at once: a replay needs all that it does. Whether it is worth a standby
+/// shows later, as with any other.
+pub fn join_recorded(thread: &mut Thread, how: u32) {
+    const TRIES: u32 = 2_000;
+    if join::own_within(TRIES).is_none() {
+        let parent = crate::members::kernels_parent();
+        crate::members::born(parent, parent);
+    }
+    join::join(thread);
+    if state::role() == Role::Primary {
+        begin_child(thread, how);
+        thread.newborn = crate::members::config::get().is_some_and(|config| config.standbys != 0);
     }
 }

@@ -6,14 +6,13 @@ use us_abi::{SEGMENT_ADDRESS, SegmentHeader};
 
 use crate::call::Call;
 use crate::door::process;
-use crate::members::join;
 use crate::raw::{self, failed, nr};
 use crate::recording::{image, reset_clocks};
 use crate::standby::poll;
 use crate::state::{self, Role};
 use crate::sys::trap;
-use crate::thread::{Mode, Thread};
-use crate::{entry, guest, members, own_file, paths, signal, thread, turns, verdict};
+use crate::thread::{self, Mode, Thread};
+use crate::{begin, guest, join, members, own_file, paths, signal, turns, verdict};
 
 /// In the constructor: this image is to become what the recording says.
 pub fn begin(header: &'static SegmentHeader) {
@@ -24,8 +23,8 @@ pub fn begin(header: &'static SegmentHeader) {
     // Nothing from outside reaches a replay: a key of the terminal is the supervisor's business.
     signal::apply_mask(0);
     crate::seats::tid(0).store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
-    entry::become_member(header, Mode::Replay);
-    follow(header, entry::main_block());
+    begin::become_member(header, Mode::Replay);
+    follow(header, begin::main_block());
     while header.hold.load(Ordering::Acquire) != 0 {
         raw::futex_wait_shared(&header.hold, 1, 0);
     }

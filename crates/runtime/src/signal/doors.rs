@@ -2,8 +2,6 @@
 
 use super::arrive::{on_fault, on_signal};
 use super::*;
-use crate::above::above;
-use crate::door::table;
 
 /// The mask that the kernel gets for a guest's mask: SIGSYS, faults and the two that cannot be blocked are
 /// left out. A standby's kernel mask blocks every asynchronous signal: it lives by the log.
@@ -34,7 +32,7 @@ pub fn set_mask(thread: &mut Thread, mask: u64) {
 /// The signals that the kernel is to keep because one of each waits in the queue. Natively the next one of a fast timer is made
 /// when a handler has taken the last; taken off the kernel's hands at once, they would come faster than a thread can pass
 /// its next door, and it would never pass it.
-pub(super) fn held(thread: &Thread) -> u64 {
+pub fn held(thread: &Thread) -> u64 {
     thread.queue.waiting() & !bit(SIGCANCEL) & mask_of_faults()
 }
 
@@ -118,7 +116,7 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
 }
 
 /// Delivers what a changed mask has set free.
-pub(super) fn unblocked(thread: &mut Thread) {
+pub fn unblocked(thread: &mut Thread) {
     if thread.making {
         // glibc blocks everything around a thread's creation. The primary makes the thread between two events
         // and the standby behind both: what waited is delivered at the next door instead.
@@ -166,8 +164,9 @@ pub(super) fn unblocked(thread: &mut Thread) {
     }
 }
 
-/// rt_sigaction: the guest's disposition is kept here; the kernel gets the runtime's handler.
-pub fn action(thread: &mut Thread, call: &Call) -> i64 {
+/// rt_sigaction: the guest's disposition is kept here; the kernel gets the runtime's handler. `note` hears of a change: the
+/// signal, and whether it is ignored, and was.
+pub fn action(thread: &mut Thread, call: &Call, note: impl FnOnce(i32, bool, bool)) -> i64 {
     let [signal, new, old, size, ..] = call.args;
     let signal = signal as u32 as i32;
     if size != 8 || signal < 1 || signal as usize >= SIGNALS {
@@ -189,18 +188,11 @@ pub fn action(thread: &mut Thread, call: &Call) -> i64 {
         place.mask.store(mask, Ordering::Relaxed);
         place.handler.store(handler, Ordering::Release);
         let is_ignored = super::is_ignored(signal, handler);
-        if is_ignored && state::is_standby() {
-            pending::forget(signal);
-        }
         if is_ignored && mask_of_faults() & bit(signal) == 0 {
             // What the kernel would throw away waits here: it keeps none of these for us.
             while thread.queue.take(!bit(signal)).is_some() {}
         }
-        // One that was raised again for a guest that ignored it is gone.
-        let was_ignored = super::is_ignored(signal, before.handler);
-        if signal == 17 && (is_ignored || was_ignored && pending::waiting() & bit(17) == 0) {
-            sigchld::forget_owed();
-        }
+        note(signal, is_ignored, super::is_ignored(signal, before.handler));
         install(signal, Action { handler, flags, restorer, mask });
     }
     before.restorer = 0;
@@ -376,153 +368,4 @@ pub fn set_stack(thread: &Thread) {
     let stack = [place.load(Ordering::Relaxed), 0, STACK_BYTES];
     // SAFETY: memory that lives as long as the process.
     unsafe { raw::call2(raw::nr::SIGALTSTACK, &raw const stack as u64, 0) };
-}
-
-/// pause, rt_sigsuspend: waits until a handler has run.
-pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    const SIGSUSPEND: u64 = 130;
-    let before = thread.mask;
-    let during =
-        if call.nr == SIGSUSPEND { guest::load::<u64>(call.args[0]).unwrap_or(before) } else { before };
-    if call.nr == SIGSUSPEND {
-        set_mask(thread, during);
-    }
-    // With the mask set, the wait is a pause: the window between the two is closed by the queue.
-    let pause = Call { nr: 34, args: [0; 6], caller: call.caller };
-    let result = recorded::recorded(thread, row, &pause);
-    set_mask(thread, before);
-    if during & !thread.mask != 0 {
-        unblocked(thread);
-    }
-    result
-}
-
-/// The set that the kernel gets for a guest's set of signals that it waits for. SIGSYS is how the runtime and its supervisor ask
-/// a thread to look up: taken by a wait for all signals it would come to the program, and not to us.
-pub fn without_ours(set: u64) -> u64 {
-    set & !bit(SIGSYS)
-}
-
-/// signalfd, signalfd4: without the runtime's own signal in the set.
-pub fn descriptor(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let set = guest::load::<u64>(call.args[1]).map(without_ours);
-    let mut own = *call;
-    if let Some(set) = &set {
-        own.args[1] = &raw const *set as u64;
-    }
-    table::changing(thread, row, &own)
-}
-
-/// rt_sigpending: what the kernel holds, and what the runtime has queued.
-pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let add = |thread: &mut Thread, call: &Call, _: i64| {
-        if let Some(set) = guest::load::<u64>(call.args[0]) {
-            guest::store(call.args[0], &((without_ours(set) | thread.queue.waiting()) & thread.mask));
-        }
-        0
-    };
-    recorded::recorded_with(thread, row, call, add, |_, _, _| ())
-}
-
-/// rt_sigtimedwait: takes a waiting signal. What the runtime has queued comes first.
-pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let place = call.args[1];
-    loop {
-        let mut before = Before::nothing();
-        before.look(row, &call.args);
-        match thread.calls() {
-            Mode::Solo => {
-                let (result, letter) = take_or_wait(thread, row, call);
-                mail::is_taken(letter);
-                if result > 0 {
-                    members::seen(result as i32, members::sent_so_far(result as i32));
-                }
-                if !solo_restart(thread, row, result) {
-                    return result;
-                }
-            }
-            Mode::Record => {
-                recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
-                let (result, letter) = take_or_wait(thread, row, call);
-                let plan = plan(thread, row, result);
-                if plan.is_abandoned() {
-                    continue;
-                }
-                let sent = members::sent_so_far(result.max(0) as i32);
-                members::seen(result.max(0) as i32, sent);
-                let head = ReturnHead { result, identity: u64::from(sent) | letter << 32 };
-                recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
-                mail::is_taken(letter);
-                if !plan.carry_out(thread) {
-                    return result;
-                }
-            }
-            Mode::Replay => {
-                if !recorded::take_begin(thread, row, &spans::arguments(row, call, thread.verify)) {
-                    continue;
-                }
-                let Some((head, flags)) = recorded::take_outputs(thread, row, call, &before, |_, _| ())
-                else {
-                    continue;
-                };
-                if head.result > 0 {
-                    members::seen(head.result as i32, head.identity as u32);
-                    mail::is_taken(head.identity >> 32);
-                    let known = if place == 0 { None } else { guest::load::<Info>(place) };
-                    let mut info = known.unwrap_or_default();
-                    info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;
-                    let ticket = thread.ticket;
-                    consumed(thread, &info, known.is_some(), ticket);
-                }
-                if !Plan::replay(thread, flags) {
-                    return head.result;
-                }
-            }
-        }
-    }
-}
-
-/// What the call returns, and the number of the letter with which the signal came, 0 for none.
-fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
-    let place = call.args[1];
-    if let Some(set) = guest::load::<u64>(call.args[0])
-        && let Some(info) = thread.queue.take(!set)
-    {
-        nothing_is_late(thread);
-        apply_mask(thread.mask | held(thread));
-        let stored = place == 0 || guest::store(place, &mail::without_letter(&info));
-        return (if stored { i64::from(info.signal()) } else { -14 }, mail::letter_of(&info));
-    }
-    let mut taken = Info::default();
-    let mut args = call.args;
-    let set = guest::load::<u64>(call.args[0]).map(without_ours);
-    if let Some(set) = &set {
-        args[0] = &raw const *set as u64;
-    }
-    if place == 0 {
-        args[1] = &raw mut taken as u64;
-    }
-    loop {
-        let result = recorded::execute(thread, row, call.nr, &args);
-        if result == err::EINTR && thread.pending.load(Ordering::SeqCst) == 0 {
-            // No signal of the guest's: the thread was asked to look at something of ours.
-            continue;
-        }
-        if result <= 0 {
-            return (result, 0);
-        }
-        let Some(mut info) = guest::load::<Info>(args[1]) else { return (result, 0) };
-        info.recall();
-        if result == 17 && !above().is_news(&mut info) {
-            // As if nothing had come.
-            continue;
-        }
-        info.adopt();
-        if !mail::arrived(&mut info) {
-            continue;
-        }
-        let letter = mail::letter_of(&info);
-        guest::store(args[1], &mail::without_letter(&info));
-        return (result, letter);
-    }
 }

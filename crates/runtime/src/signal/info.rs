@@ -4,6 +4,7 @@
 //! An entry of the table of what was put back is its finder's between the two changes of its state.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicBool;
 
 use crate::above::above;
 use crate::siginfo::{SI_QUEUE, SI_TIMER, SI_TKILL, SI_USER};
@@ -116,4 +117,18 @@ impl Info {
         self.0[2] = self.0[2] >> 32 << 32 | u64::from(ours);
         ours != number
     }
+}
+
+/// Whether this process has ever sent itself a signal: otherwise nobody need look.
+static SENDS: AtomicBool = AtomicBool::new(false);
+
+/// This process sends itself a signal.
+#[inline]
+pub fn sends() {
+    SENDS.store(true, Ordering::Relaxed);
+}
+
+/// Whether it ever has.
+pub fn has_sent() -> bool {
+    SENDS.load(Ordering::Relaxed)
 }

@@ -15,7 +15,6 @@ use crate::above::above;
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::context::{Context, reg};
-use crate::door::{pending, recorded, sigchld};
 use crate::event::Event;
 use crate::log::{Next, has_ticket};
 use crate::members::{self, mail};
@@ -23,7 +22,6 @@ use crate::raw::{self, call4, err};
 use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::signal::sigsys::on_sigsys;
 use crate::state::{self, Role};
-use crate::sys::spans::{self, Before};
 use crate::sys::trap;
 use crate::sys::{gate, gate_stack};
 use crate::thread::queue::Queue;
@@ -46,7 +44,7 @@ use arrive::end_by;
 pub use arrive::{deliver_late, entered, filtered, nudged, put_into_queue, sent};
 pub use doors::*;
 pub use frame::returned;
-pub use info::forget_put_back;
+pub use info::{forget_put_back, has_sent, sends};
 use plan::come_late;
 pub use plan::{Plan, ends_wait, is_late_no_more, plan};
 pub use run::deliver_trapped;
@@ -348,7 +346,7 @@ pub fn notice_cancellation(thread: &Thread) {
 }
 
 /// The supervisor need not look any more: left standing, the next signal would be late as soon as it comes.
-fn nothing_is_late(thread: &Thread) {
+pub fn nothing_is_late(thread: &Thread) {
     if state::header().is_some() && state::role() == Role::Primary {
         thread.entry().pending_signal.store(0, Ordering::Relaxed);
     }

@@ -4,11 +4,10 @@
 use us_abi::RING_BYTES;
 use us_world::Part;
 
-use crate::door::carry::Source;
 use crate::door::witness;
 use crate::raw::{self, failed, nr};
 use crate::standby::settle::place_of;
-use crate::sys::spans::{self, Vector};
+use crate::sys::spans::{self, Source, Vector};
 use crate::{fdtable, guest, thread};
 
 /// The most of a file that is looked at, bytes.

@@ -12,9 +12,9 @@ use us_abi::{CLOCKS, Cause, GroupState, NO_TICKET, SegmentHeader, command, slot}
 use us_order::gap::{self, Pending};
 
 use crate::clock::{self, KERNEL};
-use crate::clone::views;
 use crate::door::witness;
 use crate::fault::{self, Point};
+use crate::mapping::{pieces, views};
 use crate::members::{self, of_family};
 use crate::raw;
 use crate::recorder;
@@ -92,7 +92,7 @@ pub fn run(header: &SegmentHeader) {
     }
     seats::await_spares(header);
     seats::let_spares_go_on(header);
-    family::settle_together();
+    family::settle_together(pieces::put_back);
     let family = of_family::taken_over();
     views::make_real();
     crate::door::common::finish();

@@ -16,9 +16,8 @@ use us_order::create::{self, Seen};
 use us_ring::Position;
 use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
-use crate::door::{carry, pending, spawn, taken, wait, witness};
+use crate::door::{carry, output as shown, pending, spawn, taken, wait, witness};
 use crate::fdtable::{self, Kind};
-use crate::recording::output as shown;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
 use crate::standby::streams;

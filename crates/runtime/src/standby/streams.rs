@@ -3,13 +3,12 @@
 use us_calls::{Door, Policy};
 use us_world::{Copy, Direction, Kind, Part, Verdict, Verdicts};
 
-use crate::door::carry::Source;
 use crate::door::witness;
 use crate::fdtable::{self, Shadow};
 use crate::standby::kernel::Own;
 use crate::standby::settle::{Doubt, for_doubts};
 use crate::sys::room::Room;
-use crate::sys::spans::{self, Vector};
+use crate::sys::spans::{self, Source, Vector};
 
 const READ: u16 = 0;
 const WRITEV: u16 = 20;

@@ -448,3 +448,47 @@ fn message_in(digest: &mut Digest, place: u64) {
     }
     for_vectors(header.vectors, header.vector_count, u64::MAX, &mut |base, len| digest.bytes(base, len));
 }
+
+/// Where the bytes of an output lie.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// In one place.
+    Span(Vector),
+    /// In several: list and count.
+    Vectors(u64, u64),
+    /// In a message, whose header lies here.
+    Message(u64),
+}
+
+impl Source {
+    /// Bytes in all.
+    pub fn wanted(self) -> u64 {
+        match self {
+            Source::Span(span) => span.len,
+            Source::Vectors(list, count) => vector_bytes(list, count),
+            Source::Message(at) => {
+                let header = guest::load::<MessageHeader>(at).unwrap_or_default();
+                vector_bytes(header.vectors, header.vector_count)
+            }
+        }
+    }
+
+    /// The first eight bytes as a number, 0 if there are not so many: what is added to an eventfd, or was taken out of one.
+    pub fn first_word(self) -> u64 {
+        const WORD: usize = 8;
+        let mut word = [0u8; WORD];
+        let mut at = 0;
+        let mut take = |base: u64, bytes: usize| {
+            let part = bytes.min(WORD - at);
+            if guest::read(word[at..].as_mut_ptr(), base, part) {
+                at += part;
+            }
+        };
+        match self {
+            Source::Span(span) => take(span.base, span.len.min(WORD as u64) as usize),
+            Source::Vectors(list, count) => for_vectors(list, count, WORD as u64, &mut take),
+            Source::Message(_) => {}
+        }
+        if at == WORD { u64::from_le_bytes(word) } else { 0 }
+    }
+}

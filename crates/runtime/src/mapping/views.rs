@@ -13,12 +13,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::door::carry::Source;
 use crate::fdtable::{self, Kind};
+use crate::mapping::pieces;
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
-use crate::sys::spans;
-use crate::{family, guest, twins};
+use crate::sys::spans::{self, Source};
+use crate::{guest, twins};
 
 const PAGE: u64 = 4096;
 const READ: u64 = 1;
@@ -123,7 +123,7 @@ pub fn add_repeated(start: u64, args: &[u64; 6]) {
     if is_it() {
         const MAP_SHARED: u64 = 1;
         const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
-        let wanted = family::pieces::place_for(start, bytes.next_multiple_of(PAGE)).unwrap_or(0);
+        let wanted = pieces::place_for(start, bytes.next_multiple_of(PAGE)).unwrap_or(0);
         let how = MAP_SHARED | if wanted == 0 { 0 } else { MAP_FIXED_NOREPLACE };
         // SAFETY: new memory.
         let mapped = unsafe { raw::call6(nr::MMAP, [wanted, bytes, protection, how, fd, offset]) };

@@ -20,7 +20,7 @@ use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::{bound, fdtable, notice, own_file, paths, recording};
+use crate::{bound, fdtable, notice, own_file, paths};
 
 /// A child that has lived for so long is worth a standby, ns.
 const AGE_NS: u64 = 5_000_000;
@@ -30,13 +30,13 @@ const LOOKS_MAX: u32 = 1_000;
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 
 /// This process's entry in the list, which its parent is about to make. It is looked for so many times.
-fn own_within(looks: u32) -> Option<&'static Process> {
+pub fn own_within(looks: u32) -> Option<&'static Process> {
     const PAUSE_NS: u64 = 50_000;
     (0..looks).find_map(|look| {
         if look != 0 {
             raw::nap(PAUSE_NS);
         }
-        super::own()
+        crate::members::own()
     })
 }
 
@@ -76,30 +76,15 @@ fn changes_identity(row: &Row) -> bool {
 }
 
 fn is_grown_up() -> bool {
-    super::own().is_some_and(|own| raw::now_ns() - own.born_ns.load(Ordering::Relaxed) > AGE_NS)
-}
-
-/// In a group that is recorded every child joins at once: a replay needs all that it does. Whether it is worth a standby
-/// shows later, as with any other.
-pub fn join_recorded(thread: &mut Thread, how: u32) {
-    const TRIES: u32 = 2_000;
-    if own_within(TRIES).is_none() {
-        let parent = super::kernels_parent();
-        super::born(parent, parent);
-    }
-    join(thread);
-    if state::role() == Role::Primary {
-        recording::begin_child(thread, how);
-        thread.newborn = super::config::get().is_some_and(|config| config.standbys != 0);
-    }
+    crate::members::own().is_some_and(|own| raw::now_ns() - own.born_ns.load(Ordering::Relaxed) > AGE_NS)
 }
 
 /// By a process that logs and has a segment already: the supervisor is to make its standby.
 fn ask_for_standby() {
-    let Some(own) = super::own() else { return };
-    if !super::is_below_a_reaper() {
+    let Some(own) = crate::members::own() else { return };
+    if !crate::members::is_below_a_reaper() {
         own.joined.fetch_add(1, Ordering::AcqRel);
-        super::tell();
+        crate::members::tell();
     }
 }
 
@@ -116,17 +101,17 @@ pub fn join(thread: &mut Thread) {
         thread.newborn = looks < LOOKS_MAX;
         return;
     };
-    if super::header().is_none() {
+    if crate::members::header().is_none() {
         return;
     }
     // Its standby would be found among a guest's children.
-    if !state::is_recorded() && super::is_below_a_reaper() {
+    if !state::is_recorded() && crate::members::is_below_a_reaper() {
         return;
     }
-    if state::role() != Role::Child || super::is_closing() || bound::is_bound() {
+    if state::role() != Role::Child || crate::members::is_closing() || bound::is_bound() {
         return;
     }
-    let Some(config) = super::config::get() else { return };
+    let Some(config) = crate::members::config::get() else { return };
     fault::at(Point::Join, 0);
     let pid = own.pid.load(Ordering::Relaxed);
     let mut path = [0u8; paths::PATH_BYTES];
@@ -134,7 +119,7 @@ pub fn join(thread: &mut Thread) {
         return;
     }
     // SAFETY: mapped a moment ago, by the only thread that knows of it.
-    let header = unsafe { fill(config, super::registry::supervisor(), pid) };
+    let header = unsafe { fill(config, crate::members::registry::supervisor(), pid) };
     state::set_header(header);
     if !thread::map_ring(thread.slot) {
         state::set_header(core::ptr::null_mut());
@@ -152,8 +137,8 @@ pub fn join(thread: &mut Thread) {
     if !state::is_recorded() {
         own.joined.fetch_add(1, Ordering::AcqRel);
     }
-    super::remember_group(own);
-    super::tell();
+    crate::members::remember_group(own);
+    crate::members::tell();
 }
 
 /// The only thread of a process that has just mapped a segment of its own takes the ring in it. Locks are not ordered
@@ -202,7 +187,7 @@ fn make_segment(path: &[u8], slot: u32) -> bool {
         let fit = !failed(raw::call2(FTRUNCATE, file as u64, SEGMENT_BYTES as u64))
             && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, 0, RINGS_OFFSET as u64))
             && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, ring, RING_STEP as u64))
-            && !super::is_closing();
+            && !crate::members::is_closing();
         if !fit {
             raw::call1(nr::CLOSE, file as u64);
         }

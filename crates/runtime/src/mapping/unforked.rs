@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{memory, proc};
+use crate::mapping::proc;
 use crate::raw;
 use crate::sys::room::Room;
 
@@ -42,7 +42,7 @@ pub fn list() -> bool {
     }
     let (mut all, mut last) = (true, None);
     let read = proc::each_detail(|line| {
-        if let Some(range) = memory::range(line) {
+        if let Some(range) = proc::range(line) {
             last = Some(range);
         } else if let (Some(flags), Some((start, end))) = (line.strip_prefix(b"VmFlags:"), last) {
             let has = |flag: &[u8]| flags.split(|byte| *byte == b' ').any(|word| word == flag);

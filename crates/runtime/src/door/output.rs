@@ -5,10 +5,9 @@ use core::sync::atomic::Ordering;
 
 use us_abi::event::{EventKind, RETURN_OUTPUT};
 
-use crate::door::carry::Source;
 use crate::log::Next;
 use crate::raw::{self, failed, nr};
-use crate::sys::spans::{self, MessageHeader};
+use crate::sys::spans::{self, MessageHeader, Source};
 use crate::thread::{Mode, Thread};
 use crate::{fdtable, guest, members, state};
 

@@ -1,16 +1,15 @@
 //! The memory of a family: which it is, and the copy that the standbys share.
 //!
 //! Each member has the copy mapped out of the guest's sight, from its forming on: a child inherits it. A standby puts it
-//! where the guest has the memory, and keeps the memory itself as a view (`clone/views.rs`).
+//! where the guest has the memory, and keeps the memory itself as a view (`mapping/views.rs`).
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use us_abi::{COPIES_ADDRESS, COPIES_BYTES, Family, KEPT_ADDRESS, Region};
 
-use crate::sys::own_table::with_own_table;
-
-use crate::clone::views;
+use crate::mapping::views;
 use crate::raw::{self, failed, nr};
+use crate::sys::own_table::with_own_table;
 use crate::{guest, members, own_file, paths, twins};
 
 const PAGE: u64 = 4096;
@@ -337,9 +336,13 @@ pub fn put_back(family: &Family) {
         }
         let at = piece.region.load(Ordering::Relaxed) as usize;
         let region = &family.regions[at];
-        let mine =
-            region.put_back.compare_exchange(0, super::own_mark(), Ordering::AcqRel, Ordering::Acquire);
-        if mine.is_ok() || mine == Err(super::own_mark()) {
+        let mine = region.put_back.compare_exchange(
+            0,
+            crate::family::own_mark(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if mine.is_ok() || mine == Err(crate::family::own_mark()) {
             put_back_one(start, bytes);
         }
     }

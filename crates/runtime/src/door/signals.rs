@@ -1,0 +1,181 @@
+//! The calls about signals that pass the log, or the shadows of what waits.
+
+use core::sync::atomic::Ordering;
+
+use us_abi::event::ReturnHead;
+use us_calls::Row;
+
+use crate::above::above;
+use crate::call::Call;
+use crate::door::{pending as waiting, recorded, sigchld, table};
+use crate::members::{self, mail};
+use crate::raw::err;
+use crate::siginfo::{Info, bit};
+use crate::signal::{
+    Plan, apply_mask, consumed, held, nothing_is_late, plan, set_mask, solo_restart, unblocked,
+};
+use crate::sys::spans::{self, Before};
+use crate::thread::{Mode, Thread};
+use crate::{guest, signal, state};
+
+/// pause, rt_sigsuspend: waits until a handler has run.
+pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    const SIGSUSPEND: u64 = 130;
+    let before = thread.mask;
+    let during =
+        if call.nr == SIGSUSPEND { guest::load::<u64>(call.args[0]).unwrap_or(before) } else { before };
+    if call.nr == SIGSUSPEND {
+        set_mask(thread, during);
+    }
+    // With the mask set, the wait is a pause: the window between the two is closed by the queue.
+    let pause = Call { nr: 34, args: [0; 6], caller: call.caller };
+    let result = recorded::recorded(thread, row, &pause);
+    set_mask(thread, before);
+    if during & !thread.mask != 0 {
+        unblocked(thread);
+    }
+    result
+}
+
+/// The set that the kernel gets for a guest's set of signals that it waits for. SIGSYS is how the runtime and its supervisor ask
+/// a thread to look up: taken by a wait for all signals it would come to the program, and not to us.
+fn without_ours(set: u64) -> u64 {
+    set & !bit(31)
+}
+
+/// signalfd, signalfd4: without the runtime's own signal in the set.
+pub fn descriptor(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let set = guest::load::<u64>(call.args[1]).map(without_ours);
+    let mut own = *call;
+    if let Some(set) = &set {
+        own.args[1] = &raw const *set as u64;
+    }
+    table::changing(thread, row, &own)
+}
+
+/// rt_sigpending: what the kernel holds, and what the runtime has queued.
+pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let add = |thread: &mut Thread, call: &Call, _: i64| {
+        if let Some(set) = guest::load::<u64>(call.args[0]) {
+            guest::store(call.args[0], &((without_ours(set) | thread.queue.waiting()) & thread.mask));
+        }
+        0
+    };
+    recorded::recorded_with(thread, row, call, add, |_, _, _| ())
+}
+
+/// rt_sigtimedwait: takes a waiting signal. What the runtime has queued comes first.
+pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let place = call.args[1];
+    loop {
+        let mut before = Before::nothing();
+        before.look(row, &call.args);
+        match thread.calls() {
+            Mode::Solo => {
+                let (result, letter) = take_or_wait(thread, row, call);
+                mail::is_taken(letter);
+                if result > 0 {
+                    members::seen(result as i32, members::sent_so_far(result as i32));
+                }
+                if !solo_restart(thread, row, result) {
+                    return result;
+                }
+            }
+            Mode::Record => {
+                recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
+                let (result, letter) = take_or_wait(thread, row, call);
+                let plan = plan(thread, row, result);
+                if plan.is_abandoned() {
+                    continue;
+                }
+                let sent = members::sent_so_far(result.max(0) as i32);
+                members::seen(result.max(0) as i32, sent);
+                let head = ReturnHead { result, identity: u64::from(sent) | letter << 32 };
+                recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
+                mail::is_taken(letter);
+                if !plan.carry_out(thread) {
+                    return result;
+                }
+            }
+            Mode::Replay => {
+                if !recorded::take_begin(thread, row, &spans::arguments(row, call, thread.verify)) {
+                    continue;
+                }
+                let Some((head, flags)) = recorded::take_outputs(thread, row, call, &before, |_, _| ())
+                else {
+                    continue;
+                };
+                if head.result > 0 {
+                    members::seen(head.result as i32, head.identity as u32);
+                    mail::is_taken(head.identity >> 32);
+                    let known = if place == 0 { None } else { guest::load::<Info>(place) };
+                    let mut info = known.unwrap_or_default();
+                    info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;
+                    let ticket = thread.ticket;
+                    consumed(thread, &info, known.is_some(), ticket);
+                }
+                if !Plan::replay(thread, flags) {
+                    return head.result;
+                }
+            }
+        }
+    }
+}
+
+/// What the call returns, and the number of the letter with which the signal came, 0 for none.
+fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
+    let place = call.args[1];
+    if let Some(set) = guest::load::<u64>(call.args[0])
+        && let Some(info) = thread.queue.take(!set)
+    {
+        nothing_is_late(thread);
+        apply_mask(thread.mask | held(thread));
+        let stored = place == 0 || guest::store(place, &mail::without_letter(&info));
+        return (if stored { i64::from(info.signal()) } else { -14 }, mail::letter_of(&info));
+    }
+    let mut taken = Info::default();
+    let mut args = call.args;
+    let set = guest::load::<u64>(call.args[0]).map(without_ours);
+    if let Some(set) = &set {
+        args[0] = &raw const *set as u64;
+    }
+    if place == 0 {
+        args[1] = &raw mut taken as u64;
+    }
+    loop {
+        let result = recorded::execute(thread, row, call.nr, &args);
+        if result == err::EINTR && thread.pending.load(Ordering::SeqCst) == 0 {
+            // No signal of the guest's: the thread was asked to look at something of ours.
+            continue;
+        }
+        if result <= 0 {
+            return (result, 0);
+        }
+        let Some(mut info) = guest::load::<Info>(args[1]) else { return (result, 0) };
+        info.recall();
+        if result == 17 && !above().is_news(&mut info) {
+            // As if nothing had come.
+            continue;
+        }
+        info.adopt();
+        if !mail::arrived(&mut info) {
+            continue;
+        }
+        let letter = mail::letter_of(&info);
+        guest::store(args[1], &mail::without_letter(&info));
+        return (result, letter);
+    }
+}
+
+/// rt_sigaction: what the shadows hold of a signal that is ignored from here on is gone.
+pub fn action(thread: &mut Thread, call: &Call) -> i64 {
+    signal::action(thread, call, |signal, is_ignored, was_ignored| {
+        if is_ignored && state::is_standby() {
+            waiting::forget(signal);
+        }
+        // One that was raised again for a guest that ignored it is gone.
+        if signal == 17 && (is_ignored || was_ignored && waiting::waiting() & bit(17) == 0) {
+            sigchld::forget_owed();
+        }
+    })
+}
