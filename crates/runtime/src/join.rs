@@ -14,7 +14,6 @@ use us_calls::{Door, EpollDoor, Policy, Row};
 
 use crate::call::Call;
 use crate::door::limits::FileRoom;
-use crate::door::thread as threads;
 use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
@@ -237,20 +236,4 @@ pub fn be_newborn(header: &SegmentHeader) {
     state::write_text(&header.why.0, Cause::Newborn as u32, &[b"it has just been made"]);
     header.dropped.0.store(Cause::Newborn as u32, Ordering::Release);
     header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
-}
-
-/// In a forked child: what of the parent's threads and segment is not its own.
-pub fn forget_relatives(thread: &mut Thread) {
-    paths::SEGMENT.store(0, Ordering::Relaxed);
-    let own = thread.slot;
-    for slot in 0..thread::SLOTS.load(Ordering::Relaxed) {
-        // SAFETY: the only thread of this process.
-        let block = unsafe { &mut *thread::block(slot) };
-        block.ring.0 = core::ptr::null_mut();
-        block.waiter = crate::thread::waiter::Waiter::new();
-        if slot != own {
-            threads::vacate(block);
-        }
-    }
-    thread.newborn = false;
 }

@@ -82,7 +82,7 @@ pub fn has_standby() -> bool {
     header().is_some_and(|header| header.dropped.0.load(Ordering::Acquire) == 0)
 }
 
-/// Whether this process began as part of a recording. That may have ended since: see `recording::goes_on`.
+/// Whether this process began as part of a recording. That may have ended since: see `recorder::goes_on`.
 #[inline(always)]
 pub fn is_recorded() -> bool {
     RECORDED.load(Ordering::Relaxed)

@@ -1,12 +1,11 @@
-//! The folders of the runtime: which of them import each other, both ways. There are too many of these pairs; there must be no
-//! other, and one that is gone stays gone.
+//! The layers of the runtime, as the picture in `docs/ARCHITECTURE.md` draws them: a module imports only what lies below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use us_tidy::{Complaints, Source, root, sources};
 
-/// The pairs that are left, `A B` a line, with a comment behind `#`.
-const LEFT: &str = "tests/tidy/circles.txt";
+/// Where the picture is: a block in fences that say `layers`, the highest layer first, the lowest module of a layer leftmost.
+const PICTURE: &str = "docs/ARCHITECTURE.md";
 
 const TOP: &str = "crates/runtime/src/";
 
@@ -57,45 +56,89 @@ fn names_behind(text: &str, prefix: &str) -> Vec<String> {
     names.into_iter().map(first).filter(|name| !name.is_empty()).collect()
 }
 
+/// Macros that files define, which lie at the crate's root for those who import them.
+fn macros(placed: &[((String, usize), String)]) -> BTreeMap<&str, &str> {
+    placed
+        .iter()
+        .flat_map(|((module, _), text)| defines(text).map(move |name| (name, module.as_str())))
+        .collect()
+}
+
+fn defines(text: &str) -> impl Iterator<Item = &str> {
+    let after = text.match_indices("macro_rules! ").map(|(at, word)| &text[at + word.len()..]);
+    after.filter_map(|rest| rest.split([' ', '{', '(']).next())
+}
+
+/// What stands for the crate's root itself.
+const ROOT: &str = "lib";
+
 /// Who imports whom, by top modules.
 fn imports(files: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let placed: Vec<_> =
         files.iter().filter_map(|file| Some((place(&file.path)?, code(&file.text)))).collect();
     let modules: BTreeSet<&str> = placed.iter().map(|((module, _), _)| module.as_str()).collect();
+    let macros = macros(&placed);
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for ((module, depth), text) in &placed {
-        let mut names = names_behind(text, "crate::");
-        names.extend(names_behind(text, &"super::".repeat(*depth)));
-        let others = names.into_iter().filter(|name| modules.contains(name.as_str()) && name != module);
+        let known = |name: &String| {
+            let module = modules.get(name.as_str()).or_else(|| macros.get(name.as_str()));
+            module.map(|module| (*module).to_owned())
+        };
+        let by_crate = names_behind(text, "crate::");
+        // Inside a module that stands in the file itself the same words lead to the file.
+        let by_super = names_behind(text, &"super::".repeat(*depth));
+        let of_root = |name: &String| known(name).unwrap_or_else(|| ROOT.to_owned());
+        let others = by_crate.iter().map(of_root).chain(by_super.iter().filter_map(known));
+        let others = others.filter(|name| name != module);
         found.entry(module.clone()).or_default().extend(others);
     }
     found
 }
 
-/// Pairs of which each imports the other, in the order of their names.
-fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<(String, String)> {
-    let back = |from: &str, to: &str| imports.get(to).is_some_and(|names| names.contains(from));
-    let arrows = imports.iter().flat_map(|(from, names)| names.iter().map(move |to| (from, to)));
-    arrows.filter(|(from, to)| from < to && back(from, to)).map(|(a, b)| (a.clone(), b.clone())).collect()
+/// The modules of the picture, lowest first.
+fn drawn(document: &str) -> Vec<String> {
+    let block = document.split("```layers\n").nth(1).and_then(|rest| rest.split("```").next());
+    let layers = block.unwrap_or_default().lines().rev();
+    let modules = layers.filter_map(|line| line.split_once(' ')).flat_map(|(_, modules)| modules.split('·'));
+    modules.map(|name| name.trim().to_owned()).collect()
+}
+
+/// What is wrong with these imports in that picture.
+fn faults(imports: &BTreeMap<String, BTreeSet<String>>, drawn: &[String]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (at, name) in drawn.iter().enumerate() {
+        if !imports.contains_key(name) {
+            faults.push(format!("{name}: drawn, and no module"));
+        }
+        if drawn[..at].contains(name) {
+            faults.push(format!("{name}: drawn twice"));
+        }
+    }
+    let height = |name: &str| drawn.iter().position(|drawn| drawn == name);
+    for (module, others) in imports {
+        let Some(own) = height(module) else {
+            faults.push(format!("{module}: not drawn"));
+            continue;
+        };
+        for other in others {
+            if other == ROOT {
+                faults.push(format!("{module}: imports from the crate's root, which is no layer"));
+            } else if height(other).is_some_and(|other| other > own) {
+                faults.push(format!("{module}: imports {other}, which lies above it"));
+            }
+        }
+    }
+    faults
 }
 
 #[test]
-fn no_new_circles_in_the_runtime() {
-    let found = circles(&imports(&sources()));
-    let text = std::fs::read_to_string(root().join(LEFT)).expect("the list of circles");
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    let left: BTreeSet<(String, String)> = lines
-        .filter_map(|line| line.split_once(' '))
-        .map(|(a, b)| (a.to_owned(), b.trim().to_owned()))
-        .collect();
+fn the_runtime_imports_downwards() {
+    let text = std::fs::read_to_string(root().join(PICTURE)).expect("the document with the picture");
     let mut complaints = Complaints::default();
-    for (a, b) in found.difference(&left) {
-        complaints.add(format!("{a} {b}: import each other, and did not before"));
+    for fault in faults(&imports(&sources()), &drawn(&text)) {
+        complaints.add(fault);
     }
-    for (a, b) in left.difference(&found) {
-        complaints.add(format!("{a} {b}: no longer import each other; strike it off"));
-    }
-    complaints.settle(&format!("the runtime's borders, as {LEFT} has them:"));
+    complaints.settle(&format!("the runtime's layers, as {PICTURE} draws them:"));
 }
 
 fn file(path: &str, text: &str) -> Source {
@@ -106,15 +149,39 @@ fn file(path: &str, text: &str) -> Source {
 fn imports_of_every_shape_are_seen() {
     let files = [
         file("raw.rs", "use crate::{door::{self, io}, state};\n#[cfg(test)]\nmod tests { use crate::sys; }"),
-        file("door/io.rs", "fn f() { crate::raw::g(); super::super::sys::h(); super::mine(); }"),
+        file(
+            "door/io.rs",
+            "fn f() { crate::raw::g(); super::super::sys::h(); super::mine(); crate::stub! {} }",
+        ),
         file("sys/mod.rs", "// crate::door\nuse super::{\n    raw::{self, x},\n    state::y,\n};"),
-        file("state.rs", "use us_crate::raw;"),
+        file("state.rs", "use us_crate::raw; macro_rules! stub { () => { $crate::raw::f() } }"),
     ];
     let found = imports(&files);
     let names = |module: &str| found[module].iter().map(String::as_str).collect::<Vec<_>>();
     assert_eq!(names("raw"), ["door", "state"]);
-    assert_eq!(names("door"), ["raw", "sys"]);
+    assert_eq!(names("door"), ["raw", "state", "sys"]);
     assert_eq!(names("sys"), ["raw", "state"]);
-    assert!(names("state").is_empty());
-    assert_eq!(circles(&found), BTreeSet::from([("door".to_owned(), "raw".to_owned())]));
+    assert_eq!(names("state"), ["raw"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_picture_is_said() {
+    let picture = "a\n```layers\nhigh  b · c\nlow   a · b · e\n```\n";
+    let drawn = drawn(picture);
+    assert_eq!(drawn, ["a", "b", "e", "b", "c"]);
+    let to = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let imports = BTreeMap::from([
+        ("a".to_owned(), to(&["c", "lib"])),
+        ("b".to_owned(), to(&["a"])),
+        ("c".to_owned(), to(&["a", "b"])),
+        ("d".to_owned(), to(&[])),
+    ]);
+    let expected = [
+        "e: drawn, and no module",
+        "b: drawn twice",
+        "a: imports c, which lies above it",
+        "a: imports from the crate's root, which is no layer",
+        "d: not drawn",
+    ];
+    assert_eq!(faults(&imports, &drawn), expected);
 }

@@ -6,19 +6,19 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, WILL, leaving, slot};
 use us_calls::{Prctl, Row};
 
-use super::{copies, limits, spawn};
 use crate::above::above;
 use crate::call::Call;
 use crate::clock::kernel_ticket;
 use crate::door::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::door::refused::refused;
+use crate::door::{copies, limits, spawn};
 use crate::log::Next;
 use crate::raw::{self, call6};
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::verdict::drop_standby;
-use crate::{bound, guest, join, members, seats, tls, turns, verdict};
+use crate::verdict::{self, drop_standby};
+use crate::{bound, guest, members, seats, tls, turns};
 
 const GETPID: u64 = raw::nr::GETPID;
 const GETTID: u64 = raw::nr::GETTID;
@@ -154,7 +154,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::timer::forget();
     crate::door::timer_notify::forget();
     crate::door::usage::forget();
-    join::forget_relatives(thread);
+    super::thread::forget_relatives(thread);
     crate::signal::born_first(real);
 }
 

@@ -22,8 +22,9 @@ use crate::log::Next;
 use crate::raw::{self};
 use crate::state::Role;
 use crate::sys::{gate_stack, trap};
+use crate::thread::waiter::Waiter;
 use crate::thread::{self, Mode, Thread};
-use crate::{bound, notice, real, signal, state, tls, turns};
+use crate::{bound, notice, paths, real, signal, state, tls, turns};
 
 pub(super) const EAGAIN: i32 = 11;
 
@@ -321,4 +322,20 @@ pub fn slot_of(handle: u64) -> Option<&'static Thread> {
             let was = || fate == DETACHED && !thread_stack::is_ours(handle) && is_gone(block);
             block.handle.load(Ordering::Acquire) == handle && fate != JOINED && !was()
         })
+}
+
+/// In a forked child: what of the parent's threads and segment is not its own.
+pub fn forget_relatives(thread: &mut Thread) {
+    paths::SEGMENT.store(0, Ordering::Relaxed);
+    let own = thread.slot;
+    for slot in 0..thread::SLOTS.load(Ordering::Relaxed) {
+        // SAFETY: the only thread of this process.
+        let block = unsafe { &mut *thread::block(slot) };
+        block.ring.0 = core::ptr::null_mut();
+        block.waiter = Waiter::new();
+        if slot != own {
+            vacate(block);
+        }
+    }
+    thread.newborn = false;
 }

@@ -1,6 +1,6 @@
 //! A *family*: processes that share memory which no log tells of, and whose standbys share one copy of it.
 //!
-//! One thread of all of them has the turn (`recording::turn_order`, with the word in the roster), so what is in the memory
+//! One thread of all of them has the turn (`turns::turn_order`, with the word in the roster), so what is in the memory
 //! is a function of the order of turns: in the primaries' memory as well as in the copy that their standbys work on. No byte
 //! of it travels in a log. All members are cloned at one moment, fenced at one moment and promoted at one moment; a child
 //! forked meanwhile is cloned before its first turn. What ends the log of one ends those of all.

@@ -4,9 +4,8 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Family, SegmentHeader, TAKERS, TurnOrder, broken, phase};
 
-use crate::members;
-use crate::raw;
 use crate::state::{self, Role};
+use crate::{members, raw};
 
 /// Between two looks at the others, ns.
 pub const LOOK_NS: u64 = 100_000;

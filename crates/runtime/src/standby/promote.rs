@@ -16,16 +16,11 @@ use crate::door::witness;
 use crate::fault::{self, Point};
 use crate::mapping::{pieces, views};
 use crate::members::{self, of_family};
-use crate::raw;
-use crate::recorder;
-use crate::seats;
-use crate::signal;
 use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
 use crate::thread::{self, Mode, Thread};
-use crate::{backlog, notice};
-use crate::{family, real};
+use crate::{backlog, family, notice, raw, real, recorder, seats, signal};
 
 const PR_SET_PDEATHSIG: u64 = 1;
 const PR_SET_NAME: u64 = 15;
