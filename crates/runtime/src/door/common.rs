@@ -197,7 +197,8 @@ pub fn acquire(
             Mode::Solo if is_taken_over(address) => return Some(say),
             Mode::Solo => return None,
             Mode::Record => {
-                let outcome = attempt(caller);
+                // A clone may have come between the promotion and this.
+                let outcome = if is_taken_over(address) { Outcome::OK } else { attempt(caller) };
                 if outcome == Outcome::FOLLOW {
                     continue;
                 }
@@ -207,6 +208,8 @@ pub fn acquire(
             }
             Mode::Replay => {
                 if let Some(errno) = followed(caller, op) {
+                    // By its primary, if that had anything to take over.
+                    TAKEN.store(0, Ordering::Relaxed);
                     return Some(errno);
                 }
                 // A sleeper that the dead primary was woken in place of has nobody else who would wake it.
@@ -276,7 +279,8 @@ static RELEASED: AtomicUsize = AtomicUsize::new(0);
 static RELEASED_AT: AtomicU64 = AtomicU64::new(0);
 /// See `RELEASED`: a [`Finish`].
 static FINISH: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-/// The object that a dead primary has taken and not told of.
+/// The object that a dead primary has taken and not told of. A copy that is made before the thread comes to it inherits that: it
+/// takes over from one that has not taken it either.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 fn is_taken_over(address: usize) -> bool {
@@ -361,7 +365,9 @@ pub fn finish() {
             unsafe { &*(counter as *const AtomicU32) }.fetch_sub(1, Ordering::SeqCst);
         }
         let taken = noted_by(entry, Note::Take).filter(|(_, made)| *made);
-        TAKEN.store(taken.map_or(0, |(address, _)| address), Ordering::Relaxed);
+        if let Some((address, _)) = taken {
+            TAKEN.store(address, Ordering::Relaxed);
+        }
         let tail = entry.tail.0.acquire();
         if RELEASED_AT.load(Ordering::Relaxed) == tail {
             let object = RELEASED.swap(0, Ordering::Relaxed);

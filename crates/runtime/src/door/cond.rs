@@ -73,6 +73,11 @@ impl Cond {
         if common::follows(self.key()) && common::note_signal(Caller::get(), self.key()) {
             return;
         }
+        self.wake_shared(count);
+    }
+
+    /// The signal itself, by a copy that acts.
+    fn wake_shared(&self, count: u32) {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -234,13 +239,14 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
     result
 }
 
-/// At a promotion: the dead primary may have signalled it or not. Who is woken for nothing looks again.
+/// At a promotion: the dead primary may have signalled it or not. Who is woken for nothing looks again. By the poller, which has the
+/// block of a thread that follows: it is not to be taken for that one.
 ///
 /// # Safety
 /// The address of the guest's condition variable, shared between processes.
 pub unsafe fn wake_all(address: usize) {
     // SAFETY: the caller's promise.
-    unsafe { &*(address as *const Cond) }.notify_shared(ALL);
+    unsafe { &*(address as *const Cond) }.wake_shared(ALL);
 }
 
 /// `pthread_cond_init`, from glibc's attribute object.
