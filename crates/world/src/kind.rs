@@ -139,6 +139,11 @@ impl Kind {
         dispatch!(self, O => O::baseline(fd, is_shut, kernel))
     }
 
+    /// The same, where the kernel's figures are exact.
+    pub fn exact(self, fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Option<Counts> {
+        dispatch!(self, O => O::exact(fd, is_shut, kernel))
+    }
+
     /// Judges all calls in doubt on one stream.
     pub(crate) fn judge(self, sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
         dispatch!(self, O => O::judge(sharers, kernel, verdicts));

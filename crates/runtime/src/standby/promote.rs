@@ -20,7 +20,7 @@ use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
 use crate::thread::{self, Mode, Thread};
-use crate::{backlog, family, notice, raw, real, recorder, seats, signal};
+use crate::{backlog, family, fdtable, notice, raw, real, recorder, seats, signal};
 
 const PR_SET_PDEATHSIG: u64 = 1;
 const PR_SET_NAME: u64 = 15;
@@ -80,6 +80,10 @@ pub fn run(header: &SegmentHeader) {
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
     header.unsettled.store(unsettled, Ordering::Relaxed);
+    if unsettled != 0 {
+        // What those calls have moved is in no count: the next clone asks the kernel.
+        fdtable::distrust();
+    }
     // Threads that were completed by settlement apply that first.
     drain(header);
     if header.config.standbys > 1 {

@@ -44,6 +44,11 @@ pub trait Object {
         Counts::default()
     }
 
+    /// The same, where the kernel's figures are exact; `None` where they need not be: for a check of what was counted.
+    fn exact(fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Option<Counts> {
+        Some(Self::baseline(fd, is_shut, kernel))
+    }
+
     /// Judges all calls in doubt on one stream. A part without a verdict afterwards counts as Unknown.
     fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts);
 

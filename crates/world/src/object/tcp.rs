@@ -32,6 +32,13 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
         }
     }
 
+    /// A connection that is about to be made, or has failed, has figures of its own.
+    fn exact(fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Option<Counts> {
+        const ESTABLISHED: u8 = 1;
+        let now = steady(fd, kernel)?;
+        (now.state == ESTABLISHED && !now.is_broken).then(|| Self::baseline(fd, is_shut, kernel))
+    }
+
     fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
         let Sharers { fd, stream, .. } = sharers;
         let Some(now) = steady(fd, kernel) else {
