@@ -113,23 +113,21 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
 /// A call by a thread without a block: a new one in its first instructions, or one that an allocator has made
 /// for itself behind our back. The latter is part of what an allocator is, opaque: each copy has its own.
 fn unknown_thread(call: &Call) -> i64 {
-    if state::is_standby() {
-        if call.nr == raw::nr::RT_SIGPROCMASK {
-            // A thread of a standby must not unblock signals: it lives by the log.
-            return 0;
-        }
-        let harmless = us_calls::row(call.nr).is_some_and(|row| is_harmless(row, call));
-        if !harmless {
-            crate::verdict::last_words(&[
-                b"a standby's thread unknown to the runtime made system call ",
-                us_calls::name(call.nr).as_bytes(),
-            ]);
-        }
+    let is_standby = state::is_standby();
+    if is_standby && call.nr == raw::nr::RT_SIGPROCMASK {
+        // A thread of a standby must not unblock signals: it lives by the log.
+        return 0;
     }
     if call.nr == raw::nr::RT_SIGPROCMASK && call.args[1] != 0 && call.args[3] == 8 {
         return mask_unknown(call);
     }
     if !us_calls::row(call.nr).is_some_and(|row| is_harmless(row, call)) {
+        if is_standby {
+            crate::verdict::last_words(&[
+                b"a standby's thread unknown to the runtime made system call ",
+                us_calls::name(call.nr).as_bytes(),
+            ]);
+        }
         fdtable::distrust();
     }
     // SAFETY: the guest's own call.

@@ -78,10 +78,13 @@ static STREAMS: [Stream; SHADOWED] = [const {
 /// One past the highest number that has ever stood for a file.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
+fn used() -> &'static [Shadow] {
+    &TABLE[..USED.load(Ordering::Relaxed).min(SHADOWED)]
+}
+
 /// Whether this process may have the file of that identity, as [`kept`] has it, open to write it.
 pub fn is_written(identity: u64) -> bool {
-    let used = &TABLE[..USED.load(Ordering::Relaxed).min(SHADOWED)];
-    used.iter().any(|shadow| shadow.identity.load(Ordering::Relaxed) == identity && shadow.may_be_written())
+    used().iter().any(|shadow| shadow.identity.load(Ordering::Relaxed) == identity && shadow.may_be_written())
 }
 
 /// A call that the runtime does not know has been made: what it moved is not counted.
@@ -107,22 +110,15 @@ pub fn moved(fd: i32, direction: Direction, result: i64) {
 
 /// Calls `f` with every number that stands for a file, as far as this copy knows.
 pub fn for_known(mut f: impl FnMut(i32, &'static Shadow)) {
-    let used = &TABLE[..USED.load(Ordering::Relaxed).min(SHADOWED)];
-    for (fd, shadow) in used.iter().enumerate().filter(|(_, shadow)| shadow.kind() != Kind::None) {
+    for (fd, shadow) in used().iter().enumerate().filter(|(_, shadow)| shadow.kind() != Kind::None) {
         f(fd as i32, shadow);
     }
 }
 
 /// How many descriptors are open; `None` where the kernel does not say (before 6.2).
 pub fn open_count() -> Option<usize> {
-    const NEWFSTATAT: u64 = 262;
-    const AT_FDCWD: u64 = -100i64 as u64;
-    const SIZE: usize = 6;
-    let mut stat = [0u64; 18];
-    let args = [AT_FDCWD, c"/proc/self/fd".as_ptr() as u64, stat.as_mut_ptr() as u64, 0, 0, 0];
-    // SAFETY: the kernel reads a path, and writes a struct stat of 144 bytes, whose seventh word is the size.
-    let known = unsafe { raw::call6(NEWFSTATAT, args) } == 0;
-    (known && stat[SIZE] != 0).then_some(stat[SIZE] as usize)
+    let stat = Stat::at(AT_FDCWD, c"/proc/self/fd".as_ptr() as u64, 0)?;
+    (stat.size != 0).then_some(stat.size as usize)
 }
 
 /// Children that have been made so far, or twice as many.
@@ -357,12 +353,64 @@ impl Shadow {
 /// The kernel's `struct stat`, as far as it is looked at.
 #[repr(C)]
 #[derive(Default)]
-struct Stat {
-    dev: u64,
-    ino: u64,
+pub struct Stat {
+    /// The device that the file lies on.
+    pub dev: u64,
+    /// Its number there.
+    pub ino: u64,
     nlink: u64,
     mode: u32,
-    rest: [u32; 29],
+    owner: [u32; 3],
+    rdev: u64,
+    /// Bytes.
+    pub size: u64,
+    blocks: [u64; 2],
+    accessed: [u64; 2],
+    modified: [u64; 2],
+    changed: [u64; 2],
+    rest: [u64; 3],
+}
+
+const _: () = assert!(
+    size_of::<Stat>() == 144
+        && core::mem::offset_of!(Stat, size) == 48
+        && core::mem::offset_of!(Stat, modified) == 88
+);
+
+/// The folder from which a path is looked up that says none.
+pub const AT_FDCWD: u64 = -100i64 as u64;
+
+impl Stat {
+    /// Of an open file; `None` if the kernel refuses.
+    pub fn of(fd: i32) -> Option<Stat> {
+        let mut stat = Stat::default();
+        // SAFETY: the kernel writes one struct stat of 144 bytes.
+        (unsafe { raw::call2(raw::nr::FSTAT, fd as u64, &raw mut stat as u64) } == 0).then_some(stat)
+    }
+
+    /// Of what a path leads to, from this folder on, as `fstatat`.
+    pub fn at(folder: u64, path: u64, flags: u64) -> Option<Stat> {
+        const NEWFSTATAT: u64 = 262;
+        let mut stat = Stat::default();
+        // SAFETY: the kernel reads a path, and writes one struct stat of 144 bytes.
+        let result = unsafe { raw::call4(NEWFSTATAT, folder, path, &raw mut stat as u64, flags) };
+        (result == 0).then_some(stat)
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_regular(&self) -> bool {
+        self.mode & S_IFMT == S_IFREG
+    }
+
+    /// When it was modified, and when anything about it was changed, ns.
+    pub fn times_ns(&self) -> [u64; 2] {
+        [self.modified, self.changed].map(|[s, ns]| s.wrapping_mul(1_000_000_000).wrapping_add(ns))
+    }
+
+    /// Whether both are of one file.
+    pub fn is_same(&self, other: &Stat) -> bool {
+        (self.dev, self.ino) == (other.dev, other.ino)
+    }
 }
 
 const S_IFMT: u32 = 0o170000;
@@ -377,11 +425,7 @@ pub fn identify(fd: i32) -> (u64, Kind) {
 
 /// The same, where somebody knows already whether a file is appended to.
 pub fn identify_as(fd: i32, is_append: impl Fn(i32) -> bool) -> (u64, Kind) {
-    let mut stat = Stat::default();
-    // SAFETY: the kernel writes one struct stat of 144 bytes.
-    if unsafe { raw::call2(raw::nr::FSTAT, fd as u64, &raw mut stat as u64) } != 0 {
-        return (0, Kind::None);
-    }
+    let Some(stat) = Stat::of(fd) else { return (0, Kind::None) };
     match stat.mode & S_IFMT {
         S_IFSOCK => (cookie(fd), if is_tcp(fd) { Kind::Tcp } else { Kind::Socket }),
         S_IFIFO => (fold(&stat), Kind::Pipe),
@@ -404,11 +448,16 @@ pub fn identity_of(device: u64, inode: u64) -> u64 {
     (device.rotate_left(40) ^ inode).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
 }
 
-fn is_append(fd: i32) -> bool {
+/// The flags of an open file, or an error.
+pub fn status_flags(fd: i32) -> i64 {
     const F_GETFL: u64 = 3;
-    const O_APPEND: i64 = 0o2000;
     // SAFETY: asks for flags.
-    let flags = unsafe { raw::call2(raw::nr::FCNTL, fd as u64, F_GETFL) };
+    unsafe { raw::call2(raw::nr::FCNTL, fd as u32 as u64, F_GETFL) }
+}
+
+fn is_append(fd: i32) -> bool {
+    const O_APPEND: i64 = 0o2000;
+    let flags = status_flags(fd);
     flags > 0 && flags & O_APPEND != 0
 }
 
@@ -442,10 +491,7 @@ pub fn leave() -> i64 {
 
 /// The size of a file, as the kernel has it.
 pub fn size(fd: i32) -> Option<u64> {
-    const SIZE: usize = 6;
-    let mut stat = [0u64; 18];
-    // SAFETY: the kernel writes a struct stat of 144 bytes, whose seventh word is the size.
-    (unsafe { raw::call2(raw::nr::FSTAT, fd as u64, stat.as_mut_ptr() as u64) } == 0).then_some(stat[SIZE])
+    Stat::of(fd).map(|stat| stat.size)
 }
 
 /// Opens the file behind a descriptor once more, to read it.
@@ -513,36 +559,11 @@ pub fn describe(fd: i32, text: &mut [u8]) -> Option<&[u8]> {
 
 /// Calls `f` with every open descriptor, by `/proc/self/fd`.
 pub fn for_open(mut f: impl FnMut(i32)) {
-    let path = c"/proc/self/fd";
-    // SAFETY: opens a directory, reads entries into our buffer, closes it.
-    unsafe {
-        let dir = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2200000, 0);
-        if raw::failed(dir) {
-            return;
+    raw::each_number(c"/proc/self/fd", |fd, folder| {
+        if fd != folder {
+            f(fd as i32);
         }
-        let mut buffer = [0u64; 256];
-        loop {
-            let bytes = buffer.len() * 8;
-            let got = raw::call3(raw::nr::GETDENTS64, dir as u64, buffer.as_mut_ptr() as u64, bytes as u64);
-            if got <= 0 {
-                break;
-            }
-            let mut at = 0usize;
-            while at < got as usize {
-                // struct dirent64: ino, off, u16 length, u8 type, name.
-                let entry = buffer.as_ptr().cast::<u8>().add(at);
-                let len = entry.add(16).cast::<u16>().read_unaligned() as usize;
-                let name = core::slice::from_raw_parts(entry.add(19), len - 19);
-                let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
-                let (fd, any) = digits.fold((0i64, false), |(n, _), d| (n * 10 + i64::from(d - b'0'), true));
-                if any && fd != dir {
-                    f(fd as i32);
-                }
-                at += len;
-            }
-        }
-        raw::call1(raw::nr::CLOSE, dir as u64);
-    }
+    });
 }
 
 /// Looks at what the program has inherited: before the standby is made, so that both copies know.

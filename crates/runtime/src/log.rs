@@ -281,6 +281,13 @@ impl Thread {
         self.wait_for_event();
     }
 
+    /// Waits until this copy is live, or the log goes on.
+    pub fn await_live(&mut self) {
+        while self.calls() == Mode::Replay && self.peek().is_none() {
+            self.wait_for_event();
+        }
+    }
+
     /// Sleeps at a place where this copy may take over as well: whoever promotes it waits until every thread is at one.
     pub fn stand_while(&mut self, sleep: impl FnOnce()) {
         self.parked.store(of_family::is_member(), Ordering::SeqCst);

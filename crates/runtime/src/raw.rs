@@ -5,6 +5,7 @@
 //! here is ever logged or refused. Whoever calls [`call6`] signs for what the kernel will do.
 
 use core::arch::{asm, naked_asm};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::context::{Context, reg};
@@ -316,6 +317,47 @@ pub fn futex_wake_shared(word: &AtomicU32) {
 pub fn futex_wake_one_shared(word: &AtomicU32) {
     // SAFETY: a wake touches no memory.
     unsafe { call3(nr::FUTEX, word.as_ptr() as u64, FUTEX_WAKE, 1) };
+}
+
+/// Calls `f` with each name in a folder that is a number, and with the descriptor by which the folder is read. False if it cannot
+/// be.
+pub fn each_number(path: &CStr, mut f: impl FnMut(u64, u64)) -> bool {
+    const DIRECTORY: u64 = 0o2200000;
+    let mut buffer = [0u64; 256];
+    // SAFETY: opens a folder, reads entries into our buffer, closes it.
+    unsafe {
+        let folder = call3(nr::OPEN, path.as_ptr() as u64, DIRECTORY, 0);
+        let Ok(folder) = u64::try_from(folder) else { return false };
+        loop {
+            let room = size_of_val(&buffer) as u64;
+            let got = call3(nr::GETDENTS64, folder, buffer.as_mut_ptr() as u64, room);
+            if got <= 0 {
+                break;
+            }
+            let mut at = 0usize;
+            while at < got as usize {
+                // struct dirent64: ino, off, u16 length, u8 type, name.
+                let entry = buffer.as_ptr().cast::<u8>().add(at);
+                let len = entry.add(16).cast::<u16>().read_unaligned() as usize;
+                let name = core::slice::from_raw_parts(entry.add(19), len - 19);
+                let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+                if let Some(number) = decimal(&name[..end]) {
+                    f(number, folder);
+                }
+                at += len;
+            }
+        }
+        call1(nr::CLOSE, folder);
+    }
+    true
+}
+
+/// A number in decimal digits.
+pub fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, digit| Some(value * 10 + u64::from((*digit as char).to_digit(10)?)))
 }
 
 /// A short sleep, ns; a signal may end it early.

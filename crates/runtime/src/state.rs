@@ -77,7 +77,7 @@ pub fn is_not_recorded() {
     RECORDED.store(false, Ordering::Relaxed);
 }
 
-/// Whether the heir reads the log, as a primary. See [`crate::seats::is_followed`] for any standby.
+/// Whether the heir reads the log, as a primary. See `is_followed` of `seats` for any standby.
 pub fn has_standby() -> bool {
     header().is_some_and(|header| header.dropped.0.load(Ordering::Acquire) == 0)
 }

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::door::{pending, timer};
-use crate::fdtable::{self, Kind, Shadow};
+use crate::fdtable::{self, Kind};
 use crate::standby::kernel;
 
 /// Counts of so many streams are compared with the kernel's at each clone: some tens of microseconds. A build with faults compares
@@ -45,19 +45,14 @@ fn compare() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let from = NEXT.load(Ordering::Relaxed);
     let (mut left, mut next) = (COMPARED, 0);
-    let mut look = |fd: i32, shadow: &Shadow| {
-        if left == 0 || !shadow.is_counted() {
+    fdtable::for_known(|fd, shadow| {
+        if left == 0 || (fd as usize) < from || !shadow.is_counted() {
             return;
         }
         left -= 1;
         next = fd as usize + 1;
         if kernel::exact(fd, shadow).is_some_and(|exact| exact != shadow.counts()) {
             is_wrong(fd);
-        }
-    };
-    fdtable::for_known(|fd, shadow| {
-        if fd as usize >= from {
-            look(fd, shadow);
         }
     });
     // Around once everything has had its turn.

@@ -10,6 +10,7 @@ use us_world::{Direction, Transfer};
 use crate::call::Call;
 use crate::door::transfer::takes;
 use crate::door::{taken, taken_away};
+use crate::fdtable::AT_FDCWD;
 use crate::sys::spans;
 use crate::{fdtable, guest, raw};
 
@@ -38,8 +39,6 @@ const CONNECT: u64 = 42;
 const BIND: u64 = 49;
 const GETPEERNAME: u64 = 52;
 const GETSOCKNAME: u64 = 51;
-const NEWFSTATAT: u64 = 262;
-const AT_FDCWD: u64 = -100i64 as u64;
 const SEEK_SET: u64 = 0;
 const SEEK_CUR: u64 = 1;
 
@@ -202,11 +201,9 @@ fn done(nr: u64, args: &[u64; 6], before: u64) -> Option<i64> {
 /// Whether a TCP socket that does not wait has begun to connect: it does so still, or it is connected, or the error
 /// waits.
 fn is_under_way(fd: u64) -> bool {
-    const F_GETFL: u64 = 3;
     const O_NONBLOCK: i64 = 0o4000;
     const POLLERR: i64 = 8;
-    // SAFETY: asks for flags.
-    let flags = unsafe { raw::call2(raw::nr::FCNTL, fd, F_GETFL) };
+    let flags = fdtable::status_flags(fd as i32);
     flags >= 0
         && flags & O_NONBLOCK != 0
         && tcp_state(fd).is_some_and(|state| state != TCP_CLOSE || raw::poll(fd as i32, 0) & POLLERR != 0)
@@ -310,11 +307,8 @@ fn note_position(nr: u64, args: &[u64; 6], result: i64) {
 /// The object behind a name, never following a link at its end; 0 for none.
 fn object(folder: u64, path: u64) -> u64 {
     const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
-    let mut stat = [0u64; 18];
-    // SAFETY: the kernel writes one struct stat of 144 bytes.
-    let known =
-        unsafe { raw::call4(NEWFSTATAT, folder, path, stat.as_mut_ptr() as u64, AT_SYMLINK_NOFOLLOW) } == 0;
-    if known { (stat[0].rotate_left(40) ^ stat[1]) | 1 << 63 } else { 0 }
+    let stat = fdtable::Stat::at(folder, path, AT_SYMLINK_NOFOLLOW);
+    stat.map_or(0, |stat| (stat.dev.rotate_left(40) ^ stat.ino) | 1 << 63)
 }
 
 /// Whether a socket is connected or about to be.

@@ -16,7 +16,7 @@ use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::sys::spans::{self, MessageHeader, Source, Vector};
 use crate::thread::{Mode, Thread};
-use crate::{fdtable, guest, state};
+use crate::{fdtable, guest};
 
 /// Whether a read that was cut off goes on: natively it would have come back whole.
 pub fn wants_whole(row: &Row, fd: i32, args: &[u64; 6]) -> bool {
@@ -132,30 +132,20 @@ pub fn is_spurious(thread: &Thread) -> bool {
     thread.pending.load(Ordering::Relaxed) != 0 && !signal::has_deliverable(thread)
 }
 
-/// The rest of a read in doubt of which the dead primary had got a part: live.
+/// The rest of a read in doubt of which the dead primary had got a part. It is for whoever acts to get: this copy once it is
+/// promoted, or the primary; where that has cut the transfer off itself, the calls of the rest follow in the log.
 pub fn input_in_doubt(thread: &mut Thread, row: &Row, call: &Call, list: &[Vector], done: i64) -> i64 {
     if !wants_whole(row, call.args[0] as i32, &call.args) {
         return done;
     }
-    await_live(thread);
+    thread.await_live();
     input(thread, call, list, done)
 }
 
-/// The rest of an output in doubt of which the dead primary had put out a part: live.
+/// The same of an output.
 pub fn output_in_doubt(thread: &mut Thread, call: &Call, source: Source, done: i64) -> i64 {
-    await_live(thread);
+    thread.await_live();
     output(thread, call, source, done)
-}
-
-/// What is left is for whoever acts to do: this copy once it is promoted, or the primary. Where that has cut the transfer off
-/// itself, the calls of the rest follow in the log.
-fn await_live(thread: &mut Thread) {
-    while thread.calls() == Mode::Replay && thread.peek().is_none() {
-        if state::LIVE.load(Ordering::Acquire) {
-            return above().go_live(thread);
-        }
-        thread.wait_more();
-    }
 }
 
 /// Whether a read of `wanted` bytes came back short for the runtime's own sake alone, and goes on.
@@ -191,19 +181,12 @@ fn is_short(result: i64, wanted: u64) -> bool {
 
 /// Whether a call on this descriptor would not wait.
 pub fn is_nonblocking(fd: u64) -> bool {
-    let flags = status_flags(fd);
+    let flags = fdtable::status_flags(fd as i32);
     failed(flags) || flags & O_NONBLOCK != 0
 }
 
 /// The kernel's flag of that name.
 pub const O_NONBLOCK: i64 = 0o4000;
-
-/// The flags of an open file, or an error.
-pub fn status_flags(fd: u64) -> i64 {
-    const F_GETFL: u64 = 3;
-    // SAFETY: asks for flags.
-    unsafe { raw::call2(raw::nr::FCNTL, fd, F_GETFL) }
-}
 
 /// Parks, if that was what the transfer was cut off for.
 pub fn park(thread: &mut Thread) {

@@ -19,7 +19,7 @@ use us_ring::Position;
 use super::sync::{self, ALL, Caller, Outcome};
 use crate::log::Next;
 use crate::thread::{self, Mode, Thread};
-use crate::{state, twins, verdict};
+use crate::{state, twins};
 
 /// What is changed: place in [`ThreadEntry::changes`].
 #[derive(Clone, Copy)]
@@ -310,10 +310,8 @@ pub fn note_signal(caller: Caller, address: usize) -> bool {
     // More of them than there is room for: their waiters look again when they are signalled next.
     free.unwrap_or(&NOTIFIED[0]).store(address, Ordering::SeqCst);
     let is_late = IS_LOOKED_AT.load(Ordering::SeqCst) && thread.peek().is_none();
-    while is_late && thread.calls() == Mode::Replay {
-        if let Next::Event(event) = thread.next() {
-            verdict::diverge(thread, EventKind::Common, 0, &event);
-        }
+    if is_late {
+        thread.await_live();
     }
     !is_late
 }

@@ -13,6 +13,7 @@ use crate::above::above;
 use crate::call::Call;
 use crate::door::recorded::{take_begin, take_end};
 use crate::door::{limits, process};
+use crate::fdtable::AT_FDCWD;
 use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::signal::{self, death};
@@ -23,7 +24,6 @@ use crate::{bound, guest, paths, recorder, seats, tls, turns};
 
 const EXECVE: u16 = 59;
 const EXECVEAT: u64 = 322;
-const AT_FDCWD: u64 = -100i64 as u64;
 const X_OK: u64 = 1;
 
 /// execve, execveat.

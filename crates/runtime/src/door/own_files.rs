@@ -195,9 +195,9 @@ fn replace(fd: i32, dead: u32) {
         None => {
             const NEW_ONLY: u64 = 0o100 | 0o200 | 0o1000; // O_CREAT, O_EXCL, O_TRUNC
             const O_CLOEXEC: u64 = 0o2000000;
-            // SAFETY: asks for flags; opens a path of our own.
+            // SAFETY: opens a path of our own.
             let new = unsafe {
-                let flags = raw::call2(raw::nr::FCNTL, fd as u64, F_GETFL) as u64 & !NEW_ONLY;
+                let flags = fdtable::status_flags(fd) as u64 & !NEW_ONLY;
                 raw::call3(raw::nr::OPEN, path.as_ptr() as u64, flags | O_CLOEXEC, 0)
             };
             if raw::failed(new) {
@@ -216,7 +216,6 @@ fn replace(fd: i32, dead: u32) {
 }
 
 const F_GETFD: u64 = 1;
-const F_GETFL: u64 = 3;
 const SEEK_SET: u64 = 0;
 
 /// Makes `fd` stand for the open file of `from`; whether it is closed at an exec stays.

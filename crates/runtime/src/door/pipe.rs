@@ -60,7 +60,7 @@ fn piece_by_piece(thread: &mut Thread, shadow: &Shadow, fd: u64, source: Source)
     loop {
         let sure = taken_at_once(fd, wanted - done);
         if sure == 0 {
-            match carry::status_flags(fd) {
+            match fdtable::status_flags(fd as i32) {
                 // Not one to write to, and no room will ever be there.
                 flags if failed(flags) || flags & O_ACCMODE == 0 => return Some(so_far(done, err::EBADF)),
                 flags if flags & carry::O_NONBLOCK != 0 => return Some(so_far(done, err::EAGAIN)),

@@ -13,7 +13,7 @@ use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 
 use super::mapped;
 use crate::call::Call;
-use crate::fdtable;
+use crate::fdtable::{self, AT_FDCWD, Stat};
 use crate::raw::{self, failed, nr};
 use crate::state::{Decimal, joined};
 use crate::sys::own_table::with_own_table;
@@ -40,26 +40,19 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Of the file that a call of the `stat` family tells of; `None` if it is no regular one.
-    fn ask(call: u64, file: u64) -> Option<Facts> {
-        const S_IFMT: u64 = 0o170000;
-        const S_IFREG: u64 = 0o100000;
-        let mut stat = [0u64; 18];
-        // SAFETY: the kernel writes one struct stat of 144 bytes.
-        let result = unsafe { raw::call2(call, file, stat.as_mut_ptr() as u64) };
-        let ns = |at: usize| stat[at].wrapping_mul(1_000_000_000).wrapping_add(stat[at + 1]);
-        // Words 0 device, 1 inode, 3 mode and owner, 6 size, 11 and 13 seconds of the times.
-        (result == 0 && stat[3] & S_IFMT == S_IFREG).then(|| Facts {
-            device: stat[0],
-            inode: stat[1],
-            bytes: stat[6],
-            modified_ns: ns(11),
-            changed_ns: ns(13),
-        })
+    /// `None` of what is no regular file.
+    fn new(stat: Stat) -> Option<Facts> {
+        let [modified_ns, changed_ns] = stat.times_ns();
+        let facts = Facts { device: stat.dev, inode: stat.ino, bytes: stat.size, modified_ns, changed_ns };
+        stat.is_regular().then_some(facts)
+    }
+
+    fn at(path: u64) -> Option<Facts> {
+        Stat::at(AT_FDCWD, path, 0).and_then(Facts::new)
     }
 
     fn of(fd: u64) -> Option<Facts> {
-        Facts::ask(nr::FSTAT, fd)
+        Stat::of(fd as i32).and_then(Facts::new)
     }
 
     fn identity(&self) -> u64 {
@@ -84,13 +77,12 @@ impl Facts {
 /// Whether the file at `path`, the end of a line of `maps`, is that one and quiet. The coordinator asks.
 pub fn is_quiet_at(path: &[u8], device: u64, inode: u64) -> bool {
     const STATFS: u64 = 137;
-    const STAT: u64 = 4;
     let mut text = [0u8; PATH_MAX];
     let Some(place) = text.get_mut(..path.len()) else { return false };
     place.copy_from_slice(path);
     let Ok(path) = CStr::from_bytes_until_nul(&text) else { return false };
     let path = path.as_ptr() as u64;
-    let facts = Facts::ask(STAT, path).filter(|facts| (facts.device, facts.inode) == (device, inode));
+    let facts = Facts::at(path).filter(|facts| (facts.device, facts.inode) == (device, inode));
     facts.is_some_and(|facts| facts.is_quiet((STATFS, path)))
 }
 
@@ -175,9 +167,8 @@ fn by_descriptor(args: &[u64; 6], fd: u64, facts: &Facts) -> Option<i64> {
 
 fn by_path(args: &[u64; 6], path: &CStr, facts: &Facts) -> i64 {
     const NONBLOCK_CLOEXEC: u64 = 0o2004000;
-    const STAT: u64 = 4;
     // A FIFO that lies there now would see a reader come.
-    if Facts::ask(STAT, path.as_ptr() as u64).as_ref() != Some(facts) {
+    if Facts::at(path.as_ptr() as u64).as_ref() != Some(facts) {
         return raw::err::EINVAL;
     }
     // SAFETY: the kernel reads a path; the table is this thread's own, and goes with it.

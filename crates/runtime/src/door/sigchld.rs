@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{PROCESSES_MAX, Process, end, kin};
 
-use super::wait::{CLD_DUMPED, CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WNOWAIT, look};
+use super::wait::{CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WNOWAIT, is_end, look};
 use crate::door::pending;
 use crate::members::{self, registry};
 use crate::raw;
@@ -103,12 +103,12 @@ pub fn forget_owed() {
 /// A signal has reached the guest, in a copy that takes it from the log: at a promotion this one is not told of again.
 pub fn taken(info: &[u64; 16]) {
     let (signal, code, child) = (info[0] as u32 as i32, info[1] as u32 as i32, info[2] as u32);
-    if signal == SIGCHLD {
-        // Of several ends it is one signal, as with the kernel.
-        OWED[0].store(0, Ordering::SeqCst);
+    if signal != SIGCHLD {
+        return;
     }
-    if signal == SIGCHLD
-        && matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
+    // Of several ends it is one signal, as with the kernel.
+    OWED[0].store(0, Ordering::SeqCst);
+    if is_end(code)
         // Its primary's wait may have been told meanwhile.
         && let Some(entry) = members::find_child(child)
     {
@@ -141,7 +141,7 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
         return true;
     }
     let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
-    if matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED) {
+    if is_end(code) {
         let Some(entry) = members::find(sender) else { return is_news_of_the_told(info, sender) };
         const SIGKILL: u32 = 9;
         let willed = News::willed(entry).filter(|_| code == CLD_KILLED && info[3] as u32 == SIGKILL);

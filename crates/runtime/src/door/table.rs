@@ -227,24 +227,19 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {
             opened(thread, result as i32, identity);
             own_files::opened(row, args);
-            if how_opened(nr, args) == Some(O_RDONLY)
-                && let Some(shadow) = fdtable::get(result as i32)
-            {
-                shadow.set_read_only();
-            }
             if nr == crate::raw::nr::PIDFD_OPEN {
                 numbers::means(result as i32, Some(args[0] as u32));
             }
-            if let Some(shadow) = fdtable::get(result as i32)
-                && shadow.kind() == Kind::Event
-            {
-                shadow.set_private(true);
-                shadow.count(Direction::Out, Transfer { bytes: 8, word: args[0] & 0xffff_ffff, position: 0 });
+            let Some(shadow) = fdtable::get(result as i32) else { return };
+            if how_opened(nr, args) == Some(O_RDONLY) {
+                shadow.set_read_only();
             }
-            if let Some(shadow) = fdtable::get(result as i32)
-                && (shadow.kind().is_file() || shadow.kind().is_counted())
-            {
+            let kind = shadow.kind();
+            if kind == Kind::Event || kind.is_file() || kind.is_counted() {
                 shadow.set_private(true);
+            }
+            if kind == Kind::Event {
+                shadow.count(Direction::Out, Transfer { bytes: 8, word: args[0] & 0xffff_ffff, position: 0 });
             }
         }
         FdUse::CreatesPair { arg } => {

@@ -35,6 +35,11 @@ const CLD_STOPPED: i32 = 5;
 const CLD_CONTINUED: i32 = 6;
 const SIGCONT: i32 = 18;
 
+/// Whether a child of which this code tells has ended.
+pub(super) fn is_end(code: i32) -> bool {
+    matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
+}
+
 /// Which children a call is about.
 #[derive(Clone, Copy)]
 enum Whom {
@@ -122,7 +127,7 @@ impl News {
     }
 
     fn is_end(&self) -> bool {
-        matches!(self.code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
+        is_end(self.code)
     }
 
     /// As wait4 has it.
@@ -274,10 +279,13 @@ pub fn is_logged(thread: &Thread, call: &Call, result: i64) {
         (child as u32, (code, guest::load::<i32>(call.args[2] + 24).unwrap_or_default()))
     } else {
         let status = guest::load::<i32>(call.args[1]).unwrap_or_default();
-        let stands = status & 0x7f == 0x7f || status == 0xffff;
-        (result as u32, if stands { (CLD_STOPPED, 0) } else { News::parts(status) })
+        if status & 0x7f == 0x7f || status == 0xffff {
+            // A stop, or a continuation.
+            return;
+        }
+        (result as u32, News::parts(status))
     };
-    if child != 0 && matches!(end.0, CLD_EXITED | CLD_KILLED | CLD_DUMPED) {
+    if child != 0 && is_end(end.0) {
         sigchld::is_logged(child, end);
     }
 }

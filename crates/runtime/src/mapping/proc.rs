@@ -4,7 +4,7 @@ use core::ffi::CStr;
 
 use us_abi::COMMON_MEMORY;
 
-use crate::raw::{self, failed, nr};
+use crate::raw::{self, decimal, failed, nr};
 use crate::state::{self, Decimal};
 
 /// Calls `f` with pieces of a file of the kernel's; what `f` returns is kept in front of the next piece.
@@ -110,45 +110,9 @@ pub fn hex(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, digit| Some(value << 4 | u64::from((*digit as char).to_digit(16)?)))
 }
 
-fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, digit| Some(value * 10 + u64::from((*digit as char).to_digit(10)?)))
-}
-
 /// Calls `f` with the kernel's id of every thread of this process. False if they cannot be listed.
 pub fn each_task(mut f: impl FnMut(u32)) -> bool {
-    let path = c"/proc/self/task";
-    let mut buffer = [0u64; 512];
-    // SAFETY: opens a folder, reads entries into our buffer, closes it, in the coordinator's own table.
-    unsafe {
-        let dir = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2200000, 0);
-        if failed(dir) {
-            return false;
-        }
-        loop {
-            let room = size_of_val(&buffer) as u64;
-            let got = raw::call3(nr::GETDENTS64, dir as u64, buffer.as_mut_ptr() as u64, room);
-            if got <= 0 {
-                break;
-            }
-            let mut at = 0usize;
-            while at < got as usize {
-                // struct dirent64: ino, off, u16 length, u8 type, name.
-                let entry = buffer.as_ptr().cast::<u8>().add(at);
-                let len = entry.add(16).cast::<u16>().read_unaligned() as usize;
-                let name = core::slice::from_raw_parts(entry.add(19), len - 19);
-                let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-                if let Some(tid) = decimal(&name[..end]) {
-                    f(tid as u32);
-                }
-                at += len;
-            }
-        }
-        raw::call1(nr::CLOSE, dir as u64);
-    }
-    true
+    raw::each_number(c"/proc/self/task", |tid, _| f(tid as u32))
 }
 
 /// Start and end of the mapping that a line of `maps` or `smaps` begins with.

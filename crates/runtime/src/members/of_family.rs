@@ -1,4 +1,4 @@
-//! Whether this process is of a family (`crate::family`), and what its members say to each other in the roster.
+//! Whether this process is of a family (`family`), and what its members say to each other in the roster.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 

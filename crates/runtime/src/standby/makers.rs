@@ -10,13 +10,12 @@ use us_calls::{Door, EpollDoor, FdUse, Policy};
 use us_order::adopt::{self, Class, Number};
 
 use crate::door::table;
-use crate::fdtable::{self, Kind};
+use crate::fdtable::{self, AT_FDCWD, Kind, Stat};
 use crate::standby::settle::{Doubt, complete, for_doubts};
 use crate::sys::room::Room;
 use crate::{guest, raw};
 
 const SOCKADDR_MAX: usize = 128;
-const F_GETFL: u64 = 3;
 const MQ_OPEN: u16 = 240;
 
 /// Numbers that are nobody's orphans, and the orphans. The poller's, which alone settles.
@@ -180,8 +179,6 @@ fn is_same(a: i32, b: i32) -> bool {
 
 /// Whether a descriptor is what the path of an open leads to, opened in the same way.
 fn is_opened_by(doubt: &Doubt, fd: i32) -> bool {
-    const AT_FDCWD: u64 = -100i64 as u64;
-    const NEWFSTATAT: u64 = 262;
     const SHOWN: u64 = 0o3 | 0o2000 | 0o4000 | 0o10000000; // access mode, O_APPEND, O_NONBLOCK, O_PATH
     const O_NOFOLLOW: u64 = 0o400000;
     const O_PATH: u64 = 0o10000000;
@@ -195,14 +192,9 @@ fn is_opened_by(doubt: &Doubt, fd: i32) -> bool {
         _ => return false,
     };
     let nofollow = if flags & (O_NOFOLLOW | O_PATH) == O_NOFOLLOW | O_PATH { 0x100 } else { 0 };
-    let (mut wanted, mut found) = ([0u64; 18], [0u64; 18]);
-    // SAFETY: the kernel writes one struct stat of 144 bytes each, and tells flags.
-    unsafe {
-        raw::call4(NEWFSTATAT, folder, path, wanted.as_mut_ptr() as u64, nofollow) == 0
-            && raw::call2(raw::nr::FSTAT, fd as u64, found.as_mut_ptr() as u64) == 0
-            && wanted[..2] == found[..2]
-            && raw::call2(raw::nr::FCNTL, fd as u64, F_GETFL) as u64 & SHOWN == flags & SHOWN
-    }
+    let files = Stat::at(folder, path, nofollow).zip(Stat::of(fd));
+    files.is_some_and(|(wanted, found)| wanted.is_same(&found))
+        && fdtable::status_flags(fd) as u64 & SHOWN == flags & SHOWN
 }
 
 /// Whether a descriptor is the message queue of this name, which the kernel knows without a slash.

@@ -343,12 +343,3 @@ pub fn go_live(thread: &mut Thread) {
     signal::set_mask(thread, thread.mask);
     signal::notice_cancellation(thread);
 }
-
-/// Waits until this copy is live.
-pub fn await_live(thread: &mut Thread) {
-    while thread.calls() == Mode::Replay {
-        if let crate::log::Next::Event(event) = thread.next() {
-            crate::verdict::diverge(thread, EventKind::Return, 0, &event);
-        }
-    }
-}

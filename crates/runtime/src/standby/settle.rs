@@ -459,7 +459,7 @@ fn sent_to_another(doubt: &Doubt) {
 }
 
 fn is_nonblocking(fd: i32) -> bool {
-    let flags = carry::status_flags(fd as u64);
+    let flags = fdtable::status_flags(fd);
     !raw::failed(flags) && flags & carry::O_NONBLOCK != 0
 }
 

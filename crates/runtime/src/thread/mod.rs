@@ -178,7 +178,7 @@ pub struct Thread {
     pub awaited_ticket: AtomicU64,
     /// The event kind that was last taken, for reports: `position << 8 | kind`.
     pub last: u64,
-    /// Bytes of the event handed out by [`crate::log::next`] and not yet given back.
+    /// Bytes of the event handed out by `next` and not yet given back.
     pub open: usize,
     /// Position of the `Enter` that has been taken and whose `Return` has not; `u64::MAX` for none.
     pub in_doubt: u64,
@@ -230,7 +230,7 @@ pub struct Thread {
     pub name: [u8; 16],
     /// glibc's handle of the thread: the address of its control block.
     pub handle: AtomicU64,
-    /// See [`crate::door::thread`].
+    /// See the door of threads.
     pub fate: AtomicI32,
     /// Whether its maker, in this copy, is still inside `pthread_create`: until then the slot is nobody else's, whatever has
     /// become of the thread.

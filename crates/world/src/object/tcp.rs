@@ -24,19 +24,14 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
     }
 
     fn baseline(fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Counts {
-        let Some(now) = steady(fd, kernel) else { return Counts::default() };
-        let fins = fins(&now, is_shut);
-        Counts {
-            read: read(&now, 0, fins.received).unwrap_or(0),
-            written: written(&now, SYN_COUNTED, fins.queued).unwrap_or(0),
-        }
+        steady(fd, kernel).map_or_else(Counts::default, |now| Self::counts(&now, is_shut))
     }
 
     /// A connection that is about to be made, or has failed, has figures of its own.
     fn exact(fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Option<Counts> {
         const ESTABLISHED: u8 = 1;
         let now = steady(fd, kernel)?;
-        (now.state == ESTABLISHED && !now.is_broken).then(|| Self::baseline(fd, is_shut, kernel))
+        (now.state == ESTABLISHED && !now.is_broken).then(|| Self::counts(&now, is_shut))
     }
 
     fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
@@ -60,6 +55,17 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
         }
         sharers.share(Direction::Out, sent, verdicts);
         sharers.share(Direction::In, came, verdicts);
+    }
+}
+
+impl<const SYN_COUNTED: bool> Tcp<SYN_COUNTED> {
+    /// What these figures come to.
+    fn counts(now: &TcpFigures, is_shut: bool) -> Counts {
+        let fins = fins(now, is_shut);
+        Counts {
+            read: read(now, 0, fins.received).unwrap_or(0),
+            written: written(now, SYN_COUNTED, fins.queued).unwrap_or(0),
+        }
     }
 }
 
