@@ -19,6 +19,8 @@ pub enum Class {
     Accepted,
     /// A duplicate of a descriptor: as above.
     Duplicate,
+    /// Of a call: whatever another process has open.
+    Anything,
 }
 
 /// What is known of a number that the table has.
@@ -63,7 +65,7 @@ pub fn orphan_of(orphans: usize, made: impl FnMut(&usize) -> bool) -> Option<usi
 /// Of what nobody outside can have noticed no call says that it has made this very one.
 #[must_use]
 pub fn is_thrown_away(orphan: Class, mut in_doubt: impl Iterator<Item = Class>) -> bool {
-    in_doubt.any(|class| class == orphan)
+    in_doubt.any(|class| class == orphan || class == Class::Anything)
 }
 
 #[cfg(test)]
@@ -98,5 +100,6 @@ mod tests {
         let doubts = [Class::Accepted, Class::Pipe];
         assert!(is_thrown_away(Class::Pipe, doubts.into_iter()));
         assert!(!is_thrown_away(Class::Socket, doubts.into_iter()));
+        assert!(is_thrown_away(Class::Socket, [Class::Anything].into_iter()));
     }
 }

@@ -361,7 +361,8 @@ pub struct Stat {
     nlink: u64,
     mode: u32,
     owner: [u32; 3],
-    rdev: u64,
+    /// The device that it is, if it is one.
+    pub rdev: u64,
     /// Bytes.
     pub size: u64,
     blocks: [u64; 2],

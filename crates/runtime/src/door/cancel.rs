@@ -57,7 +57,7 @@ pub unsafe fn end_point(before: c_int) {
 
 unsafe fn set_type(kind: c_int, begins: bool) -> c_int {
     // SAFETY: the caller's promise.
-    let old = unsafe { cancellation::set_libc_type(kind) };
+    let old = unsafe { cancellation::set_type(kind) };
     if let Some(thread) = cancellation::current() {
         thread.outcome_says = begins;
         if begins {
@@ -72,11 +72,8 @@ unsafe fn set_type(kind: c_int, begins: bool) -> c_int {
 /// # Safety
 /// The thread may unwind; its clean-up must be in place.
 pub unsafe fn test() {
-    let function = real::PTHREAD_TESTCANCEL.get();
-    if !function.is_null() {
-        // SAFETY: libc's function of that name has this type.
-        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(function)() };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { cancellation::test_libc() };
     if let Some(thread) = cancellation::current()
         && thread.cancel.load(Ordering::Acquire) != 0
         && cancellation::is_enabled()

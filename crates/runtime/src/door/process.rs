@@ -40,6 +40,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         match thread.calls() {
             Mode::Solo => {
                 let result = make_child(thread, call);
+                spawn::made(flags, result);
                 spawn::note_forked(result);
                 return result;
             }
@@ -55,6 +56,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     return result;
                 }
                 super::numbers::child_made();
+                spawn::made(flags, result);
                 spawn::note_forked(result);
                 end(thread, row, 0, ReturnHead { result, identity: 0 });
                 return result;

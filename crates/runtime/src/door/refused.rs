@@ -38,6 +38,7 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
         // Where it was not made, the thread may have stood still: there is another log, or this is another copy.
         if let Some(result) = make_unlogged(thread, call) {
             count(call);
+            spawn::note_namespace(call);
             return result;
         }
     }

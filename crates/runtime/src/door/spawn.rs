@@ -1,7 +1,7 @@
 //! Children that are made from sites of their own (threads apart): vfork, posix_spawn, and whoever calls `clone` by
 //! its name; and how a promoted copy finds the child of a fork, of any kind, that its primary had not told of.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, Header, kin};
@@ -12,6 +12,7 @@ use crate::call::{self, Call};
 use crate::context::{Context, reg};
 use crate::door::recorded::{begin, take_begin, take_end};
 use crate::door::{exec, witness};
+use crate::fdtable::{AT_FDCWD, Stat};
 use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::state::{self, Role};
@@ -122,10 +123,39 @@ pub fn forked(slot: *const u8, flags: u32) -> Option<i64> {
     if child == 0 {
         return None;
     }
-    if u64::from(flags) & CLONE_VM != 0 {
+    if u64::from(flags) & CLONE_VM != 0 || is_elsewhere(flags.into()) {
         claim(child as u32);
     }
     Some(child as i64)
+}
+
+/// Whether the process has asked for its next children to be in another pid namespace.
+static ARE_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// After a call that may have changed that.
+pub fn note_namespace(call: &Call) {
+    const UNSHARE: u64 = 272;
+    const SETNS: u64 = 308;
+    if !matches!(call.nr, UNSHARE | SETNS) {
+        return;
+    }
+    let link = |path: &core::ffi::CStr| Stat::at(AT_FDCWD, path.as_ptr() as u64, 0);
+    let ours = link(c"/proc/self/ns/pid").zip(link(c"/proc/self/ns/pid_for_children"));
+    ARE_ELSEWHERE.store(ours.is_some_and(|(own, next)| !own.is_same(&next)), Ordering::Relaxed);
+}
+
+/// Whether a child made with these flags is in another pid namespace. Such a child has other numbers than the group and cannot list
+/// itself: its maker does, or the maker's successor would have no child to wait for.
+fn is_elsewhere(flags: u64) -> bool {
+    const CLONE_NEWPID: u64 = 0x2000_0000;
+    flags & CLONE_NEWPID != 0 || ARE_ELSEWHERE.load(Ordering::Relaxed)
+}
+
+/// After a fork with memory of its own has returned this, in the copy that made it, and before the log says so.
+pub fn made(flags: u64, result: i64) {
+    if result > 0 && is_elsewhere(flags) && state::role() != Role::Outside {
+        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+    }
 }
 
 /// Lists a child of the dead primary's that could not list itself, as one of which the supervisor tells. It may have ended,

@@ -13,6 +13,8 @@ pub const ASYNCHRONOUS: c_int = 1;
 pub const DISABLED: u32 = 1;
 /// Bit of libc's word: it is asynchronous.
 pub const ANYWHERE: u32 = 2;
+/// Bits of libc's word: cancelled, and about to be. By itself: where others ask for it, the thread's block says so.
+const CANCELED: u32 = 4 | 8;
 /// Bit of libc's word: the thread is on its way out.
 pub const EXITING: u32 = 16;
 
@@ -101,6 +103,35 @@ pub unsafe fn set_libc_type(kind: c_int) -> c_int {
         unsafe { core::mem::transmute::<*mut c_void, Function>(function)(kind, &raw mut old) };
     }
     old
+}
+
+/// As [`set_libc_type`], in a door. The thread stays inside the runtime's own text where it need not end: libc's function is
+/// guest code to a clone, and a thread that was parked there was in both copies between what it does and what the log says of it.
+///
+/// # Safety
+/// As [`set_libc_type`].
+pub unsafe fn set_type(kind: c_int) -> c_int {
+    let Some(word) = place().filter(|word| word.load(Ordering::Relaxed) & CANCELED == 0) else {
+        // SAFETY: the caller's promise.
+        return unsafe { set_libc_type(kind) };
+    };
+    let before = match kind {
+        ASYNCHRONOUS => word.fetch_or(ANYWHERE, Ordering::SeqCst),
+        _ => word.fetch_and(!ANYWHERE, Ordering::SeqCst),
+    };
+    c_int::from(before & ANYWHERE != 0)
+}
+
+/// libc's `pthread_testcancel`, in a door; as [`set_type`].
+///
+/// # Safety
+/// Where the calling thread may end.
+pub unsafe fn test_libc() {
+    let function = real::PTHREAD_TESTCANCEL.get();
+    if !function.is_null() && place().is_none_or(|word| word.load(Ordering::Relaxed) & CANCELED != 0) {
+        // SAFETY: libc's function of that name has this type.
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(function)() };
+    }
 }
 
 /// The calling thread.

@@ -6,7 +6,7 @@
 //! guess, and the lowest number is free for it, as it was. By the poller, while nobody acts.
 
 use us_abi::event::ReturnHead;
-use us_calls::{Door, EpollDoor, FdUse, Policy};
+use us_calls::{Door, EpollDoor, FdUse, IoctlOut, Policy};
 use us_order::adopt::{self, Class, Number};
 
 use crate::door::table;
@@ -16,7 +16,13 @@ use crate::sys::room::Room;
 use crate::{guest, raw};
 
 const SOCKADDR_MAX: usize = 128;
+/// System call numbers.
+const IOCTL: u16 = 16;
 const MQ_OPEN: u16 = 240;
+const OPEN_TREE: u16 = 428;
+const FSMOUNT: u16 = 432;
+const PIDFD_GETFD: u16 = 438;
+const OPEN_TREE_ATTR: u16 = 467;
 
 /// Numbers that are nobody's orphans, and the orphans. The poller's, which alone settles.
 static CLAIMED: Room<i32> = Room::new();
@@ -53,8 +59,15 @@ fn class_of(doubt: &Doubt) -> Option<Class> {
         Door::Pipe => Some(Class::Pipe),
         Door::Socket => Some(Class::Socket),
         Door::Open => Some(Class::Named),
-        Door::Object if doubt.row.nr == MQ_OPEN => Some(Class::Named),
-        Door::Object | Door::Signalfd | Door::Epoll(EpollDoor::Create) => Some(Class::Anonymous),
+        Door::Object => Some(match doubt.row.nr {
+            MQ_OPEN | OPEN_TREE | FSMOUNT | OPEN_TREE_ATTR => Class::Named,
+            PIDFD_GETFD => Class::Anything,
+            _ => Class::Anonymous,
+        }),
+        Door::Ioctl if us_calls::ioctl_out(doubt.asked[1] & 0xffff_ffff) == IoctlOut::Creates => {
+            Some(Class::Named)
+        }
+        Door::Signalfd | Door::Epoll(EpollDoor::Create) => Some(Class::Anonymous),
         // dup2 and dup3 name their number and are simply made again.
         Door::Dup if matches!(doubt.row.fd, FdUse::Dups { to: None, .. }) => Some(Class::Duplicate),
         Door::Fcntl if matches!(doubt.asked[1] & 0xffff_ffff, 0 | 1030) => Some(Class::Duplicate),
@@ -164,7 +177,7 @@ fn made_by(doubt: &Doubt, class: Class, fd: i32) -> bool {
             local_name(fd).is_some_and(|name| same_address(&name, local_name(doubt.args.fd).as_ref()))
         }
         Class::Named => is_opened_by(doubt, fd),
-        Class::Pipe | Class::Socket | Class::Anonymous => false,
+        Class::Pipe | Class::Socket | Class::Anonymous | Class::Anything => false,
     }
 }
 
@@ -189,12 +202,26 @@ fn is_opened_by(doubt: &Doubt, fd: i32) -> bool {
         257 => (asked[0], asked[1], asked[2]),
         437 => (asked[0], asked[1], guest::load::<u64>(asked[2]).unwrap_or(0)),
         MQ_OPEN => return is_queue(asked[0], fd),
+        IOCTL => return is_terminal_of(asked[0], fd),
         _ => return false,
     };
     let nofollow = if flags & (O_NOFOLLOW | O_PATH) == O_NOFOLLOW | O_PATH { 0x100 } else { 0 };
     let files = Stat::at(folder, path, nofollow).zip(Stat::of(fd));
     files.is_some_and(|(wanted, found)| wanted.is_same(&found))
         && fdtable::status_flags(fd) as u64 & SHOWN == flags & SHOWN
+}
+
+/// Whether a descriptor is the terminal behind this master, which an ioctl has opened. Left open it would hang the terminal up for
+/// nobody.
+fn is_terminal_of(master: u64, fd: i32) -> bool {
+    const TIOCGPTN: u64 = 0x8004_5430;
+    const MAJOR: u64 = 136;
+    let mut minor = 0u32;
+    // SAFETY: the kernel writes one word.
+    let known = unsafe { raw::call3(IOCTL.into(), master, TIOCGPTN, &raw mut minor as u64) } == 0;
+    let minor = u64::from(minor);
+    let device = MAJOR << 8 | minor & 0xff | (minor & !0xff) << 12;
+    known && Stat::of(fd).is_some_and(|found| found.rdev == device)
 }
 
 /// Whether a descriptor is the message queue of this name, which the kernel knows without a slash.

@@ -21,8 +21,14 @@ use crate::fdtable::{self, Kind};
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
 use crate::standby::streams;
+use crate::sys::spans;
 use crate::thread::{self, RingMemory, Thread};
 use crate::{backlog, guest, members, raw, seats, state};
+
+/// System call numbers.
+const WRITEV: u16 = 20;
+const SENDMSG: u16 = 46;
+const MSGSND: u16 = 69;
 
 /// A call in doubt.
 pub struct Doubt {
@@ -261,10 +267,9 @@ fn waiting(doubt: &Doubt) -> bool {
     const SEMOP: u16 = 65;
     const SEMTIMEDOP: u16 = 220;
     const TIMERFD_SETTIME: u16 = 286;
-    const MSGSND: u16 = 69;
     const MQ_TIMEDSEND: u16 = 242;
     let done = match doubt.row.nr {
-        MSGSND | MQ_TIMEDSEND if !doubt.entered() => return true,
+        MSGSND | MQ_TIMEDSEND if !doubt.entered() || fails_again(doubt) => return true,
         MSGSND => queue_has_room(doubt.asked[0], doubt.asked[2]),
         MQ_TIMEDSEND => could_go_on(doubt.args.fd),
         TIMERFD_SETTIME | SEMOP | SEMTIMEDOP => {
@@ -351,6 +356,7 @@ fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
             }
             true
         }
+        Some(Verdict::Unknown | Verdict::Failed) if fails_again(doubt) => true,
         Some(Verdict::Unknown | Verdict::Failed) => {
             if could_go_on(fd) {
                 returned(doubt, shown(len), len, &[]);
@@ -360,11 +366,30 @@ fn output(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     }
 }
 
+/// Whether an output's arguments are such that it can only have failed: made again it fails as it did.
+fn fails_again(doubt: &Doubt) -> bool {
+    const ACCESS: i64 = 3;
+    let [_, from, len, ..] = doubt.asked;
+    let flags = fdtable::status_flags(doubt.args.fd);
+    let is_unreadable = |from: u64, len: u64| len > 0 && guest::load::<u8>(from).is_none();
+    match doubt.row.nr {
+        // The type of a message comes before it.
+        MSGSND => guest::load::<i64>(from).is_none_or(|kind| kind <= 0),
+        _ if raw::failed(flags) || flags & ACCESS == 0 => true,
+        WRITEV => is_unreadable(from, len),
+        SENDMSG => guest::load::<spans::MessageHeader>(from)
+            .is_none_or(|header| is_unreadable(header.vectors, header.vector_count)),
+        _ => is_unreadable(from, len),
+    }
+}
+
 /// The kernel was entered and keeps no count. What could go on now was not waiting, so it was done; what cannot was,
-/// and is made again.
+/// and is made again. So is an output to which nobody listens any more: it tells that, as it did unless this is new.
 fn could_go_on(fd: i32) -> bool {
-    const POLLOUT: u64 = 4;
-    raw::poll(fd, POLLOUT) & POLLOUT as i64 != 0
+    const POLLOUT: i64 = 4;
+    const POLLERR: i64 = 8;
+    const POLLHUP: i64 = 16;
+    raw::poll(fd, POLLOUT as u64) & (POLLOUT | POLLERR | POLLHUP) == POLLOUT
 }
 
 /// Input: what the kernel handed over lies in the slot behind the ring's tail, if it was read into the ring.
