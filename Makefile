@@ -24,7 +24,7 @@ export CARGO SEEDS RUNS JOBS TARGET UNSTEADY FOREIGN_SECONDS PARTS ONLY SETUP RO
 PARTS ?= programs
 FOREIGN_SECONDS ?= 60
 
-.PHONY: help setup build test chaos foreign check fix bench demo docs clean
+.PHONY: help setup build test chaos foreign check fix ledger bench demo docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -55,6 +55,9 @@ fix: ## what check asks for and a tool can do
 
 docs: ## regenerate the documents that are derived from code
 	@scripts/docs.sh
+
+ledger: build ## instructions and stores of doors against bench/ledger.txt; WRITE=1 writes it
+	@$(TARGET)/release/ledger --understudy $(TARGET)/release/understudy --target $(TARGET)/ledger $(if $(WRITE),--write)
 
 bench: build ## what Understudy costs; needs python3 and an idle machine with two cores
 	@bench/run

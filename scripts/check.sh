@@ -16,9 +16,10 @@ run "$CARGO" clippy --workspace --exclude us-runtime --all-targets --quiet -- -D
 run "$CARGO" clippy -p us-runtime --quiet -- -D warnings
 run env RUSTFLAGS="--cfg loom" "$CARGO" clippy -p us-ring --all-targets --quiet --target-dir "${TARGET:-target}/loom" -- -D warnings
 # The symbols that are looked at are those of the library that is shipped.
-run "$CARGO" build --release --quiet -p us-runtime
+run "$CARGO" build --release --quiet -p us-runtime -p us-cli -p us-ledger
 run env UNDERSTUDY_LIB="${TARGET:-target}/release/libunderstudy.so" "$CARGO" test --quiet -p us-tidy
 run scripts/docs.sh --check
+run "${TARGET:-target}/release/ledger" --understudy "${TARGET:-target}/release/understudy" --target "${TARGET:-target}/ledger"
 for script in scripts/*.sh tests/foreign/*.sh .ci/run; do
     run bash -n "$script"
 done

@@ -130,6 +130,7 @@ step full tests/foreign/full.sh
 whole race bench/race-demo --bin "$TARGET/release" --replays 20
 # A slice: `make chaos` goes on for longer.
 step chaos "$TARGET/release/chaos" --timeout 30 --seconds 20
+step ledger "$TARGET/release/ledger" --understudy "$UNDERSTUDY" --target "$TARGET/ledger"
 # Figures are for `make bench`; here the benchmarks only have to work still.
 if command -v python3 >/dev/null; then
     whole bench-smoke bench/run --smoke --bin "$TARGET/release"

@@ -1,0 +1,189 @@
+//! A process that is followed instruction by instruction.
+
+use std::collections::HashMap;
+use std::io::Error;
+
+use anyhow::{Context, Result, bail};
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
+use libc::{c_int, c_long, c_uint, pid_t};
+
+/// Instructions and stores of one passage between two marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost {
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Of these, those that write memory.
+    pub stores: u64,
+}
+
+/// A traced thread that stands still.
+pub struct Traced {
+    pid: pid_t,
+    stores: HashMap<u64, bool>,
+    /// Text that is not counted: the program's, libc's, the loader's.
+    passed_over: Vec<(u64, u64)>,
+}
+
+const LONGEST: usize = 15;
+
+fn ptrace(request: c_uint, pid: pid_t, address: u64, data: u64) -> Result<c_long> {
+    // SAFETY: each request below names memory of the traced process, or a structure of ours that outlives the call.
+    let result = unsafe { libc::ptrace(request, pid, address, data) };
+    if result == -1 {
+        return Err(Error::last_os_error()).with_context(|| format!("ptrace request {request}"));
+    }
+    Ok(result)
+}
+
+impl Traced {
+    /// Stops a thread and has it to itself.
+    pub fn seize(pid: u32) -> Result<Traced> {
+        let pid = pid as pid_t;
+        ptrace(libc::PTRACE_SEIZE, pid, 0, 0)?;
+        ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0)?;
+        let mut traced = Traced { pid, stores: HashMap::new(), passed_over: Vec::new() };
+        traced.wait()?;
+        traced.passed_over = traced.foreign_text()?;
+        Ok(traced)
+    }
+
+    /// Lets the thread run to an instruction, which is executed next.
+    pub fn run_to(&mut self, address: u64) -> Result<()> {
+        const BREAKPOINT: u8 = 0xcc;
+        // SAFETY: a word of the traced process's text.
+        let word = unsafe { self.peek(address) }?;
+        self.poke(address, word & !0xff | u64::from(BREAKPOINT))?;
+        loop {
+            ptrace(libc::PTRACE_CONT, self.pid, 0, 0)?;
+            let signal = self.wait()?;
+            if signal == libc::SIGTRAP && self.registers()?.rip == address + 1 {
+                break;
+            }
+            self.pass_on(libc::PTRACE_CONT, signal)?;
+        }
+        self.poke(address, word)?;
+        let mut registers = self.registers()?;
+        registers.rip = address;
+        // SAFETY: the kernel reads the registers.
+        ptrace(libc::PTRACE_SETREGS, self.pid, 0, &raw const registers as u64).map(drop)
+    }
+
+    /// Steps to an instruction, and counts what lies in the text of ours.
+    pub fn count_to(&mut self, address: u64, mut seen: impl FnMut(u64)) -> Result<Cost> {
+        const MOST: u64 = 2_000_000;
+        let mut cost = Cost::default();
+        for _ in 0..MOST {
+            let at = self.registers()?.rip;
+            if at == address {
+                return Ok(cost);
+            }
+            if !self.passed_over.iter().any(|(start, end)| (*start..*end).contains(&at)) {
+                seen(at);
+                cost.instructions += 1;
+                cost.stores += u64::from(self.stores_at(at)?);
+            }
+            self.step()?;
+        }
+        bail!("the program did not come to its mark in {MOST} instructions")
+    }
+
+    fn step(&mut self) -> Result<()> {
+        ptrace(libc::PTRACE_SINGLESTEP, self.pid, 0, 0)?;
+        let signal = self.wait()?;
+        if signal != libc::SIGTRAP {
+            self.pass_on(libc::PTRACE_SINGLESTEP, signal)?;
+        }
+        Ok(())
+    }
+
+    /// Hands on a signal that is the process's own, until there is none.
+    fn pass_on(&mut self, request: c_uint, mut signal: c_int) -> Result<()> {
+        while signal != libc::SIGTRAP {
+            ptrace(request, self.pid, 0, signal as u64)?;
+            signal = self.wait()?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<c_int> {
+        let mut status = 0;
+        // SAFETY: the kernel writes the status.
+        if unsafe { libc::waitpid(self.pid, &raw mut status, libc::__WALL) } != self.pid {
+            return Err(Error::last_os_error()).context("wait for the traced process");
+        }
+        if !libc::WIFSTOPPED(status) {
+            bail!("the traced process has ended (status {status:#x})");
+        }
+        Ok(libc::WSTOPSIG(status))
+    }
+
+    fn registers(&self) -> Result<libc::user_regs_struct> {
+        // SAFETY: plain numbers, for which zeros are values.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        ptrace(libc::PTRACE_GETREGS, self.pid, 0, &raw mut registers as u64)?;
+        Ok(registers)
+    }
+
+    /// # Safety
+    /// None: an address that is not mapped is an error. Named so because a word may be -1 as well.
+    unsafe fn peek(&self, address: u64) -> Result<u64> {
+        let mut word = [0u8; 8];
+        self.read(address, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn poke(&self, address: u64, word: u64) -> Result<()> {
+        ptrace(libc::PTRACE_POKEDATA, self.pid, address, word).map(drop)
+    }
+
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<usize> {
+        let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+        let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: to.len() };
+        // SAFETY: the kernel writes into `to`.
+        let got = unsafe { libc::process_vm_readv(self.pid, &raw const local, 1, &raw const remote, 1, 0) };
+        usize::try_from(got).map_err(|_| Error::last_os_error()).context("read the traced process's memory")
+    }
+
+    fn stores_at(&mut self, address: u64) -> Result<bool> {
+        if let Some(stores) = self.stores.get(&address) {
+            return Ok(*stores);
+        }
+        let mut bytes = [0u8; LONGEST];
+        let got = self.read(address, &mut bytes)?;
+        let instruction = Decoder::with_ip(64, &bytes[..got], address, DecoderOptions::NONE).decode();
+        let mut factory = InstructionInfoFactory::new();
+        let writes = |access| {
+            matches!(
+                access,
+                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+            )
+        };
+        let stores = factory.info(&instruction).used_memory().iter().any(|memory| writes(memory.access()));
+        self.stores.insert(address, stores);
+        Ok(stores)
+    }
+
+    /// Where the runtime lies.
+    pub fn runtime_base(&self) -> Result<u64> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
+        let line =
+            maps.lines().find(|line| line.ends_with("libunderstudy.so")).context("the runtime's text")?;
+        let start = line.split('-').next().unwrap_or_default();
+        u64::from_str_radix(start, 16).context("the runtime's address")
+    }
+
+    /// The text of files that are not the runtime: the stubs of patched sites have no file, and are counted.
+    fn foreign_text(&self) -> Result<Vec<(u64, u64)>> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
+        let text = maps.lines().filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            let (range, rights) = (fields.next()?, fields.next()?);
+            let path = fields.nth(3)?;
+            let (start, end) = range.split_once('-')?;
+            let is_foreign = path.starts_with('/') && !path.contains("libunderstudy.so");
+            let range = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+            (is_foreign && rights.contains('x')).then_some(range)
+        });
+        Ok(text.collect())
+    }
+}
