@@ -17,6 +17,8 @@ pub struct TcpFigures {
     pub unacknowledged: u64,
     /// An error waits.
     pub is_broken: bool,
+    /// Urgent data waits, or a mark behind it: `unread` ends there, and more may lie behind.
+    pub has_mark: bool,
 }
 
 /// How far a read into a slot with the pattern came, bytes.

@@ -6,9 +6,12 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use us_world::Counts;
+
 use crate::door::{pending, timer};
 use crate::fdtable::{self, Kind};
 use crate::standby::kernel;
+use crate::state::Decimal;
 
 /// Counts of so many streams are compared with the kernel's at each clone: some tens of microseconds. A build with faults compares
 /// all of them.
@@ -51,8 +54,8 @@ fn compare() {
         }
         left -= 1;
         next = fd as usize + 1;
-        if kernel::exact(fd, shadow).is_some_and(|exact| exact != shadow.counts()) {
-            is_wrong(fd);
+        if let Some(exact) = kernel::exact(fd, shadow).filter(|exact| *exact != shadow.counts()) {
+            is_wrong(fd, exact, shadow.counts());
         }
     });
     // Around once everything has had its turn.
@@ -61,11 +64,20 @@ fn compare() {
 
 /// A count that is not the kernel's: a transfer that passed no door, or that a door has not counted. A build with faults ends here.
 #[cold]
-fn is_wrong(fd: i32) {
+fn is_wrong(fd: i32, exact: Counts, counted: Counts) {
     if cfg!(feature = "faults") {
+        let number = Decimal::new;
         crate::verdict::last_words(&[
             b"miscounted: descriptor ",
-            crate::state::Decimal::new(fd as u64).bytes(),
+            number(fd as u64).bytes(),
+            b": read ",
+            number(counted.read).bytes(),
+            b" not ",
+            number(exact.read).bytes(),
+            b", written ",
+            number(counted.written).bytes(),
+            b" not ",
+            number(exact.written).bytes(),
         ]);
     }
     fdtable::distrust();

@@ -16,24 +16,28 @@ impl Kernel for Own {
     const PATTERN_MAX: u64 = witness::PATTERN_MAX as u64;
 
     fn tcp(&mut self, fd: i32) -> Option<TcpFigures> {
+        const POLLPRI: u64 = 2;
         const POLLERR: i64 = 8;
+        const SIOCATMARK: u64 = 0x8905;
         const SIOCINQ: u64 = 0x541b;
         const SIOCOUTQ: u64 = 0x5411;
         const IPPROTO_TCP: u64 = 6;
         const TCP_INFO: u64 = 11;
         let mut info = [0u64; 32];
         let mut len = 256u32;
-        let (mut inq, mut outq) = (0i32, 0i32);
+        let (mut inq, mut outq, mut at_mark) = (0i32, 0i32, 0i32);
         let args = [fd as u64, IPPROTO_TCP, TCP_INFO, info.as_mut_ptr() as u64, &raw mut len as u64, 0];
-        // SAFETY: the kernel writes at most 256 bytes of struct tcp_info, and two ints.
+        // SAFETY: the kernel writes at most 256 bytes of struct tcp_info, and three ints.
         unsafe {
             if raw::call6(raw::nr::GETSOCKOPT, args) != 0
                 || raw::call3(raw::nr::IOCTL, fd as u64, SIOCINQ, &raw mut inq as u64) != 0
                 || raw::call3(raw::nr::IOCTL, fd as u64, SIOCOUTQ, &raw mut outq as u64) != 0
+                || raw::call3(raw::nr::IOCTL, fd as u64, SIOCATMARK, &raw mut at_mark as u64) != 0
             {
                 return None;
             }
         }
+        let poll = raw::poll(fd, POLLPRI);
         // tcpi_bytes_acked is at byte 120, tcpi_bytes_received at 128.
         Some(TcpFigures {
             state: info[0] as u8,
@@ -41,7 +45,8 @@ impl Kernel for Own {
             received: info[16],
             unread: inq as u64,
             unacknowledged: outq as u64,
-            is_broken: raw::poll(fd, 0) & POLLERR != 0,
+            is_broken: poll & POLLERR != 0,
+            has_mark: at_mark != 0 || poll & POLLPRI as i64 != 0,
         })
     }
 

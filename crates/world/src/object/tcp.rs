@@ -27,11 +27,11 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
         steady(fd, kernel).map_or_else(Counts::default, |now| Self::counts(&now, is_shut))
     }
 
-    /// A connection that is about to be made, or has failed, has figures of its own.
+    /// A connection that is about to be made, has failed, or has urgent data, has figures of its own.
     fn exact(fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Option<Counts> {
         const ESTABLISHED: u8 = 1;
         let now = steady(fd, kernel)?;
-        (now.state == ESTABLISHED && !now.is_broken).then(|| Self::counts(&now, is_shut))
+        (now.state == ESTABLISHED && !now.is_broken && !now.has_mark).then(|| Self::counts(&now, is_shut))
     }
 
     fn judge(sharers: Sharers, kernel: &mut impl Kernel, verdicts: &mut Verdicts) {
@@ -54,7 +54,7 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
             }
         }
         sharers.share(Direction::Out, sent, verdicts);
-        sharers.share(Direction::In, came, verdicts);
+        sharers.share(Direction::In, came.filter(|_| !now.has_mark), verdicts);
     }
 }
 

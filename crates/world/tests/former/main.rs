@@ -133,6 +133,7 @@ fn fakes(streams: [Option<Stream>; STREAMS]) -> impl Strategy<Value = Fake> {
                     received: stream.read + into + 3,
                     unread: 3,
                     is_broken,
+                    ..TcpFigures::default()
                 })
             }),
             queued: by(&|at, stream| {
