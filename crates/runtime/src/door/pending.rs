@@ -323,13 +323,13 @@ pub fn raise_all() {
             let sent_now = sent[at];
             let direct = sent_now.target != PROCESS;
             let has_place = sent_now.target & NUMBERED == 0;
-            let tid = if has_place { crate::seats::tid(sent_now.target).load(Ordering::Relaxed) } else { 0 };
+            let tid = if has_place { tid_in(sent_now.target) } else { 0 };
             if sent_now.queued && members::is_raised_again(&sent_now.info) {
                 continue;
             }
             if sent_now.queued || (direct && tid == 0) {
-                // Its thread finds it when it goes live; or that has been made, and is not yet in its first door: it raises
-                // them itself, see `raise_for`.
+                // Its thread finds it when it goes live; or that is still to be made: it raises them itself, see
+                // `raise_for`.
                 sent[later] = sent_now;
                 later += 1;
                 continue;
@@ -346,6 +346,16 @@ pub fn raise_all() {
     members::each_unseen(signal::waits, raise_again);
     if sigchld::is_due_again() {
         raise_again(17);
+    }
+}
+
+/// The kernel's number of a slot's thread in this copy; 0 if that is not known. One that has been made and is not yet in its first
+/// door is found by what its maker knows: were it left to raise them itself, what others send it meanwhile would come first.
+fn tid_in(slot: u32) -> u32 {
+    match crate::seats::tid(slot).load(Ordering::Relaxed) {
+        // SAFETY: an atomic of a block that is never freed.
+        0 if slot != 0 => unsafe { (*thread::block(slot)).real_tid.load(Ordering::Acquire) },
+        tid => tid,
     }
 }
 

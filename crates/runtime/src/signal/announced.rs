@@ -6,7 +6,7 @@ use us_abi::event::{EventKind, NO_TICKET};
 
 use crate::above::above;
 use crate::siginfo::Info;
-use crate::signal::{deliver, deliver_one};
+use crate::signal::{deliver, deliver_all, deliver_one};
 use crate::state;
 use crate::thread::{Mode, Thread};
 
@@ -45,15 +45,24 @@ pub(super) fn replay_next(thread: &mut Thread) {
                 thread.take_signal();
                 return;
             }
-            Some(_) => {
-                crate::verdict::report_divergence(thread, &[b"a signal was announced and is not in the log"])
+            Some(header) => {
+                let number = crate::state::Decimal::new;
+                crate::verdict::report_divergence(
+                    thread,
+                    &[
+                        b"a signal was announced and is not in the log: event kind ",
+                        number(u64::from(header.kind)).bytes(),
+                        b" call ",
+                        number(u64::from(header.call)).bytes(),
+                    ],
+                )
             }
             None if state::LIVE.load(Ordering::Acquire) => {
                 // Announced, and lost with the primary before it was logged: if it was the guest's own, the promotion
                 // has raised it again.
                 above().go_live(thread);
                 if thread.calls() != Mode::Record {
-                    return deliver(thread);
+                    return deliver_all(thread);
                 }
                 // Whoever follows waits for one here, and would take others at its next door only.
                 if !deliver_one(thread) {

@@ -149,15 +149,11 @@ pub fn unblocked(thread: &mut Thread) {
                 Next::Live => continue,
                 Next::Event(event) => {
                     thread.close();
-                    let signals = event.header.flags >> 4;
-                    for _ in 0..signals {
-                        thread.in_rounds = true;
-                        replay_next(thread);
-                        thread.in_rounds = false;
-                    }
-                    if signals == 0 {
+                    let flags = event.header.flags;
+                    if flags >> 4 == 0 {
                         return;
                     }
+                    plan::take_announced(thread, flags, true);
                 }
             },
         }

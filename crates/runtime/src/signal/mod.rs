@@ -207,9 +207,14 @@ pub fn deliver(thread: &mut Thread) {
     if state::is_standby() {
         return;
     }
-    thread.pending.store(0, Ordering::SeqCst);
     // Whoever goes on elsewhere than behind the handler finds a call that was interrupted.
     thread.shown_result = err::EINTR;
+    deliver_all(thread);
+}
+
+/// The same behind a call, whose result handlers are shown.
+fn deliver_all(thread: &mut Thread) {
+    thread.pending.store(0, Ordering::SeqCst);
     while deliver_one(thread) {
         if follows(thread) {
             return;

@@ -88,10 +88,22 @@ impl Plan {
     /// Takes the signals that follow a `Return`, as a standby. True if the call is to be made again.
     #[inline]
     pub fn replay(thread: &mut Thread, flags: u8) -> bool {
-        for _ in 0..flags >> 4 {
-            replay_next(thread);
-        }
+        take_announced(thread, flags, false);
         flags & FLAG_RESTART != 0
+    }
+}
+
+/// Takes the signals that an event with these flags has announced, as a standby.
+pub(super) fn take_announced(thread: &mut Thread, flags: u8, in_rounds: bool) {
+    let stops = thread.stops;
+    for _ in 0..flags >> 4 {
+        thread.in_rounds = in_rounds;
+        replay_next(thread);
+        thread.in_rounds = false;
+        // Promoted in the handler, and cloned there: the copy has found the others in its own log.
+        if thread.stops != stops && follows(thread) {
+            break;
+        }
     }
 }
 
