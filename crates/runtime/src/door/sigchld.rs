@@ -61,9 +61,9 @@ pub fn owe(entry: &Process, end: (i32, i32)) {
 }
 
 /// A dead primary's wait had been told of an end, and the signal of it may have been lost with that primary. The signal itself is
-/// sent when all is settled: see [`is_due_again`].
-pub fn was_told(entry: &Process, end: (i32, i32)) {
-    is_owed(entry, end);
+/// sent when all is settled: see [`is_due_again`]. Whether there is one, which has to be there before the wait returns.
+pub fn was_told(entry: &Process, end: (i32, i32)) -> bool {
+    is_owed(entry, end) && signal::waits(SIGCHLD)
 }
 
 /// As a standby: a wait in the log has told of the end of this child, and signals come behind it. Natively SIGCHLD is there before

@@ -245,10 +245,11 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         return None;
     }
     let peeks = number == WAITID && asked[3] & WNOWAIT != 0;
+    let mut told = Told { bytes: [0; 192], len: 0, signals: 0 };
     if let Some(entry) = members::find_child(news.pid).filter(|_| !peeks) {
         match news.is_end() {
             true => {
-                sigchld::was_told(entry, (news.code, news.status));
+                told.signals = sigchld::was_told(entry, (news.code, news.status)).into();
                 members::strike_off(entry);
             }
             // The dead primary may not have come to say so: its successor would be told of the same stop again, or never of
@@ -256,7 +257,6 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
             false => has_been_told(entry, news.code),
         }
     }
-    let mut told = Told { bytes: [0; 192], len: 0 };
     // SAFETY: plain data.
     let of_news = unsafe { core::slice::from_raw_parts((&raw const news).cast::<u8>(), size_of::<News>()) };
     if number == WAITID {
@@ -309,6 +309,8 @@ fn is_followed(entry: &Process, first: u32) -> bool {
 pub struct Told {
     bytes: [u8; 192],
     len: usize,
+    /// Signals whose handlers run before it.
+    pub signals: u8,
 }
 
 impl Told {

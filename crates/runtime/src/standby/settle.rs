@@ -215,7 +215,7 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
     }
     if let Door::Wait = door {
         if let Some((result, told)) = wait::told(doubt.place(), doubt.row.nr.into(), &doubt.asked) {
-            complete(doubt, 0, ReturnHead { result, identity: 0 }, told.bytes());
+            complete(doubt, told.signals << 4, ReturnHead { result, identity: 0 }, told.bytes());
         }
         return true;
     }
