@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use crate::events::Event;
@@ -126,14 +126,13 @@ pub fn count(lifecycle: &[Event], name: &str) -> usize {
 }
 
 /// Complaints about processes and files that are still there. `group` is the name of a protected run's group.
-pub fn judge_remains(dir: &Path, ended: &Ended, group: Option<&str>) -> Vec<String> {
+pub fn judge_remains(dir: Option<&PathBuf>, ended: &Ended, group: Option<&str>) -> Vec<String> {
     let mut complaints = Vec::new();
     if !ended.left_behind.is_empty() {
         complaints.push(format!("processes left behind: {:?}", ended.left_behind));
     }
-    let files: Vec<_> = fs::read_dir(dir.join("tmp"))
-        .map(|entries| entries.flatten().map(|entry| entry.file_name()).collect())
-        .unwrap_or_default();
+    let entries = dir.and_then(|dir| fs::read_dir(dir.join("tmp")).ok());
+    let files: Vec<_> = entries.into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
     if !files.is_empty() {
         complaints.push(format!("files left behind: {files:?}"));
     }

@@ -90,7 +90,7 @@ impl Stage<'_> {
         let ended = launch(guest, program(guest), &dir, sink)?.finish(self.limit)?;
         let mut complaints = judge::judge_output(guest, &ended, reference.map(|told| &told.stdout[..]));
         complaints.extend(judge::judge_native_status(guest.wants.end, ended.status));
-        complaints.extend(judge::judge_remains(&dir, &ended, None));
+        complaints.extend(judge::judge_remains(Some(&dir), &ended, None));
         let active = ended.elapsed;
         verdict(complaints, dir, ended, active, 0)
     }
@@ -153,8 +153,10 @@ impl Stage<'_> {
             return Ok((Verdict::Void, account));
         }
         let mut unexpected = judge::judge_events(&allowed, &lifecycle, &ordeal.kills(&account));
-        unexpected.extend(judge::judge_remains(&dir, &ended, Some(&group)));
-        if unexpected.is_empty() && judge::killed_unprotected(&account, &lifecycle, ended.status) {
+        let is_lost = judge::killed_unprotected(&account, &lifecycle, ended.status);
+        // What is killed for good does not clear its files away.
+        unexpected.extend(judge::judge_remains((!is_lost).then_some(&dir), &ended, Some(&group)));
+        if unexpected.is_empty() && is_lost {
             return Ok((verdict(Vec::new(), dir, ended, active, 0)?, Account::default()));
         }
         let mut complaints = judge::judge_output(guest, &ended, Some(&reference.stdout));
@@ -198,7 +200,7 @@ impl Stage<'_> {
         let ended = launch(guest, command, &dir, sink)?.finish(self.limit)?;
         let mut complaints = judge::judge_output(guest, &ended, Some(&reference.stdout));
         complaints.extend(judge::judge_code(guest.wants.end, ended.status));
-        complaints.extend(judge::judge_remains(&dir, &ended, Some(&group)));
+        complaints.extend(judge::judge_remains(Some(&dir), &ended, Some(&group)));
         let active = ended.elapsed;
         verdict(complaints, dir, ended, active, 0)
     }
@@ -214,7 +216,7 @@ impl Stage<'_> {
         let ended = launch(guest, command, &dir, sink)?.finish(self.limit)?;
         let mut complaints = judge::judge_output(guest, &ended, Some(&reference.stdout));
         complaints.extend(judge::judge_code(guest.wants.end, ended.status));
-        complaints.extend(judge::judge_remains(&dir, &ended, Some(&group)));
+        complaints.extend(judge::judge_remains(Some(&dir), &ended, Some(&group)));
         for replay in 1..=REPLAYS {
             if !complaints.is_empty() {
                 break;
