@@ -26,5 +26,14 @@ derive() {
 
 if [[ ${1:-} == --check ]]; then check=1; fi
 derive docs/SYSCALLS.md "$CARGO" run --quiet -p us-calls --example table
-derive docs/man/understudy.1 "$CARGO" run --quiet -p us-cli -- man
+"$CARGO" run --quiet -p us-cli -- man --output "$work/man"
+for page in "$work"/man/*.1; do
+    derive "docs/man/${page##*/}" cat "$page"
+done
+for page in docs/man/*.1; do
+    if [[ ! -e $work/man/${page##*/} ]]; then
+        echo "$page is of no command: remove it"
+        stale=1
+    fi
+done
 exit "$stale"

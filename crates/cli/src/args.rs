@@ -24,7 +24,8 @@ pub enum Command {
     Run(Box<Run>),
     /// Groups on this machine: their copies, lag and guarantees
     ///
-    /// With NAME the exit code is 0 if it is protected, 4 if it runs unprotected, 3 if it does not run.
+    /// With NAME the exit code is 0 if it is protected, 4 if it runs unprotected, 3 if it does not run. How a group has ended is
+    /// shown for a day.
     Status {
         /// Only this group
         #[arg(value_name = "NAME", value_parser = group_name)]
@@ -32,9 +33,32 @@ pub enum Command {
         /// Machine-readable
         #[arg(long)]
         json: bool,
+        /// Again and again, every S seconds, until it is interrupted
+        #[arg(short, long, value_name = "S", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = interval)]
+        watch: Option<f64>,
         /// The groups of this user, by name or number, or of all users (root only)
         #[arg(long, value_name = "USER|all")]
         user: Option<String>,
+    },
+    /// Wait until a group is protected, or has ended
+    ///
+    /// The exit code is 0 when it is so, 3 if the group does not run, 4 if it is unprotected after S seconds, 1 if it runs then and
+    /// was to end.
+    Wait {
+        /// The group; it may be about to start
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: String,
+        /// Until it is protected: the default
+        #[arg(long, conflicts_with = "ended")]
+        protected: bool,
+        /// Until it has ended
+        #[arg(long)]
+        ended: bool,
+        /// Seconds to wait at most [default: 60 with --protected, no limit with --ended]
+        #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds)]
+        timeout: Option<f64>,
+        #[command(flatten)]
+        owner: Owner,
     },
     /// End a group: signal its primary, then its other processes, wait, then kill
     Stop {
@@ -112,8 +136,18 @@ pub enum Command {
         #[arg(value_name = "SHELL")]
         shell: Shell,
     },
-    /// Write the manual page to stdout
-    Man,
+    /// Write a manual page to stdout
+    Man {
+        /// The page of this command [default: the page of understudy itself]
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+        /// Write all pages into this folder instead
+        #[arg(short, long, value_name = "FOLDER", conflicts_with = "command")]
+        output: Option<PathBuf>,
+    },
+    /// Names of this user's groups, one a line, for completions
+    #[command(hide = true)]
+    Names,
     /// The same as status, live
     #[command(hide = true)]
     Top(Later),
@@ -150,7 +184,7 @@ pub struct Record {
     #[arg(long, value_name = "NAME", value_parser = group_name)]
     pub name: Option<String>,
     /// How long the program waits, in milliseconds, for a recorder that is a full ring behind; then the recording ends
-    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = milliseconds::<1, 600_000>)]
     pub lag_timeout: u32,
     /// Append lifecycle events, one JSON object a line, to FILE (- is stderr)
     #[arg(long, value_name = "FILE")]
@@ -203,11 +237,11 @@ pub struct Run {
     /// a time, so that races are replicated too. auto: schedule, and serial for a process whose standbys diverge
     #[arg(long, value_enum, value_name = "ORDER", default_value = "auto", hide_possible_values = true)]
     pub order: Order,
-    /// How far a thread's standby may fall behind, as in 4MiB; more than a ring, 8 MiB, counts as a ring
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = lag_limit)]
+    /// How far a thread's standby may fall behind, as in 4MiB: at most a ring, 8 MiB, and more counts as that
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = lag_limit)]
     pub lag_limit: u64,
     /// How long the primary waits, in milliseconds, for a standby that is a full ring behind
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = milliseconds::<1, 600_000>)]
     pub lag_timeout: u32,
     /// What the standby compares
     #[arg(long, value_enum, value_name = "WHAT", default_value = "fast")]
@@ -222,7 +256,7 @@ pub struct Run {
     #[arg(long, value_name = "COMMAND")]
     pub probe: Option<OsString>,
     /// Milliseconds between two probes, and the time that one may take
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = milliseconds::<10, 3_600_000>)]
     pub probe_interval: u32,
     /// Append lifecycle events, one JSON object a line, to FILE (- is stderr)
     #[arg(long, value_name = "FILE")]
@@ -296,6 +330,16 @@ fn seconds(text: &str) -> Result<f64, String> {
     legal.ok_or_else(|| "a number of seconds, 0 to 86400".into())
 }
 
+fn interval(text: &str) -> Result<f64, String> {
+    let legal = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    legal.ok_or_else(|| "a number of seconds, 0.1 to 86400".into())
+}
+
+fn milliseconds<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+    let legal = text.parse().ok().filter(|ms| (LEAST..=MOST).contains(ms));
+    legal.ok_or_else(|| format!("a number of milliseconds, {LEAST} to {MOST}"))
+}
+
 /// A size in bytes: a number with an optional unit.
 fn lag_limit(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -314,6 +358,6 @@ fn lag_limit(text: &str) -> Result<u64, String> {
             "a lag limit is at least {} bytes: the largest event must fit",
             us_abi::LAG_LIMIT_MIN
         )),
-        None => Err("a size is a number with a unit, as in 64MiB".into()),
+        None => Err("a size is a number with a unit, as in 4MiB".into()),
     }
 }

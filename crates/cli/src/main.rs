@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod inspect;
 mod report;
+mod style;
 mod users;
 
 use clap::{CommandFactory, Parser};

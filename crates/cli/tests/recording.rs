@@ -327,7 +327,8 @@ fn until_an_event() {
     assert!(error.contains(&format!("stopped before event {half}")), "{error}");
     // More than there are: all of them.
     let more = (events + 1).to_string();
-    assert_eq!(said(&replay(&sandbox, &["--until", &more, &file])), (Some(0), whole, String::new()));
+    let told = format!("understudy: {file}: ends at event {events}: there is no event {more}\n");
+    assert_eq!(said(&replay(&sandbox, &["--until", &more, &file])), (Some(0), whole, told));
     sandbox.assert_clean();
 }
 

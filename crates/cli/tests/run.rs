@@ -67,7 +67,7 @@ fn programs_that_cannot_be_run_or_protected() {
 #[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new("silent");
-    let table: [(&[&str], &str); 25] = [
+    let table: [(&[&str], &str); 32] = [
         (&[], "Usage"),
         (&["nonsense"], "nonsense"),
         (&["run"], "PROGRAM"),
@@ -83,6 +83,13 @@ fn wrong_usage() {
         (&["run", "--cpus", "0-1", "true"], "PRIMARY:STANDBY"),
         (&["run", "-q", "-v", "true"], "cannot be used with"),
         (&["run", "--probe-interval", "0", "true"], "probe-interval"),
+        (&["run", "--probe-interval", "abc", "true"], "a number of milliseconds, 10 to 3600000"),
+        (&["run", "--lag-timeout", "x", "true"], "a number of milliseconds, 1 to 600000"),
+        (&["run", "--cpus", "0-99", "true"], "no colon is in it; PRIMARY:STANDBY is meant"),
+        (&["run", "--cpus", "0:999", "true"], "STANDBY: there is no processor 999 to use here, only "),
+        (&["man", "nonsense"], "there is no command nonsense; there are: run, status, wait"),
+        (&["wait", "x", "--protected", "--ended"], "cannot be used with"),
+        (&["status", "--watch=0"], "a number of seconds, 0.1 to 86400"),
         (&["run", "--metrics", "127.0.0.1:0", "true"], "--metrics is not available in this version"),
         (&["run", "--lag-limit", "1KiB", "true"], "the largest event must fit"),
         (&["run", "--lag-limit", "many", "true"], "not a unit"),
@@ -146,7 +153,7 @@ fn unknown_groups() {
     for (arguments, code) in [(&["status", "x"][..], 3), (&["stop", "x"], 1), (&["signal", "x", "TERM"], 1)] {
         let out = sandbox.output(arguments);
         assert_eq!(out.status.code(), Some(code));
-        assert_eq!(text(&out.stderr), "understudy: there is no group named x\n");
+        assert_eq!(text(&out.stderr), "understudy: there is no group named x; no group is running\n");
     }
     assert!(!sandbox.state().exists(), "looking must not make a folder");
 }

@@ -17,6 +17,8 @@ fn help() {
         ("help-failover.txt", &["failover", "--help"]),
         ("help-doctor.txt", &["doctor", "--help"]),
         ("help-inspect.txt", &["inspect", "--help"]),
+        ("help-wait.txt", &["wait", "--help"]),
+        ("help-man.txt", &["man", "--help"]),
     ] {
         let out = sandbox.output(arguments);
         assert!(out.status.success());

@@ -49,6 +49,9 @@ impl fmt::Display for Error {
             Error::Damaged { offset, chunk, what } => {
                 write!(f, "damaged at byte {offset}, in chunk {chunk}: {what}")
             }
+            Error::Unfinished { chunk: 0, .. } => {
+                write!(f, "cut off before its first event: nothing can be replayed")
+            }
             Error::Unfinished { offset, chunk, rest: 0 } => {
                 write!(f, "unfinished: ends at byte {offset}, after {chunk} chunks")
             }

@@ -161,6 +161,12 @@ impl Dir {
         stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
+    /// When what is there under `name` was last changed, seconds since 1970.
+    pub fn changed_s(&self, name: impl AsRef<OsStr>) -> Option<u64> {
+        let stat = rustix::fs::statat(&self.fd, one_part(name.as_ref()).ok()?, AtFlags::SYMLINK_NOFOLLOW);
+        u64::try_from(stat.ok()?.st_mtime).ok()
+    }
+
     /// Removes the file `name`.
     ///
     /// # Errors

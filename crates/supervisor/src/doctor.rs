@@ -82,6 +82,7 @@ pub fn examine(program: Option<&OsString>) -> Findings {
         vdso(),
         new_text(),
         state_folder(),
+        room(),
         runtime(),
         cores(),
     ];
@@ -194,6 +195,26 @@ fn state_folder() -> Check {
         }
     }
     Check { name: "state folder", ok: false, required: true, found: refused.join("; ") }
+}
+
+/// What a group may need there: a log of each thread, and small memory besides.
+fn room() -> Check {
+    const LITTLE: u64 = 256 << 20;
+    // A place that is not there yet will lie where its parent does.
+    let places = place::places().into_iter().find(|path| place::usable(path).is_ok());
+    let at = places
+        .map(|path| if path.is_dir() { path } else { path.parent().map_or(path.clone(), Path::to_path_buf) });
+    let free = at
+        .and_then(|path| rustix::fs::statvfs(&path).ok())
+        .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    let found = match free {
+        Some(free @ ..LITTLE) => {
+            format!("{} MiB: a thread whose standby is behind takes up to 8", free >> 20)
+        }
+        Some(free) => format!("{} MiB", free >> 20),
+        None => "unknown".into(),
+    };
+    Check { name: "room in it", ok: free.is_some_and(|free| free >= LITTLE), required: false, found }
 }
 
 fn runtime() -> Check {

@@ -92,7 +92,9 @@ impl fmt::Display for Error {
             | Error::Refused(text)
             | Error::NotReplayed(text) => f.write_str(text),
             Error::NotFound(program) if program.contains('/') => write!(f, "{program}: not found"),
-            Error::NotFound(program) => write!(f, "{program}: not found in PATH"),
+            Error::NotFound(program) => {
+                write!(f, "{program}: not found in PATH")
+            }
             Error::NotExecutable { program, reason } => write!(f, "{program} cannot be executed: {reason}"),
             Error::CannotProtect { program, reason } => write!(f, "{program} cannot be protected: {reason}"),
             Error::NameInUse(name) => write!(f, "a group named {name} is running; choose another --name"),

@@ -9,7 +9,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::raw;
 use crate::dir::Dir;
+use crate::ended::{self, Ended};
 use crate::error::Error;
+use crate::history::History;
 use crate::options::check_name;
 use crate::snapshot::{self, Listed, Snapshot};
 use crate::spawn::pidfd_signal;
@@ -82,12 +84,20 @@ pub struct Meta {
 }
 
 /// A recording as it stands.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
     /// The file, by its whole path.
     pub file: String,
     /// Why it is not whole, if it is not: the first reason. Of other processes it may go on.
     pub ended: Option<String>,
+}
+
+impl Recording {
+    /// One that is being written to `file`.
+    pub fn into(file: &Path) -> Recording {
+        let whole = std::path::absolute(file).unwrap_or_else(|_| file.into());
+        Recording { file: whole.to_string_lossy().into_owned(), ended: None }
+    }
 }
 
 /// A living group's folder, held by its supervisor. Removed when dropped.
@@ -167,6 +177,11 @@ impl GroupFolder {
     pub fn segment_path(&self) -> Result<PathBuf, Error> {
         let path = self.dir.at(SEGMENT);
         path.canonicalize().map_err(|cause| Error::file("find", path, cause))
+    }
+
+    /// Keeps for a day how the group has ended.
+    pub fn keep_end(&self, ended: &Ended) {
+        ended::keep(&self.state, ended);
     }
 
     /// Writes `value` to the file `name`, whole or not at all.
@@ -410,6 +425,10 @@ impl Found {
 
     /// Ends the standbys of a dead group, should they have missed their supervisor's death, and removes the folder.
     fn clear_dead(&self) {
+        if let Some(meta) = self.meta() {
+            let history: History = self.read_json("history.json").unwrap_or_default();
+            ended::keep(&self.state, &Ended::of(&self.name, &meta, &history, None));
+        }
         snapshot::close(&self.dir);
         for standby in self.standbys() {
             if let Some(standby) = self.hold(standby) {

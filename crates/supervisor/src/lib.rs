@@ -17,6 +17,7 @@ pub mod control;
 pub mod dir;
 pub mod doctor;
 pub mod elf;
+pub mod ended;
 pub mod error;
 pub mod events;
 pub mod family;
@@ -53,6 +54,7 @@ pub mod spawn;
 pub mod status;
 pub mod terminal;
 mod undertaker;
+mod verdict;
 pub mod watch;
 
 pub use error::Error;

@@ -104,7 +104,8 @@ pub fn default_name(program: &OsString) -> String {
 
 /// The CPU pair of `--cpus PRIMARY:STANDBY`, each a list like `0-3,8`.
 pub fn parse_cpus(text: &str) -> Result<CpuPair, String> {
-    let (primary, standby) = text.split_once(':').ok_or("expected PRIMARY:STANDBY, as in 0-3:4-7")?;
+    let (primary, standby) =
+        text.split_once(':').ok_or("no colon is in it; PRIMARY:STANDBY is meant, as in 0-3:4-7")?;
     Ok(CpuPair { primary: parse_cpu_list(primary)?, standby: parse_cpu_list(standby)? })
 }
 
@@ -112,9 +113,9 @@ pub fn parse_cpus(text: &str) -> Result<CpuPair, String> {
 /// the calling thread: those that this one is pinned to now say nothing of where a copy may be.
 ///
 /// # Errors
-/// Which list names none that this process may use.
-pub fn check_cpus(pair: &CpuPair) -> Result<(), String> {
-    let Ok(mine) = rustix::thread::sched_getaffinity(None) else { return Ok(()) };
+/// Which list names none that this process may use. `Ok` names those that are passed over, if there are any.
+pub fn check_cpus(pair: &CpuPair) -> Result<Option<String>, String> {
+    let Ok(mine) = rustix::thread::sched_getaffinity(None) else { return Ok(None) };
     let can_pin = |mask: &[u64; 16]| {
         let mut set = CpuSet::new();
         (0..CpuSet::MAX_CPU.min(1024))
@@ -124,14 +125,24 @@ pub fn check_cpus(pair: &CpuPair) -> Result<(), String> {
     };
     let bad =
         [("PRIMARY", &pair.primary), ("STANDBY", &pair.standby)].into_iter().find(|(_, mask)| !can_pin(mask));
-    let usable =
-        bad.and_then(|_| can_pin(&[u64::MAX; 16]).then(|| rustix::thread::sched_getaffinity(None).ok())?);
+    let usable = can_pin(&[u64::MAX; 16]).then(|| rustix::thread::sched_getaffinity(None).ok()).flatten();
     // Where this fails all is as it was: nothing above has succeeded then.
     let _ = rustix::thread::sched_setaffinity(None, &mine);
-    let Some((whose, _)) = bad else { return Ok(()) };
     let usable = usable.unwrap_or(mine);
     let known: Vec<String> = (0..1024).filter(|cpu| usable.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
-    Err(format!("none of the CPUs of {whose} can be used here; these can: {}", known.join(",")))
+    let known = known.join(",");
+    match bad {
+        None => {
+            let is_named =
+                |cpu: usize| (pair.primary[cpu / 64] | pair.standby[cpu / 64]) & 1 << (cpu % 64) != 0;
+            let missing = (0..1024).find(|cpu| is_named(*cpu) && !usable.is_set(*cpu));
+            Ok(missing.map(|cpu| format!("there is no processor {cpu} to use here, only {known}")))
+        }
+        Some((whose, mask)) => {
+            let first = (0..1024).find(|cpu| mask[cpu / 64] & 1 << (cpu % 64) != 0).unwrap_or(0);
+            Err(format!("{whose}: there is no processor {first} to use here, only {known}"))
+        }
+    }
 }
 
 fn parse_cpu_list(text: &str) -> Result<[u64; 16], String> {

@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 use serde::Serialize;
 
 use crate::dir::{Dir, Locked};
+use crate::ended;
 use crate::error::Error;
 
 /// Names another place than the user's own.
@@ -134,8 +135,9 @@ pub fn with_lock<T>(act: impl FnOnce(&Dir) -> Result<T, Error>) -> Result<T, Err
     }
 }
 
-/// Removes a place in which no group is left, unless the user has named it.
+/// Removes a place in which no group is left and no group's end is kept, unless the user has named it.
 pub fn leave(place: &Dir, _lock: &Locked) {
+    ended::leave(place);
     if !is_named() && place.is_there() {
         // Fails while other groups are in it, as it should.
         let _ = rustix::fs::rmdir(place.path());
@@ -188,7 +190,8 @@ fn count(shm: &rustix::fd::OwnedFd, name: &std::ffi::CStr, uid: u32) -> Option<u
     }
     let entries = rustix::fs::Dir::read_from(&folder).ok()?.take(GROUPS_MAX).flatten();
     let is_group = |entry: &rustix::fs::DirEntry| {
-        entry.file_type().is_dir() && !matches!(entry.file_name().to_bytes(), b"." | b"..")
+        let name = entry.file_name().to_bytes();
+        entry.file_type().is_dir() && !matches!(name, b"." | b"..") && name != ended::FOLDER.as_bytes()
     };
     Some(entries.filter(is_group).count())
 }

@@ -205,10 +205,7 @@ pub(crate) fn meta(options: &Options) -> Meta {
         standbys: options.standbys,
         reprotect: options.reprotect && options.standbys > 0,
         probe: options.probe.as_ref().map(|probe| probe.command.to_string_lossy().into_owned()),
-        recording: options.record.as_ref().map(|file| Recording {
-            file: std::path::absolute(file).unwrap_or_else(|_| file.clone()).to_string_lossy().into_owned(),
-            ended: None,
-        }),
+        recording: options.record.as_deref().map(Recording::into),
     }
 }
 

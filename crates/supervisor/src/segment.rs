@@ -19,6 +19,7 @@ use us_abi::{
 use crate::dir::Dir;
 use crate::error::Error;
 use crate::mapping::Mapping;
+use crate::verdict;
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -166,5 +167,6 @@ pub fn read_text(text: &Text) -> Option<(u32, String)> {
     let length = text.len.load(Ordering::Acquire) as usize;
     let bytes: Vec<u8> =
         text.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take(length).collect();
-    (length > 0).then(|| (text.code.load(Ordering::Relaxed), String::from_utf8_lossy(&bytes).into_owned()))
+    let words = || verdict::in_words(String::from_utf8_lossy(&bytes).into_owned());
+    (length > 0).then(|| (text.code.load(Ordering::Relaxed), words()))
 }

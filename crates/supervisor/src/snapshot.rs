@@ -18,6 +18,7 @@ use us_abi::{
 
 use crate::dir::Dir;
 use crate::roster;
+use crate::verdict;
 
 /// A copy of a segment's header and thread table.
 pub struct Snapshot {
@@ -150,8 +151,10 @@ impl Snapshot {
         let length = self.word(at + offset_of!(Text, len)) as usize;
         let from = at + offset_of!(Text, words);
         let bytes = &self.header[from..from + length.min(size_of::<Text>() - offset_of!(Text, words))];
-        (length > 0)
-            .then(|| (self.word(at + offset_of!(Text, code)), String::from_utf8_lossy(bytes).into_owned()))
+        (length > 0).then(|| {
+            let words = verdict::in_words(String::from_utf8_lossy(bytes).into_owned());
+            (self.word(at + offset_of!(Text, code)), words)
+        })
     }
 
     /// Calls of the class refused-to-replay: number and count.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use us_abi::{CLASS_NAMES, CLASSES, Cause, GroupState, RING_BYTES};
 
 use crate::clock;
+use crate::ended::{self, Ended};
 use crate::error::Error;
 use crate::folder::{self, Found, Meta, Recording};
 use crate::history::{Divergence, Failover, History, Lost, Reclone};
@@ -23,6 +24,8 @@ pub struct Status {
     pub groups: Vec<Group>,
     /// Of other users, for root: how many, and no more.
     pub others: Vec<Other>,
+    /// Those that have ended in the last day, the last one first.
+    pub ended: Vec<Ended>,
 }
 
 /// One group.
@@ -153,7 +156,7 @@ pub struct StandbyCopy {
 /// The groups that this user may see, or the one called `name`. Leftovers of dead groups are cleared away.
 ///
 /// # Errors
-/// [`Error::NoSuchGroup`] when `name` is given and there is none.
+/// [`Error::NoSuchGroup`] when `name` is given, and none of that name runs or has ended in the last day.
 pub fn read(name: Option<&str>) -> Result<Status, Error> {
     let groups: Vec<Group> = folder::groups()
         .iter()
@@ -161,9 +164,15 @@ pub fn read(name: Option<&str>) -> Result<Status, Error> {
         .filter(|found| found.has_supervisor() || !found.remove_if_dead())
         .filter_map(group)
         .collect();
+    let is_meant = |ended: &Ended| match name {
+        // One that runs again has the name now.
+        Some(name) => ended.name == name && groups.is_empty(),
+        None => true,
+    };
+    let ended: Vec<Ended> = ended::all().into_iter().filter(is_meant).collect();
     match name {
-        Some(name) if groups.is_empty() => Err(Error::NoSuchGroup(name.into())),
-        _ => Ok(Status { version: 1, groups, others: place::others() }),
+        Some(name) if groups.is_empty() && ended.is_empty() => Err(Error::NoSuchGroup(name.into())),
+        _ => Ok(Status { version: 1, groups, others: place::others(), ended }),
     }
 }
 

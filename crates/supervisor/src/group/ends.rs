@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Group;
 use crate::clock;
+use crate::ended::Ended;
 use crate::folder::member;
 use crate::history::Lost;
 use crate::options::Verbosity;
@@ -360,6 +361,7 @@ impl<'a> Group<'a> {
             End::Killed(signal) => json!({ "exit_code": 128 + signal, "signal": signals::name(signal) }),
         };
         let mut book = self.book.borrow_mut();
+        book.folder.keep_end(&Ended::of(&book.folder.name, &book.meta, &book.history, Some(end)));
         book.voice.event("ended", fields);
         book.voice.say(Verbosity::Verbose, &format!("{} ended: {}", book.folder.name, end.words()));
         end

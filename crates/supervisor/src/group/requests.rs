@@ -24,7 +24,7 @@ impl<'a> Group<'a> {
                         self.requests.extend(back.map(|caller| (what, caller)));
                         continue;
                     }
-                    None => format!("no process {} is protected here", pid.unwrap_or("")),
+                    None => self.nobody(pid),
                 },
                 (Some(request::STOP), None) => {
                     self.is_stopping = true;
@@ -48,6 +48,14 @@ impl<'a> Group<'a> {
             request::answer(caller, &json!({ "error": refusal }));
         }
         self.watches.iter_mut().filter(|watch| watch.is_switching()).for_each(Watch::drive_switch);
+    }
+
+    /// That a caller means none of the processes here, and which there are.
+    fn nobody(&self, pid: Option<&str>) -> String {
+        let Some(pid) = pid else { return "the program has ended".into() };
+        let all: Vec<String> = self.watches.iter().map(|watch| watch.guest_pid().to_string()).collect();
+        let all = if all.is_empty() { "none is".into() } else { format!("these are: {}", all.join(", ")) };
+        format!("no process {pid} is protected here; {all}")
     }
 
     /// The process that a caller means: the one that leads, or the one that knows itself by this number.

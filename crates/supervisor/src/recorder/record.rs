@@ -14,9 +14,11 @@ use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
 use super::{machine, padded};
 use crate::clock;
+use crate::ended::Ended;
 use crate::error::Error;
 use crate::events::Voice;
-use crate::folder::{GroupFolder, ProcessId, SEGMENT};
+use crate::folder::{GroupFolder, Meta, ProcessId, Recording, SEGMENT};
+use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
 use crate::proc;
 use crate::program;
@@ -54,6 +56,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
     let segment = Segment::create(&folder.dir, SEGMENT, options.config(CONFIG_RECORDED))?;
     let roster = Roster::create(&folder.dir)?;
     let mut meta = run::meta(options);
+    meta.recording = Some(Recording::into(path));
     folder.write_json("meta.json", &meta)?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
@@ -92,6 +95,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         signals,
         voice,
         path,
+        meta,
         root: pid,
         root_end: None,
         tape: Tape::new(&folder.dir, path, writer, root),
@@ -116,6 +120,7 @@ struct Recorder<'a> {
     signals: Signals,
     voice: Voice,
     path: &'a Path,
+    meta: Meta,
     root: u32,
     /// How the program ended, and when.
     root_end: Option<(reap::Reaped, u64)>,
@@ -142,7 +147,11 @@ impl Recorder<'_> {
     }
 
     fn say_news(&mut self) {
-        for line in self.tape.said().0 {
+        let (lines, ended) = self.tape.said();
+        if let Some(recording) = &mut self.meta.recording {
+            recording.ended = ended.map(String::from);
+        }
+        for line in lines {
             self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
         }
     }
@@ -209,6 +218,7 @@ impl Recorder<'_> {
             );
         }
         let end = self.root_end.map_or(End::Exited(0), |(reaped, _)| reaped.end());
+        self.folder.keep_end(&Ended::of(&self.folder.name, &self.meta, &History::default(), Some(end)));
         self.voice.event("ended", serde_json::json!({ "exit_code": end.exit_code() }));
         end
     }

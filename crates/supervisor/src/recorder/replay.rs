@@ -505,6 +505,9 @@ impl Replay<'_> {
             say(&format!("stopped before event {until}"));
             return 0;
         }
+        if let Some(until) = self.order.until {
+            say(&format!("ends at event {}: there is no event {until}", self.events));
+        }
         if self.debugger.is_some() {
             return 0;
         }

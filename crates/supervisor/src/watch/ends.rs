@@ -232,7 +232,17 @@ impl Watch<'_> {
             // Killed by one of its group while it took over: as that one wanted.
             if !self.shared.roster.is_doomed(self.shared.place) {
                 if cause_of(Some(*reaped)) == detect::Cause::Fault {
-                    let line = format!("{}: the standby could not take over: {}", self.name(), end.words());
+                    let primary_end = self
+                        .fallen
+                        .iter()
+                        .find(|fallen| fallen.pid() == self.primary.pid)
+                        .and_then(|fallen| fallen.end);
+                    let again = match primary_end.is_some_and(|primary| primary.end() == end) {
+                        true => ", as its primary was: the program's own fault repeats in its copy",
+                        false => "",
+                    };
+                    let name = self.name();
+                    let line = format!("{name}: the standby could not take over: {}{again}", end.words());
                     self.say(Verbosity::Normal, line);
                 }
                 self.event("standby_lost", json!({ "why": end.words() }));

@@ -1,0 +1,51 @@
+//! `replay` and `inspect`: recordings that are there.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use us_supervisor::Error;
+use us_supervisor::recorder::replay::{self, Debugger};
+
+use super::print;
+use crate::args::Replay;
+use crate::{inspect, report};
+
+pub fn replay(order: &Replay) -> Result<i32, Error> {
+    replay::replay(&replay_order(order))
+}
+
+fn replay_order(order: &Replay) -> replay::Order {
+    replay::Order {
+        file: order.file.clone(),
+        debugger: match order.gdb_port {
+            Some(port) => Debugger::Port(port),
+            None if order.gdb => Debugger::Gdb(order.arguments.clone()),
+            None => Debugger::None,
+        },
+        until: order.until,
+        force: order.force,
+    }
+}
+
+pub fn show(file: &Path, json: bool, plot: Option<&Path>) -> Result<i32, Error> {
+    let found = inspect::read(file)
+        .map_err(|error| Error::Refused(format!("cannot read {}: {error}", file.display())))?;
+    if let Some(picture) = plot {
+        fs::write(picture, inspect::plot::draw(&found))
+            .map_err(|cause| Error::Refused(format!("cannot write {}: {cause}", picture.display())))?;
+    }
+    let text = if json { report::json(&found) } else { inspect::text::write(&found) };
+    Ok(print(text.as_bytes()))
+}
+
+pub fn show_events(file: &Path, process: Option<i32>) -> Result<i32, Error> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let written = inspect::events::write(file, process, &mut out).and_then(|()| Ok(out.flush()?));
+    match written {
+        // A reader that has seen enough (`| head`) is no failure.
+        Err(recording::Error::Io(cause)) if cause.kind() == std::io::ErrorKind::BrokenPipe => Ok(0),
+        Err(cause) => Err(Error::Refused(format!("{}: {cause}", file.display()))),
+        Ok(()) => Ok(0),
+    }
+}

@@ -1,0 +1,101 @@
+//! `run` and `record`: from flags to the supervisor's options.
+
+use std::path::PathBuf;
+
+use us_supervisor::probe::Order as ProbeOrder;
+use us_supervisor::recorder::record;
+use us_supervisor::{Error, Options, Verbosity, run, terminal};
+
+use super::later;
+use crate::args::{Order, Record, Run, Verify};
+
+pub fn run_program(run: &Run) -> Result<i32, Error> {
+    let options = options(run)?;
+    if let Some(pair) = &options.cpus {
+        let told = us_supervisor::options::check_cpus(pair);
+        let told = told.map_err(|why| Error::Usage(format!("--cpus: {why}")))?;
+        if let Some(missing) = told.filter(|_| !run.quiet) {
+            terminal::say(&format!("--cpus: {missing}"));
+        }
+    }
+    match &run.record {
+        Some(file) if run.standbys == 0 => record::record(&options, file).map(|end| end.exit_code()),
+        _ => run::run(&options).map(|end| end.exit_code()),
+    }
+}
+
+pub fn record_program(record: &Record) -> Result<i32, Error> {
+    if record.order == Order::Deterministic {
+        return Err(later("--order deterministic"));
+    }
+    let options = Options {
+        name: record.name.clone(),
+        standbys: 0,
+        order: if record.order == Order::Serial { "serial" } else { "schedule" }.into(),
+        lag_timeout_ms: record.lag_timeout,
+        lag_limit: us_abi::RING_BYTES as u64,
+        verify: 1,
+        cpus: None,
+        reprotect: false,
+        probe: None,
+        record: None,
+        events: record.events.clone(),
+        verbosity: verbosity(record.quiet, record.verbose),
+        command: record.command.clone(),
+    };
+    let file = record.output.clone().unwrap_or_else(|| {
+        let program = us_supervisor::options::default_name(&record.command[0]);
+        PathBuf::from(format!("{program}.understudy"))
+    });
+    let end = record::record(&options, &file)?;
+    // Who has named the file knows where it is.
+    if record.output.is_none() && !record.quiet {
+        terminal::say(&format!("recorded into {}", file.display()));
+    }
+    Ok(end.exit_code())
+}
+
+fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
+    match (quiet, verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    }
+}
+
+fn options(run: &Run) -> Result<Options, Error> {
+    let asked = [
+        ("--metrics", run.later.metrics.is_some()),
+        ("--order deterministic", run.order == Order::Deterministic),
+        ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
+        ("--order serial with several standbys", run.order == Order::Serial && run.standbys > 1),
+        ("--record with several standbys", run.record.is_some() && run.standbys > 1),
+    ];
+    if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
+        return Err(later(option));
+    }
+    Ok(Options {
+        name: run.name.clone(),
+        standbys: run.standbys,
+        order: match run.order {
+            Order::Auto => "auto",
+            Order::Serial => "serial",
+            Order::Schedule | Order::Deterministic => "schedule",
+        }
+        .into(),
+        lag_timeout_ms: run.lag_timeout,
+        lag_limit: run.lag_limit,
+        verify: match run.verify {
+            Verify::Off => 0,
+            Verify::Fast => 1,
+            Verify::Full => 2,
+        },
+        cpus: run.cpus.clone(),
+        reprotect: !run.no_reprotect,
+        probe: run.probe.clone().map(|command| ProbeOrder { command, interval_ms: run.probe_interval }),
+        record: run.record.clone(),
+        events: run.events.clone(),
+        verbosity: verbosity(run.quiet, run.verbose),
+        command: run.command.clone(),
+    })
+}
