@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::machine::{self, Text};
 use crate::place;
 use crate::program;
-use crate::spawn::{self, Text};
 
 /// Oldest kernel with all that the runtime needs.
 const KERNEL_MIN: (u32, u32) = (5, 11);
@@ -73,10 +73,10 @@ pub fn examine(program: Option<&OsString>) -> Findings {
     let checks = vec![
         kernel(),
         glibc(),
-        required("syscall user dispatch", spawn::has_syscall_user_dispatch()),
+        required("syscall user dispatch", machine::has_syscall_user_dispatch()),
         filter(),
-        required("robust futexes", spawn::has_robust_futexes()),
-        required("membarrier", spawn::has_membarrier()),
+        required("robust futexes", machine::has_robust_futexes()),
+        required("membarrier", machine::has_membarrier()),
         call_sites("calls of libc", "libc.so.6"),
         call_sites("calls of ld.so", "ld-linux-x86-64.so.2"),
         vdso(),
@@ -117,13 +117,13 @@ fn kernel() -> Check {
 
 /// Why no program can be protected under the C library that is here, in words.
 pub(crate) fn old_libc() -> Option<String> {
-    let (found, (major, minor)) = (spawn::glibc_version(), GLIBC_MIN);
+    let (found, (major, minor)) = (machine::glibc_version(), GLIBC_MIN);
     (!at_least(&found, GLIBC_MIN))
         .then(|| format!("glibc {found} is too old; {major}.{minor} or newer is needed"))
 }
 
 fn glibc() -> Check {
-    let found = spawn::glibc_version();
+    let found = machine::glibc_version();
     Check { name: "glibc", ok: at_least(&found, GLIBC_MIN), required: true, found }
 }
 
@@ -177,7 +177,7 @@ fn vdso() -> Check {
 
 /// Whether text can be made in memory here, as the runtime does it.
 fn new_text() -> Check {
-    let (ok, found) = match spawn::can_make_text() {
+    let (ok, found) = match machine::can_make_text() {
         Text::OfMemory => (true, "memory can be made executable"),
         Text::OfFiles => (true, "written memory cannot be made executable, files in memory can be mapped"),
         Text::None => (false, "no memory can be made executable: programs run unprotected"),

@@ -31,6 +31,7 @@ use crate::request::{self, Desk};
 use crate::roster::{Place, Roster};
 use crate::run::{say_started, started};
 use crate::sentry::{self, Shared};
+use crate::service::Relay;
 use crate::spawn::Signals;
 use crate::undertaker::Undertaker;
 use crate::watch::Watch;
@@ -47,6 +48,8 @@ pub(crate) struct Group<'a> {
     probe: Option<Probe>,
     /// `--record`.
     recorder: Option<Beside>,
+    /// Where the program speaks to the service manager.
+    relay: Option<Relay>,
     /// Signals to pass on once there is a primary to take them.
     held: Vec<Held>,
     /// The program itself in the roster.
@@ -79,6 +82,7 @@ impl<'a> Group<'a> {
         primary: Child,
         probe: Option<probe::Order>,
         recorder: Option<Beside>,
+        relay: Option<Relay>,
     ) -> Group<'a> {
         let standbys = book.meta.standbys;
         let book = Rc::new(std::cell::RefCell::new(book));
@@ -96,6 +100,7 @@ impl<'a> Group<'a> {
             requests: Vec::new(),
             probe: probe.map(Probe::new),
             recorder,
+            relay,
             held: Vec::new(),
             seen: HashMap::new(),
             news: None,
@@ -195,6 +200,7 @@ impl<'a> Group<'a> {
 
         let mut fds: Vec<BorrowedFd> = vec![self.signals.fd.as_fd(), self.bell.as_fd()];
         fds.extend(self.desk.iter().flat_map(|desk| desk.fds()));
+        fds.extend(self.relay.iter().map(Relay::fd));
         let first_copy = fds.len();
         let mut copies = Vec::new();
         for watch in &self.watches {
@@ -211,6 +217,7 @@ impl<'a> Group<'a> {
         self.gone
             .extend(copies.into_iter().zip(readable).filter(|(_, readable)| *readable).map(|(copy, _)| copy));
         drop(fds);
+        self.relay.iter().for_each(Relay::pass_on);
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         while let Some(arrived) = self.signals.next() {
             if arrived.is_to_be_passed_on() {

@@ -6,8 +6,8 @@
 //! roster ([`roster`]), and, where there was a failover, one that reaps (`undertaker`). Everything a person or a script learns about a group comes from its folder ([`folder`]),
 //! which is gone when the group is.
 //!
-//! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory), [`spawn`] (fork, signals), [`reap`] (wait) and
-//! [`identity`] (other users) only.
+//! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory), [`spawn`] (fork, signals), [`reap`] (wait),
+//! [`machine`] (trying what it offers) and [`identity`] (other users) only.
 #![deny(unsafe_code)]
 
 mod book;
@@ -29,6 +29,8 @@ pub mod history;
 #[allow(unsafe_code)]
 pub mod identity;
 #[allow(unsafe_code)]
+pub mod machine;
+#[allow(unsafe_code)]
 mod mapping;
 pub mod memory;
 pub mod options;
@@ -47,6 +49,7 @@ pub mod run;
 #[allow(unsafe_code)]
 pub mod segment;
 pub mod sentry;
+mod service;
 pub mod signals;
 pub mod snapshot;
 #[allow(unsafe_code)]

@@ -24,6 +24,7 @@ use crate::recorder::beside::{Beside, Prepared, padded_paths};
 use crate::roster::{self, Place, Roster};
 use crate::segment::Segment;
 use crate::sentry::Shared;
+use crate::service::Relay;
 use crate::spawn::{self, Layout, Signals, Start};
 use crate::{doctor, proc, program};
 
@@ -56,21 +57,23 @@ pub fn run(options: &Options) -> Result<End, Error> {
     };
     voice.set_group(&folder.name);
 
+    let relay = Relay::open();
     // Last, so that what has failed before leaves no file.
     let recorded = options.record.as_deref();
     let recorded = recorded.map(|file| Prepared::new(options, file, &path, &library)).transpose()?;
-    let primary = match start(options, &path, &library, &folder, (&segment, &roster), &signals) {
-        Ok(primary) => primary,
-        // Of the file of a recording something is known already.
-        Err(cause @ Error::System { .. }) if recorded.is_none() => {
-            drop((segment, roster, folder));
-            return alone(&voice, &explain(&cause));
-        }
-        Err(cause) => {
-            recorded.into_iter().for_each(Prepared::discard);
-            return Err(cause);
-        }
-    };
+    let primary =
+        match start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref()) {
+            Ok(primary) => primary,
+            // Of the file of a recording something is known already.
+            Err(cause @ Error::System { .. }) if recorded.is_none() => {
+                drop((segment, roster, folder));
+                return alone(&voice, &explain(&cause));
+            }
+            Err(cause) => {
+                recorded.into_iter().for_each(Prepared::discard);
+                return Err(cause);
+            }
+        };
     meta.primary = ProcessId::of(primary.pid);
     (meta.root, meta.lead) = (primary.pid, primary.pid);
     let place = roster.find(primary.pid).map(|(place, _)| place);
@@ -101,7 +104,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
         relieved: AtomicU32::new(0),
     });
     let book = Book { folder: &folder, meta, history: History::default(), voice };
-    let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside);
+    let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside, relay);
     Ok(group.until_the_end())
 }
 
@@ -161,17 +164,21 @@ fn start(
     folder: &GroupFolder,
     (segment, roster): (&Segment, &Roster),
     signals: &Signals,
+    relay: Option<&Relay>,
 ) -> Result<Child, Error> {
     let segment_path = folder.segment_path()?;
     // A replay has to be able to lie where the recorded program lay.
     let layout = options.record.is_some().then(Layout::default);
-    let environment = match layout {
+    let mut environment = match layout {
         Some(_) => {
             let (library, segment) = padded_paths(library, &segment_path);
             spawn::environment(&library, &segment)
         }
         None => spawn::environment(library, &segment_path),
     };
+    if let Some(relay) = relay {
+        relay.enter(&mut environment);
+    }
     let pid = spawn::start(
         &Start {
             path,

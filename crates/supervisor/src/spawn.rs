@@ -21,9 +21,10 @@ use us_abi::{ENV_PRELOAD, ENV_SEGMENT};
 use crate::child::Child;
 use crate::error::Error;
 use crate::options::CpuPair;
-use crate::reap::{End, reap};
+use crate::reap::reap;
 use crate::roster::Roster;
 use crate::segment::Segment;
+use crate::service::Numbered;
 
 /// Signal dispositions and descriptors that Rust's start-up code or the supervisor changes.
 /// Bit 0: SIGPIPE was ignored. Bit 1: SIGCHLD was ignored. Bit 2: SIGXFSZ was ignored. Bits 8 to 10: descriptor 0 to 2 was closed.
@@ -93,8 +94,9 @@ pub fn start(start: &Start, segment: &Segment, roster: Option<&Roster>) -> Resul
     let path = c_string(start.path.as_os_str())?;
     let arguments = start.command.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
     let environment = start.environment.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let mut numbered = Numbered::of(environment.iter().map(CString::as_c_str));
     let argument_pointers = null_ended(&arguments);
-    let environment_pointers = null_ended(&environment);
+    let mut environment_pointers = null_ended(&environment);
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|cause| Error::system("make a pipe", cause))?;
 
@@ -103,6 +105,7 @@ pub fn start(start: &Start, segment: &Segment, roster: Option<&Roster>) -> Resul
     match pid {
         -1 => Err(Error::system("start a process", io::Error::last_os_error())),
         0 => {
+            numbered.fill_in(&mut environment_pointers, std::process::id());
             let names = (&segment.header().root_pid, roster);
             // SAFETY: this is the child; the pointers are null-ended arrays of strings that live until exec.
             unsafe {
@@ -490,88 +493,6 @@ pub fn pidfd_signal(pidfd: &OwnedFd, number: i32) -> io::Result<()> {
     // SAFETY: with a null siginfo the kernel fills in its own; nothing is written.
     let result = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, no_info, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// glibc's version, as in `2.36`.
-pub fn glibc_version() -> String {
-    // SAFETY: the function returns a static string.
-    unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
-}
-
-/// Whether the kernel offers Syscall User Dispatch. Tried in a child, which it would otherwise outlive.
-pub fn has_syscall_user_dispatch() -> bool {
-    const SET_SYSCALL_USER_DISPATCH: libc::c_int = 59;
-    static ALLOW: u8 = 0;
-    // SAFETY: the child calls only prctl and _exit; the selector is a static that says "allow".
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        // SAFETY: as above.
-        unsafe {
-            libc::_exit(i32::from(libc::prctl(SET_SYSCALL_USER_DISPATCH, 1, 0, 0, &raw const ALLOW) != 0))
-        }
-    }
-    pid > 0 && reap(pid as u32) == Some(End::Exited(0))
-}
-
-/// Whether the kernel offers `membarrier` with the commands that the runtime needs.
-pub fn has_membarrier() -> bool {
-    const QUERY: libc::c_int = 0;
-    const GLOBAL_EXPEDITED: libc::c_long = 1 << 1;
-    // SAFETY: a query changes nothing.
-    let offered = unsafe { libc::syscall(libc::SYS_membarrier, QUERY, 0, 0) };
-    offered > 0 && offered & GLOBAL_EXPEDITED != 0
-}
-
-/// Whether the kernel keeps robust futex lists.
-pub fn has_robust_futexes() -> bool {
-    let mut head: usize = 0;
-    let mut length: usize = 0;
-    // SAFETY: the call writes two words, into two locals.
-    unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut length) == 0 }
-}
-
-/// How text can be made in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Text {
-    /// Memory that has been written may become executable.
-    OfMemory,
-    /// Only a file in memory may be mapped as such.
-    OfFiles,
-    /// Not at all.
-    None,
-}
-
-/// Tries it, as the runtime does at a program's start.
-pub fn can_make_text() -> Text {
-    const PAGE: usize = 4096;
-    const READ_EXEC: libc::c_int = libc::PROT_READ | libc::PROT_EXEC;
-    let map = |protection, fd| {
-        let flags = libc::MAP_PRIVATE | if fd == -1 { libc::MAP_ANONYMOUS } else { 0 };
-        // SAFETY: new memory, that nobody else knows of.
-        let at = unsafe { libc::mmap(ptr::null_mut(), PAGE, protection, flags, fd, 0) };
-        (at != libc::MAP_FAILED).then_some(at)
-    };
-    let Some(page) = map(libc::PROT_READ | libc::PROT_WRITE, -1) else { return Text::None };
-    // SAFETY: the page that has just been mapped.
-    let changed = unsafe {
-        page.cast::<u8>().write(0xc3);
-        let changed = libc::mprotect(page, PAGE, READ_EXEC) == 0;
-        libc::munmap(page, PAGE);
-        changed
-    };
-    if changed {
-        return Text::OfMemory;
-    }
-    let file = rustix::fs::memfd_create("libunderstudy", rustix::fs::MemfdFlags::CLOEXEC);
-    let filled = file.ok().filter(|file| rustix::io::write(file, &[0xc3; PAGE]).is_ok());
-    match filled.and_then(|file| map(READ_EXEC, file.as_raw_fd())) {
-        Some(page) => {
-            // SAFETY: as above.
-            unsafe { libc::munmap(page, PAGE) };
-            Text::OfFiles
-        }
-        None => Text::None,
-    }
 }
 
 #[cfg(test)]

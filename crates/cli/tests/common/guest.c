@@ -1,10 +1,13 @@
 /* A guest that says "ready", then does what its argument says. */
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,8 +49,27 @@ static int be_parent(void) {
     }
 }
 
+/* Speaks to the service manager, as sd_notify does. */
+static int notify(const char *text) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const char *name = getenv("NOTIFY_SOCKET");
+    if (!name || strlen(name) >= sizeof to.sun_path) return 1;
+    strcpy(to.sun_path, name);
+    if (name[0] == '@') to.sun_path[0] = 0;
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    socklen_t length = offsetof(struct sockaddr_un, sun_path) + strlen(name);
+    int failed = sendto(fd, text, strlen(text), 0, (struct sockaddr *)&to, length) < 0;
+    close(fd);
+    return failed;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "wait";
+    if (strcmp(what, "notify") == 0) {
+        char text[64];
+        snprintf(text, sizeof text, "READY=1\nMAINPID=%d\nSTATUS=up", (int)getpid());
+        return notify(text) || notify("STOPPING=1");
+    }
     if (strcmp(what, "parent") == 0) {
         sigset_t all, old;
         sigfillset(&all);

@@ -12,6 +12,7 @@ use crate::folder::member;
 use crate::history::Lost;
 use crate::options::Verbosity;
 use crate::reap::{self, End, Reaped};
+use crate::service::Relay;
 use crate::spawn::{self};
 use crate::watch::{Over, Watch};
 use crate::{proc, roster, signals};
@@ -85,6 +86,8 @@ impl<'a> Group<'a> {
     pub(crate) fn until_the_end(mut self) -> End {
         loop {
             self.read_roster();
+            // What a process has said stands before its end: of who has been reaped nobody knows whose it was.
+            self.relay.iter().for_each(Relay::pass_on);
             self.reap();
             self.look();
             self.bury();
