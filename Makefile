@@ -18,13 +18,16 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CHAOS_SECONDS ?= 300
 CHAOS_SEED ?= 1
 
-export CARGO SEEDS RUNS JOBS TARGET UNSTEADY FOREIGN_SECONDS PARTS ONLY SETUP ROOTS LONG_SECONDS
+# Where `make install` puts things.
+PREFIX ?= /usr/local
+
+export PREFIX DESTDIR CARGO SEEDS RUNS JOBS TARGET UNSTEADY FOREIGN_SECONDS PARTS ONLY SETUP ROOTS LONG_SECONDS
 
 # What of the foreign battery is run (tests/foreign/run.sh says what there is), and seconds that one program may take.
 PARTS ?= programs
 FOREIGN_SECONDS ?= 60
 
-.PHONY: help setup build test chaos foreign check fix ledger bench demo docs clean
+.PHONY: help setup build test chaos foreign check fix ledger bench demo docs install uninstall tarball deb clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -64,6 +67,18 @@ bench: build ## what Understudy costs; needs python3 and an idle machine with tw
 
 demo: setup build ## kill redis under a counting client, and see the count go on
 	@scripts/demo.sh
+
+install: ## what was built, into PREFIX=/usr/local (DESTDIR=folder in front of it)
+	@scripts/install.sh install
+
+uninstall: ## the same, away
+	@scripts/install.sh uninstall
+
+tarball: build ## target/package/understudy-VERSION-linux-x86_64.tar.gz, to be unpacked anywhere
+	@scripts/package.sh tarball
+
+deb: build ## target/package/understudy_VERSION_amd64.deb
+	@scripts/package.sh deb
 
 clean: ## everything that was built
 	$(CARGO) clean

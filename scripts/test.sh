@@ -126,6 +126,7 @@ else
 fi
 step sanitized tests/foreign/sanitized.sh
 step full tests/foreign/full.sh
+step install timeout -k 10 300 tests/install/run.sh
 # A race of one run in two hundred, caught and repeated.
 whole race bench/race-demo --bin "$TARGET/release" --replays 20
 # A slice: `make chaos` goes on for longer.

@@ -40,6 +40,30 @@ fn manual_and_completions() {
     let sandbox = Sandbox::new("silent");
     let manual = text(&sandbox.output(&["man"]).stdout);
     assert!(manual.contains(".TH understudy") && manual.contains("understudy\\-run"), "{manual}");
+    let folder = sandbox.folder.path().join("pages");
+    assert!(sandbox.output(&["man", "--output", folder.to_str().unwrap()]).status.success());
+    // A page for each command that the first one names, and for no other.
+    let mut pages: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let mut named: Vec<String> = manual
+        .lines()
+        .filter_map(|line| line.replace("\\-", "-").strip_suffix("(1)").map(|name| format!("{name}.1")))
+        .filter(|name| name.starts_with("understudy-"))
+        .chain(["understudy.1".into()])
+        .collect();
+    pages.sort();
+    named.sort();
+    assert_eq!(pages, named);
+    for page in &pages {
+        let page = std::fs::read(folder.join(page)).unwrap();
+        assert!(page.is_ascii() && text(&page).contains(".TH understudy"), "{}", text(&page));
+    }
+    assert_eq!(
+        sandbox.output(&["man", "run"]).stdout,
+        std::fs::read(folder.join("understudy-run.1")).unwrap()
+    );
     for shell in ["bash", "zsh", "fish"] {
         let out = sandbox.output(&["completions", shell]);
         assert!(out.status.success() && text(&out.stdout).contains("understudy"), "{shell}");

@@ -58,7 +58,13 @@ fn rendered(command: &clap::Command, end: &str) -> (String, Vec<u8>) {
     // Writing to memory does not fail.
     let _ = clap_mangen::Man::new(command.clone()).source(source).manual("Understudy").render(&mut page);
     page.extend(end.bytes());
-    (name, page)
+    (name, ascii(&String::from_utf8_lossy(&page)).into_bytes())
+}
+
+/// The page as every roff reads it.
+fn ascii(page: &str) -> String {
+    let written = |c: char| if c.is_ascii() { c.to_string() } else { format!("\\[u{:04X}]", c as u32) };
+    page.chars().map(written).collect()
 }
 
 /// Names of this user's groups, one a line.

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Makes a package of what `make build` has made: package.sh tarball|deb. It lies in TARGET/package.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+: "${TARGET:=target}"
+TARGET=$(cd "$TARGET" && pwd)
+export TARGET
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The same files make the same package, whenever that is.
+: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || date +%s)}"
+export SOURCE_DATE_EPOCH
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=$TARGET/package
+mkdir -p "$out"
+
+# lay PREFIX: the files of an installation at PREFIX, below $work/root, without what a debugger alone reads of the command.
+lay() {
+    umask 022
+    DESTDIR=$work/root PREFIX=$1 scripts/install.sh install
+    strip --strip-debug "$work/root$1/bin/understudy" "$work/root$1/lib/understudy/libunderstudy.so"
+}
+
+tarball() {
+    local name=understudy-$version-linux-x86_64
+    lay /usr/local
+    mv "$work/root/usr/local" "$work/$name"
+    tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" \
+        | gzip -9n >"$out/$name.tar.gz"
+    echo "$out/$name.tar.gz"
+}
+
+deb() {
+    local root=$work/root name=understudy_${version}_amd64.deb doc=$work/root/usr/share/doc/understudy
+    export ZSH_FOLDER=/usr/share/zsh/vendor-completions
+    lay /usr
+    gzip -9n "$root"/usr/share/man/man1/*.1
+    rm "$doc/LICENSE"
+    mv "$doc/CHANGELOG.md" "$doc/changelog" && gzip -9n "$doc/changelog"
+    cat >"$doc/copyright" <<'EOF'
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: understudy
+
+Files: *
+Copyright: the authors of understudy
+License: Apache-2.0
+ The full text is in /usr/share/common-licenses/Apache-2.0.
+EOF
+    mkdir -p "$root/DEBIAN"
+    cat >"$root/DEBIAN/control" <<EOF
+Package: understudy
+Version: $version
+Architecture: amd64
+Maintainer: the authors of understudy <nobody@localhost>
+Installed-Size: $(du -sk --exclude=DEBIAN "$root" | cut -f1)
+Depends: libc6 (>= 2.34), libgcc-s1
+Suggests: gdb
+Section: admin
+Priority: optional
+Description: live copy of a running program, ready to take over
+ Understudy keeps a standby of an unmodified, multithreaded program. When the
+ program is killed, the standby goes on: the same sockets, the same bytes, no
+ reconnect. It also records programs and replays them in a debugger.
+EOF
+    (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+    find "$root" -newermt "@$SOURCE_DATE_EPOCH" -print0 | xargs -0r touch --no-dereference --date="@$SOURCE_DATE_EPOCH"
+    dpkg-deb --root-owner-group --build "$root" "$out/$name" >/dev/null
+    echo "$out/$name"
+}
+
+case ${1:-} in
+    tarball) tarball ;;
+    deb) deb ;;
+    *) echo "usage: package.sh tarball|deb" >&2; exit 2 ;;
+esac
