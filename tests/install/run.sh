@@ -138,7 +138,7 @@ manual() {
         done < <(sed 's/\\-/-/g' "$page" | grep -o 'understudy-[a-z]*(1)' | sed 's/(1)//' | sort -u)
     done
     # Every option that the help of a command has is on its page.
-    for page in run status wait stop failover signal doctor record replay inspect; do
+    for page in run status top wait stop failover signal doctor record replay inspect; do
         while read -r named; do
             sed 's/\\-/-/g' "$root/usr/local/share/man/man1/understudy-$page.1" | grep -q -e "fB$named\\\\f" ||
                 { echo "$page: $named is not on the page"; return 1; }
@@ -167,7 +167,7 @@ in_bash() {
 try "completions of bash" in_bash
 of_zsh() {
     zsh -n "$root/usr/local/share/zsh/site-functions/_understudy" &&
-        (($(grep -c ':_understudy_groups' "$root/usr/local/share/zsh/site-functions/_understudy") == 5))
+        (($(grep -c ':_understudy_groups' "$root/usr/local/share/zsh/site-functions/_understudy") == 6))
 }
 if command -v zsh >/dev/null; then try "completions of zsh" of_zsh; else skip "completions of zsh" "no zsh"; fi
 of_fish() {

@@ -40,6 +40,17 @@ pub enum Command {
         #[arg(long, value_name = "USER|all")]
         user: Option<String>,
     },
+    /// The same, live, on the whole screen: failovers as they happen, curves of lag and events, keys to act
+    Top {
+        /// Only groups whose names contain this
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: Option<String>,
+        /// Seconds between two looks
+        #[arg(short, long, value_name = "S", default_value = "1", value_parser = interval)]
+        interval: f64,
+        #[command(flatten)]
+        owner: Owner,
+    },
     /// Wait until a group is protected, or has ended
     ///
     /// The exit code is 0 when it is so, 3 if the group does not run, 4 if it is unprotected after S seconds, 1 if it runs then and
@@ -148,9 +159,6 @@ pub enum Command {
     /// Names of this user's groups, one a line, for completions
     #[command(hide = true)]
     Names,
-    /// The same as status, live
-    #[command(hide = true)]
-    Top(Later),
 }
 
 /// Whose group it is.
@@ -159,15 +167,6 @@ pub struct Owner {
     /// A group of this user, by name or number (root only)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-}
-
-/// The arguments of a command that a later version has: taken as they are, so that the refusal names the
-/// command and not one of its flags.
-#[derive(Debug, ClapArgs)]
-pub struct Later {
-    /// Whatever was typed
-    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub rest: Vec<OsString>,
 }
 
 /// The options of `record`.

@@ -6,6 +6,7 @@ mod recordings;
 mod run;
 mod status;
 mod switch;
+mod top;
 mod wait;
 
 use std::io::Write;
@@ -51,7 +52,8 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Man { output: Some(folder), .. } => manual::write_all(&folder, definition),
         Command::Man { command, .. } => manual::page(command.as_deref(), definition),
         Command::Names => Ok(manual::names()),
-        Command::Top(_) => Err(later("top")),
+        Command::Top { name, interval, owner } => become_owner(owner.user.as_deref())
+            .and_then(|()| top::run(name.as_deref(), Duration::from_secs_f64(interval))),
         Command::Record(record) => run::record_program(&record),
         Command::Replay(order) => recordings::replay(&order),
     };

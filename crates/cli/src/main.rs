@@ -6,6 +6,7 @@ mod commands;
 mod inspect;
 mod report;
 mod style;
+mod top;
 mod users;
 
 use clap::{CommandFactory, Parser};

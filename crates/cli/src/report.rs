@@ -6,7 +6,7 @@ use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};
 use us_supervisor::terminal::{plain, plain_json};
 
-pub use self::status::status;
+pub use self::status::{COLUMNS, STATE, columns, failover as failover_line, rows_of, status};
 
 /// A value as indented JSON with a final newline.
 pub fn json(value: &impl serde::Serialize) -> String {

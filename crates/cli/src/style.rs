@@ -26,13 +26,20 @@ impl Style {
 
     /// The word for a state, padded already, in the colour of what it means.
     pub fn state(self, word: &str) -> String {
-        let colour = match word.trim_end() {
-            "protected" => 32,
-            "starting" | "reprotecting" | "behind" | "cloning" | "promoting" => 33,
-            "unprotected" | "lost" | "diverged" => 31,
-            _ => return word.into(),
-        };
-        if self.colours { format!("\u{1b}[{colour}m{word}\u{1b}[0m") } else { word.into() }
+        match meaning(word.trim_end()) {
+            Some(colour) if self.colours => format!("\u{1b}[{colour}m{word}\u{1b}[0m"),
+            _ => word.into(),
+        }
+    }
+}
+
+/// The colour of what a state means, as a terminal counts them.
+pub fn meaning(state: &str) -> Option<u8> {
+    match state {
+        "protected" => Some(32),
+        "starting" | "reprotecting" | "behind" | "cloning" | "promoting" => Some(33),
+        "unprotected" | "lost" | "diverged" => Some(31),
+        _ => None,
     }
 }
 

@@ -2,11 +2,10 @@
 
 mod common;
 
-use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::Instant;
 
-use common::{Sandbox, is_alive, kill, pid, text, wait_for};
+use common::{Sandbox, is_alive, kill, pid, terminal, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -133,20 +132,6 @@ fn wait_says_why_there_is_no_protection() {
     );
     assert_eq!(out.status.code(), Some(4));
     assert_eq!(sandbox.output(&["status", "g"]).status.code(), Some(4));
-}
-
-/// A terminal of this many columns: both its ends.
-fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
-    let theirs = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
-    let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&theirs, size).unwrap();
-    (ours, theirs)
 }
 
 /// What `status` shows on a terminal.

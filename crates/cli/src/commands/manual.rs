@@ -11,7 +11,7 @@ use super::print;
 const MORE: &str = include_str!("more.roff");
 
 /// Commands whose argument is a group.
-const OF_GROUPS: [&str; 5] = ["status", "wait", "stop", "failover", "signal"];
+const OF_GROUPS: [&str; 6] = ["status", "top", "wait", "stop", "failover", "signal"];
 
 /// The page of `command`, or of understudy itself.
 pub fn page(command: Option<&str>, definition: &clap::Command) -> Result<i32, Error> {
@@ -108,6 +108,10 @@ complete -F _understudy_and_groups -o nosort -o bashdefault -o default understud
             let named = group.iter().fold(script, |script, old| {
                 script.replace(old, &old.replace("_default", "_understudy_groups"))
             });
+            let named = named.replace(
+                "::name -- Only groups whose names contain this:_default",
+                "::name -- Only groups whose names contain this:_understudy_groups",
+            );
             let named = named.replace(
                 "::name -- Only this group:_default",
                 "::name -- Only this group:_understudy_groups",

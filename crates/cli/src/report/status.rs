@@ -14,10 +14,10 @@ use crate::style::Style;
 const ENDED_SHOWN: usize = 5;
 
 /// Columns of the table of groups.
-const COLUMNS: usize = 9;
+pub const COLUMNS: usize = 9;
 
 /// The second column: the one with a colour.
-const STATE: usize = 1;
+pub const STATE: usize = 1;
 
 /// The columns in the order in which a narrow terminal does without them.
 const LEFT_OUT: [usize; 6] = [7, 6, 5, 8, 4, 3];
@@ -40,18 +40,25 @@ pub fn status(status: &Status, style: Style, whole: bool) -> String {
     table(&rows, style) + &notes.collect::<String>() + &ended + &others
 }
 
-/// The columns that fit a terminal, with colours if it has them.
-fn table(rows: &[[String; COLUMNS]], style: Style) -> String {
-    let width = |column: usize| rows.iter().map(|row| plain(&row[column]).chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
+/// The columns that fit into `width`, and how wide each is.
+pub fn columns(rows: &[[String; COLUMNS]], width: Option<usize>) -> (Vec<usize>, Vec<usize>) {
+    let widest =
+        |column: usize| rows.iter().map(|row| plain(&row[column]).chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..COLUMNS).map(widest).collect();
     let mut shown: Vec<usize> = (0..COLUMNS).collect();
     for left_out in LEFT_OUT {
         let needed = shown.iter().map(|column| widths[*column] + 2).sum::<usize>() - 2;
-        if style.width.is_none_or(|width| needed <= width) {
+        if width.is_none_or(|width| needed <= width) {
             break;
         }
         shown.retain(|column| *column != left_out);
     }
+    (shown, widths)
+}
+
+/// The columns that fit a terminal, with colours if it has them.
+fn table(rows: &[[String; COLUMNS]], style: Style) -> String {
+    let (shown, widths) = columns(rows, style.width);
     let line = |row: &[String; COLUMNS]| {
         let cell = |column: &usize| {
             let padded = format!("{:<width$}", plain(&row[*column]), width = widths[*column]);
@@ -109,7 +116,7 @@ fn others(status: &Status) -> String {
 }
 
 /// A group's row with its first process in it, and one more for each of the others, as a tree.
-fn rows_of(group: &Group) -> Vec<[String; 9]> {
+pub fn rows_of(group: &Group) -> Vec<[String; 9]> {
     let first = group.processes.first();
     let mut rows = vec![row(group.name.clone(), group.state, first)];
     rows[0][7] = group.epoch.to_string();
@@ -230,7 +237,8 @@ fn notes(group: &Group) -> Vec<String> {
     lines.iter().map(|line| plain(line).into_owned() + "\n").collect()
 }
 
-fn failover(name: &str, whose: &str, failover: &Failover) -> String {
+/// What is said of a failover.
+pub fn failover(name: &str, whose: &str, failover: &Failover) -> String {
     format!(
         "{name}: failover{whose} {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}",
         failover.at,

@@ -325,3 +325,17 @@ pub fn golden(name: &str, found: &str) {
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(expected == found, "{name} differs; UPDATE_GOLDEN=1 writes it. Found:\n{found}");
 }
+
+/// A terminal of this many columns: both its ends.
+pub fn terminal(columns: u16) -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+    let theirs = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&theirs, size).unwrap();
+    (ours, theirs)
+}

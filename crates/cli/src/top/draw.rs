@@ -1,0 +1,130 @@
+//! The picture.
+
+use std::collections::VecDeque;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line as TextLine;
+use ratatui::widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, TableState};
+use us_supervisor::terminal::plain;
+
+use super::{Act, Mode, Screen};
+use crate::report;
+
+const HEAD: [&str; report::COLUMNS] =
+    ["NAME", "STATE", "PRIMARY", "STANDBY", "LAG", "CPU s", "MEMORY", "EPOCH", "PROTECTED"];
+
+/// Lines for what happened.
+const NEWS_LINES: u16 = 6;
+
+/// Lines for the curves.
+const CURVE_LINES: u16 = 4;
+
+/// Draws it all.
+pub fn draw(frame: &mut Frame, screen: &Screen, colours: bool) {
+    // Where there is little room, the table is what matters.
+    let spare = frame.area().height.saturating_sub(8);
+    let curves = if spare >= CURVE_LINES { CURVE_LINES } else { 0 };
+    let news = (spare - curves).min(NEWS_LINES);
+    let rows =
+        [Constraint::Min(3), Constraint::Length(curves), Constraint::Length(news), Constraint::Length(1)];
+    let [table, middle, below, foot] = Layout::vertical(rows).areas(frame.area());
+    draw_table(frame, screen, colours, table);
+    if curves > 0 {
+        draw_curves(frame, screen, middle);
+    }
+    draw_news(frame, screen, below);
+    frame.render_widget(Paragraph::new(footer(screen)).style(reversed()), foot);
+}
+
+fn reversed() -> Style {
+    Style::default().add_modifier(Modifier::REVERSED)
+}
+
+fn draw_table(frame: &mut Frame, screen: &Screen, colours: bool, area: Rect) {
+    let lines: Vec<_> = screen.shown().collect();
+    let cells: Vec<[String; report::COLUMNS]> = lines.iter().map(|line| line.cells.clone()).collect();
+    let head = HEAD.map(String::from);
+    let all: Vec<_> = std::iter::once(&head).chain(&cells).cloned().collect();
+    let (shown, widths) = report::columns(&all, Some(usize::from(area.width)));
+    let row = |cells: &[String; report::COLUMNS]| -> Vec<String> {
+        shown.iter().map(|column| plain(&cells[*column]).into_owned()).collect()
+    };
+    let selected = lines.iter().position(|line| Some(&line.group) == screen.selected.as_ref());
+    let rows = lines.iter().map(|line| {
+        let state = line.cells[report::STATE].as_str();
+        let style = match crate::style::meaning(state) {
+            Some(colour) if colours => Style::default().fg(of_ansi(colour)),
+            _ => Style::default(),
+        };
+        Row::new(row(&line.cells)).style(style)
+    });
+    let widths: Vec<Constraint> =
+        shown.iter().map(|column| Constraint::Length(widths[*column] as u16)).collect();
+    let table = Table::new(rows, widths)
+        .header(Row::new(row(&head)).style(Style::default().add_modifier(Modifier::BOLD)))
+        .column_spacing(2)
+        .row_highlight_style(reversed());
+    let mut state = TableState::default().with_selected(selected);
+    frame.render_stateful_widget(table, area, &mut state);
+    if lines.is_empty() {
+        let none = if screen.lines.is_empty() { "no groups" } else { "no group has such a name" };
+        let below = Rect { y: area.y + 1, height: 1, ..area };
+        frame.render_widget(Paragraph::new(none), below.intersection(area));
+    }
+}
+
+fn of_ansi(colour: u8) -> Color {
+    match colour {
+        31 => Color::Red,
+        33 => Color::Yellow,
+        _ => Color::Green,
+    }
+}
+
+fn draw_curves(frame: &mut Frame, screen: &Screen, area: Rect) {
+    let Some((name, track)) = screen.selected.as_ref().and_then(|name| screen.tracks.get_key_value(name))
+    else {
+        return;
+    };
+    let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
+    let last = |curve: &VecDeque<u64>| curve.back().copied().unwrap_or(0);
+    let lag = format!("{name}: lag {}", report::size(last(&track.lag)));
+    draw_curve(frame, &track.lag, &lag, left);
+    draw_curve(frame, &track.rate, &format!("{name}: {} events/s", last(&track.rate)), right);
+}
+
+/// The last of a curve, its newest moment at the right.
+fn draw_curve(frame: &mut Frame, curve: &VecDeque<u64>, title: &str, area: Rect) {
+    let width = usize::from(area.width);
+    let mut moments: Vec<u64> = curve.iter().skip(curve.len().saturating_sub(width)).copied().collect();
+    moments.splice(0..0, std::iter::repeat_n(0, width - moments.len()));
+    let block = Block::default().borders(Borders::TOP).title(plain(title).into_owned());
+    frame.render_widget(Sparkline::default().block(block).data(&moments), area);
+}
+
+fn draw_news(frame: &mut Frame, screen: &Screen, area: Rect) {
+    if area.height == 0 {
+        return;
+    }
+    let room = usize::from(area.height - 1);
+    let from = screen.news.len().saturating_sub(room);
+    let lines: Vec<TextLine> = screen.news[from..].iter().map(|line| TextLine::raw(line.as_str())).collect();
+    let block = Block::default().borders(Borders::TOP).title("since top was started");
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+/// What the keys mean.
+fn footer(screen: &Screen) -> String {
+    let filter = match screen.filter.as_str() {
+        "" => String::new(),
+        text => format!("   only names with {text:?}"),
+    };
+    match &screen.mode {
+        Mode::Look => format!("q quit   up/down choose   f fail over   s stop   / filter{filter}"),
+        Mode::Filter => format!("names with: {}_   Enter keeps it, Esc clears it", screen.filter),
+        Mode::Confirm(Act::Failover, group) => format!("{group}: the standby takes over now? y/n"),
+        Mode::Confirm(Act::Stop, group) => format!("{group}: end it? y/n"),
+    }
+}
