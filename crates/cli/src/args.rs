@@ -8,6 +8,8 @@ use clap_complete::Shell;
 use us_supervisor::options::{check_name, parse_cpus};
 use us_supervisor::{CpuPair, signals};
 
+use crate::commands::serve::address;
+
 /// Keeps a live copy of a running program, ready to take over when it dies.
 #[derive(Debug, Parser)]
 #[command(name = "understudy", version, max_term_width = 100, subcommand_required = true)]
@@ -68,6 +70,14 @@ pub enum Command {
         /// Seconds to wait at most [default: 60 with --protected, no limit with --ended]
         #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds)]
         timeout: Option<f64>,
+        #[command(flatten)]
+        owner: Owner,
+    },
+    /// Figures of all groups of this user for Prometheus, at /metrics; the table of status at /
+    Serve {
+        /// Where to listen; a port alone is one of 127.0.0.1
+        #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9464", value_parser = address)]
+        metrics: std::net::SocketAddr,
         #[command(flatten)]
         owner: Owner,
     },

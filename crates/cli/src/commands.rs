@@ -4,6 +4,7 @@ mod doctor;
 mod manual;
 mod recordings;
 mod run;
+pub mod serve;
 mod status;
 mod switch;
 mod top;
@@ -35,6 +36,9 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
                 true => wait::until_ended(&name, timeout.map(Duration::from_secs_f64)),
                 false => wait::until_protected(&name, timeout.map(Duration::from_secs_f64)),
             })
+        }
+        Command::Serve { metrics, owner } => {
+            become_owner(owner.user.as_deref()).and_then(|()| serve::serve(metrics))
         }
         Command::Stop { name, signal, timeout, owner } => find(&name, &owner)
             .and_then(|group| control::stop(&group, signal, Duration::from_secs_f64(timeout)))

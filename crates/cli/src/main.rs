@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod inspect;
+mod metrics;
 mod report;
 mod style;
 mod top;

@@ -65,12 +65,16 @@ fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
 
 fn options(run: &Run) -> Result<Options, Error> {
     let asked = [
-        ("--metrics", run.later.metrics.is_some()),
         ("--order deterministic", run.order == Order::Deterministic),
         ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
         ("--order serial with several standbys", run.order == Order::Serial && run.standbys > 1),
         ("--record with several standbys", run.record.is_some() && run.standbys > 1),
     ];
+    if run.later.metrics.is_some() {
+        return Err(Error::Usage(
+            "run has no --metrics in this version; understudy serve has those of all groups".into(),
+        ));
+    }
     if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
         return Err(later(option));
     }

@@ -1,0 +1,156 @@
+//! `serve`: figures for Prometheus, and clients that mean no good.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Sandbox, kill, pid, wait_for};
+use rustix::process::Signal;
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(sandbox: &Sandbox) -> Server {
+        let mut command = sandbox.understudy(&["serve", "--metrics", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address =
+            line.trim().strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap().to_owned();
+        Server { child, address }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    fn ask(&self, question: &[u8]) -> String {
+        let mut stream = self.connect();
+        let _ = stream.write_all(question);
+        let mut answer = Vec::new();
+        // One that is cut off in the middle of its question may hear of a reset.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    fn metrics(&self) -> String {
+        self.ask(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Each line is a comment or a name, labels and a number; each name has its type said before.
+fn check_format(answer: &str) {
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    let mut kinds: Vec<&str> = Vec::new();
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# ") {
+            if let Some(kind) = rest.strip_prefix("TYPE ") {
+                let (name, kind) = kind.split_once(' ').unwrap();
+                assert!(
+                    matches!(kind, "gauge" | "counter" | "histogram") && !kinds.contains(&name),
+                    "{line}"
+                );
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                kinds.push(name);
+            }
+            continue;
+        }
+        let (name, rest) = line.split_once('{').unwrap();
+        let (labels, value) = rest.split_once("} ").unwrap();
+        let base =
+            ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(kinds.contains(&name) || kinds.contains(&base), "{line}");
+        assert!(labels.starts_with("group=\"") && value.parse::<f64>().is_ok(), "{line}");
+    }
+    assert!(kinds.len() > 10, "{kinds:?}");
+}
+
+#[test]
+fn figures_of_a_group() {
+    let sandbox = Sandbox::new("follow");
+    let _running = sandbox.start("g", &["wait"]);
+    kill(pid(&sandbox.wait_for_event("protected")["primary"]), Signal::KILL);
+    sandbox.wait_for_event("recloned");
+    let server = Server::start(&sandbox);
+    let wanted = "understudy_failovers_total{group=\"g\"} 1\n";
+    let answer = wait_for(|| Some(server.metrics()).filter(|answer| answer.contains(wanted)), wanted);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{answer}");
+    for line in [
+        "understudy_group_protected{group=\"g\"} 1\n",
+        "understudy_group_state{group=\"g\",state=\"protected\"} 1\n",
+        "understudy_failover_blackout_seconds_count{group=\"g\"} 1\n",
+        "understudy_reclone_pause_seconds_bucket{group=\"g\",le=\"+Inf\"} 1\n",
+        "understudy_standby_lag_bytes{group=\"g\",process=\"",
+    ] {
+        assert!(answer.contains(line), "{line} is not in {answer}");
+    }
+    check_format(&answer);
+    let page = server.ask(b"GET / HTTP/1.0\r\n\r\n");
+    assert!(page.contains("\r\n\r\nNAME") && page.contains("\ng     protected"), "{page}");
+    assert!(sandbox.output(&["stop", "g"]).status.success());
+    wait_for(|| (!server.metrics().contains("group=\"g\"")).then_some(()), "the group to be gone");
+    check_format(&server.metrics());
+}
+
+#[test]
+fn clients_that_mean_no_good() {
+    let sandbox = Sandbox::new("silent");
+    let server = Server::start(&sandbox);
+    // More than there is room for say nothing, or as little as keeps them alive.
+    let mut silent: Vec<TcpStream> = (0..40).map(|_| server.connect()).collect();
+    let begun = Instant::now();
+    let answer = wait_for(
+        || {
+            silent.iter_mut().for_each(|stream| _ = stream.write_all(b"G"));
+            Some(server.metrics()).filter(|answer| answer.starts_with("HTTP/1.1 200"))
+        },
+        "an answer",
+    );
+    check_format(&answer);
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    for (question, code) in [
+        (&b"POST /metrics HTTP/1.1\r\n\r\n"[..], "405"),
+        (b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", "403"),
+        (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", "404"),
+        (b"\xff\xfe\r\n\r\n", "400"),
+    ] {
+        let answer = server.ask(question);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{code}: {answer}");
+    }
+    let mut long = b"GET / HTTP/1.1\r\n".to_vec();
+    long.resize(1 << 20, b'x');
+    let answer = server.ask(&long);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    // One that does not listen.
+    let mut deaf = server.connect();
+    deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    drop(deaf);
+    assert!(server.metrics().starts_with("HTTP/1.1 200"));
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count();
+    assert!(descriptors < 30, "{descriptors}");
+}
+
+#[test]
+fn an_address_that_is_taken_is_said() {
+    let sandbox = Sandbox::new("silent");
+    let server = Server::start(&sandbox);
+    let out = sandbox.output(&["serve", "--metrics", &server.address]);
+    let said = common::text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(said.starts_with(&format!("understudy: cannot listen on {}: ", server.address)), "{said}");
+}
