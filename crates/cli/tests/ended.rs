@@ -171,3 +171,29 @@ fn colours_and_columns_are_the_terminals() {
     assert_eq!(watched.matches("NAME").count().min(1), 1, "{watched}");
     assert!(watched.starts_with("\u{1b}[H\u{1b}[2J"), "{watched:?}");
 }
+
+#[test]
+fn a_group_of_another_version_is_shown_and_can_be_stopped() {
+    use std::os::unix::fs::FileExt;
+
+    let sandbox = Sandbox::new("follow");
+    let running = sandbox.start("g", &["wait"]);
+    sandbox.wait_for_event("protected");
+    let segment = std::fs::File::options().write(true).open(sandbox.state().join("g/segment")).unwrap();
+    let at = std::mem::offset_of!(us_abi::SegmentHeader, version) as u64;
+    segment.write_all_at(&(us_abi::VERSION + 1).to_ne_bytes(), at).unwrap();
+    let out = sandbox.output(&["status", "g", "--json"]);
+    let found: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let group = &found["groups"][0];
+    assert_eq!((out.status.code(), &group["state"]), (Some(0), &"protected".into()));
+    assert_eq!(
+        group["why"],
+        "it runs under another version of understudy, which does not show more to this one"
+    );
+    assert_eq!(group["processes"].as_array().unwrap().len(), 0);
+    let said = text(&sandbox.output(&["status", "g"]).stdout);
+    assert!(said.contains("g: it runs under another version of understudy"), "{said}");
+    assert!(sandbox.output(&["stop", "g"]).status.success());
+    assert_eq!(running.finish().0, Some(7));
+    sandbox.assert_clean();
+}

@@ -220,8 +220,11 @@ fn group(found: &Found) -> Option<Group> {
     let is_there =
         |member: &Member| member.guest_pid == meta.root || member.goes_on() || is_alive(member.primary);
     let members: Vec<Member> = all.into_iter().filter(is_there).collect();
-    let lead = members.iter().find(|member| member.guest_pid == meta.lead).or(members.first())?;
-    let (state, why) = (lead.state, lead.why.clone());
+    let lead = members.iter().find(|member| member.guest_pid == meta.lead).or(members.first());
+    let (state, why) = match lead {
+        Some(lead) => (lead.state, lead.why.clone()),
+        None => elsewhere(found, &history, supervised)?,
+    };
     let lost = history.lost.last.iter().rev().take(LOST_SHOWN).rev().map(lost_process);
     Some(Group {
         name: found.name.clone(),
@@ -252,6 +255,15 @@ fn group(found: &Found) -> Option<Group> {
         signals_late: history.signals_late,
         why,
     })
+}
+
+/// State of a group whose segment is of another version of Understudy's: its supervisor, which is too, has written down whether
+/// there is a standby. `None` when the group has ended.
+fn elsewhere(found: &Found, history: &History, supervised: bool) -> Option<(&'static str, Option<String>)> {
+    let has_segment = found.dir.identity(folder::SEGMENT).is_some();
+    let why = "it runs under another version of understudy, which does not show more to this one";
+    let state = if history.stretches.protected_since_ns > 0 { "protected" } else { "unprotected" };
+    (has_segment && supervised).then(|| (state, Some(why.into())))
 }
 
 /// The group's processes, the program itself first.

@@ -177,6 +177,8 @@ fn row(name: String, state: &str, process: Option<&GuestProcess>) -> [String; 9]
 fn notes(group: &Group) -> Vec<String> {
     let name = &group.name;
     let mut lines = vec![format!("{name}: guarantee: {}", group.guarantee)];
+    // Otherwise the guarantee says it: there is none.
+    lines.extend(group.why.iter().filter(|_| group.state == "protected").map(|why| format!("{name}: {why}")));
     let taking_turns = group.processes.iter().filter(|process| process.order == "serial").count();
     match (taking_turns, group.processes.len()) {
         (0, _) => {}
