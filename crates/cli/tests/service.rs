@@ -39,6 +39,29 @@ fn notifications_are_the_main_processes() {
     sandbox.assert_clean();
 }
 
+/// A socket that was handed over, or a pipe, is closed when the program closes it.
+#[test]
+fn descriptors_are_the_programs_alone() {
+    let sandbox = Sandbox::new("follow");
+    let binary = env!("CARGO_BIN_EXE_understudy");
+    let script = format!(
+        "exec 7>&1 >/dev/null; exec {binary} run -q --name g -- sh -c 'echo here >&7; exec 7>&-; exec sleep 60'"
+    );
+    let mut sh = std::process::Command::new("sh");
+    sh.arg("-c").arg(&script).stdout(std::process::Stdio::piped());
+    for (name, value) in sandbox.understudy(&[]).get_envs() {
+        sh.env(name, value.unwrap());
+    }
+    let mut child = sh.spawn().unwrap();
+    let mut said = String::new();
+    let begun = std::time::Instant::now();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut said).unwrap();
+    assert_eq!(said, "here\n");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30), "its end came with the program's");
+    assert!(sandbox.output(&["stop", "g", "--signal", "KILL"]).status.success());
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_manager_that_does_not_listen_costs_nothing() {
     let sandbox = Sandbox::new("follow");

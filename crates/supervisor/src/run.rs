@@ -74,6 +74,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
                 return Err(cause);
             }
         };
+    spawn::let_go_of_inherited();
     meta.primary = ProcessId::of(primary.pid);
     (meta.root, meta.lead) = (primary.pid, primary.pid);
     let place = roster.find(primary.pid).map(|(place, _)| place);
