@@ -62,8 +62,10 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Replay(order) => recordings::replay(&order),
     };
     result.unwrap_or_else(|error| {
-        let hint = if matches!(error, Error::NoSuchGroup(_)) { status::known() } else { String::new() };
-        terminal::say(&(explain(&error) + &hint));
+        terminal::say(&match &error {
+            Error::NoSuchGroup(name) => status::no_such(name),
+            error => explain(error),
+        });
         match error {
             Error::NoSuchGroup(_) if asks => exit::NOT_RUNNING,
             error => error.exit_code(),

@@ -37,10 +37,15 @@ fn status_says_for_a_day_how_a_group_has_ended() {
     assert_eq!(found["groups"].as_array().unwrap().len(), 0);
     let all = text(&sandbox.output(&["status"]).stdout);
     assert!(all.starts_with("no groups\nended: g, at 20") && all.ends_with("Z: exit code 7\n"), "{all}");
+    let late = text(&sandbox.output(&["failover", "g"]).stderr);
+    assert!(
+        late.starts_with("understudy: g has ended at 20") && late.ends_with("Z: exit code 7\n"),
+        "{late}"
+    );
     let unknown = sandbox.output(&["status", "h"]);
     assert_eq!(
         (text(&unknown.stderr), unknown.status.code()),
-        ("understudy: there is no group named h; no group is running; ended: g\n".into(), Some(3))
+        ("understudy: there is no group named h; no group is running; ended last: g\n".into(), Some(3))
     );
     sandbox.assert_clean();
 }
@@ -117,7 +122,7 @@ fn wait_for_protection() {
     let unknown = sandbox.output(&["wait", "h", "--timeout", "0.1"]);
     assert_eq!(
         (unknown.status.code(), text(&unknown.stderr)),
-        (Some(3), "understudy: there is no group named h; no group is running; ended: g\n".into())
+        (Some(3), "understudy: there is no group named h; no group is running; ended last: g\n".into())
     );
 }
 
@@ -125,6 +130,7 @@ fn wait_for_protection() {
 fn wait_says_why_there_is_no_protection() {
     let sandbox = Sandbox::new("follow");
     let _running = sandbox.start_with(&["--standbys", "0"], "g", &["wait"]);
+    sandbox.wait_for_event("unprotected");
     let out = sandbox.output(&["wait", "g", "--timeout", "0.1"]);
     assert_eq!(
         text(&out.stderr),

@@ -13,6 +13,9 @@ use crate::style::Style;
 /// Names listed in a hint, at most.
 const NAMES_MAX: usize = 10;
 
+/// And of groups that have ended.
+const ENDED_MAX: usize = 3;
+
 /// Shows the groups, or the one called `name`: its exit code says what it is. With `watch` it does so until it is interrupted.
 pub fn show(name: Option<&str>, json: bool, watch: Option<Duration>) -> Result<i32, Error> {
     let Some(interval) = watch else { return once(name, json, "") };
@@ -48,22 +51,22 @@ pub fn of_one(name: Option<&str>, status: &status::Status) -> i32 {
     }
 }
 
-/// What there is, for somebody who has asked for something else.
-pub fn known() -> String {
+/// That there is no such group, and what there is instead.
+pub fn no_such(name: &str) -> String {
+    let mut gone = ended::all();
+    if let Some(ended) = gone.iter().find(|ended| ended.name == name) {
+        return format!("{name} has ended at {}: {}", ended.at, ended.how);
+    }
     let names: Vec<String> = folder::groups().into_iter().map(|group| group.name).collect();
     let running = match names.len() {
-        0 => "; no group is running".into(),
-        1..=NAMES_MAX => format!("; running: {}", names.join(", ")),
-        more => format!("; running: {} and {} more", names[..NAMES_MAX].join(", "), more - NAMES_MAX),
+        0 => "no group is running".into(),
+        1..=NAMES_MAX => format!("running: {}", names.join(", ")),
+        more => format!("running: {} and {} more", names[..NAMES_MAX].join(", "), more - NAMES_MAX),
     };
-    let mut gone: Vec<String> = ended::all().into_iter().map(|ended| ended.name).collect();
-    gone.retain(|name| !names.contains(name));
-    gone.truncate(NAMES_MAX);
-    let gone = match gone.is_empty() {
-        true => String::new(),
-        false => format!("; ended: {}", gone.join(", ")),
-    };
+    gone.retain(|ended| !names.contains(&ended.name));
+    let gone: Vec<String> = gone.into_iter().take(ENDED_MAX).map(|ended| ended.name).collect();
+    let gone = if gone.is_empty() { String::new() } else { format!("; ended last: {}", gone.join(", ")) };
     let others: usize = place::others().iter().map(|other| other.groups).sum();
     let others = if others > 0 { format!("; of other users: {others} (--user)") } else { String::new() };
-    running + &gone + &others
+    format!("{}; {running}{gone}{others}", Error::NoSuchGroup(name.into()))
 }
