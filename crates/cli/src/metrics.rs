@@ -46,13 +46,13 @@ impl Sums {
     }
 
     fn take(&mut self, group: &Group) {
-        let new = u64::from(group.epoch).saturating_sub(self.failovers) as usize;
+        let new = group.failovers_total.saturating_sub(self.failovers) as usize;
         let told = group.failovers.iter().skip(group.failovers.len().saturating_sub(new));
         told.for_each(|failover| self.blackout.observe(failover.blackout_us as f64 / 1e6));
         let new = group.reclones_total.saturating_sub(self.reclones) as usize;
         let told = group.reclones.iter().skip(group.reclones.len().saturating_sub(new));
         told.for_each(|reclone| self.pause.observe(reclone.pause_us as f64 / 1e6));
-        (self.failovers, self.reclones) = (u64::from(group.epoch), group.reclones_total);
+        (self.failovers, self.reclones) = (group.failovers_total, group.reclones_total);
         let standbys = group.processes.iter().flat_map(|process| &process.standbys);
         standbys.for_each(|standby| self.lag.observe(standby.lag_bytes as f64));
     }

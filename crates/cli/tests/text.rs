@@ -105,6 +105,7 @@ fn status_has_the_fields_of_the_contract() {
             "lost",
             "lost_total",
             "failovers",
+            "failovers_total",
             "reclones",
             "reclones_total",
             "reclones_failed",

@@ -61,6 +61,8 @@ pub struct Group {
     pub events_by_class: BTreeMap<&'static str, u64>,
     /// The last thousand, in order; `epoch` is how many there have been.
     pub failovers: VecDeque<Failover>,
+    /// How many have been written down: one is when it is known how the primary ended, a moment after `epoch` counts it.
+    pub failovers_total: u64,
     /// The last thousand, in order.
     pub reclones: VecDeque<Reclone>,
     /// How many there have been.
@@ -240,6 +242,7 @@ fn group(found: &Found) -> Option<Group> {
         bytes_total: sums.bytes,
         events_by_class: CLASS_NAMES.into_iter().zip(sums.by_class).collect(),
         guarantee: guarantee(state, why.as_deref(), &history),
+        failovers_total: history.failovers.total,
         failovers: history.failovers.last,
         reclones: history.reclones.last,
         reclones_total: history.reclones.total,

@@ -43,6 +43,7 @@ fn group(name: &str, events: u64, lag_bytes: u64) -> Group {
         bytes_total: 0,
         events_by_class: BTreeMap::new(),
         failovers: VecDeque::new(),
+        failovers_total: 0,
         reclones: VecDeque::new(),
         reclones_total: 0,
         reclones_failed: 0,
@@ -78,6 +79,7 @@ fn groups_are_shown_as_trees_with_curves_and_news() {
     screen.update(&status(vec![group("a", 500, 2048), group("b", 0, 0)]), 0.5);
     let mut failed_over = group("a", 500, 0);
     failed_over.epoch = 1;
+    failed_over.failovers_total = 1;
     failed_over.failovers.push_back(Failover {
         process: 100,
         at: "2026-01-01T00:00:00.000Z".into(),
@@ -99,6 +101,10 @@ fn groups_are_shown_as_trees_with_curves_and_news() {
     );
     assert!(shown.iter().any(|line| line.contains('█')), "{shown:#?}");
     assert_eq!(shown[19], "q quit   up/down choose   f fail over   s stop   / filter");
+    // It is counted before it is known how the primary ended.
+    let mut counted = group("a", 500, 0);
+    counted.epoch = 1;
+    screen.update(&status(vec![counted, group("b", 0, 0)]), 0.75);
     screen.update(&status(vec![failed_over]), 1.0);
     let shown = picture(&screen, 110, 20);
     let told =

@@ -18,7 +18,7 @@ pub struct Track {
     pub rate: VecDeque<u64>,
     /// Events at the last look, and when that was.
     last: Option<(u64, f64)>,
-    failovers: u32,
+    failovers: u64,
     divergences: u64,
     lost: u64,
     state: &'static str,
@@ -41,7 +41,7 @@ impl Track {
     fn news(&mut self, group: &Group) -> Vec<String> {
         let name = &group.name;
         let mut news = Vec::new();
-        let new = group.epoch.saturating_sub(self.failovers) as usize;
+        let new = group.failovers_total.saturating_sub(self.failovers) as usize;
         let told = group.failovers.iter().skip(group.failovers.len().saturating_sub(new));
         news.extend(told.map(|failover| report::failover_line(name, "", failover)));
         let new = group.divergences_total.saturating_sub(self.divergences) as usize;
@@ -56,7 +56,7 @@ impl Track {
             let why = group.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
             news.push(format!("{name} is {}{why}", group.state));
         }
-        (self.failovers, self.divergences) = (group.epoch, group.divergences_total);
+        (self.failovers, self.divergences) = (group.failovers_total, group.divergences_total);
         (self.lost, self.state) = (group.lost_total, group.state);
         news
     }
