@@ -31,6 +31,14 @@ pub struct Seen {
     pub now: u64,
 }
 
+/// Whether a call whose first attempt entered the kernel must not be made a second time, because behind its name is
+/// another object now, `seen.now`: the first attempt has taken away its own, and somebody has put this one there.
+#[must_use]
+pub fn is_taken_away(kind: Repeat, seen: Seen) -> bool {
+    let Seen { before, now } = seen;
+    matches!(kind, Repeat::Removal | Repeat::Renaming) && before != 0 && now != 0 && now != before
+}
+
 /// The result to give for a second attempt that ended with the positive errno `error`, `None` if the error is
 /// genuine: the first attempt would have met it too.
 #[must_use]
@@ -73,6 +81,16 @@ mod tests {
         assert_eq!(repeated(Repeat::Shutting, 107, seen(1, 0)), Some(0));
         assert_eq!(repeated(Repeat::Creating, 17, seen(0, 0)), Some(0));
         assert_eq!(repeated(Repeat::Erasing, 61, seen(1, 0)), Some(0));
+    }
+
+    #[test]
+    fn what_somebody_else_has_put_there_is_not_taken_away() {
+        let seen = |before, now| Seen { before, now };
+        assert!(is_taken_away(Repeat::Removal, seen(7, 8)) && is_taken_away(Repeat::Renaming, seen(7, 8)));
+        assert!(!is_taken_away(Repeat::Removal, seen(7, 7)), "the first attempt has not come so far");
+        assert!(!is_taken_away(Repeat::Removal, seen(7, 0)), "its error says the same");
+        assert!(!is_taken_away(Repeat::Removal, seen(0, 8)), "there was nothing to take");
+        assert!(!is_taken_away(Repeat::Making, seen(7, 8)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! is gone already, the socket has its peer. Whether the first attempt would have met that error too is
 //! known from what was there just before it, which the primary looks up and puts into the `Enter`.
 
-use us_world::repeat::{Repeat, Seen, repeated};
+use us_world::repeat::{Repeat, Seen, is_taken_away, repeated};
 use us_world::{Direction, Transfer};
 
 use crate::call::Call;
@@ -186,8 +186,13 @@ pub fn interrupted(nr: u64, noted: Option<(u64, bool)>, seen: u64) -> Option<(u6
 /// its outcome taken.
 fn done(nr: u64, args: &[u64; 6], before: u64) -> Option<i64> {
     const EINPROGRESS: i64 = -115;
+    if let Some((kind @ (Repeat::Removal | Repeat::Renaming), folder, path)) = kind(nr, args)
+        && !is_exchange(nr, args)
+    {
+        return is_taken_away(kind, Seen { before, now: object(folder, path) }).then_some(0);
+    }
     match nr {
-        RENAMEAT2 if args[4] & RENAME_EXCHANGE != 0 => {
+        RENAMEAT2 if is_exchange(nr, args) => {
             (before != 0 && object(args[0], args[1]) != before).then_some(0)
         }
         FALLOCATE if args[1] & RANGES_MOVE != 0 => {
@@ -196,6 +201,11 @@ fn done(nr: u64, args: &[u64; 6], before: u64) -> Option<i64> {
         CONNECT if before == 0 && is_under_way(args[0]) => Some(EINPROGRESS),
         _ => None,
     }
+}
+
+/// Whether a call gives two names each other's objects.
+fn is_exchange(nr: u64, args: &[u64; 6]) -> bool {
+    nr == RENAMEAT2 && args[4] & RENAME_EXCHANGE != 0
 }
 
 /// Whether a TCP socket that does not wait has begun to connect: it does so still, or it is connected, or the error
@@ -304,9 +314,25 @@ fn note_position(nr: u64, args: &[u64; 6], result: i64) {
     }
 }
 
-/// The object behind a name, never following a link at its end; 0 for none.
+/// The object behind a name, never following a link at its end; 0 for none. With the time of its making, where the file
+/// system keeps one: the next object may get the number of one that is gone.
 fn object(folder: u64, path: u64) -> u64 {
+    const STATX: u64 = 332;
     const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+    const INO_AND_BTIME: u64 = 0x900;
+    // Words of the kernel's struct statx: the number; when it was made, s and ns; the device, major and minor.
+    const INO: usize = 4;
+    const MADE_S: usize = 10;
+    const MADE_NS: usize = 11;
+    const DEVICE: usize = 17;
+    let mut stat = [0u64; 32];
+    let place = stat.as_mut_ptr() as u64;
+    // SAFETY: the kernel reads a path, and writes one struct statx of 256 bytes.
+    let asked = unsafe { raw::call6(STATX, [folder, path, AT_SYMLINK_NOFOLLOW, INO_AND_BTIME, place, 0]) };
+    if asked == 0 {
+        let made = stat[MADE_S].wrapping_mul(1_000_000_000).wrapping_add(stat[MADE_NS] & 0xffff_ffff);
+        return (stat[DEVICE].rotate_left(40) ^ stat[INO] ^ made.rotate_left(20)) | 1 << 63;
+    }
     let stat = fdtable::Stat::at(folder, path, AT_SYMLINK_NOFOLLOW);
     stat.map_or(0, |stat| (stat.dev.rotate_left(40) ^ stat.ino) | 1 << 63)
 }
