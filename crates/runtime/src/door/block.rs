@@ -103,13 +103,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     let mut interrupted = false;
     if result == raw::err::EINTR {
         // The door's own outcome says it, not an event of the signal's.
-        super::cancel::leave_if_due(thread);
-        let (any, breaking) = (signal::interrupts(thread, true), signal::interrupts(thread, false));
-        interrupted = !followed && if has_deadline { any } else { breaking };
-        // A copy that is made below has run the handler, and is promoted perhaps before the log has this wait's end.
-        thread.broken_off.0 |= any;
-        thread.broken_off.1 |= breaking;
-        signal::deliver(thread);
+        interrupted = !followed && deliver(thread, has_deadline);
         above().stand_still(thread);
         // Where it has stood still another log has begun, and with it other turns.
         turns::take(thread);
@@ -117,18 +111,30 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     if thread.pending.load(Ordering::Relaxed) != 0 {
         // Sent before we were woken, or while we stood still, perhaps by the very thread that woke us: the guest must not
         // go on as if that were still to come. A cancellation as well: a thread that sleeps again would not hear of it.
-        super::cancel::leave_if_due(thread);
-        signal::deliver(thread);
+        // It ends this wait like any other: in the log of a lone thread there is the signal alone, and whoever follows ends
+        // its wait there.
+        interrupted |= deliver(thread, has_deadline) && !followed;
     }
     // Parked here, or in a handler that has just run.
     if !followed && is_followed(thread, word, shared) {
         return Wait::Follow;
     }
     match result {
-        raw::err::ETIMEDOUT => Wait::TimedOut,
         _ if interrupted => Wait::Interrupted,
+        raw::err::ETIMEDOUT => Wait::TimedOut,
         _ => Wait::Again,
     }
+}
+
+/// Delivers what is due in a wait. Whether the kernel would have ended the wait with EINTR for it.
+fn deliver(thread: &mut Thread, has_deadline: bool) -> bool {
+    super::cancel::leave_if_due(thread);
+    let (any, breaking) = (signal::interrupts(thread, true), signal::interrupts(thread, false));
+    // A copy that is made below has run the handler, and is promoted perhaps before the log has this wait's end.
+    thread.broken_off.0 |= any;
+    thread.broken_off.1 |= breaking;
+    signal::deliver(thread);
+    if has_deadline { any } else { breaking }
 }
 
 /// The wait for an object that the processes of a family share: given up to the others like a futex call of the program's own,
