@@ -179,8 +179,7 @@ impl Watch<'_> {
         // One that is new need not be spoken of before its first standby could not be made.
         let waits = self.is_newborn() && self.clone_error().is_none();
         // A reason that is being cleared: there is a standby, or about to be one. The answer may have been heard already.
-        let is_coming = self.is_asked() || self.is_cloned() || self.standby.is_some();
-        let arrives = is_coming && read_text(&self.shared.segment.header().why.0).is_none();
+        let arrives = self.is_coming() && read_text(&self.shared.segment.header().why.0).is_none();
         // A spare is about to be the heir.
         let followed =
             self.wants_many() && (self.is_promoted() || self.spares.any() || self.ends_by_itself());
@@ -192,8 +191,7 @@ impl Watch<'_> {
             return;
         }
         let why = read_text(&self.shared.segment.header().why.0);
-        let is_coming = || self.is_asked() || self.is_cloned() || self.standby.is_some();
-        if why.is_none() && (self.state() != GroupState::Unprotected || is_coming()) {
+        if why.is_none() && (self.state() != GroupState::Unprotected || self.is_coming()) {
             // Its first standby has come since the state was looked at.
             return;
         }
@@ -208,6 +206,11 @@ impl Watch<'_> {
         let asked_for = code == Cause::NotAsked as u32;
         let level = if asked_for { Verbosity::Verbose } else { Verbosity::Normal };
         self.say(level, format!("{} runs unprotected: {why}", self.name()));
+    }
+
+    /// Whether there is a standby, or about to be one: the primary takes back first that it had none, and then the reason.
+    fn is_coming(&self) -> bool {
+        self.is_asked() || self.is_cloned() || self.standby.is_some() || !self.dropped()
     }
 
     /// Whether the primary is dead, or has begun to be.
