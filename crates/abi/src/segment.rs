@@ -294,13 +294,25 @@ pub struct SegmentHeader {
     pub promotions: AtomicU32,
     /// The last of these at which nothing more is to be applied: no ticket is missing any more. Chosen standby.
     pub drained: AtomicU32,
-    /// 1 once the process has, or is, a child process, whatever image it is now: it has one standby. Primary.
-    pub related: AtomicU32,
+    /// Whether the process has one standby at the most, and why: see [`alone`]. Primary, when a standby is made.
+    pub alone: AtomicU32,
     /// Number of the family that the process is of, or is to be of with its next standby; 0 for none. Supervisor; a newborn
     /// itself; a copy that leaves it.
     pub family: AtomicU32,
     /// How long threads have waited in all until a standby, or the recorder, had freed room in a ring, ns. Primary.
     pub room_wait_ns: AtomicU64,
+}
+
+/// [`SegmentHeader::alone`]: why a process has no standby besides the one that takes over.
+pub mod alone {
+    /// It may have others.
+    pub const NO: u32 = 0;
+    /// It has memory that other processes share, or may: its bytes are kept alike for one.
+    pub const MEMORY: u32 = 1;
+    /// It is of a family: its processes take over together, each with one.
+    pub const FAMILY: u32 = 2;
+    /// Its threads take turns.
+    pub const TURNS: u32 = 3;
 }
 
 /// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].

@@ -84,8 +84,7 @@ pub fn make_standby(header: &SegmentHeader) {
 /// The standbys besides the first, as many as are asked for. True in one of them.
 pub fn make_spares(header: &SegmentHeader, flags: u64, robust: u64, robust_len: u64) -> bool {
     const SET_ROBUST_LIST: u64 = 273;
-    let seats = if header.related.load(Ordering::SeqCst) != 0 { 0 } else { header.config.standbys };
-    for seat in 1..seats.min(SEATS as u32) {
+    for seat in 1..header.config.standbys.min(SEATS as u32) {
         seats::begin_at_tails(header, seat);
         seats::keep_free(header, seat);
         // SAFETY: as the first one: a fork on the same stack, in its own memory; no other thread exists.

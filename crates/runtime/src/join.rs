@@ -207,12 +207,9 @@ unsafe fn fill(config: &Config, supervisor: u32, pid: u32) -> *mut SegmentHeader
     let this = unsafe {
         (&raw mut (*header).magic).write(MAGIC);
         (&raw mut (*header).version).write(VERSION);
-        // A process with relatives has one standby.
-        let standbys = config.standbys.min(1);
-        (&raw mut (*header).config).write(Config { standbys, ..core::ptr::read(config) });
+        (&raw mut (*header).config).write(core::ptr::read(config));
         &*header
     };
-    this.related.store(1, Ordering::Relaxed);
     for (word, value) in [
         (&this.supervisor_pid, supervisor),
         (&this.root_pid, real),

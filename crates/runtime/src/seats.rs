@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-use us_abi::{Cause, SEATS, SPARES_OFFSET, SegmentHeader, SpareEntry, THREADS_MAX, seat};
+use us_abi::{Cause, SEATS, SPARES_OFFSET, SegmentHeader, SpareEntry, THREADS_MAX, alone, seat};
 use us_order::live::{self, RingView};
 use us_ring::Position;
 
@@ -179,6 +179,17 @@ pub fn drop_spares(header: &SegmentHeader, cause: Cause, why: &[&[u8]]) {
     (0..SEATS as u32).for_each(|number| {
         drop_spare(header, number, cause, why);
     });
+}
+
+/// A standby is about to be made: whether there may be others besides it. See [`alone`].
+pub fn decide(header: &SegmentHeader, in_family: bool, shares_memory: bool) {
+    let alone = match state::takes_live_turns() {
+        _ if in_family => alone::FAMILY,
+        _ if shares_memory => alone::MEMORY,
+        true => alone::TURNS,
+        false => alone::NO,
+    };
+    header.alone.store(alone, Ordering::Release);
 }
 
 /// A free seat for a new standby. Those that sit elsewhere stay.

@@ -82,16 +82,18 @@ pub fn killed_unprotected(account: &Account, lifecycle: &[Event], status: Option
         && status.and_then(|status| status.code()) == Some(BY_SIGKILL)
 }
 
-/// The one that was to take over was killed as well, when the process had just been left with one standby because of its
-/// first child: nobody could know. That is our mistake, and the run shows nothing.
+/// The one that was to take over was killed as well, when the process had just given its other standbys up for what no log
+/// carries: nobody could know. That is our mistake, and the run shows nothing.
 pub fn killed_with_its_only_standby(
     account: &Account,
     lifecycle: &[Event],
     status: Option<ExitStatus>,
 ) -> bool {
+    let gone =
+        ["the standby's process is gone", "the standby did not free", "the spare standby did not come"];
     let is_left_alone = |event: &Event| {
-        event.name == "spare_lost"
-            && event.fields.get("why").is_some_and(|why| why == "a process with relatives has one standby")
+        let why = event.fields.get("why").and_then(|why| why.as_str());
+        event.name == "spare_lost" && why.is_some_and(|why| !gone.iter().any(|gone| why.starts_with(gone)))
     };
     account.again > 0
         && lifecycle.iter().any(is_left_alone)

@@ -156,7 +156,7 @@ impl Assassin<'_> {
             return None;
         }
         thread::sleep(gap);
-        // Its spares may have been given up meanwhile: a process that has a child has one standby.
+        // Its spares may have been given up meanwhile, for a call that no log carries.
         tracker.spared(process, pair.standby)?;
         let killed = spared.kill();
         killed.then_some(Hit { target: Target::Standby, process, pid: pair.standby, delay: gap })

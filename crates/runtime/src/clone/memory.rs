@@ -8,7 +8,7 @@
 
 use us_abi::{
     REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
-    SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
+    SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX,
 };
 
 use crate::door::quiet;
@@ -70,7 +70,7 @@ static PATHS: Room<u8> = Room::new();
 
 /// Lists what has to be copied. By the coordinator, while every thread stands still.
 /// `is_forming`: the process is to be of a family.
-pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
+pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8]> {
     let mut all = true;
     LIST.clear();
     PROGRAMS.clear();
@@ -142,7 +142,9 @@ pub fn list(is_forming: bool) -> Result<(), &'static [u8]> {
     }
     let in_family = share(&list[..kept], is_forming)?;
     let shared = || list[..kept].iter().filter(|mapping| mapping.written_through && !in_family);
-    if seats::is_followed() && shared().next().is_some() {
+    let shares = shared().next().is_some();
+    seats::decide(header, in_family, shares);
+    if shares && seats::is_followed() {
         // The twins begin anew at a clone, and whoever follows has the old ones.
         return Err(b"memory that processes share is kept alike for one standby only");
     }

@@ -23,7 +23,7 @@ use crate::door::thread as threads;
 use crate::door::{copies, spawn, sync, timer};
 use crate::fault::{self, Point};
 use crate::mapping::{pieces, proc, unforked};
-use crate::members::{self, of_family};
+use crate::members::of_family;
 use crate::raw::{self, failed, nr};
 use crate::thread::{self, Mode};
 use crate::turns::{live_turns, turn_order};
@@ -255,8 +255,9 @@ fn make(header: &SegmentHeader) {
 
 /// Why no spare is made now, if so. Every thread stands still.
 fn no_spare(header: &SegmentHeader) -> Option<&'static [u8]> {
-    if members::may_have_relatives() || header.related.load(Ordering::SeqCst) != 0 {
-        return Some(members::RELATED);
+    if of_family::is_member() || of_family::is_forming(header) {
+        // They take over together, and each with one.
+        return Some(b"processes that share memory have one standby each");
     }
     if state::takes_live_turns() {
         // Who has the turn, and which comes next, is told to one standby, at its beginning.
@@ -281,7 +282,7 @@ fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(
     } else {
         live_turns::decide(header);
     }
-    memory::list(is_forming).map_err(|why| (why, 0))
+    memory::list(header, is_forming).map_err(|why| (why, 0))
 }
 
 /// Waits for the other members' forks. If one of them cannot, there is none.

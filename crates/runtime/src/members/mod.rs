@@ -18,7 +18,7 @@ use us_abi::{
 
 use crate::raw::{self, failed, nr};
 use crate::siginfo::{Info, SI_USER};
-use crate::{own_file, seats, state};
+use crate::{own_file, state};
 
 static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
 /// This process's entry.
@@ -545,18 +545,7 @@ static NUMBERED: AtomicBool = AtomicBool::new(false);
 /// The guest has, or is, a child process.
 pub fn has_relatives() {
     NUMBERED.store(true, Ordering::Relaxed);
-    if state::role() == state::Role::Primary
-        && let Some(header) = state::header()
-    {
-        // First the word: a spare that is asked for behind this is not made.
-        header.related.store(1, Ordering::SeqCst);
-        seats::drop_spares(header, us_abi::Cause::NotAsked, &[RELATED]);
-    }
 }
-
-/// Why a process that has, or is, a child process has an heir and no spares: what relatives send each other lies where all
-/// copies see it, and a spare that comes to it later than the heir has not been shown to leave it right.
-pub const RELATED: &[u8] = b"a process with relatives has one standby";
 
 /// Whether there may be other processes that have memory of this one's. Not so in a standby or after a promotion only.
 pub fn may_have_relatives() -> bool {

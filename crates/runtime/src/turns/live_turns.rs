@@ -93,6 +93,7 @@ pub fn copy_is_made() {
 pub fn standby_is_made(header: &SegmentHeader) {
     copy_is_made();
     header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
+    crate::seats::decide(header, false, false);
 }
 
 /// A thread has waited for a turn that another one did not give back. Whether turns rest from here on.

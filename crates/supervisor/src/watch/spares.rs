@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, SEATS, command, leaving, seat};
+use us_abi::{Cause, GroupState, SEATS, alone, command, leaving, seat};
 use us_order::reclone::{Backoff, Loss};
 
 use super::Watch;
@@ -33,10 +33,8 @@ pub(super) struct Spares {
     /// No longer wanted, and not reaped yet.
     ending: Vec<Child>,
     backoff: Backoff,
-    /// It has, or has had, a child process: it keeps one standby.
-    is_related: bool,
-    /// Its threads take turns: it has one standby as long as they do.
-    takes_turns: bool,
+    /// Why it has one standby, as of the last look at [`alone`].
+    alone: u32,
     /// Why the last one is gone, and how long it had lived, ns.
     lost: Option<(Loss, u64)>,
 }
@@ -47,8 +45,7 @@ impl Spares {
             following: Vec::new(),
             ending: Vec::new(),
             backoff: Backoff::default(),
-            is_related: false,
-            takes_turns: false,
+            alone: alone::NO,
             lost: None,
         }
     }
@@ -75,9 +72,9 @@ impl Watch<'_> {
         self.move_up();
     }
 
-    /// Whether it is to have spares, as long as nothing is against it. Of a group the program itself is the only one.
+    /// Whether it is to have spares, as long as nothing is against it.
     pub(super) fn wants_many(&self) -> bool {
-        self.is_root() && self.book.borrow().meta.standbys > 1
+        self.book.borrow().meta.standbys > 1
     }
 
     /// Takes up spares of which we have not heard, and lets go those that have been given up.
@@ -104,22 +101,18 @@ impl Watch<'_> {
 
     /// What keeps it to one standby is said, once each time.
     fn notice_obstacles(&mut self) {
-        let header = self.shared.segment.header();
-        let takes_turns = header.turns.load(Ordering::Acquire) != 0;
-        let is_related =
-            header.related.load(Ordering::Acquire) != 0 || self.shared.roster.listed().count() > 1;
-        let turns_are_new = takes_turns && !std::mem::replace(&mut self.spares.takes_turns, takes_turns);
-        let relatives_are_new = is_related && !std::mem::replace(&mut self.spares.is_related, true);
-        self.spares.takes_turns = takes_turns;
-        if relatives_are_new {
-            let line =
-                format!("{}: it has child processes: each process of the group has one standby", self.name());
-            self.say(Verbosity::Normal, line);
+        let now = self.shared.segment.header().alone.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.spares.alone, now) == now {
+            return;
         }
-        if turns_are_new {
-            let line = format!("{}: its threads take turns: it has one standby", self.name());
-            self.say(Verbosity::Normal, line);
-        }
+        let why = match now {
+            alone::MEMORY => "it has memory that other processes may share",
+            alone::FAMILY => "processes that share memory take over together",
+            alone::TURNS => "its threads take turns",
+            _ => return,
+        };
+        let line = format!("{}: it has one standby: {why}", self.name());
+        self.say(Verbosity::Normal, line);
     }
 
     fn attach_spare(&mut self, at: usize, pid: u32) {
@@ -251,8 +244,8 @@ impl Watch<'_> {
         let meta = &self.book.borrow().meta;
         let header = self.shared.segment.header();
         meta.reprotect
-            && !self.spares.is_related
-            && !self.spares.takes_turns
+            && !self.is_kin
+            && header.alone.load(Ordering::Acquire) == alone::NO
             && self.standby.is_some()
             && self.switch.is_none()
             && 1 + self.spares.following.len() < meta.standbys as usize
