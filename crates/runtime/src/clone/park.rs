@@ -276,12 +276,14 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
         let place = TABLE.0.get().cast::<Place>().add(at);
         fill(&mut *place, thread);
         (*place).wanted = wanted;
+        let parked_in = state::REAL_PID.load(Ordering::Relaxed);
         notice::withdraw();
         park_at(place, wait);
         if let Some(thread) = thread.as_mut() {
             thread.stops = thread.stops.wrapping_add(1);
         }
-        if state::is_standby() {
+        // In a copy. Not a question of its role: it may have taken over before this thread comes on.
+        if state::REAL_PID.load(Ordering::Relaxed) != parked_in {
             clone::child::settle_in(&mut *place, frame);
             return;
         }
