@@ -67,7 +67,7 @@ fn programs_that_cannot_be_run_or_protected() {
 #[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new("silent");
-    let table: [(&[&str], &str); 32] = [
+    let table: [(&[&str], &str); 31] = [
         (&[], "Usage"),
         (&["nonsense"], "nonsense"),
         (&["run"], "PROGRAM"),
@@ -100,10 +100,6 @@ fn wrong_usage() {
         (
             &["run", "--order", "serial", "--standbys", "2", "true"],
             "--order serial with several standbys is not available",
-        ),
-        (
-            &["run", "--record", "x", "--standbys", "3", "true"],
-            "--record with several standbys is not available",
         ),
         (&["run", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top needs a terminal"),

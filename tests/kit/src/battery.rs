@@ -288,22 +288,14 @@ impl<'a> Session<'a> {
 
     fn skipped(&self, guest: &Guest, mode: Mode, why_not: Option<&str>) -> bool {
         let missing = self.understudy.as_ref().err().map(String::as_str);
-        let alone = self.alone(guest, mode);
+        let alone = guest.wants.turns.as_ref().filter(|_| self.options.standbys > 1);
+        let alone = alone.map(|_| "a process whose threads take turns has one standby");
         match missing.or(guest.wants.no_protect.as_deref()).or(why_not).or(alone) {
             Some(why) => {
                 self.report.skip(&format!("{} {}", guest.name, mode.name()), why);
                 true
             }
             None => false,
-        }
-    }
-
-    /// Why it has one standby at the most.
-    fn alone(&self, guest: &Guest, mode: Mode) -> Option<&'static str> {
-        match mode {
-            _ if self.options.standbys < 2 => None,
-            Mode::Beside => Some("a process that is recorded has one standby"),
-            _ => guest.wants.turns.as_ref().map(|_| "a process whose threads take turns has one standby"),
         }
     }
 
@@ -395,11 +387,12 @@ impl<'a> Session<'a> {
     ) -> Result<()> {
         let mut rng = Rng::new(seed, &format!("{} beside", guest.name));
         let mut choices = Rng::new(seed, &format!("{} beside choice", guest.name));
+        let mut again = Rng::new(seed, &format!("{} beside again", guest.name));
         let strike = |_| Plan {
             target: if rng.below(3) == 0 { Target::Standby } else { Target::Primary },
             delay: (window / 4).mul_f64(rng.fraction()),
             choice: choices.draw(),
-            again: None,
+            again: (self.options.standbys > 1).then(|| HEIR_MAX.mul_f64(again.fraction())),
         };
         let kills: Vec<Plan> = (0..BESIDE_KILLS).map(strike).collect();
         let mut runs = vec![&[][..]];

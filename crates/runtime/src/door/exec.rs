@@ -214,6 +214,7 @@ fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
     header.leaving.0.store(leaving::EXEC, Ordering::SeqCst);
     let protected = header.config.standbys != 0;
     if protected {
+        seats::drop_spares(header, Cause::Exec, &[b"the program replaced itself"]);
         above().await_quiet(header);
         process::end_standby();
     }

@@ -220,17 +220,23 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
     if state::is_detached() {
         replay_exit(thread, call);
     }
-    if state::is_recorded()
-        && thread.calls() == Mode::Replay
-        && let Some(row) = us_calls::row(call.nr)
-    {
-        // That it ends is in a recorded process's log. What comes next is the end, or a promotion.
-        take_begin(thread, row, &exit_arguments(call));
-    }
-    turns::follow_last(thread);
     while thread.calls() == Mode::Replay {
-        if let Next::Event(event) = thread.next() {
-            crate::verdict::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
+        if state::is_recorded()
+            && let Some(row) = us_calls::row(call.nr)
+        {
+            // That it ends is in a recorded process's log. What comes next is the end, or a promotion.
+            take_begin(thread, row, &exit_arguments(call));
+        }
+        turns::follow_last(thread);
+        while thread.calls() == Mode::Replay {
+            let Next::Event(event) = thread.next() else { continue };
+            if event.header.kind != EventKind::Again as u8 {
+                crate::verdict::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
+            }
+            // Another one was promoted here, and ends it in its own log.
+            thread.in_doubt = u64::MAX;
+            thread.close();
+            break;
         }
     }
     log_exit(thread, call.nr, call.args[0]);

@@ -94,6 +94,7 @@ impl Watch<'_> {
                     self.attach_spare(at, pid)
                 }
                 (seat::DROPPED, Some(known)) => self.let_spare_go(known),
+                (seat::DROPPED, None) if pid != 0 => self.end_unheard(pid),
                 _ => {}
             }
         }
@@ -138,6 +139,18 @@ impl Watch<'_> {
             }
         }
         self.save();
+    }
+
+    /// One has been given up before we heard of it. As long as it is there it takes for its own whatever a next log says, and
+    /// whoever sits where it sat is given up for that.
+    fn end_unheard(&mut self, pid: u32) {
+        let is_other = pid == self.primary.pid
+            || self.standby.as_ref().is_some_and(|standby| standby.pid == pid)
+            || self.spares.is_ending(pid);
+        if let Some(copy) = if is_other { None } else { self.copy_named(pid) } {
+            copy.kill();
+            self.spares.ending.push(copy);
+        }
     }
 
     /// A spare was made at our wish.
