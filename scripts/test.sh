@@ -84,10 +84,11 @@ step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --j
 # Copies die and are late at named points, in windows that a kill from outside hardly ever meets.
 whole faults-build "$CARGO" build --release -p us-runtime --features faults --target-dir "$TARGET/faults"
 step guests-faults timeout -k 60 400 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --jobs "$JOBS" --timeout 30 --unsteady 8
-# Several standbys, in programs of one process: the one that takes over is killed as well.
-for guests in clone tcp file mutex cond epoll; do
-    step "spares-$guests" timeout -k 10 120 "$kit" guests --mode storm --standbys 2 --only "${guests}_" --jobs "$JOBS" --unsteady 1
+# Several standbys: the one that takes over is killed as well.
+for guests in clone tcp file mutex cond epoll turns tree; do
+    step "spares-$guests" timeout -k 10 240 "$kit" guests --mode storm --standbys 2 --only "${guests}_" --jobs "$JOBS" --unsteady 1
 done
+step spares-recorded timeout -k 10 120 "$kit" guests --mode beside --standbys 2 --only tcp_ --jobs "$JOBS" --unsteady 1
 for server in echo redis memcached threads16 pbzip2; do
     step "$server-native" "$kit" "$server" --timeout 30 --native
     step "$server-protected" "$kit" "$server" --timeout 30 --no-kill

@@ -311,8 +311,6 @@ pub mod alone {
     pub const MEMORY: u32 = 1;
     /// It is of a family: its processes take over together, each with one.
     pub const FAMILY: u32 = 2;
-    /// Its threads take turns.
-    pub const TURNS: u32 = 3;
 }
 
 /// How far a change has come: the low bits of the address in [`ThreadEntry::changes`].

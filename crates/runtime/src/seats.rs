@@ -183,10 +183,9 @@ pub fn drop_spares(header: &SegmentHeader, cause: Cause, why: &[&[u8]]) {
 
 /// A standby is about to be made: whether there may be others besides it. See [`alone`].
 pub fn decide(header: &SegmentHeader, in_family: bool, shares_memory: bool) {
-    let alone = match state::takes_live_turns() {
+    let alone = match shares_memory {
         _ if in_family => alone::FAMILY,
-        _ if shares_memory => alone::MEMORY,
-        true => alone::TURNS,
+        true => alone::MEMORY,
         false => alone::NO,
     };
     header.alone.store(alone, Ordering::Release);

@@ -1,6 +1,6 @@
 //! More standbys than one: made of a running program by a clone, or following beside the first as a spare.
 
-use crate::explore::{Context, Label, Successors};
+use crate::explore::{Context, Copies, Label, Successors};
 use crate::local::{START_PENDING, finish};
 use crate::mutation::Mutation;
 use crate::primary::at as acts;
@@ -168,14 +168,30 @@ fn as_primary(cx: &Context, promoted: &Side) -> Side {
             at::ENDING => acts::EFFECT,
             at::START => START_PENDING,
             local::at::TURN => local::at::TURN,
+            at::YIELDED => {
+                (side.threads[t].turn, side.threads[t].next_pc) = (0, thread.pc);
+                local::at::TURN
+            }
             at::STALE => {
                 finish(cx.program, &mut side, t, None, 0);
                 acts::BEGIN
             }
             _ => acts::BEGIN,
         };
-        // No turns are taken before there is a log that tells of them.
-        side.threads[t].turn = 0;
+        if cx.copies != Copies::Spares {
+            // No turns are taken before there is a log that tells of them.
+            side.threads[t].turn = 0;
+        }
     }
+    go_on_with_turns(cx, &mut side);
     side
+}
+
+/// In a log that goes on the turns do as well: all that have been taken are applied, and whoever has the last one goes on with it.
+fn go_on_with_turns(cx: &Context, side: &mut Side) {
+    let last = side.turns.begun;
+    let has_last = |thread: &Thread| thread.status == Status::Running && thread.turn == last;
+    let is_had = last != 0 && side.threads.iter().any(has_last);
+    side.turns.had = if is_had && !cx.has(Mutation::TurnFreeAtPromotion) { last } else { 0 };
+    side.turns.next = if cx.has(Mutation::TurnsNumberedAnew) { 0 } else { last };
 }

@@ -48,9 +48,6 @@ impl<'a> Context<'a> {
     /// Of a program under the rules, one of which may be broken, with at most one further standby.
     #[must_use]
     pub fn new(program: &'a Program, mutation: Option<Mutation>, copies: Copies) -> Self {
-        // A process whose threads take turns has one standby.
-        let has_one = program.turns && copies == Copies::Spares;
-        let copies = if has_one { Copies::None } else { copies };
         Self { program, mutation, native: false, copies, copies_max: 1 }
     }
 

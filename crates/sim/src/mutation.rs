@@ -107,6 +107,10 @@ pub enum Mutation {
     TurnNotAwaited,
     /// A turn that was taken at another one's side waits for that one's end.
     PassedOverAwaitsEnd,
+    /// Who has taken over numbers its turns from the first one on, and the spare counts on.
+    TurnsNumberedAnew,
+    /// Who has taken over does not know that a thread has the turn, and gives it to another one.
+    TurnFreeAtPromotion,
 }
 
 impl Mutation {
@@ -125,8 +129,14 @@ impl Mutation {
                 | Self::SharedCondWaiterNotWokenAtPromotion
                 | Self::CondWaitKeepsMutex
         ) || program.code.iter().any(waits);
-        let takes_turns =
-            matches!(self, Self::YieldNotLogged | Self::TurnNotAwaited | Self::PassedOverAwaitsEnd);
+        let takes_turns = matches!(
+            self,
+            Self::YieldNotLogged
+                | Self::TurnNotAwaited
+                | Self::PassedOverAwaitsEnd
+                | Self::TurnsNumberedAnew
+                | Self::TurnFreeAtPromotion
+        );
         is_about_waits && (program.turns || !takes_turns)
     }
 
@@ -139,6 +149,8 @@ impl Mutation {
             | Self::SettledBeforeSpareDrained
             | Self::SpareNotAwaited
             | Self::SpareClosesGapsLate
+            | Self::TurnsNumberedAnew
+            | Self::TurnFreeAtPromotion
             | Self::GapClockReadBeforeScan => Copies::Spares,
             _ => Copies::None,
         }
@@ -151,7 +163,7 @@ impl Mutation {
     }
 
     /// All of them.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 52] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -202,5 +214,7 @@ impl Mutation {
         Self::YieldNotLogged,
         Self::TurnNotAwaited,
         Self::PassedOverAwaitsEnd,
+        Self::TurnsNumberedAnew,
+        Self::TurnFreeAtPromotion,
     ];
 }

@@ -288,9 +288,7 @@ impl<'a> Session<'a> {
 
     fn skipped(&self, guest: &Guest, mode: Mode, why_not: Option<&str>) -> bool {
         let missing = self.understudy.as_ref().err().map(String::as_str);
-        let alone = guest.wants.turns.as_ref().filter(|_| self.options.standbys > 1);
-        let alone = alone.map(|_| "a process whose threads take turns has one standby");
-        match missing.or(guest.wants.no_protect.as_deref()).or(why_not).or(alone) {
+        match missing.or(guest.wants.no_protect.as_deref()).or(why_not) {
             Some(why) => {
                 self.report.skip(&format!("{} {}", guest.name, mode.name()), why);
                 true

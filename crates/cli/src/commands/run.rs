@@ -67,7 +67,6 @@ fn options(run: &Run) -> Result<Options, Error> {
     let asked = [
         ("--order deterministic", run.order == Order::Deterministic),
         ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
-        ("--order serial with several standbys", run.order == Order::Serial && run.standbys > 1),
     ];
     if run.later.metrics.is_some() {
         return Err(Error::Usage(

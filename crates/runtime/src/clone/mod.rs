@@ -259,10 +259,6 @@ fn no_spare(header: &SegmentHeader) -> Option<&'static [u8]> {
         // They take over together, and each with one.
         return Some(b"processes that share memory have one standby each");
     }
-    if state::takes_live_turns() {
-        // Who has the turn, and which comes next, is told to one standby, at its beginning.
-        return Some(b"threads that take turns have one standby");
-    }
     // The supervisor is about to say that there is no standby. One that is made now would be hit by that.
     (!seats::is_followed()).then_some(b"the standby was lost while another was being made")
 }
@@ -461,9 +457,12 @@ pub fn forget() {
 /// Sets every thread's block for the log that begins now.
 pub fn reset_blocks(mode: Mode) {
     let locks = if sync::is_threaded() { mode } else { Mode::Solo };
-    let turns_are_new = state::takes_live_turns();
+    // In a log that goes on the turns do as well.
+    let turns_are_new = state::takes_live_turns() && !recorder::went_on_at_clone();
     if turns_are_new {
         turn_order::reset();
+    } else if state::takes_live_turns() && mode == Mode::Replay {
+        turn_order::join();
     }
     for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
         // SAFETY: every thread stands still; the block is the coordinator's, or the copy's leader's.

@@ -103,12 +103,15 @@ impl Kind {
             // may be another thread's, and the standby looks at its ring without waiting.
             // SAFETY: the calling thread's own block; no reference to it is held here.
             let mut thread = unsafe { crate::tls::current().as_mut() };
+            let followed = Caller::get().mode() == Mode::Replay;
             thread.as_deref_mut().map(turns::pause);
             raw::futex_wait(word, self.awaited, 0);
             thread.as_deref_mut().map(turns::take);
             // Late, and then without a log; the wait may be for what a handler does.
             thread.filter(|thread| signal::is_due(thread)).map(signal::deliver_late);
-            if above().stand_still_spinning() && Caller::get().mode() == Mode::Replay {
+            above().stand_still_spinning();
+            // Here, or where it waited for its turn.
+            if !followed && Caller::get().mode() == Mode::Replay {
                 return Begun::Follow;
             }
         }

@@ -27,6 +27,7 @@ fn try_take(lock: &AtomicI32) -> bool {
 /// False if this has become a standby's thread meanwhile.
 fn take(lock: &AtomicI32) -> bool {
     let mut turns = 0u32;
+    let follows = || Caller::get().mode() == Mode::Replay || common::follows(lock.as_ptr() as usize);
     while !try_take(lock) {
         core::hint::spin_loop();
         turns += 1;
@@ -37,14 +38,14 @@ fn take(lock: &AtomicI32) -> bool {
             thread.as_deref_mut().map(turns::pause);
             // SAFETY: gives the processor away, nothing else.
             unsafe { raw::call1(raw::nr::SCHED_YIELD, 0) };
-            thread.map(turns::take);
-            if deliver() {
+            let stops = thread.as_ref().map(|thread| thread.stops);
+            thread.as_deref_mut().map(turns::take);
+            let has_stood = thread.map(|thread| thread.stops) != stops;
+            if has_stood && follows() || deliver() {
                 return false;
             }
         }
-        if above().stand_still_spinning()
-            && (Caller::get().mode() == Mode::Replay || common::follows(lock.as_ptr() as usize))
-        {
+        if above().stand_still_spinning() && follows() {
             return false;
         }
     }

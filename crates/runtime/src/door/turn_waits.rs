@@ -6,13 +6,14 @@ use us_abi::event::{EventKind, NO_TICKET};
 use crate::above::above;
 use crate::call::Call;
 use crate::door::futex;
+use crate::log::Next;
 use crate::members::of_family;
 use crate::raw::{self, nr};
 use crate::sys::libc_text;
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns::{self, Local};
 use crate::turns::{awaited, give, pause, take};
-use crate::{signal, state};
+use crate::{recorder, signal, state};
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
 pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
@@ -48,35 +49,42 @@ pub fn own_wait(thread: &mut Thread, call: &Call) -> Option<i64> {
     }
 }
 
-/// One whose result is an event. `None` if the thread stood still in it, and the door begins again; or this copy is live.
+/// One whose result is an event. `None` if the thread stood still in it and the door begins again, beside another log; or this
+/// copy is live, and nobody follows.
 pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
     let row = us_calls::row(nr::FUTEX)?;
     give(thread);
-    let result = if thread.calls() == Mode::Replay {
-        let crate::log::Next::Event(event) = thread.expect(EventKind::Call, row.nr) else { return None };
-        let result = event.returned().0.result;
-        thread.close();
-        result
-    } else {
-        let result = loop {
-            // SAFETY: the guest's own call.
-            let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
-            if result != raw::err::EINTR || signal::interrupts(thread, true) {
+    let result = loop {
+        if thread.calls() == Mode::Replay {
+            if let Next::Event(event) = thread.expect(EventKind::Call, row.nr) {
+                let result = event.returned().0.result;
+                thread.close();
                 break result;
             }
-            if above().stand_still(thread) {
-                // Another log has begun: the door begins again.
+            if thread.calls() != Mode::Record {
                 return None;
             }
-            if of_family::is_member() {
-                break raw::err::EAGAIN;
+        }
+        // SAFETY: the guest's own call.
+        let mut result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+        if result == raw::err::EINTR && !signal::interrupts(thread, true) {
+            if above().stand_still(thread) {
+                if recorder::went_on_at_clone() {
+                    // The log is the same, and does not say yet how the wait ends.
+                    continue;
+                }
+                return None;
             }
-            // Somebody wanted this thread to park, and does no longer. Told of that, a program that waits until a time would ask
-            // again and again, and be told so each time.
-            signal::sleep_on(thread);
-        };
+            if !of_family::is_member() {
+                // Somebody wanted this thread to park, and does no longer. Told of that, a program that waits until a time
+                // would ask again and again, and be told so each time.
+                signal::sleep_on(thread);
+                continue;
+            }
+            result = raw::err::EAGAIN;
+        }
         thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
-        result
+        break result;
     };
     take(thread);
     Some(result)

@@ -20,6 +20,7 @@ use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
 use crate::thread::{self, Mode, Thread};
+use crate::turns::turn_order;
 use crate::{backlog, family, fdtable, notice, raw, real, recorder, seats, signal};
 
 const PR_SET_PDEATHSIG: u64 = 1;
@@ -274,6 +275,7 @@ fn become_primary(header: &SegmentHeader) {
             crate::door::thread_place::give_early(header, thread, tid);
         }
     });
+    turn_order::take_over();
     header.primary_pid.store(pid, Ordering::Release);
     header.standby_pid.store(0, Ordering::Release);
     // The dead primary's notices must not be taken for ours.

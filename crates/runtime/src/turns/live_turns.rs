@@ -54,7 +54,7 @@ pub fn decide(header: &SegmentHeader) {
 pub fn made_code(thread: &Thread, bytes: u64) {
     let is_new = TURNS.made_code(bytes);
     let Some(header) = by_itself().filter(|_| is_new) else { return };
-    if thread.locks() == Mode::Solo && thread.calls() != Mode::Solo && header.config.standbys == 1 {
+    if thread.locks() == Mode::Solo && thread.calls() != Mode::Solo {
         // Before the first other thread there is no order yet, and every copy comes by here.
         state::take_turns(true);
         header.turns.store(1, Ordering::Release);

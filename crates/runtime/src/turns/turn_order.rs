@@ -92,6 +92,51 @@ pub fn reset() {
     WAITING.store(0, Ordering::Relaxed);
 }
 
+/// In a copy that has just been made beside others, and whose only thread this is: the log goes on, and so do its turns. Those
+/// that have been taken have begun, and all have ended but the last, if a thread stands still that has it.
+pub fn join() {
+    let order = &own_turns::OWN;
+    let next = order.next.load(Ordering::Relaxed);
+    order.begun.store(next, Ordering::Relaxed);
+    order.ended.store(next - u64::from(last_taker(next).is_some()), Ordering::Relaxed);
+    order.bells.iter().for_each(|bell| bell.sleepers.store(0, Ordering::Relaxed));
+    WAITING.store(0, Ordering::Relaxed);
+}
+
+/// At a promotion, before anybody is live: everything is applied, so the turns that have begun here are all that there have
+/// been. Whoever has the last one goes on with it.
+pub fn take_over() {
+    if !state::takes_live_turns() || of_family::is_member() {
+        return;
+    }
+    let order = &own_turns::OWN;
+    let next = order.begun.load(Ordering::SeqCst);
+    let (word, had, holder) = match last_taker(next) {
+        Some(tid) => (TAKEN, next, tid),
+        None => (FREE, NOBODY, 0),
+    };
+    order.next.store(next, Ordering::Relaxed);
+    order.holder.store(holder, Ordering::Relaxed);
+    order.had.store(had, Ordering::Relaxed);
+    order.word.0.store(word, Ordering::Release);
+    fence(Ordering::SeqCst);
+    if had != NOBODY && last_taker(next).is_none() {
+        // Given back meanwhile, where the log says nothing of it.
+        release(Scope::Process, order, had - 1);
+    }
+}
+
+/// The kernel's number of the thread that has the turn before `next`, `None` if that was given back.
+fn last_taker(next: u64) -> Option<u32> {
+    let mut taker = None;
+    crate::thread::for_each(|thread| {
+        if !thread.ring.0.is_null() && thread.has_turn && turns::after(thread.turn) == next {
+            taker = Some(thread.kernel_tid());
+        }
+    });
+    taker
+}
+
 /// Whether one of this process's turns has been taken at another one's side since the log began.
 pub fn was_passed_over() -> bool {
     own_turns::OWN.forced.load(Ordering::Relaxed) != 0
@@ -127,6 +172,11 @@ pub fn give(thread: &Thread) {
     order.ended.fetch_max(turns::after(thread.turn), Ordering::SeqCst);
     ring(scope, order, turns::after(thread.turn));
     of_family::kick(order.ended.load(Ordering::SeqCst));
+    if scope == Scope::Process {
+        // Others may be live already, and wait for it: see `take_over`.
+        fence(Ordering::SeqCst);
+        release(scope, order, thread.turn);
+    }
 }
 
 // ---- By those who write the log ----
@@ -282,8 +332,8 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
             None => thread.wait_more(),
         }
         if thread.calls() != Mode::Replay {
-            // Live, and nobody logs.
-            return;
+            // Live. Where somebody follows it takes the next like any other.
+            return take(thread);
         }
     };
     // The event stays in the ring until then: who promotes this copy must not take it for applied.

@@ -391,8 +391,8 @@ impl Watch<'_> {
         let mut fields = serde_json::to_value(&reclone).unwrap_or_default();
         fields["primary"] = json!(self.primary.pid);
         fields["standby"] = json!(standby.pid);
-        let takes_turns = header.turns.load(Ordering::Acquire) != 0;
-        fields["order"] = json!(if takes_turns { "serial" } else { "schedule" });
+        fields["order"] = json!(self.order_of_threads());
+        let takes_turns = self.order_of_threads() == "serial";
         let line = format!(
             "{} is protected again after {:.1} ms, standby pid {}{}; the program paused for {:.1} ms",
             self.name(),
@@ -407,6 +407,12 @@ impl Watch<'_> {
         self.event("recloned", fields);
         self.say(Verbosity::Normal, line);
         true
+    }
+
+    /// Whether its threads take turns, as `status` says it.
+    pub(super) fn order_of_threads(&self) -> &'static str {
+        let takes_turns = self.shared.segment.header().turns.load(Ordering::Acquire) != 0;
+        if takes_turns { "serial" } else { "schedule" }
     }
 
     /// A standby came by another way: whatever had become of the last one is no reason for it.

@@ -109,7 +109,6 @@ impl Watch<'_> {
         let why = match now {
             alone::MEMORY => "it has memory that other processes may share",
             alone::FAMILY => "processes that share memory take over together",
-            alone::TURNS => "its threads take turns",
             _ => return,
         };
         let line = format!("{}: it has one standby: {why}", self.name());
@@ -169,7 +168,7 @@ impl Watch<'_> {
         let mut fields = serde_json::to_value(&reclone).unwrap_or_default();
         fields["primary"] = json!(self.primary.pid);
         fields["standby"] = json!(pid);
-        fields["order"] = json!("schedule");
+        fields["order"] = json!(self.order_of_threads());
         self.set_clone_error(None);
         self.book.borrow_mut().history.reclones.push(reclone);
         self.save();
