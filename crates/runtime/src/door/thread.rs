@@ -22,7 +22,6 @@ use crate::log::Next;
 use crate::raw::{self};
 use crate::state::Role;
 use crate::sys::{gate_stack, trap};
-use crate::thread::waiter::Waiter;
 use crate::thread::{self, Mode, Thread};
 use crate::{bound, notice, paths, real, signal, state, tls, turns};
 
@@ -332,7 +331,7 @@ pub fn forget_relatives(thread: &mut Thread) {
         // SAFETY: the only thread of this process.
         let block = unsafe { &mut *thread::block(slot) };
         block.ring.0 = core::ptr::null_mut();
-        block.waiter = Waiter::new();
+        block.waiter.reset();
         if slot != own {
             vacate(block);
         }

@@ -57,14 +57,14 @@ impl Bucket {
     unsafe fn take_out(&self, queue: &mut Queue, waiter: *mut Waiter) {
         // SAFETY: its neighbours are in the queue, so alive and unchanged under the lock.
         unsafe {
-            let (previous, next) = ((*waiter).previous, (*waiter).next);
-            match previous.is_null() {
-                true => queue.first = next,
-                false => (*previous).next = next,
+            let (previous, next) = ((*waiter).previous(), (*waiter).next());
+            match previous.as_ref() {
+                None => queue.first = next,
+                Some(previous) => previous.set_next(next),
             }
-            match next.is_null() {
-                true => queue.last = previous,
-                false => (*next).previous = previous,
+            match next.as_ref() {
+                None => queue.last = previous,
+                Some(next) => next.set_previous(previous),
             }
             (*waiter).key.store(0, Ordering::Relaxed);
         }
@@ -88,11 +88,10 @@ pub unsafe fn join(key: usize, waiter: *mut Waiter) {
         unsafe {
             (*waiter).woken.store(0, Ordering::Relaxed);
             (*waiter).key.store(key, Ordering::Relaxed);
-            (*waiter).next = null_mut();
-            (*waiter).previous = queue.last;
-            match queue.last.is_null() {
-                true => queue.first = waiter,
-                false => (*queue.last).next = waiter,
+            (*waiter).links(queue.last, null_mut());
+            match queue.last.as_ref() {
+                None => queue.first = waiter,
+                Some(last) => last.set_next(waiter),
             }
         }
         queue.last = waiter;
@@ -155,7 +154,7 @@ fn take_first(bucket: &Bucket, queue: &mut Queue, key: usize, words: &mut [*cons
     while !at.is_null() && found < words.len().min(count as usize) {
         // SAFETY: in the queue and under the lock, so alive; its successor is read before anybody may use it again.
         unsafe {
-            let next = (*at).next;
+            let next = (*at).next();
             if (*at).key.load(Ordering::Relaxed) == key {
                 bucket.take_out(queue, at);
                 words[found] = (*at).woken.as_ptr();

@@ -23,7 +23,6 @@ use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::signal::sigsys::on_sigsys;
 use crate::state::{self, Role};
 use crate::sys::{gate, gate_stack, trap};
-use crate::thread::queue::Queue;
 use crate::thread::{Mode, Thread};
 use crate::{guest, tls, turns};
 
@@ -358,7 +357,7 @@ pub fn nothing_is_late(thread: &Thread) {
 
 /// A block gets another thread: nothing waits for that one.
 pub fn reset(thread: &mut Thread) {
-    thread.queue = Queue::new();
+    thread.queue.reset();
     nothing_is_late(thread);
     thread.cancel.store(0, Ordering::Relaxed);
     thread.pending.store(0, Ordering::Relaxed);
