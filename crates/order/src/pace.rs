@@ -68,6 +68,11 @@ impl Pace {
         }
     }
 
+    /// All zero: of a thread that has no ring.
+    pub const fn unused() -> Pace {
+        Pace { marks: [0; MARKS], next: 0, bytes: 0, events: 0, used: 0, event_bytes: 0, free: 0 }
+    }
+
     /// Counts what has been written since the last time, up to the position `at`, and in all `events` published; the mark that
     /// the standby should have passed, if it is time to look.
     pub fn count(&mut self, at: u64, events: u64, threads: u64, pool: u64) -> Option<u64> {

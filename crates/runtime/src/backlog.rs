@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
+use us_abi::EVENT_ALIGN;
 use us_abi::event::Header;
-use us_abi::{EVENT_ALIGN, RING_BYTES};
 use us_ring::Position;
 
 use crate::thread::{self, RingMemory};
@@ -14,8 +14,8 @@ pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
     let Some(header) = state::header() else { return false };
     let mut found = false;
     for slot in (0..header.slots.load(Ordering::Acquire)).filter(|slot| *slot != but) {
-        // SAFETY: blocks are never freed. A ring that this copy has not mapped yet is left to the thread's maker.
-        if unsafe { (*thread::block(slot)).ring.0.is_null() } {
+        // A ring that this copy has not mapped yet is left to the thread's maker.
+        if !thread::shared(slot).has_ring() {
             found |= state::entry(slot).tail.0.acquire() > seats::head(slot).acquire();
             continue;
         }
@@ -26,7 +26,7 @@ pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
 
 /// Every event in a slot's ring that has not been applied.
 pub fn unapplied(slot: u32) -> impl Iterator<Item = Header> {
-    let ring = RingMemory((us_abi::RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
+    let ring = RingMemory::of(slot);
     let (mut at, tail) = (seats::head(slot).acquire(), state::entry(slot).tail.0.acquire());
     if tail > at && !is_mapped(slot) {
         at = tail;
@@ -44,7 +44,5 @@ pub fn unapplied(slot: u32) -> impl Iterator<Item = Header> {
 
 /// Whether this copy has mapped a slot's ring: a thread that it has not made yet has none.
 pub fn is_mapped(slot: u32) -> bool {
-    // SAFETY: blocks are never freed; set before the thread runs.
-    let known = unsafe { !(*thread::block(slot)).ring.0.is_null() };
-    known || crate::thread::map_ring(slot)
+    thread::shared(slot).has_ring() || thread::map_ring(slot)
 }

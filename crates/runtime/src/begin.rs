@@ -14,7 +14,7 @@ use crate::{notice, recorder, seats, signal, tls, turns};
 /// The main thread's block.
 pub fn main_block() -> &'static mut Thread {
     // SAFETY: the first slot belongs to the main thread, and this is it.
-    unsafe { &mut *thread::block(0) }
+    unsafe { &mut *thread::own(0) }
 }
 
 /// Says that there is no standby, and why.
@@ -131,12 +131,12 @@ pub fn begin_log() {
 
 /// The main thread's block, in a group and outside.
 pub fn take_place(thread: &mut Thread, mode: Mode) {
-    thread.slot = 0;
-    thread.generation = 1;
-    thread.in_doubt = u64::MAX;
-    thread.alt_stack = [0, 2, 0];
+    thread.set_slot(0);
+    thread.set_generation(1);
+    thread.doubt.set_open(false);
+    thread.signals.alt_stack = [0, 2, 0];
     thread.verify = state::VERIFY.load(Ordering::Relaxed);
-    thread.guest_tid = state::GUEST_PID.load(Ordering::Relaxed);
+    thread.set_guest_tid(state::GUEST_PID.load(Ordering::Relaxed));
     thread.set_kernel_tid(raw::gettid());
     thread.handle.store(tls::thread_pointer(), Ordering::Release);
     // Locks are not ordered before there is a second thread.

@@ -96,16 +96,16 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
         // A child made by vfork: it shares our memory, not our log.
         return exec::borrowed(thread, call);
     }
-    let outer = core::mem::replace(&mut thread.at_gate, entry);
+    let outer = core::mem::replace(&mut thread.shown.entry, entry);
     let mut result = if point::is_point(call.caller) {
         cancellation::at_point(|| dispatch(thread, call))
     } else {
         serve(thread, call)
     };
-    if thread.is_trapped {
+    if thread.shown.is_trapped {
         result = signal::deliver_trapped(thread);
     }
-    thread.at_gate = outer;
+    thread.shown.entry = outer;
     family::tidy_up();
     result
 }
@@ -192,7 +192,7 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         return declined(thread, call, "unknown", raw::err::ENOSYS);
     };
     if signal::is_due(thread) {
-        thread.asked = call.args;
+        thread.begun_mut().asked = call.args;
         if has_events(row) {
             signal::deliver_at_call(thread, Some(row));
         } else {
@@ -209,7 +209,7 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         join::consider(thread, row, call);
     }
     // In every copy: it may be cloned while it waits in this call, and the standby's thread begins behind this line.
-    thread.asked = call.args;
+    thread.begun_mut().asked = call.args;
     if state::is_serial() && turns::applies(thread) {
         return in_turns(thread, row, call);
     }
@@ -218,7 +218,7 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         common::before_call(thread, row);
     }
     let result = by_policy(thread, row, call);
-    if thread.late {
+    if thread.signals.late {
         signal::is_late_no_more(thread);
     }
     if learns {
@@ -249,7 +249,7 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let paused = turns::before_call(thread, row, has_events(row));
     let result = by_policy(thread, row, call);
-    if thread.late {
+    if thread.signals.late {
         signal::is_late_no_more(thread);
     }
     if paused || state::takes_live_turns() {

@@ -344,15 +344,17 @@ fn prepare(guest_pid: u32, config: &Config) {
     signal::set_stack(thread);
     // The file's name is the last thing on the stack that a program finds.
     gate_stack::begin_main(thread, state::auxiliary(AT_EXECFN));
-    let mut mask = 0u64;
+    let (mut mask, mut name, mut affinity) = (0u64, [0u8; 16], [0u64; 16]);
     // SAFETY: asks for the mask and the name of the calling thread.
     unsafe {
         raw::call4(nr::RT_SIGPROCMASK, 0, 0, &raw mut mask as u64, 8);
-        raw::call2(nr::PRCTL, 16, thread.name.as_mut_ptr() as u64);
-        let bytes = raw::call3(204, 0, 128, thread.affinity.as_mut_ptr() as u64);
+        raw::call2(nr::PRCTL, 16, name.as_mut_ptr() as u64);
+        let bytes = raw::call3(204, 0, 128, affinity.as_mut_ptr() as u64);
         state::AFFINITY_BYTES.store(bytes.clamp(8, 128) as u32, Ordering::Relaxed);
     }
-    thread.mask = mask;
+    thread.place.set_name(name);
+    thread.place.set_affinity(affinity);
+    thread.signals.mask = mask;
     signal::take_over();
     // What the image before it blocked of the signals that the runtime needs is blocked in shadow only.
     signal::apply_mask(mask);

@@ -114,13 +114,13 @@ pub fn join(thread: &mut Thread) {
     fault::at(Point::Join, 0);
     let pid = own.pid.load(Ordering::Relaxed);
     let mut path = [0u8; paths::PATH_BYTES];
-    if paths::segment_path(pid, &mut path).is_none() || !make_segment(&path, thread.slot) {
+    if paths::segment_path(pid, &mut path).is_none() || !make_segment(&path, thread.slot()) {
         return;
     }
     // SAFETY: mapped a moment ago, by the only thread that knows of it.
     let header = unsafe { fill(config, crate::members::registry::supervisor(), pid) };
     state::set_header(header);
-    if !thread::map_ring(thread.slot) {
+    if !thread::map_ring(thread.slot()) {
         state::set_header(core::ptr::null_mut());
         return;
     }
@@ -143,12 +143,12 @@ pub fn join(thread: &mut Thread) {
 /// The only thread of a process that has just mapped a segment of its own takes the ring in it. Locks are not ordered
 /// before there is a second thread.
 pub fn begin_alone(thread: &mut Thread, mode: Mode) {
-    thread.generation = 1;
-    thread.in_doubt = u64::MAX;
+    thread.set_generation(1);
+    thread.doubt.set_open(false);
     thread.attach_ring();
     thread.lock_mode.store(Mode::Solo as u8, Ordering::Relaxed);
     thread.call_mode.store(mode as u8, Ordering::Relaxed);
-    thread.live = mode != Mode::Replay;
+    thread.set_live(mode != Mode::Replay);
 }
 
 /// Maps a segment's file in place of the segment that this process has inherited, and closes it.

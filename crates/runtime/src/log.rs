@@ -34,12 +34,12 @@ impl Thread {
     /// Appends an event without payload.
     #[inline(always)]
     pub fn push(&mut self, kind: EventKind, flags: u8, call: u16, ticket: u64) {
-        if !self.producer.fits(2 * EVENT_ALIGN) && !self.make_room(2 * EVENT_ALIGN) {
+        if !self.ends.producer.fits(2 * EVENT_ALIGN) && !self.make_room(2 * EVENT_ALIGN) {
             return;
         }
         let tail = &self.entry().tail.0;
         fault::at(Point::Publish, (kind as u32) << 16 | u32::from(call));
-        self.producer.push(Header::word(kind, flags, call, 0), ticket, &mut self.ring, tail);
+        self.ends.producer.push(Header::word(kind, flags, call, 0), ticket, &mut self.ends.ring, tail);
         fault::at(Point::Published, (kind as u32) << 16 | u32::from(call));
     }
 
@@ -48,11 +48,11 @@ impl Thread {
     #[inline(always)]
     pub fn reserve(&mut self, payload: usize) -> Option<*mut u8> {
         let bytes = Header::size(payload as u32) + EVENT_ALIGN;
-        if !self.producer.fits(bytes) && !self.make_room(bytes) {
+        if !self.ends.producer.fits(bytes) && !self.make_room(bytes) {
             return None;
         }
         // SAFETY: the doubled mapping makes header and payload contiguous.
-        Some(unsafe { self.ring.at(self.producer.at).add(size_of::<Header>()) })
+        Some(unsafe { self.ends.ring.at(self.ends.producer.at).add(size_of::<Header>()) })
     }
 
     /// Publishes the event whose payload has been written at the place that [`Thread::reserve`] gave.
@@ -60,10 +60,10 @@ impl Thread {
     pub fn publish(&mut self, kind: EventKind, flags: u8, call: u16, ticket: u64, payload: usize) {
         let header = Header { kind: kind as u8, flags, call, len: payload as u32, ticket };
         // SAFETY: reserved; above the tail.
-        unsafe { self.ring.at(self.producer.at).cast::<Header>().write(header) };
+        unsafe { self.ends.ring.at(self.ends.producer.at).cast::<Header>().write(header) };
         let tail = &self.entry().tail.0;
         fault::at(Point::Publish, (kind as u32) << 16 | u32::from(call));
-        self.producer.publish(Header::size(payload as u32), tail);
+        self.ends.producer.publish(Header::size(payload as u32), tail);
         fault::at(Point::Published, (kind as u32) << 16 | u32::from(call));
     }
 
@@ -95,10 +95,10 @@ impl Thread {
 
     fn await_room(&mut self, bytes: usize) -> bool {
         if seats::is_followed() {
-            let mut pace = self.pace;
-            let (at, events) = (self.producer.at, self.producer.events);
-            pace::keep(&mut pace, self.slot, at, events, || self.calls() == Mode::Record);
-            self.pace = pace;
+            let mut pace = self.ends.pace;
+            let (at, events) = (self.ends.producer.at, self.ends.producer.events);
+            pace::keep(&mut pace, self.slot(), at, events, || self.calls() == Mode::Record);
+            self.ends.pace = pace;
         }
         if self.extend(bytes) {
             return true;
@@ -140,7 +140,7 @@ impl Thread {
     fn judge_standbys(&self, bytes: usize, late: bool) {
         let Some(header) = state::header() else { return };
         for seat in seats::followers() {
-            if !self.is_slow(Some(seats::head_of(seat, self.slot).acquire()), bytes) {
+            if !self.is_slow(Some(seats::head_of(seat, self.slot()).acquire()), bytes) {
                 continue;
             }
             if late {
@@ -155,56 +155,57 @@ impl Thread {
     /// Positions of the slowest standby and of the recorder, of those that there are.
     fn readers(&self) -> (Option<u64>, Option<u64>) {
         let entry = self.entry();
-        let standby = seats::slowest(self.slot);
+        let standby = seats::slowest(self.slot());
         let recorder = recorder::is_recording().then(|| entry.taken.0.acquire());
         (standby, recorder)
     }
 
     /// Whether it is this reader that leaves no room.
     fn is_slow(&self, reader: Option<u64>, bytes: usize) -> bool {
-        reader.is_some_and(|at| self.producer.at + bytes as u64 > at + self.producer.window)
+        reader.is_some_and(|at| self.ends.producer.at + bytes as u64 > at + self.ends.producer.window)
     }
 
     /// Moves the limit up, as far as the slower reader, the next boundary and the lead allow.
     fn extend(&mut self, bytes: usize) -> bool {
         let (standby, recorder) = self.readers();
         let Some(head) = us_ring::slower(standby, recorder) else { return false };
-        if let Some(distance) = self.producer.way_back(bytes, head) {
+        if let Some(distance) = self.ends.producer.way_back(bytes, head) {
             // Its place may be the first of a page.
             if !self.populate(EVENT_ALIGN) {
                 return false;
             }
             let entry = self.entry();
-            self.producer.go_back(distance, &mut self.ring, &entry.tail.0);
+            self.ends.producer.go_back(distance, &mut self.ends.ring, &entry.tail.0);
             entry.skipped.store(entry.skipped.load(Ordering::Relaxed) + distance, Ordering::Relaxed);
         }
-        self.producer.extend(bytes, head);
+        self.ends.producer.extend(bytes, head);
         if standby.is_some() {
-            self.producer.limit = self.producer.limit.min(self.producer.at + pace::stretch(bytes));
+            self.ends.producer.limit =
+                self.ends.producer.limit.min(self.ends.producer.at + pace::stretch(bytes));
         }
-        self.producer.fits(bytes) && self.populate(bytes)
+        self.ends.producer.fits(bytes) && self.populate(bytes)
     }
 
     /// Makes sure that the ring's memory is there before it is written: a file system that is full would kill
     /// the guest at its first event otherwise.
     fn populate(&mut self, bytes: usize) -> bool {
-        let start = self.producer.at as usize & (RING_BYTES - 1);
+        let start = self.ends.producer.at as usize & (RING_BYTES - 1);
         let end = (start + bytes).next_multiple_of(missing::PIECE).min(RING_BYTES);
-        if end > self.populated {
-            let from = self.populated;
-            if !missing::populate(self.ring.0 as u64 + from as u64, end - from) {
+        if end > self.ends.populated {
+            let from = self.ends.populated;
+            if !missing::populate(self.ends.ring.0 as u64 + from as u64, end - from) {
                 // Whoever asks again must not take the limit's word for it.
-                self.producer.limit = self.producer.at;
+                self.ends.producer.limit = self.ends.producer.at;
                 missing::give_up();
                 return false;
             }
-            self.populated = end;
+            self.ends.populated = end;
         }
-        let known = self.producer.at + (self.populated - start.min(self.populated)) as u64;
-        if self.populated < RING_BYTES {
-            self.producer.limit = self.producer.limit.min(known);
+        let known = self.ends.producer.at + (self.ends.populated - start.min(self.ends.populated)) as u64;
+        if self.ends.populated < RING_BYTES {
+            self.ends.producer.limit = self.ends.producer.limit.min(known);
         }
-        self.producer.fits(bytes)
+        self.ends.producer.fits(bytes)
     }
 
     /// The next event, as a standby. Signals on the way are delivered to the guest here: the primary
@@ -213,14 +214,13 @@ impl Thread {
     pub fn next(&mut self) -> Next {
         loop {
             // Live since a handler that has just been replayed: where the log goes on, what comes next is its own.
-            if self.live || (!self.consumer.ready() && !self.wait_for_event()) {
+            if self.is_live() || (!self.ends.consumer.ready() && !self.wait_for_event()) {
                 return Next::Live;
             }
-            let place = self.ring.at(self.consumer.at);
+            let place = self.ends.ring.at(self.ends.consumer.at);
             // SAFETY: below the acquired tail, aligned.
             let header = unsafe { place.cast::<Header>().read() };
-            self.open = Header::size(header.len);
-            self.last = self.consumer.at;
+            self.ends.open = Header::size(header.len);
             // SAFETY: the payload follows the header in the doubled mapping.
             let event = Event { header, payload: unsafe { place.add(size_of::<Header>()) } };
             if header.kind == EventKind::Signal as u8 {
@@ -228,7 +228,7 @@ impl Thread {
             } else if header.kind == EventKind::Skip as u8 {
                 self.close();
             } else if header.kind == EventKind::Yield as u8 {
-                self.open = 0;
+                self.ends.open = 0;
                 above().follow_pause(self);
             } else {
                 twins::passed();
@@ -239,40 +239,40 @@ impl Thread {
 
     /// Looks at the next event without waiting and without opening it.
     pub fn peek(&mut self) -> Option<Header> {
-        if self.live {
+        if self.is_live() {
             return None;
         }
         loop {
-            if !self.consumer.ready() {
+            if !self.ends.consumer.ready() {
                 let tail = &self.entry().tail.0;
-                if !self.consumer.ready_after_refresh(tail) {
+                if !self.ends.consumer.ready_after_refresh(tail) {
                     return None;
                 }
             }
             // SAFETY: below the acquired tail, aligned.
-            let header = unsafe { self.ring.at(self.consumer.at).cast::<Header>().read() };
+            let header = unsafe { self.ends.ring.at(self.ends.consumer.at).cast::<Header>().read() };
             if header.kind != EventKind::Skip as u8 {
                 return Some(header);
             }
-            self.open = Header::size(header.len);
+            self.ends.open = Header::size(header.len);
             self.close();
         }
     }
 
     /// Takes the signal that is the next event, as a standby.
     pub fn take_signal(&mut self) {
-        let place = self.ring.at(self.consumer.at);
+        let place = self.ends.ring.at(self.ends.consumer.at);
         // SAFETY: `peek` has seen it: below the acquired tail, aligned, the payload behind the header.
         let event = unsafe {
             Event { header: place.cast::<Header>().read(), payload: place.add(size_of::<Header>()) }
         };
-        self.open = Header::size(event.header.len);
+        self.ends.open = Header::size(event.header.len);
         above().replay_signal(self, event);
     }
 
     /// Takes the event at the front of the ring, which has no payload and of which this is the header.
     pub fn take_front(&mut self, header: &Header) {
-        self.open = Header::size(header.len);
+        self.ends.open = Header::size(header.len);
         self.close();
     }
 
@@ -293,7 +293,7 @@ impl Thread {
         self.parked.store(of_family::is_member(), Ordering::SeqCst);
         // One with an event that the wait comes before is not at its log's end. It sleeps all the same: whom it waits for may
         // need the processor.
-        if self.consumer.ready_after_refresh(&self.entry().tail.0) {
+        if self.ends.consumer.ready_after_refresh(&self.entry().tail.0) {
             self.parked.store(false, Ordering::Relaxed);
         }
         sleep();
@@ -304,10 +304,10 @@ impl Thread {
     #[inline(always)]
     pub fn close(&mut self) {
         fault::at(Point::Apply, 0);
-        let bytes = core::mem::take(&mut self.open);
+        let bytes = core::mem::take(&mut self.ends.open);
         // SAFETY: a word of the segment, which stays mapped; set with the ring.
-        let head = unsafe { &*self.head };
-        self.consumer.release(bytes, head);
+        let head = unsafe { &*self.ends.head };
+        self.ends.consumer.release(bytes, head);
     }
 
     /// As [`Thread::close`], of a call's beginning: it is counted, and not as an event of its class.
@@ -328,7 +328,7 @@ impl Thread {
             // Another process's standby may have to wake this one.
             let kick = of_family::own_kick().map(|word| (word, word.load(Ordering::Acquire)));
             self.parked.store(true, Ordering::SeqCst);
-            if self.consumer.ready_after_refresh(tail) {
+            if self.ends.consumer.ready_after_refresh(tail) {
                 self.parked.store(false, Ordering::Relaxed);
                 return true;
             }
@@ -358,10 +358,10 @@ impl Thread {
         if let Next::Event(event) = &next
             && (event.header.kind != kind as u8 || event.header.call & mask != call)
         {
-            if event.header.kind == EventKind::Again as u8 && self.in_doubt != u64::MAX {
+            if event.header.kind == EventKind::Again as u8 && self.doubt.is_open() {
                 // The door begins again, as it does in a copy that goes live with the call in doubt.
-                self.in_doubt = u64::MAX;
-                self.entered_in_doubt = event.header.flags != 0;
+                self.doubt.set_open(false);
+                self.begun_mut().was_entered = event.header.flags != 0;
                 self.close();
                 return Next::Live;
             }

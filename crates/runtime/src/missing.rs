@@ -9,9 +9,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use us_abi::{Cause, RING_BYTES, RINGS_ADDRESS, THREADS_MAX, command, slot};
 
+use crate::paths;
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::{paths, thread};
+use crate::thread::{self, RingMemory, Shared};
 
 const PAGE: u64 = 4096;
 /// Memory of a ring is made ready in pieces of this many bytes.
@@ -59,13 +60,13 @@ pub fn is_room_for_all() -> bool {
     // It may be there all the same: most rings have been in use before.
     let mut all = true;
     thread::for_each(|thread| {
-        all = all && (!is_running(thread) || populate(thread.ring.0 as u64, PIECE));
+        all = all && (!is_running(thread) || populate(RingMemory::of(thread.slot()).0 as u64, PIECE));
     });
     all
 }
 
-fn is_running(thread: &thread::Thread) -> bool {
-    !thread.ring.0.is_null() && thread.entry().state.load(Ordering::Acquire) == slot::RUNNING
+fn is_running(thread: &Shared) -> bool {
+    thread.has_ring() && thread.entry().state.load(Ordering::Acquire) == slot::RUNNING
 }
 
 /// Before a copy is made, while every thread stands still: rings are shared again.
@@ -74,7 +75,7 @@ pub fn share_again() -> bool {
         return true;
     }
     let mut all = true;
-    thread::for_each(|thread| all = all && (thread.ring.0.is_null() || thread::map_ring(thread.slot)));
+    thread::for_each(|thread| all = all && (!thread.has_ring() || thread::map_ring(thread.slot())));
     all
 }
 

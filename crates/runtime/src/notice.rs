@@ -12,7 +12,7 @@ use crate::thread::{self, Thread};
 
 /// Registers the calling thread, whose effects are real from now on.
 pub fn register(thread: &Thread, tid: u32) {
-    if thread::is_beyond(thread.slot) {
+    if thread::is_beyond(thread.slot()) {
         return;
     }
     let Some([head, _]) = raw::robust_list().filter(|[head, _]| *head != 0) else { return };
@@ -38,7 +38,7 @@ pub fn register(thread: &Thread, tid: u32) {
         }
     }
     entry.primary_tid.store(tid, Ordering::Relaxed);
-    entry.guest_tid.store(thread.guest_tid, Ordering::Relaxed);
+    entry.guest_tid.store(thread.guest_tid(), Ordering::Relaxed);
     entry.state.store(slot::RUNNING, Ordering::Release);
 }
 

@@ -44,9 +44,9 @@ impl Pace {
         Pace { lead: us_order::pace::Pace::at(position), still: u64::MAX, busy: u64::MAX }
     }
 
-    /// Nothing known yet.
-    pub const fn new() -> Pace {
-        Pace::at(0)
+    /// All zero: of a thread that has no ring.
+    pub const fn unused() -> Pace {
+        Pace { lead: us_order::pace::Pace::unused(), still: 0, busy: 0 }
     }
 }
 

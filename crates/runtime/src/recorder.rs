@@ -144,8 +144,8 @@ pub fn cut(header: &SegmentHeader) {
 /// A thread of a promoted copy goes on with the dead primary's ring.
 pub fn take_over(thread: &mut Thread) {
     thread.attach_ring();
-    if thread.in_doubt != u64::MAX {
+    if thread.doubt.is_open() {
         // It was not done, and is made again. Who follows may have to make it once more, and asks then what has been tried.
-        thread.push(EventKind::Again, u8::from(thread.entered_in_doubt), 0, NO_TICKET);
+        thread.push(EventKind::Again, u8::from(thread.begun().was_entered), 0, NO_TICKET);
     }
 }

@@ -8,7 +8,7 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::thread::{self, Thread};
+use crate::thread::{self, Shared, Thread};
 use crate::{bound, guest, raw, state};
 
 /// Offset of a thread's number inside glibc's control block.
@@ -57,15 +57,20 @@ pub fn current() -> *mut Thread {
     thread
 }
 
-/// The same, without the thread pointer.
+/// The shared part of the calling thread's block.
+#[inline(always)]
+pub fn shared() -> Option<&'static Shared> {
+    let own = current();
+    // SAFETY: a block's, which is never freed.
+    (!own.is_null()).then(|| unsafe { thread::shared_of(own) })
+}
+
+/// The calling thread's block, without the thread pointer.
 #[cold]
 #[inline(never)]
 fn by_number() -> *mut Thread {
-    let find = |is: &dyn Fn(&Thread) -> bool| {
-        (0..thread::SLOTS.load(Ordering::Acquire))
-            .map(thread::block)
-            // SAFETY: blocks are never freed; atomics only.
-            .find(|block| is(unsafe { &**block }))
+    let find = |is: &dyn Fn(&Shared) -> bool| {
+        thread::slots().find(|slot| is(thread::shared(*slot))).map(thread::own)
     };
     let tid = raw::gettid();
     if let Some(own) = find(&|block| block.runs_as.load(Ordering::Relaxed) == tid) {
@@ -78,7 +83,7 @@ fn by_number() -> *mut Thread {
     }
     // A child that borrows its parent's memory, and its block.
     let pointer = thread_pointer();
-    let lent = |block: &Thread| block.borrowed.load(Ordering::Relaxed) != 0;
+    let lent = |block: &Shared| block.borrowed.load(Ordering::Relaxed) != 0;
     find(&|block| lent(block) && block.handle.load(Ordering::Relaxed) == pointer)
         .or_else(|| find(&lent))
         .unwrap_or(core::ptr::null_mut())
@@ -86,20 +91,18 @@ fn by_number() -> *mut Thread {
 
 /// Sets the calling thread's block; one that ends has none any more.
 pub fn set_current(thread: *mut Thread) {
-    // SAFETY: null, or the calling thread's own block.
-    unsafe {
-        if let Some(last) = current().as_ref() {
-            last.runs_as.store(0, Ordering::Relaxed);
-        }
-        if let Some(thread) = thread.as_ref() {
-            // A filter of the program's need not allow the question; libc's word has the answer as long as all threads are libc's.
-            let is_asked = may_be_foreign() || !bound::has_left();
-            let tid = if is_asked { raw::gettid() } else { tid_of(thread_pointer()) };
-            thread.runs_as.store(tid, Ordering::Relaxed);
-        } else if may_be_foreign() {
-            // Who ends need not be libc's.
-            return;
-        }
+    if let Some(last) = shared() {
+        last.runs_as.store(0, Ordering::Relaxed);
+    }
+    if !thread.is_null() {
+        // A filter of the program's need not allow the question; libc's word has the answer as long as all threads are libc's.
+        let is_asked = may_be_foreign() || !bound::has_left();
+        let tid = if is_asked { raw::gettid() } else { tid_of(thread_pointer()) };
+        // SAFETY: the calling thread's own block.
+        unsafe { thread::shared_of(thread) }.runs_as.store(tid, Ordering::Relaxed);
+    } else if may_be_foreign() {
+        // Who ends need not be libc's.
+        return;
     }
     // SAFETY: writes the slot that this library's TLS segment reserves in every thread.
     unsafe {

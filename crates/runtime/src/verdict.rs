@@ -165,16 +165,23 @@ pub fn end_spare(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
 #[cold]
 #[inline(never)]
 pub fn report_divergence(thread: &Thread, what: &[&[u8]]) -> ! {
-    let (slot, at) = (Decimal::new(thread.slot as u64), Decimal::new(thread.consumer.at));
+    report_at(thread.slot(), thread.ends.consumer.at, what)
+}
+
+/// The same, of a thread that has come so far in its ring.
+#[cold]
+#[inline(never)]
+pub fn report_at(slot: u32, position: u64, what: &[&[u8]]) -> ! {
+    let (number, at) = (Decimal::new(u64::from(slot)), Decimal::new(position));
     let mut parts: [&[u8]; 16] = [b""; 16];
-    parts[..4].copy_from_slice(&[b"thread ", slot.bytes(), b" at ", at.bytes()]);
+    parts[..4].copy_from_slice(&[b"thread ", number.bytes(), b" at ", at.bytes()]);
     parts[4] = b": ";
     for (place, part) in parts[5..].iter_mut().zip(what) {
         *place = part;
     }
     if let Some(header) = state::header() {
-        header.diverged_slot.store(thread.slot, Ordering::Relaxed);
-        header.diverged_at.store(thread.consumer.at, Ordering::Relaxed);
+        header.diverged_slot.store(slot, Ordering::Relaxed);
+        header.diverged_at.store(position, Ordering::Relaxed);
         header.divergences.fetch_add(1, Ordering::AcqRel);
         end_spare(header, Cause::Diverged, &parts);
         state::write_text(&header.why.0, Cause::Diverged as u32, &parts);

@@ -46,6 +46,17 @@ fn the_library_wants_nearly_nothing() {
     assert_eq!(symbols("--undefined-only"), allowed, "undefined symbols (left) and those allowed (right)");
 }
 
+/// Tables of thousands of blocks are zero until they are used: then they are no bytes of the file, and no memory.
+#[test]
+fn the_library_is_small() {
+    const DATA_MAX: u64 = 1 << 20;
+    let run = Command::new("size").arg(library()).output().expect("size, from binutils");
+    let text = String::from_utf8(run.stdout).expect("numbers are ASCII");
+    let data = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(1));
+    let data: u64 = data.and_then(|bytes| bytes.parse().ok()).expect("the second column is data");
+    assert!(data < DATA_MAX, "{data} bytes of data: a table does not begin as zeros");
+}
+
 fn exemptions() -> BTreeSet<&'static str> {
     let mut names = BTreeSet::new();
     for line in WITHOUT_GUEST.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {

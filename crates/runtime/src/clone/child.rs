@@ -53,7 +53,7 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     door::pending::adopt_queues(signals::each);
     // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
     // copy is only about to make.
-    crate::thread::for_each(|thread| seats::tid(thread.slot).store(0, Ordering::Relaxed));
+    crate::thread::for_each(|thread| seats::tid(thread.slot()).store(0, Ordering::Relaxed));
     for place in park::places().filter(|place| *place != own) {
         // SAFETY: everybody in the table stood still when this copy was made.
         if !copied || !unsafe { remake(&mut *place) } {
@@ -148,7 +148,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
     // SAFETY: the block of the thread that this now is; the mask of the calling thread.
     unsafe {
         if let Some(thread) = place.block.as_mut() {
-            thread.name = place.name;
+            thread.place.set_name(place.name);
             adopt(thread, tid);
         }
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
@@ -165,7 +165,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
 fn adopt(thread: &mut Thread, tid: u32) {
     thread.set_kernel_tid(tid);
     thread.runs_as.store(tid, Ordering::Relaxed);
-    seats::tid(thread.slot).store(tid, Ordering::Relaxed);
+    seats::tid(thread.slot()).store(tid, Ordering::Relaxed);
     signal::set_stack(thread);
     trap::arm(thread);
 }

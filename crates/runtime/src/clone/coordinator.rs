@@ -45,8 +45,7 @@ pub fn notice_command(context: &Context) {
         && !park::comes_at_once(context)
         && PUT_OFF.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MAX
     {
-        // SAFETY: the calling thread's own block.
-        if let Some(thread) = unsafe { tls::current().as_ref() }
+        if let Some(thread) = tls::shared()
             && thread.borrowed.load(Ordering::Relaxed) == 0
         {
             PROMISED.store(true, Ordering::Release);

@@ -125,7 +125,7 @@ fn call_known() -> u32 {
     let mut missing = 0;
     thread::for_each(|thread| {
         let tid = thread.kernel_tid();
-        let runs = !thread.ring.0.is_null() && thread.entry().state.load(Ordering::Acquire) == slot::RUNNING;
+        let runs = thread.has_ring() && thread.entry().state.load(Ordering::Acquire) == slot::RUNNING;
         if runs && park::of(tid).is_none() && call(tid) {
             missing = tid;
         }
@@ -184,16 +184,23 @@ fn leader() -> Option<*mut Place> {
 /// still, since one that is inside a call may have it write into its ring.
 fn empty_rings() {
     const MADV_REMOVE: u64 = 9;
-    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
-        // SAFETY: every thread stands still; the block is the coordinator's.
-        let block = unsafe { &*thread::block(slot) };
+    for slot in thread::slots() {
+        // SAFETY: every thread is parked, and this is the coordinator.
+        let block = unsafe { thread::standing(slot) };
         let entry = state::entry(slot);
         let tail = entry.tail.0.acquire();
         let recorded = recorder::is_recording() && entry.taken.0.acquire() != tail;
         let wanted = recorded || seats::slowest(slot).is_some_and(|at| at != tail);
-        if block.populated > 2 * us_abi::RING_STEP && !wanted {
+        if block.ends.populated > 2 * us_abi::RING_STEP && !wanted {
             // SAFETY: the ring's own mapping, in which nothing counts any more.
-            unsafe { raw::call3(nr::MADVISE, block.ring.0 as u64, us_abi::RING_BYTES as u64, MADV_REMOVE) };
+            unsafe {
+                raw::call3(
+                    nr::MADVISE,
+                    thread::RingMemory::of(slot).0 as u64,
+                    us_abi::RING_BYTES as u64,
+                    MADV_REMOVE,
+                )
+            };
         }
     }
 }
@@ -464,10 +471,10 @@ pub fn reset_blocks(mode: Mode) {
     } else if state::takes_live_turns() && mode == Mode::Replay {
         turn_order::join();
     }
-    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
-        // SAFETY: every thread stands still; the block is the coordinator's, or the copy's leader's.
-        let block = unsafe { &mut *thread::block(slot) };
-        if block.ring.0.is_null() {
+    for slot in thread::slots() {
+        // SAFETY: every other thread is parked, and this is the coordinator, or the copy's first thread.
+        let block = unsafe { thread::standing(slot) };
+        if !block.has_ring() {
             continue;
         }
         // A log that goes on has what it had: the thread may be about to make the first other one.
@@ -479,13 +486,13 @@ pub fn reset_blocks(mode: Mode) {
         block.lock_mode.store(locks as u8, Ordering::Relaxed);
         block.call_mode.store(mode as u8, Ordering::Relaxed);
         block.attach_ring();
-        block.in_doubt = u64::MAX;
-        (block.pieces, block.open, block.ticket) = (0, 0, 0);
+        block.doubt.set_open(false);
+        (block.begun_mut().pieces, block.begun_mut().ticket, block.ends.open) = (0, 0, 0);
         block.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
         block.parked.store(false, Ordering::Relaxed);
-        block.live = mode != Mode::Replay;
+        block.set_live(mode != Mode::Replay);
         if turns_are_new {
-            (block.has_turn, block.gives_turn) = (false, false);
+            block.turn.leave();
         }
     }
 }

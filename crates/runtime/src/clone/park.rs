@@ -375,8 +375,7 @@ pub fn spinning() -> bool {
 /// In the SIGSYS handler: whether a thread that is asked to park now does so before it does anything else.
 pub fn comes_at_once(context: &Context) -> bool {
     let ip = context.regs[reg::RIP];
-    // SAFETY: the calling thread's own block.
-    let Some(thread) = (unsafe { tls::current().as_ref() }) else { return false };
+    let Some(thread) = tls::shared() else { return false };
     if thread.borrowed.load(Ordering::Relaxed) != 0 || thread.calls() == Mode::Replay {
         return false;
     }

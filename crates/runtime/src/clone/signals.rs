@@ -63,7 +63,7 @@ pub fn collect(places: impl Iterator<Item = *mut Place>, leader: *mut Place) {
 pub fn tell(place: &Place) {
     // SAFETY: null, or parked with its block.
     let target = match unsafe { place.block.as_ref() } {
-        Some(thread) => thread.slot,
+        Some(thread) => thread.slot(),
         // A thread in its first instructions, of which its maker has the number already.
         None => pending::numbered(crate::tls::tid_of(place.tls)),
     };

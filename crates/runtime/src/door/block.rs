@@ -73,7 +73,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
         // It waits for others: it will live for a while.
         above().join(thread);
     }
-    if shared && of_family::is_member() && thread.has_turn {
+    if shared && of_family::is_member() && thread.turn.is_own() {
         let end = sleep_in_family(thread, word, value, deadline);
         family::tidy_up();
         return end;
@@ -89,7 +89,7 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     {
         return end;
     }
-    if state::takes_live_turns() && thread.has_turn && thread.locks() == Mode::Replay {
+    if state::takes_live_turns() && thread.turn.is_own() && thread.locks() == Mode::Replay {
         live_turns::wait_by_log(thread, &Local::new(word, value, shared));
         return Wait::Again;
     }
@@ -131,8 +131,8 @@ fn deliver(thread: &mut Thread, has_deadline: bool) -> bool {
     super::cancel::leave_if_due(thread);
     let (any, breaking) = (signal::interrupts(thread, true), signal::interrupts(thread, false));
     // A copy that is made below has run the handler, and is promoted perhaps before the log has this wait's end.
-    thread.broken_off.0 |= any;
-    thread.broken_off.1 |= breaking;
+    thread.signals.broken_off.0 |= any;
+    thread.signals.broken_off.1 |= breaking;
     signal::deliver(thread);
     if has_deadline { any } else { breaking }
 }

@@ -20,7 +20,7 @@ use crate::log::Next;
 use crate::raw::{self, nr};
 use crate::signal::{self, cancellation};
 use crate::state::{self, Role};
-use crate::thread::{Mode, Thread};
+use crate::thread::{Mode, Shared, Thread};
 use crate::verdict::give_up_log;
 use crate::{real, tls};
 
@@ -30,7 +30,7 @@ const SIGCANCEL: u64 = 32;
 /// outcome; of any other the log has an event, for a thread that can be cancelled anywhere.
 pub fn leave_if_due(thread: &mut Thread) {
     if cancellation::is_due(thread) && !state::is_standby() {
-        if !thread.outcome_says {
+        if !thread.signals.outcome_says {
             signal::log_cancellation(thread);
         }
         cancellation::end_thread();
@@ -59,7 +59,7 @@ unsafe fn set_type(kind: c_int, begins: bool) -> c_int {
     // SAFETY: the caller's promise.
     let old = unsafe { cancellation::set_type(kind) };
     if let Some(thread) = cancellation::current() {
-        thread.outcome_says = begins;
+        thread.signals.outcome_says = begins;
         if begins {
             leave_if_due(thread);
         }
@@ -117,7 +117,7 @@ fn point(due: impl Fn(&Thread) -> bool) {
 }
 
 /// Asks the thread of a block to look whether it has been cancelled.
-fn ask(thread: &Thread, handle: u64) {
+fn ask(thread: &Shared, handle: u64) {
     thread.cancel.store(1, Ordering::SeqCst);
     // Pairs with the fence of a thread that goes live.
     fence(Ordering::SeqCst);

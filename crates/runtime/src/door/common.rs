@@ -267,7 +267,7 @@ pub fn releases(caller: Caller, op: u16, address: usize, finish: Finish) -> bool
         Mode::Replay if follow(thread, op).is_some() => {
             RELEASED.store(address, Ordering::Relaxed);
             FINISH.store(finish as *mut (), Ordering::Relaxed);
-            RELEASED_AT.store(thread.consumer.at, Ordering::Relaxed);
+            RELEASED_AT.store(thread.ends.consumer.at, Ordering::Relaxed);
             false
         }
         Mode::Replay => true,
@@ -303,7 +303,7 @@ pub fn forget() {
 /// if that may have looked already, and the caller is live now: it does so itself. A second signal wakes somebody who looks again.
 pub fn note_signal(caller: Caller, address: usize) -> bool {
     let Some(thread) = caller.thread() else { return true };
-    if NOTIFIED_AT.swap(thread.consumer.at, Ordering::Relaxed) != thread.consumer.at {
+    if NOTIFIED_AT.swap(thread.ends.consumer.at, Ordering::Relaxed) != thread.ends.consumer.at {
         NOTIFIED.iter().for_each(|place| place.store(0, Ordering::Relaxed));
     }
     let free = NOTIFIED.iter().find(|place| matches!(place.load(Ordering::Relaxed), 0));
@@ -352,7 +352,7 @@ pub fn finish() {
         return;
     }
     thread::for_each(|thread| {
-        if thread.ring.0.is_null() {
+        if !thread.has_ring() {
             return;
         }
         let entry = thread.entry();

@@ -48,7 +48,7 @@ fn of_numbers(thread: &Thread, registers: &mut [u64; 7]) -> Option<u64> {
     let named: &[usize] = match registers[0] {
         GETPID => return Some(u64::from(state::GUEST_PID.load(Ordering::Relaxed))),
         GETPPID => return Some(wait::parent() as u64),
-        GETTID => return Some(u64::from(thread.guest_tid)),
+        GETTID => return Some(u64::from(thread.guest_tid())),
         KILL | TKILL => &[1],
         TGKILL => &[1, 2],
         _ => &[],

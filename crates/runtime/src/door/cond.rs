@@ -121,7 +121,7 @@ impl Waiting<'_> {
             common::count_in(&cond.waiters);
             Place::Shared(cond.sequence.load(Ordering::SeqCst))
         } else {
-            let waiter = caller.thread().map_or(own, |thread| &raw mut thread.waiter);
+            let waiter = caller.thread().map_or(own, |thread| (&raw const thread.shared().waiter).cast_mut());
             // SAFETY: in the caller's block, or in the frame of its door.
             unsafe { waiters::join(cond.key(), waiter) };
             Place::Queue(waiter)

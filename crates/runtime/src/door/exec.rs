@@ -18,7 +18,8 @@ use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::signal::{self, death};
 use crate::state::{self, Role};
-use crate::thread::{Lent, Mode, Thread, stop_logging};
+use crate::thread::spawn::Lent;
+use crate::thread::{Mode, Thread, stop_logging};
 use crate::verdict::drop_standby;
 use crate::{bound, guest, paths, recorder, seats, tls, turns};
 
@@ -85,15 +86,15 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
     let mut call = *call;
     if call.nr == raw::nr::RT_SIGPROCMASK && call.args[0] == SIG_SETMASK && call.args[1] != 0 {
         // The kernel has the whole of it: nothing of what its parent blocks is the child's any more.
-        thread.has_own_mask = true;
+        thread.signals.is_of_child = true;
     }
     if matches!(call.nr, 59 | EXECVEAT) {
         if let Some(error) = hopeless(&call) {
             return error;
         }
         give_back(thread);
-        thread.lent = add_ours(&mut call);
-        if !thread.has_own_mask {
+        thread.spawn.lent = add_ours(&mut call);
+        if !thread.signals.is_of_child {
             signal::hand_on_mask(thread, true);
         }
         signal::hand_on_ignored(true);
@@ -102,7 +103,7 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
         let result = unsafe { call6(call.nr, call.args) };
         limits::hand_on(false);
         signal::hand_on_ignored(false);
-        if !thread.has_own_mask {
+        if !thread.signals.is_of_child {
             signal::hand_on_mask(thread, false);
         }
         return result;
@@ -113,7 +114,7 @@ pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
 
 /// After a child has stopped to borrow this thread's block.
 pub fn give_back(thread: &mut Thread) {
-    release(core::mem::take(&mut thread.lent));
+    release(core::mem::take(&mut thread.spawn.lent));
 }
 
 fn release([start, bytes]: Lent) {
@@ -328,8 +329,7 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
 
 /// A child that borrows a member's memory has not its segment.
 fn thread_is_borrowed() -> bool {
-    // SAFETY: the calling thread's own block.
-    unsafe { tls::current().as_ref() }.is_some_and(|thread| thread.borrowed.load(Ordering::Relaxed) != 0)
+    tls::shared().is_some_and(|thread| thread.borrowed.load(Ordering::Relaxed) != 0)
 }
 
 /// Builds strings one behind the other.

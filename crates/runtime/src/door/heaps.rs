@@ -26,7 +26,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Whether an allocator's mappings of this thread are placed here.
 pub fn applies(thread: &Thread) -> bool {
-    thread.has_turn && state::takes_live_turns()
+    thread.turn.is_own() && state::takes_live_turns()
 }
 
 /// An allocator's mmap: `make` makes the call, at the address that it asks for if that is free.

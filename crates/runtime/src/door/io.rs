@@ -176,14 +176,14 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
 /// Whether the beginning of the guest's buffer can be written. Asked once a page, while the same one is read into.
 #[inline(always)]
 fn has_place(thread: &mut Thread, at: u64, wanted: u64) -> bool {
-    (at >> 12) + 1 == thread.read_into || wanted == 0 || is_place(thread, at)
+    (at >> 12) + 1 == thread.lately.read_into || wanted == 0 || is_place(thread, at)
 }
 
 #[cold]
 #[inline(never)]
 fn is_place(thread: &mut Thread, at: u64) -> bool {
     let writable = guest::is_writable(at);
-    thread.read_into = if writable { (at >> 12) + 1 } else { 0 };
+    thread.lately.read_into = if writable { (at >> 12) + 1 } else { 0 };
     writable
 }
 
@@ -306,12 +306,12 @@ fn take_pieces(
                 shadow.note_error(head.result);
             }
             // Before the event is given back: settling reads it as soon as the ring is empty.
-            thread.pieces = at + bytes.len() as u64;
+            thread.begun_mut().pieces = at + bytes.len() as u64;
             (head.result, flags, bytes.len() as u64)
         })?;
         at += got;
         if flags & RETURN_MORE == 0 {
-            thread.pieces = 0;
+            thread.begun_mut().pieces = 0;
             return Some((result, flags));
         }
     }
@@ -580,6 +580,7 @@ pub fn output(
 }
 
 /// What an output comes to, in a copy that acts: the rest is put out where the runtime alone has cut it off.
+#[inline(always)]
 fn whole_output(thread: &mut Thread, call: &Call, source: Source, plan: Plan, result: i64) -> i64 {
     if thread.calls() == Mode::Record || !carry::is_write_cut(plan, call, result, source.wanted()) {
         return result;

@@ -46,17 +46,16 @@ pub fn pass(call: &Call) -> i64 {
 
 /// In a copy that has taken over: the numbers by which the program knows itself.
 fn renumbered(call: &Call) -> Option<i64> {
-    // SAFETY: the calling thread's own block.
-    let thread = unsafe { tls::current().as_ref() }?;
+    let thread = tls::shared()?;
     match call.nr {
         nr::GETPID => Some(i64::from(state::GUEST_PID.load(Ordering::Relaxed))),
-        nr::GETTID => Some(i64::from(thread.guest_tid)),
+        nr::GETTID => Some(i64::from(thread.guest_tid())),
         nr::KILL | nr::TGKILL | nr::RT_SIGQUEUEINFO | nr::RT_TGSIGQUEUEINFO => {
             let mut args = call.args;
             if args[0] as u32 == state::GUEST_PID.load(Ordering::Relaxed) {
                 args[0] = u64::from(state::REAL_PID.load(Ordering::Relaxed));
             }
-            if matches!(call.nr, nr::TGKILL | nr::RT_TGSIGQUEUEINFO) && args[1] as u32 == thread.guest_tid {
+            if matches!(call.nr, nr::TGKILL | nr::RT_TGSIGQUEUEINFO) && args[1] as u32 == thread.guest_tid() {
                 args[1] = u64::from(thread.kernel_tid());
             }
             // SAFETY: the guest's own call.

@@ -132,13 +132,13 @@ extern "C" fn await_turn() {
         };
         match EventKind::from_u8(header.kind) {
             Some(EventKind::Signal) => thread.take_signal(),
-            Some(EventKind::Enter) if !thread.forking && u64::from(header.call) == nr::CLONE => {
+            Some(EventKind::Enter) if !thread.begun().is_fork && u64::from(header.call) == nr::CLONE => {
                 process::begin_fork(thread);
             }
-            Some(EventKind::Again) if thread.forking => {
+            Some(EventKind::Again) if thread.begun().is_fork => {
                 // In a replay: it was not made, and is begun again by the dead primary's successor.
-                thread.forking = false;
-                thread.in_doubt = u64::MAX;
+                thread.begun_mut().is_fork = false;
+                thread.doubt.set_open(false);
                 thread.take_front(&header);
             }
             // Of whatever else comes next its own door makes sure.

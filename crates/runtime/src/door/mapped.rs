@@ -85,14 +85,16 @@ fn add_for(thread: &Thread, fd: i32, start: u64, bytes: u64, looks: u32) {
         claim()
     }) else {
         COUNT.fetch_sub(1, Ordering::Release);
-        await_standby(looks, || seats::slowest(thread.slot).is_none_or(|head| head >= thread.producer.at));
+        await_standby(looks, || {
+            seats::slowest(thread.slot()).is_none_or(|head| head >= thread.ends.producer.at)
+        });
         return;
     };
     mapped.start.store(start, Ordering::Relaxed);
     mapped.bytes.store(bytes, Ordering::Relaxed);
-    mapped.slot.store(thread.slot, Ordering::Relaxed);
+    mapped.slot.store(thread.slot(), Ordering::Relaxed);
     mapped.looks.store(looks, Ordering::Relaxed);
-    mapped.end.store(thread.producer.at, Ordering::Relaxed);
+    mapped.end.store(thread.ends.producer.at, Ordering::Relaxed);
     mapped.fd.store(u64::from(fd as u32) + 1, Ordering::Release);
 }
 

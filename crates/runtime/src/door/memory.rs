@@ -81,7 +81,7 @@ pub fn unmap(thread: &mut Thread, call: &Call) -> i64 {
 fn spare(thread: &mut Thread, start: u64, bytes: u64) {
     let end = start.saturating_add(bytes.next_multiple_of(PAGE));
     if start >= GUEST_MAPS_ADDRESS as u64 && end <= NEXT.load(Ordering::Relaxed) {
-        thread.spare = (start, end);
+        thread.lately.unmapped = (start, end);
     }
 }
 
@@ -354,7 +354,7 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
     }
     if impose {
         // As the primary's, which has taken it for this or has not.
-        thread.spare = (0, 0);
+        thread.lately.unmapped = (0, 0);
     }
     if !failed(base) && call.args[2] & PROT_WRITE == 0 && !is_common && !is_real {
         // SAFETY: the stand-in gets the protection that was asked for, now that it is filled.
@@ -486,7 +486,7 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
                     return result;
                 }
                 if placed {
-                    thread.spare = (0, 0);
+                    thread.lately.unmapped = (0, 0);
                 }
                 follow(result as u64, call.args[1]);
                 if call.args[3] & MAP_FIXED == 0 {
@@ -519,7 +519,7 @@ fn place(thread: &mut Thread, mut call: Call, placed: bool) -> Call {
 
 /// As [`offer`]: where this thread has unmapped something, if it fits there.
 fn offer_again(thread: &mut Thread, bytes: u64) -> u64 {
-    let (start, end) = core::mem::take(&mut thread.spare);
+    let (start, end) = core::mem::take(&mut thread.lately.unmapped);
     let fits = bytes != 0 && bytes < HUGE && bytes <= end - start;
     if fits { start } else { offer(bytes) }
 }

@@ -32,7 +32,7 @@ pub fn to_kernel(number: u64) -> u64 {
     thread::for_each(|other| {
         // Only a promoted copy has threads whose numbers differ.
         let tid = other.real_tid.load(Ordering::Relaxed);
-        if tid != 0 && other.guest_tid as i32 == value {
+        if tid != 0 && other.guest_tid() as i32 == value {
             found = u64::from(tid);
         }
     });
@@ -261,7 +261,7 @@ pub fn to_guest(number: u32) -> u32 {
     let mut found = number;
     thread::for_each(|other| {
         if other.real_tid.load(Ordering::Relaxed) == number {
-            found = other.guest_tid;
+            found = other.guest_tid();
         }
     });
     found

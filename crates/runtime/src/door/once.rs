@@ -147,8 +147,9 @@ impl Kind {
             if let (Once::Wait, Some(run)) = (&decision, head) {
                 let is_due = clock_of(run.call).load(Ordering::Acquire) == run.ticket;
                 // A thread that has run something else may wait for this one: no longer than that.
-                let others_run =
-                    || waited_ns < DRIFT_NS && backlog::is_unapplied(thread.slot, |other| self.is_run(other));
+                let others_run = || {
+                    waited_ns < DRIFT_NS && backlog::is_unapplied(thread.slot(), |other| self.is_run(other))
+                };
                 // A guard is a static of a function: never on the heap. What a replay has not been fed yet is not seen here.
                 let may_drift = self.op == op::ONCE && (waited_ns > FED_NS || !state::is_detached());
                 if may_drift && is_own(view, is_due, false) && is_own(view, is_due, others_run()) {

@@ -155,15 +155,16 @@ pub fn open_again(header: &SegmentHeader) {
 fn name_threads() {
     const O_WRONLY: u64 = 1;
     crate::thread::for_each(|thread| {
-        let tid = crate::seats::tid(thread.slot).load(Ordering::Relaxed);
+        let tid = crate::seats::tid(thread.slot()).load(Ordering::Relaxed);
         let number = Decimal::new(u64::from(tid));
         let path = state::joined(&[b"/proc/self/task/", number.bytes(), b"/comm"]);
-        let len = thread.name.iter().position(|byte| *byte == 0).unwrap_or(thread.name.len());
-        // SAFETY: a file of our own process, and bytes that live as long as the block.
+        let name = thread.place.name();
+        let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        // SAFETY: a file of our own process, and bytes that live until then.
         unsafe {
             let file = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, O_WRONLY, 0);
             if tid != 0 && !raw::failed(file) {
-                raw::call3(raw::nr::WRITE, file as u64, thread.name.as_ptr() as u64, len as u64);
+                raw::call3(raw::nr::WRITE, file as u64, name.as_ptr() as u64, len as u64);
             }
             if !raw::failed(file) {
                 raw::call1(raw::nr::CLOSE, file as u64);
@@ -234,8 +235,8 @@ fn successor_of(tid: u32) -> u32 {
     let mut found = tid;
     crate::thread::for_each(|thread| {
         let entry = thread.entry();
-        if !thread.ring.0.is_null() && entry.primary_tid.load(Ordering::Relaxed) == tid {
-            found = crate::seats::tid(thread.slot).load(Ordering::Relaxed);
+        if thread.has_ring() && entry.primary_tid.load(Ordering::Relaxed) == tid {
+            found = crate::seats::tid(thread.slot()).load(Ordering::Relaxed);
         }
     });
     found

@@ -119,8 +119,8 @@ pub fn came_from_itself(signal: i32) {
 fn slot_of(tid: u32) -> Option<u32> {
     let mut found = None;
     thread::for_each(|thread| {
-        if thread.guest_tid == tid && !thread.ring.0.is_null() {
-            found = Some(thread.slot);
+        if thread.guest_tid() == tid && thread.has_ring() {
+            found = Some(thread.slot());
         }
     });
     found
@@ -167,7 +167,7 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// A send in doubt. It was taken, or the promotion has raised it: either way it has been sent once.
 fn sent_once(thread: &mut Thread, row: &'static Row, arguments: CallArgs) -> i64 {
-    thread.in_doubt = u64::MAX;
+    thread.doubt.set_open(false);
     if thread.calls() == Mode::Replay {
         // A replay: in the log is the call as a whole.
         let begun = take_begin_with(thread, row, arguments.fd, arguments.digest, |_, _| ()).is_some();
@@ -246,9 +246,8 @@ pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, u32))) {
         (info.0[0], info.0[1]) = (signal, ANY as u64);
         add(Sent { info, target: PROCESS, at, queued: false });
     }
-    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
-        // SAFETY: no thread of this copy runs yet but the caller.
-        let block = unsafe { &mut *thread::block(slot) };
+    for slot in thread::slots() {
+        let block = thread::shared(slot);
         while let Some(info) = block.queue.take(0) {
             // What comes with a letter is sent again by that.
             if mail::letter_of(&info) != 0 {
@@ -353,8 +352,7 @@ pub fn raise_all() {
 /// door is found by what its maker knows: were it left to raise them itself, what others send it meanwhile would come first.
 fn tid_in(slot: u32) -> u32 {
     match crate::seats::tid(slot).load(Ordering::Relaxed) {
-        // SAFETY: an atomic of a block that is never freed.
-        0 if slot != 0 => unsafe { (*thread::block(slot)).real_tid.load(Ordering::Acquire) },
+        0 if slot != 0 => thread::shared(slot).real_tid.load(Ordering::Acquire),
         tid => tid,
     }
 }
@@ -398,7 +396,7 @@ pub fn forget_thread(slot: u32) {
 /// not take most of it: a siginfo that says "by kill" or "of a child" can be sent by nobody but the one that gets it.
 pub fn requeue(thread: &mut Thread) {
     SHADOW.with(|sent, count| {
-        let slot = thread.slot;
+        let slot = thread.slot();
         let is_its = |sent: &Sent| sent.queued && sent.target == slot;
         while let Some(found) = sent[..*count].iter().position(is_its) {
             let info = sent[found].info;
@@ -479,7 +477,7 @@ fn signals_read(thread: &Thread, buffer: u64, result: i64) {
                 guest::store(at + ERRNO, &0u32);
             }
             info.0[0] = info.0[0] << 32 >> 32;
-            signal::consumed(thread, &info, true, thread.ticket);
+            signal::consumed(thread, &info, true, thread.begun().ticket);
         }
         if renamed {
             guest::store(at + PID, &(info.0[2] as u32));

@@ -31,8 +31,8 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     super::numbers::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
-    let is_begun = core::mem::take(&mut thread.forking) && thread.calls() == Mode::Replay;
-    if is_begun && thread.doubted.1 != arguments {
+    let is_begun = core::mem::take(&mut thread.begun_mut().is_fork) && thread.calls() == Mode::Replay;
+    if is_begun && thread.begun().call.1 != arguments {
         crate::verdict::report_divergence(thread, &[b"another fork than the one that the log has"]);
     }
     let mut is_begun = is_begun;
@@ -82,7 +82,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// As a standby, before libc's fork takes its locks: the call has begun, and [`clone`] need only see how it ended.
 pub fn begin_fork(thread: &mut Thread) {
     if let Some(row) = us_calls::row(raw::nr::CLONE) {
-        thread.forking = take_begin_as_logged(thread, row);
+        thread.begun_mut().is_fork = take_begin_as_logged(thread, row);
     }
 }
 
@@ -118,9 +118,9 @@ pub(super) fn become_child(thread: &mut Thread) {
         thread.runs_as.store(0, Ordering::Relaxed);
         return;
     }
-    thread.newborn = members::config::is_possible() && !thread::is_beyond(thread.slot);
+    thread.newborn = members::config::is_possible() && !thread::is_beyond(thread.slot());
     trap::arm(thread);
-    if state::is_recorded() && !thread::is_beyond(thread.slot) {
+    if state::is_recorded() && !thread::is_beyond(thread.slot()) {
         above().join_recorded(thread, us_abi::how::FORKED);
     }
     crate::family::is_born(thread);
@@ -141,9 +141,9 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     let real = unsafe { raw::call1(GETPID, 0) } as u32;
     state::REAL_PID.store(real, Ordering::Relaxed);
     // The parent has it still.
-    thread.has_turn = false;
-    thread.late = false;
-    thread.guest_tid = pid;
+    thread.turn.set_own(false);
+    thread.signals.late = false;
+    thread.set_guest_tid(pid);
     thread.clears = 0;
     thread.set_kernel_tid(real);
     thread.runs_as.store(real, Ordering::Relaxed);
@@ -151,7 +151,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::signal::forget_put_back();
     crate::door::sigchld::forget_owed();
     // What the parent had still to deliver is not the child's, and must not stay blocked here.
-    crate::signal::apply_mask(thread.mask);
+    crate::signal::apply_mask(thread.signals.mask);
     crate::signal::death::forget();
     crate::door::timer::forget();
     crate::door::timer_notify::forget();
@@ -183,8 +183,8 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
                 Next::Live => continue,
                 Next::Event(_) => {
                     thread.close();
-                    super::pending::forget_thread(thread.slot);
-                    crate::seats::tid(thread.slot).store(0, Ordering::Relaxed);
+                    super::pending::forget_thread(thread.slot());
+                    crate::seats::tid(thread.slot()).store(0, Ordering::Relaxed);
                     break;
                 }
             },
@@ -201,7 +201,7 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
     if state::header().is_some() && !state::is_standby() {
         thread.entry().state.store(slot::LEAVING, Ordering::Release);
     }
-    let is_first = thread.slot == 0;
+    let is_first = thread.slot() == 0;
     tls::set_current(core::ptr::null_mut());
     if is_first {
         // The kernel clears this word at the end of a thread; for a standby's first thread, which was made by a plain
@@ -234,7 +234,7 @@ pub fn exit_group(thread: &mut Thread, call: &Call) -> i64 {
                 crate::verdict::diverge(thread, EventKind::ThreadExit, raw::nr::EXIT_GROUP as u16, &event);
             }
             // Another one was promoted here, and ends it in its own log.
-            thread.in_doubt = u64::MAX;
+            thread.doubt.set_open(false);
             thread.close();
             break;
         }
@@ -320,8 +320,8 @@ pub fn end_standby() {
 pub fn identity(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     match call.nr {
         GETPID => i64::from(state::GUEST_PID.load(Ordering::Relaxed)),
-        GETTID => i64::from(thread.guest_tid),
-        218 => i64::from(thread.guest_tid),
+        GETTID => i64::from(thread.guest_tid()),
+        218 => i64::from(thread.guest_tid()),
         _ => recorded(thread, row, call),
     }
 }
@@ -424,11 +424,11 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
             }
             let len = guest::string_len(call.args[1]).min(15);
             guest::read(name.as_mut_ptr(), call.args[1], len);
-            thread.name = name;
+            thread.place.set_name(name);
             if state::is_standby() { 0 } else { mirror(call) }
         }
         PR_GET_NAME if state::is_standby() => {
-            if guest::store(call.args[1], &thread.name) {
+            if guest::store(call.args[1], &thread.place.name()) {
                 0
             } else {
                 -14
@@ -469,11 +469,11 @@ pub fn thread_area(thread: &mut Thread, call: &Call) -> i64 {
     }
     if tls::may_be_foreign() {
         mirror(call);
-        return i64::from(thread.guest_tid);
+        return i64::from(thread.guest_tid());
     }
     let libcs = tls::thread_pointer() + tls::TID_OFFSET.load(Ordering::Relaxed);
     thread.clears = if call.args[0] == libcs { 0 } else { call.args[0] };
-    i64::from(thread.guest_tid)
+    i64::from(thread.guest_tid())
 }
 
 /// The end of a recorded process, as an event: what others did before is replayed before it.

@@ -123,10 +123,10 @@ fn has_begun(thread: &mut Thread, row: &Row, event: &Event) {
     if has_ticket(event.header.ticket) {
         clock::wait(thread, &KERNEL.0, event.header.ticket);
         clock::pass(&KERNEL.0, event.header.ticket);
-        thread.ticket = event.header.ticket;
+        thread.begun_mut().ticket = event.header.ticket;
     }
-    thread.in_doubt = thread.consumer.at;
-    thread.doubted = (row.nr, logged);
+    thread.doubt.set_open(true);
+    thread.begun_mut().call = (row.nr, logged);
     thread.close_begun();
     turns::begun(thread);
 }
@@ -150,14 +150,14 @@ pub fn take_begin_with(
     }
     if has_ticket(event.header.ticket) {
         clock::wait(thread, &KERNEL.0, event.header.ticket);
-        thread.ticket = event.header.ticket;
+        thread.begun_mut().ticket = event.header.ticket;
     }
     apply(thread, logged.len);
     if has_ticket(event.header.ticket) {
         clock::pass(&KERNEL.0, event.header.ticket);
     }
-    thread.in_doubt = thread.consumer.at;
-    thread.doubted = (row.nr, logged);
+    thread.doubt.set_open(true);
+    thread.begun_mut().call = (row.nr, logged);
     thread.close_begun();
     turns::begun(thread);
     Some(logged.len)
@@ -179,20 +179,20 @@ pub fn take_end<R>(
         clock::wait(thread, &KERNEL.0, ticket);
     }
     if has_ticket(ticket) {
-        thread.ticket = ticket;
+        thread.begun_mut().ticket = ticket;
     } else if row.order.at_return() {
         // Completed by settlement: behind everything.
-        thread.ticket = KERNEL.0.load(Ordering::Acquire);
+        thread.begun_mut().ticket = KERNEL.0.load(Ordering::Acquire);
     }
     let (head, bytes) = event.returned();
-    thread.shown_result = head.result;
-    thread.announced = event.header.flags >> 4;
+    thread.shown.result = head.result;
+    thread.ends.announced = event.header.flags >> 4;
     let result = apply(thread, head, bytes, event.header.flags);
     if has_ticket(ticket) {
         clock::pass(&KERNEL.0, ticket);
     }
     if event.header.flags & RETURN_MORE == 0 {
-        thread.in_doubt = u64::MAX;
+        thread.doubt.set_open(false);
         thread.count(row.class);
     }
     thread.close();
@@ -352,7 +352,7 @@ pub fn recorded_with(
                 let Some((head, flags)) = taken else {
                     // In doubt, and the kernel does not show that it was done: done now, by us. Or by one that has taken over
                     // before, and that is in doubt as well: what counts is what there was before the first.
-                    let entered = thread.entered_in_doubt;
+                    let entered = thread.begun().was_entered;
                     again =
                         Some(again.map_or((noted, entered), |(first, before)| (first, before || entered)));
                     continue;

@@ -92,14 +92,14 @@ impl Semaphore {
 
     fn sleep(&self, caller: Caller, deadline: Deadline) -> Outcome {
         if let Some(thread) = caller.thread()
-            && (signal::is_due(thread) || thread.resumed)
+            && (signal::is_due(thread) || thread.signals.resumed)
             && thread.locks() != Mode::Replay
         {
             // What is due came before this wait, and does not end it; unless the dead primary's thread was in it. That one
             // may have run the handler, too, and not have come to say how its wait ended.
             let has_deadline = !matches!(deadline, Deadline::None);
-            let (any, breaking) = thread.broken_off;
-            let ends = core::mem::take(&mut thread.resumed)
+            let (any, breaking) = thread.signals.broken_off;
+            let ends = core::mem::take(&mut thread.signals.resumed)
                 && (breaking || has_deadline && any || signal::interrupts(thread, has_deadline));
             signal::deliver(thread);
             if thread.locks() == Mode::Replay {
@@ -193,7 +193,7 @@ fn wait(semaphore: &Semaphore, patience: Patience) -> c_int {
     let force = |caller| while !semaphore.take(caller, Patience::Block).acquired {};
     if let Some(thread) = Caller::get().thread() {
         // Of this wait, not of one before.
-        (thread.resumed, thread.broken_off) = (false, (false, false));
+        (thread.signals.resumed, thread.signals.broken_off) = (false, (false, false));
     }
     let result = sync::acquire(op::SEM_WAIT, semaphore.address(), attempt, force);
     if result == errno::ECANCELED {

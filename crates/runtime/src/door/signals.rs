@@ -21,7 +21,7 @@ use crate::{guest, signal, state};
 /// pause, rt_sigsuspend: waits until a handler has run.
 pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     const SIGSUSPEND: u64 = 130;
-    let before = thread.mask;
+    let before = thread.signals.mask;
     let during =
         if call.nr == SIGSUSPEND { guest::load::<u64>(call.args[0]).unwrap_or(before) } else { before };
     if call.nr == SIGSUSPEND {
@@ -31,7 +31,7 @@ pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let pause = Call { nr: 34, args: [0; 6], caller: call.caller };
     let result = recorded::recorded(thread, row, &pause);
     set_mask(thread, before);
-    if during & !thread.mask != 0 {
+    if during & !thread.signals.mask != 0 {
         unblocked(thread);
     }
     result
@@ -57,7 +57,7 @@ pub fn descriptor(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let add = |thread: &mut Thread, call: &Call, _: i64| {
         if let Some(set) = guest::load::<u64>(call.args[0]) {
-            guest::store(call.args[0], &((without_ours(set) | thread.queue.waiting()) & thread.mask));
+            guest::store(call.args[0], &((without_ours(set) | thread.queue.waiting()) & thread.signals.mask));
         }
         0
     };
@@ -111,7 +111,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     let known = if place == 0 { None } else { guest::load::<Info>(place) };
                     let mut info = known.unwrap_or_default();
                     info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;
-                    let ticket = thread.ticket;
+                    let ticket = thread.begun().ticket;
                     consumed(thread, &info, known.is_some(), ticket);
                 }
                 if !Plan::replay(thread, flags) {
@@ -129,7 +129,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
         && let Some(info) = thread.queue.take(!set)
     {
         nothing_is_late(thread);
-        apply_mask(thread.mask | held(thread));
+        apply_mask(thread.signals.mask | held(thread));
         let stored = place == 0 || guest::store(place, &mail::without_letter(&info));
         return (if stored { i64::from(info.signal()) } else { -14 }, mail::letter_of(&info));
     }

@@ -17,7 +17,8 @@ use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, patch};
-use crate::thread::{self, ChildWords, Mode, Thread};
+use crate::thread::spawn::{CLONE_ARGS_BYTES, ChildWords};
+use crate::thread::{Mode, Thread};
 use crate::verdict::give_up_log;
 use crate::{bound, guest, members, signal, tls};
 
@@ -98,12 +99,12 @@ fn witness(thread: &mut Thread, call: &mut Call) {
         const FLAGS: usize = 0;
         const PARENT_TID: usize = 3;
         let bytes = call.args[1] as usize;
-        let fits = (64..=thread::CLONE_ARGS_BYTES).contains(&bytes);
-        if fits && guest::read(thread.clone_args.as_mut_ptr().cast(), call.args[0], bytes) {
+        let fits = (64..=CLONE_ARGS_BYTES).contains(&bytes);
+        if fits && guest::read(thread.spawn.clone_args.as_mut_ptr().cast(), call.args[0], bytes) {
             let Some(slot) = prepare_slot(thread) else { return };
-            thread.clone_args[FLAGS] |= PARENT_SETTID;
-            thread.clone_args[PARENT_TID] = slot;
-            call.args[0] = thread.clone_args.as_ptr() as u64;
+            thread.spawn.clone_args[FLAGS] |= PARENT_SETTID;
+            thread.spawn.clone_args[PARENT_TID] = slot;
+            call.args[0] = thread.spawn.clone_args.as_ptr() as u64;
         }
     } else if let Some(slot) = prepare_slot(thread) {
         call.args[0] |= PARENT_SETTID;
@@ -281,9 +282,9 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     if us_calls::clone_sharing(flags) == Sharing::Foreign {
         give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
-    thread.vfork_call = row.nr;
-    thread.child_argument = child_argument(call);
-    guest::read(thread.child_words.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
+    thread.spawn.call = row.nr;
+    thread.spawn.argument = child_argument(call);
+    guest::read(thread.spawn.words.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
     if flags & CLONE_VM != 0 {
         // The child runs in our memory, on our block, until it execs or exits; the parent sleeps meanwhile.
         thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
@@ -369,7 +370,7 @@ pub extern "C" fn after_clone(result: i64) {
         return;
     }
     let borrowed = thread.borrowed.swap(0, Ordering::Relaxed);
-    thread.has_own_mask = false;
+    thread.signals.is_of_child = false;
     exec::give_back(thread);
     if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {
         // It may have ended already; then nobody else has listed it.
@@ -393,21 +394,21 @@ fn child_argument(call: &Call) -> u64 {
 /// Publishes the result, and the words that the child has changed: a standby has no child that could.
 fn log_child_words(thread: &mut Thread, result: i64) {
     let mut now: ChildWords = [0; 32];
-    let readable = thread.child_argument != 0
-        && guest::read(now.as_mut_ptr().cast(), thread.child_argument, size_of::<ChildWords>());
+    let readable = thread.spawn.argument != 0
+        && guest::read(now.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
     let Some(place) = thread.reserve(WITNESS_AT + 8) else { return };
     let mut bytes = size_of::<ReturnHead>();
     // SAFETY: reserved; each changed word is an index and a value behind the head.
     unsafe {
         place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
-        for (index, (before, after)) in thread.child_words.iter().zip(&now).enumerate() {
+        for (index, (before, after)) in thread.spawn.words.iter().zip(&now).enumerate() {
             if readable && before != after {
                 place.add(bytes).cast::<[u64; 2]>().write([index as u64, *after]);
                 bytes += 16;
             }
         }
     }
-    let number = thread.vfork_call;
+    let number = thread.spawn.call;
     thread.publish(EventKind::Return, 0, number, NO_TICKET, bytes);
 }
 
@@ -442,7 +443,7 @@ pub fn redirect_clone(context: &mut Context) -> bool {
         make_outside(thread);
         if followed {
             // It has taken over here: it blocks nothing any more.
-            context.mask = signal::kernel_mask(thread.mask);
+            context.mask = signal::kernel_mask(thread.signals.mask);
         }
         context.regs[reg::RIP] = patch::thread_entry(index);
     } else {

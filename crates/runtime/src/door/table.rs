@@ -119,7 +119,7 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             Mode::Replay => {
                 let begun = take_begin_with(thread, row, ours.fd, ours.digest, |thread, _| {
                     // What settling has to know is there before the event is given back.
-                    thread.pieces = fdtable::get(ours.fd).map_or(0, |shadow| {
+                    thread.begun_mut().pieces = fdtable::get(ours.fd).map_or(0, |shadow| {
                         u64::from(shadow.generation.load(Relaxed))
                             | u64::from(shadow.kind() != Kind::None) << 32
                     });
@@ -133,7 +133,7 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 else {
                     continue;
                 };
-                thread.pieces = 0;
+                thread.begun_mut().pieces = 0;
                 Plan::replay(thread, flags);
                 return result;
             }

@@ -22,7 +22,7 @@ use crate::log::Next;
 use crate::raw::{self};
 use crate::state::Role;
 use crate::sys::{gate_stack, trap};
-use crate::thread::{self, Mode, Thread};
+use crate::thread::{self, Mode, Shared, Thread};
 use crate::{bound, notice, paths, real, signal, state, tls, turns};
 
 pub(super) const EAGAIN: i32 = 11;
@@ -58,20 +58,20 @@ pub fn has_ended(handle: u64) -> bool {
 /// Whether a slot can be given to a new thread. Not before its last maker is through: between the moment when libc has cleared
 /// the control block and the kernel's word in it, a thread that is being made looks like one that has ended, and one that has
 /// ended before its maker was back is looked at by that. Two threads were given one stack.
-fn is_free(other: &Thread) -> bool {
+fn is_free(other: &Shared) -> bool {
     if other.is_being_made.load(Ordering::Acquire) {
         return false;
     }
     match other.fate.load(Ordering::Acquire) {
         JOINED => true,
         DETACHED => is_gone(other),
-        fate => fate == UNUSED && other.generation == 0,
+        fate => fate == UNUSED && other.generation() == 0,
     }
 }
 
 /// Whether a detached thread has ended. Its control block tells only while it lies in a stack of ours: the guest may have
 /// given the memory of its own to something else.
-pub(super) fn is_gone(other: &Thread) -> bool {
+pub(super) fn is_gone(other: &Shared) -> bool {
     let handle = other.handle.load(Ordering::Acquire);
     if thread_stack::is_ours(handle) {
         return has_ended(handle);
@@ -90,8 +90,10 @@ pub(super) const JOINABLE: i32 = 3;
 pub(super) const CLAIMED: i32 = 4;
 
 /// In a forked child: the slot of a thread that was left behind.
-pub fn vacate(block: &mut Thread) {
-    block.fate.store(if block.generation == 0 { UNUSED } else { JOINED }, Ordering::Relaxed);
+pub fn vacate(slot: u32) {
+    // SAFETY: this process has no other thread, and the slot is not the caller's.
+    let block = unsafe { thread::standing(slot) };
+    block.fate.store(if block.generation() == 0 { UNUSED } else { JOINED }, Ordering::Relaxed);
     block.is_being_made.store(false, Ordering::Relaxed);
     block.runs_as.store(0, Ordering::Relaxed);
     signal::reset(block);
@@ -99,15 +101,14 @@ pub fn vacate(block: &mut Thread) {
 }
 
 /// The slot is its next thread's maker's, until [`let_go`].
-pub(super) fn hold(block: &Thread) {
+pub(super) fn hold(block: &Shared) {
     block.is_being_made.store(true, Ordering::Release);
     block.fate.store(CLAIMED, Ordering::Release);
 }
 
 /// Its maker is through: from here on what counts is what becomes of the thread.
 pub(super) fn let_go(slot: u32) {
-    // SAFETY: blocks are never freed; atomics only.
-    unsafe { (*thread::block(slot)).is_being_made.store(false, Ordering::Release) };
+    thread::shared(slot).is_being_made.store(false, Ordering::Release);
 }
 
 /// Takes a slot, as the copy that decides.
@@ -117,8 +118,7 @@ pub(super) fn claim_slot() -> Option<u32> {
 
 /// Takes this slot, if it is free. With the lock held.
 fn is_claimed(slot: u32) -> bool {
-    // SAFETY: blocks are never freed; atomics, and a generation that only a holder of the lock changes.
-    let block = unsafe { &*thread::block(slot) };
+    let block = thread::shared(slot);
     let free = is_free(block);
     if free {
         hold(block);
@@ -152,47 +152,41 @@ fn claim_beyond() -> Option<u32> {
 /// Whether a thread beyond the slots runs, or has not been joined: no copy could have it.
 pub fn are_beyond() -> bool {
     let used = thread::SLOTS.load(Ordering::Acquire);
-    // SAFETY: blocks are never freed; atomics only.
-    (THREADS_MAX as u32..used).any(|slot| !is_free(unsafe { &*thread::block(slot) }))
+    (THREADS_MAX as u32..used).any(|slot| !is_free(thread::shared(slot)))
 }
 
 /// Makes a slot's memory ready in this copy: the ring mapped twice, the block reset.
-pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<*mut Thread> {
-    let block = thread::block(slot);
+pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<&'static mut Thread> {
     let beyond = thread::is_beyond(slot);
     if !beyond && !thread::map_ring(slot) {
         return None;
     }
     thread::SLOTS.fetch_max(slot + 1, Ordering::AcqRel);
     let mode = if beyond { Mode::Solo as u8 } else { parent.call_mode.load(Ordering::Relaxed) };
-    // SAFETY: the slot is free: its last thread is gone, and this copy's only user is the caller.
-    unsafe {
-        (*block).slot = slot;
-        (*block).generation = (*block).generation.wrapping_add(1);
-        (*block).lock_mode.store(mode, Ordering::Relaxed);
-        (*block).call_mode.store(mode, Ordering::Relaxed);
-        (*block).borrowed.store(0, Ordering::Relaxed);
-        (*block).verify = parent.verify;
-        (*block).in_doubt = u64::MAX;
-        (*block).mask = parent.mask;
-        (*block).name = parent.name;
-        (*block).affinity = parent.affinity;
-        (*block).nice = parent.nice;
-        (*block).scheduling = thread_place::inherited(parent);
-        (*block).alt_stack = [0, 2, 0];
-        (*block).stop_short();
-        (*block).is_stillborn.store(false, Ordering::Relaxed);
-        signal::reset(&mut *block);
-        (*block).real_tid.store(0, Ordering::Relaxed);
-        // The last thread's, whose stack the guest may have given to another slot's.
-        (*block).handle.store(0, Ordering::Release);
-        (*block).live = parent.live;
-        if state::header().is_some() && !beyond {
-            (*block).attach_ring();
-            if state::is_standby() {
-                // The slot's last thread's.
-                crate::seats::tid((*block).slot).store(0, Ordering::Relaxed);
-            }
+    // SAFETY: the caller has claimed the slot: its last thread is gone, and its next does not exist.
+    let block = unsafe { thread::standing(slot) };
+    block.set_slot(slot);
+    block.set_generation(block.generation().wrapping_add(1));
+    block.lock_mode.store(mode, Ordering::Relaxed);
+    block.call_mode.store(mode, Ordering::Relaxed);
+    block.borrowed.store(0, Ordering::Relaxed);
+    block.verify = parent.verify;
+    block.doubt.set_open(false);
+    block.signals.mask = parent.signals.mask;
+    thread_place::inherit(block, parent);
+    block.signals.alt_stack = [0, 2, 0];
+    block.stop_short();
+    block.is_stillborn.store(false, Ordering::Relaxed);
+    signal::reset(block);
+    block.real_tid.store(0, Ordering::Relaxed);
+    // The last thread's, whose stack the guest may have given to another slot's.
+    block.handle.store(0, Ordering::Release);
+    block.set_live(parent.is_live());
+    if state::header().is_some() && !beyond {
+        block.attach_ring();
+        if state::is_standby() {
+            // The slot's last thread's.
+            crate::seats::tid(slot).store(0, Ordering::Relaxed);
         }
     }
     Some(block)
@@ -236,8 +230,8 @@ pub(super) unsafe extern "C-unwind" fn run(block: *mut c_void) -> *mut c_void {
     let (start, argument) = unsafe {
         let thread = &mut *block.cast::<Thread>();
         enter(thread);
-        let start: Start = core::mem::transmute(thread.start.load(Ordering::Relaxed));
-        (start, thread.argument.load(Ordering::Relaxed))
+        let start: Start = core::mem::transmute(thread.start.routine.load(Ordering::Relaxed));
+        (start, thread.start.argument.load(Ordering::Relaxed))
     };
     // SAFETY: the guest's own start routine.
     unsafe { start(argument.cast()) }
@@ -248,7 +242,7 @@ impl Thread {
     /// control block, and a guest compares them: the group's number, in every copy. The kernel clears it at the thread's end
     /// all the same. What the kernel calls it comes first: who finds the number sends signals there.
     fn call_group(&mut self, tid: u32, number: u32) {
-        self.guest_tid = number;
+        self.set_guest_tid(number);
         self.set_kernel_tid(tid);
         tls::tid_word(tls::thread_pointer()).store(number, Ordering::Release);
     }
@@ -262,10 +256,10 @@ fn enter(thread: &mut Thread) {
     // A filter need not allow the question.
     let tid = if bound::has_left() { named } else { raw::gettid() };
     // Forked in its first instructions it has another number than its maker knows.
-    let group_tid = if thread.guest_tid == 0 && named != tid { named } else { thread.guest_tid };
+    let group_tid = if thread.guest_tid() == 0 && named != tid { named } else { thread.guest_tid() };
     if group_tid == 0 {
         // Otherwise others may be looking for this thread by its number already, to send it a signal.
-        thread.guest_tid = tid;
+        thread.set_guest_tid(tid);
     }
     loop {
         if group_tid != 0 && thread.calls() != Mode::Replay {
@@ -274,7 +268,7 @@ fn enter(thread: &mut Thread) {
         match thread.calls() {
             Mode::Solo => break,
             Mode::Record => {
-                let start = ThreadStart { tid: thread.guest_tid, generation: thread.generation, zero: 0 };
+                let start = ThreadStart { tid: thread.guest_tid(), generation: thread.generation(), zero: 0 };
                 thread.append(EventKind::ThreadStart, 0, 0, NO_TICKET, &start);
                 break;
             }
@@ -282,7 +276,7 @@ fn enter(thread: &mut Thread) {
                 Next::Live => continue,
                 Next::Event(event) => {
                     let number = event.payload().first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes));
-                    crate::seats::tid(thread.slot).store(tid, Ordering::Relaxed);
+                    crate::seats::tid(thread.slot()).store(tid, Ordering::Relaxed);
                     thread.call_group(tid, number.unwrap_or(tid));
                     thread.close();
                     thread.count(Class::of_event(EventKind::ThreadStart, 0));
@@ -295,7 +289,7 @@ fn enter(thread: &mut Thread) {
     if state::role() == Role::Outside || bound::has_left() {
         return;
     }
-    pending::has_begun(thread.slot, thread.guest_tid);
+    pending::has_begun(thread.slot(), thread.guest_tid());
     // Also in a process that nobody follows: its signals and their masks are the runtime's, and so are the returns of its handlers.
     signal::set_stack(thread);
     gate_stack::begin_thread(thread, thread.born_on, tls::thread_pointer());
@@ -305,35 +299,31 @@ fn enter(thread: &mut Thread) {
     }
     signal::entered(thread);
     if !state::is_standby() {
-        pending::raise_for(thread.slot, tid);
+        pending::raise_for(thread.slot(), tid);
     }
     turns::take(thread);
 }
 
 /// The block of the thread behind a handle, if it is one of ours.
-pub fn slot_of(handle: u64) -> Option<&'static Thread> {
-    (0..thread::SLOTS.load(Ordering::Acquire))
-        // SAFETY: blocks are never freed; atomics only.
-        .map(|slot| unsafe { &*thread::block(slot) })
-        .find(|block| {
-            let fate = block.fate.load(Ordering::Acquire);
-            // On a stack of the guest's own another slot's thread may have its control block by now.
-            let was = || fate == DETACHED && !thread_stack::is_ours(handle) && is_gone(block);
-            block.handle.load(Ordering::Acquire) == handle && fate != JOINED && !was()
-        })
+pub fn slot_of(handle: u64) -> Option<&'static Shared> {
+    thread::slots().map(thread::shared).find(|block| {
+        let fate = block.fate.load(Ordering::Acquire);
+        // On a stack of the guest's own another slot's thread may have its control block by now.
+        let was = || fate == DETACHED && !thread_stack::is_ours(handle) && is_gone(block);
+        block.handle.load(Ordering::Acquire) == handle && fate != JOINED && !was()
+    })
 }
 
 /// In a forked child: what of the parent's threads and segment is not its own.
 pub fn forget_relatives(thread: &mut Thread) {
     paths::SEGMENT.store(0, Ordering::Relaxed);
-    let own = thread.slot;
-    for slot in 0..thread::SLOTS.load(Ordering::Relaxed) {
-        // SAFETY: the only thread of this process.
-        let block = unsafe { &mut *thread::block(slot) };
-        block.ring.0 = core::ptr::null_mut();
+    let own = thread.slot();
+    for slot in thread::slots() {
+        let block = thread::shared(slot);
+        block.set_ring(false);
         block.waiter.reset();
         if slot != own {
-            vacate(block);
+            vacate(slot);
         }
     }
     thread.newborn = false;

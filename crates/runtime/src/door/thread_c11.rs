@@ -11,11 +11,9 @@ type StartC11 = unsafe extern "C-unwind" fn(*mut c_void) -> i32;
 
 /// A C11 thread's start: the two words are on the heap of neither copy but in the block of the slot.
 unsafe extern "C-unwind" fn run_c11(argument: *mut c_void) -> *mut c_void {
-    // SAFETY: the calling thread's own block holds what `thrd_create` was given.
-    let start: StartC11 = unsafe {
-        let Some(thread) = tls::current().as_ref() else { return core::ptr::null_mut() };
-        core::mem::transmute(thread.start_c11.load(Ordering::Relaxed))
-    };
+    let Some(thread) = tls::shared() else { return core::ptr::null_mut() };
+    // SAFETY: the block holds what `thrd_create` was given.
+    let start: StartC11 = unsafe { core::mem::transmute(thread.start.c11.load(Ordering::Relaxed)) };
     // SAFETY: the guest's own start routine.
     (unsafe { start(argument) }) as isize as *mut c_void
 }

@@ -17,25 +17,26 @@ use crate::above::above;
 use crate::door::recorded::{begin, end, take_begin_with, take_end};
 use crate::fault::{self, Point};
 use crate::log::Next;
-use crate::thread::{self, Mode, Thread};
+use crate::thread::{self, Mode, Shared, Thread};
 use crate::tls::tid_word;
 use crate::verdict::give_up_log;
 use crate::{raw, real, recorder, signal, state, turns};
 
 /// Makes the thread in this copy.
-fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: *mut Thread) -> i32 {
+fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: &mut Thread) -> i32 {
     let mut own = Attributes::default();
     let Some((attributes, detached)) = attributes_for(slot, given, &mut own) else { return EAGAIN };
-    // SAFETY: libc's function, with a start routine of ours and a block that outlives the thread.
+    let shared = block.shared();
+    shared.fate.store(if detached { DETACHED } else { JOINABLE }, Ordering::Release);
+    // SAFETY: libc's function, with a start routine of ours and a block that is the new thread's from there on.
     unsafe {
-        (*block).born_on = beginning_of(attributes);
-        (*block).fate.store(if detached { DETACHED } else { JOINABLE }, Ordering::Release);
+        block.born_on = beginning_of(attributes);
         let create: unsafe extern "C" fn(*mut u64, *const Attributes, Start, *mut c_void) -> i32 =
             core::mem::transmute(real::PTHREAD_CREATE.get());
         let mut made = 0u64;
-        let result = create(&raw mut made, attributes, run, block.cast());
+        let result = create(&raw mut made, attributes, run, (&raw mut *block).cast());
         if result == 0 {
-            (*block).handle.store(made, Ordering::Release);
+            shared.handle.store(made, Ordering::Release);
             *handle = made;
         }
         result
@@ -118,14 +119,12 @@ unsafe fn create_in(
         let (result, tid) = take_end(parent, row(), |_, head, _, _| {
             await_slot(slot, generation);
             // Before the event is given back: with all rings empty others go live, and look for a free slot.
-            // SAFETY: blocks are never freed.
-            hold(unsafe { &*thread::block(slot) });
+            hold(thread::shared(slot));
             (head.result as i32, head.identity as u32)
         })?;
         if result != 0 {
-            // SAFETY: the slot's last thread is gone, and its next waits for this one's number.
-            let block = unsafe { &mut *thread::block(slot) };
-            block.generation = generation;
+            let block = thread::shared(slot);
+            block.set_generation(generation);
             block.fate.store(JOINED, Ordering::Release);
             return Some(result);
         }
@@ -135,22 +134,20 @@ unsafe fn create_in(
         Some(block) => block,
         None => return Some(EAGAIN),
     };
-    // SAFETY: prepared, and not running yet.
-    unsafe {
-        // The number that this thread has if its primary was killed before it could say so itself.
-        (*block).guest_tid = group_tid;
-        if let Some(mask) = entry.mask {
-            (*block).mask = signal::blockable(mask);
-        }
-        (*block).start.store(entry.start as *mut u8, Ordering::Relaxed);
-        (*block).argument.store(entry.argument.cast(), Ordering::Relaxed);
-        (*block).start_c11.store(entry.start_c11, Ordering::Relaxed);
+    if let Some(mask) = entry.mask {
+        block.signals.mask = signal::blockable(mask);
     }
+    let shared = block.shared();
+    // The number that this thread has if its primary was killed before it could say so itself.
+    shared.set_guest_tid(group_tid);
+    shared.start.routine.store(entry.start as *mut u8, Ordering::Relaxed);
+    shared.start.argument.store(entry.argument.cast(), Ordering::Relaxed);
+    shared.start.c11.store(entry.start_c11, Ordering::Relaxed);
     let record = parent.calls() == Mode::Record;
     let stops = parent.stops;
     if record {
-        announce_slot(slot, block);
-        begin(parent, row(), CallArgs { fd: -1, digest: 0, len: slot_word(slot, block) });
+        announce_slot(slot, shared);
+        begin(parent, row(), CallArgs { fd: -1, digest: 0, len: slot_word(slot, shared) });
     }
     parent.making = true;
     parent.shared_with_guest();
@@ -168,17 +165,15 @@ unsafe fn create_in(
             // copy. The thread may have ended meanwhile; then the kernel's zero stays.
             if tid != group_tid {
                 // A signal that is sent now has to find it.
-                // SAFETY: an atomic of a block that is never freed.
-                unsafe { (*block).real_tid.store(tid, Ordering::Release) };
+                shared.real_tid.store(tid, Ordering::Release);
             }
             let _ = word.compare_exchange(tid, group_tid, Ordering::AcqRel, Ordering::Acquire);
         }
         if !replay || group_tid == 0 {
             group_tid = tid;
             if tid != 0 {
-                // What is set for it from here on is found by its number, also before it has begun.
-                // SAFETY: a word that the new thread sets to the same.
-                unsafe { (*block).guest_tid = tid };
+                // What is set for it from here on is found by its number, also before it has begun. It sets this to the same.
+                shared.set_guest_tid(tid);
             }
         }
     }
@@ -200,12 +195,11 @@ unsafe fn create_in(
         let word = tid_word(unsafe { *handle });
         let own = word.load(Ordering::Acquire);
         let _ = (own != 0).then(|| word.compare_exchange(own, tid, Ordering::AcqRel, Ordering::Acquire));
-        // SAFETY: a word that the new thread reads once, perhaps before; then it has the number from its first event.
-        unsafe { (*block).guest_tid = tid };
+        // The new thread reads it once, perhaps before; then it has the number from its first event.
+        shared.set_guest_tid(tid);
     }
     if result != 0 {
-        // SAFETY: the block of a thread that was not made.
-        unsafe { (*block).fate.store(JOINED, Ordering::Release) };
+        shared.fate.store(JOINED, Ordering::Release);
         if replay {
             crate::verdict::report_divergence(parent, &[b"a thread could not be made in the standby"]);
         }
@@ -269,16 +263,14 @@ fn is_made_again(parent: &mut Thread) -> bool {
 }
 
 /// What the log says of a thread that is made: its slot, and above that which of the slot's threads it is.
-fn slot_word(slot: u32, block: *mut Thread) -> u64 {
-    // SAFETY: prepared by the caller, and not running yet.
-    u64::from(slot) | u64::from(unsafe { (*block).generation }) << 32
+fn slot_word(slot: u32, block: &Shared) -> u64 {
+    u64::from(slot) | u64::from(block.generation()) << 32
 }
 
 /// Shows the supervisor a slot that is about to have a thread.
-fn announce_slot(slot: u32, block: *mut Thread) {
+fn announce_slot(slot: u32, block: &Shared) {
     let entry = state::entry(slot);
-    // SAFETY: prepared by the caller.
-    entry.generation.store(unsafe { (*block).generation }, Ordering::Relaxed);
+    entry.generation.store(block.generation(), Ordering::Relaxed);
     entry.notice.word.store(0, Ordering::Relaxed);
     entry.state.store(slot::CREATING, Ordering::Release);
 }
@@ -288,12 +280,10 @@ fn announce_slot(slot: u32, block: *mut Thread) {
 /// last thread, nor behind its making by another: too early, the new thread would find the old one's events, and a
 /// joiner that comes late would wait for the new one.
 fn await_slot(slot: u32, generation: u32) {
-    // SAFETY: blocks are never freed.
-    let block = unsafe { &*thread::block(slot) };
+    let block = thread::shared(slot);
     let mut nap_ns = 50_000;
     loop {
-        // SAFETY: a word that only the maker of the slot's next thread changes, who waits here like us.
-        let made = unsafe { (&raw const block.generation).read_volatile() };
+        let made = block.generation();
         let is_being_made = block.is_being_made.load(Ordering::Acquire);
         let fate = match block.fate.load(Ordering::Acquire) {
             // glibc marks a joined thread in the very word that the kernel has cleared.

@@ -14,7 +14,7 @@ use super::thread::{DETACHED, JOINABLE, JOINED, has_ended, slot_of};
 use crate::above::above;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
-use crate::thread::{Mode, Thread};
+use crate::thread::{Mode, Shared, Thread};
 use crate::tls::end_word;
 use crate::{real, signal, state, tls, turns};
 
@@ -100,7 +100,7 @@ unsafe fn join_in_libc(handle: u64, result: Result) -> c_int {
 }
 
 /// Whether a join of this thread is a wait for one of ours.
-fn joinable(handle: u64) -> Option<&'static Thread> {
+fn joinable(handle: u64) -> Option<&'static Shared> {
     slot_of(handle)
         .filter(|other| other.fate.load(Ordering::Acquire) == JOINABLE && handle != tls::thread_pointer())
 }
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn pthread_join(handle: u64, result: Result) -> c_int {
         && let Some(other) = block
     {
         other.fate.store(JOINED, Ordering::Release);
-        joined(other.slot);
+        joined(other.slot());
     }
     outcome
 }
@@ -155,8 +155,8 @@ fn say(caller: Caller, slot: u32, outcome: c_int) {
 ///
 /// # Safety
 /// As the C functions.
-unsafe fn join_until(other: &Thread, handle: u64, result: Result, deadline: Option<Deadline>) -> c_int {
-    let slot = other.slot;
+unsafe fn join_until(other: &Shared, handle: u64, result: Result, deadline: Option<Deadline>) -> c_int {
+    let slot = other.slot();
     let outcome = loop {
         let caller = Caller::get();
         if let Some(thread) = caller.replaying() {

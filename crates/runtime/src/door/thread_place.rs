@@ -9,7 +9,8 @@ use us_calls::Row;
 use super::numbers;
 use crate::call::Call;
 use crate::raw::{self, failed};
-use crate::thread::{self, Mode, Thread};
+use crate::thread::place::{Place, SchedAttr};
+use crate::thread::{self, Mode, Shared, Thread};
 use crate::{guest, seats, state};
 
 const SETPRIORITY: u64 = 141;
@@ -18,9 +19,7 @@ const SCHED_SETSCHEDULER: u64 = 144;
 const SCHED_GETAFFINITY: u64 = 204;
 const SCHED_SETATTR: u64 = 314;
 
-/// Words of a `sched_attr` of the kernel's first version: size, policy, flags (two words), nice, priority, times.
-type SchedAttr = [u32; 12];
-
+// Words of a `sched_attr` of the kernel's first version: size, policy, flags (two words), nice, priority, times.
 const SIZE: usize = 0;
 const POLICY: usize = 1;
 const FLAGS: usize = 2;
@@ -33,7 +32,7 @@ const FLAGS_KEEP: u32 = 0x18;
 
 /// A call that asks for, or changes, the place of a thread.
 pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let own = call.args[0] as u32 == 0 || call.args[0] as u32 == thread.guest_tid;
+    let own = call.args[0] as u32 == 0 || call.args[0] as u32 == thread.guest_tid();
     if own && call.nr == SCHED_GETAFFINITY {
         return own_affinity(thread, call);
     }
@@ -54,53 +53,52 @@ fn note(thread: &mut Thread, call: &Call) {
         SETPRIORITY if call.args[0] as u32 == PRIO_PROCESS => call.args[1] as u32,
         _ => return,
     };
-    if whom == 0 || whom == thread.guest_tid {
-        set(thread, call);
+    if whom == 0 || whom == thread.guest_tid() {
+        set(&thread.place, call);
         return give_late(thread.calls(), thread);
     }
-    for slot in 0..thread::SLOTS.load(Ordering::Acquire) {
-        // SAFETY: blocks are never freed; these fields are the guest's to order, like the call itself.
-        let other = unsafe { &mut *thread::block(slot) };
-        if other.guest_tid == whom && !other.ring.0.is_null() {
-            set(other, call);
+    thread::for_each(|other| {
+        if other.guest_tid() == whom && other.has_ring() {
+            set(&other.place, call);
             give_late(thread.calls(), other);
         }
-    }
+    });
 }
 
 /// What the log says of a thread to which a promotion has given its place already. An event counts as applied a moment
 /// before it is noted here; without this line a copy that takes over in that moment leaves the thread where it was.
-fn give_late(noted_by: Mode, thread: &Thread) {
+fn give_late(noted_by: Mode, thread: &Shared) {
     fence(Ordering::SeqCst);
     if noted_by == Mode::Replay
-        && (thread.live || thread.placed.load(Ordering::Acquire))
+        && (thread.is_live() || thread.place.is_given.load(Ordering::Acquire))
         && let Some(header) = state::header()
     {
-        give(header, thread, seats::tid(thread.slot).load(Ordering::Relaxed));
+        give(header, thread, seats::tid(thread.slot()).load(Ordering::Relaxed));
     }
 }
 
 /// At a promotion, before anybody is live: gives a thread, of this number here, what has been noted of it.
-pub fn give_early(header: &SegmentHeader, thread: &Thread, tid: u32) {
-    thread.placed.store(true, Ordering::Release);
+pub fn give_early(header: &SegmentHeader, thread: &Shared, tid: u32) {
+    thread.place.is_given.store(true, Ordering::Release);
     fence(Ordering::SeqCst);
     give(header, thread, tid);
 }
 
-fn set(thread: &mut Thread, call: &Call) {
+fn set(place: &Place, call: &Call) {
     const HIGHEST: i32 = -20;
     const LOWEST: i32 = 19;
     let [_, second, third, ..] = call.args;
     match call.nr {
         raw::nr::SCHED_SETAFFINITY => {
-            let bytes = (second as usize).min(size_of_val(&thread.affinity));
-            thread.affinity = [0; 16];
-            guest::read(thread.affinity.as_mut_ptr().cast(), third, bytes);
+            let mut affinity = [0u64; 16];
+            guest::read(affinity.as_mut_ptr().cast(), third, (second as usize).min(size_of_val(&affinity)));
+            place.set_affinity(affinity);
         }
-        SETPRIORITY => thread.nice = Some((third as u32 as i32).clamp(HIGHEST, LOWEST) as i8),
+        SETPRIORITY => place.set_nice(Some((third as u32 as i32).clamp(HIGHEST, LOWEST) as i8)),
         SCHED_SETPARAM => {
-            if let (Some(priority), Some(attributes)) = (guest::load(second), &mut thread.scheduling) {
+            if let (Some(priority), Some(mut attributes)) = (guest::load(second), place.scheduling()) {
                 attributes[PRIORITY] = priority;
+                place.set_scheduling(Some(attributes));
             }
         }
         SCHED_SETSCHEDULER => {
@@ -109,7 +107,7 @@ fn set(thread: &mut Thread, call: &Call) {
             attributes[POLICY] = policy & !RESET_ON_FORK;
             attributes[FLAGS] = if policy == attributes[POLICY] { 0 } else { FLAG_RESET_ON_FORK };
             attributes[PRIORITY] = guest::load(third).unwrap_or(0);
-            thread.scheduling = Some(attributes);
+            place.set_scheduling(Some(attributes));
         }
         _ => {
             let mut attributes: SchedAttr = [0; 12];
@@ -118,35 +116,40 @@ fn set(thread: &mut Thread, call: &Call) {
             if attributes[FLAGS] & FLAGS_KEEP != 0 {
                 return;
             }
-            thread.scheduling = Some(attributes);
+            place.set_scheduling(Some(attributes));
             // This one says it as well.
-            thread.nice = None;
+            place.set_nice(None);
         }
     }
 }
 
-/// What a new thread has of its maker's policy.
-pub fn inherited(parent: &Thread) -> Option<SchedAttr> {
-    parent.scheduling.filter(|attributes| attributes[FLAGS] & FLAG_RESET_ON_FORK == 0)
+/// A new thread has what its maker has.
+pub fn inherit(thread: &Shared, parent: &Shared) {
+    let (own, place) = (&thread.place, &parent.place);
+    own.set_name(place.name());
+    own.set_affinity(place.affinity());
+    own.set_nice(place.nice());
+    own.set_scheduling(place.scheduling().filter(|attributes| attributes[FLAGS] & FLAG_RESET_ON_FORK == 0));
 }
 
 /// At a promotion: the place that the guest has given a thread while it followed.
-pub fn give(header: &SegmentHeader, thread: &Thread, tid: u32) {
+pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) {
     const NICE: usize = 4;
     let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
-    let processors =
-        if pinned { header.config.primary_cpus.as_ptr() } else { thread.affinity.as_ptr().cast() };
+    let place = &thread.place;
+    let affinity = place.affinity();
+    let processors = if pinned { header.config.primary_cpus.as_ptr() } else { affinity.as_ptr().cast() };
     // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
     unsafe {
         raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64);
-        if let Some(mut attributes) = thread.scheduling {
+        if let Some(mut attributes) = place.scheduling() {
             attributes[SIZE] = size_of::<SchedAttr>() as u32;
-            if let Some(nice) = thread.nice {
+            if let Some(nice) = place.nice() {
                 attributes[NICE] = i32::from(nice) as u32;
             }
             raw::call3(SCHED_SETATTR, u64::from(tid), attributes.as_ptr() as u64, 0);
         }
-        if let Some(nice) = thread.nice {
+        if let Some(nice) = place.nice() {
             raw::call3(SETPRIORITY, 0, u64::from(tid), i64::from(nice) as u64);
         }
     }
@@ -170,5 +173,9 @@ fn own_affinity(thread: &Thread, call: &Call) -> i64 {
     if given & 7 != 0 {
         return raw::err::EINVAL;
     }
-    if guest::write(call.args[2], thread.affinity.as_ptr().cast(), bytes) { bytes as i64 } else { -14 }
+    if guest::write(call.args[2], thread.place.affinity().as_ptr().cast(), bytes) {
+        bytes as i64
+    } else {
+        -14
+    }
 }

@@ -147,7 +147,7 @@ unsafe extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     }
     // SAFETY: what [`create_scheduled`] was given.
     unsafe {
-        let start: Start = core::mem::transmute(thread.start_c11.load(Ordering::Relaxed));
+        let start: Start = core::mem::transmute(thread.start.c11.load(Ordering::Relaxed));
         start(argument)
     }
 }

@@ -17,8 +17,7 @@ const PAGE: u64 = 4096;
 fn stack_of(slot: u32, bytes: u64, guard: u64) -> Option<u64> {
     const STACK_FLAGS: u64 = 0x2_0000 | 0x4000 | 0x22; // STACK|NORESERVE|PRIVATE|ANONYMOUS
     const MAP_FIXED: u64 = 0x10;
-    // SAFETY: blocks are never freed.
-    let block = unsafe { &*thread::block(slot) };
+    let block = thread::shared(slot);
     let top = (STACKS_ADDRESS + (slot as usize + 1) * STACK_STRIDE) as u64;
     let base = top - bytes;
     if bytes.checked_add(guard)? > STACK_STRIDE as u64 {
@@ -142,7 +141,7 @@ pub unsafe extern "C" fn pthread_getattr_np(handle: u64, attributes: *mut Attrib
             core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());
         if result == 0 && getstack(attributes, &raw mut base, &raw mut bytes) == 0 && is_ours(base) {
             let slot = (base - STACKS_ADDRESS as u64) / STACK_STRIDE as u64;
-            let guard = (*thread::block(slot as u32)).guard_bytes.load(Ordering::Relaxed);
+            let guard = thread::shared(slot as u32).guard_bytes.load(Ordering::Relaxed);
             attribute_call(&real::PTHREAD_ATTR_SETGUARDSIZE, attributes, guard);
         }
         result

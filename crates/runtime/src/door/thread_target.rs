@@ -12,7 +12,7 @@ use super::libc_state::Family;
 use super::sync::{Caller, errno};
 use super::thread::{has_ended, slot_of};
 use crate::raw::nr;
-use crate::thread::{self, Thread};
+use crate::thread::Shared;
 use crate::tls::tid_of;
 use crate::{clock, forward_doors, guest, real, state, tls};
 
@@ -34,20 +34,20 @@ fn call(number: u64, args: [u64; 4]) -> i64 {
 }
 
 /// The thread behind a handle, where signals to it go by the runtime.
-fn target(handle: u64) -> Option<&'static Thread> {
+fn target(handle: u64) -> Option<&'static Shared> {
     let known = state::header().is_some() && handle != tls::thread_pointer();
     if known { slot_of(handle) } else { None }
 }
 
 /// The number to send to. The call is made also where the thread has ended, with a number that nobody has: whether it has
 /// is not the same in all copies.
-fn number(thread: &Thread, handle: u64) -> u64 {
+fn number(thread: &Shared, handle: u64) -> u64 {
     const NOBODY: u64 = i32::MAX as u64;
     if !has_ended(handle) {
         return u64::from(tid_of(handle));
     }
     // This copy's thread may be ahead of what the log says about it.
-    if state::is_standby() { u64::from(thread.guest_tid) } else { NOBODY }
+    if state::is_standby() { u64::from(thread.guest_tid()) } else { NOBODY }
 }
 
 fn pid() -> u64 {
@@ -139,8 +139,8 @@ pub unsafe extern "C" fn pthread_setname_np(handle: u64, name: *const u8) -> c_i
         let mut kept = [0u8; 16];
         let len = guest::string_len(name as u64);
         if len < kept.len() && guest::read(kept.as_mut_ptr(), name as u64, len) {
-            // SAFETY: the order of two who name the same thread is the guest's to keep.
-            unsafe { (*thread::block(thread.slot)).name = kept };
+            // The order of two who name the same thread is the guest's to keep.
+            thread.place.set_name(kept);
         }
     }
     let arguments = [handle, name as u64, 0, 0, 0, 0, 0, 0];

@@ -13,7 +13,7 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
 use crate::siginfo::{Info, SI_TIMER};
-use crate::thread::Thread;
+use crate::thread::{Shared, Thread};
 use crate::verdict::drop_standby;
 use crate::{guest, raw, state};
 
@@ -68,7 +68,7 @@ impl Setting {
         self.interval_ns.store(interval_ns, Ordering::Relaxed);
         self.set_ns.store(set_ns, Ordering::Relaxed);
         self.absolute.store(u64::from(absolute), Ordering::Relaxed);
-        self.set_at.store(thread.ticket, Ordering::Relaxed);
+        self.set_at.store(thread.begun().ticket, Ordering::Relaxed);
     }
 
     /// What to set at a promotion: first expiry and interval; `None` for a timer that is not set, or done.
@@ -205,7 +205,7 @@ fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
     }
     // The clock of the calling thread, which libc names by no number: at a promotion another one calls.
     let is_own = clock == CLOCK_THREAD_CPUTIME || thread_of(clock) == Some(0);
-    let clock = if is_own { clock_of(thread.guest_tid) } else { clock };
+    let clock = if is_own { clock_of(thread.guest_tid()) } else { clock };
     timer.clock.store(clock, Ordering::Relaxed);
     timer.real.store(u64::from(real), Ordering::Relaxed);
     timer.setting.value_ns.store(0, Ordering::Relaxed);
@@ -269,7 +269,7 @@ pub fn look_at_threads(waiting: impl Fn(u32) -> u64) {
         let [_, kind, target] = timer.event.each_ref().map(|word| word.load(Ordering::Relaxed));
         let bit = 1u64.unbounded_shl((kind as u32).wrapping_sub(1));
         let waits =
-            kind >> 32 == SIGEV_THREAD_ID && waiting(number_of(target as u32, Thread::kernel_tid)) & bit != 0;
+            kind >> 32 == SIGEV_THREAD_ID && waiting(number_of(target as u32, Shared::kernel_tid)) & bit != 0;
         timer.waits.store(waits, Ordering::Relaxed);
     }
 }
@@ -377,14 +377,14 @@ fn thread_of(clock: u64) -> Option<u32> {
 
 /// The kernel's number, in this copy, of a thread of the group.
 pub fn standby_tid(tid: u32) -> u32 {
-    number_of(tid, |thread| crate::seats::tid(thread.slot).load(Ordering::Relaxed))
+    number_of(tid, |thread| crate::seats::tid(thread.slot()).load(Ordering::Relaxed))
 }
 
 /// What `of` says of the thread that the guest calls `tid`; that number if there is none.
-fn number_of(tid: u32, of: impl Fn(&Thread) -> u32) -> u32 {
+fn number_of(tid: u32, of: impl Fn(&Shared) -> u32) -> u32 {
     let mut found = tid;
     crate::thread::for_each(|thread| {
-        if thread.guest_tid == tid && !thread.ring.0.is_null() {
+        if thread.guest_tid() == tid && thread.has_ring() {
             found = of(thread);
         }
     });

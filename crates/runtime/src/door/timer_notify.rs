@@ -189,7 +189,7 @@ fn helper() -> Result<u64, c_int> {
         return Ok(known);
     }
     let attributes = detached(core::ptr::null())?;
-    let before = current()?.mask;
+    let before = current()?.signals.mask;
     set_mask(ALL_BUT_SETXID);
     let mut handle = 0u64;
     let nothing = core::ptr::null_mut();
@@ -293,7 +293,7 @@ unsafe extern "C-unwind" fn run(value: *mut c_void) -> *mut c_void {
     // SAFETY: what the guest has named in its event; a union of a pointer's size is handed over like a pointer.
     unsafe {
         let function: unsafe extern "C-unwind" fn(*mut c_void) =
-            core::mem::transmute(thread.start_c11.load(Ordering::Relaxed));
+            core::mem::transmute(thread.start.c11.load(Ordering::Relaxed));
         function(value);
     }
     core::ptr::null_mut()

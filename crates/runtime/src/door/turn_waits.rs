@@ -17,7 +17,7 @@ use crate::{recorder, signal, state};
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
 pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
-    if !thread.has_turn || !Local::is_one(call) {
+    if !thread.turn.is_own() || !Local::is_one(call) {
         return None;
     }
     if (thread.takes_libc_lock || state::takes_live_turns()) && libc_text::is_own(call) {

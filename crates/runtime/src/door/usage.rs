@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use crate::call::Call;
 use crate::thread::used::{Count, Used};
-use crate::thread::{self, Thread};
+use crate::thread::{self, Shared, Thread};
 use crate::{guest, state, tls};
 
 /// System call number.
@@ -31,10 +31,9 @@ const CHILDREN: usize = 1;
 
 static USED: [Used; 2] = [const { Used::new() }; 2];
 
-fn of_thread(thread: &Thread) -> &'static Used {
-    // SAFETY: blocks are never freed; atomics only.
-    let used = unsafe { &(*thread::block(thread.slot)).used };
-    if used.generation.swap(thread.generation, Ordering::Relaxed) != thread.generation {
+fn of_thread(thread: &'static Shared) -> &'static Used {
+    let used = &thread.used;
+    if used.generation.swap(thread.generation(), Ordering::Relaxed) != thread.generation() {
         // The slot's last thread's.
         used.counts.iter().for_each(Count::reset);
     }
@@ -53,15 +52,14 @@ fn of_clock(clock: i32) -> Option<&'static Count> {
     let number = !(clock >> 3) as u32;
     let used = match clock {
         PROCESS_CPUTIME => &USED[PROCESS],
-        // SAFETY: the calling thread's own block.
-        THREAD_CPUTIME => of_thread(unsafe { tls::current().as_ref() }?),
+        THREAD_CPUTIME => of_thread(tls::shared()?),
         _ if clock & 7 == PROCESSES_CLOCK => {
             (number == state::GUEST_PID.load(Ordering::Relaxed)).then_some(&USED[PROCESS])?
         }
         _ => {
             let mut found = None;
             thread::for_each(|thread| {
-                if thread.guest_tid == number {
+                if thread.guest_tid() == number {
                     found = Some(of_thread(thread));
                 }
             });
@@ -104,7 +102,7 @@ pub fn told(thread: &Thread, call: &Call) {
     let used = match who as u32 as i32 {
         RUSAGE_CHILDREN => &USED[CHILDREN],
         RUSAGE_SELF => &USED[PROCESS],
-        _ => of_thread(thread),
+        _ => of_thread(thread.shared()),
     };
     let Some(times) = guest::load::<[[u64; 2]; 2]>(place) else { return };
     let [user, system] = times.map(|[seconds, us]| seconds * 1_000_000 + us);

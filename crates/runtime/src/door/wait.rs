@@ -271,7 +271,7 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
 
 /// As a standby, at the turn of a wait that has told of something.
 pub fn is_logged(thread: &Thread, call: &Call, result: i64) {
-    if thread.announced == 0 || call.nr == WAITID && call.args[3] & WNOWAIT != 0 {
+    if thread.ends.announced == 0 || call.nr == WAITID && call.args[3] & WNOWAIT != 0 {
         return;
     }
     let (child, end) = if call.nr == WAITID {

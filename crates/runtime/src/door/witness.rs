@@ -408,7 +408,7 @@ pub fn compose(slot: *mut u8, nr: u64) -> usize {
 /// Where the mark goes that a call leaves when the kernel is entered: the position of its `Return`, which is reserved.
 /// The slot's header is cleared: once it says something, the event is whole.
 pub fn mark_of(thread: &Thread) -> *mut u64 {
-    let slot = thread.ring.at(thread.producer.at).cast::<u64>();
+    let slot = thread.ends.ring.at(thread.ends.producer.at).cast::<u64>();
     // SAFETY: the reserved event's own header, above the tail.
     unsafe {
         if !matches!(slot.read(), PATTERN_MARK | COUNT_MARK | MESSAGE_MARK | PIECES_MARK | POSITION_MARK) {
@@ -416,21 +416,21 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
         }
     }
     let entered = &thread.entry().entered;
-    entered[1].store(thread.producer.at, Ordering::Relaxed);
+    entered[1].store(thread.ends.producer.at, Ordering::Relaxed);
     entered.as_ptr().cast_mut().cast()
 }
 
 /// A slot has been laid out, with a mark of its own, for a call that is made in another way: what is written there from now
 /// on belongs to this call. An event that is whole and not published would not be known for one otherwise.
 pub fn is_laid_out(thread: &Thread) {
-    thread.entry().entered[0].store(thread.producer.at, Ordering::SeqCst);
+    thread.entry().entered[0].store(thread.ends.producer.at, Ordering::SeqCst);
 }
 
 /// Before the `Enter` of a call that an earlier primary had entered, and that may be found done: whoever succeeds this
 /// one, too, takes it for entered, also if no second attempt has been made.
 pub fn enter_again(thread: &mut Thread) {
     if thread.reserve(size_of::<CallArgs>()).is_some() {
-        let behind = thread.producer.at + Header::size(size_of::<CallArgs>() as u32) as u64;
+        let behind = thread.ends.producer.at + Header::size(size_of::<CallArgs>() as u32) as u64;
         thread.entry().entered[0].store(behind, Ordering::Release);
     }
 }

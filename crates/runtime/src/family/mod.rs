@@ -104,7 +104,7 @@ pub fn goes_on() -> bool {
 pub fn depart(thread: &Thread) {
     let Some(order) = of_family::order().filter(|_| state::role() == Role::Primary) else { return };
     let start = raw::now_ns();
-    while thread.calls() == Mode::Record && order.ended.load(Ordering::Acquire) <= thread.turn {
+    while thread.calls() == Mode::Record && order.ended.load(Ordering::Acquire) <= thread.turn.number() {
         if !of_family::is_in(&[phase::ACTIVE, phase::PROMOTING]) {
             break;
         }
@@ -228,7 +228,7 @@ fn await_standing() {
         let mut runs = false;
         thread::for_each(|thread| {
             let entry = thread.entry();
-            runs |= !thread.ring.0.is_null()
+            runs |= thread.has_ring()
                 && entry.standby_tid.load(Ordering::Relaxed) != 0
                 && !thread.parked.load(Ordering::SeqCst);
         });

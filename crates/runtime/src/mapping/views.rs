@@ -298,7 +298,7 @@ pub fn make_unknown_real() {
 
 fn put_back(which: impl Fn(u64) -> bool) {
     let mut is_in_call = false;
-    crate::thread::for_each(|thread| is_in_call |= !thread.ring.0.is_null() && thread.in_doubt != u64::MAX);
+    crate::thread::for_each(|thread| is_in_call |= thread.has_ring() && thread.doubt.is_open());
     const MAYMOVE_FIXED: u64 = 3;
     for kept in KEPT.iter().filter(|kept| which(kept.start.load(Ordering::Relaxed))) {
         let View { start, bytes, protection, .. } = kept.get();

@@ -94,7 +94,7 @@ fn head(thread: &Thread, how: u32) -> ImageHead {
         random_at,
         random: guest::load(random_at).unwrap_or_default(),
         guards: guest::load(tls::thread_pointer() + GUARDS).unwrap_or_default(),
-        signals: [thread.mask, signal::ignored()],
+        signals: [thread.signals.mask, signal::ignored()],
     }
 }
 
@@ -217,7 +217,7 @@ fn be_as(thread: &mut Thread, head: &ImageHead) {
     }
     // What the program that replays has blocked or ignored is not what the one had that started the recorded one.
     let [mask, ignored] = head.signals;
-    thread.mask = mask;
+    thread.signals.mask = mask;
     signal::set_ignored(ignored);
     death::inherit(head.death_signal);
     let block = tls::thread_pointer();

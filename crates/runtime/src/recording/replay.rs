@@ -89,11 +89,11 @@ fn be_child(thread: &mut Thread, pid: u32) {
     state::set_header(header);
     state::set_role(Role::Standby);
     reset_clocks();
-    if !thread::map_ring(thread.slot) {
+    if !thread::map_ring(thread.slot()) {
         verdict::end_replay(1);
     }
     join::begin_alone(thread, Mode::Replay);
-    crate::seats::tid(thread.slot).store(raw::gettid(), Ordering::Relaxed);
+    crate::seats::tid(thread.slot()).store(raw::gettid(), Ordering::Relaxed);
     trap::arm(thread);
     // SAFETY: mapped for ever; atomics and constants.
     follow(unsafe { &*header }, thread);

@@ -79,7 +79,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         }
         if signal != SIGCANCEL
             && disposition(signal).handler == SIG_DFL
-            && ENDING & bit(signal) & !thread.mask != 0
+            && ENDING & bit(signal) & !thread.signals.mask != 0
             && state::role() != Role::Standby
         {
             // Nobody's handler runs, so no door is needed: the program ends here and now.
@@ -115,7 +115,7 @@ pub(super) fn note_due(thread: &mut Thread, signal: i32) -> bool {
     if thread.entry().pending_signal.load(Ordering::Relaxed) != 0 {
         return false;
     }
-    thread.due_cpu_ns = raw::computed_ns(raw::gettid());
+    thread.signals.due_cpu_ns = raw::computed_ns(raw::gettid());
     thread.entry().pending_since_ns.store(raw::now_ns(), Ordering::Relaxed);
     thread.entry().pending_signal.store(signal, Ordering::Release);
     true
@@ -149,7 +149,7 @@ pub unsafe fn nudged(context: &mut Context) {
             return;
         }
         above().go_live(thread);
-        context.mask = kernel_mask(thread.mask);
+        context.mask = kernel_mask(thread.signals.mask);
     }
     thread.pending.store(1, Ordering::SeqCst);
     if raw::rewind(context, &thread.pending) {
@@ -189,7 +189,7 @@ fn waited_ns(thread: &Thread) -> u64 {
 
 /// The first of the signals that are due, or what stands for a cancellation.
 fn waiting_signal(thread: &Thread) -> i32 {
-    let signals = thread.queue.waiting() & !thread.mask;
+    let signals = thread.queue.waiting() & !thread.signals.mask;
     if cancellation::is_due(thread) { SIGCANCEL } else { signals.trailing_zeros() as i32 + 1 }
 }
 
@@ -210,14 +210,14 @@ pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context
         return;
     }
     let cancelled = cancellation::is_due(thread);
-    if !cancelled && thread.queue.deliverable(thread.mask) == 0 {
+    if !cancelled && thread.queue.deliverable(thread.signals.mask) == 0 {
         nothing_is_late(thread);
         return;
     }
     if thread.calls() == Mode::Record {
         let now_ns = raw::computed_ns(raw::gettid());
         // The thread of a copy has begun anew.
-        let computed_ns = now_ns.checked_sub(thread.due_cpu_ns).unwrap_or(now_ns);
+        let computed_ns = now_ns.checked_sub(thread.signals.due_cpu_ns).unwrap_or(now_ns);
         if computed_ns < COMPUTES_NS && waited_ns(thread) < STARVES_NS {
             // It has hardly run since then, and natively would not have had its signal either. A door is near, and if not, the
             // supervisor asks again.
@@ -227,7 +227,7 @@ pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context
     }
     nothing_is_late(thread);
     if cancelled {
-        apply_mask(thread.mask);
+        apply_mask(thread.signals.mask);
         cancellation::end_thread();
     }
     thread.pending.store(0, Ordering::SeqCst);
@@ -237,13 +237,13 @@ pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context
             thread.pending.store(1, Ordering::SeqCst);
             return;
         }
-        let Some(info) = thread.queue.take(thread.mask) else { return };
+        let Some(info) = thread.queue.take(thread.signals.mask) else { return };
         members::seen(info.signal(), info.sent());
         mail::is_taken(mail::letter_of(&info));
         let action = disposition(info.signal());
         if action.handler <= SIG_IGN {
             handle(thread, &info);
-            context.mask = kernel_mask(thread.mask | held(thread));
+            context.mask = kernel_mask(thread.signals.mask | held(thread));
             continue;
         }
         // The next one, if there is one, interrupts this one's handler at its first instruction.
@@ -298,7 +298,7 @@ unsafe fn deliver_outside(signal: i32, info: &Info, context: &mut Context) {
 /// A new thread has its block: what waited for that comes in.
 pub fn entered(thread: &Thread) {
     if ORPHANS.load(Ordering::Acquire) {
-        apply_mask(thread.mask);
+        apply_mask(thread.signals.mask);
     }
 }
 
@@ -339,7 +339,7 @@ pub unsafe fn sent(info: &Info, context: &mut Context) {
     let signal = info.signal();
     // SAFETY: the calling thread's own block.
     if let Some(thread) = unsafe { tls::current().as_ref() }
-        && thread.mask & bit(signal) == 0
+        && thread.signals.mask & bit(signal) == 0
     {
         match disposition(signal).handler {
             SIG_IGN => return unnoticed(thread, context),
@@ -372,9 +372,9 @@ pub unsafe fn filtered(info: &Info, context: &mut Context) {
     context.regs[reg::RAX] = err::ENOSYS as u64;
     if let Some(thread) = thread
         // SAFETY: an entry of this thread's that has not returned.
-        && unsafe { thread.at_gate.as_ref().is_some_and(|entry| (*entry.call).nr == number) }
+        && unsafe { thread.shown.entry.as_ref().is_some_and(|entry| (*entry.call).nr == number) }
     {
-        (thread.is_trapped, thread.trapped) = (true, *info);
+        (thread.shown.is_trapped, thread.shown.trap) = (true, *info);
     }
 }
 
@@ -385,7 +385,7 @@ pub unsafe fn filtered(info: &Info, context: &mut Context) {
 /// In a signal handler, with the kernel's own frame.
 unsafe fn force(thread: &mut Thread, signal: i32, info: &Info, context: &mut Context) {
     let action = disposition(signal);
-    if action.handler <= SIG_IGN || thread.mask & bit(signal) != 0 {
+    if action.handler <= SIG_IGN || thread.signals.mask & bit(signal) != 0 {
         return if signal == SIGSYS { end_by(signal) } else { die_of_fault(signal) };
     }
     // SAFETY: the caller's frame.

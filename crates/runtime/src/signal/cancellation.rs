@@ -146,8 +146,8 @@ pub fn end_thread() -> ! {
     if let Some(thread) = current() {
         thread.cancel.store(0, Ordering::Relaxed);
         // Out of a call in which others had theirs; what follows is guest code.
-        thread.gives_turn = false;
-        thread.outcome_says = false;
+        thread.turn.set_gives(false);
+        thread.signals.outcome_says = false;
         turns::take(thread);
         thread.shared_with_guest();
     }

@@ -22,7 +22,7 @@ pub fn blockable(mask: u64) -> u64 {
 /// Sets the guest's mask of the calling thread, in shadow and, in a copy that acts, in the kernel.
 pub fn set_mask(thread: &mut Thread, mask: u64) {
     let mask = blockable(mask);
-    thread.mask = mask;
+    thread.signals.mask = mask;
     apply_mask(mask | held(thread));
     if thread.queue.deliverable(mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
@@ -48,7 +48,7 @@ pub fn apply_mask(mask: u64) {
 pub fn hand_on_mask(thread: &Thread, to_new_image: bool) {
     const SIG_BLOCK: u64 = 0;
     const SIG_UNBLOCK: u64 = 1;
-    let hidden = thread.mask & !mask_of_faults();
+    let hidden = thread.signals.mask & !mask_of_faults();
     if hidden != 0 {
         let how = if to_new_image { SIG_BLOCK } else { SIG_UNBLOCK };
         // SAFETY: the mask of the calling thread.
@@ -59,7 +59,7 @@ pub fn hand_on_mask(thread: &Thread, to_new_image: bool) {
 /// Before an exec, behind [`hand_on_mask`]: what waits here and is blocked waits in the kernel, which keeps it for the new image. These
 /// are signals that the kernel never blocks for us.
 pub fn hand_on_waiting(thread: &mut Thread) {
-    while let Some(info) = thread.queue.take(!thread.mask) {
+    while let Some(info) = thread.queue.take(!thread.signals.mask) {
         info.send(Some(raw::gettid()));
     }
     if thread.queue.waiting() == 0 {
@@ -91,8 +91,8 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
     if size != 8 {
         return err::EINVAL;
     }
-    let before = thread.mask;
-    thread.mask_before = before;
+    let before = thread.signals.mask;
+    thread.signals.mask_before = before;
     let mut after = before;
     if set != 0 {
         let Some(given) = guest::load::<u64>(set) else { return -14 };
@@ -109,7 +109,7 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
     if after != before {
         set_mask(thread, after);
     }
-    if before & !thread.mask != 0 {
+    if before & !thread.signals.mask != 0 {
         unblocked(thread);
     }
     0
@@ -129,15 +129,15 @@ pub fn unblocked(thread: &mut Thread) {
     loop {
         match thread.calls() {
             Mode::Solo => {
-                thread.in_rounds = true;
+                thread.signals.in_rounds = true;
                 let delivered = thread.pending.load(Ordering::Relaxed) != 0 && deliver_one(thread);
-                thread.in_rounds = false;
+                thread.signals.in_rounds = false;
                 if !delivered {
                     return;
                 }
             }
             Mode::Record => {
-                let signals = thread.queue.deliverable(thread.mask).min(15) as u8;
+                let signals = thread.queue.deliverable(thread.signals.mask).min(15) as u8;
                 let plan = Plan::delivering(signals);
                 thread.append(EventKind::Call, plan.flags(), call, NO_TICKET, &nothing);
                 plan.each(thread, true);
@@ -287,8 +287,8 @@ pub fn hand_over(thread: &mut Thread) {
         while let Some(info) = thread.queue.take(0) {
             info.send(Some(raw::gettid()));
         }
-        raw::call2(raw::nr::SIGALTSTACK, thread.alt_stack.as_ptr() as u64, 0);
-        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const thread.mask as u64, 0, 8);
+        raw::call2(raw::nr::SIGALTSTACK, thread.signals.alt_stack.as_ptr() as u64, 0);
+        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const thread.signals.mask as u64, 0, 8);
     }
 }
 
@@ -299,7 +299,7 @@ pub fn take_back(thread: &mut Thread) {
         install(signal, disposition(signal));
     }
     set_stack(thread);
-    set_mask(thread, thread.mask);
+    set_mask(thread, thread.signals.mask);
 }
 
 pub(super) const SS_DISABLE: u64 = 2;
@@ -311,7 +311,7 @@ pub(super) const NO_STACK: [u64; 3] = [0, SS_DISABLE, 0];
 /// Whether `sp` lies on the stack that the guest has set. Asked of the stack pointer, as the kernel does: a handler that
 /// leaves by longjmp tells nobody, and the next one must find its stack free.
 pub(super) fn is_on_alt_stack(thread: &Thread, sp: u64) -> bool {
-    let [address, flags, bytes] = thread.alt_stack;
+    let [address, flags, bytes] = thread.signals.alt_stack;
     flags & (SS_DISABLE | SS_AUTODISARM) == 0 && sp > address && sp - address <= bytes
 }
 
@@ -320,7 +320,7 @@ pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
     const SS_ONSTACK: u64 = 1;
     const BYTES_MIN: u64 = 2048;
     let [new, old, ..] = call.args;
-    let mut shown = thread.alt_stack;
+    let mut shown = thread.signals.alt_stack;
     let is_on = is_on_alt_stack(thread, gate_stack::guests(thread));
     if is_on {
         shown[1] |= SS_ONSTACK;
@@ -335,7 +335,7 @@ pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
         }
         let disarms = given[1] & SS_AUTODISARM;
         let mode = given[1] & 0xffff_ffff & !SS_AUTODISARM;
-        thread.alt_stack = match mode {
+        thread.signals.alt_stack = match mode {
             SS_DISABLE => [0, SS_DISABLE | disarms, 0],
             0 | SS_ONSTACK if given[2] < BYTES_MIN => return err::ENOMEM,
             0 | SS_ONSTACK => [given[0], disarms, given[2]],

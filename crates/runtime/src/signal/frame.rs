@@ -158,7 +158,7 @@ unsafe fn saved_bytes(at: u64) -> u64 {
 /// In a signal handler, with the kernel's own frame, of guest code.
 pub(super) unsafe fn push(thread: &mut Thread, action: &Action, info: &Info, context: &mut Context) -> bool {
     let sp = context.regs[reg::RSP];
-    let [address, flags, bytes] = thread.alt_stack;
+    let [address, flags, bytes] = thread.signals.alt_stack;
     let switches = goes_to_alt_stack(thread, action, sp);
     let top = if switches { (address + bytes) & !15 } else { sp.wrapping_sub(RED_ZONE) };
     // SAFETY: the kernel's own frame.
@@ -168,7 +168,8 @@ pub(super) unsafe fn push(thread: &mut Thread, action: &Action, info: &Info, con
         return false;
     }
     let mut shown = *context;
-    (shown.link, shown.stack, shown.mask, shown.fpstate) = (0, thread.alt_stack, thread.mask, state);
+    (shown.link, shown.stack, shown.mask, shown.fpstate) =
+        (0, thread.signals.alt_stack, thread.signals.mask, state);
     let frame = Frame { restorer: action.restorer, context: shown, info: info.0 };
     let is_there = guest::write(state, context.fpstate as *const u8, state_bytes as usize)
         && guest::write(at, (&raw const frame).cast(), size_of::<Frame>());
@@ -177,12 +178,12 @@ pub(super) unsafe fn push(thread: &mut Thread, action: &Action, info: &Info, con
     }
     if switches && flags & SS_AUTODISARM != 0 {
         // The handler may leave this stack for another one, and the next signal may then come here.
-        thread.alt_stack = NO_STACK;
+        thread.signals.alt_stack = NO_STACK;
     }
     begin(thread, action, info.signal());
     // SAFETY: the kernel's own frame: a handler begins with the state that a program begins with.
     unsafe { clear(context.fpstate) };
-    context.mask = kernel_mask(thread.mask | held(thread));
+    context.mask = kernel_mask(thread.signals.mask | held(thread));
     let regs = &mut context.regs;
     regs[reg::RDI] = info.signal() as u64;
     regs[reg::RSI] = at + INFO_AT as u64;
@@ -200,7 +201,7 @@ pub(super) fn begin(thread: &mut Thread, action: &Action, signal: i32) {
         DISPOSITIONS[signal as usize].handler.store(SIG_DFL, Ordering::Release);
     }
     let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
-    thread.mask = blockable(thread.mask | action.mask | own);
+    thread.signals.mask = blockable(thread.signals.mask | action.mask | own);
 }
 
 /// # Safety
@@ -252,8 +253,8 @@ pub unsafe fn returned(context: &mut Context) -> bool {
         }
     }
     restore(thread, &frame);
-    context.mask = kernel_mask(thread.mask | held(thread));
-    if thread.queue.deliverable(thread.mask) > 0 {
+    context.mask = kernel_mask(thread.signals.mask | held(thread));
+    if thread.queue.deliverable(thread.signals.mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
         if thread.calls() == Mode::Solo && thread.borrowed.load(Ordering::Relaxed) == 0 {
             // SAFETY: the kernel's own frame, of guest code.
@@ -266,9 +267,9 @@ pub unsafe fn returned(context: &mut Context) -> bool {
 /// The mask and the alternate stack that a frame restores, in shadow.
 pub(super) fn restore(thread: &mut Thread, frame: &Context) {
     const MODES: u64 = 0xffff_ffff & !SS_AUTODISARM;
-    thread.mask = blockable(frame.mask);
+    thread.signals.mask = blockable(frame.mask);
     if matches!(frame.stack[1] & MODES, 0 | SS_DISABLE) {
-        thread.alt_stack = frame.stack;
+        thread.signals.alt_stack = frame.stack;
     }
 }
 
@@ -326,7 +327,7 @@ pub(super) fn lay(
     let (state, at) = below(top, bytes + 4);
     let mut context = Context {
         flags: UC_FLAGS,
-        stack: thread.alt_stack,
+        stack: thread.signals.alt_stack,
         fpstate: state,
         mask: before,
         ..Default::default()
@@ -385,13 +386,13 @@ pub(super) unsafe fn take_back(at: u64, entry: *mut Entry) -> Context {
 /// As for [`take_back`].
 pub(super) unsafe fn go_on_at(thread: &mut Thread, at: u64, frame: &Context) -> ! {
     restore(thread, frame);
-    if thread.queue.deliverable(thread.mask) > 0 {
+    if thread.queue.deliverable(thread.signals.mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
     }
     let context = (at + 8) as *mut Context;
     // SAFETY: the frame is the kernel's in all that it looks at; its return is the runtime's own.
     unsafe {
-        (*context).mask = kernel_mask(thread.mask | held(thread));
+        (*context).mask = kernel_mask(thread.signals.mask | held(thread));
         raw::call2(raw::nr::SIGALTSTACK, 0, &raw mut (*context).stack as u64);
         thread.shared_with_guest();
         asm!("mov rsp, {0}", "jmp {1}", in(reg) context, sym gate::restorer, options(noreturn));

@@ -175,8 +175,8 @@ pub fn begin_waiting(thread: &mut Thread, row: &Row, call: &Call) -> Option<u64>
         return None;
     }
     let mask = waiting_mask(call)?;
-    let before = core::mem::replace(&mut thread.mask, mask);
-    thread.own_mask = true;
+    let before = core::mem::replace(&mut thread.signals.mask, mask);
+    thread.signals.is_of_call = true;
     if thread.queue.deliverable(mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
     }
@@ -187,7 +187,7 @@ pub fn begin_waiting(thread: &mut Thread, row: &Row, call: &Call) -> Option<u64>
 #[inline(always)]
 pub fn end_waiting(thread: &mut Thread, before: Option<u64>) {
     if let Some(mask) = before {
-        thread.own_mask = false;
+        thread.signals.is_of_call = false;
         set_mask(thread, mask);
     }
 }
@@ -207,7 +207,7 @@ pub fn deliver(thread: &mut Thread) {
         return;
     }
     // Whoever goes on elsewhere than behind the handler finds a call that was interrupted.
-    thread.shown_result = err::EINTR;
+    thread.shown.result = err::EINTR;
     deliver_all(thread);
 }
 
@@ -247,8 +247,8 @@ pub fn deliver_at_lock(thread: &mut Thread) {
 #[cold]
 pub fn deliver_promoted(thread: &mut Thread) {
     if thread.pending.load(Ordering::Relaxed) != 0 {
-        thread.broken_off.0 |= interrupts(thread, true);
-        thread.broken_off.1 |= interrupts(thread, false);
+        thread.signals.broken_off.0 |= interrupts(thread, true);
+        thread.signals.broken_off.1 |= interrupts(thread, false);
         deliver(thread);
     }
 }
@@ -256,8 +256,8 @@ pub fn deliver_promoted(thread: &mut Thread) {
 /// Whether the kernel would end a wait on a futex with EINTR for what is about to be delivered. One with a deadline is not
 /// begun again, whatever the handler's flags.
 pub fn interrupts(thread: &Thread, has_deadline: bool) -> bool {
-    thread.queue.deliverable(thread.mask) > 0
-        && (has_deadline || !thread.queue.each_deliverable(thread.mask).all(is_restarting))
+    thread.queue.deliverable(thread.signals.mask) > 0
+        && (has_deadline || !thread.queue.each_deliverable(thread.signals.mask).all(is_restarting))
 }
 
 /// Whether calls that this signal's handler breaks off are made again.
@@ -267,7 +267,7 @@ pub fn is_restarting(signal: i32) -> bool {
 
 /// Whether a signal waits that the guest's mask lets through.
 pub fn has_deliverable(thread: &Thread) -> bool {
-    thread.queue.deliverable(thread.mask) > 0 || cancellation::is_due(thread)
+    thread.queue.deliverable(thread.signals.mask) > 0 || cancellation::is_due(thread)
 }
 
 /// Whoever broke a call of this thread off wants nothing of it any more. What comes meanwhile still breaks off the next one.
@@ -366,8 +366,8 @@ pub fn reset(thread: &mut Thread) {
 /// A thread ends: the mask that counts is that of its own code, in every copy. libc blocks everything for a thread's last
 /// instructions, libc's own first signal with it, which is in no mask of a guest's.
 pub fn begin_last(thread: &mut Thread) {
-    if thread.mask & bit(SIGCANCEL) != 0 {
-        thread.mask = thread.mask_before;
+    if thread.signals.mask & bit(SIGCANCEL) != 0 {
+        thread.signals.mask = thread.signals.mask_before;
     }
 }
 
@@ -392,8 +392,8 @@ pub fn deliver_last(thread: &mut Thread) {
 
 fn deliver_one(thread: &mut Thread) -> bool {
     thread.pending.store(0, Ordering::SeqCst);
-    let info = thread.queue.take(thread.mask);
-    if thread.queue.deliverable(thread.mask) > 0 {
+    let info = thread.queue.take(thread.signals.mask);
+    if thread.queue.deliverable(thread.signals.mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);
     } else {
         nothing_is_late(thread);
@@ -425,7 +425,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
     if has_ticket(ticket) {
         clock::wait(thread, &KERNEL.0, ticket);
         clock::pass(&KERNEL.0, ticket);
-        thread.ticket = ticket;
+        thread.begun_mut().ticket = ticket;
     }
     thread.close();
     thread.count(Class::Signal);
@@ -437,13 +437,13 @@ pub fn replay(thread: &mut Thread, event: Event) {
     mail::is_taken(mail::letter_of(&info));
     let restarts = is_restarting(info.signal());
     handle(thread, &info);
-    thread.broken_off.0 = true;
-    thread.broken_off.1 |= !restarts;
+    thread.signals.broken_off.0 = true;
+    thread.signals.broken_off.1 |= !restarts;
 }
 
 /// A signal has been taken, in a standby: it must not come again at a promotion.
 pub fn consumed(thread: &Thread, info: &Info, exact: bool, ticket: u64) {
-    above().consumed(thread.slot, info, exact, ticket);
+    above().consumed(thread.slot(), info, exact, ticket);
 }
 
 /// Whether a signal that is sent now would wait, or run a handler, rather than be thrown away.

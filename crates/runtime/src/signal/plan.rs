@@ -75,9 +75,9 @@ impl Plan {
                 break;
             }
             deliver_cancellation(thread);
-            thread.in_rounds = in_rounds;
+            thread.signals.in_rounds = in_rounds;
             let delivered = deliver_one(thread);
-            thread.in_rounds = false;
+            thread.signals.in_rounds = false;
             if !delivered {
                 // A door inside an earlier one's handler has delivered it.
                 announced::none_came(thread);
@@ -97,9 +97,9 @@ impl Plan {
 pub(super) fn take_announced(thread: &mut Thread, flags: u8, in_rounds: bool) {
     let stops = thread.stops;
     for _ in 0..flags >> 4 {
-        thread.in_rounds = in_rounds;
+        thread.signals.in_rounds = in_rounds;
         replay_next(thread);
-        thread.in_rounds = false;
+        thread.signals.in_rounds = false;
         // Promoted in the handler, and cloned there: the copy has found the others in its own log.
         if thread.stops != stops && follows(thread) {
             break;
@@ -109,7 +109,7 @@ pub(super) fn take_announced(thread: &mut Thread, flags: u8, in_rounds: bool) {
 
 /// Whether the kernel would make this call again after a handler with SA_RESTART.
 fn restartable(thread: &Thread, row: &Row) -> bool {
-    row.restarts && !has_time_out(thread.asked[0], row)
+    row.restarts && !has_time_out(thread.begun().asked[0], row)
 }
 
 /// Whether the socket that a call is about has been given a time after which such a call ends (SO_RCVTIMEO, SO_SNDTIMEO).
@@ -129,8 +129,9 @@ fn has_time_out(fd: u64, row: &Row) -> bool {
 /// Whether what is about to be delivered would end a wait in this call with EINTR.
 pub fn ends_wait(thread: &Thread, row: &Row) -> bool {
     row.interrupts
-        && thread.queue.deliverable(thread.mask) > 0
-        && !(thread.queue.each_deliverable(thread.mask).all(is_restarting) && restartable(thread, row))
+        && thread.queue.deliverable(thread.signals.mask) > 0
+        && !(thread.queue.each_deliverable(thread.signals.mask).all(is_restarting)
+            && restartable(thread, row))
 }
 
 /// Signals have been delivered before a call that they would have ended had they come a little later. A program that looks
@@ -138,8 +139,8 @@ pub fn ends_wait(thread: &Thread, row: &Row) -> bool {
 /// must not sleep now as if nothing had come. The supervisor asks it to look up, as for one that computes.
 #[cold]
 pub(super) fn come_late(thread: &mut Thread) {
-    if state::header().is_some() && state::role() == Role::Primary && !thread.late {
-        thread.late = true;
+    if state::header().is_some() && state::role() == Role::Primary && !thread.signals.late {
+        thread.signals.late = true;
         nothing_is_late(thread);
         arrive::note_due(thread, SIGSYS);
         state::attention();
@@ -150,7 +151,7 @@ pub(super) fn come_late(thread: &mut Thread) {
 #[cold]
 #[inline(never)]
 pub fn is_late_no_more(thread: &mut Thread) {
-    thread.late = false;
+    thread.signals.late = false;
     if !has_deliverable(thread) {
         nothing_is_late(thread);
     }
@@ -168,7 +169,7 @@ pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
 
 #[cold]
 fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
-    thread.shown_result = result;
+    thread.shown.result = result;
     let broken = result == err::EINTR;
     // The log in which the call has begun goes on: that it ended with nothing done, and what the kernel wrote all the same
     // (the rest of a time), is part of it. The thread stands still behind that.
@@ -181,7 +182,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
     }
     // A call that has taken something is not cancelled: what it took would be lost.
     let cancelled = broken && cancellation::is_due(thread);
-    let signals = (thread.queue.deliverable(thread.mask) + u32::from(cancelled)).min(15) as u8;
+    let signals = (thread.queue.deliverable(thread.signals.mask) + u32::from(cancelled)).min(15) as u8;
     // Not the kernel's answer: what waits is delivered, and then the call is made.
     let unentered = broken && thread.pending.was_unentered();
     if signals == 0 {
@@ -191,7 +192,7 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
         if has_deliverable(thread) {
             thread.pending.store(1, Ordering::SeqCst);
         }
-        if thread.late {
+        if thread.signals.late {
             return Plan { restart: unentered, ..Plan::NOTHING };
         }
         // Everything that waits is blocked by the guest's mask: nobody must notice the interruption.
@@ -199,7 +200,8 @@ fn interrupted(thread: &mut Thread, row: &Row, result: i64) -> Plan {
         return Plan { restart: broken, spurious: true, ..Plan::NOTHING };
     }
     // What its own mask lets through, or a call that waits for nothing else, it waits for, whenever that came.
-    let awaited = thread.own_mask || row.policy == Policy::Special(Door::Signal(SignalDoor::Suspend));
+    let awaited =
+        thread.signals.is_of_call || row.policy == Policy::Special(Door::Signal(SignalDoor::Suspend));
     // A call that never waits the kernel never breaks off: what did was our look for signals before the call was made.
     let unmade = unentered && !awaited || !row.interrupts;
     let ends = ends_wait(thread, row);

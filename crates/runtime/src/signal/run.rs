@@ -7,7 +7,7 @@ use crate::call::Entry;
 
 /// Calls the guest's handler as the kernel would.
 pub(super) fn handle(thread: &mut Thread, info: &Info) {
-    let in_rounds = core::mem::take(&mut thread.in_rounds);
+    let in_rounds = core::mem::take(&mut thread.signals.in_rounds);
     let signal = info.signal();
     let action = disposition(signal);
     if action.handler == SIG_DFL && ENDING & bit(signal) != 0 && !state::is_standby() {
@@ -20,12 +20,12 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
     if action.handler <= SIG_IGN {
         if !state::is_standby() {
             // The kernel need not keep the next one any more.
-            set_mask(thread, thread.mask);
+            set_mask(thread, thread.signals.mask);
         }
         return;
     }
     let (during, _) = run(thread, &action, info);
-    if during & !thread.mask != 0 && !in_rounds {
+    if during & !thread.signals.mask != 0 && !in_rounds {
         // What came while the handler ran is due now, as in the kernel: the next door with an event may be far away.
         unblocked(thread);
     }
@@ -33,59 +33,60 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
 
 /// A filter of the guest's has trapped the call at whose door this is: its handler says what the result is.
 pub fn deliver_trapped(thread: &mut Thread) -> i64 {
-    thread.is_trapped = false;
+    thread.shown.is_trapped = false;
     let action = disposition(SIGSYS);
-    if action.handler <= SIG_IGN || thread.mask & bit(SIGSYS) != 0 {
+    if action.handler <= SIG_IGN || thread.signals.mask & bit(SIGSYS) != 0 {
         end_by(SIGSYS);
     }
-    let mut info = thread.trapped;
+    let mut info = thread.shown.trap;
     // SAFETY: inside the gate, which has not returned.
     unsafe {
-        thread.shown_result = (*(*thread.at_gate).call).nr as i64;
-        info.0[2] = gate::guest_position((*thread.at_gate).gate_frame)[0];
+        thread.shown.result = (*(*thread.shown.entry).call).nr as i64;
+        info.0[2] = gate::guest_position((*thread.shown.entry).gate_frame)[0];
     }
     run(thread, &action, &info).1
 }
 
 /// Runs a handler. The mask that was in force when it returned, and what it has put into rax.
 fn run(thread: &mut Thread, action: &Action, info: &Info) -> (u64, i64) {
-    let before = thread.mask;
+    let before = thread.signals.mask;
     frame::begin(thread, action, info.signal());
-    set_mask(thread, thread.mask);
+    set_mask(thread, thread.signals.mask);
     // The handler's own calls come in between.
-    let asked = thread.asked;
-    let late = core::mem::take(&mut thread.late);
-    let own_mask = core::mem::take(&mut thread.own_mask);
-    let entry = core::mem::replace(&mut thread.at_gate, core::ptr::null_mut());
-    let regs = frame::interrupted(entry, thread.shown_result);
+    let asked = thread.begun().asked;
+    let late = core::mem::take(&mut thread.signals.late);
+    let own_mask = core::mem::take(&mut thread.signals.is_of_call);
+    let entry = core::mem::replace(&mut thread.shown.entry, core::ptr::null_mut());
+    let regs = frame::interrupted(entry, thread.shown.result);
     // In the middle of a call that waits, others have their turn.
-    let in_turn = thread.has_turn;
+    let in_turn = thread.turn.is_own();
     // A standby meets the signal inside the call, its primary met it before: the handler's calls give nothing back for it.
-    let gives_turn = core::mem::take(&mut thread.gives_turn);
+    let gives_turn = thread.turn.gives();
+    thread.turn.set_gives(false);
     turns::take(thread);
     // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
     let (at, left) = unsafe { invoke(thread, action, info, &regs, before, entry) };
     if !in_turn {
         turns::give(thread);
     }
-    thread.gives_turn = gives_turn;
-    thread.asked = asked;
-    (thread.late, thread.own_mask) = (late, own_mask);
+    thread.turn.set_gives(gives_turn);
+    thread.begun_mut().asked = asked;
+    (thread.signals.late, thread.signals.is_of_call) = (late, own_mask);
     if left.regs[reg::RIP] != regs[reg::RIP] || left.regs[reg::RSP] != regs[reg::RSP] {
         // SAFETY: the frame that the handler has had.
         unsafe { frame::go_on_at(thread, at, &left) };
     }
-    thread.at_gate = entry;
-    let during = thread.mask;
+    thread.shown.entry = entry;
+    let during = thread.signals.mask;
     // A handler may have changed the mask that its return restores.
     frame::restore(thread, &left);
-    set_mask(thread, thread.mask);
+    set_mask(thread, thread.signals.mask);
     (during, left.regs[reg::RAX] as i64)
 }
 
 /// Whether a handler runs on the guest's alternate stack, and not on that of the code which it interrupts.
 pub(super) fn goes_to_alt_stack(thread: &Thread, action: &Action, sp: u64) -> bool {
-    let [_, flags, bytes] = thread.alt_stack;
+    let [_, flags, bytes] = thread.signals.alt_stack;
     action.flags & SA_ONSTACK != 0 && flags & SS_DISABLE == 0 && bytes > 0 && !is_on_alt_stack(thread, sp)
 }
 
@@ -102,7 +103,7 @@ unsafe fn invoke(
     entry: *mut Entry,
 ) -> (u64, Context) {
     let here = regs.as_ptr() as u64;
-    let [address, flags, bytes] = thread.alt_stack;
+    let [address, flags, bytes] = thread.signals.alt_stack;
     let switches = goes_to_alt_stack(thread, action, gate_stack::guests_at(thread, regs[reg::RSP]));
     let alternate = switches.then_some(address + bytes);
     let waiting = gate_stack::wait_for_handler(thread, here, alternate);
@@ -113,7 +114,7 @@ unsafe fn invoke(
     let Some(at) = laid else { no_room() };
     if switches && flags & SS_AUTODISARM != 0 {
         // The handler may leave this stack for another one, and the next signal may then come here.
-        thread.alt_stack = NO_STACK;
+        thread.signals.alt_stack = NO_STACK;
     }
     thread.shared_with_guest();
     // SAFETY: the frame lies in this one, or at the end of the stack to change to.

@@ -56,11 +56,11 @@ pub fn lies_at(part: &Part, from: u64, bytes: u64) -> Option<bool> {
 fn source_of(part: &Part) -> Option<Source> {
     const WRITE: u16 = 1;
     const WRITEV: u16 = 20;
-    // SAFETY: blocks are never freed; the thread sleeps until the bell rings.
-    let thread = unsafe { &*thread::block(part.slot) };
-    match thread.doubted.0 {
-        WRITE => Some(Source::Span(Vector { base: thread.asked[1], len: thread.asked[2] })),
-        WRITEV => Some(Source::Vectors(thread.asked[1], thread.asked[2])),
+    // SAFETY: the thread of a call in doubt sleeps until the bell rings.
+    let begun = unsafe { thread::shared(part.slot).doubt.of_standing() };
+    match begun.call.0 {
+        WRITE => Some(Source::Span(Vector { base: begun.asked[1], len: begun.asked[2] })),
+        WRITEV => Some(Source::Vectors(begun.asked[1], begun.asked[2])),
         _ => None,
     }
 }

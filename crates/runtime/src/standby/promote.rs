@@ -125,7 +125,7 @@ pub fn run(header: &SegmentHeader) {
 fn is_all_live() -> bool {
     let mut all = real::single_threaded();
     thread::for_each(|thread| {
-        all &= seats::tid(thread.slot).load(Ordering::Relaxed) == 0 || thread.calls() != Mode::Replay;
+        all &= seats::tid(thread.slot()).load(Ordering::Relaxed) == 0 || thread.calls() != Mode::Replay;
     });
     all
 }
@@ -166,7 +166,7 @@ fn is_live(header: &SegmentHeader) {
 /// A thread that computes meets no door for a while, and blocks every signal until it is live: it is told.
 fn call_to_life() {
     thread::for_each(|thread| {
-        let tid = seats::tid(thread.slot).load(Ordering::Relaxed);
+        let tid = seats::tid(thread.slot()).load(Ordering::Relaxed);
         if tid != 0 && thread.calls() == Mode::Replay {
             crate::sys::trap::nudge(tid);
         }
@@ -268,7 +268,7 @@ fn become_primary(header: &SegmentHeader) {
     }
     // Before anybody is live: a thread may ask for another one's, and set it.
     thread::for_each(|thread| {
-        let tid = seats::tid(thread.slot).load(Ordering::Relaxed);
+        let tid = seats::tid(thread.slot()).load(Ordering::Relaxed);
         // SAFETY: asks whether there is such a thread; the slot's last one may be gone.
         if tid != 0 && unsafe { raw::call3(raw::nr::TGKILL, u64::from(pid), u64::from(tid), 0) } == 0 {
             thread.set_kernel_tid(tid);
@@ -304,14 +304,14 @@ fn become_primary(header: &SegmentHeader) {
 
 /// Takes the calling thread's place among the living.
 pub fn go_live(thread: &mut Thread) {
-    if thread.live {
+    if thread.is_live() {
         return;
     }
-    thread.live = true;
-    thread.resumed = true;
+    thread.set_live(true);
+    thread.signals.resumed = true;
     // Whatever has begun in the log is begun anew, perhaps in a copy that is made before the fork's own door.
-    thread.forking = false;
-    thread.entered_in_doubt = witness::entered(thread.entry());
+    thread.begun_mut().is_fork = false;
+    thread.begun_mut().was_entered = witness::entered(thread.entry());
     let mode = if recorder::is_read() { Mode::Record } else { Mode::Solo };
     // As it has followed: a thread that is about to make the first other one is in order with it already.
     let locks = if thread.locks() == Mode::Solo { Mode::Solo } else { mode };
@@ -326,8 +326,8 @@ pub fn go_live(thread: &mut Thread) {
     }
     let tid = raw::gettid();
     // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".
-    unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.name.as_ptr() as u64) };
-    if !thread.placed.swap(false, Ordering::AcqRel)
+    unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.place.name().as_ptr() as u64) };
+    if !thread.place.is_given.swap(false, Ordering::AcqRel)
         && let Some(header) = state::header()
     {
         thread.set_kernel_tid(tid);
@@ -342,6 +342,6 @@ pub fn go_live(thread: &mut Thread) {
         poll::await_end();
     }
     // Last: a fatal signal that was raised again ends a live program here, not a standby.
-    signal::set_mask(thread, thread.mask);
+    signal::set_mask(thread, thread.signals.mask);
     signal::notice_cancellation(thread);
 }

@@ -10,7 +10,7 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead, ThreadStart};
-use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, RINGS_ADDRESS, SegmentHeader};
+use us_abi::{PAYLOAD_BYTES_MAX, SegmentHeader};
 use us_calls::{Door, Policy, Row, SignalDoor};
 use us_order::create::{self, Seen};
 use us_ring::Position;
@@ -22,7 +22,8 @@ use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
 use crate::standby::streams;
 use crate::sys::spans;
-use crate::thread::{self, RingMemory, Thread};
+use crate::thread::doubt::Begun;
+use crate::thread::{self, RingMemory, Shared};
 use crate::{backlog, guest, members, raw, seats, state};
 
 /// System call numbers.
@@ -42,18 +43,14 @@ pub struct Doubt {
     pub asked: [u64; 6],
     /// The ticket of its `Enter`, if its row has one there.
     pub ticket: u64,
+    /// Bytes of a read in pieces that have been applied already.
+    pub so_far: u64,
 }
 
 impl Doubt {
     /// Where the next event of its slot would have been written.
     pub fn place(&self) -> *mut u8 {
         place_of(self.slot)
-    }
-
-    /// Bytes of a read in pieces that have been applied already.
-    pub fn so_far(&self) -> u64 {
-        // SAFETY: blocks are never freed; the thread sleeps until the bell rings.
-        unsafe { (*thread::block(self.slot)).pieces }
     }
 
     /// Whether it names the place in the file itself: made again as it is.
@@ -69,25 +66,26 @@ impl Doubt {
 
 /// Where the next event of a slot would have been written.
 pub fn place_of(slot: u32) -> *mut u8 {
-    let ring = RingMemory((RINGS_ADDRESS + slot as usize * 2 * RING_BYTES) as *mut u8);
+    let ring = RingMemory::of(slot);
     ring.at(state::entry(slot).tail.0.acquire())
 }
 
 /// The call in doubt of a slot, if there is one. Its ring is drained.
-fn doubt_of(thread: &Thread) -> Option<Doubt> {
-    if thread.in_doubt == u64::MAX || thread.ring.0.is_null() {
+fn doubt_of(thread: &Shared) -> Option<Doubt> {
+    if !thread.doubt.is_open() || !thread.has_ring() {
         return None;
     }
-    let (number, args) = thread.doubted;
+    // SAFETY: everything in its ring has been applied, so it waits for what settling appends.
+    let Begun { asked, call: (number, args), ticket, pieces, .. } = unsafe { thread.doubt.of_standing() };
     let row = us_calls::row(u64::from(number))?;
-    Some(Doubt { slot: thread.slot, row, args, asked: thread.asked, ticket: thread.ticket })
+    Some(Doubt { slot: thread.slot(), row, args, asked, ticket, so_far: pieces })
 }
 
 /// Calls `f` for every call in doubt whose ring is drained.
 pub fn for_doubts(mut f: impl FnMut(Doubt)) {
     thread::for_each(|thread| {
         let entry = thread.entry();
-        if entry.tail.0.acquire() == seats::head(thread.slot).acquire()
+        if entry.tail.0.acquire() == seats::head(thread.slot()).acquire()
             && let Some(doubt) = doubt_of(thread)
         {
             f(doubt);
@@ -152,7 +150,7 @@ pub fn creations(_header: &SegmentHeader) {
         };
         if create::has_child(backlog::unapplied(child).map(seen)) {
             let (at, tail) = (seats::head(child).acquire(), state::entry(child).tail.0.acquire());
-            let ring = RingMemory((RINGS_ADDRESS + child as usize * 2 * RING_BYTES) as *mut u8);
+            let ring = RingMemory::of(child);
             let at = behind_skips(ring, at, tail);
             // SAFETY: its payload. The maker looks for the thread by this number, perhaps before that has been here.
             let start = unsafe { ring.at(at).add(size_of::<Header>()).cast::<ThreadStart>().read() };
@@ -177,7 +175,7 @@ fn behind_skips(ring: RingMemory, mut at: u64, tail: u64) -> u64 {
 /// Appends the `Return` that the dead primary could not.
 pub fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
     let entry = state::entry(doubt.slot);
-    let ring = RingMemory((RINGS_ADDRESS + doubt.slot as usize * 2 * RING_BYTES) as *mut u8);
+    let ring = RingMemory::of(doubt.slot);
     let at = entry.tail.0.acquire();
     let len = size_of::<ReturnHead>() + bytes.len().min(PAYLOAD_BYTES_MAX);
     let header = Header {
@@ -394,7 +392,7 @@ fn could_go_on(fd: i32) -> bool {
 
 /// Input: what the kernel handed over lies in the slot behind the ring's tail, if it was read into the ring.
 fn input(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
-    let so_far = doubt.so_far();
+    let so_far = doubt.so_far;
     let (place, nr) = (doubt.place(), u64::from(doubt.row.nr));
     let data = match (witness::told(place, doubt.entered()), verdict) {
         (Told::Moved(moved), _) => Some((u64::from(moved), witness::compose(place, nr))),
@@ -491,7 +489,7 @@ fn is_nonblocking(fd: i32) -> bool {
 fn close(doubt: &Doubt, claimed: &mut Claimed) -> bool {
     let fd = doubt.args.fd;
     let Some(shadow) = fdtable::get(fd) else { return false };
-    let (then, was_open) = (doubt.so_far() as u32, doubt.so_far() >> 32 != 0);
+    let (then, was_open) = (doubt.so_far as u32, doubt.so_far >> 32 != 0);
     if !was_open {
         // An error then, and an error again.
         return true;

@@ -10,7 +10,7 @@ use us_ring::Position;
 
 use crate::mapping::proc;
 use crate::turns::turn_order;
-use crate::{raw, seats, state, thread};
+use crate::{raw, seats, state};
 
 /// One part of the time in this many that its threads may compute meanwhile: waits of ours look up now and then.
 const BUSY_PART: u64 = 25;
@@ -122,7 +122,9 @@ pub fn report(header: &SegmentHeader) -> ! {
     let slots = header.slots.load(core::sync::atomic::Ordering::Acquire);
     let is_behind = |slot: &u32| state::entry(*slot).tail.0.acquire() > seats::head(*slot).acquire();
     let slot = (0..slots).find(is_behind).unwrap_or(0);
-    // SAFETY: blocks are never freed; the report only reads numbers.
-    let thread = unsafe { &*thread::block(slot) };
-    crate::verdict::report_divergence(thread, &[b"the standby stands still while the log goes on"])
+    crate::verdict::report_at(
+        slot,
+        seats::head(slot).acquire(),
+        &[b"the standby stands still while the log goes on"],
+    )
 }

@@ -32,7 +32,7 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
         direction,
         len,
         entered: doubt.entered(),
-        is_told: doubt.so_far() > 0,
+        is_told: doubt.so_far > 0,
         is_in_slot: doubt.row.nr == READ,
         from: witness::position_before(place),
         told: witness::told(place, doubt.entered()),
@@ -53,7 +53,7 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
             [Some(into(fd, if added { source.first_word() } else { len }, Copy::No)), None]
         }
         Door::Read | Door::Readv | Door::Recv | Door::RecvMsg => {
-            [Some(from(fd, len.saturating_sub(doubt.so_far()), Copy::No)), None]
+            [Some(from(fd, len.saturating_sub(doubt.so_far), Copy::No)), None]
         }
         // What names its place in a file does not move the file's position.
         Door::Sendfile | Door::Splice | Door::Vmsplice => match doubt.row.nr {

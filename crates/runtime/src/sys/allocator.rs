@@ -25,11 +25,11 @@ pub fn asks(thread: &mut Thread, call: &Call) -> bool {
     if thread.locks() == Mode::Solo || call.nr != OPENAT || call.args[2] & 0xffff_ffff != READ_ONLY_CLOEXEC {
         return false;
     }
-    let goes_on = core::mem::take(&mut thread.counts_processors);
+    let goes_on = core::mem::take(&mut thread.lately.counts_processors);
     if goes_on && names(call, PROCESSORS_ELSE) {
         return true;
     }
-    thread.counts_processors = names(call, PROCESSORS);
+    thread.lately.counts_processors = names(call, PROCESSORS);
     QUESTIONS.iter().any(|path| names(call, path))
 }
 

@@ -3,6 +3,8 @@
 //! Armed for a thread, it turns every system call that does not come from the runtime's own text into a
 //! SIGSYS. The selector byte always says BLOCK: toggling it would open the wall for whoever interrupts.
 
+use core::sync::atomic::Ordering;
+
 use crate::context::{Context, reg};
 use crate::raw;
 use crate::siginfo::Info;
@@ -60,11 +62,11 @@ pub fn is_in_door(ip: u64) -> bool {
 }
 
 /// Arms the calling thread. `false` where the kernel cannot.
-pub fn arm(thread: &mut Thread) -> bool {
+pub fn arm(thread: &Thread) -> bool {
     let (start, len) = text_range();
-    thread.selector = BLOCK;
+    thread.selector.store(BLOCK, Ordering::Release);
     let args =
-        [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, start, len, &raw const thread.selector as u64, 0];
+        [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, start, len, thread.selector.as_ptr() as u64, 0];
     // SAFETY: the selector lives as long as the process; the range is our own text.
     unsafe { raw::call6(raw::nr::PRCTL, args) == 0 }
 }
@@ -85,10 +87,7 @@ pub fn close_all() {
 const BLOCK: u8 = 1;
 
 fn select(value: u8) {
-    for slot in 0..crate::thread::SLOTS.load(core::sync::atomic::Ordering::Acquire) {
-        // SAFETY: a byte of a block that is never freed, which only the kernel reads.
-        unsafe { (&raw mut (*crate::thread::block(slot)).selector).write_volatile(value) };
-    }
+    crate::thread::for_each(|thread| thread.selector.store(value, Ordering::Release));
 }
 
 /// Code in a SIGSYS's siginfo that says: syscall user dispatch.

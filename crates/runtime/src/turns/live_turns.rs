@@ -183,7 +183,7 @@ pub fn wait_by_log(thread: &mut Thread, local: &Local) -> i64 {
             }
             // It stood still in this wait, and its primary's has ended. Whom a wake here meets is another matter: the thread
             // whose turn it is must not wait for one that was woken in its place.
-            Some(next) if next.kind == EventKind::Turn as u8 && !thread.has_turn => return answer,
+            Some(next) if next.kind == EventKind::Turn as u8 && !thread.turn.is_own() => return answer,
             Some(_) if answer == raw::err::ETIMEDOUT => return answer,
             Some(_) => local.sleep(SLICE_NS),
             // Its primary has died in the wait, and nobody may come to change the word.

@@ -37,10 +37,10 @@ pub fn applies(thread: &Thread) -> bool {
 /// Gives it back.
 #[inline]
 pub fn give(thread: &mut Thread) {
-    if !thread.has_turn {
+    if !thread.turn.is_own() {
         return;
     }
-    thread.has_turn = false;
+    thread.turn.set_own(false);
     turn_order::give(thread);
 }
 
@@ -66,7 +66,7 @@ fn front(thread: &mut Thread, kind: EventKind) -> Header {
 #[inline]
 pub fn pause(thread: &mut Thread) {
     // Who follows waits here for nothing but moments; what is a wait, the log says.
-    if thread.has_turn && thread.calls() != Mode::Replay {
+    if thread.turn.is_own() && thread.calls() != Mode::Replay {
         if thread.calls() == Mode::Record {
             thread.push(EventKind::Yield, 0, 0, NO_TICKET);
         }
@@ -88,7 +88,7 @@ fn ends_by_yield() -> bool {
 /// The same in a standby. A signal that came at the door of the end was delivered in turn: one that is delivered here after the
 /// turn was given back would wait for another turn, of which the log says nothing.
 pub fn follow_last(thread: &mut Thread) {
-    while ends_by_yield() && thread.has_turn && thread.calls() == Mode::Replay {
+    while ends_by_yield() && thread.turn.is_own() && thread.calls() == Mode::Replay {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Signal as u8 => thread.take_signal(),
             Some(_) => {
@@ -153,7 +153,7 @@ pub fn is_followed(thread: &Thread) -> bool {
 /// Around a system call. `true` if the turn has to be taken again.
 #[inline]
 pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
-    if !thread.has_turn {
+    if !thread.turn.is_own() {
         return false;
     }
     // The end of a process is in no log but a recording.
@@ -169,15 +169,16 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
     }
     if row.blocks {
         // What it puts out, others may be about to change: it is looked at in turn.
-        thread.gives_turn = true;
+        thread.turn.set_gives(true);
         return true;
     }
-    if has_events && thread.calls() == Mode::Record {
-        thread.doors = thread.doors.wrapping_add(1);
-        if thread.doors.is_multiple_of(DOORS) && turn_order::is_wanted() {
-            pause(thread);
-            take(thread);
-        }
+    if has_events
+        && thread.calls() == Mode::Record
+        && thread.turn.count_door().is_multiple_of(DOORS)
+        && turn_order::is_wanted()
+    {
+        pause(thread);
+        take(thread);
     }
     false
 }
@@ -185,8 +186,8 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
 /// The call has begun.
 #[inline(always)]
 pub fn begun(thread: &mut Thread) {
-    if thread.gives_turn {
-        thread.gives_turn = false;
+    if thread.turn.gives() {
+        thread.turn.set_gives(false);
         give(thread);
     }
 }

@@ -130,7 +130,7 @@ pub fn take_over() {
 fn last_taker(next: u64) -> Option<u32> {
     let mut taker = None;
     crate::thread::for_each(|thread| {
-        if !thread.ring.0.is_null() && thread.has_turn && turns::after(thread.turn) == next {
+        if thread.has_ring() && thread.turn.is_own() && turns::after(thread.turn.number()) == next {
             taker = Some(thread.kernel_tid());
         }
     });
@@ -150,7 +150,7 @@ pub fn is_wanted() -> bool {
 
 /// Takes the turn.
 pub fn take(thread: &mut Thread) {
-    if thread.has_turn || !crate::turns::applies(thread) {
+    if thread.turn.is_own() || !crate::turns::applies(thread) {
         return;
     }
     let Some((scope, order)) = current() else { return };
@@ -166,16 +166,16 @@ pub fn take(thread: &mut Thread) {
 pub fn give(thread: &Thread) {
     let Some((scope, order)) = current() else { return };
     if thread.calls() != Mode::Replay {
-        return release(scope, order, thread.turn);
+        return release(scope, order, thread.turn.number());
     }
     // One that was passed over comes behind those that have ended since.
-    order.ended.fetch_max(turns::after(thread.turn), Ordering::SeqCst);
-    ring(scope, order, turns::after(thread.turn));
+    order.ended.fetch_max(turns::after(thread.turn.number()), Ordering::SeqCst);
+    ring(scope, order, turns::after(thread.turn.number()));
     of_family::kick(order.ended.load(Ordering::SeqCst));
     if scope == Scope::Process {
         // Others may be live already, and wait for it: see `take_over`.
         fence(Ordering::SeqCst);
-        release(scope, order, thread.turn);
+        release(scope, order, thread.turn.number());
     }
 }
 
@@ -202,12 +202,12 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     of_family::note_taker(number);
     order.next.store(number + 1, Ordering::Release);
     order.had.store(number + 1, Ordering::Release);
-    thread.turn = number;
+    thread.turn.set_number(number);
     if thread.calls() != Mode::Record {
         // The log has been given up meanwhile, and with it the order.
         return release(scope, order, number);
     }
-    thread.has_turn = true;
+    thread.turn.set_own(true);
     let flags = if matches!(taken, Taken::PassedOver(_)) { PASSED_OVER } else { 0 };
     thread.push(EventKind::Turn, flags, 0, number);
     let Taken::PassedOver(waited_ns) = taken else { return };
@@ -339,8 +339,8 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
     // The event stays in the ring until then: who promotes this copy must not take it for applied.
     await_turn(scope, order, header.ticket, header.flags & PASSED_OVER != 0);
     thread.take_front(&header);
-    thread.turn = header.ticket;
-    thread.has_turn = true;
+    thread.turn.set_number(header.ticket);
+    thread.turn.set_own(true);
     if scope == Scope::Recording {
         order.holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -1,0 +1,89 @@
+//! Where a thread runs, how often, and under which name: what the guest has asked for.
+//!
+//! Any thread may set it for any other, in the guest's own order, and a promotion gives it to the kernel.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// A policy, as a `sched_attr`.
+pub type SchedAttr = [u32; 12];
+
+/// Of `nice`: that there is one.
+const GIVEN: u32 = 1 << 8;
+
+/// What the guest has asked for.
+pub struct Place {
+    affinity: [AtomicU64; 16],
+    /// The priority as a byte, with `GIVEN`; 0 for none.
+    nice: AtomicU32,
+    scheduling: [AtomicU32; 12],
+    has_scheduling: AtomicBool,
+    name: [AtomicU64; 2],
+    /// Whether the kernel has been told of these, and of the thread's number here: at a promotion, before anybody is live.
+    pub is_given: AtomicBool,
+}
+
+impl Place {
+    /// Nothing has been asked for.
+    pub const fn new() -> Place {
+        Place {
+            affinity: [const { AtomicU64::new(0) }; 16],
+            nice: AtomicU32::new(0),
+            scheduling: [const { AtomicU32::new(0) }; 12],
+            has_scheduling: AtomicBool::new(false),
+            name: [const { AtomicU64::new(0) }; 2],
+            is_given: AtomicBool::new(false),
+        }
+    }
+
+    /// The processors that the guest knows of.
+    pub fn affinity(&self) -> [u64; 16] {
+        self.affinity.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Sets them.
+    pub fn set_affinity(&self, affinity: [u64; 16]) {
+        self.affinity.iter().zip(affinity).for_each(|(to, from)| to.store(from, Ordering::Relaxed));
+    }
+
+    /// The priority ("nice") that the guest has given it, if it has.
+    pub fn nice(&self) -> Option<i8> {
+        let nice = self.nice.load(Ordering::Relaxed);
+        (nice != 0).then_some(nice as u8 as i8)
+    }
+
+    /// Sets it.
+    pub fn set_nice(&self, nice: Option<i8>) {
+        self.nice.store(nice.map_or(0, |nice| GIVEN | u32::from(nice as u8)), Ordering::Relaxed);
+    }
+
+    /// The policy that the guest has given it, if it has.
+    pub fn scheduling(&self) -> Option<SchedAttr> {
+        self.has_scheduling
+            .load(Ordering::Acquire)
+            .then(|| self.scheduling.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// Sets it.
+    pub fn set_scheduling(&self, scheduling: Option<SchedAttr>) {
+        if let Some(attributes) = scheduling {
+            self.scheduling.iter().zip(attributes).for_each(|(to, from)| to.store(from, Ordering::Relaxed));
+        }
+        self.has_scheduling.store(scheduling.is_some(), Ordering::Release);
+    }
+
+    /// The thread's name as the guest has set it, in a standby.
+    pub fn name(&self) -> [u8; 16] {
+        let [first, second] = self.name.each_ref().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&first);
+        name[8..].copy_from_slice(&second);
+        name
+    }
+
+    /// Sets it.
+    pub fn set_name(&self, name: [u8; 16]) {
+        let word = u128::from_ne_bytes(name);
+        self.name[0].store(word as u64, Ordering::Relaxed);
+        self.name[1].store((word >> 64) as u64, Ordering::Relaxed);
+    }
+}
