@@ -30,7 +30,31 @@ pub enum Next {
     Live,
 }
 
+impl Next {
+    /// The event, if there is one.
+    #[inline(always)]
+    pub fn event(self) -> Option<Event> {
+        match self {
+            Next::Event(event) => Some(event),
+            Next::Live => None,
+        }
+    }
+}
+
 impl Thread {
+    /// Passes a door: makes an attempt in the mode that the thread has now, and another one as long as an attempt says `None`.
+    /// That is what it says where the log had nothing more and this copy has taken over, where the log has begun or ended
+    /// since, and where a handler has run and the call starts over.
+    #[inline(always)]
+    pub fn attempt<R>(&mut self, mut attempt: impl FnMut(&mut Thread, Mode) -> Option<R>) -> R {
+        loop {
+            let mode = self.calls();
+            if let Some(result) = attempt(self, mode) {
+                return result;
+            }
+        }
+    }
+
     /// Appends an event without payload.
     #[inline(always)]
     pub fn push(&mut self, kind: EventKind, flags: u8, call: u16, ticket: u64) {

@@ -16,7 +16,6 @@ use us_abi::Cause;
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 
 use super::thread as threads;
-use crate::log::Next;
 use crate::raw::{self, nr};
 use crate::signal::{self, cancellation};
 use crate::state::{self, Role};
@@ -87,31 +86,21 @@ pub unsafe fn test() {
 fn point(due: impl Fn(&Thread) -> bool) {
     const NUMBER: u16 = nr::TGKILL as u16;
     let Some(thread) = cancellation::current() else { return };
-    loop {
-        match thread.calls() {
-            Mode::Solo => break,
-            Mode::Record => {
-                let head = ReturnHead { result: i64::from(due(thread)), identity: 0 };
-                thread.append(EventKind::Call, 0, NUMBER, NO_TICKET, &head);
-                if head.result != 0 {
-                    cancellation::end_thread();
-                }
-                return;
-            }
-            Mode::Replay => match thread.expect(EventKind::Call, NUMBER) {
-                Next::Live => continue,
-                Next::Event(event) => {
-                    let (head, _) = event.returned();
-                    thread.close();
-                    if head.result != 0 {
-                        cancellation::end_thread();
-                    }
-                    return;
-                }
-            },
+    let ends = thread.attempt(|thread, mode| match mode {
+        Mode::Solo => Some(due(thread)),
+        Mode::Record => {
+            let head = ReturnHead { result: i64::from(due(thread)), identity: 0 };
+            thread.append(EventKind::Call, 0, NUMBER, NO_TICKET, &head);
+            Some(head.result != 0)
         }
-    }
-    if due(thread) {
+        Mode::Replay => {
+            let event = thread.expect(EventKind::Call, NUMBER).event()?;
+            let (head, _) = event.returned();
+            thread.close();
+            Some(head.result != 0)
+        }
+    });
+    if ends {
         cancellation::end_thread();
     }
 }

@@ -319,61 +319,55 @@ fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let mut digest = Digest::new();
     digest.number(call.args[2] & 0xffff_ffff);
     let digest = digest.finish();
-    loop {
-        match thread.calls() {
-            Mode::Solo => {
-                let args = *patience.args(call);
-                let (result, shown) = solo_wait(thread, row, call, &args);
-                if signal::solo_restart(thread, row, result) {
-                    continue;
-                }
-                return if shown { result } else { -14 };
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => {
+            let args = *patience.args(call);
+            let (result, shown) = solo_wait(thread, row, call, &args);
+            if signal::solo_restart(thread, row, result) {
+                return None;
             }
-            Mode::Record => {
-                let began = patience.begin(call);
-                let mut args = *patience.args(call);
-                begin(thread, row, CallArgs { fd: args[0] as i32, digest, len: began });
-                let Some(place) = thread.reserve(size_of::<ReturnHead>() + capacity * EVENT_BYTES) else {
-                    continue;
-                };
-                // SAFETY: the events lie behind the head, both reserved.
-                let events = unsafe { place.add(size_of::<ReturnHead>()) };
-                args[1] = events as u64;
-                let result = execute(thread, row, call.nr, &args);
-                let count = result.max(0) as usize;
-                let shown = translate(call.args[1], events, count);
-                let plan = signal::plan(thread, row, result);
-                if plan.is_abandoned() {
-                    continue;
-                }
-                let ticket = return_ticket(row);
-                // SAFETY: reserved.
-                unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
-                let bytes = size_of::<ReturnHead>() + count * EVENT_BYTES;
-                thread.publish(EventKind::Return, plan.flags(), row.nr, ticket, bytes);
-                if plan.carry_out(thread) {
-                    continue;
-                }
-                return if shown { result } else { -14 };
-            }
-            Mode::Replay => {
-                // The moment is the primary's: our own copy of it is what the log says.
-                let Some(began) = take_begin_with(thread, row, call.args[0] as i32, digest, |_, _| ()) else {
-                    continue;
-                };
-                patience.continues(call, began);
-                let taken = take_end(thread, row, |_, head, bytes, flags| {
-                    let count = head.result.max(0) as usize;
-                    (head.result, translate(call.args[1], bytes.as_ptr(), count), flags)
-                });
-                let Some((result, shown, flags)) = taken else { continue };
-                if Plan::replay(thread, flags) {
-                    continue;
-                }
-                return if shown { result } else { -14 };
-            }
+            Some(if shown { result } else { -14 })
         }
-    }
+        Mode::Record => {
+            let began = patience.begin(call);
+            let mut args = *patience.args(call);
+            begin(thread, row, CallArgs { fd: args[0] as i32, digest, len: began });
+            let place = thread.reserve(size_of::<ReturnHead>() + capacity * EVENT_BYTES)?;
+            // SAFETY: the events lie behind the head, both reserved.
+            let events = unsafe { place.add(size_of::<ReturnHead>()) };
+            args[1] = events as u64;
+            let result = execute(thread, row, call.nr, &args);
+            let count = result.max(0) as usize;
+            let shown = translate(call.args[1], events, count);
+            let plan = signal::plan(thread, row, result);
+            if plan.is_abandoned() {
+                return None;
+            }
+            let ticket = return_ticket(row);
+            // SAFETY: reserved.
+            unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
+            let bytes = size_of::<ReturnHead>() + count * EVENT_BYTES;
+            thread.publish(EventKind::Return, plan.flags(), row.nr, ticket, bytes);
+            if plan.carry_out(thread) {
+                return None;
+            }
+            Some(if shown { result } else { -14 })
+        }
+        Mode::Replay => {
+            // The moment is the primary's: our own copy of it is what the log says.
+            let began = take_begin_with(thread, row, call.args[0] as i32, digest, |_, _| ())?;
+            patience.continues(call, began);
+            let taken = take_end(thread, row, |_, head, bytes, flags| {
+                let count = head.result.max(0) as usize;
+                (head.result, translate(call.args[1], bytes.as_ptr(), count), flags)
+            });
+            let (result, shown, flags) = taken?;
+            if Plan::replay(thread, flags) {
+                return None;
+            }
+            Some(if shown { result } else { -14 })
+        }
+    })
 }
 
 /// Without a log the kernel writes into the guest's own array, and the words are put right in place.

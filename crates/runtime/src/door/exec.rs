@@ -14,7 +14,6 @@ use crate::call::Call;
 use crate::door::recorded::{take_begin, take_end};
 use crate::door::{limits, process};
 use crate::fdtable::AT_FDCWD;
-use crate::log::Next;
 use crate::raw::{self, call6, failed};
 use crate::signal::{self, death};
 use crate::state::{self, Role};
@@ -29,49 +28,47 @@ const X_OK: u64 = 1;
 
 /// execve, execveat.
 pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
-    loop {
-        match thread.calls() {
+    thread.attempt(|thread, mode| {
+        match mode {
             // A primary whose standby is gone may be asked for another at this moment.
             Mode::Solo => {
                 let waited_for = is_waited_for();
                 let result =
                     hopeless(call).unwrap_or_else(|| if waited_for { replace(call) } else { make(call) });
                 if result != raw::err::EINTR {
-                    return result;
+                    return Some(result);
                 }
                 // A signal came before the kernel was entered: its handler runs before the exec, as it would have natively.
                 signal::deliver(thread);
+                None
             }
             Mode::Record => {
                 // A search along PATH tries many names that do not exist: answered without giving anything up.
                 if let Some(error) = hopeless(call) {
                     let head = ReturnHead { result: error, identity: 0 };
                     thread.append(EventKind::Call, 0, EXECVE, NO_TICKET, &head);
-                    return error;
+                    return Some(error);
                 }
                 if recorder::is_recording() {
-                    return become_recorded(thread, call);
+                    return Some(become_recorded(thread, call));
                 }
-                match replace(call) {
+                let result = replace(call);
+                if result == raw::err::EINTR {
                     // Without a log by now.
-                    raw::err::EINTR => signal::deliver(thread),
-                    result => return result,
+                    signal::deliver(thread);
+                    return None;
                 }
+                Some(result)
             }
-            Mode::Replay if is_logged_whole() && is_begun(thread) => match end_image(thread) {
-                Some(result) => return result,
-                None => continue,
-            },
-            Mode::Replay => match thread.expect(EventKind::Call, EXECVE) {
-                Next::Live => continue,
-                Next::Event(event) => {
-                    let result = event.returned().0.result;
-                    thread.close();
-                    return result;
-                }
-            },
+            Mode::Replay if is_logged_whole() && is_begun(thread) => end_image(thread),
+            Mode::Replay => {
+                let event = thread.expect(EventKind::Call, EXECVE).event()?;
+                let result = event.returned().0.result;
+                thread.close();
+                Some(result)
+            }
         }
-    }
+    })
 }
 
 /// Whether this is a primary, with a standby or on its way to another.
@@ -259,9 +256,7 @@ fn is_begun(thread: &mut Thread) -> bool {
 /// standby is about to be ended. `None` if it is to be made.
 fn end_image(thread: &mut Thread) -> Option<i64> {
     let row = us_calls::row(u64::from(EXECVE))?;
-    if !take_begin(thread, row, &ARGUMENTS) {
-        return None;
-    }
+    take_begin(thread, row, &ARGUMENTS)?;
     turns::give(thread);
     let result = take_end(thread, row, |_, head, _, _| head.result)?;
     turns::take(thread);

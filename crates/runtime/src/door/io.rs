@@ -46,52 +46,48 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let fd = args[0] as i32;
     let wanted = args[2];
-    loop {
-        match thread.calls() {
-            Mode::Solo => {
-                let result = execute(thread, row, call.nr, args);
-                taken_in(row, args, result);
-                let plan = signal::plan(thread, row, result);
-                if plan.carry_out(thread) {
-                    continue;
-                }
-                if !carry::is_read_cut(plan, row, call, result, wanted) {
-                    return result;
-                }
-                carry::park(thread);
-                return carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result);
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => {
+            let result = execute(thread, row, call.nr, args);
+            taken_in(row, args, result);
+            let plan = signal::plan(thread, row, result);
+            if plan.carry_out(thread) {
+                return None;
             }
-            Mode::Record => {
-                begin(thread, row, read_arguments(row, args));
-                let (result, plan) = read_pieces(thread, row, call, wanted);
-                if plan.carry_out(thread) {
-                    continue;
-                }
-                if thread.calls() == Mode::Record || !carry::is_read_cut(plan, row, call, result, wanted) {
-                    return result;
-                }
-                // The log that this began in is given up.
-                carry::park(thread);
-                return carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result);
+            if !carry::is_read_cut(plan, row, call, result, wanted) {
+                return Some(result);
             }
-            Mode::Replay => {
-                if !take_begin(thread, row, &read_arguments(row, args)) {
-                    continue;
-                }
-                let counts = !has_position(call.nr) && !is_peek(row, args);
-                let to = (!is_thrown_away(row, args)).then_some(args[1]);
-                let Some((result, flags)) = take_pieces(thread, row, to, fd, counts) else { continue };
-                if flags & RETURN_PARTIAL != 0 {
-                    let list = [Vector { base: args[1], len: wanted }];
-                    return carry::input_in_doubt(thread, row, call, &list, result);
-                }
-                if Plan::replay(thread, flags) {
-                    continue;
-                }
-                return result;
-            }
+            carry::park(thread);
+            Some(carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result))
         }
-    }
+        Mode::Record => {
+            begin(thread, row, read_arguments(row, args));
+            let (result, plan) = read_pieces(thread, row, call, wanted);
+            if plan.carry_out(thread) {
+                return None;
+            }
+            if thread.calls() == Mode::Record || !carry::is_read_cut(plan, row, call, result, wanted) {
+                return Some(result);
+            }
+            // The log that this began in is given up.
+            carry::park(thread);
+            Some(carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result))
+        }
+        Mode::Replay => {
+            take_begin(thread, row, &read_arguments(row, args))?;
+            let counts = !has_position(call.nr) && !is_peek(row, args);
+            let to = (!is_thrown_away(row, args)).then_some(args[1]);
+            let (result, flags) = take_pieces(thread, row, to, fd, counts)?;
+            if flags & RETURN_PARTIAL != 0 {
+                let list = [Vector { base: args[1], len: wanted }];
+                return Some(carry::input_in_doubt(thread, row, call, &list, result));
+            }
+            if Plan::replay(thread, flags) {
+                return None;
+            }
+            Some(result)
+        }
+    })
 }
 
 fn read_arguments(row: &Row, args: &[u64; 6]) -> CallArgs {
@@ -343,19 +339,19 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
             fdtable::moved(fd, Direction::In, result);
         }
     };
-    loop {
+    thread.attempt(|thread, mode| {
         let mut before = spans::Before::nothing();
         before.look(row, &call.args);
-        match thread.calls() {
+        match mode {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, &call.args);
                 count_now(result);
                 let plan = signal::plan(thread, row, result);
                 if plan.carry_out(thread) {
-                    continue;
+                    return None;
                 }
                 message::received(thread, row, call, result);
-                return whole_input(thread, row, call, shape, plan, result);
+                Some(whole_input(thread, row, call, shape, plan, result))
             }
             Mode::Record => {
                 let mut arguments = spans::arguments(row, call, thread.verify);
@@ -378,23 +374,21 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 if carry::is_read_cut_now(thread, row, call, result, shape.wanted()) {
                     let head = ReturnHead { result, identity: 0 };
                     log_outputs(thread, row, call, &before, RETURN_PARTIAL, head);
-                    return rest_of_input(thread, call, shape, result);
+                    return Some(rest_of_input(thread, call, shape, result));
                 }
                 let plan = signal::plan(thread, row, result);
                 if plan.is_abandoned() {
-                    continue;
+                    return None;
                 }
                 log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity: 0 });
                 if plan.carry_out(thread) {
-                    continue;
+                    return None;
                 }
-                return whole_input(thread, row, call, shape, plan, result);
+                Some(whole_input(thread, row, call, shape, plan, result))
             }
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);
-                if take_begin_with(thread, row, fd, ours.digest, |_, _| ()).is_none() {
-                    continue;
-                }
+                take_begin_with(thread, row, fd, ours.digest, |_, _| ())?;
                 let taken = take_outputs(thread, row, call, &before, |thread, head| {
                     if counts && let Some(shadow) = fdtable::get(fd) {
                         let word = match shape {
@@ -407,19 +401,19 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                     }
                     message::received(thread, row, call, head.result);
                 });
-                let Some((head, flags)) = taken else { continue };
+                let (head, flags) = taken?;
                 if flags & RETURN_PARTIAL != 0 {
                     let mut vectors = [Vector::default(); VECTORS];
                     let list = carry::shape_vectors(shape, &mut vectors);
-                    return carry::input_in_doubt(thread, row, call, list, head.result);
+                    return Some(carry::input_in_doubt(thread, row, call, list, head.result));
                 }
                 if Plan::replay(thread, flags) {
-                    continue;
+                    return None;
                 }
-                return head.result;
+                Some(head.result)
             }
         }
-    }
+    })
 }
 
 /// What a gathered input comes to, in a copy that acts: the rest is got where the runtime alone has cut it off.
@@ -507,76 +501,72 @@ pub fn output(
     arguments: impl Fn(&Thread) -> CallArgs,
     source: Source,
 ) -> i64 {
-    loop {
-        match thread.calls() {
-            Mode::Solo => {
-                let result = execute(thread, row, call.nr, &call.args);
-                fdtable::moved(call.args[0] as i32, Direction::Out, result);
-                let plan = signal::plan(thread, row, result);
-                if plan.carry_out(thread) {
-                    continue;
-                }
-                return whole_output(thread, call, source, plan, result);
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => {
+            let result = execute(thread, row, call.nr, &call.args);
+            fdtable::moved(call.args[0] as i32, Direction::Out, result);
+            let plan = signal::plan(thread, row, result);
+            if plan.carry_out(thread) {
+                return None;
             }
-            Mode::Record => {
-                let logged = arguments(thread);
-                begin(thread, row, logged);
-                let result = put_out(thread, row, call, source);
-                fdtable::moved(call.args[0] as i32, Direction::Out, result);
-                let is_cut = carry::is_write_cut_now(thread, call, result, source.wanted());
-                let plan = if is_cut { Plan::NOTHING } else { signal::plan(thread, row, result) };
-                if plan.is_abandoned() {
-                    continue;
-                }
-                let identity = append_position(call, result);
-                let shown_at = shown::shown_at(call.args[0] as i32, result);
-                let cut = if is_cut { RETURN_PARTIAL } else { 0 };
-                let flags = plan.flags() | shown::flag(shown_at) | cut;
-                end(thread, row, flags, ReturnHead { result, identity });
-                shown::log(thread, shown_at);
-                if is_cut {
-                    carry::park(thread);
-                    return carry::output(thread, call, source, result);
-                }
-                if plan.carry_out(thread) {
-                    continue;
-                }
-                return whole_output(thread, call, source, plan, result);
-            }
-            Mode::Replay => {
-                let ours = arguments(thread);
-                if !take_begin(thread, row, &ours) {
-                    continue;
-                }
-                let fd = call.args[0] as i32;
-                let taken = take_end(thread, row, |_, head, _, flags| {
-                    if let Some(shadow) = fdtable::get(fd) {
-                        shadow.note_error(head.result);
-                    }
-                    let at = has_position(call.nr).then_some(call.args[3]);
-                    views::written(fd, at, head.identity, source, head.result);
-                    if head.result > 0
-                        && !has_position(call.nr)
-                        && let Some(shadow) = fdtable::get(fd)
-                    {
-                        let word = word_of(shadow, source);
-                        let bytes = head.result as u64;
-                        shadow.count(Direction::Out, Transfer { bytes, word, position: head.identity });
-                    }
-                    (head.result, flags)
-                });
-                let Some((result, flags)) = taken else { continue };
-                shown::replay(thread, fd, source, result, flags);
-                if flags & RETURN_PARTIAL != 0 {
-                    return carry::output_in_doubt(thread, call, source, result);
-                }
-                if Plan::replay(thread, flags) {
-                    continue;
-                }
-                return result;
-            }
+            Some(whole_output(thread, call, source, plan, result))
         }
-    }
+        Mode::Record => {
+            let logged = arguments(thread);
+            begin(thread, row, logged);
+            let result = put_out(thread, row, call, source);
+            fdtable::moved(call.args[0] as i32, Direction::Out, result);
+            let is_cut = carry::is_write_cut_now(thread, call, result, source.wanted());
+            let plan = if is_cut { Plan::NOTHING } else { signal::plan(thread, row, result) };
+            if plan.is_abandoned() {
+                return None;
+            }
+            let identity = append_position(call, result);
+            let shown_at = shown::shown_at(call.args[0] as i32, result);
+            let cut = if is_cut { RETURN_PARTIAL } else { 0 };
+            let flags = plan.flags() | shown::flag(shown_at) | cut;
+            end(thread, row, flags, ReturnHead { result, identity });
+            shown::log(thread, shown_at);
+            if is_cut {
+                carry::park(thread);
+                return Some(carry::output(thread, call, source, result));
+            }
+            if plan.carry_out(thread) {
+                return None;
+            }
+            Some(whole_output(thread, call, source, plan, result))
+        }
+        Mode::Replay => {
+            let ours = arguments(thread);
+            take_begin(thread, row, &ours)?;
+            let fd = call.args[0] as i32;
+            let taken = take_end(thread, row, |_, head, _, flags| {
+                if let Some(shadow) = fdtable::get(fd) {
+                    shadow.note_error(head.result);
+                }
+                let at = has_position(call.nr).then_some(call.args[3]);
+                views::written(fd, at, head.identity, source, head.result);
+                if head.result > 0
+                    && !has_position(call.nr)
+                    && let Some(shadow) = fdtable::get(fd)
+                {
+                    let word = word_of(shadow, source);
+                    let bytes = head.result as u64;
+                    shadow.count(Direction::Out, Transfer { bytes, word, position: head.identity });
+                }
+                (head.result, flags)
+            });
+            let (result, flags) = taken?;
+            shown::replay(thread, fd, source, result, flags);
+            if flags & RETURN_PARTIAL != 0 {
+                return Some(carry::output_in_doubt(thread, call, source, result));
+            }
+            if Plan::replay(thread, flags) {
+                return None;
+            }
+            Some(result)
+        }
+    })
 }
 
 /// What an output comes to, in a copy that acts: the rest is put out where the runtime alone has cut it off.

@@ -165,11 +165,11 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
     let [_, bytes, _, _, fd, offset] = call.args;
     let arguments = CallArgs { fd: fd as i32, digest: (offset / PAGE) as u32, len: bytes };
     let asked = call;
-    loop {
+    thread.attempt(|thread, mode| {
         // Here and not before: a copy that is promoted at this door has an address of its own to offer.
         let call = &place(thread, *asked, impose);
-        match thread.calls() {
-            Mode::Solo => return local(call),
+        match mode {
+            Mode::Solo => Some(local(call)),
             Mode::Record => {
                 // A recording has one process's view of it, for whoever looks later.
                 let followed = seats::is_followed();
@@ -177,19 +177,19 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                 if followed && !is_common && is_shared(call.args[3]) && call.args[2] & PROT_WRITE != 0 {
                     // Its stores reach a file that others read, and a standby's stand-in does not see theirs.
                     drop_standby(Cause::CannotReplay, &[b"a writable shared mapping of a file"]);
-                    continue;
+                    return None;
                 }
                 let quiet =
                     if followed && !crate::recorder::is_recording() { quiet::facts(call) } else { None };
                 if bytes > CARRIED_MAX && quiet.is_none() && !crate::recorder::is_recording() {
                     drop_standby(Cause::CannotReplay, &[b"a mapping of a file larger than 64 MiB"]);
-                    continue;
+                    return None;
                 }
                 begin(thread, row(), arguments);
                 let result = local(call);
                 if let Some(facts) = quiet.filter(|_| !failed(result)) {
                     quiet::log(thread, call, result, &facts);
-                    return result;
+                    return Some(result);
                 }
                 if is_common && !failed(result) {
                     log_common(thread, call, result);
@@ -199,19 +199,14 @@ fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
                 if is_shared(call.args[3]) && !failed(result) {
                     mapped::add(thread, fd as i32, result as u64, bytes);
                 }
-                return result;
+                Some(result)
             }
             Mode::Replay => {
-                if !take_begin(thread, row(), &arguments) {
-                    continue;
-                }
-                match take_content(thread, call, impose) {
-                    Some(result) => return result,
-                    None => continue,
-                }
+                take_begin(thread, row(), &arguments)?;
+                take_content(thread, call, impose)
             }
         }
-    }
+    })
 }
 
 /// Bytes of a mapping that the file really has: what lies behind its last page must not be touched.
@@ -466,24 +461,22 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
         return file(thread, &call, placed);
     }
     let arguments = CallArgs { fd: -1, digest: 0, len: call.args[1] };
-    loop {
+    thread.attempt(|thread, mode| {
         call = place(thread, call, placed);
-        match thread.calls() {
-            Mode::Solo => return anonymous(&call),
+        match mode {
+            Mode::Solo => Some(anonymous(&call)),
             Mode::Record => {
                 begin(thread, row(), arguments);
                 let result = anonymous(&call);
                 let head = ReturnHead { result, identity: 0 };
                 thread.append(EventKind::Return, 0, raw::nr::MMAP as u16, NO_TICKET, &head);
-                return result;
+                Some(result)
             }
             Mode::Replay => {
-                if !take_begin(thread, row(), &arguments) {
-                    continue;
-                }
-                let Some(result) = take_end(thread, row(), |_, head, _, _| head.result) else { continue };
+                take_begin(thread, row(), &arguments)?;
+                let result = take_end(thread, row(), |_, head, _, _| head.result)?;
                 if failed(result) {
-                    return result;
+                    return Some(result);
                 }
                 if placed {
                     thread.lately.unmapped = (0, 0);
@@ -500,10 +493,10 @@ fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
                         &[b"a mapping's address was taken in the standby"],
                     );
                 }
-                return ours;
+                Some(ours)
             }
         }
-    }
+    })
 }
 
 /// Mappings of so many bytes begin at a multiple of it, so that they may have large pages.

@@ -36,47 +36,45 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         crate::verdict::report_divergence(thread, &[b"another fork than the one that the log has"]);
     }
     let mut is_begun = is_begun;
-    loop {
-        match thread.calls() {
-            Mode::Solo => {
-                let result = make_child(thread, call);
-                spawn::made(flags, result);
-                spawn::note_forked(result);
-                return result;
-            }
-            Mode::Record => {
-                super::memory::before_fork();
-                if thread.calls() != Mode::Record {
-                    continue;
-                }
-                begin(thread, row, arguments);
-                let call = spawn::witnessed(thread, call);
-                let result = make_child(thread, &call);
-                if result == 0 {
-                    return result;
-                }
-                super::numbers::child_made();
-                spawn::made(flags, result);
-                spawn::note_forked(result);
-                end(thread, row, 0, ReturnHead { result, identity: 0 });
-                return result;
-            }
-            Mode::Replay => {
-                if !core::mem::take(&mut is_begun) && !take_begin(thread, row, &arguments) {
-                    continue;
-                }
-                // The number is the group's; no child is made here. What the kernel would have stored for it is
-                // not: glibc's fork stores the child's number in the child only.
-                let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
-                if state::is_detached() && result > 0 && above().fork_replay(thread, call, result as u32) {
-                    return 0;
-                }
-                super::numbers::child_made();
-                spawn::note_forked(result);
-                return result;
-            }
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => {
+            let result = make_child(thread, call);
+            spawn::made(flags, result);
+            spawn::note_forked(result);
+            Some(result)
         }
-    }
+        Mode::Record => {
+            super::memory::before_fork();
+            if thread.calls() != Mode::Record {
+                return None;
+            }
+            begin(thread, row, arguments);
+            let call = spawn::witnessed(thread, call);
+            let result = make_child(thread, &call);
+            if result == 0 {
+                return Some(result);
+            }
+            super::numbers::child_made();
+            spawn::made(flags, result);
+            spawn::note_forked(result);
+            end(thread, row, 0, ReturnHead { result, identity: 0 });
+            Some(result)
+        }
+        Mode::Replay => {
+            if !core::mem::take(&mut is_begun) {
+                take_begin(thread, row, &arguments)?;
+            }
+            // The number is the group's; no child is made here. What the kernel would have stored for it is
+            // not: glibc's fork stores the child's number in the child only.
+            let result = take_end(thread, row, |_, head, _, _| head.result)?;
+            if state::is_detached() && result > 0 && above().fork_replay(thread, call, result as u32) {
+                return Some(0);
+            }
+            super::numbers::child_made();
+            spawn::note_forked(result);
+            Some(result)
+        }
+    })
 }
 
 /// As a standby, before libc's fork takes its locks: the call has begun, and [`clone`] need only see how it ended.
@@ -329,41 +327,35 @@ pub fn identity(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// chdir, fchdir, chroot. The standby's own folder follows by the absolute name that the primary ended up in.
 pub fn chdir(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     const PATH_MAX: usize = 4096;
-    loop {
-        match thread.calls() {
+    thread.attempt(|thread, mode| match mode {
+        // SAFETY: the guest's own call.
+        Mode::Solo => Some(unsafe { call6(call.nr, call.args) }),
+        Mode::Record => {
+            begin(thread, row, CallArgs { fd: -1, digest: 0, len: 0 });
             // SAFETY: the guest's own call.
-            Mode::Solo => return unsafe { call6(call.nr, call.args) },
-            Mode::Record => {
-                begin(thread, row, CallArgs { fd: -1, digest: 0, len: 0 });
-                // SAFETY: the guest's own call.
-                let result = unsafe { call6(call.nr, call.args) };
-                let Some(place) = thread.reserve(size_of::<ReturnHead>() + PATH_MAX) else { return result };
-                // SAFETY: reserved; the kernel writes a path of at most PATH_MAX bytes.
-                let bytes = unsafe {
-                    place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
-                    raw::call2(raw::nr::GETCWD, place.add(size_of::<ReturnHead>()) as u64, PATH_MAX as u64)
-                };
-                let bytes = size_of::<ReturnHead>() + bytes.max(0) as usize;
-                let ticket = crate::door::recorded::return_ticket(row);
-                thread.publish(EventKind::Return, 0, row.nr, ticket, bytes);
-                return result;
-            }
-            Mode::Replay => {
-                if !take_begin(thread, row, &CallArgs { fd: -1, digest: 0, len: 0 }) {
-                    continue;
-                }
-                let taken = take_end(thread, row, |_, head, path, _| {
-                    if head.result == 0 && !path.is_empty() {
-                        // SAFETY: a NUL-terminated path; the current folder is this copy's own.
-                        unsafe { raw::call1(raw::nr::CHDIR, path.as_ptr() as u64) };
-                    }
-                    head.result
-                });
-                let Some(result) = taken else { continue };
-                return result;
-            }
+            let result = unsafe { call6(call.nr, call.args) };
+            let Some(place) = thread.reserve(size_of::<ReturnHead>() + PATH_MAX) else { return Some(result) };
+            // SAFETY: reserved; the kernel writes a path of at most PATH_MAX bytes.
+            let bytes = unsafe {
+                place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
+                raw::call2(raw::nr::GETCWD, place.add(size_of::<ReturnHead>()) as u64, PATH_MAX as u64)
+            };
+            let bytes = size_of::<ReturnHead>() + bytes.max(0) as usize;
+            let ticket = crate::door::recorded::return_ticket(row);
+            thread.publish(EventKind::Return, 0, row.nr, ticket, bytes);
+            Some(result)
         }
-    }
+        Mode::Replay => {
+            take_begin(thread, row, &CallArgs { fd: -1, digest: 0, len: 0 })?;
+            take_end(thread, row, |_, head, path, _| {
+                if head.result == 0 && !path.is_empty() {
+                    // SAFETY: a NUL-terminated path; the current folder is this copy's own.
+                    unsafe { raw::call1(raw::nr::CHDIR, path.as_ptr() as u64) };
+                }
+                head.result
+            })
+        }
+    })
 }
 
 /// Credentials, limits, umask: state of the process that must be true in both copies, so both execute.

@@ -96,22 +96,22 @@ pub fn end(thread: &mut Thread, row: &Row, flags: u8, head: ReturnHead) {
     thread.append(EventKind::Return, flags, row.nr, ticket, &head);
 }
 
-/// Takes the `Enter` of a call, as a standby. `false` when this copy is live instead.
+/// Takes the `Enter` of a call, as a standby. `None` when this copy is live instead.
 #[inline]
-pub fn take_begin(thread: &mut Thread, row: &Row, args: &CallArgs) -> bool {
+pub fn take_begin(thread: &mut Thread, row: &Row, args: &CallArgs) -> Option<()> {
     let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else {
         signal::deliver_raised(thread, row);
-        return false;
+        return None;
     };
     let logged = event.arguments();
     if logged.fd != args.fd || logged.len != args.len || (thread.verify && logged.digest != args.digest) {
         mismatch(thread, row, &logged, args);
     }
     has_begun(thread, row, &event);
-    true
+    Some(())
 }
 
-/// As [`take_begin`], for a call that is still to come: its door compares [`Thread::doubted`].
+/// As [`take_begin`], for a call that is still to come: its door compares what [has begun](Thread::begun).
 pub fn take_begin_as_logged(thread: &mut Thread, row: &Row) -> bool {
     let Next::Event(event) = thread.expect(EventKind::Enter, row.nr) else { return false };
     has_begun(thread, row, &event);
@@ -245,23 +245,21 @@ pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// A call that nobody else can observe and that changes nothing: one event, and no doubt about it. A primary
 /// that dies inside it has done nothing that must not be done again.
 fn private(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    loop {
-        match thread.calls() {
-            Mode::Solo => return execute(thread, row, call.nr, &call.args),
-            Mode::Record => {
-                let result = execute(thread, row, call.nr, &call.args);
-                thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
-                return result;
-            }
-            Mode::Replay => {
-                let Next::Event(event) = thread.expect(EventKind::Call, row.nr) else { continue };
-                let result = event.returned().0.result;
-                thread.close();
-                thread.count(row.class);
-                return result;
-            }
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => Some(execute(thread, row, call.nr, &call.args)),
+        Mode::Record => {
+            let result = execute(thread, row, call.nr, &call.args);
+            thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
+            Some(result)
         }
-    }
+        Mode::Replay => {
+            let event = thread.expect(EventKind::Call, row.nr).event()?;
+            let result = event.returned().0.result;
+            thread.close();
+            thread.count(row.class);
+            Some(result)
+        }
+    })
 }
 
 /// As [`recorded`]; `identify` runs in the primary after a call that succeeded and gives the identity that
@@ -276,10 +274,10 @@ pub fn recorded_with(
     // What the dead primary had noted before a call in doubt that is made again.
     let mut again = None;
     let mut patience = Patience::default();
-    loop {
+    thread.attempt(|thread, mode| {
         let mut before = Before::nothing();
         before.look(row, &call.args);
-        match thread.calls() {
+        match mode {
             Mode::Solo => {
                 let seen = again::seen(call, again);
                 let result = match again {
@@ -293,7 +291,7 @@ pub fn recorded_with(
                 };
                 if signal::solo_restart(thread, row, result) {
                     again = again::interrupted(call.nr, again, seen);
-                    continue;
+                    return None;
                 }
                 if result == raw::err::EINTR {
                     patience.tell_rest(call);
@@ -302,7 +300,7 @@ pub fn recorded_with(
                     let identity = identify(thread, call, result);
                     applied(thread, result, identity);
                 }
-                return result;
+                Some(result)
             }
             Mode::Record => {
                 let mut arguments = spans::arguments(row, call, thread.verify);
@@ -327,7 +325,7 @@ pub fn recorded_with(
                 }
                 let plan = signal::plan(thread, row, result);
                 if plan.is_abandoned() {
-                    continue;
+                    return None;
                 }
                 if result == raw::err::EINTR && !plan.restarts() {
                     patience.tell_rest(call);
@@ -335,15 +333,13 @@ pub fn recorded_with(
                 log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity });
                 if plan.carry_out(thread) {
                     again = again::interrupted(call.nr, again, seen);
-                    continue;
+                    return None;
                 }
-                return result;
+                Some(result)
             }
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);
-                let Some(noted) = take_begin_with(thread, row, ours.fd, ours.digest, |_, _| ()) else {
-                    continue;
-                };
+                let noted = take_begin_with(thread, row, ours.fd, ours.digest, |_, _| ())?;
                 let taken = take_outputs(thread, row, call, &before, |thread, head| {
                     if !raw::failed(head.result) {
                         applied(thread, head.result, head.identity);
@@ -355,16 +351,16 @@ pub fn recorded_with(
                     let entered = thread.begun().was_entered;
                     again =
                         Some(again.map_or((noted, entered), |(first, before)| (first, before || entered)));
-                    continue;
+                    return None;
                 };
                 if Plan::replay(thread, flags) {
                     again = again::interrupted(call.nr, again, noted);
-                    continue;
+                    return None;
                 }
-                return head.result;
+                Some(head.result)
             }
         }
-    }
+    })
 }
 
 /// One attempt at a call as a copy that acts. `None` if it is to be made again, perhaps in another mode.

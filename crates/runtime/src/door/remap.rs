@@ -108,35 +108,32 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
     let Some(row) = us_calls::row(raw::nr::MREMAP) else { return local(&call) };
     let arguments = CallArgs { fd: -1, digest: 0, len: new };
     call.args[3] |= FIXED;
-    loop {
-        let replay = thread.calls() == Mode::Replay;
-        let (result, record) = if replay {
-            if !take_begin(thread, row, &arguments) {
-                continue;
-            }
-            let Some(result) = take_end(thread, row, |_, head, _, _| head.result) else { continue };
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => {
+            call.args[4] = offer(new);
+            Some(kernel(&call))
+        }
+        Mode::Record => {
+            begin(thread, row, arguments);
+            call.args[4] = offer(new);
+            let result = kernel(&call);
+            end(thread, row, 0, ReturnHead { result, identity: 0 });
+            Some(result)
+        }
+        Mode::Replay => {
+            take_begin(thread, row, &arguments)?;
+            let result = take_end(thread, row, |_, head, _, _| head.result)?;
             if failed(result) {
-                return result;
+                return Some(result);
             }
             follow(result as u64, new);
             call.args[4] = result as u64;
-            (move_local(&call), false)
-        } else {
-            let record = thread.calls() == Mode::Record;
-            if record {
-                begin(thread, row, arguments);
+            if move_local(&call) != result {
+                crate::verdict::report_divergence(thread, &[b"a mapping could not be moved in the standby"]);
             }
-            call.args[4] = offer(new);
-            (kernel(&call), record)
-        };
-        if record {
-            end(thread, row, 0, ReturnHead { result, identity: 0 });
+            Some(result)
         }
-        if replay && result as u64 != call.args[4] {
-            crate::verdict::report_divergence(thread, &[b"a mapping could not be moved in the standby"]);
-        }
-        return result;
-    }
+    })
 }
 
 /// The call as the program would see it natively, where the kernel joins what a fork has kept apart here.

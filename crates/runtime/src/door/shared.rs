@@ -58,49 +58,42 @@ pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let id = call.args[0];
     let arguments = CallArgs { fd: -1, digest: 0, len: id };
-    loop {
-        match thread.calls() {
-            // SAFETY: the guest's own call.
-            Mode::Solo => return unsafe { raw::call6(call.nr, call.args) },
-            Mode::Record if seats::is_followed() => {
-                // A standby would see what others do to it at its own time.
-                drop_standby(Cause::RefusedCall, &[b"system call shmat cannot be replayed"]);
-            }
-            Mode::Record => {
-                let bytes = size_of_segment(id);
-                let mut args = call.args;
-                if args[1] == 0 {
-                    args[1] = memory::offer(bytes);
-                }
-                begin(thread, row, arguments);
-                // SAFETY: the guest's own call, at an address that is nobody's.
-                let result = unsafe { raw::call6(call.nr, args) };
-                end(thread, row, 0, ReturnHead { result, identity: bytes });
-                return result;
-            }
-            Mode::Replay => {
-                if !take_begin(thread, row, &arguments) {
-                    continue;
-                }
-                let Some((result, bytes)) =
-                    take_end(thread, row, |_, head, _, _| (head.result, head.identity))
-                else {
-                    continue;
-                };
-                if !failed(result) && state::is_detached() {
-                    memory::follow(result as u64, bytes);
-                    let how = [bytes, READ_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, 0];
-                    if map(SYSTEM_V | id, result as u64, how) != Some(result) {
-                        crate::verdict::report_divergence(
-                            thread,
-                            &[b"a shared segment's address was taken in the replay"],
-                        );
-                    }
-                }
-                return result;
-            }
+    thread.attempt(|thread, mode| match mode {
+        // SAFETY: the guest's own call.
+        Mode::Solo => Some(unsafe { raw::call6(call.nr, call.args) }),
+        Mode::Record if seats::is_followed() => {
+            // A standby would see what others do to it at its own time.
+            drop_standby(Cause::RefusedCall, &[b"system call shmat cannot be replayed"]);
+            None
         }
-    }
+        Mode::Record => {
+            let bytes = size_of_segment(id);
+            let mut args = call.args;
+            if args[1] == 0 {
+                args[1] = memory::offer(bytes);
+            }
+            begin(thread, row, arguments);
+            // SAFETY: the guest's own call, at an address that is nobody's.
+            let result = unsafe { raw::call6(call.nr, args) };
+            end(thread, row, 0, ReturnHead { result, identity: bytes });
+            Some(result)
+        }
+        Mode::Replay => {
+            take_begin(thread, row, &arguments)?;
+            let (result, bytes) = take_end(thread, row, |_, head, _, _| (head.result, head.identity))?;
+            if !failed(result) && state::is_detached() {
+                memory::follow(result as u64, bytes);
+                let how = [bytes, READ_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, 0];
+                if map(SYSTEM_V | id, result as u64, how) != Some(result) {
+                    crate::verdict::report_divergence(
+                        thread,
+                        &[b"a shared segment's address was taken in the replay"],
+                    );
+                }
+            }
+            Some(result)
+        }
+    })
 }
 
 /// Bytes of a shared segment, by the kernel.

@@ -67,44 +67,35 @@ pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// rt_sigtimedwait: takes a waiting signal. What the runtime has queued comes first.
 pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let place = call.args[1];
-    loop {
+    thread.attempt(|thread, mode| {
         let mut before = Before::nothing();
         before.look(row, &call.args);
-        match thread.calls() {
+        match mode {
             Mode::Solo => {
                 let (result, letter) = take_or_wait(thread, row, call);
                 mail::is_taken(letter);
                 if result > 0 {
                     members::seen(result as i32, members::sent_so_far(result as i32));
                 }
-                if !solo_restart(thread, row, result) {
-                    return result;
-                }
+                (!solo_restart(thread, row, result)).then_some(result)
             }
             Mode::Record => {
                 recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
                 let (result, letter) = take_or_wait(thread, row, call);
                 let plan = plan(thread, row, result);
                 if plan.is_abandoned() {
-                    continue;
+                    return None;
                 }
                 let sent = members::sent_so_far(result.max(0) as i32);
                 members::seen(result.max(0) as i32, sent);
                 let head = ReturnHead { result, identity: u64::from(sent) | letter << 32 };
                 recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
                 mail::is_taken(letter);
-                if !plan.carry_out(thread) {
-                    return result;
-                }
+                (!plan.carry_out(thread)).then_some(result)
             }
             Mode::Replay => {
-                if !recorded::take_begin(thread, row, &spans::arguments(row, call, thread.verify)) {
-                    continue;
-                }
-                let Some((head, flags)) = recorded::take_outputs(thread, row, call, &before, |_, _| ())
-                else {
-                    continue;
-                };
+                recorded::take_begin(thread, row, &spans::arguments(row, call, thread.verify))?;
+                let (head, flags) = recorded::take_outputs(thread, row, call, &before, |_, _| ())?;
                 if head.result > 0 {
                     members::seen(head.result as i32, head.identity as u32);
                     mail::is_taken(head.identity >> 32);
@@ -114,12 +105,10 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     let ticket = thread.begun().ticket;
                     consumed(thread, &info, known.is_some(), ticket);
                 }
-                if !Plan::replay(thread, flags) {
-                    return head.result;
-                }
+                (!Plan::replay(thread, flags)).then_some(head.result)
             }
         }
-    }
+    })
 }
 
 /// What the call returns, and the number of the letter with which the signal came, 0 for none.

@@ -264,7 +264,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
                 break;
             }
             Mode::Replay => {
-                if !take_begin(thread, row, &arguments) {
+                if take_begin(thread, row, &arguments).is_none() {
                     continue;
                 }
                 let Some(result) = take_end(thread, row, |_, head, words, _| {

@@ -86,16 +86,16 @@ pub fn changing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let args = call.args;
     let mut forgotten = false;
-    loop {
+    thread.attempt(|thread, mode| {
         let ours = spans::arguments(row, call, thread.verify);
-        match thread.calls() {
+        match mode {
             Mode::Solo => {
                 if !forgotten {
                     forget(row.fd, &args);
                 }
                 let result = execute(thread, row, call.nr, &args);
                 signal::solo_restart(thread, row, result);
-                return result;
+                Some(result)
             }
             Mode::Record => {
                 match row.fd {
@@ -110,35 +110,29 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 let result = execute(thread, row, call.nr, &args);
                 let plan = signal::plan(thread, row, result);
                 if plan.is_abandoned() {
-                    return result;
+                    return Some(result);
                 }
                 end(thread, row, plan.flags(), ReturnHead { result, identity: 0 });
                 plan.carry_out(thread);
-                return result;
+                Some(result)
             }
             Mode::Replay => {
-                let begun = take_begin_with(thread, row, ours.fd, ours.digest, |thread, _| {
+                take_begin_with(thread, row, ours.fd, ours.digest, |thread, _| {
                     // What settling has to know is there before the event is given back.
                     thread.begun_mut().pieces = fdtable::get(ours.fd).map_or(0, |shadow| {
                         u64::from(shadow.generation.load(Relaxed))
                             | u64::from(shadow.kind() != Kind::None) << 32
                     });
                     forget(row.fd, &args);
-                });
-                if begun.is_none() {
-                    continue;
-                }
+                })?;
                 forgotten = true;
-                let Some((result, flags)) = take_end(thread, row, |_, head, _, flags| (head.result, flags))
-                else {
-                    continue;
-                };
+                let (result, flags) = take_end(thread, row, |_, head, _, flags| (head.result, flags))?;
                 thread.begun_mut().pieces = 0;
                 Plan::replay(thread, flags);
-                return result;
+                Some(result)
             }
         }
-    }
+    })
 }
 
 /// Takes the numbers that a call closes out of the shadow.
