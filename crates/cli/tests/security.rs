@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -107,18 +108,31 @@ fn understudy(arguments: &[&str]) -> Command {
     command
 }
 
-/// Its output, which must come at once.
+/// Its output, which must come at once. Read while it runs: a long one does not fit into a pipe.
 fn at_once(command: &mut Command) -> Output {
     let begun = Instant::now();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while child.try_wait().unwrap().is_none() {
+    let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
         if begun.elapsed() > Duration::from_secs(8) {
             let _ = child.kill();
-            panic!("it hangs: {:?}", child.wait_with_output());
+            let _ = child.wait();
+            panic!("it hangs: {:?}, {:?}", stdout.join(), stderr.join());
         }
         std::thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().unwrap()
+    };
+    Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+}
+
+fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut all = Vec::new();
+        pipe.unwrap().read_to_end(&mut all).unwrap();
+        all
+    })
 }
 
 #[test]

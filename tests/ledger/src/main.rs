@@ -9,6 +9,7 @@ mod trace;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -86,10 +87,12 @@ struct Run {
 }
 
 impl Run {
-    fn start(understudy: &Path, program: &Path, call: &str, target: &Path) -> Result<Run> {
-        let folder = target.join(format!("{}-{call}", std::process::id()));
-        fs::create_dir_all(&folder)?;
+    fn start(understudy: &Path, program: &Path, call: &str) -> Result<Run> {
+        // In memory, and not among the user's own groups.
+        let folder = PathBuf::from(format!("/dev/shm/ledger-{}-{call}", std::process::id()));
+        fs::DirBuilder::new().mode(0o700).create(&folder)?;
         let child = Command::new(understudy)
+            .env("UNDERSTUDY_DIR", folder.join("state"))
             .args(["run", "-q", "--name"])
             .arg(format!("ledger-{}-{call}", std::process::id()))
             .arg("--events")
@@ -138,7 +141,7 @@ fn typical(costs: &[Cost]) -> Option<Cost> {
 }
 
 fn count(arguments: &Arguments, program: &Path, call: &str) -> Result<Cost> {
-    let mut run = Run::start(&arguments.understudy, program, call, &arguments.target)?;
+    let mut run = Run::start(&arguments.understudy, program, call)?;
     let primary = run.primary()?;
     let mut line = String::new();
     let output = run.child.stdout.take().context("the program's output")?;

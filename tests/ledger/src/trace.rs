@@ -24,6 +24,13 @@ pub struct Traced {
     passed_over: Vec<(u64, u64)>,
 }
 
+impl Drop for Traced {
+    fn drop(&mut self) {
+        // SAFETY: a process that this one traces, so the number is its still.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+    }
+}
+
 const LONGEST: usize = 15;
 
 fn ptrace(request: c_uint, pid: pid_t, address: u64, data: u64) -> Result<c_long> {
