@@ -186,15 +186,13 @@ pub fn interrupted(nr: u64, noted: Option<(u64, bool)>, seen: u64) -> Option<(u6
 /// its outcome taken.
 fn done(nr: u64, args: &[u64; 6], before: u64) -> Option<i64> {
     const EINPROGRESS: i64 = -115;
-    if let Some((kind @ (Repeat::Removal | Repeat::Renaming), folder, path)) = kind(nr, args)
-        && !is_exchange(nr, args)
-    {
+    if is_exchange(nr, args) {
+        return (before != 0 && object(args[0], args[1]) != before).then_some(0);
+    }
+    if let Some((kind @ (Repeat::Removal | Repeat::Renaming), folder, path)) = kind(nr, args) {
         return is_taken_away(kind, Seen { before, now: object(folder, path) }).then_some(0);
     }
     match nr {
-        RENAMEAT2 if is_exchange(nr, args) => {
-            (before != 0 && object(args[0], args[1]) != before).then_some(0)
-        }
         FALLOCATE if args[1] & RANGES_MOVE != 0 => {
             (fdtable::size(args[0] as i32).unwrap_or(0) != before).then_some(0)
         }

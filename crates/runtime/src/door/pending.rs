@@ -117,13 +117,7 @@ pub fn came_from_itself(signal: i32) {
 }
 
 fn slot_of(tid: u32) -> Option<u32> {
-    let mut found = None;
-    thread::for_each(|thread| {
-        if thread.guest_tid() == tid && thread.has_ring() {
-            found = Some(thread.slot());
-        }
-    });
-    found
+    thread::called(tid).last().map(|thread| thread.slot())
 }
 
 /// kill, tgkill, sigqueue and their kin.

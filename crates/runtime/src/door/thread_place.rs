@@ -57,11 +57,9 @@ fn note(thread: &mut Thread, call: &Call) {
         set(&thread.place, call);
         return give_late(thread.calls(), thread);
     }
-    thread::for_each(|other| {
-        if other.guest_tid() == whom && other.has_ring() {
-            set(&other.place, call);
-            give_late(thread.calls(), other);
-        }
+    thread::called(whom).for_each(|other| {
+        set(&other.place, call);
+        give_late(thread.calls(), other);
     });
 }
 

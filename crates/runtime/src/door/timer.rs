@@ -382,11 +382,5 @@ pub fn standby_tid(tid: u32) -> u32 {
 
 /// What `of` says of the thread that the guest calls `tid`; that number if there is none.
 fn number_of(tid: u32, of: impl Fn(&Shared) -> u32) -> u32 {
-    let mut found = tid;
-    crate::thread::for_each(|thread| {
-        if thread.guest_tid() == tid && thread.has_ring() {
-            found = of(thread);
-        }
-    });
-    found
+    crate::thread::called(tid).last().map_or(tid, of)
 }

@@ -124,6 +124,11 @@ pub fn for_each(f: impl FnMut(&'static Shared)) {
     slots().map(shared).for_each(f);
 }
 
+/// The threads that the guest calls `tid`, of those that have a ring.
+pub fn called(tid: u32) -> impl Iterator<Item = &'static Shared> {
+    slots().map(shared).filter(move |thread| thread.guest_tid() == tid && thread.has_ring())
+}
+
 /// Whether a running thread logs nothing. While every thread stands still.
 pub fn is_any_silent() -> bool {
     let mut any = false;
