@@ -217,7 +217,6 @@ impl<'a> Group<'a> {
         self.gone
             .extend(copies.into_iter().zip(readable).filter(|(_, readable)| *readable).map(|(copy, _)| copy));
         drop(fds);
-        self.relay.iter().for_each(Relay::pass_on);
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         while let Some(arrived) = self.signals.next() {
             if arrived.is_to_be_passed_on() {
