@@ -5,6 +5,7 @@ pub mod histogram;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use us_supervisor::history;
 use us_supervisor::status::{Group, Status};
 
 use self::histogram::Histogram;
@@ -46,11 +47,9 @@ impl Sums {
     }
 
     fn take(&mut self, group: &Group) {
-        let new = group.failovers_total.saturating_sub(self.failovers) as usize;
-        let told = group.failovers.iter().skip(group.failovers.len().saturating_sub(new));
+        let told = history::news(&group.failovers, group.failovers_total, self.failovers);
         told.for_each(|failover| self.blackout.observe(failover.blackout_us as f64 / 1e6));
-        let new = group.reclones_total.saturating_sub(self.reclones) as usize;
-        let told = group.reclones.iter().skip(group.reclones.len().saturating_sub(new));
+        let told = history::news(&group.reclones, group.reclones_total, self.reclones);
         told.for_each(|reclone| self.pause.observe(reclone.pause_us as f64 / 1e6));
         (self.failovers, self.reclones) = (group.failovers_total, group.reclones_total);
         let standbys = group.processes.iter().flat_map(|process| &process.standbys);

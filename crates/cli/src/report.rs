@@ -6,7 +6,9 @@ use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};
 use us_supervisor::terminal::{plain, plain_json};
 
-pub use self::status::{COLUMNS, STATE, columns, failover as failover_line, rows_of, status};
+pub use self::status::{
+    COLUMNS, HEAD, STATE, columns, divergence as divergence_line, failover as failover_line, rows_of, status,
+};
 
 /// A value as indented JSON with a final newline.
 pub fn json(value: &impl serde::Serialize) -> String {
@@ -43,14 +45,19 @@ pub fn size(bytes: u64) -> String {
 
 /// Columns side by side, as wide as they have to be.
 pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| plain(&row[column]).chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
+    let widths = widths(rows);
     let line = |row: &[String; N]| {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{:<width$}", plain(cell))).collect();
         cells.join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
+}
+
+/// How wide each column has to be.
+fn widths<const N: usize>(rows: &[[String; N]]) -> Vec<usize> {
+    let width = |column: usize| rows.iter().map(|row| plain(&row[column]).chars().count()).max().unwrap_or(0);
+    (0..N).map(width).collect()
 }
 
 /// The findings of `doctor`.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 use crate::dir::Dir;
 use crate::folder::{Meta, Recording};
-use crate::history::{Divergence, Failover, History, Lost};
+use crate::history::{self, Divergence, Failover, History, Lost};
 use crate::options::check_name;
 use crate::place;
 use crate::reap::End;
@@ -88,7 +88,7 @@ impl Ended {
 }
 
 fn last<T: Clone>(all: &std::collections::VecDeque<T>) -> Vec<T> {
-    all.range(all.len().saturating_sub(ENTRIES)..).cloned().collect()
+    history::last(all, ENTRIES).cloned().collect()
 }
 
 /// As many of the words as are not too long together.

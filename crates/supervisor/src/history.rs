@@ -1,6 +1,6 @@
 //! What happened to a group since its start: kept by the supervisor, read by `status`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque, vec_deque};
 
 use serde::{Deserialize, Serialize};
 use us_abi::CLASSES;
@@ -99,6 +99,16 @@ impl<T> Ledger<T> {
         }
         self.last.push_back(entry);
     }
+}
+
+/// The last `most` of a list, in order.
+pub fn last<T>(all: &VecDeque<T>, most: usize) -> vec_deque::Iter<'_, T> {
+    all.range(all.len().saturating_sub(most)..)
+}
+
+/// What a list that keeps the last of `total` has beyond the first `seen` of them.
+pub fn news<T>(all: &VecDeque<T>, total: u64, seen: u64) -> vec_deque::Iter<'_, T> {
+    last(all, total.saturating_sub(seen) as usize)
 }
 
 /// `history.json`.

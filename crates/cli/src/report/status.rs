@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use us_supervisor::ended::Ended;
-use us_supervisor::history::{Divergence, Failover, Lost, Reclone};
+use us_supervisor::history::{self, Divergence, Failover, Lost, Reclone};
 use us_supervisor::status::{Group, GuestProcess, Status};
 use us_supervisor::terminal::plain;
 
-use super::size;
+use super::{size, widths};
 use crate::style::Style;
 
 /// Ends that are shown where nobody has asked for one of them, at most.
@@ -15,6 +15,10 @@ const ENDED_SHOWN: usize = 5;
 
 /// Columns of the table of groups.
 pub const COLUMNS: usize = 9;
+
+/// What they are.
+pub const HEAD: [&str; COLUMNS] =
+    ["NAME", "STATE", "PRIMARY", "STANDBY", "LAG", "CPU s", "MEMORY", "EPOCH", "PROTECTED"];
 
 /// The second column: the one with a colour.
 pub const STATE: usize = 1;
@@ -33,8 +37,7 @@ pub fn status(status: &Status, style: Style, whole: bool) -> String {
         let none = if whole { "" } else { "no groups\n" };
         return format!("{none}{ended}{others}");
     }
-    let head = ["NAME", "STATE", "PRIMARY", "STANDBY", "LAG", "CPU s", "MEMORY", "EPOCH", "PROTECTED"];
-    let mut rows = vec![head.map(String::from)];
+    let mut rows = vec![HEAD.map(String::from)];
     rows.extend(status.groups.iter().flat_map(rows_of));
     let notes = status.groups.iter().flat_map(notes);
     table(&rows, style) + &notes.collect::<String>() + &ended + &others
@@ -42,9 +45,7 @@ pub fn status(status: &Status, style: Style, whole: bool) -> String {
 
 /// The columns that fit into `width`, and how wide each is.
 pub fn columns(rows: &[[String; COLUMNS]], width: Option<usize>) -> (Vec<usize>, Vec<usize>) {
-    let widest =
-        |column: usize| rows.iter().map(|row| plain(&row[column]).chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..COLUMNS).map(widest).collect();
+    let widths = widths(rows);
     let mut shown: Vec<usize> = (0..COLUMNS).collect();
     for left_out in LEFT_OUT {
         let needed = shown.iter().map(|column| widths[*column] + 2).sum::<usize>() - 2;
@@ -265,7 +266,8 @@ fn reclone(name: &str, whose: &str, reclone: &Reclone) -> String {
     )
 }
 
-fn divergence(name: &str, whose: &str, found: &Divergence) -> String {
+/// What is said of a divergence.
+pub fn divergence(name: &str, whose: &str, found: &Divergence) -> String {
     format!("{name}: divergence{whose} {}: {}", found.at, found.reason)
 }
 
@@ -282,7 +284,7 @@ fn whose(group: &Group, process: u32) -> String {
 /// The end of a list that a person may want to read.
 fn last<T>(all: &VecDeque<T>) -> Vec<&T> {
     const SHOWN: usize = 10;
-    all.range(all.len().saturating_sub(SHOWN)..).collect()
+    history::last(all, SHOWN).collect()
 }
 
 #[cfg(test)]

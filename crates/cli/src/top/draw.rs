@@ -7,13 +7,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line as TextLine;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, TableState};
+use us_supervisor::history;
 use us_supervisor::terminal::plain;
 
 use super::{Act, Mode, Screen};
 use crate::report;
-
-const HEAD: [&str; report::COLUMNS] =
-    ["NAME", "STATE", "PRIMARY", "STANDBY", "LAG", "CPU s", "MEMORY", "EPOCH", "PROTECTED"];
 
 /// Lines for what happened.
 const NEWS_LINES: u16 = 6;
@@ -45,7 +43,7 @@ fn reversed() -> Style {
 fn draw_table(frame: &mut Frame, screen: &Screen, colours: bool, area: Rect) {
     let lines: Vec<_> = screen.shown().collect();
     let cells: Vec<[String; report::COLUMNS]> = lines.iter().map(|line| line.cells.clone()).collect();
-    let head = HEAD.map(String::from);
+    let head = report::HEAD.map(String::from);
     let all: Vec<_> = std::iter::once(&head).chain(&cells).cloned().collect();
     let (shown, widths) = report::columns(&all, Some(usize::from(area.width)));
     let row = |cells: &[String; report::COLUMNS]| -> Vec<String> {
@@ -98,7 +96,7 @@ fn draw_curves(frame: &mut Frame, screen: &Screen, area: Rect) {
 /// The last of a curve, its newest moment at the right.
 fn draw_curve(frame: &mut Frame, curve: &VecDeque<u64>, title: &str, area: Rect) {
     let width = usize::from(area.width);
-    let mut moments: Vec<u64> = curve.iter().skip(curve.len().saturating_sub(width)).copied().collect();
+    let mut moments: Vec<u64> = history::last(curve, width).copied().collect();
     moments.splice(0..0, std::iter::repeat_n(0, width - moments.len()));
     let block = Block::default().borders(Borders::TOP).title(plain(title).into_owned());
     frame.render_widget(Sparkline::default().block(block).data(&moments), area);

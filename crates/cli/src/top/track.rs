@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use us_supervisor::history;
 use us_supervisor::status::Group;
 
 use crate::report;
@@ -41,14 +42,11 @@ impl Track {
     fn news(&mut self, group: &Group) -> Vec<String> {
         let name = &group.name;
         let mut news = Vec::new();
-        let new = group.failovers_total.saturating_sub(self.failovers) as usize;
-        let told = group.failovers.iter().skip(group.failovers.len().saturating_sub(new));
+        let told = history::news(&group.failovers, group.failovers_total, self.failovers);
         news.extend(told.map(|failover| report::failover_line(name, "", failover)));
-        let new = group.divergences_total.saturating_sub(self.divergences) as usize;
-        let told = group.divergences.iter().skip(group.divergences.len().saturating_sub(new));
-        news.extend(told.map(|found| format!("{name}: divergence {}: {}", found.at, found.reason)));
-        let new = group.lost_total.saturating_sub(self.lost) as usize;
-        let told = group.lost.iter().skip(group.lost.len().saturating_sub(new));
+        let told = history::news(&group.divergences, group.divergences_total, self.divergences);
+        news.extend(told.map(|found| report::divergence_line(name, "", found)));
+        let told = history::news(&group.lost, group.lost_total, self.lost);
         news.extend(
             told.map(|lost| format!("{name}: lost {}: process {}: {}", lost.at, lost.process, lost.why)),
         );
