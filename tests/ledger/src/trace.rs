@@ -57,21 +57,17 @@ impl Traced {
     /// Lets the thread run to an instruction, which is executed next.
     pub fn run_to(&mut self, address: u64) -> Result<()> {
         const BREAKPOINT: u8 = 0xcc;
-        // SAFETY: a word of the traced process's text.
-        let word = unsafe { self.peek(address) }?;
+        let word = self.peek(address)?;
         self.poke(address, word & !0xff | u64::from(BREAKPOINT))?;
-        loop {
-            ptrace(libc::PTRACE_CONT, self.pid, 0, 0)?;
-            let signal = self.wait()?;
-            if signal == libc::SIGTRAP && self.registers()?.rip == address + 1 {
-                break;
+        let mut registers = loop {
+            self.resume(libc::PTRACE_CONT)?;
+            let registers = self.registers()?;
+            if registers.rip == address + 1 {
+                break registers;
             }
-            self.pass_on(libc::PTRACE_CONT, signal)?;
-        }
+        };
         self.poke(address, word)?;
-        let mut registers = self.registers()?;
         registers.rip = address;
-        // SAFETY: the kernel reads the registers.
         ptrace(libc::PTRACE_SETREGS, self.pid, 0, &raw const registers as u64).map(drop)
     }
 
@@ -89,22 +85,14 @@ impl Traced {
                 cost.instructions += 1;
                 cost.stores += u64::from(self.stores_at(at)?);
             }
-            self.step()?;
+            self.resume(libc::PTRACE_SINGLESTEP)?;
         }
         bail!("the program did not come to its mark in {MOST} instructions")
     }
 
-    fn step(&mut self) -> Result<()> {
-        ptrace(libc::PTRACE_SINGLESTEP, self.pid, 0, 0)?;
-        let signal = self.wait()?;
-        if signal != libc::SIGTRAP {
-            self.pass_on(libc::PTRACE_SINGLESTEP, signal)?;
-        }
-        Ok(())
-    }
-
-    /// Hands on a signal that is the process's own, until there is none.
-    fn pass_on(&mut self, request: c_uint, mut signal: c_int) -> Result<()> {
+    /// Resumes the thread until it is trapped for us. Signals that are the process's own are handed on.
+    fn resume(&mut self, request: c_uint) -> Result<()> {
+        let mut signal = 0;
         while signal != libc::SIGTRAP {
             ptrace(request, self.pid, 0, signal as u64)?;
             signal = self.wait()?;
@@ -131,9 +119,7 @@ impl Traced {
         Ok(registers)
     }
 
-    /// # Safety
-    /// None: an address that is not mapped is an error. Named so because a word may be -1 as well.
-    unsafe fn peek(&self, address: u64) -> Result<u64> {
+    fn peek(&self, address: u64) -> Result<u64> {
         let mut word = [0u8; 8];
         self.read(address, &mut word)?;
         Ok(u64::from_le_bytes(word))
@@ -172,25 +158,39 @@ impl Traced {
 
     /// Where the runtime lies.
     pub fn runtime_base(&self) -> Result<u64> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        let line =
-            maps.lines().find(|line| line.ends_with("libunderstudy.so")).context("the runtime's text")?;
-        let start = line.split('-').next().unwrap_or_default();
-        u64::from_str_radix(start, 16).context("the runtime's address")
+        let maps = self.maps()?;
+        let (start, ..) =
+            mappings(&maps).find(|(.., path)| is_runtime(path)).context("the runtime's text")?;
+        Ok(start)
     }
 
-    /// The text of files that are not the runtime: the stubs of patched sites have no file, and are counted.
+    /// The text of files that are not the runtime, and the kernel's vDSO: how often that goes round depends on the time. The stubs
+    /// of patched sites have no file, and are counted.
     fn foreign_text(&self) -> Result<Vec<(u64, u64)>> {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        let text = maps.lines().filter_map(|line| {
-            let mut fields = line.split_whitespace();
-            let (range, rights) = (fields.next()?, fields.next()?);
-            let path = fields.nth(3)?;
-            let (start, end) = range.split_once('-')?;
-            let is_foreign = path.starts_with('/') && !path.contains("libunderstudy.so");
-            let range = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-            (is_foreign && rights.contains('x')).then_some(range)
-        });
-        Ok(text.collect())
+        let maps = self.maps()?;
+        let is_file_or_vdso = |path: &str| path.starts_with('/') || path == "[vdso]";
+        let is_foreign =
+            |rights: &str, path: &str| rights.contains('x') && is_file_or_vdso(path) && !is_runtime(path);
+        let text = mappings(&maps).filter(|(.., rights, path)| is_foreign(rights, path));
+        Ok(text.map(|(start, end, ..)| (start, end)).collect())
     }
+
+    fn maps(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?)
+    }
+}
+
+fn is_runtime(path: &str) -> bool {
+    path.ends_with("libunderstudy.so")
+}
+
+/// Start, end, rights and file of each mapping that has one.
+fn mappings(maps: &str) -> impl Iterator<Item = (u64, u64, &str, &str)> {
+    maps.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (range, rights) = (fields.next()?, fields.next()?);
+        let (start, end) = range.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        Some((address(start)?, address(end)?, rights, fields.nth(3)?))
+    })
 }
