@@ -63,6 +63,9 @@ skip() {
     summary+=("$(printf '%-20s skipped: %s' "$1" "$2")")
 }
 
+# The library with faults: guests run with it, and the command's tests have it break its invariants. Sums that overflow end it.
+whole faults-build env CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true "$CARGO" build --release -p us-runtime --features faults --target-dir "$TARGET/faults"
+export UNDERSTUDY_FAULTY=$TARGET/faults/release/libunderstudy.so
 step crates "$CARGO" test --workspace --no-fail-fast
 step ring-loom env RUSTFLAGS="--cfg loom" "$CARGO" test --release -p us-ring --test loom --target-dir "$TARGET/loom"
 if "$CARGO" +nightly miri --version >/dev/null 2>&1; then
@@ -82,7 +85,6 @@ limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}
 # A machine that is busy loses a race in some thousand runs: those are made again, and counted.
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS" --unsteady "$UNSTEADY"
 # Copies die and are late at named points, in windows that a kill from outside hardly ever meets.
-whole faults-build "$CARGO" build --release -p us-runtime --features faults --target-dir "$TARGET/faults"
 step guests-faults timeout -k 60 400 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --jobs "$JOBS" --timeout 30 --unsteady 8
 # Several standbys: the one that takes over is killed as well.
 for guests in clone tcp file mutex cond epoll turns tree; do

@@ -22,6 +22,7 @@
 //! | [`pace`] | how far ahead may a primary's thread run? |
 //! | [`park`] | for which clone does a thread park? |
 //! | [`turns`] | do threads take turns beside a standby, and how long is one? |
+//! | [`invariant`] | does what must hold of every log hold of this one? |
 //!
 //! Duties of the caller, in this order, when a standby is promoted:
 //!
@@ -37,6 +38,7 @@ pub mod barrier;
 pub mod create;
 pub mod detect;
 pub mod gap;
+pub mod invariant;
 pub mod live;
 pub mod once;
 pub mod pace;

@@ -1,6 +1,8 @@
 //! Faults at named points: what `tests/kit` asks of a library that is built with the feature `faults`, to kill and to
 //! delay copies in windows of some instructions that a kill from outside hardly ever meets. Without the feature a point
 //! is nothing at all.
+//!
+//! `UNDERSTUDY_BREAKS=N` breaks the invariant of that number once, for the tests of what follows from it.
 
 /// Where a fault may come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,12 @@ pub enum Point {
 
 #[cfg(not(feature = "faults"))]
 mod imp {
+    /// What an invariant is judged by.
+    #[inline(always)]
+    pub fn planted(_: us_order::invariant::Invariant, value: u64) -> u64 {
+        value
+    }
+
     /// Nothing.
     #[inline(always)]
     pub fn at(_: super::Point, _: u32) {}
@@ -54,6 +62,7 @@ mod imp {
     use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
     use us_abi::{GroupState, leaving};
+    use us_order::invariant::Invariant;
 
     use super::Point;
     use crate::raw::{self, nr};
@@ -73,27 +82,50 @@ mod imp {
     /// 0: no faults.
     static SEED: AtomicU64 = AtomicU64::new(0);
     static TELLS: AtomicBool = AtomicBool::new(false);
+    /// The number of the invariant that is to be broken, 0 for none.
+    static PLANTED: AtomicU64 = AtomicU64::new(0);
     static PASSED: AtomicU64 = AtomicU64::new(0);
     static NAPS: AtomicU32 = AtomicU32::new(0);
 
     /// Looks for `UNDERSTUDY_FAULTS=SEED`; with a letter behind the number each death is told on standard error.
     pub fn begin(environment: *mut *mut u8) {
-        const NAME: &[u8] = b"UNDERSTUDY_FAULTS=";
+        let is_digit = |byte: &&u8| byte.is_ascii_digit();
+        let number = |digits: &[u8]| {
+            digits.iter().take_while(is_digit).fold(0, |sum: u64, digit| sum * 10 + u64::from(digit - b'0'))
+        };
         let mut at = environment;
         // SAFETY: a process's environment: a NULL-terminated array of NUL-terminated strings.
         unsafe {
             while let Some(first) = (*at).as_ref() {
                 let entry = core::ffi::CStr::from_ptr((&raw const *first).cast()).to_bytes();
-                if let Some(digits) = entry.strip_prefix(NAME) {
-                    let is_digit = |byte: &&u8| byte.is_ascii_digit();
-                    let number = |sum: u64, digit: &u8| sum * 10 + u64::from(digit - b'0');
-                    SEED.store(digits.iter().take_while(is_digit).fold(0, number), Ordering::Relaxed);
+                if let Some(digits) = entry.strip_prefix(b"UNDERSTUDY_FAULTS=") {
+                    SEED.store(number(digits), Ordering::Relaxed);
                     TELLS.store(digits.iter().any(|byte| !is_digit(&byte)), Ordering::Relaxed);
+                } else if let Some(digits) = entry.strip_prefix(b"UNDERSTUDY_BREAKS=") {
+                    PLANTED.store(number(digits), Ordering::Relaxed);
                 }
                 at = at.add(1);
             }
         }
     }
+
+    /// What an invariant is judged by; or far more, if it is the one to be broken. Not in a group that is still to be
+    /// protected, nor once its last words are written: the first that is broken is looked at.
+    pub fn planted(which: Invariant, value: u64) -> u64 {
+        if PLANTED.load(Ordering::Relaxed) != which as u64 {
+            return value;
+        }
+        let state = |header: &us_abi::SegmentHeader| header.state.0.load(Ordering::Acquire);
+        let is_protected =
+            |state: u32| state == GroupState::Protected as u32 || state == GroupState::Promoting as u32;
+        let is_due = |header: &&us_abi::SegmentHeader| {
+            is_protected(state(header)) && header.last_words.0.code.load(Ordering::Acquire) == 0
+        };
+        value + u64::from(state::header().filter(is_due).is_some()) * BEYOND
+    }
+
+    /// More bytes, and more tickets, than there are.
+    const BEYOND: u64 = 1 << 40;
 
     /// A point is passed: perhaps this copy dies here, or is late. `detail` is told with a death: an event's kind and call, or
     /// a system call's number.
@@ -185,4 +217,4 @@ mod imp {
     }
 }
 
-pub use imp::{at, begin};
+pub use imp::{at, begin, planted};

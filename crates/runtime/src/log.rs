@@ -17,7 +17,7 @@ use crate::fault::{self, Point};
 use crate::members::of_family;
 use crate::thread::{Mode, Thread, stop_logging};
 use crate::verdict::drop_follower;
-use crate::{missing, pace, raw, recorder, seats, state, twins};
+use crate::{invariant, missing, pace, raw, recorder, seats, state, twins};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;
@@ -193,6 +193,9 @@ impl Thread {
     fn extend(&mut self, bytes: usize) -> bool {
         let (standby, recorder) = self.readers();
         let Some(head) = us_ring::slower(standby, recorder) else { return false };
+        if !invariant::one_writer(self.slot(), self.ends.producer.at) {
+            return false;
+        }
         if let Some(distance) = self.ends.producer.way_back(bytes, head) {
             // Its place may be the first of a page.
             if !self.populate(EVENT_ALIGN) {

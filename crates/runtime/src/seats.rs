@@ -143,11 +143,18 @@ pub fn slowest(slot: u32) -> Option<u64> {
     followers().map(|number| head_of(number, slot).acquire()).min()
 }
 
+/// How far the standby at `number` is, in all rings.
+pub fn views(number: u32, header: &SegmentHeader) -> impl Iterator<Item = RingView> {
+    (0..header.slots.load(Ordering::Acquire)).map(move |slot| {
+        // The head first: it is never past a tail that is read later.
+        let head = head_of(number, slot).acquire();
+        RingView { head, tail: state::entry(slot).tail.0.acquire() }
+    })
+}
+
 /// Bytes that the standby at `number` has not applied, in all rings.
 pub fn unapplied_by(number: u32, header: &SegmentHeader) -> u64 {
-    let view =
-        |slot| RingView { tail: state::entry(slot).tail.0.acquire(), head: head_of(number, slot).acquire() };
-    live::unapplied((0..header.slots.load(Ordering::Acquire)).map(view))
+    live::unapplied(views(number, header))
 }
 
 /// Whether the standby at `number` still exists. Asked only when a ring is full.

@@ -127,11 +127,24 @@ pub fn runtime(test: &str) -> Option<PathBuf> {
     path.canonicalize().ok()
 }
 
+/// The runtime that is built with faults: `$UNDERSTUDY_FAULTY`, or where `make test` builds it. Without one the test says that
+/// it is skipped.
+pub fn faulty_runtime(test: &str) -> Option<PathBuf> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/faults/release/libunderstudy.so");
+    let path = std::env::var_os("UNDERSTUDY_FAULTY").map_or(built, PathBuf::from);
+    if !path.is_file() {
+        eprintln!("{test} skipped: {} does not exist; build the runtime with faults first", path.display());
+    }
+    path.canonicalize().ok()
+}
+
 /// A state folder and what runs in it.
 pub struct Sandbox {
     pub folder: tempfile::TempDir,
     library: PathBuf,
     stand_in: &'static str,
+    /// The number of the invariant that the runtime with faults breaks, 0 for none.
+    pub breaks: u32,
 }
 
 impl Sandbox {
@@ -144,7 +157,7 @@ impl Sandbox {
     }
 
     pub fn with_library(library: &Path, stand_in: &'static str) -> Sandbox {
-        Sandbox { folder: tempfile::tempdir().unwrap(), library: library.into(), stand_in }
+        Sandbox { folder: tempfile::tempdir().unwrap(), library: library.into(), stand_in, breaks: 0 }
     }
 
     pub fn state(&self) -> PathBuf {
@@ -162,6 +175,7 @@ impl Sandbox {
             .env("UNDERSTUDY_DIR", self.state())
             .env("UNDERSTUDY_LIB", &self.library)
             .env("STAND_IN", self.stand_in)
+            .env("UNDERSTUDY_BREAKS", self.breaks.to_string())
             .stdin(Stdio::null());
         command
     }

@@ -22,6 +22,7 @@ use us_ring::Position;
 use crate::door::thread as threads;
 use crate::door::{copies, spawn, sync, timer};
 use crate::fault::{self, Point};
+use crate::invariant::{self, Still};
 use crate::mapping::{pieces, proc, unforked};
 use crate::members::of_family;
 use crate::raw::{self, failed, nr};
@@ -235,6 +236,7 @@ fn make(header: &SegmentHeader) {
         // Should not be: whoever follows has missed something.
         crate::verdict::drop_standby(Cause::CannotReplay, &[b"the log had a gap"]);
     }
+    seats::followers().for_each(|seat| invariant::applied_is_published(header, seat));
     if let Some(why) = no_spare(header).filter(|_| is_spare) {
         release_all();
         return fail(header, &[why]);
@@ -311,6 +313,7 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     seats::begin_at_tails(header, seat);
     seats::keep_free(header, seat);
     empty_rings();
+    let rings = Still::parked_now(header);
     signals::collect(park::places(), leader);
     timer::look_at_threads(|tid| proc::pending_signals(tid).map_or(0, |(own, _)| own));
     header.clone_stage.store(0, Ordering::Release);
@@ -326,6 +329,10 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     let pid = RESULT.load(Ordering::Acquire);
     if failed(pid) {
         return Err((b"the kernel refused to fork", 0));
+    }
+    if !rings.goes_on(header) {
+        end_copy(pid as u32);
+        return Err((b"the log went on while every thread was parked", 0));
     }
     if !memory::is_empty() && !is_settled(header) {
         end_copy(pid as u32);

@@ -12,7 +12,7 @@ use crate::standby::promote;
 use crate::standby::stall::{self, Stall};
 use crate::sys::gate;
 use crate::thread::Stack;
-use crate::{members, raw, verdict};
+use crate::{invariant, members, raw, verdict};
 use crate::{seats, state, thread};
 
 /// Shortest nap while events come in, ns. Long enough for a batch, far shorter than it takes to fill a ring.
@@ -102,6 +102,7 @@ extern "C" fn main(_: u64) {
             _ => {}
         }
         seats::notice_place(header);
+        invariant::applied_is_published(header, seats::own());
         // A debugger may hold a replay for as long as it likes.
         if !state::is_detached() && stall.is_one(header, STALL_NS) {
             stall::report(header);

@@ -14,6 +14,7 @@ use us_order::gap::{self, Pending};
 use crate::clock::{self, KERNEL};
 use crate::door::witness;
 use crate::fault::{self, Point};
+use crate::invariant::{self, Still};
 use crate::mapping::{pieces, views};
 use crate::members::{self, of_family};
 use crate::standby::stall::Stall;
@@ -70,6 +71,8 @@ pub fn attend(header: &SegmentHeader) {
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
     fault::at(Point::Drain, 0);
+    let rings = Still::final_now(header);
+    invariant::tickets_ascend(header, &Shared::Kernel, KERNEL.0.load(Ordering::Acquire), pending);
     drain(header);
     if settle::publish_whole() {
         drain(header);
@@ -78,6 +81,8 @@ pub fn run(header: &SegmentHeader) {
     fault::at(Point::Settle, 0);
     recorder::await_room(header);
     seats::await_spares(header);
+    invariant::applied_is_published(header, seats::own());
+    rings.goes_on(header);
     let (in_doubt, unsettled) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
     header.unsettled.store(unsettled, Ordering::Relaxed);
@@ -224,7 +229,9 @@ pub fn close_gaps(header: &SegmentHeader) {
         let slots = 0..header.slots.load(Ordering::Acquire);
         let lowest = gap::lowest_unconsumed(slots.flat_map(backlog::unapplied).filter_map(pending), &number);
         // Read after the scan: an older value could set the clock back behind an event just applied.
-        if let Some(to) = gap::skip_to(clock.load(Ordering::Acquire), lowest) {
+        let shown = clock.load(Ordering::Acquire);
+        if let Some(to) = gap::skip_to(shown, lowest) {
+            invariant::tickets_ascend(header, &number, shown, pending);
             clock::advance(clock, to);
         }
     });

@@ -24,7 +24,7 @@ use crate::standby::streams;
 use crate::sys::spans;
 use crate::thread::doubt::Begun;
 use crate::thread::{self, RingMemory, Shared};
-use crate::{backlog, guest, members, raw, seats, state};
+use crate::{backlog, guest, invariant, members, raw, seats, state};
 
 /// System call numbers.
 const WRITEV: u16 = 20;
@@ -104,7 +104,9 @@ pub fn publish_whole() -> bool {
             && header.call == doubt.row.nr
         {
             let tail = &state::entry(doubt.slot).tail.0;
-            tail.release(tail.acquire() + Header::size(header.len) as u64);
+            let bytes = Header::size(header.len);
+            invariant::has_appended(bytes);
+            tail.release(tail.acquire() + bytes as u64);
             any = true;
         }
     });
@@ -196,7 +198,9 @@ pub fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
             core::ptr::copy(bytes.as_ptr(), data, len - size_of::<ReturnHead>());
         }
     }
-    entry.tail.0.release(at + Header::size(len as u32) as u64);
+    let bytes = Header::size(len as u32);
+    invariant::has_appended(bytes);
+    entry.tail.0.release(at + bytes as u64);
 }
 
 /// Settles one call. `false` if the kernel cannot tell.

@@ -146,7 +146,9 @@ pub fn wake_sleepers() -> u64 {
     for_each(|thread| {
         if thread.parked.load(Ordering::Acquire) {
             let entry = thread.entry();
-            let (tail, head) = (entry.tail.0.acquire(), seats::head(thread.slot()).acquire());
+            // The head first: a thread that is just going on may pass a tail that was read before.
+            let head = seats::head(thread.slot()).acquire();
+            let tail = entry.tail.0.acquire();
             if tail > head {
                 thread.parked.store(false, Ordering::Relaxed);
                 thread.ring_bell();
