@@ -42,6 +42,7 @@ pub mod notice;
 pub mod own_file;
 pub mod pace;
 pub mod paths;
+pub mod proc;
 pub mod raw;
 pub mod real;
 pub mod recorder;

@@ -43,6 +43,7 @@ mod choose;
 mod decode;
 pub mod elf;
 mod emit;
+pub mod maps;
 mod plan;
 mod scan;
 pub mod vdso;

@@ -132,7 +132,7 @@ pub fn common_memory(pid: u32, but: &str) -> Vec<(String, u64)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let parse = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = us_sites::maps::range(fields.next()?.as_bytes())?;
         let flags = fields.next()?;
         let (device, inode) = (fields.nth(1)?, fields.next()?);
         let path = fields.next().unwrap_or("");
@@ -140,8 +140,7 @@ pub fn common_memory(pid: u32, but: &str) -> Vec<(String, u64)> {
             && flags.ends_with('s')
             && us_abi::COMMON_MEMORY.iter().any(|kind| path.starts_with(kind))
             && !path.starts_with(but);
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        is_one.then_some((format!("{device} {inode}"), number(end)?.checked_sub(number(start)?)?))
+        is_one.then_some((format!("{device} {inode}"), end.checked_sub(start)?))
     };
     maps.lines().filter_map(parse).collect()
 }

@@ -131,6 +131,28 @@ fn faults(imports: &BTreeMap<String, BTreeSet<String>>, drawn: &[String]) -> Vec
     faults
 }
 
+/// What the runtime asks `/proc` about its own process, in one file.
+#[test]
+fn one_file_reads_what_the_kernel_says_of_this_process() {
+    const READER: &str = "crates/runtime/src/proc.rs";
+    const FILES: [&str; 5] = ["/maps\"", "/smaps\"", "/stat\"", "/statm\"", "/status\""];
+    let named = |text: &str| {
+        // `/proc/stat` is the machine's.
+        let text = code(text).replace("/proc/stat", "");
+        FILES.into_iter().filter(|file| text.contains(file)).collect::<Vec<_>>()
+    };
+    let mut complaints = Complaints::default();
+    for file in sources().iter().filter(|file| file.path.starts_with(TOP)) {
+        let found = named(&file.text);
+        if file.path == READER {
+            assert_eq!(found, FILES, "what {READER} reads has moved: this test looks for something else");
+        } else if !found.is_empty() {
+            complaints.add(format!("{}: {found:?}", file.path));
+        }
+    }
+    complaints.settle(&format!("{READER} reads these"));
+}
+
 #[test]
 fn the_runtime_imports_downwards() {
     let text = std::fs::read_to_string(root().join(PICTURE)).expect("the document with the picture");

@@ -12,10 +12,10 @@ use us_abi::{
 };
 
 use crate::door::quiet;
-use crate::mapping::proc::{self, Line};
 use crate::mapping::views::{self, View};
 use crate::mapping::{pieces, unforked};
 use crate::members::{self, of_family};
+use crate::proc;
 use crate::raw::{self, failed, nr};
 use crate::sys::room::Room;
 use crate::{fdtable, guest, seats, twins};
@@ -80,7 +80,7 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
     }
     let (mut last, mut path) = ((0, 0), (0, 0));
     let read = proc::each_mapping(|line| {
-        let Some(map) = Line::parse(line) else { return };
+        let Some(map) = proc::mapping(line) else { return };
         if map.protection & proc::EXEC != 0 && map.inode != 0 {
             all &= PROGRAMS.push((map.device, map.inode));
         }

@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::park::{Place, word};
 use crate::door::pending::{self, PROCESS};
-use crate::mapping::proc;
 use crate::members;
+use crate::proc;
 use crate::raw::{self, failed};
 use crate::siginfo::{Info, SI_QUEUE, SI_TKILL, SI_USER};
 use crate::signal;

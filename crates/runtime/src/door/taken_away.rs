@@ -3,7 +3,7 @@
 
 use core::ffi::CStr;
 
-use crate::mapping::proc;
+use crate::proc;
 use crate::raw;
 use crate::state::{Decimal, joined};
 use crate::sys::own_table::with_own_table;

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::mapping::proc;
+use crate::proc;
 use crate::raw;
 use crate::sys::room::Room;
 

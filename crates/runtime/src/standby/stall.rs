@@ -8,7 +8,7 @@
 use us_abi::SegmentHeader;
 use us_ring::Position;
 
-use crate::mapping::proc;
+use crate::proc;
 use crate::turns::turn_order;
 use crate::{raw, seats, state};
 

@@ -6,10 +6,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use us_sites::{Kind, Site};
 
 use crate::raw::{self, nr};
-use crate::state;
 use crate::sys::plans::Plans;
 use crate::sys::text;
 use crate::sys::{gate, point};
+use crate::{proc, state};
 
 /// What the constructor has to know of the process's mappings, from one reading of `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,8 +42,9 @@ impl Maps {
     pub fn read(in_libc: u64, in_loader: u64, in_allocator: u64, in_program: u64) -> Maps {
         let mut maps = Maps::default();
         let mut program = (0, 0);
-        each_line(&mut |line| {
-            let Some((start, end, executable)) = range(line) else { return };
+        proc::each_mapping(|line| {
+            let Some(mapping) = proc::mapping(line) else { return };
+            let (start, end) = (mapping.start, mapping.end);
             let named = |name: &[u8]| line.ends_with(name);
             if named(b"[vvar]") || named(b"[vvar_vclock]") || named(b"[vdso]") {
                 if maps.part_count < maps.parts.len() {
@@ -57,8 +58,7 @@ impl Maps {
                     (maps.vdso_start, maps.vdso_end) = (start, end);
                 }
             }
-            let writes = line.windows(4).any(|four| four == b" rw-");
-            if writes && maps.libc.1 != 0 && start >= maps.libc.1 {
+            if mapping.protection == proc::READ | proc::WRITE && maps.libc.1 != 0 && start >= maps.libc.1 {
                 match maps.libc_data {
                     (0, 0) => maps.libc_data = (start, end),
                     // What is zero at the start lies behind what is not, in a mapping without a name.
@@ -66,7 +66,7 @@ impl Maps {
                     _ => {}
                 }
             }
-            if !executable {
+            if mapping.protection & proc::EXEC == 0 {
                 return;
             }
             for (address, place) in [
@@ -85,52 +85,6 @@ impl Maps {
         }
         maps
     }
-}
-
-/// Calls `f` for every line of `/proc/self/maps`.
-fn each_line(f: &mut dyn FnMut(&[u8])) {
-    let path = c"/proc/self/maps";
-    // SAFETY: opens, reads into our buffer, closes: in the constructor, where nobody else uses the table.
-    unsafe {
-        let file = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
-        if raw::failed(file) {
-            return;
-        }
-        let mut buffer = [0u8; 4096];
-        let mut have = 0usize;
-        loop {
-            let got = raw::call3(
-                raw::nr::READ,
-                file as u64,
-                buffer.as_mut_ptr().add(have) as u64,
-                (buffer.len() - have) as u64,
-            );
-            if got <= 0 {
-                break;
-            }
-            have += got as usize;
-            let mut start = 0;
-            while let Some(end) = buffer[start..have].iter().position(|byte| *byte == b'\n') {
-                f(&buffer[start..start + end]);
-                start += end + 1;
-            }
-            buffer.copy_within(start..have, 0);
-            have -= start;
-        }
-        raw::call1(raw::nr::CLOSE, file as u64);
-    }
-}
-
-/// Start, end and executability of a line of `/proc/self/maps`.
-fn range(line: &[u8]) -> Option<(u64, u64, bool)> {
-    let dash = line.iter().position(|byte| *byte == b'-')?;
-    let space = line.iter().position(|byte| *byte == b' ')?;
-    let hex = |digits: &[u8]| {
-        digits
-            .iter()
-            .try_fold(0u64, |value, digit| Some(value << 4 | u64::from((*digit as char).to_digit(16)?)))
-    };
-    Some((hex(&line[..dash])?, hex(&line[dash + 1..space])?, line.get(space + 3) == Some(&b'x')))
 }
 
 const SITES_MAX: usize = 2048;

@@ -1,8 +1,10 @@
-//! What the coordinator reads of its own process in `/proc`, with a descriptor table of its own.
+//! What the runtime reads of its own process in `/proc`: in the constructor, where nobody else uses the table of descriptors,
+//! and by threads that have a table of their own. What a line says, `us_sites::maps` knows.
 
 use core::ffi::CStr;
 
 use us_abi::COMMON_MEMORY;
+pub use us_sites::maps::{EXEC, Line, READ, WRITE, hex, range};
 
 use crate::raw::{self, decimal, failed, nr};
 use crate::state::{self, Decimal};
@@ -105,87 +107,12 @@ pub fn pending_signals(tid: u32) -> Option<(u64, u64)> {
     Some((own?, own? | shared?))
 }
 
-/// A number in hexadecimal digits.
-pub fn hex(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0u64, |value, digit| Some(value << 4 | u64::from((*digit as char).to_digit(16)?)))
-}
-
 /// Calls `f` with the kernel's id of every thread of this process. False if they cannot be listed.
 pub fn each_task(mut f: impl FnMut(u32)) -> bool {
     raw::each_number(c"/proc/self/task", |tid, _| f(tid as u32))
 }
 
-/// Start and end of the mapping that a line of `maps` or `smaps` begins with.
-pub fn range(line: &[u8]) -> Option<(u64, u64)> {
-    let range = line.split(|byte| *byte == b' ').next()?;
-    let dash = range.iter().position(|byte| *byte == b'-')?;
-    Some((hex(&range[..dash])?, hex(&range[dash + 1..])?))
-}
-
-/// It can be read.
-pub const READ: u64 = 1;
-
-/// It can be written.
-pub const WRITE: u64 = 2;
-
-/// It can be executed.
-pub const EXEC: u64 = 4;
-
-/// One line of `/proc/self/maps`.
-pub struct Line {
-    /// First address.
-    pub start: u64,
-    /// First one behind it.
-    pub end: u64,
-    /// What may be done there: [`READ`], [`WRITE`], [`EXEC`].
-    pub protection: u64,
-    /// Whether it is shared.
-    pub shared: bool,
-    /// Where in the file it begins.
-    pub offset: u64,
-    /// The file's device.
-    pub device: u64,
-    /// The file's number there, 0 for none.
-    pub inode: u64,
-    /// Whether its path is one of memory that processes share by a name.
-    pub is_common: bool,
-}
-
-impl Line {
-    /// Whether it is of the same kind as the one that ends where it begins, and goes on with that one's file.
-    pub fn continues(&self, before: &Line) -> bool {
-        let kind = |line: &Line| (line.protection, line.shared, line.device, line.inode);
-        let offset = if self.inode == 0 { self.offset } else { before.offset + (before.end - before.start) };
-        self.start == before.end && kind(self) == kind(before) && self.offset == offset
-    }
-
-    /// Of the line's text.
-    pub fn parse(line: &[u8]) -> Option<Line> {
-        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
-        let (start, end) = range(fields.next()?)?;
-        let flags = fields.next()?;
-        let offset = fields.next()?;
-        let device = fields.next()?;
-        let inode = fields.next()?;
-        // The path, if there is one, comes behind the last field and some spaces.
-        let path = fields.next().unwrap_or(b"");
-        let on = |at: usize, sign: u8, bit: u64| if flags.get(at) == Some(&sign) { bit } else { 0 };
-        Some(Line {
-            start,
-            end,
-            protection: on(0, b'r', READ) | on(1, b'w', WRITE) | on(2, b'x', EXEC),
-            shared: flags.get(3) == Some(&b's'),
-            offset: hex(offset)?,
-            device: device_number(device)?,
-            is_common: COMMON_MEMORY.iter().any(|common| path.starts_with(common.as_bytes())),
-            inode: inode.iter().fold(0, |value, digit| value * 10 + u64::from(digit.wrapping_sub(b'0'))),
-        })
-    }
-}
-
-/// `08:11` as `fstat` would say it.
-pub fn device_number(text: &[u8]) -> Option<u64> {
-    let colon = text.iter().position(|byte| *byte == b':')?;
-    let (major, minor) = (hex(&text[..colon])?, hex(&text[colon + 1..])?);
-    Some(minor & 0xff | major << 8 | (minor & !0xff) << 12)
+/// One line of `maps`.
+pub fn mapping(line: &[u8]) -> Option<Line> {
+    Line::parse(line, &COMMON_MEMORY)
 }
