@@ -31,6 +31,10 @@ pub struct Segment {
 pub const LOAD: u32 = 1;
 /// `PT_DYNAMIC`
 pub const DYNAMIC: u32 = 2;
+/// `PT_INTERP`
+pub const INTERPRETER: u32 = 3;
+/// `PT_NOTE`
+pub const NOTE: u32 = 4;
 /// `PF_X`
 pub const EXECUTABLE: u32 = 1;
 
@@ -44,7 +48,18 @@ impl<'a> Image<'a> {
         let headers = usize::try_from(u64_at(bytes, 32)?).ok()?;
         let header_len = usize::from(u16_at(bytes, 54)?);
         let header_count = usize::from(u16_at(bytes, 56)?);
-        (header_len >= 56).then_some(Image { bytes, headers, header_len, header_count })
+        (header_len == 56).then_some(Image { bytes, headers, header_len, header_count })
+    }
+
+    /// How many program headers it says that it has.
+    pub fn segment_count(&self) -> usize {
+        self.header_count
+    }
+
+    /// A segment's bytes in the file, if it has them all.
+    pub fn content(&self, segment: &Segment) -> Option<&'a [u8]> {
+        let start = usize::try_from(segment.offset).ok()?;
+        self.bytes.get(start..start.checked_add(usize::try_from(segment.file_len).ok()?)?)
     }
 
     /// The program headers, up to the first that lies outside the image.
@@ -66,12 +81,9 @@ impl<'a> Image<'a> {
 
     /// The bytes of each executable segment, with its address: what [`scan`](crate::scan) wants.
     pub fn executable(&self) -> impl Iterator<Item = (&'a [u8], u64)> + use<'a> {
-        let bytes = self.bytes;
-        self.segments().filter(|s| s.kind == LOAD && s.flags & EXECUTABLE != 0).filter_map(move |s| {
-            let start = usize::try_from(s.offset).ok()?;
-            let end = start.checked_add(usize::try_from(s.file_len).ok()?)?;
-            Some((bytes.get(start..end)?, s.addr))
-        })
+        let image = *self;
+        let code = self.segments().filter(|s| s.kind == LOAD && s.flags & EXECUTABLE != 0);
+        code.filter_map(move |s| Some((image.content(&s)?, s.addr)))
     }
 
     /// Where an address before relocation lies in the file.
@@ -86,6 +98,32 @@ impl<'a> Image<'a> {
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
+}
+
+/// `e_type` and `e_machine`, of any ELF file.
+pub fn kind_and_machine(bytes: &[u8]) -> Option<(u16, u16)> {
+    Some((u16_at(bytes, 16)?, u16_at(bytes, 18)?))
+}
+
+/// The build id in an image's notes. The first bytes of a file are enough, if its notes are there.
+pub fn build_id(bytes: &[u8]) -> Option<&[u8]> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    for note in Image::parse(bytes)?.segments().filter(|segment| segment.kind == NOTE) {
+        let mut at = usize::try_from(note.offset).ok()?;
+        let end = at.checked_add(usize::try_from(note.file_len).ok()?)?.min(bytes.len());
+        while at < end {
+            let (name, length) = (u32_at(bytes, at)? as usize, u32_at(bytes, at.checked_add(4)?)? as usize);
+            let kind = u32_at(bytes, at.checked_add(8)?)?;
+            let content = at.checked_add(12)?.checked_add(name.checked_next_multiple_of(4)?)?;
+            if kind == NT_GNU_BUILD_ID
+                && bytes.get(at.checked_add(12)?..at.checked_add(16)?) == Some(b"GNU\0")
+            {
+                return bytes.get(content..content.checked_add(length)?);
+            }
+            at = content.checked_add(length.checked_next_multiple_of(4)?)?;
+        }
+    }
+    None
 }
 
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

@@ -1,4 +1,6 @@
-//! As much of an ELF file as says whether the runtime can be preloaded into it.
+//! As much of an ELF file as says whether the runtime can be preloaded into it. `us_sites::elf` reads the format.
+
+use us_sites::elf::{self, Image};
 
 /// What the head of a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +16,6 @@ pub enum Kind {
     /// Something else.
     Unknown,
 }
-
-const PT_INTERP: u32 = 3;
-const PHDR_BYTES: usize = 56;
 
 /// Looks at the first bytes of a file (4 KiB are enough for every linker's output).
 pub fn kind(head: &[u8]) -> Kind {
@@ -40,71 +39,32 @@ fn script(line: &[u8]) -> Kind {
 
 fn elf(head: &[u8]) -> Option<Kind> {
     let (class, order) = (*head.get(4)?, *head.get(5)?);
-    let (kind, machine) = (half(head, 16)?, half(head, 18)?);
+    let (kind, machine) = elf::kind_and_machine(head)?;
     if (class, order, machine) != (2, 1, 62) {
         return Some(Kind::Foreign(format!("not an x86-64 program (ELF machine {machine})")));
     }
     if kind != 2 && kind != 3 {
         return Some(Kind::Foreign(format!("not a program (ELF type {kind})")));
     }
-    let (table, entry, count) = (long(head, 32)?, half(head, 54)?, half(head, 56)?);
-    if entry as usize != PHDR_BYTES {
-        return None;
+    let image = Image::parse(head)?;
+    if let Some(loader) = image.segments().find(|segment| segment.kind == elf::INTERPRETER) {
+        let bytes = image.content(&loader)?;
+        let path = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+        return Some(Kind::Dynamic(String::from_utf8_lossy(path).into_owned()));
     }
-    for at in 0..count as usize {
-        let phdr = (table as usize).checked_add(at * PHDR_BYTES)?;
-        if word(head, phdr)? == PT_INTERP {
-            let (from, length) = (long(head, phdr + 8)? as usize, long(head, phdr + 32)? as usize);
-            let bytes = head.get(from..from.checked_add(length)?)?;
-            let path = bytes.strip_suffix(&[0]).unwrap_or(bytes);
-            return Some(Kind::Dynamic(String::from_utf8_lossy(path).into_owned()));
-        }
-    }
-    Some(Kind::Static)
+    (image.segments().count() == image.segment_count()).then_some(Kind::Static)
 }
 
 /// The build id in the notes of an ELF file, if the first bytes hold it.
 pub fn build_id(head: &[u8]) -> Option<Vec<u8>> {
-    const PT_NOTE: u32 = 4;
-    const NT_GNU_BUILD_ID: u32 = 3;
-    if !head.starts_with(b"\x7fELF") {
-        return None;
-    }
-    let (table, count) = (long(head, 32)? as usize, half(head, 56)? as usize);
-    for phdr in (0..count).filter_map(|at| table.checked_add(at * PHDR_BYTES)) {
-        if word(head, phdr) != Some(PT_NOTE) {
-            continue;
-        }
-        let (mut at, bytes) = (long(head, phdr + 8)? as usize, long(head, phdr + 32)? as usize);
-        let end = at.checked_add(bytes)?.min(head.len());
-        while at < end {
-            let (name, length, kind) =
-                (word(head, at)? as usize, word(head, at + 4)? as usize, word(head, at + 8)?);
-            let content = at.checked_add(12)?.checked_add(name.checked_next_multiple_of(4)?)?;
-            if kind == NT_GNU_BUILD_ID && head.get(at + 12..at + 16) == Some(b"GNU\0") {
-                return head.get(content..content.checked_add(length)?).map(<[u8]>::to_vec);
-            }
-            at = content.checked_add(length.checked_next_multiple_of(4)?)?;
-        }
-    }
-    None
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+    elf::build_id(head).map(<[u8]>::to_vec)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PHDR_BYTES: usize = 56;
 
     /// A head with one program header of the given type and, for a loader, its path.
     fn program(machine: u16, phdr_type: u32, loader: &str) -> Vec<u8> {
