@@ -54,6 +54,13 @@ pub struct Patience {
     /// What the guest has asked for, ns: nanosleep may have been told to leave the rest in the same place.
     whole_ns: u64,
     attempts: u32,
+    /// Made where they are wanted: most calls go without.
+    own: Option<Own>,
+}
+
+/// Arguments in place of the guest's, and what they point to.
+#[derive(Default)]
+struct Own {
     left: Timespec,
     /// Where the kernel leaves what was left of a sleep that was broken off.
     rest: Timespec,
@@ -102,40 +109,40 @@ impl Patience {
         if self.attempts == 1 && rest_at.is_none() {
             return &call.args;
         }
-        if self.attempts == 1 {
-            self.args = call.args;
-        } else {
-            self.shorten(call);
+        self.own_args(call, rest_at)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn own_args(&mut self, call: &Call, rest_at: Option<usize>) -> &[u64; 6] {
+        let left_ns = self.whole_ns.saturating_sub(now_ns().saturating_sub(self.began_ns));
+        let own = self.own.get_or_insert_default();
+        own.args = call.args;
+        match time_out(call.nr, &call.args) {
+            _ if self.attempts == 1 => {}
+            // Rounded up: never less than what was asked for.
+            Some(TimeOut::Milliseconds(at)) => own.args[at] = left_ns.div_ceil(1_000_000),
+            Some(TimeOut::Timespec(at)) => {
+                own.left = Timespec::from_ns(left_ns);
+                own.args[at] = &raw const own.left as u64;
+            }
+            None => {}
         }
         if let Some(at) = rest_at {
             // One that the guest does not see broken off leaves nothing with it.
-            self.args[at] = &raw mut self.rest as u64;
+            own.args[at] = &raw mut own.rest as u64;
         }
-        &self.args
+        &own.args
     }
 
     /// The guest is told that its sleep was broken off, and what was left of it.
     #[cold]
     pub fn tell_rest(&self, call: &Call) {
-        if let Some(at) = rest_at(call.nr)
-            && self.args[at] == &raw const self.rest as u64
+        if let Some(own) = &self.own
+            && let Some(at) = rest_at(call.nr)
+            && own.args[at] == &raw const own.rest as u64
         {
-            guest::store(call.args[at], &self.rest);
-        }
-    }
-
-    #[cold]
-    fn shorten(&mut self, call: &Call) {
-        self.args = call.args;
-        let left = self.whole_ns.saturating_sub(now_ns().saturating_sub(self.began_ns));
-        match time_out(call.nr, &call.args) {
-            // Rounded up: never less than what was asked for.
-            Some(TimeOut::Milliseconds(at)) => self.args[at] = left.div_ceil(1_000_000),
-            Some(TimeOut::Timespec(at)) => {
-                self.left = Timespec::from_ns(left);
-                self.args[at] = &raw const self.left as u64;
-            }
-            None => {}
+            guest::store(call.args[at], &own.rest);
         }
     }
 }

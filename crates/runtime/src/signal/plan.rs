@@ -53,7 +53,18 @@ impl Plan {
     }
 
     /// Delivers the signals, as a primary. True if the call is to be made again.
+    #[inline(always)]
     pub fn carry_out(self, thread: &mut Thread) -> bool {
+        let is_nothing = self.signals == 0 && !self.late && !self.parks;
+        if !is_nothing || thread.cancel.load(Ordering::Relaxed) != 0 {
+            self.carry_out_all(thread);
+        }
+        self.restart
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn carry_out_all(self, thread: &mut Thread) {
         self.each(thread, false);
         if cancellation::is_due(thread) {
             // By somebody who has heard of a handler: the call, if it is made again, does not wait.
@@ -65,7 +76,6 @@ impl Plan {
         if self.parks {
             above().stand_still(thread);
         }
-        self.restart
     }
 
     pub(super) fn each(self, thread: &mut Thread, in_rounds: bool) {

@@ -462,7 +462,16 @@ pub enum Source {
 
 impl Source {
     /// Bytes in all.
+    #[inline(always)]
     pub fn wanted(self) -> u64 {
+        match self {
+            Source::Span(span) => span.len,
+            _ => self.gathered(),
+        }
+    }
+
+    #[inline(never)]
+    fn gathered(self) -> u64 {
         match self {
             Source::Span(span) => span.len,
             Source::Vectors(list, count) => vector_bytes(list, count),
