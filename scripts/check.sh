@@ -20,7 +20,7 @@ run "$CARGO" build --release --quiet -p us-runtime -p us-cli -p us-ledger
 run env UNDERSTUDY_LIB="${TARGET:-target}/release/libunderstudy.so" "$CARGO" test --quiet -p us-tidy
 run scripts/docs.sh --check
 run "${TARGET:-target}/release/ledger" --understudy "${TARGET:-target}/release/understudy" --target "${TARGET:-target}/ledger"
-for script in scripts/*.sh tests/foreign/*.sh tests/install/*.sh .ci/run; do
+for script in scripts/*.sh tests/foreign/*.sh tests/install/*.sh tests/page/*.sh .ci/run; do
     run bash -n "$script"
 done
 

@@ -130,6 +130,7 @@ else
 fi
 step sanitized tests/foreign/sanitized.sh
 step full tests/foreign/full.sh
+step page timeout -k 10 300 tests/page/run.sh
 step install timeout -k 10 300 tests/install/run.sh
 # A race of one run in two hundred, caught and repeated.
 whole race bench/race-demo --bin "$TARGET/release" --replays 20

@@ -73,7 +73,7 @@ pub enum Command {
         #[command(flatten)]
         owner: Owner,
     },
-    /// Figures of all groups of this user for Prometheus, at /metrics; the table of status at /
+    /// Figures of all groups of this user: a page at /, and /metrics for Prometheus
     Serve {
         /// Where to listen; a port alone is one of 127.0.0.1
         #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9464", value_parser = address)]

@@ -1,6 +1,7 @@
-//! Figures of all groups as Prometheus reads them. No socket and no clock in here.
+//! Figures of all groups as Prometheus reads them, and as a page shows them. No socket and no clock in here.
 
 pub mod histogram;
+pub mod page;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

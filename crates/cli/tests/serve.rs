@@ -100,11 +100,52 @@ fn figures_of_a_group() {
         assert!(answer.contains(line), "{line} is not in {answer}");
     }
     check_format(&answer);
-    let page = server.ask(b"GET / HTTP/1.0\r\n\r\n");
-    assert!(page.contains("\r\n\r\nNAME") && page.contains("\ng     protected"), "{page}");
+    let table = server.ask(b"GET /status.txt HTTP/1.0\r\n\r\n");
+    assert!(table.contains("\r\n\r\nNAME") && table.contains("\ng     protected"), "{table}");
     assert!(sandbox.output(&["stop", "g"]).status.success());
     wait_for(|| (!server.metrics().contains("group=\"g\"")).then_some(()), "the group to be gone");
     check_format(&server.metrics());
+}
+
+/// A program may call itself what it likes: the page has nothing of that, and the figures have it as a string.
+#[test]
+fn a_page_and_what_it_asks_for() {
+    const NAME: &str = "<b id=x>\u{202e}&\"'";
+    let sandbox = Sandbox::new("follow");
+    let program = sandbox.folder.path().join(NAME);
+    std::fs::copy(&common::built().guest, &program).unwrap();
+    let events = sandbox.events_path();
+    let mut command = sandbox.understudy(&["run", "--name", "g", "--events", events.to_str().unwrap(), "--"]);
+    let mut running = command.arg(&program).arg("wait").stdout(Stdio::null()).spawn().unwrap();
+    sandbox.wait_for_event("protected");
+    let server = Server::start(&sandbox);
+    let figures = || {
+        let answer = server.ask(b"GET /figures.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("\r\nContent-Type: application/json\r\n"), "{head}");
+        assert!(!head.contains("Access-Control-Allow-Origin"), "{head}");
+        let figures: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(figures["version"], 1);
+        figures["groups"].get(0).cloned()
+    };
+    let group = wait_for(figures, "figures of the group");
+    assert_eq!((&group["name"], &group["state"]), (&"g".into(), &"protected".into()), "{group}");
+    let process = &group["processes"][0];
+    assert_eq!(process["program"], "<b id=x>\\u{202e}&\"'", "{group}");
+    assert!(process["primary_pid"].is_u64() && process["standbys"][0]["lag_bytes"].is_u64(), "{group}");
+    let bounds = group["blackout"]["bounds"].as_array().unwrap().len();
+    assert_eq!(group["blackout"]["counts"].as_array().unwrap().len(), bounds + 1, "{group}");
+    let page = server.ask(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (head, body) = page.split_once("\r\n\r\n").unwrap();
+    let nonce = body.split("<script nonce=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(head.contains("\r\nContent-Type: text/html; charset=utf-8\r\n"), "{head}");
+    let policy = format!(
+        "\r\nContent-Security-Policy: default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
+    );
+    assert!(nonce.len() == 32 && head.contains(&policy), "{head}");
+    assert!(!body.contains("id=x") && !server.ask(b"GET / HTTP/1.0\r\n\r\n").contains(nonce));
+    assert!(sandbox.output(&["stop", "g"]).status.success());
+    running.wait().unwrap();
 }
 
 #[test]

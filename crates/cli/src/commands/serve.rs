@@ -13,6 +13,7 @@ use us_supervisor::{Error, status, terminal};
 
 use super::print;
 use crate::metrics::Metrics;
+use crate::metrics::page::page;
 use crate::report;
 use crate::style::Style;
 
@@ -99,16 +100,26 @@ fn admit(client: TcpStream, shared: &Arc<Shared>, is_local: bool) {
 
 fn talk(mut client: TcpStream, shared: &Shared, is_local: bool) -> std::io::Result<()> {
     let question = hear(&mut client)?;
+    let mut policy = String::from("default-src 'none'; frame-ancestors 'none'");
     let (code, kind, body) = match asked(&question, is_local) {
         Ok("/metrics") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", shared.metrics().text()),
-        Ok("/") => ("200 OK", "text/plain; charset=utf-8", page()),
-        Ok(_) => ("404 Not Found", "text/plain", "there are / and /metrics\n".into()),
+        Ok("/status.txt") => ("200 OK", "text/plain; charset=utf-8", table()),
+        Ok("/figures.json") => ("200 OK", "application/json", shared.metrics().figures().to_string()),
+        Ok("/") => {
+            let (body, of_page) = page(&nonce()?);
+            policy = of_page;
+            ("200 OK", "text/html; charset=utf-8", body)
+        }
+        Ok(_) => {
+            ("404 Not Found", "text/plain", "there are /, /figures.json, /metrics and /status.txt\n".into())
+        }
         Err(code) => (code, "text/plain", format!("{code}\n")),
     };
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\
-         X-Content-Type-Options: nosniff\r\n\r\n"
+         Content-Security-Policy: {policy}\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
+         Cross-Origin-Resource-Policy: same-origin\r\nX-Content-Type-Options: nosniff\r\n\r\n"
     );
     let wants_body = !question.starts_with(b"HEAD ");
     say(&mut client, &[head.as_bytes(), if wants_body { body.as_bytes() } else { b"" }].concat())
@@ -133,8 +144,15 @@ fn say(client: &mut TcpStream, mut answer: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
+/// What nobody can guess, new for each answer: without it a browser runs no script.
+fn nonce() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// The groups as `status` shows them.
-fn page() -> String {
+fn table() -> String {
     status::read(None)
         .map_or_else(|error| format!("{error}\n"), |status| report::status(&status, Style::default(), false))
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
 /// Counts of values, by upper bounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
@@ -22,6 +24,11 @@ impl Histogram {
         let at = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
         self.counts[at] += 1;
         self.sum += value;
+    }
+
+    /// Bounds, counts and sum; each count is of its bucket alone.
+    pub fn figures(&self) -> Value {
+        json!({ "bounds": self.bounds, "counts": self.counts, "sum": self.sum })
     }
 
     /// Writes it under `name`, with these labels besides its own.
