@@ -195,3 +195,77 @@ fn an_address_that_is_taken_is_said() {
     assert_eq!(out.status.code(), Some(1));
     assert!(said.starts_with(&format!("understudy: cannot listen on {}: ", server.address)), "{said}");
 }
+
+/// A file of `contrib/`.
+fn contributed(path: &str) -> String {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib").join(path);
+    std::fs::read_to_string(file).unwrap()
+}
+
+/// Names of metrics in a text.
+fn names(text: &str) -> std::collections::BTreeSet<&str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let starts = text.match_indices("understudy_").filter(|(at, _)| !text[..*at].ends_with(is_part));
+    starts.map(|(at, _)| text[at..].split(|c| !is_part(c)).next().unwrap()).collect()
+}
+
+/// Whether `serve` exports a series of this name: of a histogram there are three.
+fn is_exported(metrics: &str, name: &str) -> bool {
+    let has = |name: &str, kind: &str| metrics.contains(&format!("\n# TYPE {name} {kind}\n"));
+    let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+    has(name, "gauge") || has(name, "counter") || base.is_some_and(|base| has(base, "histogram"))
+}
+
+#[test]
+fn the_board_and_the_alerts_use_what_is_exported() {
+    let sandbox = Sandbox::new("silent");
+    let metrics = Server::start(&sandbox).metrics();
+    let rules = contributed("prometheus/understudy.rules.yml");
+    let expressions: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    for wanted in ["severity: ", "summary: ", "description: "] {
+        let has = rules.lines().filter(|line| line.trim().starts_with(wanted)).count();
+        assert_eq!(has, expressions.len(), "{wanted}");
+    }
+    let board = contributed("grafana/understudy.json");
+    for (file, text) in [("rules", expressions.join("\n")), ("board", board)] {
+        let used = names(&text);
+        assert!(used.len() > 5, "{file}: {used:?}");
+        let unknown: Vec<_> = used.iter().filter(|name| !is_exported(&metrics, name)).collect();
+        assert!(unknown.is_empty(), "{file}: {unknown:?}");
+    }
+}
+
+/// What Grafana asks of a board that is imported.
+#[test]
+fn the_board_is_well_formed() {
+    let board: serde_json::Value = serde_json::from_str(&contributed("grafana/understudy.json")).unwrap();
+    for text in ["/title", "/uid", "/time/from", "/time/to"] {
+        assert!(board.pointer(text).is_some_and(serde_json::Value::is_string), "{text}");
+    }
+    assert!(board["schemaVersion"].as_u64().unwrap() >= 36);
+    let variables = board["templating"]["list"].as_array().unwrap();
+    assert!(variables.iter().all(|variable| variable["name"].is_string() && variable["type"].is_string()));
+    let mut ids = std::collections::BTreeSet::new();
+    let mut cells = std::collections::BTreeSet::new();
+    for panel in board["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is another's");
+        assert!(
+            matches!(panel["type"].as_str(), Some("stat" | "timeseries" | "heatmap")),
+            "{title}: its type is unknown"
+        );
+        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "{title}: it is outside");
+        for (x, y) in (0..at("w")).flat_map(|x| (0..at("h")).map(move |y| (x, y))) {
+            assert!(cells.insert((at("x") + x, at("y") + y)), "{title}: it lies on another");
+        }
+        assert!(panel["fieldConfig"]["defaults"].is_object() && panel["options"].is_object(), "{title}");
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{title}: it asks nothing");
+        for target in targets {
+            assert!(target["refId"].is_string() && target["expr"].is_string(), "{title}: {target}");
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
+        }
+    }
+}
