@@ -27,10 +27,10 @@ export PREFIX DESTDIR CARGO SEEDS RUNS JOBS TARGET UNSTEADY FOREIGN_SECONDS PART
 PARTS ?= programs
 FOREIGN_SECONDS ?= 60
 
-.PHONY: help setup build test chaos foreign check fix ledger bench demo docs install uninstall tarball deb clean
+.PHONY: help setup build test chaos foreign check fix ledger bench bench-quick demo docs install uninstall tarball deb clean
 
 help: ## what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 setup: ## install the Debian packages that the build and the tests use, if missing (as root)
 	@scripts/setup.sh
@@ -64,6 +64,9 @@ ledger: build ## instructions and stores of doors against bench/ledger.txt; WRIT
 
 bench: build ## what Understudy costs; needs python3 and an idle machine with two cores
 	@bench/run
+
+bench-quick: build ## ratios to native in three minutes, with their spread: target/bench-quick/ratios.md and ratios.csv
+	@bench/run --quick
 
 demo: setup build ## kill redis under a counting client, and see the count go on
 	@scripts/demo.sh

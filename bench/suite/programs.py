@@ -110,8 +110,8 @@ def memcached(bench, results):
     server_rounds(bench, results, "memcached", memcached_command, {"get/set": lambda port: memcached_load(bench, port)}, 1.08)
 
 
-def memcached_load(bench, port):
-    line = fields(bench.helper([bench.path("mcload"), str(port), str(CONNECTIONS), "250000"], 120))
+def memcached_load(bench, port, requests=250_000):
+    line = fields(bench.helper([bench.path("mcload"), str(port), str(CONNECTIONS), str(requests)], 120))
     return int(line["requests"]), float(line["per_s"])
 
 
