@@ -56,8 +56,9 @@ fix: ## what check asks for and a tool can do
 	$(CARGO) clippy -p us-runtime --fix --allow-dirty --allow-staged
 	@scripts/docs.sh
 
-docs: ## regenerate the documents that are derived from code
+docs: ## regenerate the documents that are derived from code, and build the book: target/book/index.html
 	@scripts/docs.sh
+	@scripts/book.sh
 
 ledger: build ## instructions and stores of doors against bench/ledger.txt; WRITE=1 writes it
 	@$(TARGET)/release/ledger --understudy $(TARGET)/release/understudy --target $(TARGET)/ledger $(if $(WRITE),--write)

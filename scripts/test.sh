@@ -130,6 +130,16 @@ else
 fi
 step sanitized tests/foreign/sanitized.sh
 step full tests/foreign/full.sh
+if command -v python3 >/dev/null; then
+    step book timeout -k 10 300 tests/book/run.py
+else
+    skip book "no python3"
+fi
+if command -v mdbook >/dev/null || [[ -x $TARGET/tools/bin/mdbook ]]; then
+    whole book-build timeout -k 10 60 scripts/book.sh
+else
+    skip book-build "no mdbook; make docs compiles it"
+fi
 step page timeout -k 10 300 tests/page/run.sh
 step install timeout -k 10 300 tests/install/run.sh
 # A race of one run in two hundred, caught and repeated.

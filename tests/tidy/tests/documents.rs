@@ -63,6 +63,17 @@ fn links_lead_somewhere() {
     complaints.settle("dead links:");
 }
 
+/// A chapter that the list lacks is not built, and links to it lead nowhere in the book.
+#[test]
+fn the_book_has_every_document() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).expect("the list of chapters");
+    let listed: BTreeSet<String> =
+        summary.lines().flat_map(links).map(|link| format!("docs/{link}")).collect();
+    let mut there: BTreeSet<String> = documents().into_iter().map(|file| file.path).collect();
+    there.retain(|path| path.starts_with("docs/") && path != "docs/SUMMARY.md");
+    assert_eq!(listed, there, "docs/SUMMARY.md (left) and docs/ (right) differ");
+}
+
 /// `crates/x/y.rs` in a sentence is a promise that it is there.
 #[test]
 fn paths_in_sentences_exist() {
