@@ -4,6 +4,7 @@
 use core::ffi::CStr;
 
 use us_abi::COMMON_MEMORY;
+use us_sites::maps::path;
 pub use us_sites::maps::{EXEC, Line, READ, WRITE, hex, range};
 
 use crate::raw::{self, decimal, failed, nr};
@@ -112,7 +113,7 @@ pub fn each_task(mut f: impl FnMut(u32)) -> bool {
     raw::each_number(c"/proc/self/task", |tid, _| f(tid as u32))
 }
 
-/// One line of `maps`.
-pub fn mapping(line: &[u8]) -> Option<Line> {
-    Line::parse(line, &COMMON_MEMORY)
+/// Whether a line's path is one of memory that processes share by a name.
+pub fn is_common(line: &[u8]) -> bool {
+    COMMON_MEMORY.iter().any(|common| path(line).starts_with(common.as_bytes()))
 }

@@ -26,8 +26,6 @@ pub struct Line {
     pub device: u64,
     /// The file's number there, 0 for none.
     pub inode: u64,
-    /// Whether its path is one of memory that processes share by a name.
-    pub is_common: bool,
 }
 
 impl Line {
@@ -40,17 +38,15 @@ impl Line {
         self.start == before.end && kind(self) == kind(before) && self.offset == offset
     }
 
-    /// Of the line's text. Paths of memory that processes share by a name begin with one of `common`.
+    /// Of the line's text.
     #[must_use]
-    pub fn parse(line: &[u8], common: &[&str]) -> Option<Line> {
-        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    pub fn parse(line: &[u8]) -> Option<Line> {
+        let mut fields = fields(line);
         let (start, end) = range(fields.next()?)?;
         let flags = fields.next()?;
         let offset = fields.next()?;
         let device = fields.next()?;
         let inode = fields.next()?;
-        // The path, if there is one, comes behind the last field and some spaces.
-        let path = fields.next().unwrap_or(b"");
         let on = |at: usize, sign: u8, bit: u64| if flags.get(at) == Some(&sign) { bit } else { 0 };
         Some(Line {
             start,
@@ -59,10 +55,19 @@ impl Line {
             shared: flags.get(3) == Some(&b's'),
             offset: hex(offset)?,
             device: device_number(device)?,
-            is_common: common.iter().any(|common| path.starts_with(common.as_bytes())),
             inode: number(inode, 10)?,
         })
     }
+}
+
+fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b' ').filter(|field| !field.is_empty())
+}
+
+/// What a line says that is mapped, up to its first blank: a path, `[vdso]` or the like, or nothing.
+#[must_use]
+pub fn path(line: &[u8]) -> &[u8] {
+    fields(line).nth(5).unwrap_or_default()
 }
 
 /// Start and end of the mapping that a line of `maps` or `smaps` begins with.

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -130,7 +131,7 @@ fn glibc() -> Check {
 /// The system calls in a library that every program has, in the copy that this process uses.
 fn call_sites(name: &'static str, library: &str) -> Check {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let path = maps.lines().filter_map(|line| line.split_ascii_whitespace().nth(5));
+    let path = maps.lines().map(|line| OsStr::from_bytes(us_sites::maps::path(line.as_bytes())));
     let path = path.map(Path::new).find(|path| path.file_name() == Some(OsStr::new(library)));
     let sites = path.and_then(sites_of);
     // None found would mean that the scan does not understand this library.

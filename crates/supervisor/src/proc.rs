@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use us_sites::maps::{self, Line};
+
 /// A process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Process {
@@ -126,21 +128,21 @@ pub fn mapping(file: &Path) -> Vec<u32> {
     all().filter(|pid| maps_path(*pid, &file)).collect()
 }
 
+/// What names memory that processes share: the device and the number of its file.
+pub type Object = (u64, u64);
+
 /// Memory that the process may share with others and that no file outside shows: what names each, and its bytes. What lies in
 /// `but`, a folder, is left out.
-pub fn common_memory(pid: u32, but: &str) -> Vec<(String, u64)> {
+pub fn common_memory(pid: u32, but: &str) -> Vec<(Object, u64)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let parse = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let (start, end) = us_sites::maps::range(fields.next()?.as_bytes())?;
-        let flags = fields.next()?;
-        let (device, inode) = (fields.nth(1)?, fields.next()?);
-        let path = fields.next().unwrap_or("");
-        let is_one = flags.starts_with("rw")
-            && flags.ends_with('s')
-            && us_abi::COMMON_MEMORY.iter().any(|kind| path.starts_with(kind))
-            && !path.starts_with(but);
-        is_one.then_some((format!("{device} {inode}"), end.checked_sub(start)?))
+        let (map, path) = (Line::parse(line.as_bytes())?, maps::path(line.as_bytes()));
+        let both = maps::READ | maps::WRITE;
+        let is_one = map.protection & both == both
+            && map.shared
+            && us_abi::COMMON_MEMORY.iter().any(|kind| path.starts_with(kind.as_bytes()))
+            && !path.starts_with(but.as_bytes());
+        is_one.then_some(((map.device, map.inode), map.end.checked_sub(map.start)?))
     };
     maps.lines().filter_map(parse).collect()
 }

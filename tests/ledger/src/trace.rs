@@ -6,6 +6,7 @@ use std::io::Error;
 use anyhow::{Context, Result, bail};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
 use libc::{c_int, c_long, c_uint, pid_t};
+use us_sites::maps::{self, EXEC, Line};
 
 /// Instructions and stores of one passage between two marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,20 +160,18 @@ impl Traced {
     /// Where the runtime lies.
     pub fn runtime_base(&self) -> Result<u64> {
         let maps = self.maps()?;
-        let (start, ..) =
-            mappings(&maps).find(|(.., path)| is_runtime(path)).context("the runtime's text")?;
-        Ok(start)
+        let (map, _) = mappings(&maps).find(|(_, path)| is_runtime(path)).context("the runtime's text")?;
+        Ok(map.start)
     }
 
     /// The text of files that are not the runtime, and the kernel's vDSO: how often that goes round depends on the time. The stubs
     /// of patched sites have no file, and are counted.
     fn foreign_text(&self) -> Result<Vec<(u64, u64)>> {
         let maps = self.maps()?;
-        let is_file_or_vdso = |path: &str| path.starts_with('/') || path == "[vdso]";
-        let is_foreign =
-            |rights: &str, path: &str| rights.contains('x') && is_file_or_vdso(path) && !is_runtime(path);
-        let text = mappings(&maps).filter(|(.., rights, path)| is_foreign(rights, path));
-        Ok(text.map(|(start, end, ..)| (start, end)).collect())
+        let is_file_or_vdso = |path: &[u8]| path.starts_with(b"/") || path == b"[vdso]";
+        let is_foreign = |path: &[u8]| is_file_or_vdso(path) && !is_runtime(path);
+        let text = mappings(&maps).filter(|(map, path)| map.protection & EXEC != 0 && is_foreign(path));
+        Ok(text.map(|(map, _)| (map.start, map.end)).collect())
     }
 
     fn maps(&self) -> Result<String> {
@@ -180,17 +179,11 @@ impl Traced {
     }
 }
 
-fn is_runtime(path: &str) -> bool {
-    path.ends_with("libunderstudy.so")
+fn is_runtime(path: &[u8]) -> bool {
+    path.ends_with(b"libunderstudy.so")
 }
 
-/// Start, end, rights and file of each mapping that has one.
-fn mappings(maps: &str) -> impl Iterator<Item = (u64, u64, &str, &str)> {
-    maps.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (range, rights) = (fields.next()?, fields.next()?);
-        let (start, end) = range.split_once('-')?;
-        let address = |text| u64::from_str_radix(text, 16).ok();
-        Some((address(start)?, address(end)?, rights, fields.nth(3)?))
-    })
+/// Each mapping, and what is mapped there.
+fn mappings(maps: &str) -> impl Iterator<Item = (Line, &[u8])> {
+    maps.lines().map(str::as_bytes).filter_map(|line| Some((Line::parse(line)?, maps::path(line))))
 }

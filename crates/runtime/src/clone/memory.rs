@@ -80,7 +80,7 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
     }
     let (mut last, mut path) = ((0, 0), (0, 0));
     let read = proc::each_mapping(|line| {
-        let Some(map) = proc::mapping(line) else { return };
+        let Some(map) = proc::Line::parse(line) else { return };
         if map.protection & proc::EXEC != 0 && map.inode != 0 {
             all &= PROGRAMS.push((map.device, map.inode));
         }
@@ -109,7 +109,7 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
                 0
             },
             offset: map.offset,
-            is_common: map.shared && map.protection & proc::WRITE != 0 && map.is_common,
+            is_common: map.shared && map.protection & proc::WRITE != 0 && proc::is_common(line),
         });
     });
     // SAFETY: the coordinator's own while everybody stands still.

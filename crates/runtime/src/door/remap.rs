@@ -13,7 +13,7 @@ use super::{heaps, mutex, own_addresses};
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
 use crate::mapping::views;
-use crate::proc;
+use crate::proc::{self, Line};
 use crate::raw::{self, err, failed, nr};
 use crate::sys::own_table::with_own_table;
 use crate::sys::room::Room;
@@ -206,9 +206,9 @@ fn reserve(bytes: u64, at: Option<u64>, how: u64) -> i64 {
 fn list_parts(start: u64, bytes: u64) -> bool {
     let end = start.saturating_add(bytes);
     PARTS.clear();
-    let (mut next, mut all, mut last) = (start, true, None::<proc::Line>);
+    let (mut next, mut all, mut last) = (start, true, None::<Line>);
     let read = proc::each_mapping(|line| {
-        let Some(line) = proc::mapping(line).filter(|line| line.start < end && line.end > start) else {
+        let Some(line) = Line::parse(line).filter(|line| line.start < end && line.end > start) else {
             return;
         };
         let from = line.start.max(start);

@@ -43,7 +43,7 @@ impl Maps {
         let mut maps = Maps::default();
         let mut program = (0, 0);
         proc::each_mapping(|line| {
-            let Some(mapping) = proc::mapping(line) else { return };
+            let Some(mapping) = proc::Line::parse(line) else { return };
             let (start, end) = (mapping.start, mapping.end);
             let named = |name: &[u8]| line.ends_with(name);
             if named(b"[vvar]") || named(b"[vvar_vclock]") || named(b"[vdso]") {

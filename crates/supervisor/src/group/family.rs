@@ -8,6 +8,7 @@ use us_order::reclone::{Backoff, Loss};
 
 use super::Group;
 use crate::options::Verbosity;
+use crate::proc::Object;
 use crate::segment::read_text;
 use crate::{clock, family, proc};
 
@@ -65,7 +66,7 @@ impl Group<'_> {
             |watch: &&crate::watch::Watch| family::has(&self.roster, watch.shared().segment.header());
         let members: HashSet<u32> =
             self.watches.iter().filter(is_one).map(|watch| watch.primary().pid).collect();
-        let objects: HashSet<String> = members
+        let objects: HashSet<Object> = members
             .iter()
             .flat_map(|pid| proc::common_memory(*pid, &folder))
             .map(|(object, _)| object)
@@ -182,13 +183,13 @@ impl Group<'_> {
 
     /// Which of those that are watched share memory of that size. `None` while another process has it, too.
     fn members(&self, folder: &str) -> Option<Vec<usize>> {
-        let shared: Vec<Vec<(String, u64)>> =
+        let shared: Vec<Vec<(Object, u64)>> =
             self.watches.iter().map(|watch| proc::common_memory(watch.primary().pid, folder)).collect();
         let least = self.roster.family().least();
-        let is_large = |all: &Vec<(String, u64)>| all.iter().map(|(_, bytes)| bytes).sum::<u64>() >= least;
-        let objects: HashSet<&String> =
+        let is_large = |all: &Vec<(Object, u64)>| all.iter().map(|(_, bytes)| bytes).sum::<u64>() >= least;
+        let objects: HashSet<&Object> =
             shared.iter().filter(|all| is_large(all)).flatten().map(|(object, _)| object).collect();
-        let has_one = |all: &Vec<(String, u64)>| all.iter().any(|(object, _)| objects.contains(object));
+        let has_one = |all: &Vec<(Object, u64)>| all.iter().any(|(object, _)| objects.contains(object));
         let watched: HashSet<u32> = self.watches.iter().map(|watch| watch.primary().pid).collect();
         let strangers = self.roster.listed().map(|(place, _)| self.roster.primary_of(place));
         for pid in strangers.filter(|pid| !watched.contains(pid)) {
