@@ -96,8 +96,8 @@ pub fn has_appended(bytes: usize) {
     APPENDED.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-/// The primary is fenced: what the rings hold of one clock, which showed so much before, has tickets in order. `clock_of` says
-/// whose ticket an event has.
+/// The primary is fenced: what the rings hold of one clock, which showed so much before, has tickets in order. `pending` says
+/// which clock's ticket an event has.
 pub fn tickets_ascend<Clock: PartialEq>(
     header: &SegmentHeader,
     clock: &Clock,

@@ -143,13 +143,16 @@ pub fn slowest(slot: u32) -> Option<u64> {
     followers().map(|number| head_of(number, slot).acquire()).min()
 }
 
-/// How far the standby at `number` is, in all rings.
+/// How far the standby at `number` is in this ring.
+pub fn view(number: u32, slot: u32) -> RingView {
+    // The head first: it is never past a tail that is read later.
+    let head = head_of(number, slot).acquire();
+    RingView { head, tail: state::entry(slot).tail.0.acquire() }
+}
+
+/// The same in all rings.
 pub fn views(number: u32, header: &SegmentHeader) -> impl Iterator<Item = RingView> {
-    (0..header.slots.load(Ordering::Acquire)).map(move |slot| {
-        // The head first: it is never past a tail that is read later.
-        let head = head_of(number, slot).acquire();
-        RingView { head, tail: state::entry(slot).tail.0.acquire() }
-    })
+    (0..header.slots.load(Ordering::Acquire)).map(move |slot| view(number, slot))
 }
 
 /// Bytes that the standby at `number` has not applied, in all rings.

@@ -33,13 +33,10 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             shadow.set_private(false);
         }
     });
-    let arguments = |thread: &Thread| {
-        let header = guest::load::<MessageHeader>(call.args[1]).unwrap_or_default();
-        CallArgs {
-            fd: call.args[0] as i32,
-            digest: if thread.verify { spans::digest(row, &call.args) } else { 0 },
-            len: spans::vector_bytes(header.vectors, header.vector_count),
-        }
+    let arguments = |thread: &Thread| CallArgs {
+        fd: call.args[0] as i32,
+        digest: if thread.verify { spans::digest(row, &call.args) } else { 0 },
+        len: spans::message_bytes(call.args[1]),
     };
     output(thread, row, call, arguments, Source::Message(call.args[1]))
 }

@@ -173,10 +173,7 @@ impl Shape {
     /// Bytes asked for.
     pub fn wanted(self) -> u64 {
         match self {
-            Shape::Message(at) => {
-                let header = guest::load::<MessageHeader>(at).unwrap_or_default();
-                spans::vector_bytes(header.vectors, header.vector_count)
-            }
+            Shape::Message(at) => spans::message_bytes(at),
             Shape::From([_, len, ..]) => len,
             Shape::Vectors(list, count) => spans::vector_bytes(list, count),
         }

@@ -103,10 +103,7 @@ pub fn publish_whole() -> bool {
             && header.kind == EventKind::Return as u8
             && header.call == doubt.row.nr
         {
-            let tail = &state::entry(doubt.slot).tail.0;
-            let bytes = Header::size(header.len);
-            invariant::has_appended(bytes);
-            tail.release(tail.acquire() + bytes as u64);
+            publish(doubt.slot, &header);
             any = true;
         }
     });
@@ -176,9 +173,8 @@ fn behind_skips(ring: RingMemory, mut at: u64, tail: u64) -> u64 {
 
 /// Appends the `Return` that the dead primary could not.
 pub fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
-    let entry = state::entry(doubt.slot);
     let ring = RingMemory::of(doubt.slot);
-    let at = entry.tail.0.acquire();
+    let at = state::entry(doubt.slot).tail.0.acquire();
     let len = size_of::<ReturnHead>() + bytes.len().min(PAYLOAD_BYTES_MAX);
     let header = Header {
         kind: EventKind::Return as u8,
@@ -198,9 +194,15 @@ pub fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
             core::ptr::copy(bytes.as_ptr(), data, len - size_of::<ReturnHead>());
         }
     }
-    let bytes = Header::size(len as u32);
+    publish(doubt.slot, &header);
+}
+
+/// Publishes the event that lies above the tail of a dead primary's ring.
+fn publish(slot: u32, header: &Header) {
+    let tail = &state::entry(slot).tail.0;
+    let bytes = Header::size(header.len);
     invariant::has_appended(bytes);
-    entry.tail.0.release(at + bytes as u64);
+    tail.release(tail.acquire() + bytes as u64);
 }
 
 /// Settles one call. `false` if the kernel cannot tell.

@@ -5,7 +5,6 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use us_abi::THREADS_MAX;
-use us_ring::Position;
 
 use crate::raw;
 use crate::thread::own_turns;
@@ -145,14 +144,11 @@ pub fn wake_sleepers() -> u64 {
     let mut woken = 0;
     for_each(|thread| {
         if thread.parked.load(Ordering::Acquire) {
-            let entry = thread.entry();
-            // The head first: a thread that is just going on may pass a tail that was read before.
-            let head = seats::head(thread.slot()).acquire();
-            let tail = entry.tail.0.acquire();
-            if tail > head {
+            let ring = seats::view(seats::own(), thread.slot());
+            if ring.tail > ring.head {
                 thread.parked.store(false, Ordering::Relaxed);
                 thread.ring_bell();
-                woken = woken.max(tail - head);
+                woken = woken.max(ring.tail - ring.head);
             }
         }
     });
