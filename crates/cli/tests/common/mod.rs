@@ -120,20 +120,20 @@ fn offsets() -> Vec<(&'static str, usize)> {
 /// The real runtime: `$UNDERSTUDY_LIB`, or `libunderstudy.so` beside the binary. Without one the test says that it is skipped.
 pub fn runtime(test: &str) -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_understudy")).with_file_name("libunderstudy.so");
-    let path = std::env::var_os("UNDERSTUDY_LIB").map_or(beside, PathBuf::from);
-    if !path.is_file() {
-        eprintln!("{test} skipped: {} does not exist; build the runtime first", path.display());
-    }
-    path.canonicalize().ok()
+    library(test, "UNDERSTUDY_LIB", beside, "the runtime")
 }
 
 /// The runtime that is built with faults: `$UNDERSTUDY_FAULTY`, or where `make test` builds it. Without one the test says that
 /// it is skipped.
 pub fn faulty_runtime(test: &str) -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/faults/release/libunderstudy.so");
-    let path = std::env::var_os("UNDERSTUDY_FAULTY").map_or(built, PathBuf::from);
+    library(test, "UNDERSTUDY_FAULTY", built, "the runtime with faults")
+}
+
+fn library(test: &str, variable: &str, otherwise: PathBuf, what: &str) -> Option<PathBuf> {
+    let path = std::env::var_os(variable).map_or(otherwise, PathBuf::from);
     if !path.is_file() {
-        eprintln!("{test} skipped: {} does not exist; build the runtime with faults first", path.display());
+        eprintln!("{test} skipped: {} does not exist; build {what} first", path.display());
     }
     path.canonicalize().ok()
 }
