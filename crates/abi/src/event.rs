@@ -84,7 +84,7 @@ pub enum EventKind {
     Enter = 4,
     /// The call begun by the last `Enter` has returned: [`ReturnHead`], then what the kernel wrote.
     Return = 5,
-    /// A whole system call that nobody else can observe: [`ReturnHead`], then what the kernel wrote.
+    /// A whole system call that changes nothing: [`ReturnHead`], then what the kernel wrote.
     Call = 6,
     /// A signal is delivered here: the payload is a kernel `siginfo`.
     Signal = 7,
@@ -202,7 +202,8 @@ pub const RETURN_OUTPUT: u8 = 8;
 pub struct ReturnHead {
     /// What the kernel returned: a value, or a negated errno.
     pub result: i64,
-    /// Identity of a descriptor that the call created: socket cookie, or device and inode folded.
+    /// Identity of a descriptor that the call created: socket cookie, or device and inode folded. In a
+    /// [`Call`](EventKind::Call): its descriptor, and the digest of its inputs above.
     pub identity: u64,
 }
 

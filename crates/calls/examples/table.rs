@@ -43,7 +43,9 @@ fn ticket(order: Order) -> &'static str {
 
 fn door(row: &Row) -> String {
     match row.policy {
+        Policy::Special(door) if row.observes => format!("{door:?}, one event"),
         Policy::Special(door) => format!("{door:?}"),
+        Policy::Recorded if row.observes => "one event".to_string(),
         Policy::Refused if row.sticky => "sticky".to_string(),
         Policy::Denied(38) => "ENOSYS".to_string(),
         Policy::Declined(_) => "ENOSYS beside a standby".to_string(),
@@ -57,7 +59,8 @@ fn markdown() -> String {
         "# System calls\n\nGenerated from the table in `crates/calls`; `cargo run -p us-calls --example table` \
          prints it.\n\nA call that is not listed answers ENOSYS where the process has or may get a copy, \
          as on an older\nkernel; with `--standbys 0` it is executed. *Ticket*: when\nthe call takes its place in the order of calls; at entry when others \
-         may observe it, at return when it learns of others.\n",
+         may observe it, at return when it learns of others.\n*One event*: the call changes nothing, so it is never in doubt, \
+         and its end says all of it.\n",
     );
     let rows = || TABLE.iter().flatten();
     text.push_str("\n| Policy | Calls |\n|---|---:|\n");

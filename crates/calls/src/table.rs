@@ -67,6 +67,7 @@ const fn r(nr: u16, name: &'static str, policy: Policy, order: Order, class: Cla
         interrupts: waits_for_others(class),
         restarts: !matches!(class, Class::Poll | Class::Signal | Class::Time),
         sticky: false,
+        observes: false,
         guest: "",
         why: "",
     }
@@ -185,6 +186,12 @@ impl Row {
         self
     }
 
+    /// For one that changes nothing.
+    const fn observes(mut self) -> Row {
+        self.observes = true;
+        self
+    }
+
     const fn sticky(mut self) -> Row {
         self.sticky = true;
         self
@@ -257,9 +264,9 @@ const ROWS: &[Row] = &[
         .fd(Closes(0))
         .ins(&[I0])
         .why("the number may be another file's by the time it is in doubt: identity decides"),
-    learn(4, "stat").outs(&[fx(1, STAT)]).ins(&[S0]),
-    learn(5, "fstat").fd(Uses(0)).outs(&[fx(1, STAT)]).ins(&[I0]),
-    learn(6, "lstat").outs(&[fx(1, STAT)]).ins(&[S0]),
+    learn(4, "stat").observes().outs(&[fx(1, STAT)]).ins(&[S0]),
+    learn(5, "fstat").observes().fd(Uses(0)).outs(&[fx(1, STAT)]).ins(&[I0]),
+    learn(6, "lstat").observes().outs(&[fx(1, STAT)]).ins(&[S0]),
     special(7, "poll", Door::Poll, Order::Return, Class::Poll)
         .fd(InMemory)
         .outs(&[Out::ArgItems { arg: 0, count_arg: 1, size: POLLFD }])
@@ -313,7 +320,7 @@ const ROWS: &[Row] = &[
         .ins(&[I0, L2, iov(1, 2)])
         .blocks()
         .why("begun before, done after"),
-    learn(21, "access").ins(&[S0, I1]),
+    learn(21, "access").observes().ins(&[S0, I1]),
     special(22, "pipe", Door::Pipe, Order::Return, Class::Other)
         .fd(CreatesPair { arg: 0 })
         .outs(&[fx(0, 8)])
@@ -429,8 +436,16 @@ const ROWS: &[Row] = &[
     act(48, "shutdown").fd(Uses(0)).ins(&[I0, I1]),
     act(49, "bind").fd(Uses(0)).ins(&[I0, In::SockAddr { arg: 1, len_arg: 2 }]),
     act(50, "listen").fd(Uses(0)).ins(&[I0, I1]),
-    learn(51, "getsockname").fd(Uses(0)).outs(&[fx(2, 4), Out::SockLen { arg: 1, len_arg: 2 }]).ins(&[I0]),
-    learn(52, "getpeername").fd(Uses(0)).outs(&[fx(2, 4), Out::SockLen { arg: 1, len_arg: 2 }]).ins(&[I0]),
+    learn(51, "getsockname")
+        .observes()
+        .fd(Uses(0))
+        .outs(&[fx(2, 4), Out::SockLen { arg: 1, len_arg: 2 }])
+        .ins(&[I0]),
+    learn(52, "getpeername")
+        .observes()
+        .fd(Uses(0))
+        .outs(&[fx(2, 4), Out::SockLen { arg: 1, len_arg: 2 }])
+        .ins(&[I0]),
     special(53, "socketpair", Door::Socket, Order::Return, Class::Other)
         .fd(CreatesPair { arg: 3 })
         .outs(&[fx(3, 8)])
@@ -466,7 +481,7 @@ const ROWS: &[Row] = &[
         .blocks()
         .why(GROUP_WAIT),
     signal(62, "kill", SignalDoor::Send, Order::Enter).ins(&[I0, I1]).why(IDENTITY_ARG),
-    plain(63, "uname").outs(&[fx(0, UTSNAME)]),
+    plain(63, "uname").observes().outs(&[fx(0, UTSNAME)]),
     learn(64, "semget").class(Class::Lock).ins(&[I0, I1, I2]),
     both(65, "semop")
         .interrupts()
@@ -512,7 +527,7 @@ const ROWS: &[Row] = &[
         .outs(&[Out::Result { arg: 1 }])
         .ins(&[I0, I2])
         .why("in doubt, the directory's offset is put back"),
-    learn(79, "getcwd").outs(&[Out::Result { arg: 0 }]).ins(&[L1]),
+    learn(79, "getcwd").observes().outs(&[Out::Result { arg: 0 }]).ins(&[L1]),
     special(80, "chdir", Door::Chdir, Order::Enter, Class::Other).ins(&[S0]).why(SHADOW_CWD),
     special(81, "fchdir", Door::Chdir, Order::Enter, Class::Other).fd(Uses(0)).ins(&[I0]).why(SHADOW_CWD),
     both(82, "rename").ins(&[S0, S1]),
@@ -527,7 +542,7 @@ const ROWS: &[Row] = &[
     both(86, "link").ins(&[S0, S1]),
     act(87, "unlink").ins(&[S0]),
     both(88, "symlink").ins(&[S0, S1]),
-    learn(89, "readlink").outs(&[Out::Result { arg: 1 }]).ins(&[S0, I2]),
+    learn(89, "readlink").observes().outs(&[Out::Result { arg: 1 }]).ins(&[S0, I2]),
     act(90, "chmod").ins(&[S0, I1]),
     act(91, "fchmod").fd(Uses(0)).ins(&[I0, I1]),
     act(92, "chown").ins(&[S0, I1, I2]),
@@ -539,39 +554,44 @@ const ROWS: &[Row] = &[
         .why("time is input"),
     mirror(97, "getrlimit").outs(&[fx(1, RLIMIT)]).ins(&[I0]),
     plain(98, "getrusage").outs(&[fx(1, RUSAGE)]).ins(&[I0]),
-    plain(99, "sysinfo").outs(&[fx(0, SYSINFO)]),
+    plain(99, "sysinfo").observes().outs(&[fx(0, SYSINFO)]),
     plain(100, "times").class(Class::Time).outs(&[fx(0, TMS)]),
     refused(
         101,
         "ptrace",
         "a debugger holds real threads of real processes; what it peeks has no length here",
     ),
-    plain(102, "getuid"),
+    plain(102, "getuid").observes(),
     learn(103, "syslog").outs(&[upto(1, 2)]).ins(&[I0, I2]).blocks(),
-    plain(104, "getgid"),
+    plain(104, "getgid").observes(),
     mirror(105, "setuid").ins(&[I0]),
     mirror(106, "setgid").ins(&[I0]),
-    plain(107, "geteuid"),
-    plain(108, "getegid"),
+    plain(107, "geteuid").observes(),
+    plain(108, "getegid").observes(),
     special(109, "setpgid", Door::Pid, Order::Enter, Class::Other).ins(&[I0, I1]).why(IDENTITY_ARG),
     special(110, "getppid", Door::Identity, Order::Return, Class::Other)
+        .observes()
         .why("the group's number; logged, since it changes when the parent dies"),
     special(111, "getpgrp", Door::Identity, Order::Return, Class::Other)
+        .observes()
         .why("the group's number; logged, since others may change it"),
     special(112, "setsid", Door::Pid, Order::Enter, Class::Other)
         .why("leadership of a session is a real process's: it dies with the primary"),
     mirror(113, "setreuid").ins(&[I0, I1]),
     mirror(114, "setregid").ins(&[I0, I1]),
-    plain(115, "getgroups").outs(&[Out::ResultItemsUpTo { arg: 1, count_arg: 0, size: 4 }]).ins(&[I0]),
+    plain(115, "getgroups")
+        .observes()
+        .outs(&[Out::ResultItemsUpTo { arg: 1, count_arg: 0, size: 4 }])
+        .ins(&[I0]),
     mirror(116, "setgroups").ins(&[I0, In::Items { arg: 1, count_arg: 0, size: 4 }]),
     mirror(117, "setresuid").ins(&[I0, I1, I2]),
-    plain(118, "getresuid").outs(&[fx(0, 4), fx(1, 4), fx(2, 4)]),
+    plain(118, "getresuid").observes().outs(&[fx(0, 4), fx(1, 4), fx(2, 4)]),
     mirror(119, "setresgid").ins(&[I0, I1, I2]),
-    plain(120, "getresgid").outs(&[fx(0, 4), fx(1, 4), fx(2, 4)]),
-    special(121, "getpgid", Door::Pid, Order::Return, Class::Other).ins(&[I0]).why(IDENTITY_ARG),
+    plain(120, "getresgid").observes().outs(&[fx(0, 4), fx(1, 4), fx(2, 4)]),
+    special(121, "getpgid", Door::Pid, Order::Return, Class::Other).observes().ins(&[I0]).why(IDENTITY_ARG),
     mirror(122, "setfsuid").ins(&[I0]),
     mirror(123, "setfsgid").ins(&[I0]),
-    special(124, "getsid", Door::Pid, Order::Return, Class::Other).ins(&[I0]).why(IDENTITY_ARG),
+    special(124, "getsid", Door::Pid, Order::Return, Class::Other).observes().ins(&[I0]).why(IDENTITY_ARG),
     special(125, "capget", Door::Pid, Order::None, Class::Other)
         .outs(&[Out::Always { arg: 0, len: 4 }, Out::CapData { arg: 1, header_arg: 0 }])
         .ins(&[fin(0, 8)])
@@ -599,9 +619,9 @@ const ROWS: &[Row] = &[
     both(133, "mknod").ins(&[S0, I1, I2]),
     gone(134, "uselib"),
     mirror(135, "personality").ins(&[I0]),
-    plain(136, "ustat").outs(&[fx(1, 32)]).ins(&[I0]),
-    learn(137, "statfs").outs(&[fx(1, STATFS)]).ins(&[S0]),
-    learn(138, "fstatfs").fd(Uses(0)).outs(&[fx(1, STATFS)]).ins(&[I0]),
+    plain(136, "ustat").observes().outs(&[fx(1, 32)]).ins(&[I0]),
+    learn(137, "statfs").observes().outs(&[fx(1, STATFS)]).ins(&[S0]),
+    learn(138, "fstatfs").observes().fd(Uses(0)).outs(&[fx(1, STATFS)]).ins(&[I0]),
     refused(139, "sysfs", "the length of the name that it writes is not told"),
     thread_get(140, "getpriority").ins(&[I0, I1]),
     thread(141, "setpriority").ins(&[I0, I1, I2]),
@@ -662,12 +682,12 @@ const ROWS: &[Row] = &[
     act(188, "setxattr").ins(&[S0, S1, L3, bytes(2, 3), I4]),
     act(189, "lsetxattr").ins(&[S0, S1, L3, bytes(2, 3), I4]),
     act(190, "fsetxattr").fd(Uses(0)).ins(&[I0, S1, L3, bytes(2, 3), I4]),
-    learn(191, "getxattr").outs(&[upto(2, 3)]).ins(&[S0, S1, L3]),
-    learn(192, "lgetxattr").outs(&[upto(2, 3)]).ins(&[S0, S1, L3]),
-    learn(193, "fgetxattr").fd(Uses(0)).outs(&[upto(2, 3)]).ins(&[I0, S1, L3]),
-    learn(194, "listxattr").outs(&[upto(1, 2)]).ins(&[S0, L2]),
-    learn(195, "llistxattr").outs(&[upto(1, 2)]).ins(&[S0, L2]),
-    learn(196, "flistxattr").fd(Uses(0)).outs(&[upto(1, 2)]).ins(&[I0, L2]),
+    learn(191, "getxattr").observes().outs(&[upto(2, 3)]).ins(&[S0, S1, L3]),
+    learn(192, "lgetxattr").observes().outs(&[upto(2, 3)]).ins(&[S0, S1, L3]),
+    learn(193, "fgetxattr").observes().fd(Uses(0)).outs(&[upto(2, 3)]).ins(&[I0, S1, L3]),
+    learn(194, "listxattr").observes().outs(&[upto(1, 2)]).ins(&[S0, L2]),
+    learn(195, "llistxattr").observes().outs(&[upto(1, 2)]).ins(&[S0, L2]),
+    learn(196, "flistxattr").observes().fd(Uses(0)).outs(&[upto(1, 2)]).ins(&[I0, L2]),
     act(197, "removexattr").ins(&[S0, S1]),
     act(198, "lremovexattr").ins(&[S0, S1]),
     act(199, "fremovexattr").fd(Uses(0)).ins(&[I0, S1]),
@@ -729,7 +749,7 @@ const ROWS: &[Row] = &[
         .outs(&[fx(1, TIMESPEC)])
         .ins(&[I0])
         .why("time is input"),
-    plain(229, "clock_getres").class(Class::Time).outs(&[fx(1, TIMESPEC)]).ins(&[I0]),
+    plain(229, "clock_getres").observes().class(Class::Time).outs(&[fx(1, TIMESPEC)]).ins(&[I0]),
     special(230, "clock_nanosleep", Door::Sleep, Order::None, Class::Time)
         .interrupts()
         .outs(&[Out::Always { arg: 3, len: TIMESPEC }])
@@ -810,14 +830,14 @@ const ROWS: &[Row] = &[
     both(259, "mknodat").fd(UsesAt(0)).ins(&[I0, S1, I2, I3]),
     act(260, "fchownat").fd(UsesAt(0)).ins(&[I0, S1, I2, I3, I4]),
     act(261, "futimesat").fd(UsesAt(0)).ins(&[I0, S1, fin(2, 32)]),
-    learn(262, "newfstatat").fd(UsesAt(0)).outs(&[fx(2, STAT)]).ins(&[I0, S1, I3]),
+    learn(262, "newfstatat").observes().fd(UsesAt(0)).outs(&[fx(2, STAT)]).ins(&[I0, S1, I3]),
     act(263, "unlinkat").fd(UsesAt(0)).ins(&[I0, S1, I2]),
     both(264, "renameat").fd(UsesAtTwo(0, 2)).ins(&[I0, S1, I2, S3]),
     both(265, "linkat").fd(UsesAtTwo(0, 2)).ins(&[I0, S1, I2, S3, I4]),
     both(266, "symlinkat").fd(UsesAt(1)).ins(&[S0, I1, S2]),
-    learn(267, "readlinkat").fd(UsesAt(0)).outs(&[Out::Result { arg: 2 }]).ins(&[I0, S1, I3]),
+    learn(267, "readlinkat").observes().fd(UsesAt(0)).outs(&[Out::Result { arg: 2 }]).ins(&[I0, S1, I3]),
     act(268, "fchmodat").fd(UsesAt(0)).ins(&[I0, S1, I2]),
-    learn(269, "faccessat").fd(UsesAt(0)).ins(&[I0, S1, I2]),
+    learn(269, "faccessat").observes().fd(UsesAt(0)).ins(&[I0, S1, I2]),
     special(270, "pselect6", Door::Select, Order::Return, Class::Poll)
         .fd(InMemory)
         .outs(&[
@@ -894,7 +914,7 @@ const ROWS: &[Row] = &[
         I1,
         fin(2, ITIMER),
     ]),
-    learn(287, "timerfd_gettime").class(Class::Time).fd(Uses(0)).outs(&[fx(1, ITIMER)]).ins(&[I0]),
+    learn(287, "timerfd_gettime").observes().class(Class::Time).fd(Uses(0)).outs(&[fx(1, ITIMER)]).ins(&[I0]),
     special(288, "accept4", Door::Accept, Order::Return, Class::Other)
         .interrupts()
         .fd(CreatesFrom(0))
@@ -976,7 +996,7 @@ const ROWS: &[Row] = &[
     refused(308, "setns", "the standby stays in the old namespace; a re-clone follows")
         .fd(Uses(0))
         .ins(&[I0, I1]),
-    plain(309, "getcpu").outs(&[fx(0, 4), fx(1, 4)]),
+    plain(309, "getcpu").observes().outs(&[fx(0, 4), fx(1, 4)]),
     special(310, "process_vm_readv", Door::Pid, Order::Return, Class::Memory)
         .outs(&[Out::Iovec { arg: 1, count_arg: 2 }])
         .ins(&[I0, L2, L4, L5])
@@ -989,7 +1009,7 @@ const ROWS: &[Row] = &[
     both(316, "renameat2").fd(UsesAtTwo(0, 2)).ins(&[I0, S1, I2, S3, I4]),
     refused(317, "seccomp", "the filter also judges the runtime's own calls, those of a re-clone among them")
         .sticky(),
-    plain(318, "getrandom").interrupts().outs(&[Out::Result { arg: 0 }]).ins(&[L1, I2]),
+    plain(318, "getrandom").observes().interrupts().outs(&[Out::Result { arg: 0 }]).ins(&[L1, I2]),
     special(319, "memfd_create", Door::Object, Order::Return, Class::Memory)
         .fd(Creates)
         .ins(&[S0, I1])
@@ -1027,7 +1047,7 @@ const ROWS: &[Row] = &[
     local(329, "pkey_mprotect", Class::Memory),
     mirror(330, "pkey_alloc").class(Class::Memory).ins(&[I0, I1]),
     mirror(331, "pkey_free").class(Class::Memory).ins(&[I0]),
-    learn(332, "statx").fd(UsesAt(0)).outs(&[fx(4, STATX)]).ins(&[I0, S1, I2, I3]),
+    learn(332, "statx").observes().fd(UsesAt(0)).outs(&[fx(4, STATX)]).ins(&[I0, S1, I2, I3]),
     declined(333, "io_pgetevents", AIO).blocks(),
     special(334, "rseq", Door::ThreadArea, Order::None, Class::Thread).ins(&[I1, I2, I3]).why(OWN_AREA),
     local(335, "uretprobe", Class::Other).why("called only from the kernel's own trampoline"),
@@ -1082,7 +1102,7 @@ const ROWS: &[Row] = &[
         .fd(CreatesFrom(0))
         .ins(&[I0, I1, I2])
         .why(OBJECT),
-    learn(439, "faccessat2").fd(UsesAt(0)).ins(&[I0, S1, I2, I3]),
+    learn(439, "faccessat2").observes().fd(UsesAt(0)).ins(&[I0, S1, I2, I3]),
     refused(
         440,
         "process_madvise",
@@ -1124,7 +1144,7 @@ const ROWS: &[Row] = &[
         .blocks()
         .why("the runtime's own restartable wait"),
     local(450, "set_mempolicy_home_node", Class::Memory),
-    learn(451, "cachestat").fd(Uses(0)).outs(&[fx(2, 40)]).ins(&[I0, fin(1, 16), I3]),
+    learn(451, "cachestat").observes().fd(Uses(0)).outs(&[fx(2, 40)]).ins(&[I0, fin(1, 16), I3]),
     act(452, "fchmodat2").fd(UsesAt(0)).ins(&[I0, S1, I2, I3]),
     refused(453, "map_shadow_stack", "a re-clone cannot put a thread back onto its shadow stack").sticky(),
     special(454, "futex_wake", Door::Futex, Order::Enter, Class::Lock)
@@ -1148,14 +1168,19 @@ const ROWS: &[Row] = &[
     local(462, "mseal", Class::Memory)
         .why("a sealed private file mapping cannot be replaced at a re-clone: the copy goes unprotected"),
     act(463, "setxattrat").fd(UsesAt(0)).ins(&[I0, S1, I2, S3, L5]),
-    learn(464, "getxattrat").fd(UsesAt(0)).outs(&[Out::XattrArgs { arg: 4 }]).ins(&[I0, S1, I2, S3, L5]),
-    learn(465, "listxattrat").fd(UsesAt(0)).outs(&[upto(3, 4)]).ins(&[I0, S1, I2, L4]),
+    learn(464, "getxattrat")
+        .observes()
+        .fd(UsesAt(0))
+        .outs(&[Out::XattrArgs { arg: 4 }])
+        .ins(&[I0, S1, I2, S3, L5]),
+    learn(465, "listxattrat").observes().fd(UsesAt(0)).outs(&[upto(3, 4)]).ins(&[I0, S1, I2, L4]),
     act(466, "removexattrat").fd(UsesAt(0)).ins(&[I0, S1, I2, S3]),
     special(467, "open_tree_attr", Door::Object, Order::Return, Class::Other)
         .fd(CreatesAt(0))
         .ins(&[I0, S1, I2, L4, bytes(3, 4)])
         .why(OBJECT),
     learn(468, "file_getattr")
+        .observes()
         .fd(UsesAt(0))
         .outs(&[Out::ArgBytes { arg: 2, len_arg: 3 }])
         .ins(&[I0, S1, L3, I4]),

@@ -287,3 +287,21 @@ fn a_row_stays_small() {
     // The runtime walks the table at each trapped call; it is mapped into every guest.
     assert!(size_of::<Option<Row>>() <= 128, "{} bytes", size_of::<Option<Row>>());
 }
+
+#[test]
+fn what_only_observes_releases_nobody_and_does_not_wait() {
+    for row in TABLE.iter().flatten().filter(|row| row.observes) {
+        assert!(
+            !row.order.at_entry() && !row.blocks,
+            "{}: it observes, and yet others wait for it",
+            row.name
+        );
+        assert!(
+            matches!(row.fd, FdUse::None | FdUse::Uses(_) | FdUse::UsesAt(_)),
+            "{}: {:?}",
+            row.name,
+            row.fd
+        );
+        assert!(!matches!(row.class, Class::Read | Class::Write | Class::Poll), "{}", row.name);
+    }
+}

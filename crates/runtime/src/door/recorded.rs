@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
-use us_calls::{Door, FdUse, Order, Policy, Row};
+use us_calls::{Door, FdUse, Policy, Row};
 
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
@@ -171,7 +171,18 @@ pub fn take_end<R>(
     row: &Row,
     apply: impl FnOnce(&mut Thread, ReturnHead, &[u8], u8) -> R,
 ) -> Option<R> {
-    let Next::Event(event) = thread.expect(EventKind::Return, row.nr) else {
+    take_end_of(thread, row, EventKind::Return, apply)
+}
+
+/// As [`take_end`], of a `Return` or of a `Call`.
+#[inline(always)]
+fn take_end_of<R>(
+    thread: &mut Thread,
+    row: &Row,
+    kind: EventKind,
+    apply: impl FnOnce(&mut Thread, ReturnHead, &[u8], u8) -> R,
+) -> Option<R> {
+    let Next::Event(event) = thread.expect(kind, row.nr) else {
         return None;
     };
     let ticket = event.header.ticket;
@@ -222,8 +233,8 @@ fn mismatch(thread: &Thread, row: &Row, logged: &CallArgs, ours: &CallArgs) -> !
 
 /// A whole recorded call.
 pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    if row.order == Order::None && row.fd == FdUse::None && row.outs.is_empty() && !row.blocks {
-        return private(thread, row, call);
+    if row.observes {
+        return observed(thread, row, call);
     }
     let mask = signal::begin_waiting(thread, row, call);
     let note = |thread: &mut Thread, result, _| {
@@ -242,24 +253,55 @@ pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     result
 }
 
-/// A call that nobody else can observe and that changes nothing: one event, and no doubt about it. A primary
-/// that dies inside it has done nothing that must not be done again.
-fn private(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    thread.attempt(|thread, mode| match mode {
-        Mode::Solo => Some(execute(thread, row, call.nr, &call.args)),
-        Mode::Record => {
-            let result = execute(thread, row, call.nr, &call.args);
-            thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
-            Some(result)
-        }
-        Mode::Replay => {
-            let event = thread.expect(EventKind::Call, row.nr).event()?;
-            let result = event.returned().0.result;
-            thread.close();
-            thread.count(row.class);
-            Some(result)
+/// A call that changes nothing: one event, and no doubt about it. A primary that dies inside it has done nothing that
+/// must not be done again.
+fn observed(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    thread.attempt(|thread, mode| {
+        let mut before = Before::nothing();
+        before.look(row, &call.args);
+        let asked = asked(thread, row, call, mode);
+        match mode {
+            Mode::Solo => {
+                let result = act(thread, row, call.nr, &call.args);
+                (!signal::solo_restart(thread, row, result)).then_some(result)
+            }
+            Mode::Record => {
+                fault::at(Point::Call, call.nr as u32);
+                let result = act(thread, row, call.nr, &call.args);
+                let plan = signal::plan(thread, row, result);
+                if plan.is_abandoned() {
+                    return None;
+                }
+                let head = ReturnHead { result, identity: asked };
+                log_answer(thread, row, call, &before, EventKind::Call, plan.flags(), head);
+                (!plan.carry_out(thread)).then_some(result)
+            }
+            Mode::Replay => {
+                let taken = take_answer(thread, row, call, &before, EventKind::Call, |_, _| ());
+                let Some((head, flags)) = taken else {
+                    signal::deliver_raised(thread, row);
+                    return None;
+                };
+                if head.identity != asked {
+                    mismatch(thread, row, &arguments_of(head.identity), &arguments_of(asked));
+                }
+                (!Plan::replay(thread, flags)).then_some(head.result)
+            }
         }
     })
+}
+
+/// What a call that only observes was asked, in the place of an identity: its descriptor below, the digest above.
+fn asked(thread: &Thread, row: &Row, call: &Call, mode: Mode) -> u64 {
+    if mode == Mode::Solo || (row.fd == FdUse::None && row.inputs.is_empty()) {
+        return 0;
+    }
+    let CallArgs { fd, digest, .. } = spans::arguments(row, call, thread.verify);
+    u64::from(fd as u32) | u64::from(digest) << 32
+}
+
+fn arguments_of(asked: u64) -> CallArgs {
+    CallArgs { fd: asked as i32, digest: (asked >> 32) as u32, len: 0 }
 }
 
 /// As [`recorded`]; `identify` runs in the primary after a call that succeeded and gives the identity that
@@ -390,9 +432,22 @@ pub fn log_outputs(
     flags: u8,
     head: ReturnHead,
 ) {
+    log_answer(thread, row, call, before, EventKind::Return, flags, head);
+}
+
+/// As [`log_outputs`], as a `Return` or a `Call`.
+fn log_answer(
+    thread: &mut Thread,
+    row: &Row,
+    call: &Call,
+    before: &Before,
+    kind: EventKind,
+    flags: u8,
+    head: ReturnHead,
+) {
     let ticket = return_ticket(row);
     if row.outs.is_empty() {
-        thread.append(EventKind::Return, flags, row.nr, ticket, &head);
+        thread.append(kind, flags, row.nr, ticket, &head);
         return;
     }
     let total = spans::total(row, &call.args, head.result, before);
@@ -401,6 +456,7 @@ pub fn log_outputs(
         thread,
         row,
         ticket,
+        kind,
         flags,
         head,
         place: core::ptr::null_mut(),
@@ -415,11 +471,12 @@ pub fn log_outputs(
     chunk.close(0);
 }
 
-/// Spreads one result over as many `Return` events as it needs.
+/// Spreads one result over as many events as it needs.
 struct Chunk<'a> {
     thread: &'a mut Thread,
     row: &'a Row,
     ticket: u64,
+    kind: EventKind,
     flags: u8,
     head: ReturnHead,
     place: *mut u8,
@@ -465,13 +522,7 @@ impl Chunk<'_> {
             return;
         }
         let (ticket, flags) = if more != 0 { (NO_TICKET, more) } else { (self.ticket, self.flags) };
-        self.thread.publish(
-            EventKind::Return,
-            flags,
-            self.row.nr,
-            ticket,
-            size_of::<ReturnHead>() + self.used,
-        );
+        self.thread.publish(self.kind, flags, self.row.nr, ticket, size_of::<ReturnHead>() + self.used);
     }
 }
 
@@ -484,9 +535,22 @@ pub fn take_outputs(
     before: &Before,
     applied: impl Fn(&mut Thread, ReturnHead),
 ) -> Option<(ReturnHead, u8)> {
+    take_answer(thread, row, call, before, EventKind::Return, applied)
+}
+
+/// As [`take_outputs`], of a `Return` or of a `Call`.
+#[inline(always)]
+fn take_answer(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    before: &Before,
+    kind: EventKind,
+    applied: impl Fn(&mut Thread, ReturnHead),
+) -> Option<(ReturnHead, u8)> {
     let mut skip = 0usize;
     loop {
-        let (head, flags, bytes) = take_end(thread, row, |thread, head, bytes, flags| {
+        let (head, flags, bytes) = take_end_of(thread, row, kind, |thread, head, bytes, flags| {
             let mut source = bytes;
             let mut at = 0usize;
             // Lengths that the kernel returned through memory come first in the stream and are stored before

@@ -260,7 +260,7 @@ fn pending(event: Header) -> Option<Pending<Shared>> {
 
 fn clock_of(event: &Header) -> Option<Shared> {
     match EventKind::from_u8(event.kind)? {
-        EventKind::Enter | EventKind::Return | EventKind::Signal => Some(Shared::Kernel),
+        EventKind::Enter | EventKind::Return | EventKind::Call | EventKind::Signal => Some(Shared::Kernel),
         EventKind::Ordered | EventKind::OnceRun => Some(Shared::Hashed(event.call & (CLOCKS as u16 - 1))),
         _ => None,
     }
