@@ -149,3 +149,23 @@ pub enum SignalDoor {
     /// rt_sigpending: what the kernel holds and what the runtime queued.
     Pending,
 }
+
+impl Door {
+    /// Whether each copy acts on its own memory, thread or shadow behind it: nothing outside, and no event that a signal
+    /// could be delivered at.
+    pub const fn both_execute(self) -> bool {
+        matches!(
+            self,
+            Door::Munmap
+                | Door::Brk
+                | Door::Madvise
+                | Door::Mlock
+                | Door::Mremap
+                | Door::Futex
+                | Door::Identity
+                | Door::Mirror
+                | Door::ThreadArea
+                | Door::Time
+        )
+    }
+}

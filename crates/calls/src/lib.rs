@@ -66,6 +66,9 @@ pub struct Row {
     /// Only for refused calls: a re-clone does not bring protection back, since the kernel object stays bound to
     /// the primary's address space or to its threads. Protection is off for as long as the object exists.
     pub sticky: bool,
+    /// It leaves events in the log. Only there may a signal be delivered at entry: a standby looks at its ring at such calls,
+    /// and at no others.
+    pub has_events: bool,
     /// Nothing is different after it: whether it was made, and how often, nobody can tell. So it is never in doubt, and one
     /// event says all of it.
     pub observes: bool,

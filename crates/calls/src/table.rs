@@ -68,12 +68,22 @@ const fn r(nr: u16, name: &'static str, policy: Policy, order: Order, class: Cla
         restarts: !matches!(class, Class::Poll | Class::Signal | Class::Time),
         sticky: false,
         observes: false,
+        has_events: has_events(policy),
         guest: "",
         why: "",
     }
 }
 
 /// Input, output and waits: signal(7) counts them all among the calls that a handler interrupts.
+/// See [`Row::has_events`].
+const fn has_events(policy: Policy) -> bool {
+    match policy {
+        Recorded | Refused => true,
+        Special(door) => !door.both_execute() && !matches!(door, Door::Mmap | Door::Prctl | Door::Signal(_)),
+        Local | Policy::Denied(_) | Declined(_) => false,
+    }
+}
+
 const fn waits_for_others(class: Class) -> bool {
     matches!(class, Class::Read | Class::Write | Class::Poll)
 }
@@ -569,12 +579,8 @@ const ROWS: &[Row] = &[
     plain(107, "geteuid").observes(),
     plain(108, "getegid").observes(),
     special(109, "setpgid", Door::Pid, Order::Enter, Class::Other).ins(&[I0, I1]).why(IDENTITY_ARG),
-    special(110, "getppid", Door::Identity, Order::Return, Class::Other)
-        .observes()
-        .why("the group's number; logged, since it changes when the parent dies"),
-    special(111, "getpgrp", Door::Identity, Order::Return, Class::Other)
-        .observes()
-        .why("the group's number; logged, since others may change it"),
+    learn(110, "getppid").observes().why("the group's number while the parent lives"),
+    learn(111, "getpgrp").observes(),
     special(112, "setsid", Door::Pid, Order::Enter, Class::Other)
         .why("leadership of a session is a real process's: it dies with the primary"),
     mirror(113, "setreuid").ins(&[I0, I1]),

@@ -4,6 +4,7 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::call::{Call, Entry};
 use crate::clone::{self, park};
+use crate::door::observe::observe;
 use crate::door::recorded::recorded;
 use crate::door::{
     common, epoll, exec, futex, io, leave, memory, message, numbers, pending, process, refused, remap,
@@ -156,28 +157,11 @@ fn is_harmless(row: &Row, call: &Call) -> bool {
             !matches!(us_calls::prctl_shape(call.args[0] & 0xffff_ffff), us_calls::Prctl::Refused)
         }
         Policy::Special(door) => {
-            both_execute(door) || matches!(door, Door::Sleep | Door::Thread | Door::Exit)
+            door.both_execute() || matches!(door, Door::Sleep | Door::Thread | Door::Exit)
         }
-        Policy::Recorded | Policy::Refused | Policy::Denied(_) | Policy::Declined(_) => false,
+        Policy::Recorded => row.observes,
+        Policy::Refused | Policy::Denied(_) | Policy::Declined(_) => false,
     }
-}
-
-/// Doors behind which each copy acts on its own memory, thread or shadow: nothing outside, and no event that a
-/// signal could be delivered at.
-fn both_execute(door: Door) -> bool {
-    matches!(
-        door,
-        Door::Munmap
-            | Door::Brk
-            | Door::Madvise
-            | Door::Mlock
-            | Door::Mremap
-            | Door::Futex
-            | Door::Identity
-            | Door::Mirror
-            | Door::ThreadArea
-            | Door::Time
-    )
 }
 
 /// One call of a known thread.
@@ -193,7 +177,7 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
     };
     if signal::is_due(thread) {
         thread.begun_mut().asked = call.args;
-        if has_events(row) {
+        if row.has_events {
             signal::deliver_at_call(thread, Some(row));
         } else {
             signal::deliver_late(thread);
@@ -213,11 +197,16 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
     if state::is_serial() && turns::applies(thread) {
         return in_turns(thread, row, call);
     }
-    let learns = has_events(row);
+    let learns = row.has_events;
     if learns {
         common::before_call(thread, row);
     }
-    let result = by_policy(thread, row, call);
+    let result = if row.observes && row.policy == Policy::Recorded {
+        // Most calls that are cheap are of this kind, and what they pass on the way is much of what they cost.
+        observe(thread, row, call)
+    } else {
+        by_policy(thread, row, call)
+    };
     if thread.signals.late {
         signal::is_late_no_more(thread);
     }
@@ -247,7 +236,7 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         // At a moment of its own in each copy: the turn stays where it is.
         return raw::err::ENOENT;
     }
-    let paused = turns::before_call(thread, row, has_events(row));
+    let paused = turns::before_call(thread, row, row.has_events);
     let result = by_policy(thread, row, call);
     if thread.signals.late {
         signal::is_late_no_more(thread);
@@ -274,18 +263,6 @@ fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 #[cold]
 fn declined(thread: &mut Thread, call: &Call, name: &str, error: i64) -> i64 {
     if state::may_have_copies() { error } else { refused::refused(thread, call, name) }
-}
-
-/// Whether a call leaves events in the log. Only there may a signal be delivered at entry: a standby looks at
-/// its ring at such calls, and at no others.
-fn has_events(row: &Row) -> bool {
-    match row.policy {
-        Policy::Recorded | Policy::Refused => true,
-        Policy::Special(door) => {
-            !both_execute(door) && !matches!(door, Door::Mmap | Door::Prctl | Door::Signal(_))
-        }
-        Policy::Local | Policy::Denied(_) | Policy::Declined(_) => false,
-    }
 }
 
 fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i64 {
@@ -337,7 +314,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Exec => exec::exec(thread, call),
         Door::Exit => process::exit_thread(thread),
         Door::ExitGroup => process::exit_group(thread, call),
-        Door::Identity => process::identity(thread, row, call),
+        Door::Identity => process::identity(thread, call),
         Door::Pid => numbers::named(thread, row, call),
         Door::Signal(SignalDoor::Action) => signals::action(thread, call),
         Door::Signal(SignalDoor::Mask) => signal::mask(thread, call),

@@ -38,6 +38,7 @@ pub mod mutex;
 mod mutex_name;
 mod mutex_object;
 pub mod numbers;
+pub mod observe;
 pub mod once;
 pub mod output;
 pub mod own_addresses;

@@ -21,7 +21,6 @@ use crate::verdict::{self, drop_standby};
 use crate::{bound, guest, members, seats, tls, turns};
 
 const GETPID: u64 = raw::nr::GETPID;
-const GETTID: u64 = raw::nr::GETTID;
 
 /// clone, fork: a child with its own memory. (Threads and vfork have sites of their own, see [`spawn`].)
 pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
@@ -315,12 +314,10 @@ pub fn end_standby() {
 }
 
 /// getpid, gettid, set_tid_address ...: the group's numbers, in every copy, also after a promotion.
-pub fn identity(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+pub fn identity(thread: &Thread, call: &Call) -> i64 {
     match call.nr {
         GETPID => i64::from(state::GUEST_PID.load(Ordering::Relaxed)),
-        GETTID => i64::from(thread.guest_tid()),
-        218 => i64::from(thread.guest_tid()),
-        _ => recorded(thread, row, call),
+        _ => i64::from(thread.guest_tid()),
     }
 }
 

@@ -8,12 +8,12 @@ use core::sync::atomic::Ordering;
 
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, RETURN_MORE, ReturnHead};
-use us_calls::{Door, FdUse, Policy, Row};
+use us_calls::{Door, Policy, Row};
 
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::door::patience::Patience;
-use crate::door::{again, numbers, taken, usage, wait, witness};
+use crate::door::{again, numbers, observe, taken, usage, wait, witness};
 use crate::event::Event;
 use crate::fault::{self, Point};
 use crate::log::{Next, has_ticket};
@@ -40,13 +40,12 @@ pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
 
 /// As [`execute`]; where not all of the answer is the kernel's, the rest as well.
 #[inline(always)]
-fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
+pub(super) fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     match row.policy {
         Policy::Special(Door::Wait) => wait::make(thread, nr, args),
         _ if members::is_numbered() && numbers::names_a_process(row.nr) => {
             numbers::send(nr, args, |args| execute(thread, row, nr, args))
         }
-        Policy::Special(Door::Identity) if nr == raw::nr::GETPPID => wait::parent(),
         _ => execute(thread, row, nr, args),
     }
 }
@@ -211,7 +210,7 @@ fn take_end_of<R>(
 }
 
 #[cold]
-fn mismatch(thread: &Thread, row: &Row, logged: &CallArgs, ours: &CallArgs) -> ! {
+pub(super) fn mismatch(thread: &Thread, row: &Row, logged: &CallArgs, ours: &CallArgs) -> ! {
     let number = crate::state::Decimal::new;
     crate::verdict::report_divergence(
         thread,
@@ -234,7 +233,7 @@ fn mismatch(thread: &Thread, row: &Row, logged: &CallArgs, ours: &CallArgs) -> !
 /// A whole recorded call.
 pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if row.observes {
-        return observed(thread, row, call);
+        return observe::observe(thread, row, call);
     }
     let mask = signal::begin_waiting(thread, row, call);
     let note = |thread: &mut Thread, result, _| {
@@ -251,57 +250,6 @@ pub fn recorded(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let result = recorded_with(thread, row, call, |_, _, _| 0, note);
     signal::end_waiting(thread, mask);
     result
-}
-
-/// A call that changes nothing: one event, and no doubt about it. A primary that dies inside it has done nothing that
-/// must not be done again.
-fn observed(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    thread.attempt(|thread, mode| {
-        let mut before = Before::nothing();
-        before.look(row, &call.args);
-        let asked = asked(thread, row, call, mode);
-        match mode {
-            Mode::Solo => {
-                let result = act(thread, row, call.nr, &call.args);
-                (!signal::solo_restart(thread, row, result)).then_some(result)
-            }
-            Mode::Record => {
-                fault::at(Point::Call, call.nr as u32);
-                let result = act(thread, row, call.nr, &call.args);
-                let plan = signal::plan(thread, row, result);
-                if plan.is_abandoned() {
-                    return None;
-                }
-                let head = ReturnHead { result, identity: asked };
-                log_answer(thread, row, call, &before, EventKind::Call, plan.flags(), head);
-                (!plan.carry_out(thread)).then_some(result)
-            }
-            Mode::Replay => {
-                let taken = take_answer(thread, row, call, &before, EventKind::Call, |_, _| ());
-                let Some((head, flags)) = taken else {
-                    signal::deliver_raised(thread, row);
-                    return None;
-                };
-                if head.identity != asked {
-                    mismatch(thread, row, &arguments_of(head.identity), &arguments_of(asked));
-                }
-                (!Plan::replay(thread, flags)).then_some(head.result)
-            }
-        }
-    })
-}
-
-/// What a call that only observes was asked, in the place of an identity: its descriptor below, the digest above.
-fn asked(thread: &Thread, row: &Row, call: &Call, mode: Mode) -> u64 {
-    if mode == Mode::Solo || (row.fd == FdUse::None && row.inputs.is_empty()) {
-        return 0;
-    }
-    let CallArgs { fd, digest, .. } = spans::arguments(row, call, thread.verify);
-    u64::from(fd as u32) | u64::from(digest) << 32
-}
-
-fn arguments_of(asked: u64) -> CallArgs {
-    CallArgs { fd: asked as i32, digest: (asked >> 32) as u32, len: 0 }
 }
 
 /// As [`recorded`]; `identify` runs in the primary after a call that succeeded and gives the identity that
@@ -436,7 +384,8 @@ pub fn log_outputs(
 }
 
 /// As [`log_outputs`], as a `Return` or a `Call`.
-fn log_answer(
+#[inline(never)]
+pub(super) fn log_answer(
     thread: &mut Thread,
     row: &Row,
     call: &Call,
@@ -540,7 +489,7 @@ pub fn take_outputs(
 
 /// As [`take_outputs`], of a `Return` or of a `Call`.
 #[inline(always)]
-fn take_answer(
+pub(super) fn take_answer(
     thread: &mut Thread,
     row: &'static Row,
     call: &Call,

@@ -35,7 +35,6 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
         62 | 129 | 234 | 297 if members::is_numbered() => {
             Some(numbers::send(nr, args, |args| execute_marked(thread, row, nr, args)))
         }
-        crate::raw::nr::GETPPID => Some(wait::parent()),
         GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE | SENDMMSG => through_the_slot(thread, row, nr, *args),
         _ => None,
     };

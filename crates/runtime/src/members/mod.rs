@@ -527,9 +527,14 @@ fn own_parent() -> Option<u32> {
 
 /// What the guest sees as its parent: the group's number of it while that lives. One that has ended is listed until its own
 /// parent has asked for it, and is nobody's parent any more.
+#[inline]
 pub fn parent() -> Option<u32> {
-    let parent = own_parent()?;
-    let entry = if parent == 0 { None } else { find(parent) }?;
+    own_parent().filter(|parent| *parent != 0).and_then(listed_parent)
+}
+
+#[inline(never)]
+fn listed_parent(parent: u32) -> Option<u32> {
+    let entry = find(parent)?;
     // Of a copy the kernel knows another parent, and so it does behind a parent that has failed over, or is about to.
     let is_born = state::REAL_PID.load(Ordering::Relaxed) == state::GUEST_PID.load(Ordering::Relaxed);
     let primary = primary(entry);

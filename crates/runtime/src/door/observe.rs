@@ -1,0 +1,101 @@
+//! Calls that change nothing: one event, and no doubt about it. A primary that dies inside such a call has done nothing that
+//! must not be done again, so nobody asks whether it was done.
+
+use us_abi::event::{CallArgs, EventKind, ReturnHead};
+use us_calls::{FdUse, Row};
+
+use crate::call::Call;
+use crate::door::{recorded, wait};
+use crate::fault::{self, Point};
+use crate::raw::nr;
+use crate::signal::{self, Plan};
+use crate::sys::spans::{self, Before};
+use crate::thread::{Mode, Thread};
+
+/// A whole call of a row that [observes](Row::observes).
+#[inline(always)]
+pub fn observe(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    thread.attempt(|thread, mode| match mode {
+        Mode::Record if row.outs.is_empty() => {
+            let asked = asked(thread, row, call);
+            fault::at(Point::Call, call.nr as u32);
+            let result = act(thread, row, call);
+            let plan = signal::plan(thread, row, result);
+            if plan.is_abandoned() {
+                return None;
+            }
+            let ticket = recorded::return_ticket(row);
+            thread.append(
+                EventKind::Call,
+                plan.flags(),
+                row.nr,
+                ticket,
+                &ReturnHead { result, identity: asked },
+            );
+            (!plan.carry_out(thread)).then_some(result)
+        }
+        Mode::Record => record_outputs(thread, row, call),
+        Mode::Replay => replay(thread, row, call),
+        Mode::Solo => solo(thread, row, call),
+    })
+}
+
+#[inline(never)]
+fn record_outputs(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    let mut before = Before::nothing();
+    before.look(row, &call.args);
+    let asked = asked(thread, row, call);
+    fault::at(Point::Call, call.nr as u32);
+    let result = act(thread, row, call);
+    let plan = signal::plan(thread, row, result);
+    if plan.is_abandoned() {
+        return None;
+    }
+    let head = ReturnHead { result, identity: asked };
+    recorded::log_answer(thread, row, call, &before, EventKind::Call, plan.flags(), head);
+    (!plan.carry_out(thread)).then_some(result)
+}
+
+#[inline(never)]
+fn solo(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    let result = act(thread, row, call);
+    (!signal::solo_restart(thread, row, result)).then_some(result)
+}
+
+#[inline(never)]
+fn replay(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    let mut before = Before::nothing();
+    before.look(row, &call.args);
+    let asked = asked(thread, row, call);
+    let taken = recorded::take_answer(thread, row, call, &before, EventKind::Call, |_, _| ());
+    let Some((head, flags)) = taken else {
+        signal::deliver_raised(thread, row);
+        return None;
+    };
+    if head.identity != asked {
+        recorded::mismatch(thread, row, &arguments_of(head.identity), &arguments_of(asked));
+    }
+    (!Plan::replay(thread, flags)).then_some(head.result)
+}
+
+#[inline(always)]
+fn act(thread: &Thread, row: &Row, call: &Call) -> i64 {
+    if call.nr == nr::GETPPID {
+        return wait::parent();
+    }
+    recorded::act(thread, row, call.nr, &call.args)
+}
+
+/// What the call was asked, in the place of an identity: its descriptor below, the digest above.
+#[inline(always)]
+fn asked(thread: &Thread, row: &Row, call: &Call) -> u64 {
+    if row.fd == FdUse::None && row.inputs.is_empty() {
+        return 0;
+    }
+    let CallArgs { fd, digest, .. } = spans::arguments(row, call, thread.verify);
+    u64::from(fd as u32) | u64::from(digest) << 32
+}
+
+fn arguments_of(asked: u64) -> CallArgs {
+    CallArgs { fd: asked as i32, digest: (asked >> 32) as u32, len: 0 }
+}
