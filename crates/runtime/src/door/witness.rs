@@ -481,9 +481,20 @@ pub fn scatter(
 }
 
 /// The pattern's byte at a place of the slot.
-pub fn pattern(at: usize) -> u8 {
+pub const fn pattern(at: usize) -> u8 {
     (at as u8).wrapping_mul(0x4d) ^ 0xa7
 }
+
+/// All of it before it repeats.
+static PATTERN: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut at = 0;
+    while at < bytes.len() {
+        bytes[at] = pattern(at);
+        at += 1;
+    }
+    bytes
+};
 
 /// Fills the slot at `place` with the pattern before a read of `bytes`.
 pub fn lay_pattern(place: *mut u8, bytes: usize) {
@@ -503,10 +514,8 @@ fn lay(place: *mut u8, bytes: usize) {
     unsafe {
         let data = place.add(size_of::<ReturnHead>());
         // The pattern repeats every 256 bytes.
-        let mut laid = count.min(256);
-        for at in 0..laid {
-            data.add(at).write(pattern(at));
-        }
+        let mut laid = count.min(PATTERN.len());
+        core::ptr::copy_nonoverlapping(PATTERN.as_ptr(), data, laid);
         while laid < count {
             let part = laid.min(count - laid);
             core::ptr::copy_nonoverlapping(data, data.add(laid), part);
