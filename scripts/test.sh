@@ -91,6 +91,7 @@ for guests in clone tcp file mutex cond epoll turns tree; do
     # Of a message queue that processes share a call in doubt is a guess, and a storm with two standbys asks often.
     step "spares-$guests" timeout -k 10 240 "$kit" guests --mode storm --standbys 2 --only "${guests}_" --jobs "$JOBS" --unsteady 3
 done
+step spares-faults timeout -k 10 120 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --standbys 2 --only proc_ --seeds 10 --jobs "$JOBS" --unsteady 1
 step spares-recorded timeout -k 10 120 "$kit" guests --mode beside --standbys 2 --only tcp_ --jobs "$JOBS" --unsteady 1
 for server in echo redis memcached threads16 pbzip2; do
     step "$server-native" "$kit" "$server" --timeout 30 --native

@@ -38,6 +38,8 @@ pub enum Point {
     Claim,
     /// A thread's block is ready, and libc is about to make it.
     Make,
+    /// Everything is taken over from the dead primary, and the header does not say who is primary now.
+    Become,
 }
 
 #[cfg(not(feature = "faults"))]
@@ -66,6 +68,7 @@ mod imp {
 
     use super::Point;
     use crate::raw::{self, nr};
+    use crate::seats;
     use crate::state::{self, Role};
 
     /// Kills of one process's copies, at most: each costs a clone.
@@ -198,6 +201,10 @@ mod imp {
                     && header.state.0.load(Ordering::Acquire) == GroupState::Protected as u32
                     && header.dropped.0.load(Ordering::Acquire) == 0
                     && header.leaving.0.load(Ordering::Acquire) == leaving::NO
+            }
+            // Who takes over dies on its way where another one follows.
+            Point::Drain | Point::Settle | Point::Open | Point::Become => {
+                epoch < KILLS_MAX && seats::has_spares()
             }
             _ => false,
         }

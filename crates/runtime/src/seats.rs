@@ -33,9 +33,11 @@ pub fn sit(number: u32, is_spare: bool) {
     COUNTS.store(!is_spare, Ordering::Relaxed);
 }
 
-/// A seat that a new spare is about to take.
+/// A seat that a new standby is about to take.
 pub fn keep_free(header: &SegmentHeader, number: u32) {
-    header.seats[number as usize].pid.store(0, Ordering::Release);
+    let seat = &header.seats[number as usize];
+    seat.pid.store(0, Ordering::Release);
+    seat.taker.store(0, Ordering::Release);
 }
 
 /// The spare `pid` sits at `number` from here on. Said by itself and by its maker, which may die meanwhile, and done by
@@ -107,7 +109,12 @@ pub fn head(slot: u32) -> &'static AtomicU64 {
 
 /// Kernel's id of a slot's thread in this standby, 0 before it exists.
 pub fn tid(slot: u32) -> &'static AtomicU32 {
-    match own() {
+    tid_at(own(), slot)
+}
+
+/// The same in the standby at `number`.
+fn tid_at(number: u32, slot: u32) -> &'static AtomicU32 {
+    match number {
         0 => &state::entry(slot).standby_tid,
         number => &spare_entry(number, slot).tid,
     }
@@ -226,6 +233,33 @@ pub fn spares(header: &SegmentHeader) -> impl Iterator<Item = u32> {
 }
 
 // ---- A promotion ----
+
+/// As the chosen standby, which may be killed before it is primary: files about this process come into the shared table.
+pub fn takes(header: &SegmentHeader) {
+    header.seats[own() as usize].taker.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
+}
+
+/// This copy is the primary, and there are no files about those that died on their way.
+pub fn has_taken(header: &SegmentHeader) {
+    let others = header.seats.iter().enumerate().filter(|(number, _)| *number != own() as usize);
+    others.for_each(|(_, seat)| seat.taker.store(0, Ordering::Release));
+}
+
+/// The seats of those who may have left such files.
+fn takers(header: &SegmentHeader) -> impl Iterator<Item = (u32, u32)> {
+    let pids = header.seats.iter().map(|seat| seat.taker.load(Ordering::Acquire));
+    (0..).zip(pids).filter(|(_, pid)| *pid != 0)
+}
+
+/// Whether `pid` is a copy that took over before this one, whether or not it became primary.
+pub fn is_taker(header: &SegmentHeader, pid: u32) -> bool {
+    takers(header).any(|(_, taker)| taker == pid)
+}
+
+/// Whether `tid` was a slot's thread in such a copy.
+pub fn was_of_taker(header: &SegmentHeader, slot: u32, tid: u32) -> bool {
+    takers(header).any(|(number, _)| tid_at(number, slot).load(Ordering::Relaxed) == tid)
+}
 
 /// Pause between two looks at spares that are awaited, ns.
 const LOOK_NS: u64 = 20_000;

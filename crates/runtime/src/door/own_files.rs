@@ -12,7 +12,7 @@ use us_calls::{Door, In, Policy, Row};
 use crate::door::numbers;
 use crate::fdtable::{self, Kind};
 use crate::state::{self, Decimal};
-use crate::{guest, raw};
+use crate::{guest, raw, seats};
 
 const FOLDER: &[u8] = b"/proc/";
 /// Longest path that is looked at, bytes.
@@ -140,12 +140,12 @@ pub fn open_again(header: &SegmentHeader) {
         return;
     }
     name_threads();
-    let dead = header.primary_pid.load(Ordering::Relaxed);
+    seats::takes(header);
     fdtable::for_open(|fd| {
         // Neither a socket nor a pipe; a folder is of the other kind.
         let wanted = fdtable::get(fd).is_some_and(|shadow| matches!(shadow.kind(), Kind::File | Kind::Other));
         if wanted {
-            replace(fd, dead);
+            replace(fd, header);
         }
     });
 }
@@ -155,7 +155,7 @@ pub fn open_again(header: &SegmentHeader) {
 fn name_threads() {
     const O_WRONLY: u64 = 1;
     crate::thread::for_each(|thread| {
-        let tid = crate::seats::tid(thread.slot()).load(Ordering::Relaxed);
+        let tid = seats::tid(thread.slot()).load(Ordering::Relaxed);
         let number = Decimal::new(u64::from(tid));
         let path = state::joined(&[b"/proc/self/task/", number.bytes(), b"/comm"]);
         let name = thread.place.name();
@@ -173,8 +173,9 @@ fn name_threads() {
     });
 }
 
-/// Opens the file behind a number again if it is about the dead process.
-fn replace(fd: i32, dead: u32) {
+/// Opens the file behind a number again if it is about the dead process, or about a standby that was to take over before this
+/// one and was killed on its way.
+fn replace(fd: i32, header: &SegmentHeader) {
     const GONE: &[u8] = b" (deleted)";
     let own = state::REAL_PID.load(Ordering::Relaxed);
     let mut name = [0u8; PATH_MAX];
@@ -182,8 +183,11 @@ fn replace(fd: i32, dead: u32) {
     // The kernel says so once the dead process has been reaped.
     let name = name.strip_suffix(GONE).unwrap_or(name);
     let mut path = [0u8; PATH_MAX];
-    let process = |number: u32| if number == dead { own } else { number };
-    if !renumbered(name, &mut path, process, successor_of) || !is_of_proc(fd) {
+    let is_ours =
+        |number: u32| number == header.primary_pid.load(Ordering::Relaxed) || seats::is_taker(header, number);
+    let process = |number: u32| if is_ours(number) { own } else { number };
+    let thread = |number: u32| successor_of(header, number);
+    if !renumbered(name, &mut path, process, thread) || !is_of_proc(fd) {
         return;
     }
     // A duplicate that has been replaced already: they share the position.
@@ -231,12 +235,16 @@ fn take_number(from: i32, fd: i32) {
 }
 
 /// The thread that stands in for one of the dead process.
-fn successor_of(tid: u32) -> u32 {
+fn successor_of(header: &SegmentHeader, tid: u32) -> u32 {
     let mut found = tid;
     crate::thread::for_each(|thread| {
-        let entry = thread.entry();
-        if thread.has_ring() && entry.primary_tid.load(Ordering::Relaxed) == tid {
-            found = crate::seats::tid(thread.slot()).load(Ordering::Relaxed);
+        let is_its = || {
+            // A primary that was killed a moment after it took over has not said so of its threads.
+            thread.entry().primary_tid.load(Ordering::Relaxed) == tid
+                || seats::was_of_taker(header, thread.slot(), tid)
+        };
+        if thread.has_ring() && is_its() {
+            found = seats::tid(thread.slot()).load(Ordering::Relaxed);
         }
     });
     found

@@ -104,6 +104,7 @@ pub fn run(header: &SegmentHeader) {
     views::nothing_is_elsewhere();
     crate::door::epoll::rearm();
     crate::door::own_files::open_again(header);
+    fault::at(Point::Become, 0);
     recorder::cut(header);
     become_primary(header);
     fault::at(Point::Open, 0);
@@ -284,6 +285,7 @@ fn become_primary(header: &SegmentHeader) {
     });
     turn_order::take_over();
     header.primary_pid.store(pid, Ordering::Release);
+    seats::has_taken(header);
     header.standby_pid.store(0, Ordering::Release);
     // The dead primary's notices must not be taken for ours.
     for slot in 0..header.slots.load(Ordering::Acquire) {
