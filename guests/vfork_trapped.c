@@ -1,8 +1,6 @@
 // Shows: vfork, and clone with CLONE_VFORK, by an instruction of the program's own: the child runs on its parent's stack,
 // and the parent goes on behind the same instruction.
 // Breaks if: the frames of the gate in which the parent waits are what the child has left of them.
-// kit: allow unprotected a child that shares the memory costs the standby, and a new one is made
-// kit: no-record the recording ends at the call that cannot be replayed, and says so
 #include "guest.h"
 #include <sched.h>
 #include <signal.h>

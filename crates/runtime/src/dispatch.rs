@@ -93,7 +93,7 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     }
     // SAFETY: the block of the calling thread, which nobody else uses.
     let thread = unsafe { &mut *thread };
-    if thread.borrowed.load(core::sync::atomic::Ordering::Relaxed) != 0 && !spawn::is_own_again(thread) {
+    if is_lent(thread) && !spawn::is_own_again(thread) {
         // A child made by vfork: it shares our memory, not our log.
         return exec::borrowed(thread, call);
     }
@@ -103,12 +103,22 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     } else {
         serve(thread, call)
     };
+    if is_lent(thread) {
+        // The child of a vfork, on its parent's block.
+        thread.shown.entry = outer;
+        return result;
+    }
     if thread.shown.is_trapped {
         result = signal::deliver_trapped(thread);
     }
     thread.shown.entry = outer;
     family::tidy_up();
     result
+}
+
+/// Whether this is a child on its parent's block: what the log has is not its own.
+fn is_lent(thread: &Thread) -> bool {
+    thread.borrowed.load(core::sync::atomic::Ordering::Relaxed) != 0
 }
 
 /// A call by a thread without a block: a new one in its first instructions, or one that an allocator has made
@@ -207,6 +217,9 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
     } else {
         by_policy(thread, row, call)
     };
+    if row.policy == Policy::Special(Door::Clone) && is_lent(thread) {
+        return result;
+    }
     if thread.signals.late {
         signal::is_late_no_more(thread);
     }
@@ -238,6 +251,9 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let paused = turns::before_call(thread, row, row.has_events);
     let result = by_policy(thread, row, call);
+    if is_lent(thread) {
+        return result;
+    }
     if thread.signals.late {
         signal::is_late_no_more(thread);
     }

@@ -61,6 +61,7 @@ pub mod signals;
 pub mod spawn;
 pub mod spin;
 pub mod stdio;
+pub mod stored;
 pub mod sync;
 pub mod table;
 pub mod taken;

@@ -9,13 +9,14 @@ use us_calls::{Prctl, Row};
 use crate::above::above;
 use crate::call::Call;
 use crate::clock::kernel_ticket;
-use crate::door::recorded::{begin, end, recorded, take_begin, take_begin_as_logged, take_end};
+use crate::door::recorded::{begin, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::door::refused::refused;
 use crate::door::{copies, limits, spawn};
 use crate::log::Next;
 use crate::raw::{self, call6};
 use crate::state::{self, Role};
 use crate::sys::trap;
+use crate::thread::spawn::Stored;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::{self, drop_standby};
 use crate::{bound, guest, members, seats, tls, turns};
@@ -25,6 +26,9 @@ const GETPID: u64 = raw::nr::GETPID;
 /// clone, fork: a child with its own memory. (Threads and vfork have sites of their own, see [`spawn`].)
 pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let flags = spawn::clone_flags(call);
+    if spawn::lends(call) {
+        return spawn::vfork(thread, row, call);
+    }
     if flags & spawn::CLONE_VM != 0 {
         return refused(thread, call, "clone with shared memory");
     }
@@ -35,9 +39,13 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         crate::verdict::report_divergence(thread, &[b"another fork than the one that the log has"]);
     }
     let mut is_begun = is_begun;
+    let stored = Stored::by(call);
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = make_child(thread, call);
+            if result != 0 {
+                stored.made(thread, result);
+            }
             spawn::made(flags, result);
             spawn::note_forked(result);
             Some(result)
@@ -48,24 +56,27 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return None;
             }
             begin(thread, row, arguments);
-            let call = spawn::witnessed(thread, call);
-            let result = make_child(thread, &call);
+            let made = spawn::witnessed(thread, call);
+            let mut result = make_child(thread, &made);
+            if spawn::is_to_be_unwitnessed(&made, call, result) {
+                result = make_child(thread, call);
+            }
             if result == 0 {
                 return Some(result);
             }
             super::numbers::child_made();
             spawn::made(flags, result);
             spawn::note_forked(result);
-            end(thread, row, 0, ReturnHead { result, identity: 0 });
+            let (head, ticket) = stored.made(thread, result);
+            thread.append(EventKind::Return, 0, row.nr, ticket, &head);
             Some(result)
         }
         Mode::Replay => {
             if !core::mem::take(&mut is_begun) {
                 take_begin(thread, row, &arguments)?;
             }
-            // The number is the group's; no child is made here. What the kernel would have stored for it is
-            // not: glibc's fork stores the child's number in the child only.
-            let result = take_end(thread, row, |_, head, _, _| head.result)?;
+            // The number is the group's; no child is made here.
+            let result = take_end(thread, row, |thread, head, _, _| stored.follow(thread, head))?;
             if state::is_detached() && result > 0 && above().fork_replay(thread, call, result as u32) {
                 return Some(0);
             }

@@ -31,10 +31,6 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
             let why = [b"system call ", name.as_bytes(), b" cannot be replayed"];
             give_up_log(us_abi::Cause::RefusedCall, &why);
         }
-        if spawn::lends(call) {
-            count(call);
-            return spawn::lend(thread, call);
-        }
         // Where it was not made, the thread may have stood still: there is another log, or this is another copy.
         if let Some(result) = make_unlogged(thread, call) {
             count(call);

@@ -3,21 +3,22 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
+use us_abi::event::{CallArgs, EventKind, ReturnHead};
 use us_abi::{Cause, Header, kin};
-use us_calls::Sharing;
+use us_calls::{Row, Sharing};
 
 use super::process::become_child;
 use crate::call::{self, Call};
 use crate::context::{Context, reg};
 use crate::door::recorded::{begin, take_begin, take_end};
+use crate::door::stored;
 use crate::door::{exec, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::log::Next;
 use crate::raw::{self, failed};
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, patch};
-use crate::thread::spawn::{CLONE_ARGS_BYTES, ChildWords};
+use crate::thread::spawn::{CLONE_ARGS_BYTES, ChildWords, Stored};
 use crate::thread::{Mode, Thread};
 use crate::verdict::give_up_log;
 use crate::{bound, guest, members, signal, tls};
@@ -31,7 +32,10 @@ const CLONE_VFORK: u64 = 0x4000;
 pub const CLONE_THREAD: u64 = 0x1_0000;
 /// The child has a thread pointer of its own.
 pub const CLONE_SETTLS: u64 = 0x8_0000;
-const PARENT_SETTID: u64 = 0x10_0000;
+/// The kernel stores the child's number in its parent's memory.
+pub const PARENT_SETTID: u64 = 0x10_0000;
+/// It stores a descriptor of the child there.
+pub const PIDFD: u64 = 0x1000;
 const SIGCHLD: u64 = 17;
 
 /// Flags of a clone in any of its forms.
@@ -91,15 +95,29 @@ fn witness(thread: &mut Thread, call: &mut Call) {
     if call.nr == call::VFORK {
         (call.nr, call.args) = (raw::nr::CLONE, [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0]);
     }
+    let flags = clone_flags(call);
     // A guest that wants the number in a place of its own gets it there.
-    if clone_flags(call) & PARENT_SETTID != 0 {
+    if flags & PARENT_SETTID != 0 {
+        return;
+    }
+    if call.nr == raw::nr::CLONE && flags & PIDFD != 0 {
+        // It has one argument for both: only the other call has a place for each.
+        if call.args[1] == 0
+            && let Some(slot) = prepare_slot(thread)
+        {
+            let [_, _, descriptor, child, pointer, _] = call.args;
+            let (signal, flags) = (flags & 0xff, flags & !0xff | PARENT_SETTID);
+            thread.spawn.clone_args = [flags, descriptor, child, slot, signal, 0, 0, pointer, 0, 0, 0];
+            (call.nr, call.args[0]) = (call::CLONE3, thread.spawn.clone_args.as_ptr() as u64);
+            call.args[1] = CLONE3_BYTES;
+        }
         return;
     }
     if call.nr == call::CLONE3 {
         const FLAGS: usize = 0;
         const PARENT_TID: usize = 3;
         let bytes = call.args[1] as usize;
-        let fits = (64..=CLONE_ARGS_BYTES).contains(&bytes);
+        let fits = (CLONE3_BYTES as usize..=CLONE_ARGS_BYTES).contains(&bytes);
         if fits && guest::read(thread.spawn.clone_args.as_mut_ptr().cast(), call.args[0], bytes) {
             let Some(slot) = prepare_slot(thread) else { return };
             thread.spawn.clone_args[FLAGS] |= PARENT_SETTID;
@@ -112,8 +130,16 @@ fn witness(thread: &mut Thread, call: &mut Call) {
     }
 }
 
+/// Bytes of the first `struct clone_args` that the kernel has had.
+const CLONE3_BYTES: u64 = 64;
+
+/// Whether a call that was [changed](witnessed) is to be made as the guest has it: where a filter lets no clone3 through.
+pub fn is_to_be_unwitnessed(made: &Call, call: &Call, result: i64) -> bool {
+    made.nr != call.nr && matches!(result, raw::err::ENOSYS | raw::err::EPERM)
+}
+
 /// The child of a dead primary's fork in doubt. One that shared memory has not come to list itself.
-pub fn forked(slot: *const u8, flags: u32) -> Option<i64> {
+pub fn forked(slot: *const u8, flags: u32) -> Option<ReturnHead> {
     // SAFETY: the slot of a dead primary's call, as `prepare_slot` has laid it out.
     let child = unsafe {
         if slot.cast::<u64>().read() != FORK_MARK {
@@ -127,7 +153,9 @@ pub fn forked(slot: *const u8, flags: u32) -> Option<i64> {
     if u64::from(flags) & CLONE_VM != 0 || is_elsewhere(flags.into()) {
         claim(child as u32);
     }
-    Some(child as i64)
+    let wants = u64::from(flags) & PIDFD != 0;
+    let fd = if wants { stored::descriptor_of(child as i64) } else { None };
+    Some(ReturnHead { result: child as i64, identity: fd.map_or(0, |fd| fd as u64 + 1) })
 }
 
 /// Whether the process has asked for its next children to be in another pid namespace.
@@ -255,6 +283,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     let Some(row) = us_calls::row(call.nr) else { return 0 };
     super::numbers::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
+    let stored = Stored::by(call);
     loop {
         match thread.calls() {
             Mode::Solo => break,
@@ -267,9 +296,9 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
                 if take_begin(thread, row, &arguments).is_none() {
                     continue;
                 }
-                let Some(result) = take_end(thread, row, |_, head, words, _| {
+                let Some(result) = take_end(thread, row, |thread, head, words, _| {
                     apply_child_words(child_argument(call), words);
-                    head.result
+                    stored.follow(thread, head)
                 }) else {
                     continue;
                 };
@@ -283,6 +312,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
     thread.spawn.call = row.nr;
+    thread.spawn.stored = stored;
     thread.spawn.argument = child_argument(call);
     guest::read(thread.spawn.words.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
     if flags & CLONE_VM != 0 {
@@ -340,9 +370,45 @@ pub fn lends(call: &Call) -> bool {
     call::may_lend(call.nr) && !has_own_stack(call) && clone_flags(call) & BOTH == BOTH
 }
 
+/// A trapped call that [lends](lends) the stack, as every copy passes it. Its child returns from here first, and nothing behind
+/// this may touch what is its parent's.
+pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let arguments = CallArgs { fd: -1, digest: clone_flags(call) as u32, len: 0 };
+    let stored = Stored::by(call);
+    super::numbers::child_made();
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => {
+            let result = lend(thread, call);
+            if result != 0 {
+                stored.made(thread, result);
+            }
+            Some(result)
+        }
+        Mode::Record => {
+            begin(thread, row, arguments);
+            let made = witnessed(thread, call);
+            let mut result = lend(thread, &made);
+            if is_to_be_unwitnessed(&made, call, result) {
+                result = lend(thread, call);
+            }
+            if result != 0 {
+                let (head, ticket) = stored.made(thread, result);
+                thread.append(EventKind::Return, 0, row.nr, ticket, &head);
+            }
+            Some(result)
+        }
+        Mode::Replay => {
+            take_begin(thread, row, &arguments)?;
+            let result = take_end(thread, row, |thread, head, _, _| stored.follow(thread, head))?;
+            super::numbers::child_made();
+            Some(result)
+        }
+    })
+}
+
 /// A trapped call that [lends](lends) the stack. The child's own calls, those through libc, are not its parent's: two
 /// such children at a time, of different threads, and Go's clear their handlers by libc's `sigaction`.
-pub fn lend(thread: &mut Thread, call: &Call) -> i64 {
+fn lend(thread: &mut Thread, call: &Call) -> i64 {
     thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
     thread.shared_with_guest();
     // SAFETY: the guest's own call, and of that kind.
@@ -378,6 +444,8 @@ pub extern "C" fn after_clone(result: i64) {
     }
     if borrowed != 0 && thread.calls() == Mode::Record {
         log_child_words(thread, result);
+    } else if borrowed != 0 {
+        core::mem::replace(&mut thread.spawn.stored, Stored::NOTHING).made(thread, result);
     }
 }
 
@@ -396,11 +464,12 @@ fn log_child_words(thread: &mut Thread, result: i64) {
     let mut now: ChildWords = [0; 32];
     let readable = thread.spawn.argument != 0
         && guest::read(now.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
+    let (head, ticket) = core::mem::replace(&mut thread.spawn.stored, Stored::NOTHING).made(thread, result);
     let Some(place) = thread.reserve(WITNESS_AT + 8) else { return };
     let mut bytes = size_of::<ReturnHead>();
     // SAFETY: reserved; each changed word is an index and a value behind the head.
     unsafe {
-        place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
+        place.cast::<ReturnHead>().write(head);
         for (index, (before, after)) in thread.spawn.words.iter().zip(&now).enumerate() {
             if readable && before != after {
                 place.add(bytes).cast::<[u64; 2]>().write([index as u64, *after]);
@@ -409,7 +478,7 @@ fn log_child_words(thread: &mut Thread, result: i64) {
         }
     }
     let number = thread.spawn.call;
-    thread.publish(EventKind::Return, 0, number, NO_TICKET, bytes);
+    thread.publish(EventKind::Return, 0, number, ticket, bytes);
 }
 
 /// Does to this copy's memory what the primary's child did.

@@ -20,7 +20,7 @@ use crate::sys::spans;
 use crate::thread::{Mode, Thread};
 
 /// Kind in the highest four bits of the identity: travels with it.
-fn pack(identity: u64, kind: Kind) -> u64 {
+pub(super) fn pack(identity: u64, kind: Kind) -> u64 {
     fdtable::kept(identity) | (kind as u64) << 60
 }
 

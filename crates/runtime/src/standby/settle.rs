@@ -212,9 +212,12 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
     }
     let Policy::Special(door) = doubt.row.policy else { return waiting(doubt) };
     if let Door::Clone = door
-        && let Some(result) = spawn::forked(doubt.place(), doubt.args.digest)
+        && let Some(head) = spawn::forked(doubt.place(), doubt.args.digest)
     {
-        complete(doubt, 0, ReturnHead { result, identity: 0 }, &[]);
+        if head.identity != 0 {
+            claimed.add(head.identity as i32 - 1);
+        }
+        complete(doubt, 0, head, &[]);
         return true;
     }
     if let Door::Wait = door {

@@ -13,6 +13,20 @@ pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
 /// Bytes of the kernel's `struct clone_args`, as far as it is known here.
 pub const CLONE_ARGS_BYTES: usize = 88;
 
+/// Where the kernel stores for the parent of a clone the child's number, and a descriptor of the child; 0 for nowhere.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    /// The number.
+    pub number: u64,
+    /// The descriptor.
+    pub descriptor: u64,
+}
+
+impl Stored {
+    /// Nothing.
+    pub const NOTHING: Stored = Stored { number: 0, descriptor: 0 };
+}
+
 /// The child.
 pub struct Spawn {
     /// Memory that it was given for its exec.
@@ -23,6 +37,8 @@ pub struct Spawn {
     pub argument: u64,
     /// What was there before it ran.
     pub words: ChildWords,
+    /// What the kernel stores for its parent.
+    pub stored: Stored,
     /// What the kernel reads of a clone3 in the guest's place.
     pub clone_args: CloneArgs,
 }
@@ -30,6 +46,13 @@ pub struct Spawn {
 impl Spawn {
     /// No child.
     pub(super) const fn unused() -> Spawn {
-        Spawn { lent: [0; 2], call: 0, argument: 0, words: [0; 32], clone_args: [0; 11] }
+        Spawn {
+            lent: [0; 2],
+            call: 0,
+            argument: 0,
+            words: [0; 32],
+            stored: Stored::NOTHING,
+            clone_args: [0; 11],
+        }
     }
 }
