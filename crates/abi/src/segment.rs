@@ -179,6 +179,8 @@ pub struct Seat {
     pub pid: AtomicU32,
     /// The last of [`SegmentHeader::promotions`] at which it has applied all that the dead primary had logged. Itself.
     pub attended: AtomicU32,
+    /// The last of these at which the one that took over has waited for it. Chosen standby.
+    pub awaited: AtomicU32,
     /// Kernel's pid of the standby of this seat that took over last, from before it opens files about itself until another one
     /// is primary. Itself; its successor, who finds such files in the shared table.
     pub taker: AtomicU32,

@@ -279,8 +279,34 @@ pub fn let_spares_go_on(header: &SegmentHeader) {
     header.drained.store(promotion, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     raw::futex_wake_shared(&header.command.0);
-    let has_heard = |number: u32| header.seats[number as usize].attended.load(Ordering::Acquire) == promotion;
-    await_each(header, has_heard);
+    await_each(header, |number| {
+        let seat = &header.seats[number as usize];
+        // Whoever is only being born hears by this that nothing has happened without it.
+        seat.awaited.store(promotion, Ordering::Release);
+        seat.attended.load(Ordering::Acquire) == promotion
+    });
+}
+
+/// As a spare whose first step has come behind the last word of a promotion, and whose maker has died: whether it is one of those
+/// who follow. It is if the one that took over waits for it, or has died itself before it acted. `epoch` was that of its maker.
+pub fn is_awaited(header: &SegmentHeader, epoch: u32) -> bool {
+    const LOOKS: u32 = 50_000;
+    let seat = &header.seats[own() as usize];
+    for _ in 0..LOOKS {
+        if seat.awaited.load(Ordering::Acquire) == header.promotions.load(Ordering::Acquire) {
+            return true;
+        }
+        // In this order: it is named only when the other one is dead.
+        let is_chosen = header.chosen.load(Ordering::Acquire) == state::REAL_PID.load(Ordering::Relaxed);
+        if header.epoch.load(Ordering::Acquire) != epoch {
+            return false;
+        }
+        if is_chosen {
+            return true;
+        }
+        raw::nap(LOOK_NS);
+    }
+    false
 }
 
 fn await_each(header: &SegmentHeader, is_ready: impl Fn(u32) -> bool) {

@@ -38,7 +38,8 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     super::take_seat();
     if super::is_spare() {
         seats::claim(header, seats::own(), state::REAL_PID.load(Ordering::Relaxed));
-        if header.drained.load(Ordering::SeqCst) != super::DRAINED.load(Ordering::Relaxed) {
+        let is_late = header.drained.load(Ordering::SeqCst) != super::DRAINED.load(Ordering::Relaxed);
+        if is_late && !seats::is_awaited(header, super::EPOCH.load(Ordering::Relaxed)) {
             // The maker has died meanwhile, and the heir has taken over without this one: what it has logged since, or not
             // logged, has been meant for others.
             let why = b"the primary died while this spare was being made";

@@ -311,6 +311,7 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     let Some(seat) = seats::free(header) else { return Err((b"there is no seat for another standby", 0)) };
     SEAT.store(seat, Ordering::Relaxed);
     DRAINED.store(header.drained.load(Ordering::SeqCst), Ordering::Relaxed);
+    EPOCH.store(header.epoch.load(Ordering::Acquire), Ordering::Relaxed);
     seats::begin_at_tails(header, seat);
     seats::keep_free(header, seat);
     empty_rings();
@@ -357,6 +358,8 @@ fn end_copy(pid: u32) {
 static SEAT: AtomicU32 = AtomicU32::new(0);
 /// The last promotion that was through when it was forked.
 static DRAINED: AtomicU32 = AtomicU32::new(0);
+/// The number of promotions by then.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// Whether others follow already: then it is not the one that takes over.
 static IS_SPARE: AtomicBool = AtomicBool::new(false);
 
