@@ -31,6 +31,8 @@ use crate::{fdtable, guest, state};
 pub const PROCESS: u32 = u32::MAX;
 /// A bit that no slot has: the rest is the number of a thread that has not begun, see [`numbered`].
 const NUMBERED: u32 = 1 << 31;
+/// System call number.
+const TKILL: u64 = 200;
 /// Signals that can be remembered: as many as the kernel lets an ordinary user queue on a small machine. A standby that would
 /// have to remember more cannot take over.
 const WAITING_MAX: usize = 4096;
@@ -76,7 +78,6 @@ fn remove(sent: &mut [Sent; WAITING_MAX], count: &mut usize, at: usize) {
 /// What a call sends to the guest itself; `None` for any other target, and for the signal that only asks.
 fn sent_by(call: &Call) -> Option<Sent> {
     const GETUID: u64 = 102;
-    const TKILL: u64 = 200;
     let [a, b, c, d, ..] = call.args;
     let own = state::GUEST_PID.load(Ordering::Relaxed);
     let (process, tid, signal, info) = match call.nr {
@@ -120,13 +121,31 @@ fn slot_of(tid: u32) -> Option<u32> {
     thread::called(tid).last().map(|thread| thread.slot())
 }
 
+/// Whether a thread sends itself the signal that the runtime uses.
+fn sends_own_sigsys(thread: &Thread, call: &Call) -> bool {
+    const SIGSYS: u32 = 31;
+    let [a, b, c, ..] = call.args;
+    let (tid, signal) = match call.nr {
+        nr::TGKILL | nr::RT_TGSIGQUEUEINFO => (b, c),
+        TKILL => (a, b),
+        _ => return false,
+    };
+    signal as u32 == SIGSYS && tid as u32 == thread.guest_tid()
+}
+
 /// kill, tgkill, sigqueue and their kin.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     signal::sends();
     loop {
         if thread.calls() != Mode::Replay {
             // Once: a thread that has stood still in this call may be a standby's when it goes on.
-            match recorded_once(thread, row, call) {
+            if sends_own_sigsys(thread, call) {
+                signal::awaits_own(thread);
+            }
+            let made = |thread: &mut Thread, result| {
+                signal::has_sent_own(thread, result, || sent_by(call).map(|sent| sent.info));
+            };
+            match recorded_once(thread, row, call, made) {
                 Some(result) => return result,
                 None => continue,
             }

@@ -353,16 +353,24 @@ pub fn recorded_with(
     })
 }
 
-/// One attempt at a call as a copy that acts. `None` if it is to be made again, perhaps in another mode.
-pub fn recorded_once(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+/// One attempt at a call as a copy that acts; `made` hears of its result. `None` if it is to be made again, perhaps in another
+/// mode.
+pub fn recorded_once(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    made: impl Fn(&mut Thread, i64),
+) -> Option<i64> {
     if thread.calls() == Mode::Solo {
         let result = act(thread, row, call.nr, &call.args);
+        made(thread, result);
         return (!signal::solo_restart(thread, row, result)).then_some(result);
     }
     let mut before = Before::nothing();
     before.look(row, &call.args);
     begin(thread, row, spans::arguments(row, call, thread.verify));
     let result = taken::make(thread, row, call.nr, &call.args);
+    made(thread, result);
     let plan = signal::plan(thread, row, result);
     if plan.is_abandoned() {
         return None;

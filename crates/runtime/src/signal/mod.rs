@@ -47,6 +47,7 @@ use plan::come_late;
 pub use plan::{Plan, ends_wait, is_late_no_more, plan};
 pub use run::deliver_trapped;
 use run::handle;
+pub use sigsys::{awaits_own, has_sent_own};
 
 const SIGNALS: usize = 65;
 const SIGILL: i32 = 4;

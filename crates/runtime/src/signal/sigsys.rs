@@ -1,12 +1,47 @@
 //! The handler of SIGSYS: a trapped system call, a word of the supervisor's, or the program's own.
 
+use core::sync::atomic::Ordering;
+
 use crate::above::above;
 use crate::context::{Context, reg};
 use crate::raw;
 use crate::siginfo::{Info, SI_USER};
 use crate::signal::death;
+use crate::state;
 use crate::sys::trap::{SYS_SECCOMP, SYS_USER_DISPATCH, has_swallowed_trap};
 use crate::sys::{gate, vdso};
+use crate::thread::Thread;
+use crate::tls;
+
+/// The calling thread is about to send itself a SIGSYS.
+pub fn awaits_own(thread: &Thread) {
+    thread.awaits_own.store(true, Ordering::Relaxed);
+}
+
+/// The call that sends it is over. The kernel keeps one of each standard signal: if the runtime's own waited for the thread when
+/// the call came to the kernel, the program's was thrown away, and is sent again. None is blocked, so what was sent has come in
+/// when the call returns.
+#[inline]
+pub fn has_sent_own(thread: &Thread, result: i64, call: impl Fn() -> Option<Info>) {
+    if thread.awaits_own.load(Ordering::Relaxed) {
+        send_own_again(thread, result, call);
+    }
+}
+
+#[cold]
+fn send_own_again(thread: &Thread, result: i64, info: impl Fn() -> Option<Info>) {
+    /// As often as the runtime's own can be in the way, and more.
+    const TRIES: u32 = 100;
+    for _ in 0..TRIES {
+        let Some(mut info) = info().filter(|_| !raw::failed(result)) else { break };
+        info.0[2] = info.0[2] >> 32 << 32 | u64::from(state::REAL_PID.load(Ordering::Relaxed));
+        info.send(Some(raw::gettid()));
+        if !thread.awaits_own.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+    thread.awaits_own.store(false, Ordering::Relaxed);
+}
 
 /// Whether a SIGSYS that stands for no call is the supervisor's or the runtime's, and not the program's. Without memory
 /// for its siginfo the kernel says that nobody has sent it.
@@ -31,6 +66,10 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
     let is_trap = code == SYS_USER_DISPATCH || unsafe { has_swallowed_trap(&*context) };
     if code != SYS_USER_DISPATCH {
         if !is_nudge(&said) {
+            // SAFETY: the calling thread's own block.
+            if let Some(thread) = unsafe { tls::current().as_ref() } {
+                thread.awaits_own.store(false, Ordering::Relaxed);
+            }
             // SAFETY: the kernel's context of this thread.
             unsafe { super::sent(&said, &mut *context) };
         } else if is_trap {
@@ -53,8 +92,8 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
     if unsafe { (*context).regs[reg::RAX] == raw::nr::RT_SIGRETURN && super::returned(&mut *context) } {
         return;
     }
-    if let Some(header) = crate::state::header() {
-        header.trapped.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+    if let Some(header) = state::header() {
+        header.trapped.fetch_add(1, Ordering::Relaxed);
     }
     // SAFETY: the kernel's context of this thread; rip is behind the `syscall` instruction. rax holds the
     // system call's number: the kernel rolls the registers back for a dispatched call.

@@ -29,6 +29,8 @@ pub struct Shared {
     has_ring: AtomicBool,
     /// Whether signals are queued for this thread's next door.
     pub pending: Look,
+    /// Whether a SIGSYS that this thread is sending to itself has not come in.
+    pub awaits_own: AtomicBool,
     /// Somebody has asked for this thread's cancellation.
     pub cancel: AtomicU32,
 
@@ -106,6 +108,7 @@ impl Shared {
             is_live: AtomicBool::new(false),
             has_ring: AtomicBool::new(false),
             pending: Look::new(),
+            awaits_own: AtomicBool::new(false),
             cancel: AtomicU32::new(0),
             slot: AtomicU32::new(0),
             generation: AtomicU32::new(0),
