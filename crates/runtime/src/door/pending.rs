@@ -181,12 +181,14 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// A send in doubt. It was taken, or the promotion has raised it: either way it has been sent once.
 fn sent_once(thread: &mut Thread, row: &'static Row, arguments: CallArgs) -> i64 {
     thread.doubt.set_open(false);
-    if thread.calls() == Mode::Replay {
-        // A replay: in the log is the call as a whole.
+    while thread.calls() == Mode::Replay {
+        // Another copy has taken over, or this is a replay: in the log is the call as a whole, unless that one is dead as well.
         let begun = take_begin_with(thread, row, arguments.fd, arguments.digest, |_, _| ()).is_some();
-        let taken = begun.then(|| take_end(thread, row, |_, _, _, flags| flags)).flatten();
-        taken.map(|flags| Plan::replay(thread, flags));
-        return 0;
+        if let Some(flags) = begun.then(|| take_end(thread, row, |_, _, _, flags| flags)).flatten() {
+            Plan::replay(thread, flags);
+            return 0;
+        }
+        thread.doubt.set_open(false);
     }
     if thread.calls() == Mode::Record {
         begin(thread, row, arguments);
