@@ -17,7 +17,7 @@ use crate::door::recorded::{
 };
 use crate::door::transfer::{append_position, is_peek, taken_in, takes, word_of};
 use crate::door::witness::{self, Shape};
-use crate::door::{message, output as shown, pipe};
+use crate::door::{buffers, message, output as shown, pipe};
 use crate::fdtable::{self, Kind};
 use crate::guest::{self, Digest};
 use crate::mapping::views;
@@ -108,7 +108,7 @@ fn is_thrown_away(row: &Row, args: &[u64; 6]) -> bool {
 fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64) -> (i64, Plan) {
     let mut total = 0i64;
     let mut args = call.args;
-    if !has_place(thread, args[1], wanted) && !is_thrown_away(row, &args) {
+    if !buffers::is_there(thread, args[1], wanted) && !is_thrown_away(row, &args) {
         // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
         return read_directly(thread, row, call);
     }
@@ -167,20 +167,6 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
         put_return(thread, row, place, plan.flags(), result, got);
         return (result, plan);
     }
-}
-
-/// Whether the beginning of the guest's buffer can be written. Asked once a page, while the same one is read into.
-#[inline(always)]
-fn has_place(thread: &mut Thread, at: u64, wanted: u64) -> bool {
-    (at >> 12) + 1 == thread.lately.read_into || wanted == 0 || is_place(thread, at)
-}
-
-#[cold]
-#[inline(never)]
-fn is_place(thread: &mut Thread, at: u64) -> bool {
-    let writable = guest::is_writable(at);
-    thread.lately.read_into = if writable { (at >> 12) + 1 } else { 0 };
-    writable
 }
 
 /// A read that must go to the guest's own buffer: with O_DIRECT the kernel wants addresses and lengths that are multiples
@@ -357,7 +343,7 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 let mut arguments = spans::arguments(row, call, thread.verify);
                 arguments.len = shape.wanted();
                 begin(thread, row, arguments);
-                let is_placed = has_place(thread, shape.first(), shape.wanted());
+                let is_placed = buffers::are_there(thread, shape);
                 // For nobody nothing is taken: see `read_pieces`.
                 let shadow = fdtable::get(fd).filter(|_| is_placed);
                 let evidence = shadow.map(|shadow| shadow.kind().evidence(Direction::In, false));
@@ -470,10 +456,15 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
     let attempt = match source {
         _ if has_position(call.nr) || evidence != Evidence::Message => None,
         Source::Span(span) if span.len == 0 && call.nr == raw::nr::WRITE => None,
+        Source::Span(span) if span.len > buffers::BYTES_MAX => None,
         Source::Span(span) => {
             let to = call.nr == raw::nr::SENDTO;
             let name = if to { (args[4], args[5] as u32) } else { (0, 0) };
             witness::send_span(thread, args[0], span, name, if to { args[3] } else { 0 })
+        }
+        // Without a byte nothing is sent, not even an empty message.
+        Source::Vectors(_, vector_count) if vector_count > buffers::VECTORS_MAX || source.wanted() == 0 => {
+            None
         }
         Source::Vectors(vectors, vector_count) if call.nr == WRITEV => {
             let header = MessageHeader { vectors, vector_count, ..MessageHeader::default() };

@@ -15,6 +15,7 @@ macro_rules! old_names {
 pub mod again;
 pub mod barrier;
 pub mod block;
+pub mod buffers;
 pub mod c11;
 pub mod cancel;
 pub mod carry;

@@ -108,6 +108,8 @@ pub struct Lately {
     pub unmapped: (u64, u64),
     /// The number behind that of the page into which it has read last: that can be written.
     pub read_into: u64,
+    /// The same of that with the buffer's last byte.
+    pub read_up_to: u64,
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
 }
@@ -151,7 +153,7 @@ impl Thread {
             shown: Shown::unused(),
             gate_stack: GateStack::new(),
             spawn: Spawn::unused(),
-            lately: Lately { unmapped: (0, 0), read_into: 0, counts_processors: false },
+            lately: Lately { unmapped: (0, 0), read_into: 0, read_up_to: 0, counts_processors: false },
             verify: false,
             newborn: false,
             making: false,

@@ -1,0 +1,58 @@
+//! Buffers that an input is to fill: whether the kernel would find them.
+//!
+//! Input is taken into the log first. What the kernel would leave in a pipe, a stream or a queue, since the guest has no place
+//! for it, must not be taken for the log either; and a call whose lists cannot be read fails before it takes anything.
+
+use crate::door::witness::Shape;
+use crate::guest;
+use crate::sys::spans::{MessageHeader, Vector};
+use crate::thread::Thread;
+
+/// Longest list that the kernel takes (UIO_MAXIOV).
+pub const VECTORS_MAX: u64 = 1024;
+/// Most that the kernel moves in one call; of more it moves so much, or says that it is too much.
+pub const BYTES_MAX: u64 = 0x7fff_f000;
+
+/// Whether a buffer can be written, by its first and its last page. Asked once a page, while the same ones are read into.
+#[inline(always)]
+pub fn is_there(thread: &mut Thread, at: u64, bytes: u64) -> bool {
+    if bytes == 0 {
+        return true;
+    }
+    let (first, last) = ((at >> 12) + 1, (at.saturating_add(bytes - 1) >> 12) + 1);
+    first == thread.lately.read_into && (last == first || last == thread.lately.read_up_to)
+        || are_pages(thread, first, last)
+}
+
+#[cold]
+#[inline(never)]
+fn are_pages(thread: &mut Thread, first: u64, last: u64) -> bool {
+    let lately = &mut thread.lately;
+    for (page, known) in [(first, &mut lately.read_into), (last, &mut lately.read_up_to)] {
+        *known = if guest::is_writable((page - 1) << 12) { page } else { 0 };
+        if *known == 0 {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether the kernel would find everything that a gathered input names, and would take something.
+pub fn are_there(thread: &mut Thread, shape: Shape) -> bool {
+    match shape {
+        Shape::From([to, bytes, ..]) => is_there(thread, to, bytes),
+        // Without a byte to fill nothing is read, not even an empty message.
+        Shape::Vectors(list, count) => shape.wanted() != 0 && are_vectors(thread, list, count),
+        Shape::Message(at) => guest::load::<MessageHeader>(at)
+            .is_some_and(|header| are_vectors(thread, header.vectors, header.vector_count)),
+    }
+}
+
+fn are_vectors(thread: &mut Thread, list: u64, count: u64) -> bool {
+    let at = |index: u64| guest::load::<Vector>(list.wrapping_add(index * size_of::<Vector>() as u64));
+    count <= VECTORS_MAX
+        && (0..count).all(|index| {
+            at(index)
+                .is_some_and(|vector| vector.len <= BYTES_MAX && is_there(thread, vector.base, vector.len))
+        })
+}
