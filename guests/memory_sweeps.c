@@ -1,4 +1,4 @@
-// Shows: a program that sweeps its address space: it unmaps, protects, advises and moves what is not mapped, far from everything.
+// Shows: a program that sweeps its address space: it unmaps, protects, advises, locks and moves what is not mapped, far from everything.
 // Breaks if: what is the runtime's goes with it, in both copies at once; or another answer comes than where nothing is mapped.
 #include "guest.h"
 #include <sys/mman.h>
@@ -18,6 +18,9 @@ static void sweep(void)
         memcpy(&start, &at, sizeof start);
         FAILS(mprotect(start, 4096, PROT_READ), ENOMEM);
         FAILS(madvise(start, 4096, MADV_DONTNEED), ENOMEM);
+        FAILS(mlock(start, 1L << 36), ENOMEM);
+        FAILS(mlock2(start, 4096, MLOCK_ONFAULT), ENOMEM);
+        FAILS(munlock(start, 4096), ENOMEM);
         CHECK(mremap(start, 4096, 8192, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
         /* Room there, if there is any, is the program's own from then on. */
         void *room = mmap(start, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

@@ -159,7 +159,6 @@ impl Door {
             Door::Munmap
                 | Door::Brk
                 | Door::Madvise
-                | Door::Mlock
                 | Door::Mremap
                 | Door::Futex
                 | Door::Identity

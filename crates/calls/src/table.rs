@@ -247,7 +247,7 @@ const SHADOW_TIMER: &str = "timers belong to the process: a shadow, made real at
 const SHADOW_CWD: &str = "shadowed: the directory may be gone by the time the standby would enter it";
 const OWN_AREA: &str = "local; the runtime's own registration for the thread must survive";
 const GROUP_WAIT: &str = "child numbers are the group's; the outcome is recorded";
-const LOCKED: &str = "memory locks are not inherited: a shadow, made real at promotion";
+const LOCKED: &str = "the answer is the primary's; a standby locks what it can";
 const KEYS: &str = "thread and process keyrings belong to the primary's credentials and are not inherited";
 
 /// Every row, ascending.

@@ -167,7 +167,7 @@ fn is_harmless(row: &Row, call: &Call) -> bool {
             !matches!(us_calls::prctl_shape(call.args[0] & 0xffff_ffff), us_calls::Prctl::Refused)
         }
         Policy::Special(door) => {
-            door.both_execute() || matches!(door, Door::Sleep | Door::Thread | Door::Exit)
+            door.both_execute() || matches!(door, Door::Sleep | Door::Thread | Door::Exit | Door::Mlock)
         }
         Policy::Recorded => row.observes,
         Policy::Refused | Policy::Denied(_) | Policy::Declined(_) => false,
@@ -325,7 +325,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Madvise => memory::advise(call),
         Door::Shm if state::is_recorded() || state::is_detached() => shared::system_v(thread, row, call),
         Door::Shm => refused::refused(thread, call, row.name),
-        Door::Mlock => memory::advisory(call),
+        Door::Mlock => memory::lock(thread, row, call),
         Door::Clone => process::clone(thread, row, call),
         Door::Exec => exec::exec(thread, call),
         Door::Exit => process::exit_thread(thread),

@@ -12,7 +12,7 @@ use us_abi::{Cause, GUEST_MAPS_ADDRESS, PAYLOAD_BYTES_MAX};
 use us_calls::Row;
 
 use crate::call::Call;
-use crate::door::recorded::{begin, take_begin, take_end};
+use crate::door::recorded::{begin, end, take_begin, take_end};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet, shared};
 use crate::mapping::{pieces, unforked, views};
 use crate::members::of_family;
@@ -85,8 +85,9 @@ fn spare(thread: &mut Thread, start: u64, bytes: u64) {
     }
 }
 
-/// mlock and its kin: advice to the kernel; a standby that cannot follow must not fail.
-pub fn advisory(call: &Call) -> i64 {
+/// mlock and its kin. Whether the kernel locks depends on limits and on what is locked already: the answer is the primary's, and
+/// a standby that cannot follow does not fail.
+pub fn lock(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     const MLOCKALL: u64 = 151;
     const MCL_ONFAULT: u64 = 4;
     let mut call = *call;
@@ -94,8 +95,24 @@ pub fn advisory(call: &Call) -> i64 {
         // What is there, and what will be, when it is touched: the segment's gigabytes have hardly a page, and would be given all.
         call.args[0] |= MCL_ONFAULT;
     }
-    let result = local(&call);
-    if crate::state::is_standby() { 0.max(result) } else { result }
+    let arguments = CallArgs { fd: -1, digest: 0, len: call.args[1] };
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => Some(local(&call)),
+        Mode::Record => {
+            begin(thread, row, arguments);
+            let result = local(&call);
+            end(thread, row, 0, ReturnHead { result, identity: 0 });
+            Some(result)
+        }
+        Mode::Replay => {
+            take_begin(thread, row, &arguments)?;
+            let result = take_end(thread, row, |_, head, _, _| head.result)?;
+            if !failed(result) {
+                local(&call);
+            }
+            Some(result)
+        }
+    })
 }
 
 /// mmap by system call: the C library's own (allocator, loader, stacks). Anonymous memory is local; a file's

@@ -19,7 +19,10 @@ const OURS: [(u64, u64); 2] = [
 const MAP_FIXED: u64 = 0x10;
 const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const MREMAP_FIXED: u64 = 2;
-const PKEY_MPROTECT: u64 = 329;
+/// mlock, munlock, pkey_mprotect, mlock2, mseal.
+const OF_A_RANGE: [u64; 5] = [149, 150, 329, 325, 462];
+const MBIND: u64 = 237;
+const SET_MEMPOLICY_HOME_NODE: u64 = 450;
 const PAGE: u64 = 4096;
 
 /// The range of ours that a range of the guest's touches.
@@ -35,13 +38,15 @@ pub fn answer(call: &Call) -> Option<i64> {
     let [start, bytes, third, fourth, fifth, _] = call.args;
     match call.nr {
         nr::MUNMAP => touched(start, bytes).map(|ours| unmap_around(start, bytes, ours)),
-        nr::MPROTECT | nr::MADVISE | PKEY_MPROTECT => touched(start, bytes).map(|_| err::ENOMEM),
+        nr::MPROTECT | nr::MADVISE => touched(start, bytes).map(|_| err::ENOMEM),
         nr::MMAP if fourth & MAP_FIXED_NOREPLACE != 0 => is_between(start, bytes).then_some(err::EEXIST),
         nr::MMAP if fourth & MAP_FIXED != 0 => touched(start, bytes).map(|_| err::ENOMEM),
         nr::MREMAP => touched(start, bytes.max(1)).map(|_| err::EFAULT).or_else(|| {
             let moves = fourth & MREMAP_FIXED != 0 && touched(fifth, third).is_some();
             moves.then_some(err::ENOMEM)
         }),
+        MBIND | SET_MEMPOLICY_HOME_NODE => touched(start, bytes).map(|_| err::EFAULT),
+        number if OF_A_RANGE.contains(&number) => touched(start, bytes).map(|_| err::ENOMEM),
         _ => None,
     }
 }

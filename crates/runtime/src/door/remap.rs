@@ -109,14 +109,10 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
     let arguments = CallArgs { fd: -1, digest: 0, len: new };
     call.args[3] |= FIXED;
     thread.attempt(|thread, mode| match mode {
-        Mode::Solo => {
-            call.args[4] = offer(new);
-            Some(kernel(&call))
-        }
+        Mode::Solo => Some(to_an_offer(&mut call)),
         Mode::Record => {
             begin(thread, row, arguments);
-            call.args[4] = offer(new);
-            let result = kernel(&call);
+            let result = to_an_offer(&mut call);
             end(thread, row, 0, ReturnHead { result, identity: 0 });
             Some(result)
         }
@@ -134,6 +130,17 @@ fn guest_mremap(thread: &mut Thread, mut call: Call) -> i64 {
             Some(result)
         }
     })
+}
+
+/// Moves a mapping to a place that is offered. Where the kernel does not like that place for a reason of its own (the range that is
+/// said to be mapped reaches to it), the answer is that of the guest's own call, which names none.
+fn to_an_offer(call: &mut Call) -> i64 {
+    call.args[4] = offer(call.args[2]);
+    let result = kernel(call);
+    if result != err::EINVAL {
+        return result;
+    }
+    kernel(&Call { args: [call.args[0], call.args[1], call.args[2], MAYMOVE, 0, 0], ..*call })
 }
 
 /// The call as the program would see it natively, where the kernel joins what a fork has kept apart here.
