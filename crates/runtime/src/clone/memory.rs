@@ -12,6 +12,7 @@ use us_abi::{
 };
 
 use crate::door::quiet;
+use crate::mapping::touched::Touched;
 use crate::mapping::views::{self, View};
 use crate::mapping::{pieces, unforked};
 use crate::members::{self, of_family};
@@ -38,12 +39,37 @@ struct Mapping {
     offset: u64,
     /// Memory that processes of the group may share, and nobody else: not in a file that others could open.
     is_common: bool,
+    /// Shared memory in no file on a disk: a page that nobody has touched has zeros.
+    is_sparse: bool,
     /// Device and inode of the file, and where its path lies in [`PATHS`].
     file: (u64, u64),
     path: (usize, usize),
 }
 
 impl Mapping {
+    fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Bytes that are to be copied.
+    fn bytes_there(&self) -> u64 {
+        if self.is_sparse { Touched::new().bytes(self.start, self.len()) } else { self.len() }
+    }
+
+    /// Copies what is there to `to`.
+    ///
+    /// # Safety
+    /// New memory of the same length; nobody uses the mapping meanwhile.
+    unsafe fn copy(&self, to: u64) {
+        let mut touched = Touched::new();
+        for page in (0..self.len()).step_by(PAGE as usize) {
+            // Behind the end of a file there is nothing to read, natively as here.
+            if !self.is_sparse || touched.has(self.start + page) {
+                guest::read((to + page) as *mut u8, twins::source(self.start + page), PAGE as usize);
+            }
+        }
+    }
+
     /// Whether a shared mapping can never be written through: the file was opened to be read. While everybody stands still.
     fn is_read_only(&self) -> bool {
         let protect = |how| {
@@ -110,6 +136,7 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
             },
             offset: map.offset,
             is_common: map.shared && map.protection & proc::WRITE != 0 && proc::is_common(line),
+            is_sparse: map.shared && proc::is_common(line),
         });
     });
     // SAFETY: the coordinator's own while everybody stands still.
@@ -132,7 +159,7 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
                 continue;
             }
             list[kept] = list[at];
-            bytes += list[at].end - list[at].start;
+            bytes += list[at].bytes_there();
             kept += 1;
         }
     }
@@ -205,12 +232,13 @@ pub fn make_own() -> bool {
     unsafe { LIST.all().iter().all(|mapping| make_one_own(*mapping)) }
 }
 
+const MAYMOVE: u64 = 1;
+const FIXED: u64 = 2;
+
 /// # Safety
 /// Nobody uses the mapping meanwhile.
 unsafe fn make_one_own(mapping: Mapping) -> bool {
-    const MAYMOVE: u64 = 1;
-    const FIXED: u64 = 2;
-    let len = mapping.end - mapping.start;
+    let len = mapping.len();
     if let Some(copy) = pieces::copy_of(mapping.start, len).filter(|_| of_family::is_member()) {
         // SAFETY: an old length of zero makes a second mapping of shared pages, here in place of the guest's.
         return unsafe {
@@ -227,10 +255,7 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
             return false;
         }
         let own = own as u64;
-        for page in (0..len).step_by(PAGE as usize) {
-            // Behind the end of a file there is nothing to read, natively as here.
-            guest::read((own + page) as *mut u8, twins::source(mapping.start + page), PAGE as usize);
-        }
+        mapping.copy(own);
         if mapping.protection != proc::READ | proc::WRITE {
             raw::call3(nr::MPROTECT, own, len, mapping.protection);
         }
@@ -245,11 +270,9 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
 /// # Safety
 /// A mapping of the guest's, about to be replaced.
 unsafe fn keep(mapping: Mapping) -> bool {
-    let len = mapping.end - mapping.start;
-    const MAYMOVE: u64 = 1;
-    const MAYMOVE_FIXED: u64 = 3;
+    let len = mapping.len();
     let (how, wanted) = match pieces::place_for(mapping.start, len) {
-        Some(address) => (MAYMOVE_FIXED, address),
+        Some(address) => (MAYMOVE | FIXED, address),
         None => (MAYMOVE, 0),
     };
     // SAFETY: an old length of zero makes a second mapping of shared pages.

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use us_abi::{COPIES_ADDRESS, COPIES_BYTES, Family, KEPT_ADDRESS, Region};
 
+use crate::mapping::touched::Touched;
 use crate::mapping::views;
 use crate::raw::{self, failed, nr};
 use crate::sys::own_table::with_own_table;
@@ -272,58 +273,6 @@ unsafe fn fill(file: u64, start: u64, bytes: u64, offset: u64) -> bool {
         at += run;
     }
     true
-}
-
-/// Which pages of shared memory have anything in them.
-struct Touched {
-    chunk: u64,
-    core: [u8; CHUNK as usize],
-}
-const CHUNK: u64 = 512;
-
-impl Touched {
-    const fn new() -> Touched {
-        Touched { chunk: u64::MAX, core: [0; CHUNK as usize] }
-    }
-
-    /// Whether the page there has. One that may have been swapped out has.
-    fn has(&mut self, page: u64) -> bool {
-        const MINCORE: u64 = 27;
-        let chunk = page & !(CHUNK * PAGE - 1);
-        if self.chunk != chunk {
-            self.chunk = chunk;
-            let core = self.core.as_mut_ptr() as u64;
-            // SAFETY: the kernel writes one byte a page. Where not all is mapped, each page is asked for.
-            unsafe {
-                if failed(raw::call3(MINCORE, chunk, CHUNK * PAGE, core)) {
-                    for index in 0..CHUNK {
-                        if failed(raw::call3(MINCORE, chunk + index * PAGE, PAGE, core + index)) {
-                            self.core[index as usize] = 0;
-                        }
-                    }
-                }
-            }
-        }
-        has_swap() || self.core[((page - chunk) / PAGE) as usize] & 1 != 0
-    }
-}
-
-/// Whether anything could have been swapped out. Asked once.
-fn has_swap() -> bool {
-    const SYSINFO: u64 = 99;
-    static ANSWER: AtomicU32 = AtomicU32::new(0);
-    match ANSWER.load(Ordering::Relaxed) {
-        0 => {
-            let mut info = [0u64; 16];
-            // SAFETY: the kernel writes 112 bytes.
-            unsafe { raw::call1(SYSINFO, info.as_mut_ptr() as u64) };
-            // Uptime, three loads, then six sizes of memory, the last but one of which is all swap.
-            let has = info[8] != 0;
-            ANSWER.store(if has { 2 } else { 1 }, Ordering::Relaxed);
-            has
-        }
-        answer => answer == 2,
-    }
 }
 
 /// At a promotion, when all standbys stand still: the bytes of the copy go into the memory itself, of each region by one of

@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fdtable::{self, Kind};
 use crate::mapping::pieces;
+use crate::mapping::touched::Touched;
 use crate::members::{self, of_family};
 use crate::raw::{self, failed, nr};
 use crate::sys::spans::{self, Source};
@@ -308,10 +309,12 @@ fn put_back(which: impl Fn(u64) -> bool) {
         }
         let is_alike = protection & WRITE != 0 && twins::redo(start, at, is_in_call);
         let is_ours_to_write = protection & WRITE != 0 && !is_alike && !members::may_have_relatives();
+        let (mut ours, mut theirs) = (Touched::new(), Touched::new());
         for page in (0..if is_ours_to_write { bytes } else { 0 }).step_by(PAGE as usize) {
             // Only what differs: a page that is written becomes dirty, and a hole a block. Behind the file's end the copy
-            // fails, as the guest's own store would have.
-            if twins::page(at + page) != twins::page(start + page) {
+            // fails, as the guest's own store would have. What is in neither is not looked at: it would be in both from then on.
+            let is_there = ours.has(start + page) || theirs.has(at + page);
+            if is_there && twins::page(at + page) != twins::page(start + page) {
                 guest::write(at + page, (start + page) as *const u8, PAGE as usize);
             }
         }
