@@ -14,7 +14,7 @@ static long (*add)(long *);
 /* mov rax, [rdi]; inc rax; mov [rdi], rax; ret */
 static const unsigned char ADD[] = { 0x48, 0x8b, 0x07, 0x48, 0xff, 0xc0, 0x48, 0x89, 0x07, 0xc3 };
 
-static void make_code(void)
+static inline void make_code(void)
 {
     void *code = mmap(NULL, CODE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 

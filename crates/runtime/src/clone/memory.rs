@@ -56,6 +56,19 @@ impl Mapping {
         if self.is_sparse { Touched::new().bytes(self.start, self.len()) } else { self.len() }
     }
 
+    /// Whether it is of the same shared memory as another one.
+    fn is_of(&self, other: &Mapping) -> bool {
+        self.is_sparse && other.is_sparse && self.shared_of == other.shared_of
+    }
+
+    /// Whether a page of the same shared memory is in another one as well.
+    fn overlaps(&self, other: &Mapping) -> bool {
+        self.is_of(other)
+            && self.start != other.start
+            && self.offset < other.offset + other.len()
+            && other.offset < self.offset + self.len()
+    }
+
     /// Copies what is there to `to`.
     ///
     /// # Safety
@@ -167,6 +180,12 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
     if !read {
         return Err(b"the list of mappings cannot be read");
     }
+    for at in 0..kept {
+        // Code of its own making, which the process has mapped a second time to run it, is nobody else's.
+        let is_code =
+            list[..kept].iter().any(|other| other.is_of(&list[at]) && other.protection & proc::EXEC != 0);
+        list[at].is_common &= !is_code;
+    }
     let in_family = share(&list[..kept], is_forming)?;
     let shared = || list[..kept].iter().filter(|mapping| mapping.written_through && !in_family);
     let shares = shared().next().is_some();
@@ -228,8 +247,55 @@ fn is_ours(address: u64) -> bool {
 
 /// In the copy, by its only thread: puts own bytes in place of everything that is listed.
 pub fn make_own() -> bool {
-    // SAFETY: filled before the fork; nobody else runs in this copy.
-    unsafe { LIST.all().iter().all(|mapping| make_one_own(*mapping)) }
+    // SAFETY: filled before the fork.
+    let list = unsafe { LIST.all() };
+    list.iter().enumerate().all(|(index, mapping)| {
+        let is_one_of_several = mapping.is_sparse
+            && !(of_family::is_member() && pieces::copy_of(mapping.start, mapping.len()).is_some())
+            && list
+                .iter()
+                .filter(|other| other.is_of(mapping))
+                .any(|one| list.iter().any(|other| one.overlaps(other)));
+        let is_first = !list[..index].iter().any(|other| other.is_of(mapping));
+        if !is_one_of_several {
+            // SAFETY: nobody else runs in this copy.
+            return unsafe { make_one_own(*mapping) };
+        }
+        // SAFETY: the same.
+        !is_first || unsafe { make_own_together(list, mapping) }
+    })
+}
+
+/// What the guest has mapped in several places, to write code in one of them and run it in another, say: what it stores in one place
+/// is in the others as well, in the copy too.
+///
+/// # Safety
+/// Nobody uses the mappings meanwhile.
+unsafe fn make_own_together(list: &[Mapping], first: &Mapping) -> bool {
+    const SHARED_ANONYMOUS_NORESERVE: u64 = 0x4021;
+    let all = || list.iter().filter(|mapping| mapping.is_of(first));
+    let from = all().map(|mapping| mapping.offset).min().unwrap_or(0);
+    let to = all().map(|mapping| mapping.offset + mapping.len()).max().unwrap_or(0);
+    let how = [0, to - from, proc::READ | proc::WRITE, SHARED_ANONYMOUS_NORESERVE, u64::MAX, 0];
+    // SAFETY: new memory; parts of it take the places of mappings of the same lengths. An old length of zero makes a second mapping
+    // of shared pages.
+    unsafe {
+        let own = raw::call6(nr::MMAP, how);
+        if failed(own) {
+            return false;
+        }
+        let own = own as u64;
+        all().for_each(|mapping| mapping.copy(own + (mapping.offset - from)));
+        let are_put = all().all(|mapping| {
+            let (part, len) = (own + (mapping.offset - from), mapping.len());
+            keep(*mapping)
+                && !failed(raw::call6(nr::MREMAP, [part, 0, len, MAYMOVE | FIXED, mapping.start, 0]))
+                && (mapping.protection == proc::READ | proc::WRITE
+                    || !failed(raw::call3(nr::MPROTECT, mapping.start, len, mapping.protection)))
+        });
+        raw::call2(nr::MUNMAP, own, to - from);
+        are_put
+    }
 }
 
 const MAYMOVE: u64 = 1;

@@ -123,7 +123,8 @@ pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
     if flags & MAP_ANONYMOUS != 0 {
         return note_code(thread, call, heaps::map(thread, call, anonymous));
     }
-    file(thread, call, false)
+    let result = file(thread, call, false);
+    note_code(thread, call, result)
 }
 
 /// Anonymous memory. What is shared is a standby's own until it is promoted, and then its children's as well: private
@@ -144,9 +145,10 @@ fn anonymous(call: &Call) -> i64 {
     local(&call)
 }
 
-/// Memory has been made executable, or mapped so. What comes from a file is no code of the program's own making.
+/// Memory has been made executable, or mapped so. What comes from a file is no code of the program's own making, unless it is
+/// shared: a library is mapped privately, and code that is written elsewhere is mapped twice.
 fn note_code(thread: &Thread, call: &Call, result: i64) -> i64 {
-    let is_file = call.nr == raw::nr::MMAP && call.args[3] & MAP_ANONYMOUS == 0;
+    let is_file = call.nr == raw::nr::MMAP && call.args[3] & MAP_ANONYMOUS == 0 && !is_shared(call.args[3]);
     if call.args[2] & PROT_EXEC != 0 && !is_file && !failed(result) {
         live_turns::made_code(thread, call.args[1]);
     }

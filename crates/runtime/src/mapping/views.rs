@@ -6,7 +6,8 @@
 //! through a mapping what it writes by calls would build on pages that are gone.
 //!
 //! What the copy has stored in a writable one belongs in the file then, unless other processes share the mapping: they have
-//! seen what the dead primary wrote, and have written themselves, so what is there stays.
+//! seen what the dead primary wrote, and have written themselves, so what is there stays. Code of its own making, which the
+//! program has mapped a second time to run it, is nobody else's.
 //!
 //! Until then a stand-in follows the outputs of the program itself: the log says that they were made, and the standby
 //! has the bytes.
@@ -24,6 +25,7 @@ use crate::{guest, twins};
 const PAGE: u64 = 4096;
 const READ: u64 = 1;
 const WRITE: u64 = 2;
+const EXEC: u64 = 4;
 
 /// A shared mapping of a file, as a standby has it.
 pub struct View {
@@ -297,18 +299,29 @@ pub fn make_unknown_real() {
     put_back(|start| !twins::contains(start as usize));
 }
 
+/// Whether the guest has that file's memory mapped to run it.
+fn is_code(file: u64) -> bool {
+    file != 0 && KEPT.iter().map(Kept::get).any(|view| view.file == file && view.protection & EXEC != 0)
+}
+
 fn put_back(which: impl Fn(u64) -> bool) {
     let mut is_in_call = false;
     crate::thread::for_each(|thread| is_in_call |= thread.has_ring() && thread.doubt.is_open());
     const MAYMOVE_FIXED: u64 = 3;
-    for kept in KEPT.iter().filter(|kept| which(kept.start.load(Ordering::Relaxed))) {
+    let has_code = KEPT.iter().any(|kept| kept.protection.load(Ordering::Relaxed) & EXEC != 0);
+    let is_code = KEPT.each_ref().map(|kept| has_code && is_code(kept.file.load(Ordering::Relaxed)));
+    for (kept, is_code) in KEPT.iter().zip(is_code) {
+        if !which(kept.start.load(Ordering::Relaxed)) {
+            continue;
+        }
         let View { start, bytes, protection, .. } = kept.get();
         let at = kept.at.swap(0, Ordering::Relaxed);
         if at == 0 || bytes == 0 {
             continue;
         }
         let is_alike = protection & WRITE != 0 && twins::redo(start, at, is_in_call);
-        let is_ours_to_write = protection & WRITE != 0 && !is_alike && !members::may_have_relatives();
+        let is_ours = || !members::may_have_relatives() || is_code;
+        let is_ours_to_write = protection & WRITE != 0 && !is_alike && is_ours();
         let (mut ours, mut theirs) = (Touched::new(), Touched::new());
         for page in (0..if is_ours_to_write { bytes } else { 0 }).step_by(PAGE as usize) {
             // Only what differs: a page that is written becomes dirty, and a hole a block. Behind the file's end the copy
