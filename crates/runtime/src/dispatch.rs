@@ -10,7 +10,7 @@ use crate::door::{
     common, epoll, exec, futex, io, leave, memory, message, numbers, pending, process, refused, remap,
     shared, signals, spawn, table, thread_place, time, timer, turn_waits,
 };
-use crate::members::registry;
+use crate::members::{config, registry};
 use crate::raw::{self, call6};
 use crate::signal::{self, cancellation};
 use crate::sys::{allocator, point};
@@ -278,7 +278,9 @@ fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// A call that a process with copies does without: none of them could have what it makes.
 #[cold]
 fn declined(thread: &mut Thread, call: &Call, name: &str, error: i64) -> i64 {
-    if state::may_have_copies() { error } else { refused::refused(thread, call, name) }
+    // A child that has not joined yet is told what it will be told later: a program asks once, and relies on the answer.
+    let is_declined = state::may_have_copies() || config::is_possible();
+    if is_declined { error } else { refused::refused(thread, call, name) }
 }
 
 fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i64 {
