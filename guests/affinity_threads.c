@@ -1,4 +1,4 @@
-// Shows: each thread's processors, policy and priority: set for itself and for others by number, inherited by new threads, asked about from outside.
+// Shows: each thread's processors, policy and priority: set for itself and for others by number, inherited by new threads, asked about from outside; processors that there are not.
 // Breaks if: a standby's own place is told as the guest's, or what was set for a thread is not so in the promoted copy.
 #include "guest.h"
 #include <sched.h>
@@ -30,7 +30,7 @@ static void *work(void *arg)
 
 int main(void)
 {
-    cpu_set_t all, one, told;
+    cpu_set_t all, one, more, told;
 
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
     for (int cpu = 0; cpu < CPU_SETSIZE && first < 0; cpu++)
@@ -45,6 +45,11 @@ int main(void)
         CHECK(pthread_setaffinity_np(pthread_self(), sizeof all, r % 2 ? &one : &all) == 0);
         CHECK(sched_getaffinity(0, sizeof told, &told) == 0 && CPU_EQUAL(&told, r % 2 ? &one : &all));
         CHECK(pthread_getaffinity_np(t, sizeof told, &told) == 0 && CPU_EQUAL(&told, &one));
+        /* One that this machine does not have: the kernel leaves it out. */
+        more = one;
+        CPU_SET(sysconf(_SC_NPROCESSORS_CONF) < 63 ? 63 : CPU_SETSIZE - 1, &more);
+        CHECK(sched_setaffinity(0, sizeof more, &more) == 0 && sched_getaffinity(0, sizeof told, &told) == 0);
+        CHECK(CPU_EQUAL(&told, &one));
         CHECK(getpriority(PRIO_PROCESS, 0) == 4 && sched_get_priority_max(SCHED_FIFO) == 99);
         pthread_barrier_wait(&steps);
         CHECK(sched_yield() == 0);

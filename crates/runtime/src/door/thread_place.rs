@@ -90,7 +90,7 @@ fn set(place: &Place, call: &Call) {
         raw::nr::SCHED_SETAFFINITY => {
             let mut affinity = [0u64; 16];
             guest::read(affinity.as_mut_ptr().cast(), third, (second as usize).min(size_of_val(&affinity)));
-            place.set_affinity(affinity);
+            place.set_affinity(of_those_there(affinity));
         }
         SETPRIORITY => place.set_nice(Some((third as u32 as i32).clamp(HIGHEST, LOWEST) as i8)),
         SCHED_SETPARAM => {
@@ -119,6 +119,21 @@ fn set(place: &Place, call: &Call) {
             place.set_nice(None);
         }
     }
+}
+
+/// Those of a set's processors that there are. The kernel tells no other way than by trying: the calling thread runs there for a
+/// moment, in a standby as in the primary, where it is there already or soon again where it was.
+fn of_those_there(set: [u64; 16]) -> [u64; 16] {
+    let of = |number: u64, set: *const u64| {
+        // SAFETY: the calling thread's own set, of the size that is said.
+        unsafe { raw::call3(number, 0, size_of::<[u64; 16]>() as u64, set as u64) }
+    };
+    let (mut before, mut there) = ([0u64; 16], [0u64; 16]);
+    let is_known = !failed(of(SCHED_GETAFFINITY, before.as_mut_ptr()))
+        && !failed(of(raw::nr::SCHED_SETAFFINITY, set.as_ptr()))
+        && !failed(of(SCHED_GETAFFINITY, there.as_mut_ptr()));
+    of(raw::nr::SCHED_SETAFFINITY, before.as_ptr());
+    if is_known { there } else { set }
 }
 
 /// A new thread has what its maker has.
