@@ -41,6 +41,30 @@ pub enum Command {
         /// The groups of this user, by name or number, or of all users (root only)
         #[arg(long, value_name = "USER|all")]
         user: Option<String>,
+        /// Where the copies of NAME have differed: a line for each place in the program, and how often
+        #[arg(long, requires = "name", conflicts_with_all = ["json", "watch"])]
+        divergences: bool,
+    },
+    /// Why a group's copies have differed: both events, both call stacks, the function and its library
+    ///
+    /// For a group that runs, or one that has ended in the last day. Of the last sixteen divergences (ten of a group that has ended)
+    /// the call stacks are kept.
+    Explain {
+        /// The group
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: String,
+        /// This one, as they are numbered from 1 on [default: the last one]
+        #[arg(long, value_name = "N")]
+        divergence: Option<u64>,
+        /// Machine-readable: all that are kept
+        #[arg(long, conflicts_with = "divergence")]
+        json: bool,
+        /// Write all that is known of them into FILE, which must not exist yet, to be sent to somebody who is to help: readable by
+        /// you alone, and its first field says what it contains
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["divergence", "json"])]
+        report: Option<PathBuf>,
+        #[command(flatten)]
+        owner: Owner,
     },
     /// The same, live, on the whole screen: failovers as they happen, curves of lag and events, keys to act
     Top {

@@ -1,6 +1,7 @@
 //! Which subcommand does what: one file each.
 
 mod doctor;
+mod explain;
 mod manual;
 mod recordings;
 mod run;
@@ -23,13 +24,22 @@ use crate::users;
 
 /// Carries out `command`; the exit code.
 pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
-    let asks = matches!(command, Command::Status { .. } | Command::Wait { .. });
+    let asks = matches!(command, Command::Status { .. } | Command::Wait { .. } | Command::Explain { .. });
     let result = match command {
         Command::Run(options) => run::run_program(&options),
         Command::Status { name, json, user: Some(user), .. } if user == "all" => {
             users::show_all(name.as_deref(), json)
         }
-        Command::Status { name, json, watch, user } => become_owner(user.as_deref())
+        Command::Status { name: Some(name), divergences: true, user, .. } => {
+            become_owner(user.as_deref()).and_then(|()| explain::list(&name))
+        }
+        Command::Explain { name, divergence, json, report, owner } => become_owner(owner.user.as_deref())
+            .and_then(|()| match report {
+                Some(file) => explain::write_report(&name, &file),
+                None if json => explain::show_json(&name),
+                None => explain::show(&name, divergence),
+            }),
+        Command::Status { name, json, watch, user, .. } => become_owner(user.as_deref())
             .and_then(|()| status::show(name.as_deref(), json, watch.map(Duration::from_secs_f64))),
         Command::Wait { name, ended, timeout, owner, .. } => {
             become_owner(owner.user.as_deref()).and_then(|()| match ended {

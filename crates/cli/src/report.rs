@@ -1,11 +1,13 @@
 //! What people read: tables, and JSON for their scripts.
 
+mod explain;
 mod status;
 
 use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};
 use us_supervisor::terminal::{plain, plain_json};
 
+pub use self::explain::{Told, explained, places};
 pub use self::status::{
     COLUMNS, HEAD, STATE, columns, divergence as divergence_line, failover as failover_line, rows_of, status,
 };

@@ -87,7 +87,7 @@ fn wrong_usage() {
         (&["run", "--lag-timeout", "x", "true"], "a number of milliseconds, 1 to 600000"),
         (&["run", "--cpus", "0-99", "true"], "no colon is in it; PRIMARY:STANDBY is meant"),
         (&["run", "--cpus", "0:999", "true"], "STANDBY: there is no processor 999 to use here, only "),
-        (&["man", "nonsense"], "there is no command nonsense; there are: run, status, top, wait"),
+        (&["man", "nonsense"], "there is no command nonsense; there are: run, status, explain, top, wait"),
         (&["wait", "x", "--protected", "--ended"], "cannot be used with"),
         (&["status", "--watch=0"], "a number of seconds, 0.1 to 86400"),
         (&["run", "--metrics", "127.0.0.1:0", "true"], "understudy serve has those of all groups"),

@@ -12,6 +12,7 @@ fn help() {
         ("help.txt", &["--help"][..]),
         ("help-run.txt", &["run", "--help"]),
         ("help-status.txt", &["status", "--help"]),
+        ("help-explain.txt", &["explain", "--help"]),
         ("help-stop.txt", &["stop", "--help"]),
         ("help-signal.txt", &["signal", "--help"]),
         ("help-failover.txt", &["failover", "--help"]),

@@ -27,6 +27,14 @@ pub fn counts() -> bool {
     COUNTS.load(Ordering::Relaxed)
 }
 
+/// One that has diverged ends by itself, once it has been looked at.
+static STAYS: AtomicBool = AtomicBool::new(false);
+
+/// From here on the thread that calls ends this standby, and the poller does not. False if another thread has said so before.
+pub fn stay() -> bool {
+    !STAYS.swap(true, Ordering::AcqRel)
+}
+
 /// Takes a seat, as a new standby whose only thread this is.
 pub fn sit(number: u32, is_spare: bool) {
     OWN.store(number, Ordering::Relaxed);
@@ -72,6 +80,7 @@ pub fn notice_place(header: &SegmentHeader) {
         seat::FREE if header.standby_pid.load(Ordering::Acquire) == own => {
             COUNTS.store(true, Ordering::Relaxed)
         }
+        _ if STAYS.load(Ordering::Acquire) => {}
         // SAFETY: a standby has no effects of its own to finish.
         _ => unsafe {
             raw::call1(raw::nr::EXIT_GROUP, 0);

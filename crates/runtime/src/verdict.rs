@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::{Cause, EventKind, GroupState};
+use us_abi::{Cause, EventKind, GroupState, SegmentHeader, command};
 
 use crate::event::Event;
 use crate::members::of_family;
@@ -154,6 +154,9 @@ pub fn end_spare(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
     }
     if seats::drop_spare(header, seats::own(), cause, why) || seats::is_spare(header) {
         state::attention();
+        if cause == Cause::Diverged {
+            stay_to_be_looked_at(header);
+        }
         loop {
             // SAFETY: the standby ends; it has no effects of its own to finish.
             unsafe { raw::call1(raw::nr::EXIT_GROUP, 0) };
@@ -180,6 +183,12 @@ pub fn report_at(slot: u32, position: u64, what: &[&[u8]]) -> ! {
         *place = part;
     }
     if let Some(header) = state::header() {
+        // What another thread meets meanwhile follows from it, and the first place is the one that is looked at.
+        if state::is_standby() && !seats::stay() {
+            // The first ends the process once it has said why.
+            raw::nap(2 * LOOK_NS);
+            end_astray(&parts);
+        }
         header.diverged_slot.store(slot, Ordering::Relaxed);
         header.diverged_at.store(position, Ordering::Relaxed);
         header.divergences.fetch_add(1, Ordering::AcqRel);
@@ -189,8 +198,29 @@ pub fn report_at(slot: u32, position: u64, what: &[&[u8]]) -> ! {
         header.dropped.0.store(Cause::Diverged as u32, Ordering::Release);
         header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
         state::attention();
+        stay_to_be_looked_at(header);
     }
     end_astray(&parts)
+}
+
+/// How long a standby that has diverged stays at most.
+const LOOK_NS: u64 = 100_000_000;
+
+/// A standby that has said that it diverged stays where it did until the supervisor, which ends it, has looked at its stack. Not
+/// for long, and not while somebody waits for it to take over.
+fn stay_to_be_looked_at(header: &SegmentHeader) {
+    if !state::is_standby() || state::is_detached() {
+        return;
+    }
+    let until_ns = raw::now_ns() + LOOK_NS;
+    loop {
+        let command = header.command.0.load(Ordering::Acquire);
+        let left_ns = until_ns.saturating_sub(raw::now_ns());
+        if left_ns == 0 || matches!(command, command::PROMOTE | command::END) {
+            return;
+        }
+        raw::futex_wait_shared(&header.command.0, command, left_ns);
+    }
 }
 
 /// Ends a replay that has nothing left to follow.

@@ -126,6 +126,73 @@ pub fn build_id(bytes: &[u8]) -> Option<&[u8]> {
     None
 }
 
+/// Where a file has its table of sections: its offset, and how many there are.
+pub fn sections_at(head: &[u8]) -> Option<(u64, usize)> {
+    Image::parse(head)?;
+    let (each, count) = (usize::from(u16_at(head, 58)?), usize::from(u16_at(head, 60)?));
+    (each == SECTION_BYTES).then_some((u64_at(head, 40)?, count))
+}
+
+/// Bytes of one entry of the table of sections.
+pub const SECTION_BYTES: usize = 64;
+
+/// `SHT_SYMTAB`
+pub const SYMBOLS: u32 = 2;
+/// `SHT_DYNSYM`
+pub const DYNAMIC_SYMBOLS: u32 = 11;
+
+/// A section that has something in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// `sh_type`.
+    pub kind: u32,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Bytes in the file.
+    pub len: u64,
+    /// Number of the section that belongs to it: for symbols, the one with their names.
+    pub link: u32,
+}
+
+/// The sections that a table of them names.
+pub fn sections(table: &[u8]) -> impl Iterator<Item = Section> + '_ {
+    table.chunks_exact(SECTION_BYTES).filter_map(|entry| {
+        Some(Section {
+            kind: u32_at(entry, 4)?,
+            offset: u64_at(entry, 24)?,
+            len: u64_at(entry, 32)?,
+            link: u32_at(entry, 40)?,
+        })
+    })
+}
+
+/// A function's symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Where its name is in the section with the names.
+    pub name: u32,
+    /// Address before relocation.
+    pub addr: u64,
+    /// Bytes, 0 if the symbol does not say.
+    pub len: u64,
+}
+
+/// The functions among the symbols of a section.
+pub fn functions(symbols: &[u8]) -> impl Iterator<Item = Function> + '_ {
+    const SYMBOL_BYTES: usize = 24;
+    const FUNCTION: u8 = 2;
+    const INDIRECT: u8 = 10;
+    symbols.chunks_exact(SYMBOL_BYTES).filter_map(|symbol| {
+        let kind = symbol.get(4)? & 0xf;
+        let is_here = u16_at(symbol, 6)? != 0;
+        (is_here && matches!(kind, FUNCTION | INDIRECT)).then_some(Function {
+            name: u32_at(symbol, 0)?,
+            addr: u64_at(symbol, 8)?,
+            len: u64_at(symbol, 16)?,
+        })
+    })
+}
+
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }

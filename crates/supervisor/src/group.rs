@@ -168,6 +168,7 @@ impl<'a> Group<'a> {
         self.hear_requests();
         self.drive_probe();
         self.hear_recorder();
+        self.book.borrow_mut().hear_explanations();
     }
 
     /// Says what has become of the recording.

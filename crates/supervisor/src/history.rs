@@ -5,9 +5,14 @@ use std::collections::{BTreeMap, VecDeque, vec_deque};
 use serde::{Deserialize, Serialize};
 use us_abi::CLASSES;
 
+use crate::explain::Explanation;
+
 /// Entries kept of each kind: a group may live through any number of failovers, its supervisor must not grow
 /// with them.
 pub const KEPT: usize = 1000;
+
+/// Divergences of which all is kept: the file that they are in is written at every event.
+pub const EXPLAINED: usize = 16;
 
 /// A standby that took over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +78,9 @@ pub struct Divergence {
     pub thread: u32,
     /// Position in that thread's ring, bytes since the start.
     pub position: u64,
+    /// What explains it, once that is known; of those before the last [`EXPLAINED`] without the stacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained: Option<Explanation>,
 }
 
 /// The last [`KEPT`] entries of a kind, and how many there have been.
@@ -98,6 +106,20 @@ impl<T> Ledger<T> {
             self.last.pop_front();
         }
         self.last.push_back(entry);
+    }
+}
+
+impl Ledger<Divergence> {
+    /// Adds to the entry of this number, counted from 1 on, what explains it. Of older ones the stacks are forgotten. `None` when it
+    /// is not kept any more.
+    pub fn explain(&mut self, number: u64, explained: Explanation) -> Option<&Divergence> {
+        let from_end = usize::try_from(self.total.checked_sub(number)?).ok()?;
+        let at = self.last.len().checked_sub(from_end.checked_add(1)?)?;
+        self.last[at].explained = Some(explained);
+        let old = self.last.len().saturating_sub(EXPLAINED);
+        let old = self.last.iter_mut().take(old).filter_map(|found| found.explained.as_mut());
+        old.for_each(Explanation::forget_stacks);
+        self.last.get(at)
     }
 }
 
@@ -195,6 +217,38 @@ impl Stretches {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stacks_of_the_last_divergences_are_kept() {
+        use crate::explain::Stack;
+
+        let mut all = Ledger::default();
+        let entry = |at: u64| Divergence {
+            process: 7,
+            at: String::new(),
+            reason: String::new(),
+            thread: 0,
+            position: at,
+            explained: None,
+        };
+        let explained = |name: &str| Explanation { function: name.into(), ..Explanation::default() };
+        assert_eq!(all.explain(1, explained("f")), None);
+        for number in 1..=40 {
+            all.push(entry(number));
+            // Some come late, and some never.
+            if number % 3 == 0 {
+                assert!(all.explain(number - 1, explained("late")).is_some());
+                assert_eq!(all.explain(number, explained("f")).unwrap().position, number);
+            }
+        }
+        let with_stacks = |found: &&Divergence| {
+            found.explained.as_ref().is_some_and(|explained| explained.standby == Stack::default())
+        };
+        assert_eq!(all.last.iter().filter(with_stacks).map(|found| found.position).min(), Some(24));
+        assert!(all.last.iter().take(24).all(|found| found.position % 3 == 1 || found.explained.is_some()));
+        assert_eq!(all.explain(0, explained("f")), None);
+        assert_eq!(all.explain(41, explained("f")), None);
+    }
 
     #[test]
     fn the_share_counts_every_stretch() {

@@ -20,6 +20,7 @@ pub mod elf;
 pub mod ended;
 pub mod error;
 pub mod events;
+pub mod explain;
 pub mod family;
 #[allow(unsafe_code)]
 pub mod filter;
@@ -55,8 +56,10 @@ pub mod snapshot;
 #[allow(unsafe_code)]
 pub mod spawn;
 pub mod status;
+mod symbols;
 pub mod terminal;
 mod undertaker;
+mod unwind;
 mod verdict;
 pub mod watch;
 

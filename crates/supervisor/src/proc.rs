@@ -79,6 +79,12 @@ pub fn name(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
 
+/// The name of one of its threads, without what acts on a terminal.
+pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    Some(crate::symbols::plain(name.trim_ascii_end()))
+}
+
 fn descends(pid: u32, ancestor: u32) -> bool {
     // Far more than a shell has of shells in it; a loop cannot be, but a parent may end between two looks.
     const GENERATIONS: usize = 1000;

@@ -104,7 +104,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
         scores: Mutex::default(),
         relieved: AtomicU32::new(0),
     });
-    let book = Book { folder: &folder, meta, history: History::default(), voice };
+    let book = Book { folder: &folder, meta, history: History::default(), voice, explaining: Vec::new() };
     let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside, relay);
     Ok(group.until_the_end())
 }

@@ -119,14 +119,32 @@ impl Segment {
     /// # Panics
     /// When `slot` is not below [`THREADS_MAX`].
     pub fn head(&self, slot: usize, seat: usize) -> u64 {
-        let entry = self.thread(slot);
+        match self.spare(slot, seat) {
+            None => self.thread(slot).head.0.load(Ordering::Acquire),
+            Some(spare) => spare.head.load(Ordering::Acquire),
+        }
+    }
+
+    /// What a standby that does not sit at the first seat writes of a slot.
+    fn spare(&self, slot: usize, seat: usize) -> Option<&SpareEntry> {
+        assert!(slot < THREADS_MAX);
         if seat == 0 || seat >= SEATS {
-            return entry.head.0.load(Ordering::Acquire);
+            return None;
         }
         let at = SPARES_OFFSET + ((seat - 1) * THREADS_MAX + slot) * SPARE_ENTRY_BYTES;
         // SAFETY: as above; the table of the spares ends before the rings.
-        let spare: &SpareEntry = unsafe { self.map.base().add(at).cast().as_ref() };
-        spare.head.load(Ordering::Acquire)
+        Some(unsafe { self.map.base().add(at).cast().as_ref() })
+    }
+
+    /// Kernel's id of the thread of `slot` in the standby that sits at `seat`.
+    ///
+    /// # Panics
+    /// When `slot` is not below [`THREADS_MAX`].
+    pub fn standby_tid(&self, slot: usize, seat: usize) -> u32 {
+        match self.spare(slot, seat) {
+            None => self.thread(slot).standby_tid.load(Ordering::Acquire),
+            Some(spare) => spare.tid.load(Ordering::Acquire),
+        }
     }
 
     /// Thread slots in use, as far as the primary has said.
@@ -164,9 +182,14 @@ pub fn clear_text(text: &Text) {
 
 /// A text and its code, or `None` while there is none.
 pub fn read_text(text: &Text) -> Option<(u32, String)> {
+    raw_text(text).map(|(code, words)| (code, verdict::in_words(words)))
+}
+
+/// The same, with numbers as the runtime wrote them.
+pub fn raw_text(text: &Text) -> Option<(u32, String)> {
     let length = text.len.load(Ordering::Acquire) as usize;
     let bytes: Vec<u8> =
         text.words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).take(length).collect();
-    let words = || verdict::in_words(String::from_utf8_lossy(&bytes).into_owned());
+    let words = || String::from_utf8_lossy(&bytes).into_owned();
     (length > 0).then(|| (text.code.load(Ordering::Relaxed), words()))
 }

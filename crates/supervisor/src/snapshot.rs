@@ -239,6 +239,45 @@ impl Snapshot {
     }
 }
 
+/// An event of the log, and what comes behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// A value of [`EventKind`].
+    pub kind: u8,
+    /// System call number, or operation and clock.
+    pub call: u16,
+    /// Events behind it in its ring.
+    pub behind: u64,
+}
+
+/// The event at `position` in a ring that ends at `tail`, of the segment `name` in `dir`. `None` when there is none, when the
+/// ring has gone on over it, or is much further.
+pub fn logged(dir: &Dir, name: &str, slot: usize, position: u64, tail: u64) -> Option<Logged> {
+    const FAR: u64 = 1 << 20;
+    let lag = tail.checked_sub(position).filter(|lag| (1..FAR).contains(lag))? as usize;
+    let file = dir.file(name, OFlags::RDONLY).ok()?;
+    let mut bytes = vec![0; lag];
+    let ring = (RINGS_OFFSET + slot * RING_BYTES) as u64;
+    let from = position as usize & (RING_BYTES - 1);
+    let first = lag.min(RING_BYTES - from);
+    file.read_exact_at(&mut bytes[..first], ring + from as u64).ok()?;
+    file.read_exact_at(&mut bytes[first..], ring).ok()?;
+    let mut events = Vec::new();
+    let mut at = 0;
+    while at + size_of::<Header>() <= lag {
+        let call = u16::from_ne_bytes([
+            bytes[at + offset_of!(Header, call)],
+            bytes[at + offset_of!(Header, call) + 1],
+        ]);
+        if bytes[at] != EventKind::Skip as u8 {
+            events.push((bytes[at], call));
+        }
+        at += Header::size(word(&bytes, at + offset_of!(Header, len)));
+    }
+    let (kind, call) = *events.first()?;
+    Some(Logged { kind, call, behind: events.len() as u64 - 1 })
+}
+
 /// An entry of the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {

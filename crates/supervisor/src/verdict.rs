@@ -6,7 +6,31 @@ use crate::snapshot::call_name;
 
 /// What the runtime says of a standby or a replay that was not where the log is, with names in the place of numbers.
 pub fn in_words(text: String) -> String {
-    place(&text).or_else(|| arguments(&text)).unwrap_or(text)
+    let (at, what) = divided(&text);
+    place(what).or_else(|| arguments(what)).map_or_else(|| text.clone(), |words| format!("{at}{words}"))
+}
+
+/// Thread and position, which a report begins with, and what it says.
+fn divided(text: &str) -> (&str, &str) {
+    match (thread_and_position(text), text.split_once(": ")) {
+        (Some(_), Some((_, what))) => text.split_at(text.len() - what.len()),
+        _ => ("", text),
+    }
+}
+
+/// The thread slot that a report of the runtime's is of, and how far that was in its ring.
+pub fn thread_and_position(text: &str) -> Option<(u32, u64)> {
+    let (slot, position) = text.split_once(": ")?.0.strip_prefix("thread ")?.split_once(" at ")?;
+    Some((slot.parse().ok()?, position.parse().ok()?))
+}
+
+/// What the copy did, and what the log has in its place if the report says that.
+pub fn sides(text: &str) -> (String, Option<String>) {
+    let (_, what) = divided(text);
+    match events(what) {
+        Some((copy, log)) => (copy, Some(log)),
+        None => (arguments(what).unwrap_or_else(|| what.into()), None),
+    }
 }
 
 /// Of a call that was another: what of it, and no more.
@@ -31,17 +55,24 @@ fn arguments(text: &str) -> Option<String> {
 }
 
 fn place(text: &str) -> Option<String> {
-    let (at, log) =
-        text.strip_prefix("the standby was at event kind ")?.split_once(", the log says kind ")?;
-    let (at, log) = (event(at)?, event(log)?);
+    let (at, log) = events(text)?;
     Some(format!("the standby came to {at} where the log has {log}: probably a data race"))
 }
 
-/// An event given as `K call C`.
-fn event(numbers: &str) -> Option<String> {
-    let (kind, call) = numbers.split_once(" call ")?;
-    let (kind, call): (u8, usize) = (kind.parse().ok()?, call.parse().ok()?);
-    let call = call_name(call);
+/// Where the standby was, and what the log has.
+fn events(text: &str) -> Option<(String, String)> {
+    let (at, log) =
+        text.strip_prefix("the standby was at event kind ")?.split_once(", the log says kind ")?;
+    let of_numbers = |numbers: &str| {
+        let (kind, call) = numbers.split_once(" call ")?;
+        event(kind.parse().ok()?, call.parse().ok()?)
+    };
+    Some((of_numbers(at)?, of_numbers(log)?))
+}
+
+/// An event of this kind and call.
+pub fn event(kind: u8, call: u16) -> Option<String> {
+    let call = call_name(usize::from(call));
     Some(match EventKind::from_u8(kind)? {
         EventKind::Mutex => "a mutex".into(),
         EventKind::Ordered => "a lock or another ordered object".into(),
@@ -61,6 +92,17 @@ fn event(numbers: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_sides_are_told() {
+        let raced = "thread 3 at 16: the standby was at event kind 1 call 0, the log says kind 4 call 230";
+        assert_eq!(sides(raced), ("a mutex".into(), Some("the beginning of clock_nanosleep".into())));
+        let other =
+            "thread 3 at 16: arguments of write differ: descriptor 1 not 1, length 17 not 17, other content";
+        assert_eq!(sides(other), ("write on descriptor 1: its content is another".into(), None));
+        let stands = "thread 3 at 16: the standby stands still while the log goes on";
+        assert_eq!(sides(stands), ("the standby stands still while the log goes on".into(), None));
+    }
 
     #[test]
     fn numbers_have_names() {
@@ -85,7 +127,16 @@ mod tests {
         ] {
             assert_eq!(in_words(text.into()), told);
         }
+        let told = in_words(
+            "thread 0 at 16: the standby was at event kind 4 call 110, the log says kind 4 call 230".into(),
+        );
+        assert_eq!(
+            told,
+            "thread 0 at 16: the standby came to the beginning of getppid where the log has the beginning of \
+             clock_nanosleep: probably a data race"
+        );
         for other in [
+            "thread 7 at noon: arguments of write differ: descriptor 1 not 2, length 0 not 0",
             "arguments of write differ",
             "the standby was at event kind x call 0, the log says kind 1 call 2",
         ] {

@@ -8,6 +8,7 @@
 mod back;
 mod confirm;
 mod ends;
+mod explain;
 mod loss;
 mod said;
 mod spares;
@@ -22,10 +23,11 @@ use us_abi::{Cause, GroupState, SIGNAL_WAIT_NS_MAX, leaving, slot};
 use self::back::Back;
 use self::confirm::Confirm;
 pub(crate) use self::ends::Over;
+use self::explain::Look;
 use self::said::{Fallen, Word};
 use self::spares::Spares;
 use self::switch::{Fenced, Switch};
-use crate::book::SharedBook;
+use crate::book::{Explaining, SharedBook};
 use crate::child::Child;
 use crate::clock;
 use crate::family;
@@ -443,40 +445,46 @@ impl<'a> Watch<'a> {
             return self.standby.iter().for_each(Child::kill);
         }
         let Some(standby) = self.standby.take() else { return };
+        let header = self.shared.segment.header();
+        let seat = header.heir.load(Ordering::Acquire) as usize;
+        let look = self.look_at_divergence(standby.pid, seat, &header.why.0);
         // Reaped with the orphans: its end says nothing any more.
         standby.kill();
         self.ending = Some(standby);
-        let header = self.shared.segment.header();
         header.standby_pid.store(0, Ordering::Release);
         if self.ends_by_itself() {
             return;
         }
         self.leave_protected();
-        self.note_divergence();
+        self.note_divergence(look);
         self.say_last_words();
     }
 
-    fn note_divergence(&mut self) {
+    fn note_divergence(&mut self, look: Option<Look>) {
         let header = self.shared.segment.header();
         let Some((code, reason)) = read_text(&header.why.0) else { return };
         if code == Cause::Diverged as u32 {
-            self.put_divergence_down(reason);
+            self.put_divergence_down(reason, look);
         }
     }
 
     /// Of the standby, or of a spare, that says so last.
-    fn put_divergence_down(&mut self, reason: String) {
-        let header = self.shared.segment.header();
+    fn put_divergence_down(&mut self, reason: String, look: Option<Look>) {
+        let (thread, position) = self.diverged_at(&reason);
         let divergence = Divergence {
             process: self.guest_pid(),
             at: clock::now_text(),
             reason,
-            thread: header.diverged_slot.load(Ordering::Acquire),
-            position: header.diverged_at.load(Ordering::Acquire),
+            thread,
+            position,
+            explained: None,
         };
         self.event("diverged", serde_json::to_value(&divergence).unwrap_or_default());
-        self.book.borrow_mut().history.divergences.push(divergence);
-        self.save();
+        let mut book = self.book.borrow_mut();
+        book.history.divergences.push(divergence);
+        let number = book.history.divergences.total;
+        book.explaining.extend(look.map(|heard| Explaining { number, heard }));
+        book.save();
     }
 
     // ---- Time under protection ----

@@ -11,7 +11,7 @@ use super::print;
 const MORE: &str = include_str!("more.roff");
 
 /// Commands whose argument is a group.
-const OF_GROUPS: [&str; 6] = ["status", "top", "wait", "stop", "failover", "signal"];
+const OF_GROUPS: [&str; 7] = ["status", "explain", "top", "wait", "stop", "failover", "signal"];
 
 /// The page of `command`, or of understudy itself.
 pub fn page(command: Option<&str>, definition: &clap::Command) -> Result<i32, Error> {

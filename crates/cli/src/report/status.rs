@@ -268,7 +268,9 @@ fn reclone(name: &str, whose: &str, reclone: &Reclone) -> String {
 
 /// What is said of a divergence.
 pub fn divergence(name: &str, whose: &str, found: &Divergence) -> String {
-    format!("{name}: divergence{whose} {}: {}", found.at, found.reason)
+    let place = found.explained.as_ref().and_then(super::explain::place);
+    let place = place.map_or(String::new(), |place| format!("; in {place}"));
+    format!("{name}: divergence{whose} {}: {}{place}", found.at, found.reason)
 }
 
 fn lost(name: &str, lost: &Lost) -> String {

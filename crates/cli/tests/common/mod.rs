@@ -55,6 +55,12 @@ pub fn interposed() -> (PathBuf, PathBuf) {
     (program, compile("interposed.c", "interposed.so", &library))
 }
 
+/// A program whose copies differ.
+pub fn racing() -> &'static Path {
+    static RACING: OnceLock<PathBuf> = OnceLock::new();
+    RACING.get_or_init(|| compile("racing.c", "racing", &["-g", "-O1", "-pthread"]))
+}
+
 /// Compiles into the build's own folder, under another name first: tests of another binary may be using it.
 fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);
@@ -193,8 +199,20 @@ impl Sandbox {
     pub fn start_with(&self, options: &[&str], name: &str, guest: &[&str]) -> Running<'_> {
         let events = self.events_path();
         let mut command = self.understudy(&["run", "--name", name, "--events", events.to_str().unwrap()]);
-        command.args(options).arg("--");
-        command.arg(&built().guest).args(guest).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(options).arg("--").arg(&built().guest).args(guest);
+        self.running(command)
+    }
+
+    /// The same of another program, which waits for the end of its standard input.
+    pub fn start_program(&self, options: &[&str], name: &str, program: &Path) -> Running<'_> {
+        let events = self.events_path();
+        let mut command = self.understudy(&["run", "--name", name, "--events", events.to_str().unwrap()]);
+        command.args(options).arg("--").arg(program).stdin(Stdio::piped());
+        self.running(command)
+    }
+
+    fn running(&self, mut command: Command) -> Running<'_> {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running { child: command.spawn().unwrap(), sandbox: self, out: String::new() };
         running.wait_for_output("ready\n");
         running

@@ -35,6 +35,9 @@ const BURIAL: Duration = Duration::from_millis(200);
 /// How long the end of the group waits for a standby that takes over at that moment.
 const PROMOTION_NS: u64 = 5_000_000_000;
 
+/// How long the end of the group waits for a divergence to be explained.
+const EXPLANATION: Duration = Duration::from_millis(100);
+
 /// What is known of the group's end.
 #[derive(Debug)]
 pub(super) struct Outcome {
@@ -364,6 +367,7 @@ impl<'a> Group<'a> {
             End::Killed(signal) => json!({ "exit_code": 128 + signal, "signal": signals::name(signal) }),
         };
         let mut book = self.book.borrow_mut();
+        book.await_explanations(EXPLANATION);
         book.folder.keep_end(&Ended::of(&book.folder.name, &book.meta, &book.history, Some(end)));
         book.voice.event("ended", fields);
         book.voice.say(Verbosity::Verbose, &format!("{} ended: {}", book.folder.name, end.words()));

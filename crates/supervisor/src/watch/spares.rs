@@ -184,6 +184,8 @@ impl Watch<'_> {
     /// It has been given up, by itself or by the primary.
     fn let_spare_go(&mut self, known: usize) {
         let spare = self.spares.following.remove(known);
+        let text = &self.shared.segment.header().seats[spare.seat].why;
+        let look = self.look_at_divergence(spare.copy.pid, spare.seat, text);
         spare.copy.kill();
         let lived_ns = clock::monotonic_ns().saturating_sub(spare.since_ns);
         self.spares.lost = Some((Loss::Dropped, lived_ns));
@@ -195,7 +197,7 @@ impl Watch<'_> {
         let header = self.shared.segment.header();
         let (code, reason) = read_text(&header.seats[spare.seat].why).unwrap_or_default();
         if code == Cause::Diverged as u32 {
-            return self.put_divergence_down(reason);
+            return self.put_divergence_down(reason, look);
         }
         self.event("spare_lost", json!({ "standby": pid, "why": reason }));
         self.save();
