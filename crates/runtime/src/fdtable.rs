@@ -211,6 +211,10 @@ impl Shadow {
     pub fn is_write_end(&self) -> bool {
         self.write_end.load(Ordering::Relaxed)
     }
+    /// Which file it is, as the log has it.
+    pub fn identity(&self) -> u64 {
+        self.identity.load(Ordering::Relaxed)
+    }
     /// Changes what it is.
     pub fn set_kind(&self, kind: Kind) {
         self.kind.store(kind as u8, Ordering::Release);

@@ -29,6 +29,7 @@ pub mod forward;
 pub mod futex;
 pub mod heaps;
 pub mod io;
+pub mod kept;
 pub mod leave;
 pub mod libc_state;
 pub mod limits;

@@ -3,16 +3,17 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use us_abi::event::{CallArgs, EventKind, ReturnHead};
+use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, Header, kin};
 use us_calls::{Row, Sharing};
 
 use super::process::become_child;
 use crate::call::{self, Call};
+use crate::clock::kernel_ticket;
 use crate::context::{Context, reg};
+use crate::door::kept::{self, Kept};
 use crate::door::recorded::{begin, take_begin, take_end};
-use crate::door::stored;
-use crate::door::{exec, witness};
+use crate::door::{exec, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::log::Next;
 use crate::raw::{self, failed};
@@ -63,7 +64,7 @@ pub fn has_own_stack(call: &Call) -> bool {
 /// In the first word of a slot that holds a child's number.
 const FORK_MARK: u64 = 0x7573_666f_726b_2121;
 /// Where the number lies behind the slot's header: behind whatever the call's `Return` may carry.
-const WITNESS_AT: usize = size_of::<ReturnHead>() + 2 * size_of::<ChildWords>();
+const WITNESS_AT: usize = size_of::<ReturnHead>() + 2 * size_of::<ChildWords>() + kept::BYTES;
 
 /// Where the kernel is to put the number of a child. `None` if there is no room in the log.
 fn prepare_slot(thread: &mut Thread) -> Option<u64> {
@@ -281,7 +282,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         return 0;
     }
     let Some(row) = us_calls::row(call.nr) else { return 0 };
-    super::numbers::child_made();
+    about_to_make(flags);
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let stored = Stored::by(call);
     loop {
@@ -303,7 +304,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
                     continue;
                 };
                 call.nr = result as u64;
-                super::numbers::child_made();
+                about_to_make(flags);
                 return 1;
             }
         }
@@ -312,6 +313,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
     thread.spawn.call = row.nr;
+    thread.spawn.lends = is_like_vfork(flags);
     thread.spawn.stored = stored;
     thread.spawn.argument = child_argument(call);
     guest::read(thread.spawn.words.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
@@ -366,8 +368,7 @@ pub fn is_own_again(thread: &mut Thread) -> bool {
 
 /// Whether this call makes one.
 pub fn lends(call: &Call) -> bool {
-    const BOTH: u64 = CLONE_VM | CLONE_VFORK;
-    call::may_lend(call.nr) && !has_own_stack(call) && clone_flags(call) & BOTH == BOTH
+    call::may_lend(call.nr) && !has_own_stack(call) && is_like_vfork(clone_flags(call))
 }
 
 /// A trapped call that [lends](lends) the stack, as every copy passes it. Its child returns from here first, and nothing behind
@@ -375,12 +376,13 @@ pub fn lends(call: &Call) -> bool {
 pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let arguments = CallArgs { fd: -1, digest: clone_flags(call) as u32, len: 0 };
     let stored = Stored::by(call);
-    super::numbers::child_made();
+    members::has_relatives();
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = lend(thread, call);
             if result != 0 {
                 stored.made(thread, result);
+                kept_by(result).note();
             }
             Some(result)
         }
@@ -392,18 +394,40 @@ pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 result = lend(thread, call);
             }
             if result != 0 {
-                let (head, ticket) = stored.made(thread, result);
-                thread.append(EventKind::Return, 0, row.nr, ticket, &head);
+                (thread.spawn.call, thread.spawn.argument) = (row.nr, 0);
+                (thread.spawn.lends, thread.spawn.stored) = (true, stored);
+                log_made(thread, result);
             }
             Some(result)
         }
         Mode::Replay => {
             take_begin(thread, row, &arguments)?;
-            let result = take_end(thread, row, |thread, head, _, _| stored.follow(thread, head))?;
-            super::numbers::child_made();
-            Some(result)
+            take_end(thread, row, |thread, head, words, _| {
+                apply_child_words(0, words);
+                stored.follow(thread, head)
+            })
         }
     })
+}
+
+/// Whether the child runs on its parent's memory while that waits.
+fn is_like_vfork(flags: u64) -> bool {
+    const BOTH: u64 = CLONE_VM | CLONE_VFORK;
+    flags & BOTH == BOTH
+}
+
+/// Before and behind the making of a child: one with a copy of the memory has whatever is open, any other what it [keeps](Kept).
+fn about_to_make(flags: u64) {
+    if is_like_vfork(flags) {
+        members::has_relatives();
+    } else {
+        super::numbers::child_made();
+    }
+}
+
+/// What the child of a call with this result has kept, in its parent, when that goes on.
+fn kept_by(result: i64) -> Kept {
+    if failed(result) { Kept::NOTHING } else { Kept::by(result) }
 }
 
 /// A trapped call that [lends](lends) the stack. The child's own calls, those through libc, are not its parent's: two
@@ -442,10 +466,8 @@ pub extern "C" fn after_clone(result: i64) {
         // It may have ended already; then nobody else has listed it.
         members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
     }
-    if borrowed != 0 && thread.calls() == Mode::Record {
-        log_child_words(thread, result);
-    } else if borrowed != 0 {
-        core::mem::replace(&mut thread.spawn.stored, Stored::NOTHING).made(thread, result);
+    if borrowed != 0 {
+        log_made(thread, result);
     }
 }
 
@@ -459,35 +481,47 @@ fn child_argument(call: &Call) -> u64 {
     }
 }
 
-/// Publishes the result, and the words that the child has changed: a standby has no child that could.
-fn log_child_words(thread: &mut Thread, result: i64) {
+/// Publishes the result, the words that the child has changed, since a standby has no child that could, and what the child has
+/// kept. Without a log the latter is noted all the same.
+fn log_made(thread: &mut Thread, result: i64) {
+    let kept = if thread.spawn.lends { kept_by(result) } else { Kept::NOTHING };
+    kept.note();
+    let stored = core::mem::replace(&mut thread.spawn.stored, Stored::NOTHING);
+    let (head, mut ticket) = stored.made(thread, result);
+    if thread.calls() != Mode::Record {
+        return;
+    }
+    if ticket == NO_TICKET && !kept.pairs().is_empty() {
+        ticket = kernel_ticket();
+    }
     let mut now: ChildWords = [0; 32];
     let readable = thread.spawn.argument != 0
         && guest::read(now.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
-    let (head, ticket) = core::mem::replace(&mut thread.spawn.stored, Stored::NOTHING).made(thread, result);
     let Some(place) = thread.reserve(WITNESS_AT + 8) else { return };
     let mut bytes = size_of::<ReturnHead>();
-    // SAFETY: reserved; each changed word is an index and a value behind the head.
+    let words = thread.spawn.words.iter().zip(&now).enumerate();
+    let changed = words.filter(|(_, (before, after))| readable && before != after);
+    let pairs = changed.map(|(index, (_, after))| [index as u64, *after]).chain(kept.pairs().iter().copied());
+    // SAFETY: reserved; behind the head there is room for a pair for each word, and for what was kept.
     unsafe {
         place.cast::<ReturnHead>().write(head);
-        for (index, (before, after)) in thread.spawn.words.iter().zip(&now).enumerate() {
-            if readable && before != after {
-                place.add(bytes).cast::<[u64; 2]>().write([index as u64, *after]);
-                bytes += 16;
-            }
+        for pair in pairs {
+            place.add(bytes).cast::<[u64; 2]>().write(pair);
+            bytes += size_of_val(&pair);
         }
     }
     let number = thread.spawn.call;
     thread.publish(EventKind::Return, 0, number, ticket, bytes);
 }
 
-/// Does to this copy's memory what the primary's child did.
+/// Does to this copy's memory what the primary's child did, and notes what it has kept.
 fn apply_child_words(argument: u64, words: &[u8]) {
     for pair in words.chunks_exact(16) {
         let word = |at: usize| pair[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         if argument != 0 && word(0) < 32 {
             guest::store(argument + word(0) * 8, &word(8));
         }
+        kept::follow([word(0), word(8)]);
     }
 }
 

@@ -16,7 +16,7 @@ use us_order::create::{self, Seen};
 use us_ring::Position;
 use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
-use crate::door::{carry, output as shown, pending, spawn, taken, wait, witness};
+use crate::door::{carry, kept, output as shown, pending, spawn, taken, wait, witness};
 use crate::fdtable::{self, Kind};
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
@@ -217,7 +217,9 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
         if head.identity != 0 {
             claimed.add(head.identity as i32 - 1);
         }
-        complete(doubt, 0, head, &[]);
+        // Nobody has looked at it.
+        let kept = kept::everything_kept();
+        complete(doubt, 0, head, &kept);
         return true;
     }
     if let Door::Wait = door {

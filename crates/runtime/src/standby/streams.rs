@@ -1,7 +1,7 @@
 //! How far the calls in doubt that move bytes came. `crates/world` judges; this collects what it judges by.
 
 use us_calls::{Door, Policy};
-use us_world::{Copy, Direction, Kind, Part, Verdict, Verdicts};
+use us_world::{Copy, Direction, Kind, Part, Stream, Verdict, Verdicts};
 
 use crate::door::witness;
 use crate::fdtable::{self, Shadow};
@@ -23,7 +23,7 @@ static PARTS: Room<Part> = Room::new();
 static VERDICTS: Room<Option<Verdict>> = Room::new();
 
 /// The streams that a call in doubt moves bytes on: where they go, then where they come from.
-fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
+fn parts_of(doubt: &Doubt, is_lent: bool) -> [Option<Part>; 2] {
     let Policy::Special(door) = doubt.row.policy else { return [None; 2] };
     let place = doubt.place();
     let part = |fd: u64, direction, len, copy| Part {
@@ -37,7 +37,10 @@ fn parts_of(doubt: &Doubt) -> [Option<Part>; 2] {
         from: witness::position_before(place),
         told: witness::told(place, doubt.entered()),
         copy,
-        stream: fdtable::get(fd as i32).map(Shadow::logged),
+        stream: fdtable::get(fd as i32).map(|shadow| match shadow.logged() {
+            logged if is_lent => Stream { is_private: false, ..logged },
+            logged => logged,
+        }),
     };
     let into = |fd: u64, len, copy| part(fd, Direction::Out, len, copy);
     let from = |fd: u64, len, copy| part(fd, Direction::In, len, copy);
@@ -85,8 +88,11 @@ pub fn verdicts() -> Verdicts<'static> {
     PARTS.clear();
     VERDICTS.clear();
     let mut fits = true;
+    // A child that is being made may have any of them, and nobody has seen what it keeps.
+    let mut is_lent = false;
+    for_doubts(|doubt| is_lent |= doubt.row.policy == Policy::Special(Door::Clone));
     for_doubts(|doubt| {
-        for part in parts_of(&doubt).into_iter().flatten() {
+        for part in parts_of(&doubt, is_lent).into_iter().flatten() {
             fits &= PARTS.push(part);
         }
         while fits && VERDICTS.count() <= doubt.slot as usize {

@@ -37,6 +37,8 @@ pub struct Spawn {
     pub argument: u64,
     /// What was there before it ran.
     pub words: ChildWords,
+    /// Whether it is made like vfork.
+    pub lends: bool,
     /// What the kernel stores for its parent.
     pub stored: Stored,
     /// What the kernel reads of a clone3 in the guest's place.
@@ -51,6 +53,7 @@ impl Spawn {
             call: 0,
             argument: 0,
             words: [0; 32],
+            lends: false,
             stored: Stored::NOTHING,
             clone_args: [0; 11],
         }
