@@ -7,7 +7,6 @@ use crate::above::above;
 use crate::call::Call;
 use crate::door::futex;
 use crate::log::Next;
-use crate::members::of_family;
 use crate::raw::{self, nr};
 use crate::sys::libc_text;
 use crate::thread::{Mode, Thread};
@@ -17,8 +16,11 @@ use crate::{recorder, signal, state};
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
 pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
-    if !thread.turn.is_own() || !Local::is_one(call) {
+    if !thread.turn.is_own() {
         return None;
+    }
+    if !Local::is_one(call) {
+        return if libc_text::is_own(call) { None } else { Some(own_wake(thread, call)) };
     }
     if (thread.takes_libc_lock || state::takes_live_turns()) && libc_text::is_own(call) {
         // A lock inside libc, behind a door that orders it: whether it waits depends on the moment.
@@ -34,6 +36,24 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
         return Some(result);
     }
     own_wait(thread, call)
+}
+
+/// A wake of the program's own: how many it has met is for the log to say. Those who wait in a standby wait for the log, and
+/// relatives wait for the primary.
+fn own_wake(thread: &mut Thread, call: &Call) -> i64 {
+    // SAFETY: the guest's own call, which does not wait.
+    let mut result = unsafe { raw::call6(call.nr, call.args) };
+    if thread.calls() == Mode::Replay
+        && let Next::Event(event) = thread.expect(EventKind::Call, call.nr as u16)
+    {
+        result = event.returned().0.result;
+        thread.close();
+        return result;
+    }
+    if thread.calls() == Mode::Record {
+        thread.append(EventKind::Call, 0, call.nr as u16, NO_TICKET, &ReturnHead { result, identity: 0 });
+    }
+    result
 }
 
 /// A futex wait of the program's own: its outcome is in the log, and the copies that stand still in it begin it again there. `None`
@@ -66,7 +86,7 @@ pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
             }
         }
         // SAFETY: the guest's own call.
-        let mut result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+        let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
         if result == raw::err::EINTR && !signal::interrupts(thread, true) {
             if above().stand_still(thread) {
                 if recorder::went_on_at_clone() {
@@ -75,13 +95,10 @@ pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
                 }
                 return None;
             }
-            if !of_family::is_member() {
-                // Somebody wanted this thread to park, and does no longer. Told of that, a program that waits until a time
-                // would ask again and again, and be told so each time.
-                signal::sleep_on(thread);
-                continue;
-            }
-            result = raw::err::EAGAIN;
+            // Somebody wanted this thread to park, and does no longer. Told of that, a program that waits until a time would ask
+            // again and again, and be told so each time.
+            signal::sleep_on(thread);
+            continue;
         }
         thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
         break result;
