@@ -259,10 +259,18 @@ impl Fed {
     /// Whether there are events that nobody comes to: all threads wait for one another. One that computes does not wait.
     pub fn is_stuck(&self, now_ns: u64) -> bool {
         const COMPUTES_S: f64 = 0.5;
-        self.unapplied() > 0
-            && now_ns.saturating_sub(self.progress_ns) > STUCK_NS
-            && self.process() != 0
-            && self.cpu_s() - self.progress_cpu_s < COMPUTES_S
+        self.waits(now_ns, STUCK_NS) && self.cpu_s() - self.progress_cpu_s < COMPUTES_S
+    }
+
+    /// Whether there are events and nobody has come to the next one for so long.
+    pub fn waits(&self, now_ns: u64, limit_ns: u64) -> bool {
+        self.unapplied() > 0 && now_ns.saturating_sub(self.progress_ns) > limit_ns && self.process() != 0
+    }
+
+    /// Whether it can move nobody else: it has not moved for so long, and all its threads sleep.
+    pub fn sleeps(&self, now_ns: u64, limit_ns: u64) -> bool {
+        self.process() == 0
+            || now_ns.saturating_sub(self.progress_ns) > limit_ns && proc::sleeps(self.process())
     }
 
     /// The kernel's number of the replaying process, 0 while there is none.

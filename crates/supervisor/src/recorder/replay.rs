@@ -42,6 +42,10 @@ const QUEUED_BYTES: usize = 16 << 20;
 const NAP_NS: u64 = 200_000;
 /// So long nothing may move once everything has been handed over, before the end of what can be replayed is assumed.
 const STUCK_NS: u64 = 3_000_000_000;
+/// So long no process may move, and then be found asleep at so many looks, each so long behind the last: they wait for each other.
+const STANDS_NS: u64 = 1_000_000_000;
+const ASLEEP_LOOKS: u32 = 5;
+const LOOK_NS: u64 = 100_000_000;
 /// A process whose log has been applied and that does not end by itself is ended.
 const STILL_NS: u64 = 300_000_000;
 
@@ -123,6 +127,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
         debugger: None,
         ends: HashMap::new(),
         root: None,
+        asleep: (0, 0),
     };
     replay.run()
 }
@@ -162,6 +167,8 @@ struct Replay<'a> {
     /// How processes that we started have ended, by the kernel's number.
     ends: HashMap<u32, i32>,
     root: Option<Root>,
+    /// At how many looks all processes slept, and when the last one was taken.
+    asleep: (u32, u64),
 }
 
 /// The program itself: its number, and what the recording says of its end.
@@ -253,10 +260,15 @@ impl Replay<'_> {
     }
 
     /// A race may also end in threads that wait for each other: no event says of which lock it is.
-    fn check_progress(&self) -> Result<(), Error> {
-        let now = clock::monotonic_ns();
+    fn check_progress(&mut self) -> Result<(), Error> {
         // Others may wait for one that is held by a debugger.
-        let stuck = self.debugger.is_none().then(|| self.fed.iter().find(|fed| fed.is_stuck(now))).flatten();
+        if self.debugger.is_some() {
+            return Ok(());
+        }
+        let now = clock::monotonic_ns();
+        let waits = |fed: &&Fed| fed.waits(now, STANDS_NS);
+        let all_sleep = self.do_all_sleep(now);
+        let stuck = self.fed.iter().find(|fed| fed.is_stuck(now) || all_sleep && waits(fed));
         match stuck {
             // Once everything has been handed over, the end of the log may be why.
             Some(fed) if fed.ending.as_ref().is_none_or(Ending::is_exit) => Err(Error::NotReplayed(format!(
@@ -265,6 +277,18 @@ impl Replay<'_> {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// Whether no process can move another one any more.
+    fn do_all_sleep(&mut self, now: u64) -> bool {
+        let (looks, looked_ns) = self.asleep;
+        if now < looked_ns + LOOK_NS {
+            return false;
+        }
+        let all = self.fed.iter().any(|fed| fed.waits(now, STANDS_NS))
+            && self.fed.iter().all(|fed| fed.sleeps(now, STANDS_NS));
+        self.asleep = (if all { looks + 1 } else { 0 }, now);
+        self.asleep.0 >= ASLEEP_LOOKS
     }
 
     // ---- Reading ----
