@@ -126,12 +126,16 @@ pub fn settle(claimed: &mut Claimed) {
 }
 
 /// Closes files of `/proc` that a copy had open for a moment when it was killed, while it was being cloned or took over: nobody
-/// else knows of them, and the guest would find their numbers taken.
-pub fn close_left_open() {
+/// else knows of them, and the guest would find their numbers taken. One that a thread is about to close is no such file.
+pub fn close_left_open(claimed: &Claimed) {
     fdtable::for_open(|fd| {
         let known = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
         let mut name = [0u8; 64];
-        if !known && fdtable::object_name(fd, &mut name).is_some_and(|name| name.starts_with(b"/proc/")) {
+        if !known
+            && !claimed.has(fd)
+            && !is_closing(fd)
+            && fdtable::object_name(fd, &mut name).is_some_and(|name| name.starts_with(b"/proc/"))
+        {
             // SAFETY: a number that the log does not know.
             unsafe { raw::call1(raw::nr::CLOSE, fd as u64) };
         }

@@ -83,7 +83,7 @@ pub fn run(header: &SegmentHeader) {
     seats::await_spares(header);
     invariant::applied_is_published(header, seats::own());
     rings.goes_on(header);
-    let (in_doubt, unsettled) = settle::all(header);
+    let (in_doubt, unsettled, claimed) = settle::all(header);
     header.in_doubt.store(in_doubt, Ordering::Relaxed);
     header.unsettled.store(unsettled, Ordering::Relaxed);
     if unsettled != 0 {
@@ -93,7 +93,7 @@ pub fn run(header: &SegmentHeader) {
     // Threads that were completed by settlement apply that first.
     drain(header);
     if header.config.standbys > 1 {
-        makers::close_left_open();
+        makers::close_left_open(&claimed);
     }
     seats::await_spares(header);
     seats::let_spares_go_on(header);

@@ -110,8 +110,8 @@ pub fn publish_whole() -> bool {
     any
 }
 
-/// Settles every call in doubt. Returns how many there were, and how many could not be settled.
-pub fn all(_header: &SegmentHeader) -> (u32, u32) {
+/// Settles every call in doubt. Returns how many there were, how many could not be settled, and which numbers are spoken for.
+pub fn all(_header: &SegmentHeader) -> (u32, u32, Claimed) {
     let (mut in_doubt, mut unsettled) = (0, 0);
     // A write and a read in doubt explain a stream only together: before either is completed.
     let verdicts = streams::verdicts();
@@ -132,7 +132,7 @@ pub fn all(_header: &SegmentHeader) -> (u32, u32) {
     makers::settle(&mut claimed);
     sets::settle();
     members::mail::settle(None);
-    (in_doubt, unsettled)
+    (in_doubt, unsettled, claimed)
 }
 
 /// A thread creation in doubt is settled early: the child may have run and logged, and everybody waits for it.
