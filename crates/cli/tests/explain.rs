@@ -23,7 +23,10 @@ fn a_divergence_is_kept_with_what_explains_it() {
         // Only a libc with its symbols knows the last.
         assert!(frames.iter().any(|frame| is_it(&frame)) || library == "libc.so.6", "{frames:?}");
     }
-    assert!(told["log"].as_str().unwrap().starts_with("the "), "{told}");
+    assert!(
+        told["log"].as_str().unwrap().contains("getppid")
+            != told["copy"].as_str().unwrap().contains("getppid")
+    );
     explained_to_people(&sandbox);
     // And once the group has ended.
     drop(running.child.stdin.take());
@@ -46,7 +49,7 @@ fn explained_to_people(sandbox: &Sandbox) {
     for part in [
         "\ng: divergence 1 of 1, ",
         "(racer)",
-        "  the log has:   the ",
+        "  the log has:   ",
         "  in:            decides of racing\n",
         "  the copy's call stack:\n",
     ] {
@@ -75,13 +78,12 @@ fn every_divergence_and_that_of_a_spare_is_explained() {
     let Some(library) = runtime("every_divergence_and_that_of_a_spare_is_explained") else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let running = sandbox.start_program(&["--order", "schedule", "--standbys", "2"], "g", racing());
-    sandbox.wait_for_event("explained");
+    sandbox.wait_for_events("explained", 2);
     // The last may be at work.
     let of =
         |name: &str| sandbox.events().into_iter().filter(|event| event["event"] == name).collect::<Vec<_>>();
     let explained =
         wait_for(|| Some(of("explained")).filter(|all| all.len() == of("diverged").len()), "each");
-    assert!(explained.len() > 1);
     let is_named = |event: &&Value| event["explained"]["function"] == "decides";
     assert_eq!(explained.iter().filter(is_named).count(), explained.len(), "{explained:#?}");
     kill(running.child.id(), Signal::KILL);
