@@ -450,7 +450,8 @@ impl<'a> Watch<'a> {
         let look = self.look_at_divergence(standby.pid, seat, &header.why.0);
         // Reaped with the orphans: its end says nothing any more.
         standby.kill();
-        self.ending = Some(standby);
+        self.let_end(standby);
+        let header = self.shared.segment.header();
         header.standby_pid.store(0, Ordering::Release);
         if self.ends_by_itself() {
             return;

@@ -315,7 +315,11 @@ impl Watch<'_> {
             true => (self.wants_spare() || self.wants_standby(), false),
             false => (self.wants_standby(), self.standby.is_some()),
         };
-        if self.standby.is_none() && unfinished && !late {
+        if self.back.asked_for_spare && self.standby.is_none() && self.is_cloned() && !self.has_followers() {
+            // It was made, and given up with the heir: nobody will take it up, and the next one is asked for as an heir.
+            self.take_back(command::CLONE);
+            self.forget_clone();
+        } else if self.standby.is_none() && unfinished && !late {
             self.back.knock.due_ns = now + UNFINISHED_NS;
         } else if is_answered || !wanted {
             // It exits, or replaces itself, or has its standby already.

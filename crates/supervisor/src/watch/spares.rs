@@ -145,11 +145,17 @@ impl Watch<'_> {
     fn end_unheard(&mut self, pid: u32) {
         let is_other = pid == self.primary.pid
             || self.standby.as_ref().is_some_and(|standby| standby.pid == pid)
+            || self.ending.as_ref().is_some_and(|ending| ending.pid == pid)
             || self.spares.is_ending(pid);
         if let Some(copy) = if is_other { None } else { self.copy_named(pid) } {
             copy.kill();
             self.spares.ending.push(copy);
         }
+    }
+
+    /// The heir is not wanted any more. Another that is not reaped yet, since a spare had moved up meanwhile, is still waited for.
+    pub(super) fn let_end(&mut self, heir: Child) {
+        self.spares.ending.extend(self.ending.replace(heir));
     }
 
     /// A spare was made at our wish.
@@ -231,6 +237,12 @@ impl Watch<'_> {
             self.event("spare_lost", json!({ "standby": pid, "why": why }));
         }
         true
+    }
+
+    /// Whether a spare follows, be it one of which we have not heard.
+    pub(super) fn has_followers(&self) -> bool {
+        let follows = |seat: &us_abi::Seat| seat.state.load(Ordering::Acquire) == seat::FOLLOWS;
+        self.shared.segment.header().seats.iter().any(follows)
     }
 
     /// Whether a copy that is not wanted is still there: what it writes would be taken for its successor's word.
