@@ -72,8 +72,9 @@ impl Book<'_> {
         let Some(found) = self.history.divergences.explain(number, explained) else { return };
         let mut fields = serde_json::to_value(found).unwrap_or_default();
         fields["number"] = json!(number);
-        self.voice.event("explained", fields);
+        // Before it is told: whoever hears of it and asks for it finds it there.
         self.save();
+        self.voice.event("explained", fields);
     }
 }
 

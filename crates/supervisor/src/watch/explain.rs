@@ -21,8 +21,8 @@ use crate::symbols::{self, Names};
 use crate::unwind::{self, Process};
 use crate::{folder, proc, snapshot, verdict};
 
-/// How long the standby is kept for it at most.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// How long the standby is kept for it at most. It takes less than one, unless the processors are busy with others.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Looks at a thread that is on its way to where it stands still, and the pause between two.
 const LOOKS: u32 = 20;
