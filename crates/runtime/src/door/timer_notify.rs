@@ -27,8 +27,7 @@ const SIGEV_THREAD_ID: i32 = 4;
 /// libc's own signal for this, which it lets no program block, wait for or handle.
 const SIGTIMER: i32 = 32;
 /// With which libc has all threads set their user at once: no thread of libc's ever blocks it.
-const SIGSETXID: i32 = 33;
-const ALL_BUT_SETXID: u64 = !(1 << (SIGSETXID - 1));
+const ALL_BUT_SETXID: u64 = !(1 << (signal::SIGSETXID - 1));
 /// Timers of this kind that there can be at a time.
 const NOTIFIERS: usize = 256;
 

@@ -61,6 +61,9 @@ const SIGSYS: i32 = 31;
 /// What the C library cancels threads with.
 const SIGCANCEL: i32 = 32;
 
+/// What the C library changes the ids of all threads with.
+pub const SIGSETXID: i32 = 33;
+
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 /// `si_code`: by the kernel itself.
