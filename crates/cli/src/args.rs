@@ -149,6 +149,13 @@ pub enum Command {
         /// Machine-readable
         #[arg(long)]
         json: bool,
+        /// Run PROGRAM natively and protected while this command (of `sh -c`) uses it, and say what that shows: the share of the
+        /// time under protection, where copies have differed, what it costs, and what to set
+        #[arg(long, value_name = "COMMAND", requires = "program")]
+        load: Option<OsString>,
+        /// How long each load may take
+        #[arg(long, value_name = "S", default_value = "5", value_parser = interval, requires = "load")]
+        seconds: f64,
         /// The program to look at
         #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
         program: Vec<OsString>,

@@ -9,6 +9,7 @@ pub mod serve;
 mod status;
 mod switch;
 mod top;
+mod trial;
 mod wait;
 
 use std::io::Write;
@@ -59,7 +60,10 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Signal { name, signal, owner } => {
             find(&name, &owner).and_then(|group| control::signal(&group, signal)).map(|()| 0)
         }
-        Command::Doctor { json, program } => Ok(doctor::show(json, program.first())),
+        Command::Doctor { json, load: Some(load), seconds, program } => {
+            trial::show(json, &load, seconds, &program)
+        }
+        Command::Doctor { json, program, .. } => Ok(doctor::show(json, program.first())),
         Command::Inspect { file, events: true, process, .. } => recordings::show_events(&file, process),
         Command::Inspect { file, json, plot, .. } => recordings::show(&file, json, plot.as_deref()),
         Command::Completions { shell } => Ok(manual::completions(shell, definition)),

@@ -2,6 +2,7 @@
 
 mod explain;
 mod status;
+pub mod trial;
 
 use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};

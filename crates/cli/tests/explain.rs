@@ -107,3 +107,34 @@ fn what_could_not_be_seen_is_said() {
     let none = sandbox.output(&["explain", "h"]);
     assert_eq!(none.status.code(), Some(3));
 }
+
+#[test]
+fn a_trial_names_the_function_and_says_what_to_set() {
+    let Some(library) = runtime("a_trial_names_the_function_and_says_what_to_set") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let racing = racing().to_str().unwrap();
+    let trial = |more: &[&str]| {
+        let words = [&["doctor", "--load", "true", "--seconds", "1"], more, &["--", racing]].concat();
+        sandbox.output(&words)
+    };
+    let found: Value = serde_json::from_slice(&trial(&["--json"]).stdout).unwrap();
+    let runs = found["runs"].as_array().unwrap();
+    assert_eq!((&runs[0]["order"], &runs[0]["divergences_total"]), (&Value::Null, &0.into()));
+    assert_eq!((&runs[1]["order"], &runs[2]["order"]), (&"schedule".into(), &"serial".into()));
+    let divergences = runs[1]["divergences"].as_array().unwrap();
+    assert!(divergences.iter().any(|found| found["explained"]["function"] == "decides"), "{found:#}");
+    assert!(runs[1]["divergences_total"].as_u64() >= Some(1) && runs[0]["time_s"].as_f64() > Some(0.1));
+    let group = runs[1]["group"].as_str().unwrap();
+    assert!(text(&sandbox.output(&["explain", group]).stdout).contains("decides of racing"));
+    let said = text(&trial(&[]).stdout);
+    for part in
+        ["--order schedule", "Where copies differed with --order schedule:\n", "decides of racing  racer"]
+    {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    sandbox.assert_clean();
+    let missing = sandbox.output(&["doctor", "--load", "true"]);
+    assert_eq!(missing.status.code(), Some(2));
+    let refused = sandbox.output(&["doctor", "--load", "true", "--", "/nowhere/at/all"]);
+    assert_eq!(refused.status.code(), Some(1));
+}
