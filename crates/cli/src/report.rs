@@ -74,7 +74,9 @@ pub fn doctor(findings: &Findings) -> String {
                 (false, true) => "FAILED",
                 (false, false) => "note",
             };
-            [verdict.into(), check.name.into(), check.found.clone()]
+            let way_out =
+                if check.way_out.is_empty() { String::new() } else { format!(": {}", check.way_out) };
+            [verdict.into(), check.name.into(), check.found.clone() + &way_out]
         })
         .collect();
     let program = findings.program.as_ref().map(|program| match &program.why {

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::process::Command;
+
 use common::{Sandbox, golden, text};
 use serde_json::Value;
 
@@ -153,6 +155,27 @@ fn events_have_the_fields_of_the_contract() {
     assert!(events.iter().all(|event| event["group"] == "g" && event["t"].as_str().unwrap().ends_with('Z')));
     let raw = std::fs::read_to_string(sandbox.events_path()).unwrap();
     assert!(raw.lines().all(|line| line.starts_with(r#"{"t":""#)), "{raw}");
+}
+
+#[test]
+fn doctor_says_what_it_costs_and_the_way_out() {
+    let sandbox = Sandbox::new("follow");
+    let out = Command::new("sh")
+        .args(["-c", "ulimit -d 30000; exec \"$0\" doctor", env!("CARGO_BIN_EXE_understudy")])
+        .env("UNDERSTUDY_DIR", sandbox.state())
+        .output()
+        .unwrap();
+    let said = text(&out.stdout);
+    let limits = said.lines().find(|line| line.contains("limits")).unwrap();
+    assert!(
+        limits.starts_with("FAILED") && limits.ends_with(": programs run unprotected; a higher limit"),
+        "{said}"
+    );
+    assert_eq!(out.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&sandbox.output(&["doctor", "--json"]).stdout).unwrap();
+    for check in json["checks"].as_array().unwrap() {
+        assert!(check["ok"] == false || check["way_out"].is_null(), "{check}");
+    }
 }
 
 #[test]

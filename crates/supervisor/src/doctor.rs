@@ -29,6 +29,21 @@ pub struct Check {
     pub required: bool,
     /// What was found.
     pub found: String,
+    /// What it costs and the way out, where it is not as it should be; empty where there is none.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub way_out: &'static str,
+}
+
+impl Check {
+    fn new(
+        name: &'static str,
+        ok: bool,
+        required: bool,
+        found: impl Into<String>,
+        way_out: &'static str,
+    ) -> Check {
+        Check { name, ok, required, found: found.into(), way_out: if ok { "" } else { way_out } }
+    }
 }
 
 /// The program that was asked about.
@@ -74,10 +89,16 @@ pub fn examine(program: Option<&OsString>) -> Findings {
     let checks = vec![
         kernel(),
         glibc(),
-        required("syscall user dispatch", machine::has_syscall_user_dispatch()),
+        required(
+            "syscall user dispatch",
+            machine::has_syscall_user_dispatch(),
+            "a kernel with it, or a container that does not filter prctl",
+        ),
         filter(),
-        required("robust futexes", machine::has_robust_futexes()),
-        required("membarrier", machine::has_membarrier()),
+        required("robust futexes", machine::has_robust_futexes(), "a kernel with them"),
+        required("membarrier", machine::has_membarrier(), "a kernel with it, or allow the call"),
+        proc_folder(),
+        limits(),
         call_sites("calls of libc", "libc.so.6"),
         call_sites("calls of ld.so", "ld-linux-x86-64.so.2"),
         vdso(),
@@ -86,6 +107,9 @@ pub fn examine(program: Option<&OsString>) -> Findings {
         room(),
         runtime(),
         cores(),
+        memory_limit(),
+        overcommit(),
+        call_stacks(),
     ];
     let program = program.map(examine_program);
     let machine_ok = checks.iter().all(|check| check.ok || !check.required);
@@ -93,8 +117,52 @@ pub fn examine(program: Option<&OsString>) -> Findings {
     Findings { version: 1, ok: machine_ok && program_ok, checks, program }
 }
 
-fn required(name: &'static str, ok: bool) -> Check {
-    Check { name, ok, required: true, found: if ok { "available" } else { "missing" }.into() }
+fn required(name: &'static str, ok: bool, way_out: &'static str) -> Check {
+    Check::new(name, ok, true, if ok { "available" } else { "missing: programs run unprotected" }, way_out)
+}
+
+fn proc_folder() -> Check {
+    const WAY_OUT: &str = "programs run unprotected; mount /proc in this namespace";
+    let obstacle = crate::proc::obstacle();
+    Check::new("/proc", obstacle.is_none(), true, obstacle.unwrap_or("is that of this namespace"), WAY_OUT)
+}
+
+fn limits() -> Check {
+    const WAY_OUT: &str = "programs run unprotected; a higher limit";
+    let tight = program::tight_limit();
+    Check::new("limits", tight.is_none(), true, tight.unwrap_or("leave room for the runtime"), WAY_OUT)
+}
+
+/// Of a unit, or a container.
+fn memory_limit() -> Check {
+    const WAY_OUT: &str =
+        "both copies count: near the limit the standby is ended first; set it for two copies";
+    let found = crate::memory::room(std::process::id());
+    let words = found.map_or("none".into(), |bytes| format!("{} MiB are left for both copies", bytes >> 20));
+    Check::new("memory limit", found.is_none(), false, words, WAY_OUT)
+}
+
+fn overcommit() -> Check {
+    const WAY_OUT: &str =
+        "a copy needs room for all memory that its program may write; set vm.overcommit_memory to 0";
+    let strict = setting("vm/overcommit_memory") == Some(2);
+    let found = if strict { "strict (vm.overcommit_memory is 2)" } else { "copies share what nobody writes" };
+    Check::new("overcommit", !strict, false, found, WAY_OUT)
+}
+
+/// What `explain` needs: it reads memory of our own children.
+fn call_stacks() -> Check {
+    const WAY_OUT: &str =
+        "explain has no call stacks; set kernel.yama.ptrace_scope to 1 or 0, or run as root";
+    let scope = setting("kernel/yama/ptrace_scope").unwrap_or(0);
+    let ok = scope < 2 || (scope == 2 && rustix::process::geteuid().is_root());
+    let found = if ok { "can be read" } else { "may not be read (kernel.yama.ptrace_scope)" };
+    Check::new("call stacks", ok, false, found, WAY_OUT)
+}
+
+/// A number below `/proc/sys`.
+fn setting(name: &str) -> Option<u32> {
+    fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
 }
 
 /// A filter that was set before, by a unit or a container.
@@ -102,7 +170,13 @@ fn filter() -> Check {
     let missing = crate::filter::obstacle();
     let ok = missing.is_none();
     let found = missing.map_or("no needed call is blocked".into(), |call| format!("a filter blocks {call}"));
-    Check { name: "system calls", ok, required: true, found }
+    Check::new(
+        "system calls",
+        ok,
+        true,
+        found,
+        "programs run unprotected; allow the call in the unit or the container",
+    )
 }
 
 fn at_least(found: &str, least: (u32, u32)) -> bool {
@@ -113,7 +187,7 @@ fn at_least(found: &str, least: (u32, u32)) -> bool {
 fn kernel() -> Check {
     let found = rustix::system::uname().release().to_string_lossy().into_owned();
     let ok = at_least(&found, KERNEL_MIN) && cfg!(target_arch = "x86_64");
-    Check { name: "kernel", ok, required: true, found }
+    Check::new("kernel", ok, true, found, "Linux 5.11 or newer on x86-64")
 }
 
 /// Why no program can be protected under the C library that is here, in words.
@@ -125,7 +199,7 @@ pub(crate) fn old_libc() -> Option<String> {
 
 fn glibc() -> Check {
     let found = machine::glibc_version();
-    Check { name: "glibc", ok: at_least(&found, GLIBC_MIN), required: true, found }
+    Check::new("glibc", at_least(&found, GLIBC_MIN), true, found, "glibc 2.34 or newer: a newer distribution")
 }
 
 /// The system calls in a library that every program has, in the copy that this process uses.
@@ -140,7 +214,7 @@ fn call_sites(name: &'static str, library: &str) -> Check {
         || format!("{library} is not mapped or cannot be read"),
         |sites| format!("{} of {} can be patched", sites.patchable, sites.found),
     );
-    Check { name, ok, required: false, found }
+    Check::new(name, ok, false, found, "each call costs a trap, about a microsecond")
 }
 
 /// The system calls in the file at `path`, `None` when it is no ELF file.
@@ -173,7 +247,13 @@ fn vdso() -> Check {
         maps.lines().skip_while(|line| !line.ends_with("[vdso]")).find(|line| line.starts_with("VmFlags:"));
     let sealed = flags.is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "sl"));
     let found = if sealed { "sealed: direct calls of it are not seen" } else { "can be patched" };
-    Check { name: "vdso", ok: !sealed, required: false, found: found.into() }
+    Check::new(
+        "vdso",
+        !sealed,
+        false,
+        found,
+        "a program that calls it by itself may differ: --order serial, or none",
+    )
 }
 
 /// Whether text can be made in memory here, as the runtime does it.
@@ -183,7 +263,7 @@ fn new_text() -> Check {
         Text::OfFiles => (true, "written memory cannot be made executable, files in memory can be mapped"),
         Text::None => (false, "no memory can be made executable: programs run unprotected"),
     };
-    Check { name: "new text", ok, required: true, found: found.into() }
+    Check::new("new text", ok, true, found, "allow memfd_create, or set vm.memfd_noexec below 2")
 }
 
 fn state_folder() -> Check {
@@ -191,11 +271,12 @@ fn state_folder() -> Check {
     for path in place::places() {
         let found = path.display().to_string();
         match place::usable(&path) {
-            Ok(()) => return Check { name: "state folder", ok: true, required: true, found },
+            Ok(()) => return Check::new("state folder", true, true, found, ""),
             Err(why) => refused.push(format!("{found}: {why}")),
         }
     }
-    Check { name: "state folder", ok: false, required: true, found: refused.join("; ") }
+    const WAY_OUT: &str = "UNDERSTUDY_DIR with a folder of your own, in memory";
+    Check::new("state folder", false, true, refused.join("; "), WAY_OUT)
 }
 
 /// What a group may need there: a log of each thread, and small memory besides.
@@ -208,26 +289,32 @@ fn room() -> Check {
     let free = at
         .and_then(|path| rustix::fs::statvfs(&path).ok())
         .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-    let found = match free {
-        Some(free @ ..LITTLE) => {
-            format!("{} MiB: a thread whose standby is behind takes up to 8", free >> 20)
-        }
-        Some(free) => format!("{} MiB", free >> 20),
-        None => "unknown".into(),
-    };
-    Check { name: "room in it", ok: free.is_some_and(|free| free >= LITTLE), required: false, found }
+    let found = free.map_or("unknown".into(), |free| {
+        // Connections have none: the log is a thread's.
+        let threads = (free / us_abi::RING_BYTES as u64).min(us_abi::THREADS_MAX as u64);
+        format!("{} MiB: for {threads} threads whose standbys are behind, as far as they can be", free >> 20)
+    });
+    const WAY_OUT: &str =
+        "where it is full a standby is given up; a larger /dev/shm (--shm-size), or UNDERSTUDY_DIR";
+    Check::new("room in it", free.is_some_and(|free| free >= LITTLE), false, found, WAY_OUT)
 }
 
 fn runtime() -> Check {
     let library = program::library();
     let found = library.as_ref().map_or_else(Error::to_string, |path| path.display().to_string());
-    Check { name: "runtime", ok: library.is_ok(), required: true, found }
+    Check::new(
+        "runtime",
+        library.is_ok(),
+        true,
+        found,
+        "install it beside the command, or name it in UNDERSTUDY_LIB",
+    )
 }
 
 fn cores() -> Check {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let found = if cores > 1 { cores.to_string() } else { "1: a standby shares it with its primary".into() };
-    Check { name: "cores", ok: cores > 1, required: false, found }
+    const WAY_OUT: &str = "a standby shares it with its primary, which is slower under load; give it two";
+    Check::new("cores", cores > 1, false, cores.to_string(), WAY_OUT)
 }
 
 fn examine_program(program: &OsString) -> ProgramCheck {

@@ -124,7 +124,7 @@ fn field_kib(text: &str, name: &str) -> Option<u64> {
 }
 
 /// Bytes that the limits of the process's groups leave, if there are any.
-fn room(pid: u32) -> Option<u64> {
+pub fn room(pid: u32) -> Option<u64> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let rooms = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
