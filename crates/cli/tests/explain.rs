@@ -114,7 +114,7 @@ fn a_trial_names_the_function_and_says_what_to_set() {
     let sandbox = Sandbox::with_library(&library, "");
     let racing = racing().to_str().unwrap();
     let trial = |more: &[&str]| {
-        let words = [&["doctor", "--load", "true", "--seconds", "1"], more, &["--", racing]].concat();
+        let words = [&["doctor", "--load", "sleep 3", "--seconds", "3"], more, &["--", racing]].concat();
         sandbox.output(&words)
     };
     let found: Value = serde_json::from_slice(&trial(&["--json"]).stdout).unwrap();
