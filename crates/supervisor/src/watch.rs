@@ -447,6 +447,8 @@ impl<'a> Watch<'a> {
         let Some(standby) = self.standby.take() else { return };
         let header = self.shared.segment.header();
         let seat = header.heir.load(Ordering::Acquire) as usize;
+        // Until here it has followed. The time of the look is none of its life: the longer that was, the sooner the next one comes.
+        let gone_ns = clock::monotonic_ns();
         let look = self.look_at_divergence(standby.pid, seat, &header.why.0);
         // Reaped with the orphans: its end says nothing any more.
         standby.kill();
@@ -456,6 +458,7 @@ impl<'a> Watch<'a> {
         if self.ends_by_itself() {
             return;
         }
+        self.protection_ends(gone_ns);
         self.leave_protected();
         self.note_divergence(look);
         self.say_last_words();

@@ -190,10 +190,10 @@ impl Watch<'_> {
     /// It has been given up, by itself or by the primary.
     fn let_spare_go(&mut self, known: usize) {
         let spare = self.spares.following.remove(known);
+        let lived_ns = clock::monotonic_ns().saturating_sub(spare.since_ns);
         let text = &self.shared.segment.header().seats[spare.seat].why;
         let look = self.look_at_divergence(spare.copy.pid, spare.seat, text);
         spare.copy.kill();
-        let lived_ns = clock::monotonic_ns().saturating_sub(spare.since_ns);
         self.spares.lost = Some((Loss::Dropped, lived_ns));
         let pid = spare.copy.pid;
         self.spares.ending.push(spare.copy);
