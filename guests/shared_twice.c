@@ -1,6 +1,7 @@
 // Shows: one shared memory that is mapped in several places, in parts and with other rights: code is written here and run there.
 // Breaks if: a copy has memory of its own for each place, so that what is stored in one of them never comes to the others.
 // kit: allow unprotected a writable shared mapping of a file costs the standby
+// kit: no-record a replay has memory of its own for each place, so code that is written in one is not in the other
 #include "guest.h"
 #include <sys/mman.h>
 
