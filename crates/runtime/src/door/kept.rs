@@ -3,7 +3,7 @@
 //!
 //! A child with memory of its own may use all that was open until it ends: see [`fdtable::child_made`].
 
-use crate::fdtable::{self, AT_FDCWD, Kind, Stat};
+use crate::fdtable::{self, AT_FDCWD, Stat};
 use crate::raw;
 use crate::state::{self, Decimal};
 
@@ -30,14 +30,14 @@ impl Kept {
     pub const NOTHING: Kept = Kept { pairs: [[0; 2]; MOST], count: 0 };
 
     /// All that was open, of a child at which nobody could look.
-    pub const fn everything() -> Kept {
-        let mut kept = Kept::NOTHING;
+    fn everything() -> Kept {
+        let mut kept = Kept { count: 1, ..Kept::NOTHING };
         kept.pairs[0] = [ALL, 0];
-        kept.count = 1;
+        follow(kept.pairs[0]);
         kept
     }
 
-    /// Looks at a child that has just executed its file, or ended.
+    /// Looks at a child that has just executed its file, or ended, and notes what it has in this copy, which made it.
     pub fn by(child: i64) -> Kept {
         let (mut kept, mut looks) = (Kept::NOTHING, 0);
         let number = Decimal::new(child as u64);
@@ -58,9 +58,7 @@ impl Kept {
         let identity = fdtable::kept(fdtable::identity_of(stat.dev, stat.ino));
         fdtable::for_known(|fd, shadow| {
             // All eventfds have one identity, with whatever else has no name: then any of them may be meant.
-            let counts =
-                shadow.kind().is_counted() || shadow.kind().is_file() || shadow.kind() == Kind::Event;
-            if counts && shadow.is_private() && shadow.identity() == identity {
+            if shadow.is_private() && shadow.identity() == identity {
                 if let Some(pair) = self.pairs.get_mut(self.count) {
                     *pair = [ONE, fd as u64];
                 }
@@ -74,14 +72,9 @@ impl Kept {
     pub fn pairs(&self) -> &[[u64; 2]] {
         &self.pairs[..self.count]
     }
-
-    /// In the copy that made the child.
-    pub fn note(&self) {
-        self.pairs().iter().for_each(|pair| follow(*pair));
-    }
 }
 
-/// One pair of a payload, in every copy.
+/// One pair of a payload, in a copy that follows.
 pub fn follow(pair: [u64; 2]) {
     match pair {
         [ONE, fd] => {

@@ -16,24 +16,9 @@ use crate::thread::{Mode, Thread};
 #[inline(always)]
 pub fn observe(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     thread.attempt(|thread, mode| match mode {
-        Mode::Record if row.outs.is_empty() => {
-            let asked = asked(thread, row, call);
-            fault::at(Point::Call, call.nr as u32);
-            let result = act(thread, row, call);
-            let plan = signal::plan(thread, row, result);
-            if plan.is_abandoned() {
-                return None;
-            }
-            let ticket = recorded::return_ticket(row);
-            thread.append(
-                EventKind::Call,
-                plan.flags(),
-                row.nr,
-                ticket,
-                &ReturnHead { result, identity: asked },
-            );
-            (!plan.carry_out(thread)).then_some(result)
-        }
+        Mode::Record if row.outs.is_empty() => record(thread, row, call, |thread, flags, head| {
+            thread.append(EventKind::Call, flags, row.nr, recorded::return_ticket(row), &head);
+        }),
         Mode::Record => record_outputs(thread, row, call),
         Mode::Replay => replay(thread, row, call),
         Mode::Solo => solo(thread, row, call),
@@ -44,15 +29,27 @@ pub fn observe(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 fn record_outputs(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
     let mut before = Before::nothing();
     before.look(row, &call.args);
-    let asked = asked(thread, row, call);
+    record(thread, row, call, |thread, flags, head| {
+        recorded::log_answer(thread, row, call, &before, EventKind::Call, flags, head);
+    })
+}
+
+/// One attempt, of which `log` publishes the event.
+#[inline(always)]
+fn record(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    log: impl FnOnce(&mut Thread, u8, ReturnHead),
+) -> Option<i64> {
+    let identity = asked(thread, row, call);
     fault::at(Point::Call, call.nr as u32);
     let result = act(thread, row, call);
     let plan = signal::plan(thread, row, result);
     if plan.is_abandoned() {
         return None;
     }
-    let head = ReturnHead { result, identity: asked };
-    recorded::log_answer(thread, row, call, &before, EventKind::Call, plan.flags(), head);
+    log(thread, plan.flags(), ReturnHead { result, identity });
     (!plan.carry_out(thread)).then_some(result)
 }
 

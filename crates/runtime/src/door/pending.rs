@@ -123,14 +123,13 @@ fn slot_of(tid: u32) -> Option<u32> {
 
 /// Whether a thread sends itself the signal that the runtime uses.
 fn sends_own_sigsys(thread: &Thread, call: &Call) -> bool {
-    const SIGSYS: u32 = 31;
     let [a, b, c, ..] = call.args;
     let (tid, signal) = match call.nr {
         nr::TGKILL | nr::RT_TGSIGQUEUEINFO => (b, c),
         TKILL => (a, b),
         _ => return false,
     };
-    signal as u32 == SIGSYS && tid as u32 == thread.guest_tid()
+    signal as u32 as i32 == signal::SIGSYS && tid as u32 == thread.guest_tid()
 }
 
 /// kill, tgkill, sigqueue and their kin.

@@ -43,9 +43,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = make_child(thread, call);
-            if result != 0 {
-                stored.made(thread, result);
-            }
+            stored.made(thread, result);
             spawn::made(flags, result);
             spawn::note_forked(result);
             Some(result)
@@ -56,11 +54,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 return None;
             }
             begin(thread, row, arguments);
-            let made = spawn::witnessed(thread, call);
-            let mut result = make_child(thread, &made);
-            if spawn::is_to_be_unwitnessed(&made, call, result) {
-                result = make_child(thread, call);
-            }
+            let result = spawn::make_witnessed(thread, call, make_child);
             if result == 0 {
                 return Some(result);
             }

@@ -16,7 +16,7 @@ use crate::door::recorded::{begin, take_begin, take_end};
 use crate::door::{exec, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::log::Next;
-use crate::raw::{self, failed};
+use crate::raw::{self, err, failed};
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, patch};
 use crate::thread::spawn::{CLONE_ARGS_BYTES, ChildWords, Stored};
@@ -80,15 +80,18 @@ fn prepare_slot(thread: &mut Thread) -> Option<u64> {
     Some(child as u64)
 }
 
-/// The same fork, made so that the kernel puts the child's number into the slot of the call's `Return` before the child
+/// Makes a fork, by `make`, so that the kernel puts the child's number into the slot of the call's `Return` before the child
 /// runs: a promoted copy must not make a second one.
-pub fn witnessed(thread: &mut Thread, call: &Call) -> Call {
-    let mut call = *call;
+pub fn make_witnessed(thread: &mut Thread, call: &Call, make: impl Fn(&mut Thread, &Call) -> i64) -> i64 {
+    let mut made = *call;
     if call.nr == FORK {
-        (call.nr, call.args) = (raw::nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]);
+        (made.nr, made.args) = (raw::nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]);
     }
-    witness(thread, &mut call);
-    call
+    witness(thread, &mut made);
+    let result = make(thread, &made);
+    // As the guest has it where a filter does not let the other call through.
+    let is_refused = made.nr != call.nr && matches!(result, err::ENOSYS | err::EPERM);
+    if is_refused { make(thread, call) } else { result }
 }
 
 /// Changes a call to that end.
@@ -133,11 +136,6 @@ fn witness(thread: &mut Thread, call: &mut Call) {
 
 /// Bytes of the first `struct clone_args` that the kernel has had.
 const CLONE3_BYTES: u64 = 64;
-
-/// Whether a call that was [changed](witnessed) is to be made as the guest has it: where a filter lets no clone3 through.
-pub fn is_to_be_unwitnessed(made: &Call, call: &Call, result: i64) -> bool {
-    made.nr != call.nr && matches!(result, raw::err::ENOSYS | raw::err::EPERM)
-}
 
 /// The child of a dead primary's fork in doubt. One that shared memory has not come to list itself.
 pub fn forked(slot: *const u8, flags: u32) -> Option<ReturnHead> {
@@ -382,17 +380,13 @@ pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             let result = lend(thread, call);
             if result != 0 {
                 stored.made(thread, result);
-                kept_by(result).note();
+                kept_by(result);
             }
             Some(result)
         }
         Mode::Record => {
             begin(thread, row, arguments);
-            let made = witnessed(thread, call);
-            let mut result = lend(thread, &made);
-            if is_to_be_unwitnessed(&made, call, result) {
-                result = lend(thread, call);
-            }
+            let result = make_witnessed(thread, call, lend);
             if result != 0 {
                 (thread.spawn.call, thread.spawn.argument) = (row.nr, 0);
                 (thread.spawn.lends, thread.spawn.stored) = (true, stored);
@@ -485,7 +479,6 @@ fn child_argument(call: &Call) -> u64 {
 /// kept. Without a log the latter is noted all the same.
 fn log_made(thread: &mut Thread, result: i64) {
     let kept = if thread.spawn.lends { kept_by(result) } else { Kept::NOTHING };
-    kept.note();
     let stored = core::mem::replace(&mut thread.spawn.stored, Stored::NOTHING);
     let (head, mut ticket) = stored.made(thread, result);
     if thread.calls() != Mode::Record {

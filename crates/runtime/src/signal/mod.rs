@@ -57,7 +57,8 @@ const SIGFPE: i32 = 8;
 const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
 const SIGSTOP: i32 = 19;
-const SIGSYS: i32 = 31;
+/// What the runtime traps and wakes threads with.
+pub const SIGSYS: i32 = 31;
 /// What the C library cancels threads with.
 const SIGCANCEL: i32 = 32;
 
