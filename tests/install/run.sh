@@ -167,7 +167,7 @@ in_bash() {
 try "completions of bash" in_bash
 of_zsh() {
     zsh -n "$root/usr/local/share/zsh/site-functions/_understudy" &&
-        (($(grep -c ':_understudy_groups' "$root/usr/local/share/zsh/site-functions/_understudy") == 6))
+        (($(grep -c ':_understudy_groups' "$root/usr/local/share/zsh/site-functions/_understudy") == 7))
 }
 if command -v zsh >/dev/null; then try "completions of zsh" of_zsh; else skip "completions of zsh" "no zsh"; fi
 of_fish() {
