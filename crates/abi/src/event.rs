@@ -176,6 +176,16 @@ impl Header {
     }
 }
 
+/// `Header::call` of a [`EventKind::Time`]: what was read.
+pub mod time {
+    /// A clock of the kernel's, in nanoseconds.
+    pub const CLOCK: u16 = 0;
+    /// The processor's time-stamp counter.
+    pub const COUNTER: u16 = 1;
+    /// The number of the processor that the counter was read on: the event behind one of those.
+    pub const PROCESSOR: u16 = 2;
+}
+
 /// Payload of [`EventKind::Enter`]: enough to compare the copies and to settle a call in doubt.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

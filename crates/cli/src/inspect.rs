@@ -9,7 +9,7 @@ use std::path::Path;
 
 use recording::{Error, Event, Events, Header, How, Item, Reader};
 use serde::{Serialize, Serializer};
-use us_abi::event::{AFTER_WAIT, EventKind, MUTEX_HOW, op};
+use us_abi::event::{AFTER_WAIT, EventKind, MUTEX_HOW, op, time};
 use us_abi::{CLASS_NAMES, CLOCKS};
 use us_calls::Class;
 use us_supervisor::clock;
@@ -243,7 +243,11 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         },
         Some(EventKind::Barrier) => "barrier",
         Some(EventKind::OnceRun) => "initialiser",
-        Some(EventKind::Time) => "clock read",
+        Some(EventKind::Time) => match call {
+            time::COUNTER => "counter read",
+            time::PROCESSOR => "processor read",
+            _ => "clock read",
+        },
         Some(EventKind::Signal) => "signal",
         Some(EventKind::ThreadStart) => "thread start",
         Some(EventKind::ThreadExit) => "thread exit",

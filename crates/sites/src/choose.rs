@@ -2,7 +2,7 @@
 
 use crate::decode::{Flow, LONGEST, decode_at};
 use crate::scan::{ZONE_BEFORE, bit, previous, writes_rax};
-use crate::{JUMP_LEN, Reason, Site};
+use crate::{JUMP_LEN, Kind, Reason, Site};
 
 /// Which side of the `syscall` is displaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,10 +28,14 @@ pub(crate) fn choose(text: &[u8], site: &Site, floor: usize) -> Result<Choice, R
     let (mut before, mut fixups) = (0, 0);
     loop {
         best = best_from(text, site, start, 4 * before + 16 * fixups, before, best);
+        if site.kind == Kind::Counter {
+            // Its stub has no free register until the instruction has been made.
+            return best;
+        }
         match previous(text, site, start) {
             Some((earlier, insn, _))
                 if earlier >= floor
-                    && at + 2 - earlier <= LONGEST
+                    && at + usize::from(site.insn_len) - earlier <= LONGEST
                     && matches!(insn.flow, Flow::Next | Flow::Nop) =>
             {
                 start = earlier;
@@ -57,14 +61,15 @@ fn best_from(
     // A jump table could name what lies before the number's load (see the crate's head).
     let is_near = |start| loads_rax(text, start) || keeps_r11(text, start);
     let too_far_back = site.switch_near && (before > 1 || (before == 1 && !is_near(start)));
-    let mut ends = Ends::new(text, at + 2);
+    let behind = at + usize::from(site.insn_len);
+    let mut ends = Ends::new(text, behind);
     while let Some(end) = ends.next(start + LONGEST) {
         if end - start < JUMP_LEN {
             continue;
         }
         let shape = match before {
             0 => Shape::After,
-            1 if end == at + 2 && loads_constant(text, start) => Shape::Number,
+            1 if end == behind && loads_constant(text, start) => Shape::Number,
             _ => Shape::Mixed,
         };
         let cost = base_cost + 16 * ends.fixups + ends.displaced;

@@ -10,14 +10,18 @@ pub const STUB_MAX: usize = 72;
 /// No patch is longer than this, in bytes.
 pub const PATCH_MAX: usize = LONGEST;
 
-/// `lea -128(%rsp),%rsp`: leaf functions keep values below the stack pointer, where our call would write its
-/// return address. `lea` leaves the flags alone, `sub` would not.
-const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
-/// `lea 128(%rsp),%rsp`
-const UNSKIP_RED_ZONE: [u8; 8] = [0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0];
-/// `call *disp32(%rip)`
-const CALL_SLOT: [u8; 2] = [0xff, 0x15];
-/// `nop disp32(%rax)`, behind the call: the distance from there to the end of the site's `syscall` instruction. Unwinders
+/// `lea disp32(%rip),%rcx`: where the gate goes back to. A `syscall` destroys rcx in any case.
+const BEHIND_TO_RCX: [u8; 3] = [0x48, 0x8d, 0x0d];
+/// `lea disp32(%rip),%rax`: the same for a reading of the counter, which destroys rax and rdx only.
+const BEHIND_TO_RAX: [u8; 3] = [0x48, 0x8d, 0x05];
+/// `jmp *disp32(%rip)`
+const JUMP_SLOT: [u8; 2] = [0xff, 0x25];
+/// Bytes of such a jump.
+const JUMP_SLOT_LEN: i32 = 6;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// `mov %rax,%rdx; shr $32,%rdx; mov %eax,%eax`: the two halves of a counter's value, as the instruction leaves them.
+const HALVES: [u8; 9] = [0x48, 0x89, 0xc2, 0x48, 0xc1, 0xea, 0x20, 0x89, 0xc0];
+/// `nop disp32(%rax)`, where the gate goes back to: the distance from there to the end of the site's instruction. Unwinders
 /// know nothing of stubs; by this the gate says that it was called at the site.
 const NOP_WITH_DISTANCE: [u8; 3] = [0x0f, 0x1f, 0x80];
 /// `int3`. Nothing may arrive in the rest of a window. If something does, it must stop there and then, not
@@ -57,31 +61,57 @@ pub struct CloneStub {
     pub resume_addr: u64,
 }
 
-/// Writes the stub of a site that calls the gate, to be placed at `stub_addr`, and returns its length in
-/// bytes. `gate_slot` is the address of eight bytes that hold the gate's address.
+/// What [`emit_stub`] has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stub {
+    /// Bytes of the whole stub.
+    pub len: usize,
+    /// Where the gate goes back to.
+    pub behind_addr: u64,
+}
+
+/// Writes the stub of a site that enters the gate, to be placed at `stub_addr`. `gate_slot` is the address of eight bytes
+/// that hold the gate's address.
 ///
-/// The gate is entered by a call, with all registers as the guest left them before its `syscall`, but `rsp`
-/// 136 bytes lower. Three bytes behind its return address stands how far from there the end of the site's `syscall`
-/// instruction is, four bytes. It returns with `ret` and may change `rax`, `rcx`, `r11` and the flags only: the kernel
-/// changes the first three, and no compiler relies on flags across a system call.
+/// The gate is entered with all registers as the guest left them before its `syscall`, but for rcx, which says where it goes
+/// back to: by a jump, with rsp as it was. Three bytes behind that place stands how far from there the end of the site's
+/// `syscall` instruction is, four bytes. Two bytes before it stands a `syscall` for calls that a gate cannot make: it goes
+/// there instead. It may change `rax`, `rcx`, `r11` and the flags only: the kernel changes the first three, and no compiler
+/// relies on flags across a system call.
 ///
 /// # Errors
 ///
 /// [`EmitError`]; `out` then holds nothing of use.
-pub fn emit_stub(site: &Site, stub_addr: u64, gate_slot: u64, out: &mut [u8]) -> Result<usize, EmitError> {
+pub fn emit_stub(site: &Site, stub_addr: u64, gate_slot: u64, out: &mut [u8]) -> Result<Stub, EmitError> {
     let mut code = Writer::new(site, stub_addr, out)?;
     code.displaced(0..site.syscall_at())?;
-    code.put(&SKIP_RED_ZONE)?;
-    code.put(&CALL_SLOT)?;
+    code.put(&BEHIND_TO_RCX)?;
+    code.put(&(JUMP_SLOT_LEN + SYSCALL.len() as i32).to_le_bytes())?;
+    code.put(&JUMP_SLOT)?;
     code.relative(gate_slot)?;
-    let behind = site.patch_addr().wrapping_add(site.syscall_at() as u64 + 2);
-    let distance = displacement(code.here(), behind)?;
-    code.put(&NOP_WITH_DISTANCE)?;
-    code.put(&distance.to_le_bytes())?;
-    code.put(&UNSKIP_RED_ZONE)?;
-    code.displaced(site.syscall_at() + 2..site.window().len())?;
-    code.jump(site.back_addr())?;
-    Ok(code.len)
+    code.put(&SYSCALL)?;
+    code.behind(&[])
+}
+
+/// Writes the stub of a [`Kind::Counter`](crate::Kind::Counter), as [`emit_stub`] does for a `syscall`. Here rax says where
+/// the gate goes back to. It may change rdx and the flags only, and leaves the counter's value in rax; behind an
+/// `rdtscp` the number of the processor in rcx.
+///
+/// # Errors
+///
+/// [`EmitError`]; `out` then holds nothing of use.
+pub fn emit_counter_stub(
+    site: &Site,
+    stub_addr: u64,
+    gate_slot: u64,
+    out: &mut [u8],
+) -> Result<Stub, EmitError> {
+    let mut code = Writer::new(site, stub_addr, out)?;
+    code.put(&BEHIND_TO_RAX)?;
+    code.put(&JUMP_SLOT_LEN.to_le_bytes())?;
+    code.put(&JUMP_SLOT)?;
+    code.relative(gate_slot)?;
+    code.behind(&HALVES)
 }
 
 /// Writes the stub of a [`Kind::CloneLike`](crate::Kind::CloneLike) site: it touches neither stack nor
@@ -99,11 +129,11 @@ pub fn emit_clone_stub(
 ) -> Result<CloneStub, EmitError> {
     let mut code = Writer::new(site, stub_addr, out)?;
     code.displaced(0..site.syscall_at())?;
-    // `jmp *disp32(%rip)`: the runtime's text may be further away than 2 GiB.
-    code.put(&[0xff, 0x25])?;
+    // The runtime's text may be further away than 2 GiB.
+    code.put(&JUMP_SLOT)?;
     code.relative(enter_slot)?;
     let resume_addr = code.here();
-    code.displaced(site.syscall_at() + 2..site.window().len())?;
+    code.displaced(site.behind_at()..site.window().len())?;
     code.jump(site.back_addr())?;
     Ok(CloneStub { len: code.len, resume_addr })
 }
@@ -159,6 +189,20 @@ impl<'a> Writer<'a> {
     fn relative(&mut self, to: u64) -> Result<(), EmitError> {
         let rel = displacement(self.here().wrapping_add(4), to)?;
         self.put(&rel.to_le_bytes())
+    }
+
+    /// The place that the gate goes back to, and the stub's end.
+    fn behind(mut self, first: &[u8]) -> Result<Stub, EmitError> {
+        let site = self.site;
+        let behind_addr = self.here();
+        let end = site.patch_addr().wrapping_add(site.behind_at() as u64);
+        let distance = displacement(behind_addr, end)?;
+        self.put(&NOP_WITH_DISTANCE)?;
+        self.put(&distance.to_le_bytes())?;
+        self.put(first)?;
+        self.displaced(site.behind_at()..site.window().len())?;
+        self.jump(site.back_addr())?;
+        Ok(Stub { len: self.len, behind_addr })
     }
 
     fn jump(&mut self, to: u64) -> Result<(), EmitError> {

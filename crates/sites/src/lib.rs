@@ -7,16 +7,25 @@
 //!
 //! ```text
 //!   mov  $39, %eax        jmp stub ───▶  mov  $39, %eax            displaced, before
-//!   syscall          ▶    int3           lea  -128(%rsp), %rsp     the red zone is not ours
-//!   cmp  $-4096, %rax     cmp …   ◀──┐   call *gate(%rip)          all but rax, rcx, r11, flags survive
-//!   ja   error            ja  …      │   lea  128(%rsp), %rsp
-//!                                    └─  jmp  back                 displaced, after, would precede this
+//!   syscall          ▶    int3           lea  behind(%rip), %rcx   rcx and r11 are the instruction's to destroy
+//!   cmp  $-4096, %rax     cmp …   ◀──┐   jmp  *gate(%rip)          all but rax, rcx, r11, flags survive
+//!   ja   error            ja  …      └─  behind: jmp  back         displaced, after, would precede this
 //! ```
+//!
+//! A stub writes nothing to the stack that it was called on: code in front of a `syscall` may stand a few bytes above the
+//! end of a coroutine's.
 //!
 //! Three parts, no allocation and no lock, for a process that has not run its first instruction yet:
 //! [`scan`] finds and classifies, [`emit_stub`] and [`emit_patch`] produce bytes, and the caller, who owns
 //! the memory, writes them. [`vdso`] lists what the kernel's own library exports. What a scan has decided can be
 //! kept for the next image of the same text: [`write_plan`], [`find_plan`].
+//!
+//! # Texts of which nothing is known
+//!
+//! In the C library two bytes that look like a `syscall` are one. Elsewhere they may be a constant of a cipher. So
+//! [`scan_program`] looks at a place only if the bytes around it leave no doubt: a number loaded just before the
+//! instruction, or the comparison of its result with an error just behind it. By the same rule it finds readings of the
+//! processor's time-stamp counter ([`Kind::Counter`]), which no kernel sees and no other copy can repeat.
 //!
 //! # Why a window is safe
 //!
@@ -48,18 +57,24 @@ mod plan;
 mod scan;
 pub mod vdso;
 
-pub use emit::{CloneStub, EmitError, PATCH_MAX, STUB_MAX, emit_clone_stub, emit_patch, emit_stub};
+pub use emit::{
+    CloneStub, EmitError, PATCH_MAX, STUB_MAX, Stub, emit_clone_stub, emit_counter_stub, emit_patch,
+    emit_stub,
+};
 pub use plan::{Plan, find_plan, fingerprint, plan_words, write_plan};
-pub use scan::{DOUBT, SWITCH_REACH, ScanError, scan};
+pub use scan::{DOUBT, SWITCH_REACH, ScanError, has_program_sites, scan, scan_program};
 
 /// Bytes of the jump that replaces a window's beginning.
 pub const JUMP_LEN: usize = 5;
 
-/// A `syscall` instruction and what can be done about it.
+/// An instruction that no other copy can repeat, and what can be done about it: a `syscall`, or a reading of the time-stamp
+/// counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Offset of the `syscall` instruction from the start of the text, in bytes.
+    /// Offset of the instruction from the start of the text, in bytes.
     pub at: u32,
+    /// Its own bytes: 2, or 3 for an `rdtscp`.
+    pub(crate) insn_len: u8,
     /// Offset of the window's first byte. Equals `at` if there is no window.
     pub patch_start: u32,
     /// Bytes of the window, 5 to 15; 0 if the site must not be patched.
@@ -86,6 +101,7 @@ impl Site {
     /// A slot to be filled by [`scan`].
     pub const EMPTY: Site = Site {
         at: 0,
+        insn_len: 2,
         patch_start: 0,
         patch_len: 0,
         kind: Kind::Unpatchable(Reason::NoWindow),
@@ -98,7 +114,7 @@ impl Site {
         doubtful: false,
     };
 
-    /// Address of the `syscall` instruction.
+    /// Address of the instruction.
     pub fn syscall_addr(&self) -> u64 {
         self.text_addr + u64::from(self.at)
     }
@@ -119,14 +135,24 @@ impl Site {
         &self.bytes[..usize::from(self.patch_len)]
     }
 
+    /// Whether a [`Kind::Counter`] tells the processor as well: an `rdtscp`.
+    pub fn tells_processor(&self) -> bool {
+        self.insn_len == 3
+    }
+
     /// Whether the site has a window.
     pub fn is_patchable(&self) -> bool {
         self.patch_len != 0
     }
 
-    /// Offset of the `syscall` within the window.
+    /// Offset of the instruction within the window.
     pub(crate) fn syscall_at(&self) -> usize {
         (self.at - self.patch_start) as usize
+    }
+
+    /// Offset behind it.
+    pub(crate) fn behind_at(&self) -> usize {
+        self.syscall_at() + usize::from(self.insn_len)
     }
 }
 
@@ -146,6 +172,8 @@ pub enum Kind {
     /// on the parent's while the parent sleeps, so a gate that keeps a return address on the stack would send
     /// one of them astray. See [`emit_clone_stub`].
     CloneLike,
+    /// `rdtsc`, or `rdtscp`, which tells the processor as well; and whole instructions behind it.
+    Counter,
     /// `rt_sigreturn`. Unwinders know a signal frame by these very bytes: leave them alone.
     SigReturn,
     /// Left as it is, to be caught by other means.

@@ -1,6 +1,6 @@
 //! The pass over a text: candidates, boundaries and branch targets, then one decision per site.
 
-use crate::choose::{Shape, choose};
+use crate::choose::{Choice, Shape, choose};
 use crate::decode::{Flow, Insn, LONGEST, decode_at, window};
 use crate::{Kind, Reason, Site};
 
@@ -69,12 +69,49 @@ pub fn scan(text: &[u8], text_addr: u64, out: &mut [Site]) -> Result<usize, Scan
         return Err(ScanError::TextTooLong);
     }
     let found = candidates(text, text_addr, out)?;
+    Ok(decide_all(text, out, found, false))
+}
+
+/// The same for a text of which nothing is known: only what is an instruction beyond doubt, the time-stamp counter's too.
+///
+/// # Errors
+///
+/// As [`scan`]; as many slots as [`has_program_sites`] says always do.
+pub fn scan_program(text: &[u8], text_addr: u64, out: &mut [Site]) -> Result<usize, ScanError> {
+    if text.len() > i32::MAX as usize {
+        return Err(ScanError::TextTooLong);
+    }
+    let mut found = 0;
+    each_program_site(text, |at, insn_len, kind| {
+        if let Some(slot) = out.get_mut(found) {
+            let at = at as u32;
+            *slot = Site { at, insn_len, patch_start: at, kind, text_addr, ..Site::EMPTY };
+        }
+        found += 1;
+    });
+    if found > out.len() {
+        return Err(ScanError::TooManySites(found));
+    }
+    // Few sites in a large text: some bytes that look like a branch to one of them are none.
+    Ok(decide_all(text, out, found, true))
+}
+
+/// How many places [`scan_program`] would look at. It reads each byte once, and most texts have none.
+pub fn has_program_sites(text: &[u8]) -> usize {
+    let mut found = 0;
+    each_program_site(text, |_, _, _| found += 1);
+    found
+}
+
+/// Decides about the candidates at the front of `out`, and returns how many of them are sites. `confirms`: what looks like a far
+/// branch to one of them is looked at once more.
+fn decide_all(text: &[u8], out: &mut [Site], found: usize, confirms: bool) -> usize {
     let sites = &mut out[..found];
     if found == 0 {
-        return Ok(0);
+        return 0;
     }
     let near = Near::new(sites);
-    far_branches(text, &near, sites);
+    far_branches(text, &near, sites, confirms);
     neighbourhoods(text, &near, sites);
 
     let mut kept = 0;
@@ -92,7 +129,7 @@ pub fn scan(text: &[u8], text_addr: u64, out: &mut [Site]) -> Result<usize, Scan
         sites[kept] = site;
         kept += 1;
     }
-    Ok(kept)
+    kept
 }
 
 pub(crate) fn bit(offset: usize) -> u64 {
@@ -113,6 +150,60 @@ fn candidates(text: &[u8], text_addr: u64, out: &mut [Site]) -> Result<usize, Sc
         }
     });
     if found > out.len() { Err(ScanError::TooManySites(found)) } else { Ok(found) }
+}
+
+/// Calls `found` with each place where the bytes leave no doubt: its offset, the instruction's length, and its kind as far as it
+/// is known.
+fn each_program_site(text: &[u8], mut found: impl FnMut(usize, u8, Kind)) {
+    const STEP: usize = 64;
+    let unknown = Kind::Unpatchable(Reason::NoWindow);
+    let mut look = |at: usize| match text.get(at + 1) {
+        Some(0x05) if is_surely_syscall(text, at) => found(at, 2, unknown),
+        Some(0x31) if is_surely_counter(text, at + 2) => found(at, 2, Kind::Counter),
+        Some(0x01) if text.get(at + 2) == Some(&0xf9) && is_surely_counter(text, at + 3) => {
+            found(at, 3, Kind::Counter);
+        }
+        _ => {}
+    };
+    let mut at = 0;
+    // Sixty-four at a time, and without a branch: a text of some megabytes is read by every image that has it.
+    while let (Some(first), Some(second)) = (text.get(at..at + STEP), text.get(at + 1..at + 1 + STEP)) {
+        let hits = first.iter().zip(second).fold(0u8, |hits, (first, second)| {
+            hits | u8::from((*first == 0x0f) & ((*second == 0x05) | (*second == 0x31) | (*second == 0x01)))
+        });
+        if hits != 0 {
+            first.iter().enumerate().filter(|(_, byte)| **byte == 0x0f).for_each(|(k, _)| look(at + k));
+        }
+        at += STEP;
+    }
+    (at..text.len()).filter(|at| text[*at] == 0x0f).for_each(look);
+}
+
+/// Whether a number is loaded just before the `syscall` at `at`, or its result compared with an error just behind it.
+fn is_surely_syscall(text: &[u8], at: usize) -> bool {
+    let loads = |len: usize, opcode: &[u8]| {
+        let before = at.checked_sub(len).and_then(|start| text.get(start..at));
+        let number = before.and_then(|bytes| bytes.strip_prefix(opcode)).map(<[u8; 4]>::try_from);
+        matches!(number, Some(Ok(number)) if u32::from_le_bytes(number) < NR_LIMIT)
+    };
+    error_check(text.get(at + 2..).unwrap_or_default()).is_some()
+        || loads(5, &[0xb8])
+        || loads(7, &[0x48, 0xc7, 0xc0])
+}
+
+/// Whether one of the next instructions moves a half of the counter's value to its place: `shl $32` of a register.
+fn is_surely_counter(text: &[u8], mut behind: usize) -> bool {
+    const NEAR: usize = 4;
+    for _ in 0..NEAR {
+        if matches!(text.get(behind..behind + 4), Some([0x48 | 0x49, 0xc1, 0xe0..=0xe7, 0x20])) {
+            return true;
+        }
+        match decode_at(text, behind) {
+            Some((insn, _)) if insn.flow == Flow::Next => behind += usize::from(insn.len),
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Calls `look` with every eight bytes of the text as a word, and the eight bytes that start one later.
@@ -184,7 +275,7 @@ impl Near {
 /// Notes every far branch and every indirect jump, by their bytes and at every offset: what is none in truth
 /// can only cost a window, and so few are wrong (see the tests) that decoding the whole text would buy
 /// nothing for five times the price.
-fn far_branches(text: &[u8], near: &Near, sites: &mut [Site]) {
+fn far_branches(text: &[u8], near: &Near, sites: &mut [Site], confirms: bool) {
     each_word(text, |at, word, next| {
         let call_or_jump = zero_bytes((word & each_byte(0xfe)) ^ each_byte(0xe8));
         let conditional =
@@ -193,11 +284,11 @@ fn far_branches(text: &[u8], near: &Near, sites: &mut [Site]) {
         // Where the opcode ends: the displacement follows.
         let mut hits = call_or_jump;
         while let Some(byte) = take_lowest(&mut hits) {
-            far_branch(text, at + byte + 1, near, sites);
+            far_branch(text, at + byte, 1, near, sites, confirms);
         }
         let mut hits = conditional;
         while let Some(byte) = take_lowest(&mut hits) {
-            far_branch(text, at + byte + 2, near, sites);
+            far_branch(text, at + byte, 2, near, sites, confirms);
         }
         let mut hits = indirect;
         while let Some(byte) = take_lowest(&mut hits) {
@@ -209,11 +300,28 @@ fn far_branches(text: &[u8], near: &Near, sites: &mut [Site]) {
     });
 }
 
-/// Notes a branch whose four bytes of displacement stand at `at`.
+/// Notes a branch at `at` whose four bytes of displacement stand behind an opcode of so many bytes.
 #[inline]
-fn far_branch(text: &[u8], at: usize, near: &Near, sites: &mut [Site]) {
-    let Some(Ok(rel)) = text.get(at..at + 4).map(<[u8; 4]>::try_from) else { return };
-    mark_target(at as i64 + 4 + i64::from(i32::from_le_bytes(rel)), near, sites);
+fn far_branch(text: &[u8], at: usize, opcode: usize, near: &Near, sites: &mut [Site], confirms: bool) {
+    let end = at + opcode + 4;
+    let Some(Ok(rel)) = text.get(at + opcode..end).map(<[u8; 4]>::try_from) else { return };
+    let target = end as i64 + i64::from(i32::from_le_bytes(rel));
+    if !confirms || near.maybe(target as usize) && may_start(text, at) {
+        mark_target(target, near, sites);
+    }
+}
+
+/// Whether an instruction may start at `at`: false only if decoding has fallen into step well before, met no nonsense on the
+/// way, and stepped over it.
+fn may_start(text: &[u8], at: usize) -> bool {
+    let (mut p, certain) = settle(text, at.saturating_sub(3 * SETTLE));
+    while p < at {
+        match decode_at(text, p) {
+            Some((insn, _)) => p += usize::from(insn.len),
+            None => return true,
+        }
+    }
+    !certain || p == at
 }
 
 /// Decodes the neighbourhood of every candidate: as far as a short branch to it could be.
@@ -357,6 +465,14 @@ fn raw_branch(text: &[u8], at: usize, near: &Near, sites: &mut [Site]) {
 
 /// Chooses the window of one site, no part of which may lie before `floor`, and its kind.
 fn decide(text: &[u8], site: &mut Site, floor: usize) {
+    if site.kind == Kind::Counter {
+        let choice = if site.doubtful { Err(Reason::Doubt) } else { choose(text, site, floor) };
+        match choice {
+            Ok(choice) => site.displace(text, &choice),
+            Err(reason) => site.kind = Kind::Unpatchable(reason),
+        }
+        return;
+    }
     let before = Before::new(text, site);
     site.nr = before.nr;
     if site.nr == Some(SIGRETURN) {
@@ -376,9 +492,7 @@ fn decide(text: &[u8], site: &mut Site, floor: usize) {
     match choose(text, site, floor) {
         Err(reason) => site.kind = Kind::Unpatchable(reason),
         Ok(choice) => {
-            site.patch_start = choice.start as u32;
-            site.patch_len = (choice.end - choice.start) as u8;
-            site.bytes[..choice.end - choice.start].copy_from_slice(&text[choice.start..choice.end]);
+            site.displace(text, &choice);
             site.kind = match (is_clone_like(site.nr, after), choice.shape, site.nr) {
                 (true, _, _) => Kind::CloneLike,
                 (_, Shape::After, _) => Kind::After,
@@ -386,6 +500,15 @@ fn decide(text: &[u8], site: &mut Site, floor: usize) {
                 _ => Kind::Mixed,
             };
         }
+    }
+}
+
+impl Site {
+    /// Takes this window.
+    fn displace(&mut self, text: &[u8], choice: &Choice) {
+        self.patch_start = choice.start as u32;
+        self.patch_len = (choice.end - choice.start) as u8;
+        self.bytes[..choice.end - choice.start].copy_from_slice(&text[choice.start..choice.end]);
     }
 }
 

@@ -3,7 +3,10 @@
 
 use std::arch::global_asm;
 use std::sync::atomic::{AtomicU64, Ordering};
-use us_sites::{Kind, STUB_MAX, Site, emit_clone_stub, emit_patch, emit_stub, scan};
+use us_sites::{
+    Kind, STUB_MAX, Site, emit_clone_stub, emit_counter_stub, emit_patch, emit_stub, has_program_sites, scan,
+    scan_program,
+};
 
 /// How often [`us_sites_gate`] was entered. One counter per process: the tests below hold a lock.
 #[unsafe(no_mangle)]
@@ -12,17 +15,21 @@ static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 unsafe extern "C" {
     fn us_sites_gate();
+    fn us_sites_counter();
+    fn us_sites_sends_back();
     fn us_sites_enter();
     /// Holds where [`us_sites_enter`] goes after its system call.
     static US_SITES_RESUME: AtomicU64;
 }
 
-// The gate does the system call and then is as rude as it may be: it writes over the stack below its own
-// frame, over rcx, r11 and every flag.
+// The gates do what was asked and then are as rude as they may be: they write over the stack below the red zone, and over
+// every register and flag that they may change.
 global_asm!(
     ".pushsection .text.us_sites_gate, \"ax\"",
     "us_sites_gate:",
     "  lock inc qword ptr [rip + {passed}]",
+    "  lea rsp, [rsp - 128]",
+    "  push rcx",
     "  push rbx",
     "  mov rbx, -1",
     "  push rbx",
@@ -31,11 +38,22 @@ global_asm!(
     "  pop rbx",
     "  pop rbx",
     "  syscall",
+    "  pop r11",
+    "  lea rsp, [rsp + 128]",
     "  mov ecx, 0x5a5a5a5a",
-    "  mov r11d, 0x6b6b6b6b",
     "  cmp rsp, 0",
     "  stc",
-    "  ret",
+    "  jmp r11",
+    "us_sites_counter:",
+    "  lock inc qword ptr [rip + {passed}]",
+    "  mov rdx, rax",
+    "  movabs rax, 0x1122334455667788",
+    "  cmp rsp, 0",
+    "  stc",
+    "  jmp rdx",
+    "us_sites_sends_back:",
+    "  sub rcx, 2",
+    "  jmp rcx",
     "us_sites_enter:",
     "  syscall",
     "  jmp qword ptr [rip + US_SITES_RESUME]",
@@ -196,7 +214,7 @@ fn same_as_native(probe: Probe, end: *const u8, is_expected: fn(Kind) -> bool, w
     assert!(is_expected(site.kind), "{:?}", site.kind);
     assert_eq!(site.window().len(), window, "{:02x?}", site.window());
     let mut stub = [0; STUB_MAX];
-    let len = emit_stub(&site, copy.addr(STUB), copy.addr(SLOT), &mut stub).expect("in reach");
+    let len = emit_stub(&site, copy.addr(STUB), copy.addr(SLOT), &mut stub).expect("in reach").len;
     copy.install(&site, &stub[..len], us_sites_gate as *const () as u64);
 
     let passed = US_SITES_GATE_PASSED.load(Ordering::SeqCst);
@@ -247,6 +265,78 @@ fn displaced_relative_operand() {
 #[test]
 fn displaced_jump() {
     same_as_native(jump, &raw const jump_end, |k| k == Kind::Mixed, 6);
+}
+
+// The counter's two halves made one, at once, or when something else has been done; what it does not destroy is told in rdx.
+probe!(
+    counter,
+    counter_end,
+    "mov rcx, 0x123",
+    "mov r11, 0x456",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rax, rdx",
+    "lea rdx, [rcx + r11]"
+);
+probe!(
+    late_counter,
+    late_counter_end,
+    "mov r11, 0x579",
+    "rdtsc",
+    "mov r10, r11",
+    "mov r11, rdx",
+    "shl r11, 32",
+    "or rax, r11",
+    "mov rdx, r10",
+    "mov r10, 0x8888"
+);
+
+fn counter_is_the_gates(probe: Probe, end: *const u8, window: usize) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    let native = run(probe);
+    let mut copy = Copy::of(probe as *const u8, end);
+    let (len, addr) = (copy.len, copy.addr(0));
+    let mut sites = [Site::EMPTY; 4];
+    assert_eq!(has_program_sites(&copy.bytes()[..len]), 1);
+    assert_eq!(scan_program(&copy.bytes()[..len], addr, &mut sites), Ok(1));
+    let site = sites[0];
+    assert_eq!((site.kind, site.window().len()), (Kind::Counter, window));
+    let mut stub = [0; STUB_MAX];
+    let len = emit_counter_stub(&site, copy.addr(STUB), copy.addr(SLOT), &mut stub).expect("in reach").len;
+    copy.install(&site, &stub[..len], us_sites_counter as *const () as u64);
+
+    let passed = US_SITES_GATE_PASSED.load(Ordering::SeqCst);
+    // SAFETY: as in `same_as_native`.
+    let mut patched = run(unsafe { std::mem::transmute::<*mut u8, Probe>(copy.base) });
+    assert_eq!(patched[14], 0x1122_3344_5566_7788, "the value is the gate's, in both halves");
+    assert_eq!(patched[11], 0x579, "what the instruction leaves alone");
+    patched[14] = native[14];
+    assert_eq!(patched, native, "registers and red zone");
+    assert_eq!(US_SITES_GATE_PASSED.load(Ordering::SeqCst), passed + 1, "through the gate, once");
+}
+
+#[test]
+fn counter_at_once() {
+    counter_is_the_gates(counter, &raw const counter_end, 6);
+}
+
+#[test]
+fn counter_with_something_between() {
+    counter_is_the_gates(late_counter, &raw const late_counter_end, 5);
+}
+
+/// A call that a gate cannot make is made in the stub, and what stands behind the site follows.
+#[test]
+fn a_stub_has_an_instruction_of_its_own() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    let native = run(after);
+    let mut copy = Copy::of(after as *const u8, &raw const after_end);
+    let site = copy.only_site();
+    let mut stub = [0; STUB_MAX];
+    let len = emit_stub(&site, copy.addr(STUB), copy.addr(SLOT), &mut stub).expect("in reach").len;
+    copy.install(&site, &stub[..len], us_sites_sends_back as *const () as u64);
+    // SAFETY: as in `same_as_native`.
+    assert_eq!(run(unsafe { std::mem::transmute::<*mut u8, Probe>(copy.base) }), native);
 }
 
 /// Two bytes and two, and branches to all that surrounds them: nothing can be done.

@@ -157,17 +157,20 @@ fn meaning(insn: &Instruction) -> (Mnemonic, u64, Option<u64>, [Register; 4], u6
     (insn.mnemonic(), insn.near_branch_target(), memory, registers, displacement, immediate)
 }
 
-/// Disassembles the stub and compares: what stood before the `syscall`, the call, what stood behind, back.
+/// Disassembles the stub and compares: what stood before the `syscall`, the way to the gate, what stood behind, back.
 fn check_stub(site: &Site, window: &[Instruction]) {
     // Before the text and away from it: displacements change, signs change.
     let stub_addr = site.text_addr.wrapping_add(0x3000_0000) + 8;
     let gate_slot = stub_addr + 0x1000;
     let mut stub = [0; STUB_MAX];
     let clone_like = site.kind == Kind::CloneLike;
+    let mut behind_addr = 0;
     let len = if clone_like {
         emit_clone_stub(site, stub_addr, gate_slot, &mut stub).expect("in reach").len
     } else {
-        emit_stub(site, stub_addr, gate_slot, &mut stub).expect("in reach")
+        let written = emit_stub(site, stub_addr, gate_slot, &mut stub).expect("in reach");
+        behind_addr = written.behind_addr;
+        written.len
     };
     let emitted: Vec<Instruction> =
         Decoder::with_ip(64, &stub[..len], stub_addr, DecoderOptions::NONE).into_iter().collect();
@@ -182,12 +185,14 @@ fn check_stub(site: &Site, window: &[Instruction]) {
     assert_eq!(head.iter().map(meaning).collect::<Vec<_>>(), before);
     let entry = door[call];
     assert_eq!(entry.ip_rel_memory_address(), gate_slot);
-    assert_eq!(entry.mnemonic(), if clone_like { Mnemonic::Jmp } else { Mnemonic::Call });
+    assert_eq!(entry.mnemonic(), Mnemonic::Jmp);
     if !clone_like {
-        let (behind_call, said) = (entry.next_ip(), door[2].memory_displacement64());
-        assert_eq!(door[2].mnemonic(), Mnemonic::Nop);
+        assert_eq!((door[0].mnemonic(), door[0].op_register(0)), (Mnemonic::Lea, Register::RCX));
+        assert_eq!(door[0].ip_rel_memory_address(), behind_addr);
+        assert_eq!((door[2].mnemonic(), door[2].next_ip()), (Mnemonic::Syscall, behind_addr));
+        assert_eq!(door[3].mnemonic(), Mnemonic::Nop);
         assert_eq!(
-            behind_call.wrapping_add(said),
+            behind_addr.wrapping_add(door[3].memory_displacement64()),
             site.syscall_addr() + 2,
             "where the gate was called, as it says"
         );

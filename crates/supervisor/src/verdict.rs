@@ -1,6 +1,7 @@
 //! The runtime's verdicts in words: it writes numbers, since it has no room for names.
 
 use us_abi::EventKind;
+use us_abi::event::time;
 
 use crate::snapshot::call_name;
 
@@ -71,12 +72,13 @@ fn events(text: &str) -> Option<(String, String)> {
 }
 
 /// An event of this kind and call.
-pub fn event(kind: u8, call: u16) -> Option<String> {
-    let call = call_name(usize::from(call));
+pub fn event(kind: u8, number: u16) -> Option<String> {
+    let call = call_name(usize::from(number));
     Some(match EventKind::from_u8(kind)? {
         EventKind::Mutex => "a mutex".into(),
         EventKind::Ordered => "a lock or another ordered object".into(),
-        EventKind::Time => "a look at a clock".into(),
+        EventKind::Time if number == time::CLOCK => "a look at a clock".into(),
+        EventKind::Time => "a look at the time-stamp counter".into(),
         EventKind::Enter => format!("the beginning of {call}"),
         EventKind::Return => format!("the end of {call}"),
         EventKind::Call => call,

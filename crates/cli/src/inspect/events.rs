@@ -70,7 +70,7 @@ fn line(event: &Event) -> String {
         Some(kind @ (EventKind::Enter | EventKind::Return | EventKind::Call)) => {
             write!(text, "{} {}", format!("{kind:?}").to_lowercase(), call_name(header.call.into()))
         }
-        Some(EventKind::Time) => write!(text, "clock read {}", header.ticket),
+        Some(EventKind::Time) => write!(text, "{} {}", operation(kind, header.call), header.ticket),
         _ => write!(text, "{}", operation(kind, header.call)),
     };
     let word =

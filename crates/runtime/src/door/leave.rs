@@ -11,7 +11,7 @@ use crate::door::refused::make_unlogged;
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, death};
 use crate::state::{self, Role};
-use crate::sys::trap;
+use crate::sys::{program, trap};
 use crate::thread::{self, Thread};
 use crate::tls;
 
@@ -77,6 +77,7 @@ fn leave(thread: &mut Thread) {
     }
     death::hand_on(true);
     trap::open_all();
+    program::restore();
     signal::hand_over(thread);
     LEFT.store(true, Ordering::SeqCst);
 }

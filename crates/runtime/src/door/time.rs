@@ -3,9 +3,11 @@
 //! The primary reads, logs the value in one 16-byte event and goes on; a standby takes the value. No
 //! ticket: a clock orders nothing that a race-free program may rely on.
 
+use core::arch::x86_64::{__rdtscp, _rdtsc};
 use core::sync::atomic::Ordering;
 
 use us_abi::event::EventKind;
+use us_abi::event::time::{CLOCK, COUNTER, PROCESSOR};
 use us_calls::{Class, Row};
 
 use crate::above::above;
@@ -17,8 +19,6 @@ use crate::sys::vdso;
 use crate::thread::{Mode, Thread};
 use crate::{family, guest, real, tls};
 
-/// `Header::call` of a clock read.
-const READ: u16 = 0;
 const REALTIME: i32 = 0;
 const CLOCK_GETRES: u64 = 229;
 
@@ -36,9 +36,9 @@ fn read(clock: i32) -> Result<u64, i64> {
             let value = plain(clock);
             let logs = thread.borrowed.load(Ordering::Relaxed) == 0;
             match value {
-                Ok(value) if logs => thread.push(EventKind::Time, 0, READ, value),
+                Ok(value) if logs => thread.push(EventKind::Time, 0, CLOCK, value),
                 Err(error) if logs && is_somebodys(clock) => {
-                    thread.push(EventKind::Time, -error as u8, READ, 0);
+                    thread.push(EventKind::Time, -error as u8, CLOCK, 0);
                 }
                 _ => {}
             }
@@ -67,7 +67,7 @@ fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
         // A clock that does not exist is an error in every copy, and no event in any.
         plain(clock)?;
     }
-    match thread.expect(EventKind::Time, READ) {
+    match thread.expect(EventKind::Time, CLOCK) {
         // Of a recorded program this copy's readings are logged, too.
         Next::Live => read(clock),
         Next::Event(event) => {
@@ -76,7 +76,7 @@ fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
                 usage::clock_told(clock, value);
             }
             thread.close();
-            thread.count(Class::of_event(EventKind::Time, READ));
+            thread.count(Class::of_event(EventKind::Time, CLOCK));
             if error == 0 { Ok(value) } else { Err(-i64::from(error)) }
         }
     }
@@ -87,6 +87,75 @@ fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
 #[inline(always)]
 fn is_somebodys(clock: i32) -> bool {
     clock < 0
+}
+
+// By this name the gates of the counter call it.
+core::arch::global_asm!(
+    ".globl us_counter",
+    ".hidden us_counter",
+    "us_counter: jmp {counter}",
+    counter = sym counter,
+);
+
+/// A reading of the processor's time-stamp counter, the same in every copy; and the number of the processor, if there is a
+/// place for it. A promoted copy goes on with the same counter, which is the machine's.
+extern "C" fn counter(processor: *mut u64) -> u64 {
+    let asks = !processor.is_null();
+    let here = || {
+        let mut number = 0;
+        // SAFETY: reads a register of the processor, which the site has, too.
+        let value = if asks { unsafe { __rdtscp(&raw mut number) } } else { unsafe { _rdtsc() } };
+        (value, number)
+    };
+    // SAFETY: the calling thread's own block.
+    let Some(thread) = (unsafe { tls::current().as_mut() }) else {
+        let (value, number) = here();
+        give(processor, number);
+        return value;
+    };
+    let (value, number) = match thread.calls() {
+        Mode::Record => {
+            let (value, number) = here();
+            if thread.borrowed.load(Ordering::Relaxed) == 0 {
+                thread.push(EventKind::Time, 0, COUNTER, value);
+                if asks {
+                    thread.push(EventKind::Time, 0, PROCESSOR, u64::from(number));
+                }
+            }
+            (value, number)
+        }
+        Mode::Solo => here(),
+        Mode::Replay => match told(thread, COUNTER) {
+            // It has taken over here.
+            None => return counter(processor),
+            Some(value) if !asks => (value, 0),
+            // The primary may have died between the two.
+            Some(value) => (value, told(thread, PROCESSOR).map_or_else(|| here().1, |number| number as u32)),
+        },
+    };
+    give(processor, number);
+    family::tidy_up();
+    value
+}
+
+fn give(processor: *mut u64, number: u32) {
+    if !processor.is_null() {
+        // SAFETY: a word of the gate's frame.
+        unsafe { processor.write(u64::from(number)) };
+    }
+}
+
+/// What the log has next, `None` where it ends.
+fn told(thread: &mut Thread, what: u16) -> Option<u64> {
+    match thread.expect(EventKind::Time, what) {
+        Next::Live => None,
+        Next::Event(event) => {
+            let value = event.header.ticket;
+            thread.close();
+            thread.count(Class::of_event(EventKind::Time, what));
+            Some(value)
+        }
+    }
 }
 
 fn fill(clock: i32, to: *mut Timespec) -> i64 {

@@ -1,7 +1,7 @@
 //! Where intercepted system calls enter the runtime.
 //!
-//! A patched site jumps to its stub, which steps over the red zone and calls [`gate`] with the registers
-//! as the `syscall` instruction would have found them. A trapped one arrives through SIGSYS: the handler
+//! A patched site jumps to its stub, which jumps to [`gate`] with the registers as the `syscall` instruction would have found
+//! them, and in rcx where the gate goes back to. Nothing is written to the stack that the site stood on. A trapped one arrives through SIGSYS: the handler
 //! lets the thread go on at [`trap_gate`], outside the signal frame, so that a call
 //! that blocks there is interrupted, parked and unwound like any other. Both stay on the thread's own stack, and leave
 //! any other for the [gate's](crate::sys::gate_stack).
@@ -19,7 +19,7 @@ use crate::context::{Context, reg};
 use crate::sys::gate_stack;
 use crate::thread::Thread;
 use crate::thread::gate_stack::GateStack;
-use crate::{call, tls};
+use crate::{call, raw, tls};
 
 /// From here the frame's record has the guest's stack pointer, the return address into the stub and rbp, on whichever stack
 /// that is; rbp points at it. Unwinders read the record: the guest's stack may be another one.
@@ -91,45 +91,47 @@ macro_rules! serve {
     };
 }
 
-/// Whether the gate stays on the stack that rsp points to: goes to 3 if so, otherwise on, with the end of its own in rcx. The
-/// thread's own stack, one of the gate's (a function of libc's that the runtime has called), or a thread without another.
+/// Changes to a stack of the gate's, or stays below the red zone of the one that rsp points to: the thread's own, one of the
+/// gate's (a function of libc's that the runtime has called), or that of a thread without another. The register has the
+/// guest's stack pointer then.
 macro_rules! choose_stack {
-    () => {
+    ($register:literal) => {
         concat!(
             // Where thread pointers may be anybody's, it stays.
             "cmp byte ptr [rip + {foreign}], 0\n",
             "jne 3f\n",
-            "mov r11, qword ptr [rip + us_thread@GOTTPOFF]\n",
-            "mov r11, qword ptr fs:[r11]\n",
-            "test r11, r11\n",
+            concat!("mov ", $register, ", qword ptr [rip + us_thread@GOTTPOFF]\n"),
+            concat!("mov ", $register, ", qword ptr fs:[", $register, "]\n"),
+            concat!("test ", $register, ", ", $register, "\n"),
             "jz 3f\n",
-            "mov rcx, rsp\n",
-            "sub rcx, [r11 + {own_low}]\n",
-            "cmp rcx, [r11 + {own_bytes}]\n",
+            concat!("cmp rsp, [", $register, " + {own_low}]\n"),
+            "jb 2f\n",
+            concat!("cmp rsp, [", $register, " + {own_end}]\n"),
             "jb 3f\n",
-            "mov rcx, rsp\n",
-            "sub rcx, [r11 + {low}]\n",
-            "cmp rcx, {bytes}\n",
+            concat!("2: cmp rsp, [", $register, " + {low}]\n"),
+            "jb 2f\n",
+            concat!("cmp rsp, [", $register, " + {end}]\n"),
             "jb 3f\n",
-            "mov rcx, [r11 + {top}]\n",
-            "test rcx, rcx\n",
+            concat!("2: mov ", $register, ", [", $register, " + {top}]\n"),
+            concat!("test ", $register, ", ", $register, "\n"),
             "jz 3f\n",
+            concat!("xchg rsp, ", $register, "\n"),
+            "jmp 4f\n",
+            concat!("3: mov ", $register, ", rsp\n"),
+            "lea rsp, [rsp - 128]\n",
+            "4:\n",
         )
     };
 }
 
-/// Entry from a stub. `rsp` points at the return address into the stub, below a red zone.
+/// Entry from a stub: rcx says where in the stub it goes back to.
 #[unsafe(naked)]
 pub unsafe extern "C" fn gate() {
     naked_asm!(
         ".cfi_startproc",
-        choose_stack!(),
-        "mov r11, rsp",
-        "mov rsp, rcx",
-        "jmp 4f",
-        "3: mov r11, rsp",
-        "4: mov rcx, [r11]",
-        "add r11, 136",
+        ".cfi_def_cfa rsp, 0",
+        ".cfi_register rip, rcx",
+        choose_stack!("r11"),
         "push r11",
         "push rcx",
         "push rbp",
@@ -142,22 +144,164 @@ pub unsafe extern "C" fn gate() {
         ".cfi_def_cfa r11, 0",
         ".cfi_restore rbp",
         ".cfi_register rip, rcx",
+        "mov rsp, r11",
         // Not `ret`, see `raw::blocking`.
-        "lea rsp, [r11 - 128]",
         "jmp rcx",
         ".cfi_endproc",
         own_low = const OWN_LOW,
-        own_bytes = const OWN_BYTES,
+        own_end = const OWN_END,
         low = const LOW,
+        end = const END,
         top = const TOP,
-        bytes = const gate_stack::BYTES,
+        foreign = sym tls::FOREIGN,
+    )
+}
+
+/// The same from a stub of the program's own text. What makes a thread, or a child on its parent's stack, returns twice, and
+/// what ends a handler never: such a call is made by the stub's own instruction, and trapped there.
+#[unsafe(naked)]
+pub unsafe extern "C" fn program_gate() {
+    naked_asm!(
+        "cmp eax, {clone}",
+        "je 2f",
+        "cmp eax, {vfork}",
+        "je 2f",
+        "cmp eax, {clone3}",
+        "je 2f",
+        "cmp eax, {sigreturn}",
+        "jne {gate}",
+        "2: sub rcx, 2",
+        "jmp rcx",
+        clone = const raw::nr::CLONE,
+        vfork = const call::VFORK,
+        clone3 = const call::CLONE3,
+        sigreturn = const raw::nr::RT_SIGRETURN,
+        gate = sym gate,
+    )
+}
+
+/// Serves a reading of the time-stamp counter from a stub, where rax says. The record is as in `serve`; all other registers
+/// are kept, for the instruction destroys two only, and this takes those.
+macro_rules! serve_counter {
+    ($processor:literal) => {
+        concat!(
+            "push rdx\n",
+            "push rax\n",
+            "push rbp\n",
+            "mov rbp, rsp\n",
+            ".cfi_escape 0x0f, 0x03, 0x76, 0x10, 0x06\n",
+            ".cfi_escape 0x10, 0x06, 0x02, 0x76, 0x00\n",
+            "movsxd rdx, dword ptr [rax + 3]\n",
+            "add rdx, rax\n",
+            "push rdx\n",
+            ".cfi_escape 0x10, 0x10, 0x02, 0x76, 0x78\n",
+            "push rcx\n",
+            "push r11\n",
+            "push rdi\n",
+            "push rsi\n",
+            "push r8\n",
+            "push r9\n",
+            "push r10\n",
+            "sub rsp, 256\n",
+            "and rsp, -64\n",
+            "movaps [rsp], xmm0\n",
+            "movaps [rsp + 16], xmm1\n",
+            "movaps [rsp + 32], xmm2\n",
+            "movaps [rsp + 48], xmm3\n",
+            "movaps [rsp + 64], xmm4\n",
+            "movaps [rsp + 80], xmm5\n",
+            "movaps [rsp + 96], xmm6\n",
+            "movaps [rsp + 112], xmm7\n",
+            "movaps [rsp + 128], xmm8\n",
+            "movaps [rsp + 144], xmm9\n",
+            "movaps [rsp + 160], xmm10\n",
+            "movaps [rsp + 176], xmm11\n",
+            "movaps [rsp + 192], xmm12\n",
+            "movaps [rsp + 208], xmm13\n",
+            "movaps [rsp + 224], xmm14\n",
+            "movaps [rsp + 240], xmm15\n",
+            "cld\n",
+            $processor,
+            "call us_counter\n",
+            "movaps xmm0, [rsp]\n",
+            "movaps xmm1, [rsp + 16]\n",
+            "movaps xmm2, [rsp + 32]\n",
+            "movaps xmm3, [rsp + 48]\n",
+            "movaps xmm4, [rsp + 64]\n",
+            "movaps xmm5, [rsp + 80]\n",
+            "movaps xmm6, [rsp + 96]\n",
+            "movaps xmm7, [rsp + 112]\n",
+            "movaps xmm8, [rsp + 128]\n",
+            "movaps xmm9, [rsp + 144]\n",
+            "movaps xmm10, [rsp + 160]\n",
+            "movaps xmm11, [rsp + 176]\n",
+            "movaps xmm12, [rsp + 192]\n",
+            "movaps xmm13, [rsp + 208]\n",
+            "movaps xmm14, [rsp + 224]\n",
+            "movaps xmm15, [rsp + 240]\n",
+            "mov rcx, [rbp - 16]\n",
+            "mov r11, [rbp - 24]\n",
+            "mov rdi, [rbp - 32]\n",
+            "mov rsi, [rbp - 40]\n",
+            "mov r8, [rbp - 48]\n",
+            "mov r9, [rbp - 56]\n",
+            "mov r10, [rbp - 64]\n",
+            "mov rsp, rbp\n",
+            "pop rbp\n",
+            ".cfi_def_cfa rsp, 16\n",
+            ".cfi_restore rbp\n",
+            ".cfi_offset rip, -16\n",
+            "pop rdx\n",
+            ".cfi_register rip, rdx\n",
+            "pop rsp\n",
+            ".cfi_def_cfa rsp, 0\n",
+            "jmp rdx\n",
+        )
+    };
+}
+
+/// Entry from the stub of an `rdtsc`: rax says where in the stub it goes back to, with the value in rax.
+#[unsafe(naked)]
+pub unsafe extern "C" fn counter_gate() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_def_cfa rsp, 0",
+        ".cfi_register rip, rax",
+        choose_stack!("rdx"),
+        serve_counter!("xor edi, edi\n"),
+        ".cfi_endproc",
+        own_low = const OWN_LOW,
+        own_end = const OWN_END,
+        low = const LOW,
+        end = const END,
+        top = const TOP,
+        foreign = sym tls::FOREIGN,
+    )
+}
+
+/// The same of an `rdtscp`: the number of the processor goes into rcx.
+#[unsafe(naked)]
+pub unsafe extern "C" fn processor_gate() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_def_cfa rsp, 0",
+        ".cfi_register rip, rax",
+        choose_stack!("rdx"),
+        serve_counter!("lea rdi, [rbp - 16]\n"),
+        ".cfi_endproc",
+        own_low = const OWN_LOW,
+        own_end = const OWN_END,
+        low = const LOW,
+        end = const END,
+        top = const TOP,
         foreign = sym tls::FOREIGN,
     )
 }
 
 const OWN_LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low);
-const OWN_BYTES: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_bytes);
+const OWN_END: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_end);
 const LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, low);
+const END: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, end);
 const TOP: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, top);
 
 /// Where the SIGSYS handler sends a thread: rsp points at the record, and r11 has the address behind the `syscall`

@@ -67,7 +67,7 @@ impl GateStack {
 pub fn begin(thread: &mut Thread, low: u64, end: u64) {
     let stack = &mut thread.gate_stack;
     stack.own_low = (low + MARGIN).min(end);
-    stack.own_bytes = end - stack.own_low;
+    stack.own_end = end;
     if stack.low == 0 {
         const GUARD: u64 = 4096;
         // SAFETY: new memory, with a page below it that nobody may touch.
@@ -80,6 +80,7 @@ pub fn begin(thread: &mut Thread, low: u64, end: u64) {
             memory as u64
         };
         stack.low = memory + GUARD;
+        stack.end = stack.low + BYTES;
     }
     stack.waits = [0; PIECES];
     stack.choose();
@@ -130,7 +131,7 @@ pub fn guests_at(thread: &Thread, sp: u64) -> u64 {
 /// any case if a child is to go on there below the stack pointer while its parent waits in the gate.
 pub fn for_trap(thread: &Thread, sp: u64, lends: bool) -> u64 {
     let stack = &thread.gate_stack;
-    let stays = !lends && sp.wrapping_sub(stack.own_low) < stack.own_bytes;
+    let stays = !lends && (stack.own_low..stack.own_end).contains(&sp);
     if stays || stack.piece_of(sp).is_some() || stack.top == 0 { sp - RED_ZONE } else { stack.top }
 }
 

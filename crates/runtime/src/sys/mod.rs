@@ -9,6 +9,7 @@ pub mod patch;
 pub mod plans;
 pub mod point;
 pub mod probe;
+pub mod program;
 pub mod room;
 pub mod spans;
 pub mod text;

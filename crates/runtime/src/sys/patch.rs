@@ -1,4 +1,5 @@
-//! Patching the `syscall` sites of the C library and the loader, before any thread exists.
+//! Patching the `syscall` sites of the C library and the loader, and what other texts have of the kind, before any thread
+//! exists.
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +9,11 @@ use us_sites::{Kind, Site};
 use crate::raw::{self, nr};
 use crate::sys::plans::Plans;
 use crate::sys::text;
-use crate::sys::{gate, point};
+use crate::sys::{gate, point, program, trap};
 use crate::{proc, state};
 
 /// What the constructor has to know of the process's mappings, from one reading of `/proc/self/maps`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Maps {
     /// Executable range of the C library.
     pub libc: (u64, u64),
@@ -30,7 +31,13 @@ pub struct Maps {
     pub vdso_end: u64,
     parts: [(u64, u64); 6],
     part_count: usize,
+    /// Executable ranges of other files, and how many they are.
+    others: [(u64, u64); OTHERS_MAX],
+    other_count: usize,
 }
+
+/// Texts of a program and its libraries that are looked at. What a further one does is trapped.
+const OTHERS_MAX: usize = 128;
 
 impl Maps {
     /// The vDSO's mappings, data first.
@@ -40,7 +47,19 @@ impl Maps {
 
     /// Reads the mappings. Each of the three addresses lies in the object that is looked for.
     pub fn read(in_libc: u64, in_loader: u64, in_allocator: u64, in_program: u64) -> Maps {
-        let mut maps = Maps::default();
+        let mut maps = Maps {
+            libc: (0, 0),
+            loader: (0, 0),
+            allocator: (0, 0),
+            libc_data: (0, 0),
+            vvar_start: 0,
+            vdso_start: 0,
+            vdso_end: 0,
+            parts: [(0, 0); 6],
+            part_count: 0,
+            others: [(0, 0); OTHERS_MAX],
+            other_count: 0,
+        };
         let mut program = (0, 0);
         proc::each_mapping(|line| {
             let Some(mapping) = proc::Line::parse(line) else { return };
@@ -69,6 +88,14 @@ impl Maps {
             if mapping.protection & proc::EXEC == 0 {
                 return;
             }
+            if mapping.protection == proc::READ | proc::EXEC
+                && !mapping.shared
+                && mapping.inode != 0
+                && let Some(place) = maps.others.get_mut(maps.other_count)
+            {
+                *place = (start, end);
+                maps.other_count += 1;
+            }
             for (address, place) in [
                 (in_libc, &mut maps.libc),
                 (in_loader, &mut maps.loader),
@@ -89,12 +116,23 @@ impl Maps {
 
 const SITES_MAX: usize = 2048;
 
-/// Patches every site in the two ranges and counts them in the segment.
+/// Patches every site of the C library and the loader, and those of other texts that are instructions beyond doubt. Counts them
+/// in the segment.
 pub fn patch_all(maps: &Maps) {
     let mut plans = Plans::read();
     for (start, end) in [maps.libc, maps.loader] {
         if end > start {
             patch_text(start, end, plans.as_mut());
+        }
+    }
+    // An allocator's calls are its own affair in each copy.
+    let known = [maps.libc, maps.loader, maps.allocator];
+    let (own, own_bytes) = trap::text_range();
+    for (start, end) in maps.others.iter().take(maps.other_count).copied() {
+        // A mapping begins with the page that the text begins in.
+        let is_own = own < end && start < own + own_bytes;
+        if !is_own && !known.contains(&(start, end)) {
+            program::patch(start, end);
         }
     }
 }
@@ -167,12 +205,14 @@ fn apply(sites: impl Iterator<Item = Site>, page: u64, shift: u64) -> usize {
         let mut stub = [0u8; us_sites::STUB_MAX];
         let emitted = match site.kind {
             Kind::CloneLike => clone_stub(site, at, &mut stub),
-            _ => us_sites::emit_stub(site, at, page, &mut stub).ok(),
+            _ => us_sites::emit_stub(site, at, page, &mut stub).ok().map(|made| {
+                if is_cancellation_point(site) {
+                    point::note_point(made.behind_addr);
+                }
+                made.len
+            }),
         };
         let (Some(len), Ok((patch, patch_len))) = (emitted, us_sites::emit_patch(site, at)) else { continue };
-        if is_cancellation_point(site) {
-            point::note_point(at, &stub[..len]);
-        }
         // SAFETY: the stub lies in our page; the site's bytes are those that were scanned, and nothing runs there.
         unsafe {
             core::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, len);

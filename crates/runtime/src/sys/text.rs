@@ -33,6 +33,11 @@ pub fn is_possible() -> bool {
     possible
 }
 
+/// Whether written memory becomes text without a file: then a text that is changed keeps its file's name.
+pub fn is_by_protection() -> bool {
+    !BY_FILE.load(Ordering::Relaxed)
+}
+
 /// New memory to be written, of so many bytes.
 pub fn map_new(bytes: u64) -> Option<u64> {
     // SAFETY: new memory.

@@ -9,10 +9,12 @@ pub const PIECES: usize = 8;
 pub struct GateStack {
     /// Lowest address at which the gate stays on the thread's own stack.
     pub own_low: u64,
-    /// Bytes from there to the stack's end; 0 for a stack of which nothing is known.
-    pub own_bytes: u64,
+    /// That stack's end; 0 for a stack of which nothing is known.
+    pub own_end: u64,
     /// Lowest address of the pieces; 0 as long as there are none.
     pub low: u64,
+    /// Their end.
+    pub end: u64,
     /// End of the current piece; 0 for none.
     pub top: u64,
     /// For each piece that waits for a handler: where its word lies. 0 for a free one.
@@ -22,6 +24,6 @@ pub struct GateStack {
 impl GateStack {
     /// Nothing is known yet: the gate stays where it is called.
     pub const fn new() -> GateStack {
-        GateStack { own_low: 0, own_bytes: 0, low: 0, top: 0, waits: [0; PIECES] }
+        GateStack { own_low: 0, own_end: 0, low: 0, end: 0, top: 0, waits: [0; PIECES] }
     }
 }
