@@ -6,13 +6,14 @@ import signal
 import subprocess
 import time
 
-from harness import NATIVE, PROTECTED, Failed, fields, free_port, need
+from harness import NATIVE, PROTECTED, Failed, fields, free_port, lasts, need
 from programs import redis_command
 
 CLIENTS = 4
 LOAD_MS = 1200
 
 
+@lasts(50)
 def failover(bench, results):
     """redis killed under load: blackout and the client's longest gap"""
     quiet = [float(counted(bench, NATIVE, turn, results, None)["longest_us"]) for turn in range(3)]

@@ -18,16 +18,24 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 NATIVE, ALONE, PROTECTED, RECORDED = "native", "alone", "protected", "recorded"
 """Without Understudy; with the runtime and no standby (--standbys 0); with a live standby; into a recording."""
 
+UNPROTECTED = 4
+"""How `status` ends while a process of the group has no standby: it says so all the same."""
+
 
 class Failed(Exception):
     """A benchmark that cannot give a figure, in words for the report."""
+
+
+class Missing(Failed):
+    """What is measured is not on this machine, or does not work on it: no fault of ours."""
 
 
 class Bench:
     """One invocation: binaries copied to a private folder, compiled programs, a state folder of its own."""
 
     def __init__(self, args):
-        self.args = args
+        self.args, self.root = args, ROOT
+        self.all_cores = os.sched_getaffinity(0)
         self.primary_core, self.other_core = (int(core) for core in args.cpus.split(":"))
         if not {self.primary_core, self.other_core} <= os.sched_getaffinity(0):
             sys.exit(f"bench/run: --cpus {args.cpus}: this process may not use both cores")
@@ -47,6 +55,9 @@ class Bench:
                 self.__exit__()
                 sys.exit(f"bench/run: {path} is missing: run `make build` first")
             shutil.copy2(path, self.path(name))
+        # Which `blackout` uses.
+        if os.path.exists(os.path.join(source, "kit")):
+            shutil.copy2(os.path.join(source, "kit"), self.path("kit"))
         self.understudy = self.path("understudy")
         self.environment = dict(os.environ, UNDERSTUDY_DIR=self.state)
         for name in ("lock", "clock", "gettimeofday", "getppid", "read", "write", "mcload", "gap", "touched"):
@@ -54,8 +65,19 @@ class Bench:
         return self
 
     def __exit__(self, *_):
+        self.stop_groups()
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.state, ignore_errors=True)
+
+    def stop_groups(self):
+        """Ends what has outlived its benchmark: a signal came, or who should have ended it was ended itself."""
+        if not os.listdir(self.state):
+            return
+        asked = subprocess.run([self.understudy, "status", "--json"], capture_output=True, text=True, env=self.environment, check=False)
+        for group in json.loads(asked.stdout or '{"groups": []}')["groups"]:
+            if group["state"] != "ended":
+                words = [self.understudy, "stop", group["name"], "--timeout", "10"]
+                subprocess.run(words, capture_output=True, env=self.environment, check=False)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -69,6 +91,15 @@ class Bench:
 
     def pinned(self, core):
         return lambda: os.sched_setaffinity(0, {core})
+
+    def unpinned(self):
+        os.sched_setaffinity(0, self.all_cores)
+
+    def need_compiled(self, name):
+        """The path of a program of this folder, compiled when it is first asked for."""
+        if not os.path.exists(self.path(name)):
+            self.compile(name)
+        return self.path(name)
 
     def helper(self, argv, timeout):
         """Runs a load generator on the other core and returns its output."""
@@ -87,21 +118,24 @@ class Bench:
 class Run:
     """One run of a program in one mode; a context manager that ends what it has started."""
 
-    def __init__(self, bench, mode, argv, stdout=subprocess.DEVNULL, more=(), file=None):
+    def __init__(self, bench, mode, argv, stdout=subprocess.DEVNULL, more=(), file=None, pinned=True, stdin=None):
+        """`pinned`: the primary on its core and the rest on the other; otherwise both copies run wherever the kernel lets them."""
         self.bench, self.mode, self.argv = bench, mode, argv
+        self.forgiven = 0
         bench.groups += 1
         self.name = f"bench-{os.getpid()}-{bench.groups}"
         self.log = open(bench.path(self.name + ".stderr"), "w+", encoding="utf-8", errors="replace")
         if mode == NATIVE:
-            command, prepare = argv, bench.pinned(bench.primary_core)
+            command, prepare = argv, bench.pinned(bench.primary_core) if pinned else bench.unpinned
         else:
             self.events_path = bench.path(self.name + ".events")
             command = [bench.understudy, "run", "-q", "--name", self.name, "--events", self.events_path]
             if mode == RECORDED:
                 command += ["--lag-timeout", "10000", "--record", file or bench.path(self.name + ".understudy")]
-            command += ["--standbys", "1" if mode == PROTECTED else "0", "--cpus", bench.args.cpus, *more, "--", *argv]
-            prepare = None
-        self.process = subprocess.Popen(command, stdout=stdout, stderr=self.log, text=True, env=bench.environment, preexec_fn=prepare)
+            command += ["--standbys", "1" if mode == PROTECTED else "0"]
+            command += [*(["--cpus", bench.args.cpus] if pinned else []), *more, "--", *argv]
+            prepare = None if pinned else bench.unpinned
+        self.process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=self.log, text=True, env=bench.environment, preexec_fn=prepare)
 
     def __enter__(self):
         return self
@@ -116,8 +150,9 @@ class Run:
                     end(pid)
                 self.process.kill()
                 self.process.wait()
-        if self.process.stdout:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                pipe.close()
         self.log.close()
 
     def events(self):
@@ -159,7 +194,7 @@ class Run:
     def status(self):
         """This group's part of `status --json`."""
         done = subprocess.run([self.bench.understudy, "status", self.name, "--json"], capture_output=True, text=True, env=self.bench.environment, check=False)
-        if done.returncode:
+        if done.returncode not in (0, UNPROTECTED):
             raise Failed(f"understudy status: {done.stderr.strip()[-200:]}")
         return json.loads(done.stdout)["groups"][0]
 
@@ -169,10 +204,20 @@ class Run:
             return None
         if not self.event("protected"):
             return "it never was protected: " + self.complaint()
-        for event in self.events():
-            if event["event"] in ("unprotected", "diverged", "standby_lost"):
-                return event.get("reason") or event.get("why") or event["event"]
-        return None
+        return next(iter(self.losses()[self.forgiven :]), None)
+
+    def losses(self):
+        """Why standbys were lost, each time."""
+        lost = [event for event in self.events() if event["event"] in ("unprotected", "diverged", "standby_lost")]
+        return [event.get("reason") or event.get("why") or event["event"] for event in lost]
+
+    def begin(self):
+        """The measurement begins: that a process had no standby for a moment before, as when it was made, is no matter."""
+        self.forgiven = len(self.losses())
+
+    def order(self):
+        """How threads are ordered by now: "schedule", or "serial" in turns."""
+        return next((event["order"] for event in reversed(self.events()) if event.get("order")), "schedule")
 
     def check_protected(self):
         why = self.unprotected()
@@ -249,6 +294,18 @@ def cpu_s(pid):
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
+def memory_of(pids):
+    """Bytes of processes; what they share counts once."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+                total += sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+        except (FileNotFoundError, ProcessLookupError):
+            raise Failed(f"process {pid} is gone") from None
+    return total
+
+
 def cpu_exact_s(pid):
     """CPU time of the threads that live now, by the scheduler's own nanoseconds. For idle ones, where a tick of 10 ms is too coarse."""
     total = 0
@@ -272,5 +329,15 @@ def fields(line):
 def need(program):
     path = shutil.which(program)
     if not path:
-        raise Failed(f"{program} is not installed")
+        raise Missing(f"{program} is not installed")
     return path
+
+
+def lasts(seconds):
+    """Says of a benchmark how long it takes with its defaults, for `--list`."""
+
+    def told(benchmark):
+        benchmark.seconds = seconds
+        return benchmark
+
+    return told

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from harness import ALONE, NATIVE, PROTECTED, Failed, fields
+from harness import ALONE, NATIVE, PROTECTED, Failed, fields, lasts
 
 MODES = (NATIVE, ALONE, PROTECTED)
 KIB = 1024
@@ -64,6 +64,7 @@ def no_goal_times(native, protected):
     return ("none", protected / native, None, "{:.2f} x")
 
 
+@lasts(20)
 def lock(bench, results):
     """pthread_mutex_lock + unlock, uncontended, in a process of two threads"""
     compare(bench, results, "lock + unlock", "lock", [], over(8))
@@ -71,21 +72,25 @@ def lock(bench, results):
     compare(bench, results, "lock + unlock without a pause", "lock", ["--pause-us", "0", "--batches", "100"], no_goal_times, 2)
 
 
+@lasts(8)
 def clock(bench, results):
     """clock_gettime"""
     compare(bench, results, "clock_gettime", "clock", [], over(5))
 
 
+@lasts(8)
 def gettimeofday(bench, results):
     """gettimeofday"""
     compare(bench, results, "gettimeofday", "gettimeofday", [], no_goal_over)
 
 
+@lasts(8)
 def getppid(bench, results):
     """a system call inside glibc, by its patched site"""
     compare(bench, results, "getppid", "getppid", [], over(35, armed=65))
 
 
+@lasts(40)
 def read(bench, results):
     """read of 64 bytes, 4 KB, 16 KB"""
     compare(bench, results, "read 64 B of /dev/zero", "read", [], over(45))
@@ -95,6 +100,7 @@ def read(bench, results):
     compare(bench, results, "read 16 KB of a file", "read", ["--bytes", "16384", "--path", path], times(1.5))
 
 
+@lasts(20)
 def write(bench, results):
     """write of 64 bytes, 4 KB"""
     compare(bench, results, "write 64 B to /dev/null", "write", [], over(45))

@@ -7,12 +7,13 @@ import subprocess
 import time
 
 import programs
-from harness import NATIVE, PROTECTED, RECORDED, Failed, free_port, need
+from harness import NATIVE, PROTECTED, RECORDED, Failed, free_port, lasts, need
 
 INPUT_MB = 2048
 """Input of one run, in reads of 1 MiB: incompressible, so nothing is won by compression."""
 
 
+@lasts(120)
 def recording(bench, results):
     """CPU of a recorded server against a protected one; input taken; replay against the original; sizes"""
     costs(bench, results, "redis", programs.redis_command, {"SET": lambda port: programs.redis_load(bench, port, "set", 250_000)})

@@ -10,10 +10,23 @@ import statistics
 import subprocess
 import sys
 
+import papers
 from harness import ALONE, NATIVE, PROTECTED, ROOT
 
 NOISE = 0.05
 """On a machine of two busy cores, wall-clock differences below this share say nothing."""
+
+PROGRAMS = (
+    ["redis-server", "--version"],
+    ["memcached", "--version"],
+    ["pbzip2", "--version"],
+    ["nginx", "-v"],
+    ["haproxy", "-v"],
+    ["civetweb", "--help"],
+    ["mariadbd", "--version"],
+    ["sysbench", "--version"],
+)
+"""What is measured, with the words that make it say its version."""
 
 STRANGERS_MAX = 0.2
 """Cores that others may use before it is a doubt: interrupts and short kernel threads are among them."""
@@ -25,6 +38,7 @@ class Results:
     def __init__(self, bench, names):
         self.bench, self.names = bench, names
         self.rows, self.table, self.failures = [], [], []
+        self.pictures, self.ours, self.servers = {}, {}, {}
         self.judged = 0
 
     def raw(self, benchmark, mode, turn, figure, value):
@@ -33,6 +47,26 @@ class Results:
     def failed(self, name, why):
         self.failures.append(name)
         self.add(name, "", "", "", "", "", "NOT MEASURED", why)
+
+    def missing(self, name, why):
+        """A program that this machine lacks: told, and no failure."""
+        self.add(name, "", "", "", "", "", "NOT HERE", why)
+
+    def picture(self, name, svg):
+        """A plot for the folder: `name`.svg."""
+        self.pictures[name.replace(" ", "-")] = svg
+
+    def compared(self, key, words):
+        """This run's figure for one of the published ones."""
+        if key not in papers.keys():
+            raise KeyError(key)
+        self.ours[key] = words
+
+    def server(self, name, ratios):
+        """Times of a request over native, of one of the servers whose average is compared."""
+        self.servers[name] = statistics.median(ratios)
+        mean = statistics.mean(self.servers.values())
+        self.compared("servers on average", f"{mean - 1:+.1%} ({', '.join(self.servers)}), time a request at full speed, no consensus")
 
     def add(self, what, goal, native, alone, protected, change, verdict, doubt=""):
         self.table.append((what, goal, native, alone, protected, change, verdict, doubt))
@@ -125,7 +159,8 @@ class Results:
         load = self.bench.load_before
         if load > 0.5:
             notes.append(f"**Doubt about everything: the machine was not idle before the run (load {load:.2f}).**")
-        return head + "\n".join(lines) + "\n" + "\n".join(notes) + "\n"
+        plots = "".join(f"\n![{name}]({name}.svg)\n" for name in self.pictures)
+        return head + "\n".join(lines) + "\n" + "\n".join(notes) + "\n" + plots
 
     def write(self, folder):
         if not folder:
@@ -140,7 +175,8 @@ class Results:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(("benchmark", "mode", "round", "figure", "value"))
             writer.writerows(self.rows)
-        for name, text in (("summary.md", "# Summary\n\n" + self.summary()), ("README.md", self.readme(folder))):
+        texts = {"summary.md": "# Summary\n\n" + self.summary(), "README.md": self.readme(folder), "papers.md": papers.beside(self.ours)}
+        for name, text in (*texts.items(), *((f"{name}.svg", svg) for name, svg in self.pictures.items())):
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text)
         return folder
@@ -153,7 +189,8 @@ class Results:
             f"# {os.path.basename(folder)}",
             "",
             f"Made by `{shlex.join(command)}` on {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC.",
-            "`summary.md` has the verdicts, `raw.csv` every single figure. Modes: `native`, `alone` (`--standbys 0`), `protected`; interleaved in each round.",
+            "`summary.md` has the verdicts, `raw.csv` every single figure, `papers.md` the published figures beside ours, and each `.svg` a plot.",
+            "Modes: `native`, `alone` (`--standbys 0`), `protected`; interleaved in each round.",
             "",
             "| | |",
             "|---|---|",
@@ -172,7 +209,7 @@ class Results:
         yield "glibc", " ".join(platform.libc_ver())
         yield "processor", processor()
         yield "compiler", said(["cc", "--version"])
-        for program in (["redis-server", "--version"], ["memcached", "--version"], ["pbzip2", "--version"]):
+        for program in PROGRAMS:
             yield program[0], said(program)
         yield "cores: primary, everything else", bench.args.cpus
         yield "load before and after", f"{bench.load_before:.2f}, {os.getloadavg()[0]:.2f}"
