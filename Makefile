@@ -63,10 +63,10 @@ docs: ## regenerate the documents that are derived from code, and build the book
 ledger: build ## instructions and stores of doors against bench/ledger.txt; WRITE=1 writes it
 	@$(TARGET)/release/ledger --understudy $(TARGET)/release/understudy --target $(TARGET)/ledger $(if $(WRITE),--write)
 
-bench: build ## what Understudy costs; needs python3 and an idle machine with two cores
-	@bench/run
+bench: build ## what Understudy costs, an hour; needs python3 and an idle machine with two cores; ONLY="redis wget"
+	@bench/run $(ONLY)
 
-bench-quick: build ## ratios to native in three minutes, with their spread: target/bench-quick/ratios.md and ratios.csv
+bench-quick: build ## README's table in three minutes, with its spread: target/bench-quick/ratios.md and ratios.csv
 	@bench/run --quick
 
 demo: setup build ## kill redis under a counting client, and see the count go on
