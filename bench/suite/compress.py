@@ -15,7 +15,7 @@ BYTES = 24_000_000
 BLOCK_THREADS = 32
 
 
-@lasts(190)
+@lasts(180)
 def compress(bench, results):
     """pbzip2 with 2 to 32 threads, and with blocks of 100 KB to 2.7 MB: time until the primary ended"""
     need("pbzip2")

@@ -42,6 +42,8 @@ static int take(struct connection *c)
     ssize_t got = recv(c->fd, c->answer + c->have, ROOM - 1 - c->have, 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN))
         return 0;
+    if (got == 0)
+        errno = ECONNABORTED; /* ended by the server */
     if (got <= 0)
         die("recv");
     c->have += (size_t)got;

@@ -29,7 +29,7 @@ TOUCHED_MIB = 64
 PATIENT = ["--lag-timeout", "10000"]
 
 
-@lasts(150)
+@lasts(100)
 def peers(bench, results):
     """strace -f, valgrind's none, gdb's record and CRIU beside Understudy: a system call, a lock, redis, pbzip2; 64 MiB dumped and restored"""
     drawn = {}
@@ -81,7 +81,7 @@ def compared(bench, results, what, unit, measure):
         if len(values) == len(native):
             results.ratio(f"{what}: {name}", native, values, None, unit)
             ratios = [value / plain for plain, value in zip(native, values)]
-            found[f"{what.split(':')[0]}: {name}"] = (min(ratios), statistics.median(ratios), max(ratios))
+            found[f"{what.partition(':')[0].partition(',')[0]}: {name}"] = (min(ratios), statistics.median(ratios), max(ratios))
     return found
 
 

@@ -34,7 +34,11 @@ class Axis:
     def marks(self):
         """Figures at which a line is drawn."""
         if self.log:
-            return [10**power for power in range(math.ceil(self.min - 1e-9), math.floor(self.max + 1e-9) + 1)]
+            powers = range(math.floor(self.min), math.floor(self.max + 1e-9) + 1)
+            # Within few powers of ten there is room for more.
+            parts = (1, 2, 5) if self.max - self.min <= 3 else (1,)
+            marks = [10**power * part for power in powers for part in parts]
+            return [mark for mark in marks if self.min - 1e-9 <= math.log10(mark) <= self.max + 1e-9]
         step = step_of(self.max - self.min)
         return [step * n for n in range(math.ceil(self.min / step - 1e-9), math.floor(self.max / step + 1e-9) + 1)]
 

@@ -12,6 +12,7 @@ import micro
 import papers
 import programs
 from harness import NATIVE, PROTECTED, Failed
+from report import NOISE
 
 ROUNDS_MIN = 3
 """Fewer say nothing of a spread."""
@@ -161,21 +162,21 @@ def table(pairs_of, promised=None):
         cells = [name, *(f"{statistics.median(side):{'.2f' if unit == 'ms' else '.1f'}} {unit}" if side else "" for side in (native, protected)), ratio, spread]
         if promised is not None:
             few = " (too few)" if len(pairs) < ROUNDS_MIN else ""
-            cells += ["-" if name not in promised else "as promised" if is_kept(name, pairs, promised) else "**other**", f"{len(pairs)}{few}"]
+            cells += ["-" if few or name not in promised else "as promised" if is_kept(name, pairs, promised) else "**other**", f"{len(pairs)}{few}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def is_kept(name, pairs, promised):
-    """Whether the median lies within README's spread, to the last digit that README shows."""
+    """Whether the median lies within README's spread, or so near to it that the difference says nothing."""
     low, high = promised[name]
-    return low - 0.005 <= statistics.median(judged(name, pairs)) <= high + 0.005
+    return low * (1 - NOISE) <= statistics.median(judged(name, pairs)) <= high * (1 + NOISE)
 
 
 def agreement(pairs_of, promised):
-    rows = [name for name in pairs_of if name in promised]
+    rows = [name for name, pairs in pairs_of.items() if name in promised and len(pairs) >= ROUNDS_MIN]
     other = [name for name in rows if not is_kept(name, pairs_of[name], promised)]
-    return f"{len(rows) - len(other)} of {len(rows)} rows lie within the spread that README's table states" + (f"; not {', '.join(other)}." if other else ".")
+    return f"{len(rows) - len(other)} of {len(rows)} rows lie within the spread that README's table states, or {NOISE:.0%} from it" + (f"; not {', '.join(other)}." if other else ".")
 
 
 def promises(root):

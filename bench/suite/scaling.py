@@ -31,7 +31,7 @@ def spread(x, values):
     return (x, min(values), statistics.median(values), max(values))
 
 
-@lasts(330)
+@lasts(240)
 def threads(bench, results):
     """2 to 4000 threads that share 3.2 million critical sections: time, CPU of the primary, memory of a thread"""
     bench.need_compiled("threads")
@@ -138,7 +138,7 @@ def memcached_command(port, _):
 
 
 def nginx_command(port, folder):
-    return trees.nginx_command(port, folder, 1, connections=9500)
+    return trees.nginx_command(port, folder, 1, connections=trees.nginx_room(9500))
 
 
 SERVERS = {
@@ -150,7 +150,7 @@ SERVERS = {
 """Name -> what connload asks, its command, and how many processes get a standby."""
 
 
-@lasts(600)
+@lasts(420)
 def connections(bench, results):
     """50 to 9000 connections to redis, nginx, memcached and HAProxy: CPU of all primaries, throughput, memory of a connection"""
     bench.need_compiled("connload")

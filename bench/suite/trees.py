@@ -277,10 +277,15 @@ server {{ listen 127.0.0.1:{port}; root {pages}; }} }}
     return [need("nginx"), "-p", folder, "-e", f"{folder}/error.log", "-c", written(folder, "nginx.conf", text)]
 
 
+def nginx_room(connections):
+    """With less than a sixteenth of its places free, nginx ends connections that wait."""
+    return connections * 5 // 4
+
+
 def haproxy_before_nginx(bench, port, folder, connections=256):
     """HAProxy's command, and the nginx behind it, which runs already."""
     haproxy, behind = need("haproxy"), free_port()
-    argv = nginx_command(behind, os.path.join(folder, "behind"), 1, connections)
+    argv = nginx_command(behind, os.path.join(folder, "behind"), 1, nginx_room(connections))
     server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=bench.pinned(bench.other_core))
     text = f"""global
     nbthread 4

@@ -126,7 +126,7 @@ def civetweb(bench, results):
         results.server("CivetWeb", ratios)
 
 
-@lasts(200)
+@lasts(260)
 def pool(bench, results):
     """nginx with `aio threads`, 4 to 16 threads, pages of 50 to 200 KB: its hand-over races, so turns are what it can have"""
     need("nginx"), need("ab")
