@@ -62,10 +62,39 @@ Description: live copy of a running program, ready to take over
  program is killed, the standby goes on: the same sockets, the same bytes, no
  reconnect. It also records programs and replays them in a debugger.
 EOF
+    maintainer_scripts "$root/DEBIAN"
     (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     find "$root" -newermt "@$SOURCE_DATE_EPOCH" -print0 | xargs -0r touch --no-dereference --date="@$SOURCE_DATE_EPOCH"
     dpkg-deb --root-owner-group --build "$root" "$out/$name" >/dev/null
     echo "$out/$name"
+}
+
+# maintainer_scripts FOLDER: systemd reads the units anew where it runs. Nothing is started, stopped or restarted: what runs, goes on.
+maintainer_scripts() {
+    cat >"$1/postinst" <<'EOF'
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+EOF
+    cat >"$1/prerm" <<'EOF'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+    for unit in $(systemctl list-units --plain --no-legend 'understudy@*.service' | cut -d ' ' -f 1); do
+        echo "$unit goes on until it is stopped, and cannot be started again: systemctl disable --now $unit" >&2
+    done
+fi
+EOF
+    cat >"$1/postrm" <<'EOF'
+#!/bin/sh
+set -e
+if [ "$1" = purge ]; then
+    # Of units that were enabled.
+    find /etc/systemd/system -path '*.wants/understudy@*.service' -type l -delete 2>/dev/null || true
+fi
+if [ "$1" != upgrade ] && [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+EOF
+    chmod 755 "$1"/postinst "$1"/prerm "$1"/postrm
 }
 
 case ${1:-} in

@@ -143,6 +143,8 @@ else
 fi
 step page timeout -k 10 300 tests/page/run.sh
 step install timeout -k 10 300 tests/install/run.sh
+# The package's units under a systemd of their own.
+step systemd env KILLS=2 timeout -k 10 400 tests/install/systemd.sh
 # A race of one run in two hundred, caught and repeated.
 whole race bench/race-demo --bin "$TARGET/release" --replays 20
 # A slice: `make chaos` goes on for longer.
