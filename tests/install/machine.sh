@@ -4,11 +4,39 @@
 #   machine_start ROOT WORK     over ROOT, which does not change; what the machine writes lies in the folder WORK, a tmpfs
 #   machine_restart             the same machine, begun anew: a reboot
 #   inside COMMAND...           in it; its exit code
+#   container COMMAND...        a container over the root of the machine
 #   machine_stop                ends it; WORK keeps nothing
 #
 # As root. The machine has a cgroup of its own below the caller's, and cgroups of version 2 alone.
 
 machine_leader= machine_run= machine_group= machine_work=
+machine_apart=(unshare -m -p -f -u -i -n --kill-child --propagation private)
+
+# machine ROOT (cgroups|-) SHM COMMAND...: in namespaces of their own, makes ROOT the root, with what belongs into any, and becomes
+# COMMAND. SHM is the size of /dev/shm.
+machine_root='
+    root=$1 groups=$2 shm=$3
+    shift 3
+    mount --rbind "$root" "$root" && cd "$root"
+    mount -t proc proc proc
+    mount -t sysfs -o ro sysfs sys
+    if [[ $groups == cgroups ]]; then mount -t cgroup2 cgroup2 sys/fs/cgroup; fi
+    mount -t tmpfs -o mode=755 dev dev
+    for node in null zero full random urandom tty; do touch dev/$node && mount --bind /dev/$node dev/$node; done
+    mkdir dev/shm dev/pts
+    mount -t tmpfs -o mode=1777,size=$shm shm dev/shm
+    mount -t devpts -o newinstance,ptmxmode=666,mode=620,gid=5 devpts dev/pts
+    ln -s pts/ptmx dev/ptmx && ln -s /proc/self/fd dev/fd
+    ln -s /proc/self/fd/0 dev/stdin && ln -s /proc/self/fd/1 dev/stdout && ln -s /proc/self/fd/2 dev/stderr
+    mount -t tmpfs -o mode=755 run run
+    mkdir -p .before && pivot_root . .before
+    cd / && umount -l /.before && rmdir /.before
+    ip link set lo up 2>/dev/null || true
+    exec env -i container=other PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"'
+
+# container COMMAND...: COMMAND as the first process of a container over the root of the machine, without a systemd and with 64 MB
+# of /dev/shm, as container engines give; in the place of the caller.
+container() { exec "${machine_apart[@]}" bash -euc "$machine_root" machine "$machine_work/root" - 64m "$@"; }
 
 machine_can_run() {
     ((EUID == 0)) || { echo "needs root"; return 1; }
@@ -43,30 +71,9 @@ machine_boot() {
     local n unshare state
     machine_group=$(machine_cgroups)/understudy-machine-$$
     mkdir "$machine_group" || return 1
-    setsid bash -c '
-        echo $$ >"$1/cgroup.procs" || exit 1
-        exec unshare -m -p -f -u -i -n -C --kill-child --propagation private bash -euc "
-            cd \"\$1\"
-            mount --bind . . && cd \"\$1\"
-            mount -t proc proc proc
-            mount -t sysfs -o ro sysfs sys
-            mount -t cgroup2 cgroup2 sys/fs/cgroup
-            mount -t tmpfs -o mode=755 dev dev
-            for node in null zero full random urandom tty; do
-                touch dev/\$node && mount --bind /dev/\$node dev/\$node
-            done
-            mkdir dev/shm dev/pts
-            mount -t tmpfs -o mode=1777 shm dev/shm
-            mount -t devpts -o newinstance,ptmxmode=666,mode=620,gid=5 devpts dev/pts
-            ln -s pts/ptmx dev/ptmx && ln -s /proc/self/fd dev/fd
-            for n in 0 1 2; do ln -s /proc/self/fd/\$n dev/std\$(echo in out err | cut -d\" \" -f\$((n + 1))); done
-            mount -t tmpfs -o mode=755 run run
-            mkdir -p .before && pivot_root . .before
-            cd / && umount -l /.before && rmdir /.before
-            ip link set lo up 2>/dev/null || true
-            exec env -i container=other PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-                /lib/systemd/systemd systemd.unit=multi-user.target systemd.log_target=journal
-        " machine "$2"' machine "$machine_group" "$machine_work/root" </dev/null >"$machine_work/console" 2>&1 &
+    setsid bash -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' machine "$machine_group" \
+        "${machine_apart[@]}" -C bash -euc "$machine_root" machine "$machine_work/root" cgroups 50% \
+        /lib/systemd/systemd systemd.unit=multi-user.target systemd.log_target=journal </dev/null >"$machine_work/console" 2>&1 &
     machine_run=$!
     for n in {1..100}; do
         # setsid has become bash, and that has become unshare: its child is the first process.

@@ -254,6 +254,32 @@ stubborn() {
     ! inside cat "/sys/fs/cgroup$group/cgroup.procs" 2>/dev/null | grep . || { echo "processes are left"; return 1; }
 }
 
+# ---- A container ----
+
+# As contrib/container has it: understudy is process 1, nobody is above it, and what it starts is no service manager.
+is_process_1() {
+    local run one out=$work/one code leader
+    (container setpriv --reuid redis --regid redis --clear-groups understudy run --name redis -- \
+        sh -c 'for n in 1 2 3 4 5; do sh -c "sleep 0.3 & exit"; done; exec redis-server --port 6390 --save ""' >"$out" 2>&1) &
+    run=$!
+    one() { pgrep -P "$(pgrep -P "$run" -x unshare || echo "$run")" -x understudy; }
+    wait_for one || { cat "$out"; return 1; }
+    leader=$(one)
+    here() { timeout 30 nsenter -t "$leader" -m -u -i -n -p --root env -C / LC_ALL=C.UTF-8 "$@"; }
+    here understudy wait redis --user redis --protected --timeout 20 || { cat "$out"; return 1; }
+    here redis-cli -p 6390 incr n && here kill -KILL "$(here understudy status redis --user redis | awk 'NR == 2 { print $3 }')" || return 1
+    wait_for here redis-cli -p 6390 incr n && here understudy wait redis --user redis --protected --timeout 20 || { cat "$out"; return 1; }
+    [[ $(here redis-cli -p 6390 get n) == 2 ]] || { echo "its memory is lost"; cat "$out"; return 1; }
+    sleep 0.5
+    ! here ps -eo stat=,comm= | grep '^Z' || { echo "zombies"; return 1; }
+    here ps -eo pid=,comm= | grep -q '^ *1 understudy$' || { here ps -e; return 1; }
+    # As a container engine stops it, from outside.
+    kill -TERM "$leader"
+    wait "$run"
+    code=$?
+    ((code == 0)) && grep -q 'Received SIGTERM' "$out" || { echo "it ended with $code"; cat "$out"; return 1; }
+}
+
 # ---- The package (the index of manual pages is no concern of ours, and takes long) ----
 
 package() {
@@ -322,6 +348,7 @@ on() {
     try "a watchdog" is_watched
     try "socket activation" on_demand
     try "a program that does not stop" stubborn
+    if [[ " ${servers[*]} " == *" redis "* ]]; then try "process 1 of a container" is_process_1; fi
     try "a reboot" reboot "${servers[@]}"
     if [[ " ${servers[*]} " == *" redis "* ]]; then
         try "an upgrade under a running service" upgrade
