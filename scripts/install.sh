@@ -32,8 +32,10 @@ install_all() {
     while read -r unit; do
         sed "s|@BIN@|$PREFIX/bin|g" "contrib/systemd/$unit" | put 644 "$units/$unit"
     done < <(each_unit)
-    for page in README.md CHANGELOG.md LICENSE docs/LIMITS.md docs/PROMISES.md docs/DEBUGGING.md docs/SECURITY.md; do
-        put 644 "$root/share/doc/understudy/${page##*/}" <"$page"
+    # As they lie in the tree: they refer to each other.
+    for page in README.md CHANGELOG.md LICENSE docs/*.md docs/book/*.md docs/decisions/*.md \
+        contrib/systemd/README.md contrib/{container,grafana,prometheus}/*; do
+        put 644 "$root/share/doc/understudy/$page" <"$page"
     done
 }
 

@@ -95,7 +95,8 @@ all_is_there() {
     for file in bin/understudy lib/understudy/libunderstudy.so share/man/man1/understudy.1 share/man/man1/understudy-run.1 \
         share/bash-completion/completions/understudy share/zsh/site-functions/_understudy \
         share/fish/vendor_completions.d/understudy.fish lib/systemd/system/understudy@.service \
-        lib/systemd/system/understudy@redis.service.d/50-redis.conf share/doc/understudy/LIMITS.md; do
+        lib/systemd/system/understudy@redis.service.d/50-redis.conf share/doc/understudy/docs/LIMITS.md share/doc/understudy/docs/book/quick-start.md \
+        share/doc/understudy/contrib/prometheus/understudy.rules.yml; do
         [[ -s $root/usr/local/$file ]] || { echo "$file is missing"; return 1; }
     done
     ! find "$root" -name '*.new' | grep . && ! grep -rl '@BIN@' "$root/usr/local/lib/systemd"
@@ -145,6 +146,16 @@ manual() {
         done < <("$command" "$page" --help | grep -o -e '^ *\(-., \)\?--[a-z-]*' | grep -o -e '--[a-z-]*')
     done
 }
+# Whoever has the package alone reads on: what a document refers to is there, but for what only the tree has.
+documents() {
+    local folder=$root/usr/local/share/doc/understudy page to
+    while IFS=: read -r page to; do
+        to=${to#](} to=${to%%#*}
+        if [[ -z $to || $to == *://* || $to =~ (bench|crates|docs/man)/ ]]; then continue; fi
+        [[ -e $(dirname "$page")/$to ]] || { echo "${page#"$folder/"} refers to $to"; return 1; }
+    done < <(grep -r -o --include='*.md' ']([^)]*' "$folder")
+}
+try "what the documents refer to" documents
 if command -v groff >/dev/null; then try "the manual pages" manual; else skip "the manual pages" "no groff"; fi
 
 in_bash() {

@@ -9,7 +9,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 if [[ ${1:-} == --packages ]]; then
-    echo systemd systemd-sysv dbus procps iproute2 redis-server nginx-light memcached mosquitto postgresql
+    echo systemd systemd-sysv dbus procps iproute2 redis-server nginx-light memcached mosquitto postgresql \
+        python3 curl
     exit 0
 fi
 : "${TARGET:=target}" "${KILLS:=3}"
@@ -280,6 +281,17 @@ is_process_1() {
     ((code == 0)) && grep -q 'Received SIGTERM' "$out" || { echo "it ended with $code"; cat "$out"; return 1; }
 }
 
+# ---- The book ----
+
+# README and the book, by what the package has brought, in /usr/bin.
+book() {
+    local folder=$machine/book
+    mkdir -p "$folder/docs" "$folder/tests" "$folder/target/release"
+    cp README.md "$folder/" && cp -r docs/book "$folder/docs/" && cp -r tests/book "$folder/tests/"
+    ln -s /usr/bin/understudy "$folder/target/release/understudy"
+    INSIDE_S=240 inside env TARGET=/book/target python3 /book/tests/book/run.py
+}
+
 # ---- The package (the index of manual pages is no concern of ours, and takes long) ----
 
 package() {
@@ -333,6 +345,8 @@ on() {
     # A client that stays is what is tried here: nginx closes each connection after a thousand requests by itself.
     mkdir -p "$machine/etc/nginx/conf.d" && echo 'keepalive_requests 1000000000;' >"$machine/etc/nginx/conf.d/stay.conf"
     try "the package is installed" package "$(ls "$TARGET"/package/understudy_*_amd64.deb)"
+    # Of this machine another step tries it.
+    if [[ $root != / ]] && inside sh -c 'command -v python3 && command -v curl' >/dev/null; then try "every command of the book" book; fi
     for name in redis memcached nginx mosquitto postgresql; do
         if inside systemctl cat "${instead[$name]}" >/dev/null 2>&1; then servers+=("$name"); else skip "$name" "is not installed there"; fi
     done
