@@ -22,6 +22,7 @@
 //! | [`pace`] | how far ahead may a primary's thread run? |
 //! | [`park`] | for which clone does a thread park? |
 //! | [`turns`] | do threads take turns beside a standby, and how long is one? |
+//! | [`family`] | processes share memory: who takes a turn, who leaves, who takes over? |
 //! | [`invariant`] | does what must hold of every log hold of this one? |
 //!
 //! Duties of the caller, in this order, when a standby is promoted:
@@ -37,6 +38,7 @@ pub mod adopt;
 pub mod barrier;
 pub mod create;
 pub mod detect;
+pub mod family;
 pub mod gap;
 pub mod invariant;
 pub mod live;

@@ -80,7 +80,7 @@ pub fn is_due(number: u64, passed_over: bool, behind: Behind) -> bool {
 /// was passed over may end behind those that came after it.
 #[inline(always)]
 #[must_use]
-pub fn after(number: u64) -> u64 {
+pub const fn after(number: u64) -> u64 {
     number + 1
 }
 

@@ -13,6 +13,7 @@
 pub mod calls;
 pub mod copies;
 pub mod explore;
+pub mod family;
 pub mod hash;
 pub mod library;
 pub mod live;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use us_sim::explore::Copies;
 use us_sim::trace::{Choice, trace};
-use us_sim::{library, program::Program};
+use us_sim::{family, library, program::Program};
 
 /// Shows how a standby takes over, in the model that the tests explore
 #[derive(Parser)]
@@ -20,7 +20,7 @@ struct Arguments {
 enum Command {
     /// List the programs of the model
     List,
-    /// Print one promotion of a program, a line for each step
+    /// Print one promotion of a program, a line for each step; of processes that share memory (family-...) all steps
     Trace {
         /// A program of the list
         name: String,
@@ -57,8 +57,15 @@ fn main() -> ExitCode {
             for Program { name, why, .. } in &programs {
                 println!("{name:<20} {why}");
             }
+            for family::world::Program { name, why, .. } in family::library::all() {
+                println!("{name:<20} {why}");
+            }
         }
         Command::Trace { name, kill_at, seed, before, after, standbys } => {
+            if let Some(program) = family::library::all().iter().find(|program| program.name == name) {
+                print!("{}", family::trace::trace(program, seed, kill_at));
+                return ExitCode::SUCCESS;
+            }
             let Some(program) = programs.iter().find(|program| program.name == name) else {
                 eprintln!(
                     "understudy-sim: no program is called {name}; `understudy-sim list` shows them all"

@@ -111,6 +111,28 @@ pub enum Mutation {
     TurnsNumberedAnew,
     /// Who has taken over does not know that a thread has the turn, and gives it to another one.
     TurnFreeAtPromotion,
+    /// At the death of a member nobody but its own standby takes over.
+    FamilyDeathOfOne,
+    /// A member's standby acts as soon as it has settled its own calls, wherever the others are.
+    FamilyActsBeforeAllSettled,
+    /// The memory stays as the dead primaries have left it.
+    FamilyMemoryNotPutBack,
+    /// A standby whose thread is on its way to its next door says that it stands.
+    FamilySettledInGuestCode,
+    /// A child whose standby came too late takes a turn while the others take over.
+    FamilyTurnWhilePromoting,
+    /// A child of a family runs before it has a standby.
+    FamilyChildActsAlone,
+    /// A member leaves before its standby has ended its last turn.
+    FamilyLeavesUnfollowed,
+    /// A member that has left ends its standby without a look whether the others take over with it.
+    FamilyEndsWhilePromoting,
+    /// A member of a family that is being formed forks as soon as it stands still itself.
+    FamilyForkedBeforeAllStand,
+    /// Nobody looks whether a process that is no member has the memory.
+    FamilyStrangersIgnored,
+    /// The order goes on for the others when one member has lost its standby.
+    FamilyLogEndsOfOne,
 }
 
 impl Mutation {
@@ -162,8 +184,28 @@ impl Mutation {
         matches!(self, Self::PromotedBeforeFence | Self::SpareNotAwaited | Self::SpareClosesGapsLate)
     }
 
+    /// True if it is a rule of processes that share memory, which have a model of their own ([`crate::family`]).
+    #[must_use]
+    pub fn is_of_family(self) -> bool {
+        use Mutation::*;
+        matches!(
+            self,
+            FamilyDeathOfOne
+                | FamilyActsBeforeAllSettled
+                | FamilyMemoryNotPutBack
+                | FamilySettledInGuestCode
+                | FamilyTurnWhilePromoting
+                | FamilyChildActsAlone
+                | FamilyLeavesUnfollowed
+                | FamilyEndsWhilePromoting
+                | FamilyForkedBeforeAllStand
+                | FamilyStrangersIgnored
+                | FamilyLogEndsOfOne
+        )
+    }
+
     /// All of them.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 63] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -216,5 +258,16 @@ impl Mutation {
         Self::PassedOverAwaitsEnd,
         Self::TurnsNumberedAnew,
         Self::TurnFreeAtPromotion,
+        Self::FamilyDeathOfOne,
+        Self::FamilyActsBeforeAllSettled,
+        Self::FamilyMemoryNotPutBack,
+        Self::FamilySettledInGuestCode,
+        Self::FamilyTurnWhilePromoting,
+        Self::FamilyChildActsAlone,
+        Self::FamilyLeavesUnfollowed,
+        Self::FamilyEndsWhilePromoting,
+        Self::FamilyForkedBeforeAllStand,
+        Self::FamilyStrangersIgnored,
+        Self::FamilyLogEndsOfOne,
     ];
 }

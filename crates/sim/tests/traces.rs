@@ -7,8 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use us_sim::explore::Copies;
-use us_sim::library;
 use us_sim::trace::{Choice, trace};
+use us_sim::{family, library};
 
 /// A file of `tests/traces`, its program, and the run that it shows.
 fn traces() -> Vec<(&'static str, &'static str, Choice)> {
@@ -27,6 +27,11 @@ fn traces() -> Vec<(&'static str, &'static str, Choice)> {
     ]
 }
 
+/// The same of processes that share memory.
+fn family_traces() -> Vec<(&'static str, &'static str, u64, usize)> {
+    vec![("family_in_a_turn", "family-yield", 1, 12), ("family_child_too_late", "family-child", 1, 11)]
+}
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces")
 }
@@ -34,11 +39,18 @@ fn folder() -> PathBuf {
 #[test]
 fn traces_are_what_they_were() {
     let programs = library::all();
-    let mut others = Vec::new();
-    for (file, name, choice) in traces() {
+    let families = family::library::all();
+    let of_one = traces().into_iter().map(|(file, name, choice)| {
         let program = programs.iter().find(|program| program.name == name).expect("a program of the library");
+        (file, trace(program, choice))
+    });
+    let of_family = family_traces().into_iter().map(|(file, name, seed, kill_at)| {
+        let program = families.iter().find(|program| program.name == name).expect("a program of the library");
+        (file, family::trace::trace(program, seed, Some(kill_at)))
+    });
+    let mut others = Vec::new();
+    for (file, now) in of_one.chain(of_family) {
         let path = folder().join(file).with_extension("txt");
-        let now = trace(program, choice);
         if std::env::var_os("BLESS").is_some() {
             fs::write(&path, &now).expect("the folder is there");
         }
@@ -61,7 +73,9 @@ fn every_trace_is_of_a_run() {
         .map(|entry| entry.expect("readable").file_name().into_string().expect("a name"))
         .collect();
     found.sort();
-    let mut wanted: Vec<_> = traces().iter().map(|(file, ..)| format!("{file}.txt")).collect();
+    let names = traces().into_iter().map(|(file, ..)| file);
+    let names = names.chain(family_traces().into_iter().map(|(file, ..)| file));
+    let mut wanted: Vec<_> = names.map(|file| format!("{file}.txt")).collect();
     wanted.sort();
     assert_eq!(found, wanted);
 }

@@ -6,12 +6,19 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use us_abi::{Family, GroupState, SegmentHeader, broken, phase};
+pub use us_order::family::Together;
+use us_order::family::{self as rules, Phase};
 
 use crate::child::Child;
 use crate::clock;
 use crate::roster::Roster;
 use crate::segment::{wake, write_text};
 use crate::sentry::{self, Shared};
+
+// The roster has the numbers of the phases, the rules have their names.
+const _: () = assert!(phase::NONE == Phase::None as u32 && phase::FORMING == Phase::Forming as u32);
+const _: () = assert!(phase::ACTIVE == Phase::Active as u32 && phase::BROKEN == Phase::Broken as u32);
+const _: () = assert!(phase::PROMOTING == Phase::Promoting as u32);
 
 /// How long a standby that was ready too late waits until the others have taken over, ns. They give up before.
 const OTHERS_NS: u64 = 6_000_000_000;
@@ -40,9 +47,9 @@ impl Kin {
     }
 }
 
-/// The state of the group's family: a value of [`phase`].
-pub fn state(roster: &Roster) -> u32 {
-    roster.family().state.0.load(Ordering::Acquire)
+/// The state of the group's family.
+pub fn state(roster: &Roster) -> Phase {
+    Phase::from_number(roster.family().state.0.load(Ordering::Acquire))
 }
 
 /// Whether the process is of the present family, or to be.
@@ -51,15 +58,14 @@ pub fn has(roster: &Roster, header: &SegmentHeader) -> bool {
     number != 0 && number == roster.family().number.load(Ordering::Acquire)
 }
 
-/// Whether the process's standby follows for itself alone, or in a family whose order goes on. One whose family is gone, and that
-/// has not been told so, was left behind when the others took over: it has not begun to follow anything.
+/// Whether the process's standby follows for itself alone, or in a family whose order goes on.
 pub fn may_take_over(shared: &Shared) -> bool {
-    !has(&shared.roster, shared.segment.header()) || state(&shared.roster) != phase::BROKEN
+    rules::may_take_over(has(&shared.roster, shared.segment.header()), state(&shared.roster))
 }
 
 /// Whether the process is of a family whose standbys are taking over.
 pub fn is_promoting(shared: &Shared) -> bool {
-    has(&shared.roster, shared.segment.header()) && state(&shared.roster) == phase::PROMOTING
+    has(&shared.roster, shared.segment.header()) && state(&shared.roster) == Phase::Promoting
 }
 
 /// The log of a process has ended, and with it those of its family. `code` is a value of [`broken`].
@@ -68,7 +74,7 @@ pub fn break_up(roster: &Roster, header: &SegmentHeader, code: u32, why: &str) {
     if !has(roster, header) {
         return;
     }
-    for from in [phase::ACTIVE, phase::FORMING] {
+    for from in Phase::CAN_BREAK.map(|phase| phase as u32) {
         let word = &family.state.0;
         if word.compare_exchange(from, phase::BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             write_text(&family.why, code, why);
@@ -102,17 +108,6 @@ pub fn begin(family: &Family, members: u32) -> u32 {
     number
 }
 
-/// What has come of a failover of a family.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Together {
-    /// All have been told to take over.
-    Begun,
-    /// This process's standby takes over with the others, or nobody's does.
-    Settled,
-    /// The others have taken over. This standby was ready when they had begun to, and has taken no turn: it may by itself.
-    Alone,
-}
-
 /// The primary of one of a family dies: all of them are fenced, and all of their standbys take over.
 pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
     let roster = &of.roster;
@@ -124,9 +119,9 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
     if family.state.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_err() {
         return await_others(of);
     }
-    // A child that has no standby yet has not begun to run either, and stays as it is.
     let follows = |shared: &Arc<Shared>| {
-        has(roster, shared.segment.header()) && sentry::state(&shared.segment) == GroupState::Protected
+        let is_member = has(roster, shared.segment.header());
+        rules::takes_part(is_member, sentry::state(&shared.segment) == GroupState::Protected)
     };
     let mut members: Vec<(Arc<Shared>, Child)> = roster
         .kin
@@ -160,13 +155,8 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
 /// Somebody was first.
 fn await_others(of: &Shared) -> Together {
     let until_ns = clock::monotonic_ns() + OTHERS_NS;
-    while state(&of.roster) == phase::PROMOTING && clock::monotonic_ns() < until_ns {
+    while state(&of.roster) == Phase::Promoting && clock::monotonic_ns() < until_ns {
         std::thread::sleep(Duration::from_micros(100));
     }
-    let is_left = sentry::state(&of.segment) == GroupState::Protected;
-    match state(&of.roster) {
-        phase::BROKEN | phase::PROMOTING => Together::Settled,
-        _ if is_left => Together::Alone,
-        _ => Together::Settled,
-    }
+    rules::together(state(&of.roster), sentry::state(&of.segment) == GroupState::Protected)
 }

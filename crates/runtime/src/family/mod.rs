@@ -8,6 +8,7 @@
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use us_abi::{Cause, Family, SegmentHeader, phase};
+use us_order::family::{self as rules, Turn};
 
 use crate::above::above;
 use crate::members::{self, of_family};
@@ -33,7 +34,7 @@ pub fn stand(header: &SegmentHeader) -> Result<(), &'static [u8]> {
     members::tell();
     let start = raw::now_ns();
     while family.verified.load(Ordering::Acquire) != of_family::number() {
-        if !of_family::is_in(&[phase::FORMING]) {
+        if of_family::phase() != rules::Phase::Forming {
             return Err(of_family::ENDED);
         }
         if raw::now_ns() - start > FORM_NS {
@@ -62,15 +63,15 @@ pub fn is_ready() -> Result<(), &'static [u8]> {
     await_all(family, &family.whole)?;
     let (from, to) = (phase::FORMING, phase::ACTIVE);
     let _ = family.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
-    of_family::is_in(&[phase::ACTIVE, phase::PROMOTING]).then_some(()).ok_or(of_family::ENDED)
+    of_family::phase().has_order().then_some(()).ok_or(of_family::ENDED)
 }
 
 /// Counts the caller in, and waits for the others.
 fn await_all(family: &Family, count: &AtomicU32) -> Result<(), &'static [u8]> {
     count.fetch_add(1, Ordering::AcqRel);
     let start = raw::now_ns();
-    while count.load(Ordering::Acquire) < family.members.load(Ordering::Acquire) {
-        if !of_family::is_in(&[phase::FORMING, phase::ACTIVE]) {
+    while !are_all(family, count) {
+        if !of_family::phase().may_become_whole() {
             return Err(of_family::ENDED);
         }
         if raw::now_ns() - start > FORM_NS {
@@ -81,22 +82,28 @@ fn await_all(family: &Family, count: &AtomicU32) -> Result<(), &'static [u8]> {
     Ok(())
 }
 
+fn are_all(family: &Family, count: &AtomicU32) -> bool {
+    rules::are_all(count.load(Ordering::Acquire), family.members.load(Ordering::Acquire))
+}
+
 // ---- The end of a family ----
 
 /// Whether a primary's thread may take a turn of the family's. If the family has ended, so has its own log.
 pub fn goes_on() -> bool {
-    // A child whose standby was made while the others were being fenced is none of those who take over: what it would do now
-    // the memory is about to forget.
-    while of_family::is_member() && of_family::is_in(&[phase::PROMOTING]) {
-        raw::nap(of_family::LOOK_NS);
+    while of_family::is_member() {
+        match rules::turn(of_family::phase()) {
+            Turn::Take => return true,
+            // A child whose standby was made while the others were being fenced is none of those who take over.
+            Turn::Wait => raw::nap(of_family::LOOK_NS),
+            Turn::Ended => {
+                if state::role() == Role::Primary {
+                    crate::verdict::drop_standby(Cause::CannotReplay, &[of_family::ENDED]);
+                }
+                return false;
+            }
+        }
     }
-    if !of_family::is_member() || of_family::is_in(&[phase::ACTIVE]) {
-        return true;
-    }
-    if state::role() == Role::Primary {
-        crate::verdict::drop_standby(Cause::CannotReplay, &[of_family::ENDED]);
-    }
-    false
+    true
 }
 
 /// The process is about to end, or to become another, by its own will, and its thread has given its turn back: what it has
@@ -104,8 +111,9 @@ pub fn goes_on() -> bool {
 pub fn depart(thread: &Thread) {
     let Some(order) = of_family::order().filter(|_| state::role() == Role::Primary) else { return };
     let start = raw::now_ns();
-    while thread.calls() == Mode::Record && order.ended.load(Ordering::Acquire) <= thread.turn.number() {
-        if !of_family::is_in(&[phase::ACTIVE, phase::PROMOTING]) {
+    let is_followed = || rules::is_followed(thread.turn.number(), order.ended.load(Ordering::Acquire));
+    while thread.calls() == Mode::Record && !is_followed() {
+        if !of_family::phase().has_order() {
             break;
         }
         if raw::now_ns() - start > DEPART_NS {
@@ -125,7 +133,7 @@ pub fn is_born(thread: &mut Thread) {
     if !of_family::is_member() {
         return;
     }
-    if !of_family::is_in(&[phase::ACTIVE, phase::PROMOTING]) {
+    if !of_family::phase().has_order() {
         return of_family::leave();
     }
     above().join(thread);
@@ -146,7 +154,7 @@ pub fn is_born(thread: &mut Thread) {
 fn await_standby(thread: &mut Thread) {
     const LIMIT_NS: u64 = 3_000_000_000;
     let start = raw::now_ns();
-    while thread.calls() == Mode::Solo && of_family::is_in(&[phase::ACTIVE, phase::PROMOTING]) {
+    while thread.calls() == Mode::Solo && of_family::phase().has_order() {
         if !above().stand_still(thread) {
             raw::nap(of_family::LOOK_NS / 2);
         }
@@ -246,7 +254,7 @@ fn await_standing() {
 fn together(family: &Family, count: &AtomicU32) {
     count.fetch_add(1, Ordering::AcqRel);
     let start = raw::now_ns();
-    while count.load(Ordering::Acquire) < family.members.load(Ordering::Acquire) {
+    while !are_all(family, count) {
         if raw::now_ns() - start > TOGETHER_NS {
             crate::verdict::give_up_standby(&[b"another process that shares memory could not take over"]);
         }
@@ -257,7 +265,8 @@ fn together(family: &Family, count: &AtomicU32) {
 /// This copy has taken over. The last one says that the family is no more.
 pub fn has_taken_over(family: Option<&'static Family>) {
     let Some(family) = family else { return };
-    if family.live.fetch_add(1, Ordering::AcqRel) + 1 == family.members.load(Ordering::Acquire) {
+    let before = family.live.fetch_add(1, Ordering::AcqRel);
+    if rules::is_last(before, family.members.load(Ordering::Acquire)) {
         family.wanted.store(1, Ordering::Release);
         let (from, to) = (phase::PROMOTING, phase::NONE);
         let _ = family.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);

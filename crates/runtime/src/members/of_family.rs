@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Family, SegmentHeader, TAKERS, TurnOrder, broken, phase};
+use us_order::family::{self as rules, Phase};
 
 use crate::state::{self, Role};
 use crate::{members, raw};
@@ -41,12 +42,11 @@ pub fn order() -> Option<&'static TurnOrder> {
     if is_member() { members::family().map(|family| &family.order) } else { None }
 }
 
-/// Whether that family is in one of these phases.
-pub fn is_in(phases: &[u32]) -> bool {
-    own().is_some_and(|family| {
-        phases.contains(&family.state.0.load(Ordering::Acquire))
-            && family.number.load(Ordering::Relaxed) == number()
-    })
+/// What that family is at: nothing, for a process by itself, or once there is another one.
+pub fn phase() -> Phase {
+    let Some(family) = own() else { return Phase::None };
+    let phase = Phase::from_number(family.state.0.load(Ordering::Acquire));
+    if family.number.load(Ordering::Relaxed) == number() { phase } else { Phase::None }
 }
 
 /// Whether this process may be one of a family's: turns are allowed, and nobody records.
@@ -104,7 +104,7 @@ pub fn break_up(why: &[&[u8]]) {
     let Some(family) = own().filter(|family| family.number.load(Ordering::Relaxed) == number()) else {
         return;
     };
-    for from in [phase::ACTIVE, phase::FORMING] {
+    for from in Phase::CAN_BREAK.map(|phase| phase as u32) {
         let state = &family.state.0;
         if state.compare_exchange(from, phase::BROKEN, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             state::overwrite_text(&family.why, broken::LOG, why);
@@ -135,7 +135,7 @@ pub fn leave_now() {
     let Some(family) = members::family().filter(|_| was != 0 && state::role() == Role::Primary) else {
         return;
     };
-    while family.state.0.load(Ordering::SeqCst) == phase::PROMOTING
+    while rules::waits_to_end(Phase::from_number(family.state.0.load(Ordering::SeqCst)))
         && family.number.load(Ordering::Acquire) == was
     {
         raw::nap(LOOK_NS);
@@ -170,7 +170,7 @@ pub fn own_kick() -> Option<&'static AtomicU32> {
 /// The family that this copy takes over with. `None` by itself: also when the others were about to when it was made, and
 /// have; then it has not taken a turn.
 pub fn taking_over() -> Option<&'static Family> {
-    own().filter(|_| is_in(&[phase::PROMOTING]))
+    own().filter(|_| rules::is_together(phase()))
 }
 
 /// The family that this copy takes over with. It is of none any more.

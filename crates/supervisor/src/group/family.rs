@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use us_abi::{FAMILY_HOPELESS, broken, phase};
+use us_order::family::{Phase, are_all};
 use us_order::reclone::{Backoff, Loss};
 
 use super::Group;
@@ -39,14 +40,14 @@ impl Group<'_> {
         self.kinship.look_at_ns = None;
         let now = clock::monotonic_ns();
         match family::state(&self.roster) {
-            phase::NONE => self.form(now),
-            phase::FORMING if now > self.kinship.begun_ns + FORM_NS => self.end_family(now),
-            phase::FORMING => {
+            Phase::None => self.form(now),
+            Phase::Forming if now > self.kinship.begun_ns + FORM_NS => self.end_family(now),
+            Phase::Forming => {
                 self.kinship.look_at_ns = Some(now + LOOK_NS);
                 self.verify();
             }
-            phase::ACTIVE if self.kinship.complete_ns == 0 => self.is_complete(now),
-            phase::BROKEN => self.end_family(now),
+            Phase::Active if self.kinship.complete_ns == 0 => self.is_complete(now),
+            Phase::Broken => self.end_family(now),
             _ => {}
         }
     }
@@ -57,8 +58,8 @@ impl Group<'_> {
         let family = self.roster.family();
         let number = family.number.load(Ordering::Acquire);
         let all = family.members.load(Ordering::Acquire);
-        if family.verified.load(Ordering::Acquire) == number || family.standing.load(Ordering::Acquire) < all
-        {
+        let standing = family.standing.load(Ordering::Acquire);
+        if family.verified.load(Ordering::Acquire) == number || !are_all(standing, all) {
             return;
         }
         let folder = self.dir().path().to_string_lossy().into_owned();

@@ -7,7 +7,8 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, TID_MASK, command, leaving, phase, slot};
+use us_abi::{Cause, GroupState, TID_MASK, command, leaving, slot};
+use us_order::family::Phase;
 use us_order::reclone::Backoff;
 
 use super::Watch;
@@ -273,7 +274,7 @@ impl Watch<'_> {
 
     fn is_born_into_family(&self) -> bool {
         family::has(&self.shared.roster, self.shared.segment.header())
-            && family::state(&self.shared.roster) == phase::ACTIVE
+            && family::state(&self.shared.roster) == Phase::Active
     }
 
     /// Whether it gets its standbys together with those with whom it shares memory.
