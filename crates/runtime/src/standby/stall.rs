@@ -69,7 +69,8 @@ impl Stall {
             return false;
         }
         let cpu_ns = computed_ns();
-        if cpu_ns - self.cpu_ns < self.still_ns / BUSY_PART {
+        // The two clocks behind it are read one after the other, so it may be a moment less than before.
+        if cpu_ns.saturating_sub(self.cpu_ns) < self.still_ns / BUSY_PART {
             return true;
         }
         (self.cpu_ns, self.still_ns) = (cpu_ns, 0);
