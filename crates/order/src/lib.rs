@@ -16,7 +16,6 @@
 //! | [`once`] | does this thread run the initialiser, wait for it, or pass? |
 //! | [`wait`] | who gets a signal to a condition, where a wait has ended otherwise? |
 //! | [`barrier`] | which thread of a round is the serial one? |
-//! | [`adopt`] | whose is a descriptor that the table has and the log has not? |
 //! | [`detect`] | the primary is gone: promote, or end? |
 //! | [`reclone`] | the standby is gone: when is another made? |
 //! | [`pace`] | how far ahead may a primary's thread run? |
@@ -31,10 +30,9 @@
 //! 2. Let every thread drain its ring. For each clock, scan *all* unconsumed events of *all* rings, then
 //!    read the clock, then store what [`gap::skip_to`] says; repeat until nothing is [`live::unapplied`].
 //!    A create whose child has left its `START` is completed during the drain ([`create::has_child`]).
-//! 3. Settle all in-doubt calls together, while no thread acts (`us-world`, [`adopt`]).
+//! 3. Settle all in-doubt calls together, while no thread acts (`us-world`).
 //! 4. Open the gate: only now threads go live, all of them.
 
-pub mod adopt;
 pub mod barrier;
 pub mod create;
 pub mod detect;

@@ -1,7 +1,7 @@
 //! Settlement: where the kernel shows that a call in doubt was done, the missing `Return` is appended to the dead
-//! thread's ring. The rules are those of `us-world` and `us_order::adopt`.
+//! thread's ring. The rules are those of `us-world`.
 
-use us_order::adopt::{self, Class, Number};
+use us_world::maker::{self, Class, Descriptors, Fate, Maker, Number, Orphan};
 use us_world::{Copy, Direction, Identity, Part, Settled, Stream, Told, Verdict, Verdicts};
 
 use crate::explore::Context;
@@ -154,40 +154,56 @@ fn class_of(op: Op) -> Option<Class> {
 
 /// Dup and open: descriptors of the table that the log does not know are given to the calls that made them.
 fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt], claimed: &[usize]) {
-    let mut makers: Vec<_> = doubts.iter().filter(|d| class_of(d.op).is_some() && d.entered).collect();
-    if makers.is_empty() || cx.has(Mutation::OrphansIgnored) {
+    let calls: Vec<_> = doubts.iter().filter(|d| class_of(d.op).is_some() && d.entered).copied().collect();
+    if calls.is_empty() || cx.has(Mutation::OrphansIgnored) {
         return;
     }
     let is_orphan = |n: &usize| {
         let is_logged = world.standby.shadow[*n].object != 0;
         let is_claimed = claimed.contains(n) && !cx.has(Mutation::CloseClaimsNothing);
-        adopt::is_orphan(Number { is_logged, is_claimed })
+        maker::is_orphan(Number { is_logged, is_claimed })
     };
-    let mut orphans: Vec<_> =
-        (0..FDS).filter(|n| world.kernel.fds[*n] != 0).filter(is_orphan).map(Some).collect();
-    for round in 0..adopt::ROUNDS {
-        makers.retain(|doubt| {
-            let class = class_of(doubt.op).expect("a call that makes descriptors");
-            if adopt::round_of(class) != round && !cx.has(Mutation::DuplicatesNotFirst) {
-                return true;
-            }
-            let made = |at: &usize| orphans[*at].is_some_and(|number| made_by(world, doubt, number));
-            let Some(at) = adopt::orphan_of(orphans.len(), made) else { return true };
-            let number = orphans[at].take().expect("made by this call");
-            let (a, b) = (u8::try_from(number).expect("few numbers"), world.kernel.fds[number] - 1);
-            complete(world, doubt, Kind::Return, (a, b));
-            false
-        });
-    }
-    for number in orphans.into_iter().flatten() {
-        // What the model's programs open has an address.
-        let in_doubt = makers.iter().filter_map(|doubt| class_of(doubt.op));
-        if adopt::is_thrown_away(Class::Accepted, in_doubt) {
-            world.kernel.fds[number] = 0;
-        } else {
-            // No call could have made it: the table and the log disagree.
-            world.refused = true;
+    let mut makers: Vec<_> = calls
+        .iter()
+        .map(|doubt| match class_of(doubt.op).expect("a call that makes descriptors") {
+            Class::Duplicate if cx.has(Mutation::DuplicatesNotFirst) => Maker::of(Class::Accepted),
+            class => Maker::of(class),
+        })
+        .collect();
+    let orphans = (0..FDS).filter(|n| world.kernel.fds[*n] != 0).filter(is_orphan);
+    let mut orphans: Vec<_> = orphans.map(|n| Orphan::of(i32::try_from(n).expect("few numbers"))).collect();
+    maker::judge(&mut makers, &mut orphans, &mut Table { world, calls: &calls });
+    for (doubt, maker) in calls.iter().zip(makers) {
+        if let Some(fd) = maker.made {
+            let number = u8::try_from(fd).expect("few numbers");
+            let object = world.kernel.fds[usize::from(number)] - 1;
+            complete(world, doubt, Kind::Return, (number, object));
         }
+    }
+    for orphan in orphans {
+        match orphan.fate {
+            Fate::Given => {}
+            Fate::Closed => world.kernel.fds[usize::try_from(orphan.fd).expect("few numbers")] = 0,
+            // No call could have made it: the table and the log disagree.
+            Fate::Open => world.refused = true,
+        }
+    }
+}
+
+/// The model's table, and the calls that may have added to it.
+struct Table<'a> {
+    world: &'a World,
+    calls: &'a [Doubt],
+}
+
+impl Descriptors for Table<'_> {
+    fn has_made(&mut self, maker: usize, fd: i32) -> bool {
+        made_by(self.world, &self.calls[maker], usize::try_from(fd).expect("few numbers"))
+    }
+
+    fn class_of(&mut self, _fd: i32) -> Class {
+        // What the model's programs open has an address.
+        Class::Accepted
     }
 }
 

@@ -10,6 +10,9 @@
 //! log counts of a transfer ([`Count`]), where counting begins ([`Counts`]), and how far the calls in doubt came ([`judge()`]).
 //! Nothing else in the project asks what kind an object is in order to settle a call.
 //!
+//! Calls that make descriptors are judged in [`maker`], changes of epoll sets in [`set`], and calls on names, which are made again,
+//! in [`repeat`].
+//!
 //! Nothing here asks the kernel by itself: [`Kernel`] is what the caller lends. So the same rules run in the runtime and in the
 //! model. All figures must be read after the primary was fenced, while no thread acts.
 //!
@@ -19,9 +22,11 @@ mod count;
 mod judge;
 mod kernel;
 mod kind;
+pub mod maker;
 pub mod object;
 mod part;
 pub mod repeat;
+pub mod set;
 mod transfer;
 mod verdict;
 

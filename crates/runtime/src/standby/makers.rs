@@ -4,10 +4,12 @@
 //! connection that was accepted, a file that was opened or a duplicate is given to the call that made it. What nobody
 //! outside can have noticed (a pipe, an eventfd, a new socket) is closed, and its call made again: that needs no
 //! guess, and the lowest number is free for it, as it was. By the poller, while nobody acts.
+//!
+//! What follows from what is `us_world::maker`; here is what the kernel is asked for it.
 
 use us_abi::event::ReturnHead;
 use us_calls::{Door, EpollDoor, FdUse, IoctlOut, Policy};
-use us_order::adopt::{self, Class, Number};
+use us_world::maker::{self, Class, Descriptors, Fate, Maker, Number, Orphan};
 
 use crate::door::table;
 use crate::fdtable::{self, AT_FDCWD, Kind, Stat};
@@ -24,9 +26,12 @@ const FSMOUNT: u16 = 432;
 const PIDFD_GETFD: u16 = 438;
 const OPEN_TREE_ATTR: u16 = 467;
 
-/// Numbers that are nobody's orphans, and the orphans. The poller's, which alone settles.
+/// Numbers that are nobody's orphans, the orphans, and the calls that may have made them, in the same order as what each makes.
+/// The poller's, which alone settles.
 static CLAIMED: Room<i32> = Room::new();
-static ORPHANS: Room<i32> = Room::new();
+static ORPHANS: Room<Orphan> = Room::new();
+static DOUBTS: Room<Doubt> = Room::new();
+static MAKERS: Room<Maker> = Room::new();
 
 /// Numbers that are nobody's orphans.
 pub struct Claimed {
@@ -80,48 +85,61 @@ pub fn makes(doubt: &Doubt) -> bool {
     class_of(doubt).is_some()
 }
 
-/// Gives every orphan to the call that made it, or throws it away.
-pub fn settle(claimed: &mut Claimed) {
-    let mut any = false;
-    for_doubts(|doubt| any |= makes(&doubt) && doubt.entered());
-    if !any {
-        return;
+/// Gives every orphan to the call that made it, or throws it away. Returns of how many calls and orphans nothing is known, because
+/// there was no memory to ask: such a call is made again, such an orphan stays open.
+pub fn settle(claimed: &mut Claimed) -> u32 {
+    let mut unknown = 0;
+    DOUBTS.clear();
+    MAKERS.clear();
+    for_doubts(|doubt| {
+        let Some(class) = class_of(&doubt).filter(|_| doubt.entered()) else { return };
+        if !DOUBTS.push(doubt) {
+            unknown += 1;
+        } else if !MAKERS.push(Maker::of(class)) {
+            DOUBTS.truncate(MAKERS.count());
+            unknown += 1;
+        }
+    });
+    if MAKERS.count() == 0 {
+        return unknown;
     }
     ORPHANS.clear();
     fdtable::for_open(|fd| {
         let is_logged = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
         // Whether it is claimed is asked only of what is in no log.
         let is_claimed = !is_logged && (claimed.has(fd) || is_closing(fd));
-        if adopt::is_orphan(Number { is_logged, is_claimed }) {
-            // Without memory for it nobody gets it: its call is made again, and it stays open.
-            ORPHANS.push(fd);
+        if maker::is_orphan(Number { is_logged, is_claimed }) && !ORPHANS.push(Orphan::of(fd)) {
+            unknown += 1;
         }
     });
-    // SAFETY: the poller's list, to which nothing below adds.
-    let orphans = unsafe { ORPHANS.all_mut() };
-    for round in 0..adopt::ROUNDS {
-        for_doubts(|doubt| {
-            let class = class_of(&doubt).filter(|class| doubt.entered() && adopt::round_of(*class) == round);
-            let Some(class) = class else { return };
-            let made = |at: &usize| orphans[*at] >= 0 && made_by(&doubt, class, orphans[*at]);
-            if let Some(at) = adopt::orphan_of(orphans.len(), made) {
-                give(&doubt, class, orphans[at]);
-                orphans[at] = -1;
-            }
-        });
-    }
-    for fd in orphans.iter().filter(|fd| **fd >= 0) {
-        let class = class_of_orphan(*fd);
-        let mut again = false;
-        // What has been given has its `Return` by now and is in doubt no longer.
-        for_doubts(|doubt| {
-            let of_call = class_of(&doubt).filter(|_| doubt.entered());
-            again |= adopt::is_thrown_away(class, of_call.into_iter());
-        });
-        if again {
-            // SAFETY: nobody knows of this descriptor: its call has not returned to anybody, and is made again.
-            unsafe { raw::call1(raw::nr::CLOSE, *fd as u64) };
+    // SAFETY: the poller's lists, to which nothing below adds.
+    let (doubts, makers, orphans) = unsafe { (DOUBTS.all(), MAKERS.all_mut(), ORPHANS.all_mut()) };
+    maker::judge(makers, orphans, &mut Table { doubts });
+    for (doubt, maker) in doubts.iter().zip(makers) {
+        if let Some(fd) = maker.made {
+            give(doubt, maker.class, fd);
         }
+    }
+    for orphan in orphans.iter().filter(|orphan| orphan.fate == Fate::Closed) {
+        // SAFETY: nobody knows of this descriptor: its call has not returned to anybody, and is made again.
+        unsafe { raw::call1(raw::nr::CLOSE, orphan.fd as u64) };
+    }
+    unknown
+}
+
+/// The table of open files, as the calls in doubt may have left it.
+struct Table<'a> {
+    doubts: &'a [Doubt],
+}
+
+impl Descriptors for Table<'_> {
+    fn has_made(&mut self, maker: usize, fd: i32) -> bool {
+        let doubt = &self.doubts[maker];
+        class_of(doubt).is_some_and(|class| made_by(doubt, class, fd))
+    }
+
+    fn class_of(&mut self, fd: i32) -> Class {
+        class_of_orphan(fd)
     }
 }
 

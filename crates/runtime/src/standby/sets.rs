@@ -1,12 +1,10 @@
 //! Calls of epoll_ctl in doubt.
 //!
-//! From the moment at which the kernel has armed a descriptor its next event may be another thread's, who handles it
-//! and arms the next, all before the call that armed it comes back. Such a call, made again by a copy that is live,
-//! would give the descriptor to a second thread. So it is made good before anybody acts, oldest first: what the log's
-//! registrations say is made true in the kernel's set, whether the dead primary had done it or not.
+//! Each is made good before anybody acts, oldest first: `us_world::set` says how, and why.
 
 use us_abi::event::ReturnHead;
 use us_calls::{Door, EpollDoor, Policy};
+use us_world::set::{self, Answer, Change, Control, Good, Registrations};
 
 use crate::door::epoll::{self, CTL_ADD, CTL_DEL, CTL_MOD};
 use crate::raw::failed;
@@ -43,36 +41,55 @@ fn oldest_after(last: Option<u64>) -> Option<Doubt> {
     oldest
 }
 
-/// The call's result; `None` if it is to be made again, because it fails or says nothing that the table knows.
+/// The call's result; `None` if it is to be made again.
 fn make_good(doubt: &Doubt) -> Option<i64> {
     let [_, op, fd, ..] = doubt.asked;
-    let (epoll, fd) = (doubt.args.fd, fd as i32);
-    let newest = epoll::find(epoll, fd)?;
-    if op == CTL_DEL {
-        // Who has seen it gone may have added the descriptor again, and that is no longer in doubt.
-        if epoll::count(epoll, fd) > 1 && !is_in_doubt(newest) {
-            return Some(0);
-        }
-        let result = epoll::control_kernel(newest, CTL_DEL);
-        return (!failed(result) || result == ENOENT).then_some(0);
+    let change = match op {
+        CTL_ADD => Change::Add,
+        CTL_DEL => Change::Delete,
+        _ => Change::Modify,
+    };
+    let own = (doubt.args.len as u32).checked_sub(1);
+    match set::make_good(Control { change, own }, &mut Known { epoll: doubt.args.fd, fd: fd as i32 }) {
+        Good::Done => Some(0),
+        Good::WasThere => Some(EEXIST),
+        Good::Again => None,
     }
-    let own = (doubt.args.len as u32).checked_sub(1)?;
-    if newest != own {
-        // A younger one is there: whoever made it had this one's event.
-        return Some(0);
+}
+
+/// A descriptor in a set, as the table of registrations and the kernel have it.
+struct Known {
+    epoll: i32,
+    fd: i32,
+}
+
+impl Registrations for Known {
+    fn newest(&mut self) -> Option<u32> {
+        epoll::find(self.epoll, self.fd)
     }
-    if op == CTL_ADD {
-        let result = epoll::control_kernel(own, CTL_ADD);
-        if result != EEXIST {
-            return (!failed(result)).then_some(0);
-        }
-        if epoll::count(epoll, fd) > 1 {
-            return Some(EEXIST);
+
+    fn count(&mut self) -> usize {
+        epoll::count(self.epoll, self.fd)
+    }
+
+    fn is_in_doubt(&mut self, registration: u32) -> bool {
+        is_in_doubt(registration)
+    }
+
+    fn make(&mut self, registration: u32, change: Change) -> Answer {
+        let operation = match change {
+            Change::Add => CTL_ADD,
+            Change::Delete => CTL_DEL,
+            Change::Modify => CTL_MOD,
+        };
+        match epoll::control_kernel(registration, operation) {
+            ENOENT => Answer::Missing,
+            EEXIST => Answer::There,
+            EINVAL => Answer::Invalid,
+            result if failed(result) => Answer::Refused,
+            _ => Answer::Done,
         }
     }
-    // An exclusive one cannot be modified, and is there as it was asked for.
-    let result = epoll::control_kernel(own, CTL_MOD);
-    (!failed(result) || op == CTL_ADD && result == EINVAL).then_some(0)
 }
 
 /// Whether the call that has made a registration is in doubt itself.

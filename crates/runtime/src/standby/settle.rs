@@ -32,6 +32,7 @@ const SENDMSG: u16 = 46;
 const MSGSND: u16 = 69;
 
 /// A call in doubt.
+#[derive(Clone, Copy)]
 pub struct Doubt {
     /// Of the thread that made it.
     pub slot: u32,
@@ -129,7 +130,7 @@ pub fn all(_header: &SegmentHeader) -> (u32, u32, Claimed) {
             unsettled += 1;
         }
     });
-    makers::settle(&mut claimed);
+    unsettled += makers::settle(&mut claimed);
     sets::settle();
     members::mail::settle(None);
     (in_doubt, unsettled, claimed)
