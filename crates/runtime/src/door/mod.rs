@@ -48,6 +48,7 @@ pub mod own_files;
 pub mod owner;
 pub mod patience;
 pub mod pending;
+pub mod pidfd;
 pub mod pipe;
 pub mod process;
 pub mod quiet;

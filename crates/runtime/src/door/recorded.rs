@@ -13,7 +13,7 @@ use us_calls::{Door, Policy, Row};
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::door::patience::Patience;
-use crate::door::{again, numbers, observe, taken, usage, wait, witness};
+use crate::door::{again, numbers, observe, pidfd, taken, usage, wait, witness};
 use crate::event::Event;
 use crate::fault::{self, Point};
 use crate::log::{Next, has_ticket};
@@ -43,11 +43,21 @@ pub fn execute(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
 pub(super) fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
     match row.policy {
         Policy::Special(Door::Wait) => wait::make(thread, nr, args),
+        _ if members::is_numbered() && nr == pidfd::SEND_SIGNAL => by_descriptor(thread, row, args),
         _ if members::is_numbered() && numbers::names_a_process(row.nr) => {
             numbers::send(nr, args, |args| execute(thread, row, nr, args))
         }
         _ => execute(thread, row, nr, args),
     }
+}
+
+#[cold]
+fn by_descriptor(thread: &Thread, row: &Row, args: &[u64; 6]) -> i64 {
+    let Some((row, args)) = pidfd::by_number(args) else {
+        return execute(thread, row, pidfd::SEND_SIGNAL, args);
+    };
+    let nr = row.nr.into();
+    numbers::send(nr, &args, |args| execute(thread, row, nr, args))
 }
 
 /// As [`execute`], for a call of which the log has an `Enter`: leaves a mark where its `Return` will be, as the last

@@ -6,10 +6,10 @@ use us_abi::event::{NO_TICKET, ReturnHead};
 use crate::call::{self, Call};
 use crate::clock::kernel_ticket;
 use crate::door::spawn::{PARENT_SETTID, PIDFD, clone_flags};
-use crate::door::{numbers, table};
+use crate::door::{numbers, pidfd, table};
 use crate::fdtable::{self, Kind};
 use crate::guest;
-use crate::raw::{self, nr};
+use crate::raw::nr;
 use crate::thread::Thread;
 use crate::thread::spawn::Stored;
 
@@ -66,20 +66,11 @@ pub fn descriptor_of(child: i64) -> Option<i32> {
     let (mut of_child, mut of_nobody) = (None, None);
     fdtable::for_open(|fd| {
         let is_logged = fdtable::get(fd).is_none_or(|shadow| shadow.kind() != Kind::None);
-        match process_of(fd).filter(|_| !is_logged) {
+        match pidfd::process_of(fd).filter(|_| !is_logged) {
             Some(pid) if pid == child => of_child = Some(fd),
             Some(pid) if pid < 0 => of_nobody = Some(fd),
             _ => {}
         }
     });
     of_child.or(of_nobody)
-}
-
-/// The process that the kernel says a descriptor is of: -1 once it is gone, `None` for any other descriptor.
-fn process_of(fd: i32) -> Option<i64> {
-    const NAME: &[u8] = b"Pid:\t";
-    let mut text = [0u8; 512];
-    let text = fdtable::describe(fd, &mut text)?;
-    let value = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(NAME))?;
-    Some(if value.first() == Some(&b'-') { -1 } else { raw::decimal(value)? as i64 })
 }

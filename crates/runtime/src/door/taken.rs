@@ -12,7 +12,7 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::execute_marked;
-use crate::door::{numbers, wait, witness};
+use crate::door::{numbers, pidfd, wait, witness};
 use crate::raw::failed;
 use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
 use crate::thread::Thread;
@@ -35,6 +35,10 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
         62 | 129 | 234 | 297 if members::is_numbered() => {
             Some(numbers::send(nr, args, |args| execute_marked(thread, row, nr, args)))
         }
+        pidfd::SEND_SIGNAL if members::is_numbered() => pidfd::by_number(args).map(|(row, args)| {
+            let nr = row.nr.into();
+            numbers::send(nr, &args, |args| execute_marked(thread, row, nr, args))
+        }),
         GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE | SENDMMSG => through_the_slot(thread, row, nr, *args),
         _ => None,
     };

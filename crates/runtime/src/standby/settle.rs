@@ -16,7 +16,7 @@ use us_order::create::{self, Seen};
 use us_ring::Position;
 use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
-use crate::door::{carry, kept, output as shown, pending, spawn, taken, wait, witness};
+use crate::door::{carry, kept, numbers, output as shown, pending, pidfd, spawn, taken, wait, witness};
 use crate::fdtable::{self, Kind};
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
@@ -463,8 +463,9 @@ fn copied(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
 fn sent_to_another(doubt: &Doubt) {
     const KILL: u16 = 62;
     const GETPGID: u64 = 121;
-    const PIDFD_SEND_SIGNAL: u16 = 424;
-    let to = doubt.asked[0] as i32;
+    let by_descriptor = u64::from(doubt.row.nr) == pidfd::SEND_SIGNAL;
+    let first = doubt.asked[0] as i32;
+    let to = if by_descriptor { numbers::meant_by(first).map_or(-1, |pid| pid as i32) } else { first };
     let own = state::GUEST_PID.load(Ordering::Relaxed) as i32;
     let kernels = |to: i32| u64::from(members::primary_of(to as u32).unwrap_or(to as u32));
     let other = match doubt.row.nr {
@@ -472,8 +473,7 @@ fn sent_to_another(doubt: &Doubt) {
             // SAFETY: asks whether a signal could be sent.
             to > 0 && to != own && unsafe { raw::call2(raw::nr::KILL, kernels(to), 0) } == 0
         }
-        PIDFD_SEND_SIGNAL => true,
-        _ => false,
+        _ => by_descriptor,
     };
     // A process group: the kernel goes through it without a stop. What came to this process itself died with the primary.
     let group = (doubt.row.nr == KILL && to <= 0 && to != -1).then(|| to.unsigned_abs());
