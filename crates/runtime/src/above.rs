@@ -53,6 +53,8 @@ pub trait Above: Sync {
     fn consumed(&self, slot: u32, info: &Info, exact: bool, ticket: u64);
     /// The program is about to end by this signal.
     fn end_by(&self, signal: i32);
+    /// A trapped call of a child on its parent's memory: true if it makes it again without being trapped.
+    fn steps_out(&self, context: &mut Context, is_of_386: bool) -> bool;
     /// A call by `int 0x80`, made in the handler of its trap.
     ///
     /// # Safety

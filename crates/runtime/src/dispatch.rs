@@ -7,7 +7,7 @@ use crate::clone::{self, park};
 use crate::door::observe::observe;
 use crate::door::recorded::recorded;
 use crate::door::{
-    common, epoll, exec, futex, io, leave, memory, message, numbers, pending, process, refused, remap,
+    child, common, epoll, exec, futex, io, leave, memory, message, numbers, pending, process, refused, remap,
     shared, signals, spawn, table, thread_place, time, timer, turn_waits,
 };
 use crate::members::{config, registry};
@@ -95,7 +95,7 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     let thread = unsafe { &mut *thread };
     if is_lent(thread) && !spawn::is_own_again(thread) {
         // A child made by vfork: it shares our memory, not our log.
-        return exec::borrowed(thread, call);
+        return child::call(thread, call);
     }
     let outer = core::mem::replace(&mut thread.shown.entry, entry);
     let mut result = if point::is_point(call.caller) {

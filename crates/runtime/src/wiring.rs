@@ -6,7 +6,7 @@ use crate::above::Above;
 use crate::call::Call;
 use crate::clone::park;
 use crate::context::Context;
-use crate::door::{compat, pending, process, sigchld, spawn, timer};
+use crate::door::{child, compat, pending, process, sigchld, spawn, timer};
 use crate::event::Event;
 use crate::recording::replay;
 use crate::siginfo::Info;
@@ -67,6 +67,9 @@ impl Above for Layers {
     }
     fn end_by(&self, signal: i32) {
         process::leave(leaving::SIGNAL, signal);
+    }
+    fn steps_out(&self, context: &mut Context, is_of_386: bool) -> bool {
+        child::steps_out(context, is_of_386)
     }
     unsafe fn call_of_386(&self, context: &mut Context) {
         // SAFETY: the caller's frame.

@@ -23,7 +23,8 @@ use crate::verdict::drop_standby;
 use crate::{bound, guest, paths, recorder, seats, tls, turns};
 
 const EXECVE: u16 = 59;
-const EXECVEAT: u64 = 322;
+/// System call number.
+pub const EXECVEAT: u64 = 322;
 const X_OK: u64 = 1;
 
 /// execve, execveat.
@@ -76,37 +77,24 @@ fn is_waited_for() -> bool {
     state::role() == Role::Primary && state::header().is_some_and(|header| header.config.standbys != 0)
 }
 
-/// Any call of a child that borrows its parent's memory. What an exec needs is put into that memory, and given back
-/// by the parent.
-pub fn borrowed(thread: &mut Thread, call: &Call) -> i64 {
-    const SIG_SETMASK: u64 = 2;
+/// The exec of a child that borrows its parent's memory. What it needs is put into that memory, and given back by the parent.
+/// `hand_on` says what of the child's signals the new image gets, and takes it back where there is none.
+pub fn borrowed(thread: &mut Thread, call: &Call, hand_on: impl Fn(&Thread, bool)) -> i64 {
+    if let Some(error) = hopeless(call) {
+        return error;
+    }
     let mut call = *call;
-    if call.nr == raw::nr::RT_SIGPROCMASK && call.args[0] == SIG_SETMASK && call.args[1] != 0 {
-        // The kernel has the whole of it: nothing of what its parent blocks is the child's any more.
-        thread.signals.is_of_child = true;
-    }
-    if matches!(call.nr, 59 | EXECVEAT) {
-        if let Some(error) = hopeless(&call) {
-            return error;
-        }
-        give_back(thread);
-        thread.spawn.lent = add_ours(&mut call);
-        if !thread.signals.is_of_child {
-            signal::hand_on_mask(thread, true);
-        }
-        signal::hand_on_ignored(true);
-        limits::hand_on(true);
-        // SAFETY: the guest's own call.
-        let result = unsafe { call6(call.nr, call.args) };
-        limits::hand_on(false);
-        signal::hand_on_ignored(false);
-        if !thread.signals.is_of_child {
-            signal::hand_on_mask(thread, false);
-        }
-        return result;
-    }
+    give_back(thread);
+    thread.spawn.lent = add_ours(&mut call);
+    hand_on(thread, true);
+    signal::hand_on_ignored(true);
+    limits::hand_on(true);
     // SAFETY: the guest's own call.
-    unsafe { call6(call.nr, call.args) }
+    let result = unsafe { call6(call.nr, call.args) };
+    limits::hand_on(false);
+    signal::hand_on_ignored(false);
+    hand_on(thread, false);
+    result
 }
 
 /// After a child has stopped to borrow this thread's block.
@@ -151,14 +139,16 @@ fn make(call: &Call) -> i64 {
     result
 }
 
+/// Whether the image behind an exec could be of this group. Under a filter of the program's own the runtime's constructor might be
+/// the end of it.
+pub fn leads_into_group() -> bool {
+    state::role() != Role::Outside && crate::members::header().is_some() && !bound::outlives_exec()
+}
+
 /// Adds our variables to the environment of an exec, if the new image could be of this group.
 fn add_ours(call: &mut Call) -> Lent {
     let environment = if call.nr == EXECVEAT { 3 } else { 2 };
-    // Under a filter of the program's own the runtime's constructor might be the end of the new image.
-    let group = state::role() != Role::Outside
-        && crate::members::header().is_some()
-        && !bound::outlives_exec()
-        && limits::leave_room();
+    let group = leads_into_group() && limits::leave_room();
     let Some(lent) = group.then(|| environment_with_ours(call.args[environment])).flatten() else {
         return [0; 2];
     };

@@ -19,6 +19,7 @@ pub mod buffers;
 pub mod c11;
 pub mod cancel;
 pub mod carry;
+pub mod child;
 pub mod common;
 pub mod compat;
 pub mod cond;

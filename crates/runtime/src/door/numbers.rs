@@ -175,17 +175,22 @@ pub struct Room {
     path: own_files::Path,
 }
 
+/// The arguments of a call, in which those that name a process or a thread have the kernel's number.
+pub fn named_in(nr: u16, mut args: [u64; 6]) -> [u64; 6] {
+    for (at, names) in numbers_in(nr, &args).into_iter().enumerate() {
+        if names {
+            args[at] = to_kernel(args[at]);
+        }
+    }
+    args
+}
+
 /// The arguments of a call with the kernel's numbers in place of the group's. What an argument points at and names a thread
 /// as well is copied to `room`, which has to live as long as the call.
 #[cold]
 pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
     use us_calls::{Door, Policy};
-    let mut args = *args;
-    for (at, names) in numbers_in(row.nr, &args).into_iter().enumerate() {
-        if names {
-            args[at] = to_kernel(args[at]);
-        }
-    }
+    let mut args = named_in(row.nr, *args);
     if matches!(row.policy, Policy::Special(Door::Timer)) {
         args[0] = crate::door::timer::to_kernel(row, args[0]);
     }

@@ -13,7 +13,7 @@ use crate::clock::kernel_ticket;
 use crate::context::{Context, reg};
 use crate::door::kept::{self, Kept};
 use crate::door::recorded::{begin, take_begin, take_end};
-use crate::door::{exec, stored, witness};
+use crate::door::{child, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::log::Next;
 use crate::raw::{self, err, failed};
@@ -25,7 +25,8 @@ use crate::verdict::give_up_log;
 use crate::{bound, guest, members, signal, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
-const FORK: u64 = 57;
+/// System call number.
+pub const FORK: u64 = 57;
 /// The child shares the memory.
 pub const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
@@ -174,7 +175,7 @@ pub fn note_namespace(call: &Call) {
 
 /// Whether a child made with these flags is in another pid namespace. Such a child has other numbers than the group and cannot list
 /// itself: its maker does, or the maker's successor would have no child to wait for.
-fn is_elsewhere(flags: u64) -> bool {
+pub fn is_elsewhere(flags: u64) -> bool {
     const CLONE_NEWPID: u64 = 0x2000_0000;
     flags & CLONE_NEWPID != 0 || ARE_ELSEWHERE.load(Ordering::Relaxed)
 }
@@ -431,10 +432,11 @@ fn lend(thread: &mut Thread, call: &Call) -> i64 {
     thread.shared_with_guest();
     // SAFETY: the guest's own call, and of that kind.
     let result = unsafe { gate_stack::lend(thread, call.nr, &call.args) };
-    if result != 0 {
+    if result == 0 {
+        child::begin(thread, clone_flags(call));
+    } else {
         thread.shared_with_guest();
-        thread.borrowed.store(0, Ordering::Relaxed);
-        exec::give_back(thread);
+        child::ended(thread);
         if !failed(result) && state::role() != Role::Outside {
             members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
         }
@@ -443,7 +445,7 @@ fn lend(thread: &mut Thread, call: &Call) -> i64 {
 }
 
 /// Values of [`Thread::borrowed`]: by a child that runs in our memory, or in a copy of it.
-const OUR_MEMORY: u8 = 1;
+pub const OUR_MEMORY: u8 = 1;
 const OWN_MEMORY: u8 = 2;
 
 /// After it, in the parent.
@@ -453,9 +455,8 @@ pub extern "C" fn after_clone(result: i64) {
     if bound::has_left() {
         return;
     }
-    let borrowed = thread.borrowed.swap(0, Ordering::Relaxed);
-    thread.signals.is_of_child = false;
-    exec::give_back(thread);
+    let borrowed = thread.borrowed.load(Ordering::Relaxed);
+    child::ended(thread);
     if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {
         // It may have ended already; then nobody else has listed it.
         members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));

@@ -84,6 +84,20 @@ pub fn hand_on_ignored(to_new_image: bool) {
     }
 }
 
+/// A mask after a call of rt_sigprocmask with these arguments.
+pub(super) fn changed(before: u64, how: u64, set: u64) -> Result<u64, i64> {
+    if set == 0 {
+        return Ok(before);
+    }
+    let given = guest::load::<u64>(set).ok_or(err::EFAULT)?;
+    match how as u32 {
+        0 => Ok(before | given),
+        1 => Ok(before & !given),
+        2 => Ok(given),
+        _ => Err(err::EINVAL),
+    }
+}
+
 /// rt_sigprocmask: the guest's mask is the shadow; both copies compute it. Where something is unblocked, what
 /// waited is delivered before the return, and the log says how many that were.
 pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
@@ -93,16 +107,10 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
     }
     let before = thread.signals.mask;
     thread.signals.mask_before = before;
-    let mut after = before;
-    if set != 0 {
-        let Some(given) = guest::load::<u64>(set) else { return -14 };
-        after = match how as u32 {
-            0 => before | given,
-            1 => before & !given,
-            2 => given,
-            _ => return err::EINVAL,
-        };
-    }
+    let after = match changed(before, how, set) {
+        Ok(after) => after,
+        Err(error) => return error,
+    };
     if old != 0 && !guest::store(old, &before) {
         return -14;
     }
@@ -258,7 +266,7 @@ pub fn take_over() {
     install_trap();
 }
 
-fn install_trap() {
+pub(super) fn install_trap() {
     let trap = Action {
         handler: on_sigsys as *const () as u64,
         flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,

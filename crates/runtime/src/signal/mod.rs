@@ -29,6 +29,7 @@ use crate::{guest, tls, turns};
 mod announced;
 mod arrive;
 pub mod cancellation;
+pub mod child;
 pub mod death;
 mod doors;
 mod frame;

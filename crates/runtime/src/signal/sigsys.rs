@@ -84,7 +84,12 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
     if !is_trap {
         return;
     }
-    if code == SYS_USER_DISPATCH && is_call_of_386(&said) {
+    let is_of_386 = code == SYS_USER_DISPATCH && is_call_of_386(&said);
+    // SAFETY: the kernel's context of this thread, behind a system call of the guest's.
+    if unsafe { above().steps_out(&mut *context, is_of_386) } {
+        return;
+    }
+    if is_of_386 {
         // SAFETY: the kernel's context of this thread.
         return unsafe { above().call_of_386(&mut *context) };
     }

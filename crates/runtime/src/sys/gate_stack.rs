@@ -112,6 +112,11 @@ fn here() -> u64 {
     sp
 }
 
+/// Whether the gate that has called here runs on one of its own.
+pub fn is_here(thread: &Thread) -> bool {
+    thread.gate_stack.piece_of(here()).is_some()
+}
+
 /// The stack pointer of the guest's code that has called the runtime here.
 pub fn guests(thread: &Thread) -> u64 {
     guests_at(thread, here())

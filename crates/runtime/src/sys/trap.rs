@@ -11,7 +11,8 @@ use crate::siginfo::Info;
 use crate::sys::vdso;
 use crate::thread::Thread;
 
-const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+/// An option of prctl.
+pub const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const PR_SYS_DISPATCH_ON: u64 = 1;
 
 core::arch::global_asm!(".hidden __ehdr_start");
@@ -75,6 +76,11 @@ pub fn arm(thread: &Thread) -> bool {
 pub fn open_all() {
     const ALLOW: u8 = 0;
     select(ALLOW);
+    disarm();
+}
+
+/// Disarms the calling thread.
+pub fn disarm() {
     // SAFETY: an attribute of the calling thread.
     unsafe { raw::call6(raw::nr::PRCTL, [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0]) };
 }

@@ -8,6 +8,8 @@ pub struct Signals {
     pub mask_before: u64,
     /// Whether a child made by vfork, which borrows this block, has set a mask that it shares with nobody.
     pub is_of_child: bool,
+    /// What such a child has asked for that the kernel does not have, if dispatch is armed in it.
+    pub child: OfChild,
     /// Whether the call that it is in waits under a mask of its own.
     pub is_of_call: bool,
     /// Handlers have run before the call that this thread is in, for signals that had come earlier: natively they may as well
@@ -28,6 +30,15 @@ pub struct Signals {
     pub alt_stack: [u64; 3],
 }
 
+/// The signals of a child on its parent's block.
+#[derive(Clone, Copy, Debug)]
+pub struct OfChild {
+    /// Its signal mask.
+    pub mask: u64,
+    /// Its handler of SIGSYS.
+    pub system: u64,
+}
+
 impl Signals {
     /// Of no thread.
     pub(super) const fn unused() -> Signals {
@@ -35,6 +46,7 @@ impl Signals {
             mask: 0,
             mask_before: 0,
             is_of_child: false,
+            child: OfChild { mask: 0, system: 0 },
             is_of_call: false,
             late: false,
             broken_off: (false, false),
