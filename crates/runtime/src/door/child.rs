@@ -15,15 +15,20 @@ use crate::raw::{call6, failed, nr};
 use crate::signal::{self, child};
 use crate::sys::{gate_stack, trap};
 use crate::thread::Thread;
-use crate::{bound, members, tls};
+use crate::{bound, members, state, tls};
 
 /// Value of [`Thread::borrowed`]: by a child in which dispatch is armed.
 const ARMED: u8 = 3;
 
 /// In the child, before it returns to its own code.
 pub fn begin(thread: &mut Thread, flags: u64) {
+    const CLONE_PARENT: u64 = 0x8000;
     // Where parent and child have the same frames, its traps would be written over them.
-    if spawn::is_elsewhere(flags) || !exec::leads_into_group() || !gate_stack::is_here(thread) {
+    if flags & CLONE_PARENT != 0
+        || spawn::is_elsewhere(flags)
+        || !exec::leads_into_group()
+        || !gate_stack::is_here(thread)
+    {
         return;
     }
     child::begin(thread);
@@ -66,9 +71,15 @@ pub fn call(thread: &mut Thread, call: &Call) -> i64 {
     // SAFETY: the guest's own call.
     let result = unsafe { call6(call.nr, args) };
     match call.nr {
-        nr::GETPPID if !failed(result) => i64::from(numbers::to_guest(result as u32)),
+        nr::GETPPID if !failed(result) => i64::from(parent(is_armed, result as u32)),
         _ => result,
     }
+}
+
+/// What it sees as its parent, of which the kernel has this number: also when that has failed over meanwhile.
+fn parent(is_armed: bool, kernels: u32) -> u32 {
+    let maker = state::GUEST_PID.load(Ordering::Relaxed);
+    if is_armed && members::is_between(maker) { maker } else { numbers::to_guest(kernels) }
 }
 
 /// Before a trapped call of such a child: true if the thread is to make it again, without dispatch from now on. Further children,
