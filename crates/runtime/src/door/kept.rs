@@ -4,8 +4,8 @@
 //! A child with memory of its own may use all that was open until it ends: see [`fdtable::child_made`].
 
 use crate::fdtable::{self, AT_FDCWD, Stat};
-use crate::raw;
 use crate::state::{self, Decimal};
+use crate::{members, raw};
 
 /// So many are named in the log; of a child that keeps more it says that it has kept all.
 const MOST: usize = 8;
@@ -33,12 +33,35 @@ impl Kept {
     fn everything() -> Kept {
         let mut kept = Kept { count: 1, ..Kept::NOTHING };
         kept.pairs[0] = [ALL, 0];
-        follow(kept.pairs[0]);
         kept
     }
 
     /// Looks at a child that has just executed its file, or ended, and notes what it has in this copy, which made it.
     pub fn by(child: i64) -> Kept {
+        let mut kept = Kept::seen(child);
+        // The kernel lets a parent go on a moment before it closes what the new image is not to have.
+        if kept.count > 0 {
+            kept = if waits_for(|| is_through(child)) { Kept::seen(child) } else { Kept::everything() };
+        }
+        kept.note()
+    }
+
+    /// The same of the child of a dead primary, in the copy that has taken over. It executes its file soon: its parent has slept
+    /// until then.
+    pub fn by_orphan(child: i64) -> Kept {
+        let has_left =
+            || is_through(child) && begun_with(Decimal::new(child as u64).bytes()) != begun_with(b"self");
+        let kept = if waits_for(has_left) { Kept::seen(child) } else { Kept::everything() };
+        kept.note()
+    }
+
+    fn note(self) -> Kept {
+        self.pairs().iter().copied().for_each(follow);
+        self
+    }
+
+    /// What a child has now.
+    fn seen(child: i64) -> Kept {
         let (mut kept, mut looks) = (Kept::NOTHING, 0);
         let number = Decimal::new(child as u64);
         let path = state::joined(&[b"/proc/", number.bytes(), b"/fd"]);
@@ -49,7 +72,12 @@ impl Kept {
                 kept.look(&[b"/proc/", number.bytes(), b"/fd/", Decimal::new(fd).bytes()]);
             }
         });
-        if seen && looks <= LOOKS && kept.count <= MOST { kept } else { Kept::everything() }
+        match seen {
+            true if looks <= LOOKS && kept.count <= MOST => kept,
+            // It has ended, and somebody has been told.
+            false if !members::exists(child as u32) => Kept::NOTHING,
+            _ => Kept::everything(),
+        }
     }
 
     fn look(&mut self, path: &[&[u8]]) {
@@ -57,13 +85,14 @@ impl Kept {
         let Some(stat) = Stat::at(AT_FDCWD, path.as_ptr() as u64, 0) else { return };
         let identity = fdtable::kept(fdtable::identity_of(stat.dev, stat.ino));
         fdtable::for_known(|fd, shadow| {
+            let pair = [ONE, fd as u64];
+            let is_new = !self.pairs.iter().take(self.count).any(|known| *known == pair);
             // All eventfds have one identity, with whatever else has no name: then any of them may be meant.
-            if shadow.is_private() && shadow.identity() == identity {
-                if let Some(pair) = self.pairs.get_mut(self.count) {
-                    *pair = [ONE, fd as u64];
+            if shadow.is_private() && shadow.identity() == identity && is_new {
+                if let Some(place) = self.pairs.get_mut(self.count) {
+                    *place = pair;
                 }
                 self.count += 1;
-                shadow.set_private(false);
             }
         });
     }
@@ -71,6 +100,17 @@ impl Kept {
     /// For the payload.
     pub fn pairs(&self) -> &[[u64; 2]] {
         &self.pairs[..self.count]
+    }
+
+    /// As the payload has it, and its length.
+    pub fn bytes(&self) -> ([u8; BYTES], usize) {
+        let mut bytes = [0; BYTES];
+        for (place, pair) in bytes.chunks_exact_mut(16).zip(self.pairs()) {
+            let (first, second) = place.split_at_mut(8);
+            first.copy_from_slice(&pair[0].to_le_bytes());
+            second.copy_from_slice(&pair[1].to_le_bytes());
+        }
+        (bytes, self.pairs().len() * 16)
     }
 }
 
@@ -87,9 +127,40 @@ pub fn follow(pair: [u64; 2]) {
     }
 }
 
-/// As a payload: a child at which nobody has looked, and nobody can any more.
-pub fn everything_kept() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&ALL.to_le_bytes());
-    bytes
+/// How often one looks whether a child is through its exec, and how long one waits in between, ns.
+const PATIENCE: u32 = 200;
+const PAUSE_NS: u64 = 100_000;
+
+fn waits_for(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..PATIENCE).any(|look| {
+        if look > 0 {
+            raw::nap(PAUSE_NS);
+        }
+        is_so()
+    })
+}
+
+/// Whether a child is through its exec, or has ended. The kernel writes down what an image has begun with behind everything else.
+fn is_through(child: i64) -> bool {
+    match begun_with(Decimal::new(child as u64).bytes()) {
+        None => !members::exists(child as u32),
+        Some((words, bytes)) => bytes == 0 || words[0] != 0,
+    }
+}
+
+/// The words that a process has begun with.
+fn begun_with(process: &[u8]) -> Option<([u64; 64], i64)> {
+    let path = state::joined(&[b"/proc/", process, b"/auxv"]);
+    let mut words = [0u64; 64];
+    // SAFETY: opens a file of the kernel's, reads into our buffer, closes it.
+    unsafe {
+        let file = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
+        if raw::failed(file) {
+            return None;
+        }
+        let room = size_of_val(&words) as u64;
+        let bytes = raw::call3(raw::nr::READ, file as u64, words.as_mut_ptr() as u64, room);
+        raw::call1(raw::nr::CLOSE, file as u64);
+        (!raw::failed(bytes)).then_some((words, bytes))
+    }
 }

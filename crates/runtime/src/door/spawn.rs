@@ -138,18 +138,24 @@ fn witness(thread: &mut Thread, call: &mut Call) {
 /// Bytes of the first `struct clone_args` that the kernel has had.
 const CLONE3_BYTES: u64 = 64;
 
+/// The number that the kernel has put into the slot of a dead primary's fork: 0 if there is no child. `None` if the slot is not
+/// prepared for one.
+fn child_in(slot: *const u8) -> Option<u64> {
+    // SAFETY: the slot of a dead primary's call, as `prepare_slot` has laid it out.
+    unsafe {
+        let is_prepared = slot.cast::<u64>().read() == FORK_MARK;
+        is_prepared.then(|| slot.add(size_of::<Header>() + WITNESS_AT).cast::<u64>().read())
+    }
+}
+
+/// Whether a dead primary's fork in doubt may have made a child.
+pub fn may_have_forked(slot: *const u8) -> bool {
+    child_in(slot) != Some(0)
+}
+
 /// The child of a dead primary's fork in doubt. One that shared memory has not come to list itself.
 pub fn forked(slot: *const u8, flags: u32) -> Option<ReturnHead> {
-    // SAFETY: the slot of a dead primary's call, as `prepare_slot` has laid it out.
-    let child = unsafe {
-        if slot.cast::<u64>().read() != FORK_MARK {
-            return None;
-        }
-        slot.add(size_of::<Header>() + WITNESS_AT).cast::<u64>().read()
-    };
-    if child == 0 {
-        return None;
-    }
+    let child = child_in(slot).filter(|child| *child != 0)?;
     if u64::from(flags) & CLONE_VM != 0 || is_elsewhere(flags.into()) {
         claim(child as u32);
     }
@@ -406,7 +412,7 @@ pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 }
 
 /// Whether the child runs on its parent's memory while that waits.
-fn is_like_vfork(flags: u64) -> bool {
+pub fn is_like_vfork(flags: u64) -> bool {
     const BOTH: u64 = CLONE_VM | CLONE_VFORK;
     flags & BOTH == BOTH
 }

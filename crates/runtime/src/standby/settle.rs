@@ -16,7 +16,8 @@ use us_order::create::{self, Seen};
 use us_ring::Position;
 use us_world::{Identity, Settled, Told, Verdict, Verdicts};
 
-use crate::door::{carry, kept, numbers, output as shown, pending, pidfd, spawn, taken, wait, witness};
+use crate::door::kept::Kept;
+use crate::door::{carry, numbers, output as shown, pending, pidfd, spawn, taken, wait, witness};
 use crate::fdtable::{self, Kind};
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
@@ -114,9 +115,14 @@ pub fn publish_whole() -> bool {
 /// Settles every call in doubt. Returns how many there were, how many could not be settled, and which numbers are spoken for.
 pub fn all(_header: &SegmentHeader) -> (u32, u32, Claimed) {
     let (mut in_doubt, mut unsettled) = (0, 0);
+    let mut claimed = Claimed::new();
+    // What a child has kept says whose the streams are.
+    for_doubts(|doubt| {
+        let is_lent = makes_process(&doubt) && spawn::is_like_vfork(doubt.args.digest.into());
+        in_doubt += u32::from(is_lent && child(&doubt, &mut claimed));
+    });
     // A write and a read in doubt explain a stream only together: before either is completed.
     let verdicts = streams::verdicts();
-    let mut claimed = Claimed::new();
     // Closes first: a number whose close is still to come looks like one that a call has just made. Then what
     // may have brought descriptors with it. The calls that make them share what is left.
     for_doubts(|doubt| {
@@ -212,15 +218,8 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
         return true;
     }
     let Policy::Special(door) = doubt.row.policy else { return waiting(doubt) };
-    if let Door::Clone = door
-        && let Some(head) = spawn::forked(doubt.place(), doubt.args.digest)
-    {
-        if head.identity != 0 {
-            claimed.add(head.identity as i32 - 1);
-        }
-        // Nobody has looked at it.
-        let kept = kept::everything_kept();
-        complete(doubt, 0, head, &kept);
+    if let Door::Clone = door {
+        child(doubt, claimed);
         return true;
     }
     if let Door::Wait = door {
@@ -248,6 +247,25 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
         }
         _ => true,
     }
+}
+
+/// A process that the dead primary was making. False if it has made none, or nobody can tell.
+fn child(doubt: &Doubt, claimed: &mut Claimed) -> bool {
+    let flags = doubt.args.digest;
+    let Some(head) = spawn::forked(doubt.place(), flags) else { return false };
+    if head.identity != 0 {
+        claimed.add(head.identity as i32 - 1);
+    }
+    // One with memory of its own keeps what is open, and the log need not say so.
+    let is_lent = spawn::is_like_vfork(flags.into());
+    let (kept, bytes) = if is_lent { Kept::by_orphan(head.result) } else { Kept::NOTHING }.bytes();
+    complete(doubt, 0, head, &kept[..bytes]);
+    true
+}
+
+/// Whether a call makes a process, rather than a thread.
+pub fn makes_process(doubt: &Doubt) -> bool {
+    doubt.row.policy == Policy::Special(Door::Clone) && doubt.args.len == 0
 }
 
 /// A call that was made with buffers in its slot, which show what it has taken.

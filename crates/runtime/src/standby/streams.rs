@@ -3,10 +3,10 @@
 use us_calls::{Door, Policy};
 use us_world::{Copy, Direction, Kind, Part, Stream, Verdict, Verdicts};
 
-use crate::door::witness;
+use crate::door::{spawn, witness};
 use crate::fdtable::{self, Shadow};
 use crate::standby::kernel::Own;
-use crate::standby::settle::{Doubt, for_doubts};
+use crate::standby::settle::{Doubt, for_doubts, makes_process};
 use crate::sys::room::Room;
 use crate::sys::spans::{self, Source, Vector};
 
@@ -88,9 +88,9 @@ pub fn verdicts() -> Verdicts<'static> {
     PARTS.clear();
     VERDICTS.clear();
     let mut fits = true;
-    // A child that is being made may have any of them, and nobody has seen what it keeps.
+    // A child that has been made may have any of them.
     let mut is_lent = false;
-    for_doubts(|doubt| is_lent |= doubt.row.policy == Policy::Special(Door::Clone));
+    for_doubts(|doubt| is_lent |= makes_process(&doubt) && spawn::may_have_forked(doubt.place()));
     for_doubts(|doubt| {
         for part in parts_of(&doubt, is_lent).into_iter().flatten() {
             fits &= PARTS.push(part);
