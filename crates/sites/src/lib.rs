@@ -54,6 +54,7 @@ pub mod elf;
 mod emit;
 pub mod maps;
 mod plan;
+mod program;
 mod scan;
 pub mod vdso;
 
@@ -62,7 +63,8 @@ pub use emit::{
     emit_stub,
 };
 pub use plan::{Plan, find_plan, fingerprint, plan_words, write_plan};
-pub use scan::{DOUBT, SWITCH_REACH, ScanError, has_program_sites, scan, scan_program};
+pub use program::{has_program_sites, scan_program};
+pub use scan::{DOUBT, SWITCH_REACH, ScanError, scan};
 
 /// Bytes of the jump that replaces a window's beginning.
 pub const JUMP_LEN: usize = 5;

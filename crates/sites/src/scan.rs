@@ -28,7 +28,7 @@ const VFORK: u32 = 58;
 const CLONE3: u32 = 435;
 
 /// Larger constants are no system call numbers.
-const NR_LIMIT: u32 = 1024;
+pub(crate) const NR_LIMIT: u32 = 1024;
 
 /// Why [`scan`] gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,40 +72,9 @@ pub fn scan(text: &[u8], text_addr: u64, out: &mut [Site]) -> Result<usize, Scan
     Ok(decide_all(text, out, found, false))
 }
 
-/// The same for a text of which nothing is known: only what is an instruction beyond doubt, the time-stamp counter's too.
-///
-/// # Errors
-///
-/// As [`scan`]; as many slots as [`has_program_sites`] says always do.
-pub fn scan_program(text: &[u8], text_addr: u64, out: &mut [Site]) -> Result<usize, ScanError> {
-    if text.len() > i32::MAX as usize {
-        return Err(ScanError::TextTooLong);
-    }
-    let mut found = 0;
-    each_program_site(text, |at, insn_len, kind| {
-        if let Some(slot) = out.get_mut(found) {
-            let at = at as u32;
-            *slot = Site { at, insn_len, patch_start: at, kind, text_addr, ..Site::EMPTY };
-        }
-        found += 1;
-    });
-    if found > out.len() {
-        return Err(ScanError::TooManySites(found));
-    }
-    // Few sites in a large text: some bytes that look like a branch to one of them are none.
-    Ok(decide_all(text, out, found, true))
-}
-
-/// How many places [`scan_program`] would look at. It reads each byte once, and most texts have none.
-pub fn has_program_sites(text: &[u8]) -> usize {
-    let mut found = 0;
-    each_program_site(text, |_, _, _| found += 1);
-    found
-}
-
 /// Decides about the candidates at the front of `out`, and returns how many of them are sites. `confirms`: what looks like a far
 /// branch to one of them is looked at once more.
-fn decide_all(text: &[u8], out: &mut [Site], found: usize, confirms: bool) -> usize {
+pub(crate) fn decide_all(text: &[u8], out: &mut [Site], found: usize, confirms: bool) -> usize {
     let sites = &mut out[..found];
     if found == 0 {
         return 0;
@@ -150,60 +119,6 @@ fn candidates(text: &[u8], text_addr: u64, out: &mut [Site]) -> Result<usize, Sc
         }
     });
     if found > out.len() { Err(ScanError::TooManySites(found)) } else { Ok(found) }
-}
-
-/// Calls `found` with each place where the bytes leave no doubt: its offset, the instruction's length, and its kind as far as it
-/// is known.
-fn each_program_site(text: &[u8], mut found: impl FnMut(usize, u8, Kind)) {
-    const STEP: usize = 64;
-    let unknown = Kind::Unpatchable(Reason::NoWindow);
-    let mut look = |at: usize| match text.get(at + 1) {
-        Some(0x05) if is_surely_syscall(text, at) => found(at, 2, unknown),
-        Some(0x31) if is_surely_counter(text, at + 2) => found(at, 2, Kind::Counter),
-        Some(0x01) if text.get(at + 2) == Some(&0xf9) && is_surely_counter(text, at + 3) => {
-            found(at, 3, Kind::Counter);
-        }
-        _ => {}
-    };
-    let mut at = 0;
-    // Sixty-four at a time, and without a branch: a text of some megabytes is read by every image that has it.
-    while let (Some(first), Some(second)) = (text.get(at..at + STEP), text.get(at + 1..at + 1 + STEP)) {
-        let hits = first.iter().zip(second).fold(0u8, |hits, (first, second)| {
-            hits | u8::from((*first == 0x0f) & ((*second == 0x05) | (*second == 0x31) | (*second == 0x01)))
-        });
-        if hits != 0 {
-            first.iter().enumerate().filter(|(_, byte)| **byte == 0x0f).for_each(|(k, _)| look(at + k));
-        }
-        at += STEP;
-    }
-    (at..text.len()).filter(|at| text[*at] == 0x0f).for_each(look);
-}
-
-/// Whether a number is loaded just before the `syscall` at `at`, or its result compared with an error just behind it.
-fn is_surely_syscall(text: &[u8], at: usize) -> bool {
-    let loads = |len: usize, opcode: &[u8]| {
-        let before = at.checked_sub(len).and_then(|start| text.get(start..at));
-        let number = before.and_then(|bytes| bytes.strip_prefix(opcode)).map(<[u8; 4]>::try_from);
-        matches!(number, Some(Ok(number)) if u32::from_le_bytes(number) < NR_LIMIT)
-    };
-    error_check(text.get(at + 2..).unwrap_or_default()).is_some()
-        || loads(5, &[0xb8])
-        || loads(7, &[0x48, 0xc7, 0xc0])
-}
-
-/// Whether one of the next instructions moves a half of the counter's value to its place: `shl $32` of a register.
-fn is_surely_counter(text: &[u8], mut behind: usize) -> bool {
-    const NEAR: usize = 4;
-    for _ in 0..NEAR {
-        if matches!(text.get(behind..behind + 4), Some([0x48 | 0x49, 0xc1, 0xe0..=0xe7, 0x20])) {
-            return true;
-        }
-        match decode_at(text, behind) {
-            Some((insn, _)) if insn.flow == Flow::Next => behind += usize::from(insn.len),
-            _ => return false,
-        }
-    }
-    false
 }
 
 /// Calls `look` with every eight bytes of the text as a word, and the eight bytes that start one later.
@@ -528,7 +443,7 @@ fn is_clone_like(nr: Option<u32>, after: &[u8]) -> bool {
 }
 
 /// The length of a `cmp $-4096,%rax` (or `$-4095`, or `%eax`) at the start of `code`.
-fn error_check(code: &[u8]) -> Option<usize> {
+pub(crate) fn error_check(code: &[u8]) -> Option<usize> {
     match code {
         [0x48, 0x3d, 0 | 1, 0xf0, 0xff, 0xff, ..] => Some(6),
         [0x3d, 0 | 1, 0xf0, 0xff, 0xff, ..] => Some(5),
