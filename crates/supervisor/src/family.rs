@@ -152,6 +152,21 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
     Together::Begun
 }
 
+/// The standby of one of a family has ended while all take over. A fault of the program's own repeats in it, in guest code and so
+/// before it has settled: the others need not wait for it, as they would not for a process that has ended. Without any other
+/// they come to nothing.
+pub fn cannot_take_over(of: &Shared, is_fault: bool) {
+    if !is_promoting(of) {
+        return;
+    }
+    let family = of.roster.family();
+    if is_fault && family.members.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return;
+    }
+    let (from, to) = (phase::PROMOTING, phase::BROKEN);
+    let _ = family.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+}
+
 /// Somebody was first.
 fn await_others(of: &Shared) -> Together {
     let until_ns = clock::monotonic_ns() + OTHERS_NS;

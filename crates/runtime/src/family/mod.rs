@@ -90,12 +90,13 @@ fn are_all(family: &Family, count: &AtomicU32) -> bool {
 
 /// Whether a primary's thread may take a turn of the family's. If the family has ended, so has its own log.
 pub fn goes_on() -> bool {
+    let start = raw::now_ns();
     while of_family::is_member() {
         match rules::turn(of_family::phase()) {
             Turn::Take => return true,
             // A child whose standby was made while the others were being fenced is none of those who take over.
-            Turn::Wait => raw::nap(of_family::LOOK_NS),
-            Turn::Ended => {
+            Turn::Wait if raw::now_ns() - start < of_family::OTHERS_NS => raw::nap(of_family::LOOK_NS),
+            Turn::Wait | Turn::Ended => {
                 if state::role() == Role::Primary {
                     crate::verdict::drop_standby(Cause::CannotReplay, &[of_family::ENDED]);
                 }

@@ -11,6 +11,9 @@ use crate::{members, raw};
 /// Between two looks at the others, ns.
 pub const LOOK_NS: u64 = 100_000;
 
+/// How long one that is none of those who take over waits for them, ns.
+pub const OTHERS_NS: u64 = 6_000_000_000;
+
 /// What a process says that should be one of a family and is not yet.
 pub const WHY: &[u8] = b"processes that share memory get their standbys together";
 
@@ -135,8 +138,10 @@ pub fn leave_now() {
     let Some(family) = members::family().filter(|_| was != 0 && state::role() == Role::Primary) else {
         return;
     };
+    let start = raw::now_ns();
     while rules::waits_to_end(Phase::from_number(family.state.0.load(Ordering::SeqCst)))
         && family.number.load(Ordering::Acquire) == was
+        && raw::now_ns() - start < OTHERS_NS
     {
         raw::nap(LOOK_NS);
     }

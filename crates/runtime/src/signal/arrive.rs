@@ -12,6 +12,7 @@ use super::doors::{held, kernel_mask};
 use super::*;
 use crate::above::above;
 use crate::fault::{self, Point};
+use crate::members::of_family;
 use crate::missing;
 
 /// Processor time that a thread has used since its oldest signal came, ns, from which on it computes. Another one is on its way
@@ -348,7 +349,7 @@ pub unsafe fn sent(info: &Info, context: &mut Context) {
     {
         match disposition(signal).handler {
             SIG_IGN => return unnoticed(thread, context),
-            SIG_DFL if FAULTS & bit(signal) != 0 => return die_of_fault(signal),
+            SIG_DFL if FAULTS & bit(signal) != 0 => return die_of(signal),
             SIG_DFL if state::is_standby() => return unnoticed(thread, context),
             _ => {}
         }
@@ -415,7 +416,16 @@ unsafe fn no_room(thread: &mut Thread, signal: i32, context: &mut Context) {
     unsafe { force(thread, SIGSEGV, &info, context) };
 }
 
+/// A fault of the guest's own ends the process. It repeats in the copy, so one of a family ends as by an ending signal: the
+/// others' standbys would wait for one that cannot come to the log's end.
 pub(super) fn die_of_fault(signal: i32) {
+    if state::role() == Role::Primary && of_family::is_member() {
+        end_by(signal);
+    }
+    die_of(signal);
+}
+
+fn die_of(signal: i32) {
     if state::role() == Role::Primary
         && let Some(header) = state::header()
     {

@@ -229,6 +229,7 @@ impl Watch<'_> {
             if self.next_takes_over(end) {
                 return;
             }
+            family::cannot_take_over(&self.shared, cause_of(Some(*reaped)) == detect::Cause::Fault);
             // Killed by one of its group while it took over: as that one wanted.
             if !self.shared.roster.is_doomed(self.shared.place) {
                 if cause_of(Some(*reaped)) == detect::Cause::Fault {
