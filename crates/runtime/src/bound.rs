@@ -3,6 +3,9 @@
 //! A filter of system calls (seccomp) judges the runtime's own calls as well, those of a re-clone first of all, and an
 //! asynchronous transfer is of one address space. From such a call on there is no standby, and nobody asks for one.
 //!
+//! A process that shares this one's memory (a clone that is neither a thread nor a vfork) also runs on its block, and a copy
+//! would have it for half a caller: no standby is made while it lives.
+//!
 //! Before a filter is set the runtime *leaves* the process: the kernel gets the program's own dispositions, mask and signal
 //! stack, dispatch is switched off, and each door makes the call that it was called for and no other. A filter that allows what
 //! the program does then allows all there is.
@@ -10,7 +13,8 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::call::Call;
-use crate::raw::nr;
+use crate::raw::{self, nr};
+use crate::state;
 
 /// What a coordinator says that was asked too late.
 pub const WHY: &[u8] = b"a system call has bound the process to itself";
@@ -36,7 +40,42 @@ pub fn has_left() -> bool {
 
 /// Whether no standby can be made of this process.
 pub fn is_bound() -> bool {
-    BOUND.load(Ordering::SeqCst) != FREE
+    BOUND.load(Ordering::SeqCst) != FREE || is_memory_shared()
+}
+
+/// Processes that were made with this one's memory, 0 where there is none.
+static SHARERS: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
+
+/// One has been made.
+pub fn shares_memory_with(pid: u32) {
+    let enter =
+        |place: &AtomicU32| place.compare_exchange(0, pid, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+    // The others are asked first: those that have ended make room.
+    let _ = is_memory_shared();
+    if !SHARERS.iter().any(enter) {
+        BOUND.fetch_max(ITSELF, Ordering::SeqCst);
+    }
+}
+
+/// Whether any of them still has it. Where the kernel does not say, it has.
+fn is_memory_shared() -> bool {
+    const KCMP: u64 = 312;
+    const KCMP_VM: u64 = 1;
+    let own = u64::from(state::REAL_PID.load(Ordering::Relaxed));
+    let has_it = |place: &&AtomicU32| {
+        let pid = place.load(Ordering::SeqCst);
+        if pid == 0 {
+            return false;
+        }
+        // SAFETY: a question.
+        let order = unsafe { raw::call6(KCMP, [own, u64::from(pid), KCMP_VM, 0, 0, 0]) };
+        if order > 0 || order == raw::err::ESRCH {
+            let _ = place.compare_exchange(pid, 0, Ordering::SeqCst, Ordering::Relaxed);
+            return false;
+        }
+        true
+    };
+    SHARERS.iter().filter(has_it).count() != 0
 }
 
 /// Whether the image behind an exec would be bound as well.
@@ -49,6 +88,7 @@ pub fn in_child() {
     if BOUND.load(Ordering::SeqCst) == ITSELF {
         BOUND.store(FREE, Ordering::SeqCst);
     }
+    SHARERS.iter().for_each(|place| place.store(0, Ordering::SeqCst));
 }
 
 /// What a refused call binds, and for how long.

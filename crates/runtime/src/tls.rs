@@ -42,6 +42,9 @@ pub fn may_be_foreign() -> bool {
     FOREIGN.load(Ordering::Relaxed) != 0
 }
 
+/// Value of a block's `borrowed` while a process is made that shares the memory and nothing else: the block is its maker's alone.
+pub const SIDE_BY_SIDE: u8 = 4;
+
 /// The calling thread's block, null for a thread unknown to the runtime.
 #[inline(always)]
 pub fn current() -> *mut Thread {
@@ -83,7 +86,7 @@ fn by_number() -> *mut Thread {
     }
     // A child that borrows its parent's memory, and its block.
     let pointer = thread_pointer();
-    let lent = |block: &Shared| block.borrowed.load(Ordering::Relaxed) != 0;
+    let lent = |block: &Shared| !matches!(block.borrowed.load(Ordering::Relaxed), 0 | SIDE_BY_SIDE);
     find(&|block| lent(block) && block.handle.load(Ordering::Relaxed) == pointer)
         .or_else(|| find(&lent))
         .unwrap_or(core::ptr::null_mut())

@@ -30,7 +30,11 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         return spawn::vfork(thread, row, call);
     }
     if flags & spawn::CLONE_VM != 0 {
-        return refused(thread, call, "clone with shared memory");
+        let result = refused(thread, call, "clone with shared memory");
+        if result > 0 {
+            bound::shares_memory_with(result as u32);
+        }
+        return result;
     }
     super::numbers::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };

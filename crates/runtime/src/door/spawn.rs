@@ -314,7 +314,10 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
             }
         }
     }
-    if us_calls::clone_sharing(flags) == Sharing::Foreign {
+    let is_foreign = us_calls::clone_sharing(flags) == Sharing::Foreign;
+    if is_foreign {
+        // It runs beside its maker, with the same thread pointer: it is told apart by its number, and nothing of it is ours.
+        tls::are_foreign();
         give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
     thread.spawn.call = row.nr;
@@ -322,7 +325,9 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     thread.spawn.stored = stored;
     thread.spawn.argument = child_argument(call);
     guest::read(thread.spawn.words.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
-    if flags & CLONE_VM != 0 {
+    if is_foreign {
+        thread.borrowed.store(tls::SIDE_BY_SIDE, Ordering::Relaxed);
+    } else if flags & CLONE_VM != 0 {
         // The child runs in our memory, on our block, until it execs or exits; the parent sleeps meanwhile.
         thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
     } else {
@@ -463,9 +468,13 @@ pub extern "C" fn after_clone(result: i64) {
     }
     let borrowed = thread.borrowed.load(Ordering::Relaxed);
     child::ended(thread);
-    if borrowed == OUR_MEMORY && !failed(result) && state::role() != Role::Outside {
+    if matches!(borrowed, OUR_MEMORY | tls::SIDE_BY_SIDE) && !failed(result) && state::role() != Role::Outside
+    {
         // It may have ended already; then nobody else has listed it.
         members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+        if borrowed == tls::SIDE_BY_SIDE {
+            bound::shares_memory_with(result as u32);
+        }
     }
     if borrowed != 0 {
         log_made(thread, result);
