@@ -53,7 +53,29 @@ impl Mapping {
 
     /// Bytes that are to be copied.
     fn bytes_there(&self) -> u64 {
-        if self.is_sparse { Touched::new().bytes(self.start, self.len()) } else { self.len() }
+        if self.is_sparse { Touched::new().bytes(self.start, self.len()) } else { self.len_there() }
+    }
+
+    /// How far there is anything to read: not behind the end of a file, natively as here. Looked for by halves, since each page
+    /// behind it costs a fault, and a database may have mapped a gigabyte for a file of some pages.
+    fn len_there(&self) -> u64 {
+        let is_there = |page: u64| {
+            let mut byte = 0u8;
+            guest::read(&raw mut byte, twins::source(self.start + page * PAGE), 1)
+        };
+        let (mut there, mut beyond) = (0, self.len() / PAGE);
+        if self.is_sparse || beyond == 0 || is_there(beyond - 1) {
+            return self.len();
+        }
+        while there < beyond {
+            let middle = there.midpoint(beyond);
+            if is_there(middle) {
+                there = middle + 1;
+            } else {
+                beyond = middle;
+            }
+        }
+        there * PAGE
     }
 
     /// Whether it is of the same shared memory as another one.
@@ -75,8 +97,7 @@ impl Mapping {
     /// New memory of the same length; nobody uses the mapping meanwhile.
     unsafe fn copy(&self, to: u64) {
         let mut touched = Touched::new();
-        for page in (0..self.len()).step_by(PAGE as usize) {
-            // Behind the end of a file there is nothing to read, natively as here.
+        for page in (0..self.len_there()).step_by(PAGE as usize) {
             if !self.is_sparse || touched.has(self.start + page) {
                 guest::read((to + page) as *mut u8, twins::source(self.start + page), PAGE as usize);
             }
