@@ -136,6 +136,11 @@ if command -v python3 >/dev/null; then
 else
     skip book "no python3"
 fi
+if command -v python3 >/dev/null; then
+    step matrix tests/foreign/matrix.py --check
+else
+    skip matrix "no python3"
+fi
 if command -v mdbook >/dev/null || [[ -x $TARGET/tools/bin/mdbook ]]; then
     whole book-build timeout -k 10 60 scripts/book.sh
 else

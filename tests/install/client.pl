@@ -1,15 +1,20 @@
 #!/usr/bin/perl
-# A client that keeps one connection and knows every answer beforehand: client.pl SERVER FILE. It asks until FILE is there, and ends
-# with "N answers, longest wait T ms"; an answer that is missing, wrong or repeated ends it with a sentence and 1.
-# It wants no more than a bare Debian has (perl-base).
+# A client that keeps one connection and knows every answer beforehand: client.pl SERVER FILE [PORT]. It asks until FILE is there,
+# or, if FILE is a number, so many times, and ends with "N answers, longest wait T ms"; an answer that is missing, wrong or repeated
+# ends it with a sentence and 1. It wants no more than a bare Debian has (perl-base).
 use strict;
 use warnings;
 use IO::Socket::INET;
 use Time::HiRes qw(time sleep);
 
-my ($server, $enough) = @ARGV;
+my ($server, $enough, $port) = @ARGV;
 my %port = (redis => 6379, memcached => 11211, nginx => 80, mosquitto => 1883);
-my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port{$server}) or die "cannot connect: $!\n";
+my ($socket, $tries) = (undef, 100);
+until ($socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port || $port{$server})) {
+    $tries-- or die "cannot connect: $!\n";
+    sleep 0.1;
+}
+my $key = "client$$";
 $socket->autoflush(1);
 $SIG{ALRM} = sub { die "no answer for 30 seconds\n" };
 $SIG{PIPE} = 'IGNORE';
@@ -36,11 +41,11 @@ sub same {
 
 my %ask = (
     redis => sub {
-        print $socket "INCR client\r\n";
+        print $socket "INCR $key\r\n";
         same(line(), ":$_[0]\r\n");
     },
     memcached => sub {
-        print $socket "incr client 1\r\n";
+        print $socket "incr $key 1\r\n";
         same(line(), "$_[0]\r\n");
     },
     nginx => sub {
@@ -58,14 +63,14 @@ my %ask = (
 );
 
 alarm 30;
-if ($server eq 'redis') { print $socket "DEL client\r\n"; line(); }
-if ($server eq 'memcached') { print $socket "set client 0 0 1\r\n0\r\n"; line(); }
+if ($server eq 'redis') { print $socket "DEL $key\r\n"; line(); }
+if ($server eq 'memcached') { print $socket "set $key 0 0 1\r\n0\r\n"; line(); }
 if ($server eq 'mosquitto') {
     print $socket pack('CC n/a CCn n/a', 0x10, 15, 'MQTT', 4, 2, 600, 'one');
     same(bytes(4), pack('CCCC', 0x20, 2, 0, 0));
 }
 my ($count, $longest) = (0, 0);
-until (-e $enough) {
+until ($enough =~ /^\d+$/ ? $count >= $enough : -e $enough) {
     alarm 30;
     my $begun = time;
     $ask{$server}->(++$count);

@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use common::{Sandbox, kill, racing, runtime, text, wait_for};
 use rustix::process::Signal;
@@ -106,6 +108,60 @@ fn what_could_not_be_seen_is_said() {
     assert!(said.contains("  the copy had:  write of 5 bytes differs\n"), "{said}");
     let none = sandbox.output(&["explain", "h"]);
     assert_eq!(none.status.code(), Some(3));
+}
+
+/// Stores and asks for what expires within seconds: memcached's maintainer of lists has something to do.
+const EXPIRING: &str = r#"
+use IO::Socket::INET;
+my $s;
+until ($s = IO::Socket::INET->new('127.0.0.1:7312')) { select undef, undef, undef, 0.1 }
+while (1) {
+    my ($key, $life) = (int rand 60000, 1 + int rand 3);
+    print $s "set k$key 0 $life 2000\r\n", 'x' x 2000, "\r\nget k1\r\n";
+    while (<$s>) { last if /^END/ }
+}"#;
+
+/// Of a program that nobody here wrote: its race is known, and so is the thread.
+#[test]
+fn a_trial_names_the_racing_thread_of_memcached() {
+    const NAME: &str = "a_trial_names_the_racing_thread_of_memcached";
+    let Some(library) = runtime(NAME) else { return };
+    let has =
+        |program: &str| Command::new("which").arg(program).output().is_ok_and(|out| out.status.success());
+    if !has("memcached") || !has("perl") {
+        eprintln!("{NAME}: skipped, needs memcached and perl");
+        return;
+    }
+    let sandbox = Sandbox::with_library(&library, "");
+    let script = sandbox.folder.path().join("expiring");
+    fs::write(&script, EXPIRING).unwrap();
+    let load = format!("for n in 1 2 3; do perl {} & done; wait", script.display());
+    let memcached = ["memcached", "-u", "root", "-m", "64", "-l", "127.0.0.1", "-p", "7312"];
+    let words = [&["doctor", "--json", "--seconds", "8", "--load", &load, "--"][..], &memcached].concat();
+    // It is a race: on a busy machine it may not come in so short a time.
+    let found = (0..4).find_map(|_| {
+        let found: Value = serde_json::from_slice(&sandbox.output(&words).stdout).unwrap();
+        let seen = found["runs"][1]["divergences"].as_array().unwrap().clone();
+        seen.into_iter().find(|one| {
+            one["explained"]["thread"] == "mc-lrumaint" || one.to_string().contains("mc-lrumaint")
+        })
+    });
+    assert!(found.is_some(), "no divergence of mc-lrumaint");
+    sandbox.assert_clean();
+}
+
+/// Of a program that ends by itself, be it under its load, the time counts as its own and not as the load's.
+#[test]
+fn a_trial_counts_the_time_of_a_program_that_ends() {
+    let Some(library) = runtime("a_trial_counts_the_time_of_a_program_that_ends") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let busy = ["timeout", "1.5", "sh", "-c", "while :; do :; done"];
+    let words = [&["doctor", "--json", "--load", "sleep 20", "--seconds", "3", "--"][..], &busy].concat();
+    let found: Value = serde_json::from_slice(&sandbox.output(&words).stdout).unwrap();
+    for run in found["runs"].as_array().unwrap() {
+        assert!(run["ended_by_itself"] == true && run["cpu_s"].as_f64() > Some(0.2), "{run:#}");
+    }
+    sandbox.assert_clean();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use us_supervisor::{Error, doctor, spawn, status};
 
 use super::print;
@@ -135,8 +135,10 @@ fn start_load(load: &OsString) -> Result<Child, Error> {
 struct Process(Child);
 
 impl Process {
-    fn runs(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
+    /// It is not reaped: its processor time would count as that of whoever else is looked at now.
+    fn runs(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.0)), options), Ok(None))
     }
 
     /// Ends it by SIGTERM, and by SIGKILL if it takes no notice.
