@@ -89,9 +89,10 @@ class Session:
         pattern = "\n".join("(?:.*\n)*?.*" if line == "…" else shape(line) for line in wanted)
         if not re.fullmatch(pattern, "\n".join(got)):
             return False
-        if "…" not in wanted:
-            for before, now in zip(wanted, got):
-                self.printed.update(zip(numbers_of(before), numbers_of(now)))
+        # Up to any lines, each has its own.
+        known = wanted.index("…") if "…" in wanted else len(wanted)
+        for before, now in zip(wanted[:known], got):
+            self.printed.update(zip(numbers_of(before), numbers_of(now)))
         return True
 
     def step(self, command, expected, show):
