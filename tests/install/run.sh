@@ -227,6 +227,32 @@ else
     skip "process 1 of a pid namespace" "needs root and procps"
 fi
 
+# As in most containers: a process that has become another user's may not be traced, and the kernel hides how it ended.
+hidden_end() {
+    local name=install-$RANDOM$RANDOM events=$work/hidden child
+    groups+=("$name")
+    setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace "$command" run -q --name "$name" --events "$events" -- \
+        perl -MPOSIX -e 'if (!fork) { sleep 1; POSIX::setuid(65534) } sleep 1 while 1' &
+    local run=$!
+    members() { (($(grep -c -e '"event":"protected"' -e '"event":"recloned"' "$events") >= 2)); }
+    wait_for members || { cat "$events"; return 1; }
+    child=$(grep -o '"process":[0-9]*' "$events" | cut -d : -f 2 | grep -v -x "$(grep -o '"primary":[0-9]*' "$events" | head -n 1 | cut -d : -f 2)" | head -n 1)
+    is_other() { [[ $(stat -c %u "/proc/$child") == 65534 ]]; }
+    wait_for is_other || return 1
+    sleep 0.5
+    kill -KILL "$child"
+    promoted() { grep -q '"event":"promoted".*"process":'"$child" "$events"; }
+    wait_for promoted || { cat "$events"; return 1; }
+    "$command" stop "$name"
+    wait "$run"
+    grep '"event":"promoted"' "$events" | grep -q '"reason":"killed' || { cat "$events"; return 1; }
+}
+if ((EUID == 0)) && command -v perl >/dev/null; then
+    try "an end that the kernel hides" hidden_end
+else
+    skip "an end that the kernel hides" "needs root and perl"
+fi
+
 try "the tarball" scripts/package.sh tarball
 unpacked() {
     mkdir "$work/anywhere" && tar -C "$work/anywhere" --strip-components=1 -xzf "$TARGET"/package/understudy-*.tar.gz &&

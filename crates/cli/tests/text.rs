@@ -178,6 +178,32 @@ fn doctor_says_what_it_costs_and_the_way_out() {
     }
 }
 
+/// What a container takes away: capabilities, and room in `/dev/shm`.
+#[test]
+fn doctor_knows_a_container() {
+    let sandbox = Sandbox::new("follow");
+    let small = "mkdir -p small && mount -t tmpfs -o size=64m none small && chmod 700 small && export UNDERSTUDY_DIR=$PWD/small";
+    let less = "setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace";
+    let mut command = Command::new("unshare");
+    let script = format!("{small} && exec {less} \"$0\" doctor");
+    command.args(["-m", "sh", "-ec", &script, env!("CARGO_BIN_EXE_understudy")]);
+    let out = command.current_dir(sandbox.folder.path()).output().unwrap();
+    let said = text(&out.stdout);
+    if !rustix::process::geteuid().is_root() || said.is_empty() {
+        eprintln!("doctor_knows_a_container: skipped, needs root and namespaces: {}", text(&out.stderr));
+        return;
+    }
+    let line = |name: &str| said.lines().find(|line| line.contains(name)).unwrap_or_default().to_string();
+    let (room, users) = (line("room in it"), line("users' processes"));
+    assert!(room.starts_with("note") && room.contains("64 MiB") && room.contains("--shm-size"), "{said}");
+    assert!(
+        users.starts_with("note") && users.ends_with("nor its call stacks; --cap-add SYS_PTRACE"),
+        "{said}"
+    );
+    // None of it keeps anything from being protected. (A test's command has no runtime beside it.)
+    assert!(said.lines().all(|line| !line.starts_with("FAILED") || line.contains("runtime")), "{said}");
+}
+
 #[test]
 fn doctor_gives_the_reason_that_run_gives() {
     let sandbox = Sandbox::new("silent");

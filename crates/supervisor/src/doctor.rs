@@ -110,6 +110,7 @@ pub fn examine(program: Option<&OsString>) -> Findings {
         memory_limit(),
         overcommit(),
         call_stacks(),
+        other_users(),
     ];
     let program = program.map(examine_program);
     let machine_ok = checks.iter().all(|check| check.ok || !check.required);
@@ -158,6 +159,14 @@ fn call_stacks() -> Check {
     let ok = scope < 2 || (scope == 2 && rustix::process::geteuid().is_root());
     let found = if ok { "can be read" } else { "may not be read (kernel.yama.ptrace_scope)" };
     Check::new("call stacks", ok, false, found, WAY_OUT)
+}
+
+/// What a container's root may lack. Processes of an ordinary user cannot become another's.
+fn other_users() -> Check {
+    const WAY_OUT: &str = "how a process ended that has changed its user is not seen, nor its call stacks; --cap-add SYS_PTRACE";
+    let ok = !rustix::process::geteuid().is_root() || crate::proc::can_trace_others();
+    let found = if ok { "nothing is hidden" } else { "CAP_SYS_PTRACE is missing, as in most containers" };
+    Check::new("users' processes", ok, false, found, WAY_OUT)
 }
 
 /// A number below `/proc/sys`.

@@ -32,6 +32,25 @@ impl Process {
     pub fn alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
+
+    /// How it, whose number is `pid`, has ended. `None` while it runs, or where the kernel does not say: it tells those who could
+    /// trace the process, and shows the others a zero.
+    pub fn end(&self, pid: u32) -> Option<i32> {
+        let is_told = || {
+            let owner = fs::metadata(format!("/proc/{pid}")).ok().map(|folder| folder.uid());
+            owner == Some(rustix::process::geteuid().as_raw()) || can_trace_others()
+        };
+        (!self.alive() && (self.status != 0 || is_told())).then_some(self.status)
+    }
+}
+
+/// Whether processes of other users may be traced, and read as their tracers read them.
+pub fn can_trace_others() -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & CAP_SYS_PTRACE != 0)
 }
 
 /// What is wrong with `/proc` here, in words: it tells us who is whose child, where our own files are, and what a copy needs.
@@ -69,9 +88,9 @@ pub fn is_alive(pid: u32, start: u64) -> bool {
     read(pid).is_some_and(|process| process.alive() && process.start == start)
 }
 
-/// How the process ended, as `wait4` gives it, while its parent has not asked.
+/// How the process ended, as `wait4` gives it, while its parent has not asked; see [`Process::end`].
 pub fn end_of(pid: u32) -> Option<i32> {
-    read(pid).filter(|process| !process.alive()).map(|process| process.status)
+    read(pid)?.end(pid)
 }
 
 /// The name of the process, as `ps` shows it.

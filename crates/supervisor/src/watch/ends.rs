@@ -89,7 +89,7 @@ impl Watch<'_> {
     /// The descriptor of the copy `pid` has become readable.
     pub(crate) fn copy_gone(&mut self, pid: u32) {
         let seen = proc::read(pid);
-        let end = seen.filter(|process| !process.alive()).map(|process| Reaped::by(process.status));
+        let end = seen.and_then(|process| process.end(pid)).map(Reaped::by);
         // One that has become ours meanwhile we shall be told of.
         let ours = seen.is_some_and(|process| process.parent == std::process::id());
         if pid == self.primary.pid {
