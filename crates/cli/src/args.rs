@@ -330,7 +330,6 @@ pub struct LaterOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// As the process needs it
-    #[value(hide = true)]
     Auto,
     /// Locks are replayed in the primary's order, in parallel
     Schedule,
@@ -338,7 +337,6 @@ pub enum Order {
     #[value(hide = true)]
     Deterministic,
     /// One thread at a time
-    #[value(hide = true)]
     Serial,
 }
 

@@ -67,7 +67,7 @@ fn programs_that_cannot_be_run_or_protected() {
 #[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new("silent");
-    let table: [(&[&str], &str); 30] = [
+    let table: [(&[&str], &str); 31] = [
         (&[], "Usage"),
         (&["nonsense"], "nonsense"),
         (&["run"], "PROGRAM"),
@@ -97,6 +97,7 @@ fn wrong_usage() {
             &["run", "--order", "serial", "--record", "x", "true"],
             "--order serial with --record is not available",
         ),
+        (&["run", "--order", "nonsense", "true"], "[possible values: auto, schedule, serial]"),
         (&["run", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top needs a terminal"),
         (&["signal", "x", "NONSENSE"], "NONSENSE"),

@@ -395,6 +395,33 @@ fn a_fifo_for_events_holds_nobody_up() {
     assert!(read.contains("\"ended\""), "{read:?}");
 }
 
+/// Each copy has its own processor, and the one that takes over has the primary's.
+#[test]
+fn copies_are_pinned_where_cpus_says() {
+    let Some(library) = common::runtime("copies_are_pinned_where_cpus_says") else { return };
+    let allowed = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+        list.unwrap_or_default().to_string()
+    };
+    if !allowed(std::process::id()).starts_with('0')
+        || std::thread::available_parallelism().map_or(1, usize::from) < 2
+    {
+        eprintln!("copies_are_pinned_where_cpus_says: skipped, processors 0 and 1 are not both to be had");
+        return;
+    }
+    let sandbox = Sandbox::with_library(&library, "");
+    let running = sandbox.start_with(&["--cpus", "0:1"], "g", &["wait"]);
+    let protected = sandbox.wait_for_event("protected");
+    let (primary, standby) = (common::pid(&protected["primary"]), common::pid(&protected["standby"]));
+    assert_eq!((allowed(primary), allowed(standby)), ("0".into(), "1".into()));
+    common::kill(primary, rustix::process::Signal::KILL);
+    let recloned = sandbox.wait_for_event("recloned");
+    assert_eq!(common::pid(&recloned["primary"]), standby);
+    assert_eq!((allowed(standby), allowed(common::pid(&recloned["standby"]))), ("0".into(), "1".into()));
+    drop(running);
+}
+
 #[test]
 fn cpus_that_are_not_there() {
     let sandbox = Sandbox::new("silent");

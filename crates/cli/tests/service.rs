@@ -25,12 +25,23 @@ fn hear(manager: &UnixDatagram) -> (String, u32) {
 
 #[test]
 fn notifications_are_the_main_processes() {
+    notifications(&["run", "--name", "g", "--"]);
+}
+
+#[test]
+fn notifications_of_a_recorded_program_are_as_well() {
+    let recording = tempfile::tempdir().unwrap();
+    let file = recording.path().join("r");
+    notifications(&["record", "--name", "g", "-o", file.to_str().unwrap(), "--"]);
+}
+
+fn notifications(words: &[&str]) {
     let sandbox = Sandbox::new("follow");
     let path = sandbox.folder.path().join("manager");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
     sockopt::set_socket_passcred(&manager, true).unwrap();
-    let mut command = sandbox.understudy(&["run", "--name", "g", "--"]);
+    let mut command = sandbox.understudy(words);
     command.arg(&common::built().guest).arg("notify").env("NOTIFY_SOCKET", &path);
     let mut child = command.spawn().unwrap();
     assert_eq!(hear(&manager), ("READY=1\nSTATUS=up".into(), child.id()));

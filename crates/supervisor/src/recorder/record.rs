@@ -26,6 +26,7 @@ use crate::reap::{self, End};
 use crate::roster::Roster;
 use crate::run;
 use crate::segment::Segment;
+use crate::service::Relay;
 use crate::spawn::{self, Layout, Signals, Start};
 
 /// Bytes that the paths of library and segment have in a recorded program's environment: more than most have, so that
@@ -62,13 +63,14 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
     let signals = spawn::take_signals()?;
     let segment_path = folder.segment_path()?;
+    let mut environment =
+        spawn::environment(&padded(&library, LIBRARY_BYTES), &padded(&segment_path, SEGMENT_BYTES));
+    let relay = Relay::open();
+    relay.iter().for_each(|relay| relay.enter(&mut environment));
     let start = Start {
         path: &program,
         command: &options.command,
-        environment: &spawn::environment(
-            &padded(&library, LIBRARY_BYTES),
-            &padded(&segment_path, SEGMENT_BYTES),
-        ),
+        environment: &environment,
         layout: Some(&Layout::default()),
         cpus: options.cpus.as_ref(),
         mask: &signals.previous,
@@ -93,6 +95,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         folder: &folder,
         roster,
         signals,
+        relay,
         voice,
         path,
         meta,
@@ -118,6 +121,7 @@ struct Recorder<'a> {
     folder: &'a GroupFolder,
     roster: Roster,
     signals: Signals,
+    relay: Option<Relay>,
     voice: Voice,
     path: &'a Path,
     meta: Meta,
@@ -192,6 +196,7 @@ impl Recorder<'_> {
 
     fn sleep(&mut self, nap_ns: u64) {
         let mut fds: Vec<BorrowedFd> = vec![self.signals.fd.as_fd()];
+        fds.extend(self.relay.iter().map(Relay::fd));
         fds.extend(
             self.tape.taken.iter().filter_map(|taken| taken.pidfd.as_ref()).map(|pidfd| pidfd.as_fd()),
         );
@@ -199,6 +204,7 @@ impl Recorder<'_> {
             fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Some(&clock::timespec(nap_ns)));
         drop(fds);
+        self.relay.iter().for_each(Relay::pass_on);
         while let Some(arrived) = self.signals.next() {
             if arrived.is_to_be_passed_on() && self.root_end.is_none() {
                 spawn::signal(self.root, arrived.signal);
