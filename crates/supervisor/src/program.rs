@@ -188,8 +188,9 @@ pub fn has_sanitizer(path: &Path) -> bool {
 /// [`Error::Runtime`] when it is missing, or when `LD_PRELOAD` cannot name it.
 pub fn library() -> Result<PathBuf, Error> {
     const NAME: &str = "libunderstudy.so";
-    let found = match std::env::var_os(ENV_LIBRARY) {
-        Some(path) => Some(PathBuf::from(path)).filter(|path| path.is_file()),
+    let named = std::env::var_os(ENV_LIBRARY).map(PathBuf::from);
+    let found = match &named {
+        Some(path) => Some(path.clone()).filter(|path| path.is_file()),
         None => fs::read_link("/proc/self/exe").ok().and_then(|binary| {
             let folder = binary.parent()?;
             let places = [folder.join(NAME), folder.join("../lib/understudy").join(NAME)];
@@ -198,7 +199,10 @@ pub fn library() -> Result<PathBuf, Error> {
     };
     let found = found.and_then(|path| path.canonicalize().ok());
     let path = found.ok_or_else(|| {
-        Error::Runtime(format!("{NAME} is missing: neither beside this binary nor in ../lib/understudy"))
+        Error::Runtime(match named {
+            Some(path) => format!("{ENV_LIBRARY} names {}, and no such file is there", path.display()),
+            None => format!("{NAME} is missing: neither beside this binary nor in ../lib/understudy"),
+        })
     })?;
     // The loader splits LD_PRELOAD at both, and knows no way to quote them.
     if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b':' | b' ')) {

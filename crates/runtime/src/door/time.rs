@@ -46,16 +46,21 @@ fn read(clock: i32) -> Result<u64, i64> {
         }
         Mode::Solo => {
             let value = plain(clock);
-            // Without a log nobody else asks about a signal that came in here, and the guest may pass no other door.
-            if signal::is_due(thread) && thread.borrowed.load(Ordering::Relaxed) == 0 {
-                signal::deliver_late(thread);
-            }
+            hear(thread);
             value
         }
         Mode::Replay => replay(thread, clock),
     };
     family::tidy_up();
     result
+}
+
+/// Without a log nobody else asks about a signal that came in here, and the guest may pass no other door.
+#[inline(always)]
+fn hear(thread: &mut Thread) {
+    if signal::is_due(thread) && thread.borrowed.load(Ordering::Relaxed) == 0 {
+        signal::deliver_late(thread);
+    }
 }
 
 #[inline(always)]
@@ -131,7 +136,11 @@ extern "C" fn counter(processor: *mut u64) -> u64 {
             }
             (value, number)
         }
-        Mode::Solo => here(),
+        Mode::Solo => {
+            let read = here();
+            hear(thread);
+            read
+        }
         Mode::Replay => match told(thread, COUNTER) {
             // It has taken over here.
             None => return counter(processor),

@@ -26,10 +26,16 @@ const PAGE: u64 = 4096;
 /// Page by page at once, so that a thread may be there; one that is in a stub goes on behind its site.
 pub fn restore() {
     const DONTNEED: u64 = 4;
+    // Of locked memory, from Linux 5.18 on.
+    const DONTNEED_LOCKED: u64 = 24;
     // SAFETY: filled in the constructor; nobody changes it any more.
     for page in unsafe { WRITTEN.all() } {
-        // SAFETY: a page of a private mapping of a file, in which the runtime alone has written.
-        unsafe { raw::call3(nr::MADVISE, *page, PAGE, DONTNEED) };
+        for how in [DONTNEED, DONTNEED_LOCKED] {
+            // SAFETY: a page of a private mapping of a file, in which the runtime alone has written.
+            if unsafe { raw::call3(nr::MADVISE, *page, PAGE, how) } == 0 {
+                break;
+            }
+        }
     }
 }
 
