@@ -21,31 +21,28 @@ use crate::thread::Thread;
 use crate::thread::gate_stack::GateStack;
 use crate::{call, raw, tls};
 
-/// From here the frame's record has the guest's stack pointer, the return address into the stub and rbp, on whichever stack
-/// that is; rbp points at it. Unwinders read the record: the guest's stack may be another one.
-macro_rules! serve {
-    () => {
+/// The frame of the record that has just been pushed. The register has where the instruction stands or stood: to an unwinder
+/// this frame was called there, since a stub has no tables, and a cancelled thread would leave out the clean-ups of all its
+/// callers.
+macro_rules! record {
+    ($site:literal) => {
         concat!(
             "mov rbp, rsp\n",
             // CFA: *(rbp + 16). rbp: at rbp. rip: at rbp - 8.
             ".cfi_escape 0x0f, 0x03, 0x76, 0x10, 0x06\n",
             ".cfi_escape 0x10, 0x06, 0x02, 0x76, 0x00\n",
-            // To an unwinder this frame was called where the `syscall` instruction stands or stood: a stub has no tables, and
-            // a cancelled thread would leave out the clean-ups of all its callers.
-            "push r11\n",
+            concat!("push ", $site, "\n"),
             ".cfi_escape 0x10, 0x10, 0x02, 0x76, 0x78\n",
             "sub rsp, 320\n",
             "and rsp, -64\n",
-            // struct Call at rsp; vector registers above it.
-            "mov [rsp], rax\n",
-            "mov [rsp + 8], rdi\n",
-            "mov [rsp + 16], rsi\n",
-            "mov [rsp + 24], rdx\n",
-            "mov [rsp + 32], r10\n",
-            "mov [rsp + 40], r8\n",
-            "mov [rsp + 48], r9\n",
-            "mov rax, [rbp + 8]\n",
-            "mov [rsp + 56], rax\n",
+        )
+    };
+}
+
+/// Saves the vector registers, above 64 bytes of the frame's own.
+macro_rules! save_vectors {
+    () => {
+        concat!(
             "movaps [rsp + 64], xmm0\n",
             "movaps [rsp + 80], xmm1\n",
             "movaps [rsp + 96], xmm2\n",
@@ -62,15 +59,14 @@ macro_rules! serve {
             "movaps [rsp + 272], xmm13\n",
             "movaps [rsp + 288], xmm14\n",
             "movaps [rsp + 304], xmm15\n",
-            "cld\n",
-            "mov rdi, rsp\n",
-            "call us_enter\n",
-            "mov rdi, [rsp + 8]\n",
-            "mov rsi, [rsp + 16]\n",
-            "mov rdx, [rsp + 24]\n",
-            "mov r10, [rsp + 32]\n",
-            "mov r8, [rsp + 40]\n",
-            "mov r9, [rsp + 48]\n",
+        )
+    };
+}
+
+/// What [`save_vectors`] has saved.
+macro_rules! load_vectors {
+    () => {
+        concat!(
             "movaps xmm0, [rsp + 64]\n",
             "movaps xmm1, [rsp + 80]\n",
             "movaps xmm2, [rsp + 96]\n",
@@ -87,6 +83,37 @@ macro_rules! serve {
             "movaps xmm13, [rsp + 272]\n",
             "movaps xmm14, [rsp + 288]\n",
             "movaps xmm15, [rsp + 304]\n",
+        )
+    };
+}
+
+/// From here the frame's record has the guest's stack pointer, the return address into the stub and rbp, on whichever stack
+/// that is; rbp points at it. Unwinders read the record: the guest's stack may be another one.
+macro_rules! serve {
+    () => {
+        concat!(
+            record!("r11"),
+            // struct Call at rsp; vector registers above it.
+            "mov [rsp], rax\n",
+            "mov [rsp + 8], rdi\n",
+            "mov [rsp + 16], rsi\n",
+            "mov [rsp + 24], rdx\n",
+            "mov [rsp + 32], r10\n",
+            "mov [rsp + 40], r8\n",
+            "mov [rsp + 48], r9\n",
+            "mov rax, [rbp + 8]\n",
+            "mov [rsp + 56], rax\n",
+            save_vectors!(),
+            "cld\n",
+            "mov rdi, rsp\n",
+            "call us_enter\n",
+            "mov rdi, [rsp + 8]\n",
+            "mov rsi, [rsp + 16]\n",
+            "mov rdx, [rsp + 24]\n",
+            "mov r10, [rsp + 32]\n",
+            "mov r8, [rsp + 40]\n",
+            "mov r9, [rsp + 48]\n",
+            load_vectors!(),
         )
     };
 }
@@ -182,80 +209,55 @@ pub unsafe extern "C" fn program_gate() {
 
 /// Serves a reading of the time-stamp counter from a stub, where rax says. The record is as in `serve`; all other registers
 /// are kept, for the instruction destroys two only, and this takes those.
-macro_rules! serve_counter {
+macro_rules! counter_gate {
     ($processor:literal) => {
-        concat!(
-            "push rdx\n",
-            "push rax\n",
-            "push rbp\n",
-            "mov rbp, rsp\n",
-            ".cfi_escape 0x0f, 0x03, 0x76, 0x10, 0x06\n",
-            ".cfi_escape 0x10, 0x06, 0x02, 0x76, 0x00\n",
-            "movsxd rdx, dword ptr [rax + 3]\n",
-            "add rdx, rax\n",
-            "push rdx\n",
-            ".cfi_escape 0x10, 0x10, 0x02, 0x76, 0x78\n",
-            "push rcx\n",
-            "push r11\n",
-            "push rdi\n",
-            "push rsi\n",
-            "push r8\n",
-            "push r9\n",
-            "push r10\n",
-            "sub rsp, 256\n",
-            "and rsp, -64\n",
-            "movaps [rsp], xmm0\n",
-            "movaps [rsp + 16], xmm1\n",
-            "movaps [rsp + 32], xmm2\n",
-            "movaps [rsp + 48], xmm3\n",
-            "movaps [rsp + 64], xmm4\n",
-            "movaps [rsp + 80], xmm5\n",
-            "movaps [rsp + 96], xmm6\n",
-            "movaps [rsp + 112], xmm7\n",
-            "movaps [rsp + 128], xmm8\n",
-            "movaps [rsp + 144], xmm9\n",
-            "movaps [rsp + 160], xmm10\n",
-            "movaps [rsp + 176], xmm11\n",
-            "movaps [rsp + 192], xmm12\n",
-            "movaps [rsp + 208], xmm13\n",
-            "movaps [rsp + 224], xmm14\n",
-            "movaps [rsp + 240], xmm15\n",
-            "cld\n",
+        naked_asm!(
+            ".cfi_startproc",
+            ".cfi_def_cfa rsp, 0",
+            ".cfi_register rip, rax",
+            choose_stack!("rdx"),
+            "push rdx",
+            "push rax",
+            "push rbp",
+            "movsxd rdx, dword ptr [rax + 3]",
+            "add rdx, rax",
+            record!("rdx"),
+            "mov [rsp], rcx",
+            "mov [rsp + 8], r11",
+            "mov [rsp + 16], rdi",
+            "mov [rsp + 24], rsi",
+            "mov [rsp + 32], r8",
+            "mov [rsp + 40], r9",
+            "mov [rsp + 48], r10",
+            save_vectors!(),
+            "cld",
             $processor,
-            "call us_counter\n",
-            "movaps xmm0, [rsp]\n",
-            "movaps xmm1, [rsp + 16]\n",
-            "movaps xmm2, [rsp + 32]\n",
-            "movaps xmm3, [rsp + 48]\n",
-            "movaps xmm4, [rsp + 64]\n",
-            "movaps xmm5, [rsp + 80]\n",
-            "movaps xmm6, [rsp + 96]\n",
-            "movaps xmm7, [rsp + 112]\n",
-            "movaps xmm8, [rsp + 128]\n",
-            "movaps xmm9, [rsp + 144]\n",
-            "movaps xmm10, [rsp + 160]\n",
-            "movaps xmm11, [rsp + 176]\n",
-            "movaps xmm12, [rsp + 192]\n",
-            "movaps xmm13, [rsp + 208]\n",
-            "movaps xmm14, [rsp + 224]\n",
-            "movaps xmm15, [rsp + 240]\n",
-            "mov rcx, [rbp - 16]\n",
-            "mov r11, [rbp - 24]\n",
-            "mov rdi, [rbp - 32]\n",
-            "mov rsi, [rbp - 40]\n",
-            "mov r8, [rbp - 48]\n",
-            "mov r9, [rbp - 56]\n",
-            "mov r10, [rbp - 64]\n",
-            "mov rsp, rbp\n",
-            "pop rbp\n",
-            ".cfi_def_cfa rsp, 16\n",
-            ".cfi_restore rbp\n",
-            ".cfi_offset rip, -16\n",
-            "pop rdx\n",
-            ".cfi_register rip, rdx\n",
-            "pop rsp\n",
-            ".cfi_def_cfa rsp, 0\n",
-            "jmp rdx\n",
+            "call us_counter",
+            load_vectors!(),
+            "mov rcx, [rsp]",
+            "mov r11, [rsp + 8]",
+            "mov rdi, [rsp + 16]",
+            "mov rsi, [rsp + 24]",
+            "mov r8, [rsp + 32]",
+            "mov r9, [rsp + 40]",
+            "mov r10, [rsp + 48]",
+            "mov rsp, rbp",
+            "pop rbp",
+            ".cfi_def_cfa rsp, 16",
+            ".cfi_restore rbp",
+            ".cfi_offset rip, -16",
+            "pop rdx",
+            ".cfi_register rip, rdx",
+            "pop rsp",
+            ".cfi_def_cfa rsp, 0",
+            "jmp rdx",
+            ".cfi_endproc",
+            own_low = const OWN_LOW,
+            own_end = const OWN_END,
+            low = const LOW,
+            end = const END,
+            top = const TOP,
+            foreign = sym tls::FOREIGN,
         )
     };
 }
@@ -263,39 +265,13 @@ macro_rules! serve_counter {
 /// Entry from the stub of an `rdtsc`: rax says where in the stub it goes back to, with the value in rax.
 #[unsafe(naked)]
 pub unsafe extern "C" fn counter_gate() {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_def_cfa rsp, 0",
-        ".cfi_register rip, rax",
-        choose_stack!("rdx"),
-        serve_counter!("xor edi, edi\n"),
-        ".cfi_endproc",
-        own_low = const OWN_LOW,
-        own_end = const OWN_END,
-        low = const LOW,
-        end = const END,
-        top = const TOP,
-        foreign = sym tls::FOREIGN,
-    )
+    counter_gate!("xor edi, edi")
 }
 
 /// The same of an `rdtscp`: the number of the processor goes into rcx.
 #[unsafe(naked)]
 pub unsafe extern "C" fn processor_gate() {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_def_cfa rsp, 0",
-        ".cfi_register rip, rax",
-        choose_stack!("rdx"),
-        serve_counter!("lea rdi, [rbp - 16]\n"),
-        ".cfi_endproc",
-        own_low = const OWN_LOW,
-        own_end = const OWN_END,
-        low = const LOW,
-        end = const END,
-        top = const TOP,
-        foreign = sym tls::FOREIGN,
-    )
+    counter_gate!("mov rdi, rsp")
 }
 
 const OWN_LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low);

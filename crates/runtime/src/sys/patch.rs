@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_sites::{Kind, Site};
 
-use crate::raw::{self, nr};
 use crate::sys::plans::Plans;
 use crate::sys::text;
 use crate::sys::{gate, point, program, trap};
@@ -155,34 +154,24 @@ fn patch_text(start: u64, end: u64, plans: Option<&mut Plans>) {
 /// Calls `patch` with the number of a text's sites and those that have a window: as an image before this one found
 /// them, or by a scan.
 fn each_site(
-    text: &[u8],
+    bytes: &[u8],
     start: u64,
     plans: Option<&mut Plans>,
     patch: impl FnOnce(usize, &mut dyn Iterator<Item = Site>),
 ) {
     let plans = plans.filter(|plans| plans.are_kept());
-    let fingerprint = plans.as_ref().map_or(0, |_| us_sites::fingerprint(text));
-    if let Some(plan) = plans.as_ref().and_then(|plans| plans.find(text, fingerprint)) {
+    let fingerprint = plans.as_ref().map_or(0, |_| us_sites::fingerprint(bytes));
+    if let Some(plan) = plans.as_ref().and_then(|plans| plans.find(bytes, fingerprint)) {
         return patch(plan.found(), &mut plan.sites(start));
     }
-    let table_bytes = SITES_MAX * size_of::<Site>();
-    let Some(table) = text::map_new(table_bytes as u64) else { return };
-    // SAFETY: the table is zeroed memory of the right size, filled before use.
-    let sites = unsafe {
-        let sites = table as *mut Site;
-        for index in 0..SITES_MAX {
-            sites.add(index).write(Site::EMPTY);
+    text::with_sites(SITES_MAX, |sites| {
+        if let Ok(found) = us_sites::scan(bytes, start, sites) {
+            if let Some(plans) = plans {
+                plans.keep(&sites[..found], bytes, fingerprint);
+            }
+            patch(found, &mut sites[..found].iter().copied().filter(Site::is_patchable));
         }
-        core::slice::from_raw_parts_mut(sites, SITES_MAX)
-    };
-    if let Ok(found) = us_sites::scan(text, start, sites) {
-        if let Some(plans) = plans {
-            plans.keep(&sites[..found], text, fingerprint);
-        }
-        patch(found, &mut sites[..found].iter().copied().filter(Site::is_patchable));
-    }
-    // SAFETY: the table is no longer needed.
-    unsafe { raw::call2(nr::MUNMAP, table, table_bytes as u64) };
+    });
 }
 
 fn count(found: usize, patched: usize) {
@@ -212,16 +201,7 @@ fn apply(sites: impl Iterator<Item = Site>, page: u64, shift: u64) -> usize {
                 made.len
             }),
         };
-        let (Some(len), Ok((patch, patch_len))) = (emitted, us_sites::emit_patch(site, at)) else { continue };
-        // SAFETY: the stub lies in our page; the site's bytes are those that were scanned, and nothing runs there.
-        unsafe {
-            core::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, len);
-            core::ptr::copy_nonoverlapping(
-                patch.as_ptr(),
-                site.patch_addr().wrapping_add(shift) as *mut u8,
-                patch_len,
-            );
-        }
+        let Some(len) = emitted.filter(|len| text::install(site, at, &stub[..*len], shift)) else { continue };
         at += (len as u64).next_multiple_of(16);
         patched += 1;
     }

@@ -52,22 +52,13 @@ pub fn patch(start: u64, end: u64) {
     }
     // Stubs first, see `patch::patch_text`.
     let stub_bytes = (SLOTS + (room * STUB_MAX.next_multiple_of(16)) as u64).next_multiple_of(4096);
-    let table_bytes = ((room * size_of::<Site>()) as u64).next_multiple_of(4096);
-    let (Some(stubs), Some(table)) = (map_near(start, end, stub_bytes), text::map_new(table_bytes)) else {
-        return;
-    };
-    // SAFETY: new memory of the right size, filled before use.
-    let sites = unsafe {
-        let sites = table as *mut Site;
-        (0..room).for_each(|index| sites.add(index).write(Site::EMPTY));
-        core::slice::from_raw_parts_mut(sites, room)
-    };
-    if let Ok(found) = us_sites::scan_program(bytes, start, sites) {
-        text::rewrite(start, end - start, |shift| write(&sites[..found], stubs, shift));
-    }
+    let Some(stubs) = map_near(start, end, stub_bytes) else { return };
+    text::with_sites(room, |sites| {
+        if let Ok(found) = us_sites::scan_program(bytes, start, sites) {
+            text::rewrite(start, end - start, |shift| write(&sites[..found], stubs, shift));
+        }
+    });
     text::finish(stubs, stub_bytes);
-    // SAFETY: the table is no longer needed.
-    unsafe { raw::call2(nr::MUNMAP, table, table_bytes) };
 }
 
 /// Writes the stubs and the jumps to them.
@@ -88,16 +79,13 @@ fn write(sites: &[Site], stubs: u64, shift: u64) {
             Kind::CloneLike => continue,
             _ => us_sites::emit_stub(site, at, stubs, &mut stub),
         };
-        let (Ok(made), Ok((patch, patch_len))) = (made, us_sites::emit_patch(site, at)) else { continue };
+        let Ok(made) = made else { continue };
         let (first, last) = (site.patch_addr() & !(PAGE - 1), (site.back_addr() - 1) & !(PAGE - 1));
         if !WRITTEN.push(first) || (last != first && !WRITTEN.push(last)) {
             return;
         }
-        // SAFETY: the stub lies in our page; the site's bytes are those that were scanned, and nothing runs there.
-        unsafe {
-            core::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, made.len);
-            let window = site.patch_addr().wrapping_add(shift) as *mut u8;
-            core::ptr::copy_nonoverlapping(patch.as_ptr(), window, patch_len);
+        if !text::install(site, at, &stub[..made.len], shift) {
+            continue;
         }
         at += (made.len as u64).next_multiple_of(16);
     }

@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use us_sites::Site;
+
 use crate::raw::{self, failed, nr};
 
 const READ_WRITE: u64 = 3;
@@ -43,6 +45,33 @@ pub fn map_new(bytes: u64) -> Option<u64> {
     // SAFETY: new memory.
     let memory = unsafe { raw::call6(nr::MMAP, [0, bytes, READ_WRITE, PRIVATE | ANONYMOUS, u64::MAX, 0]) };
     (!failed(memory)).then_some(memory as u64)
+}
+
+/// Calls `scan` with so many slots for sites; nothing is called without memory.
+pub fn with_sites(slots: usize, scan: impl FnOnce(&mut [Site])) {
+    let bytes = (slots * size_of::<Site>()) as u64;
+    let Some(table) = map_new(bytes) else { return };
+    // SAFETY: new memory of the right size, filled before use.
+    let sites = unsafe {
+        let sites = table as *mut Site;
+        (0..slots).for_each(|index| sites.add(index).write(Site::EMPTY));
+        core::slice::from_raw_parts_mut(sites, slots)
+    };
+    scan(sites);
+    // SAFETY: the table is no longer needed.
+    unsafe { raw::call2(nr::MUNMAP, table, bytes) };
+}
+
+/// Writes a site's stub at `at`, and the jump to it at this distance from the site. False where it does not reach.
+pub fn install(site: &Site, at: u64, stub: &[u8], shift: u64) -> bool {
+    let Ok((patch, len)) = us_sites::emit_patch(site, at) else { return false };
+    let window = site.patch_addr().wrapping_add(shift) as *mut u8;
+    // SAFETY: the stub lies in the caller's new page; the site's bytes are those that were scanned, and nothing runs there.
+    unsafe {
+        core::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, stub.len());
+        core::ptr::copy_nonoverlapping(patch.as_ptr(), window, len);
+    }
+    true
 }
 
 /// Makes text of memory that has been written.
