@@ -92,11 +92,7 @@ machine_boot() {
     return 1
 }
 
-# What names files of this tree means nothing there.
-inside() {
-    timeout "${INSIDE_S:-60}" nsenter -t "$machine_leader" -m -u -i -n -p -C --root \
-        env -u UNDERSTUDY -u UNDERSTUDY_LIB -u UNDERSTUDY_FAULTY -C / LC_ALL=C.UTF-8 "$@"
-}
+inside() { timeout "${INSIDE_S:-60}" nsenter -t "$machine_leader" -m -u -i -n -p -C --root env -C / LC_ALL=C.UTF-8 "$@"; }
 
 machine_halt() {
     local n

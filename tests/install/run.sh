@@ -6,9 +6,9 @@ cd "$(dirname "$0")/../.."
 : "${TARGET:=target}" "${BARE:=${TARGET}/roots/bookworm}"
 TARGET=$(cd "$TARGET" && pwd)
 export TARGET
-unset UNDERSTUDY UNDERSTUDY_LIB UNDERSTUDY_DIR NOTIFY_SOCKET
 work=$(mktemp -d /tmp/understudy-install-XXXXXX)
-passed=0 failed=0 skipped=0
+where=
+. tests/install/cases.sh
 groups=()
 
 finish() {
@@ -18,36 +18,6 @@ finish() {
     rm -rf "$work"
 }
 trap finish EXIT
-
-# try NAME COMMAND...: one case; what it says is shown when it fails.
-try() {
-    local name=$1
-    shift
-    if "$@" >"$work/said" 2>&1; then
-        ((passed += 1))
-        echo "pass  $name"
-    else
-        ((failed += 1))
-        echo "FAIL  $name"
-        sed 's/^/      /' "$work/said"
-    fi
-}
-
-skip() {
-    ((skipped += 1))
-    echo "skip  $1: $2"
-}
-
-# wait_for COMMAND...: until it succeeds, half a minute at most.
-wait_for() {
-    local left
-    for ((left = 300; left > 0; left--)); do
-        if "$@" >/dev/null 2>&1; then return 0; fi
-        sleep 0.1
-    done
-    echo "waited in vain for: $*"
-    return 1
-}
 
 # primary COMMAND... GROUP: the kernel's number of its primary, by the table of status.
 primary() { "${@:1:$#-1}" status "${@: -1}" | awk 'NR == 2 { print $3 }'; }
@@ -302,5 +272,4 @@ away() {
 }
 try "uninstall leaves nothing" away
 
-echo "$passed passed, $failed failed, $skipped skipped"
-((failed == 0))
+sum_up

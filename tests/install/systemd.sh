@@ -17,7 +17,7 @@ fi
 TARGET=$(cd "$TARGET" && pwd)
 export TARGET
 . tests/install/machine.sh
-passed=0 failed=0 skipped=0
+. tests/install/cases.sh
 work=$(mktemp -d /tmp/understudy-units-XXXXXX)
 finish() {
     machine_stop
@@ -25,37 +25,9 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
-sum_up() {
-    echo "$passed passed, $failed failed, $skipped skipped"
-    ((failed == 0))
-}
-
-# try NAME COMMAND...: one case; what it says is shown when it fails.
-try() {
-    local name=$1 begun=$SECONDS
-    shift
-    if [[ -n ${ONLY:-} && $name != *$ONLY* && $name != *"package is installed"* ]]; then return; fi
-    if "$@" >"$work/said" 2>&1; then
-        ((passed += 1))
-        echo "pass  $where: $name ($((SECONDS - begun)) s)"
-    else
-        ((failed += 1))
-        echo "FAIL  $where: $name"
-        sed 's/^/      /' "$work/said"
-    fi
-}
-skip() {
-    ((skipped += 1))
-    echo "skip  $where: $1: $2"
-}
-wait_for() {
-    local left
-    for ((left = 300; left > 0; left--)); do
-        if "$@" >/dev/null 2>&1; then return 0; fi
-        sleep 0.1
-    done
-    echo "waited in vain for: $*"
-    return 1
+# case_ NAME COMMAND...: a case, unless others were asked for.
+case_() {
+    if [[ -z ${ONLY:-} || $1 == *$ONLY* || $1 == *"package is installed"* ]]; then try "$@"; fi
 }
 
 # unit_is NAME PROPERTY VALUE
@@ -344,29 +316,29 @@ on() {
     mkdir -p "$machine/var/www/html" && echo hello >"$machine/var/www/html/understudy.txt"
     # A client that stays is what is tried here: nginx closes each connection after a thousand requests by itself.
     mkdir -p "$machine/etc/nginx/conf.d" && echo 'keepalive_requests 1000000000;' >"$machine/etc/nginx/conf.d/stay.conf"
-    try "the package is installed" package "$(ls "$TARGET"/package/understudy_*_amd64.deb)"
+    case_ "the package is installed" package "$(ls "$TARGET"/package/understudy_*_amd64.deb)"
     # Of this machine another step tries it.
-    if [[ $root != / ]] && inside sh -c 'command -v python3 && command -v curl' >/dev/null; then try "every command of the book" book; fi
+    if [[ $root != / ]] && inside sh -c 'command -v python3 && command -v curl' >/dev/null; then case_ "every command of the book" book; fi
     for name in redis memcached nginx mosquitto postgresql; do
         if inside systemctl cat "${instead[$name]}" >/dev/null 2>&1; then servers+=("$name"); else skip "$name" "is not installed there"; fi
     done
     for name in "${servers[@]}"; do
-        try "$name takes the place of its unit" swap "$name"
-        try "$name serves over $KILLS kills" serves "$name"
-        try "$name stops in time" stops "$name"
-        try "$name starts again" starts_again "$name"
+        case_ "$name takes the place of its unit" swap "$name"
+        case_ "$name serves over $KILLS kills" serves "$name"
+        case_ "$name stops in time" stops "$name"
+        case_ "$name starts again" starts_again "$name"
     done
-    if [[ " ${servers[*]} " == *" nginx "* ]]; then try "nginx reloads" reload_nginx; fi
-    if [[ " ${servers[*]} " == *" postgresql "* ]]; then try "postgresql reloads" reload_postgres; fi
-    try "notifications of a copy" notifies
-    try "a watchdog" is_watched
-    try "socket activation" on_demand
-    try "a program that does not stop" stubborn
-    if [[ " ${servers[*]} " == *" redis "* ]]; then try "process 1 of a container" is_process_1; fi
-    try "a reboot" reboot "${servers[@]}"
+    if [[ " ${servers[*]} " == *" nginx "* ]]; then case_ "nginx reloads" reload_nginx; fi
+    if [[ " ${servers[*]} " == *" postgresql "* ]]; then case_ "postgresql reloads" reload_postgres; fi
+    case_ "notifications of a copy" notifies
+    case_ "a watchdog" is_watched
+    case_ "socket activation" on_demand
+    case_ "a program that does not stop" stubborn
+    if [[ " ${servers[*]} " == *" redis "* ]]; then case_ "process 1 of a container" is_process_1; fi
+    case_ "a reboot" reboot "${servers[@]}"
     if [[ " ${servers[*]} " == *" redis "* ]]; then
-        try "an upgrade under a running service" upgrade
-        try "removal under a running service" removal
+        case_ "an upgrade under a running service" upgrade
+        case_ "removal under a running service" removal
     fi
     machine_stop
 }
