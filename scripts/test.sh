@@ -14,7 +14,7 @@ export UNDERSTUDY=$TARGET/release/understudy
 export UNDERSTUDY_LIB=$TARGET/release/libunderstudy.so
 
 passed=0 failed=0 skipped=0
-summary=()
+summary=() failing=()
 
 # Sums what a log says in the words of the test harness of Rust or of the kit. A kit that was ended before
 # its last line has still said what passed and what failed.
@@ -28,6 +28,14 @@ counts() {
     ' "$1"
 }
 
+# What failed, said once more behind the summary: the end of a log is all that some show of it.
+failures() {
+    local line
+    while IFS= read -r line; do
+        failing+=("$1: $line")
+    done < <(grep -aE '^(FAIL|RACE)  |^test .* FAILED$|panicked at ' "$2" | cut -c 1-300 | head -20)
+}
+
 # step NAME COMMAND...: runs it, shows its output, adds its counts. A step that fails without a failed
 # count (it did not build, it crashed), or passes without any count (it tested nothing), is one failure.
 step() {
@@ -37,6 +45,7 @@ step() {
     "$@" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
     read -r p f s < <(counts "$log")
+    ((status == 0)) || failures "$name" "$log"
     if ((status != 0 && f == 0)); then
         f=1 note=", ended with status $status"
     elif ((status == 124)); then
@@ -164,6 +173,7 @@ fi
 
 printf '\n'
 printf '%s\n' "${summary[@]}"
+((${#failing[@]} == 0)) || printf 'failed: %s\n' "${failing[@]}"
 printf 'logs: %s\n' "$logs"
 echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))
