@@ -306,6 +306,9 @@ pub struct SegmentHeader {
     pub family: AtomicU32,
     /// How long threads have waited in all until a standby, or the recorder, had freed room in a ring, ns. Primary.
     pub room_wait_ns: AtomicU64,
+    /// Not zero while a standby's poller naps for long on [`SegmentHeader::command`]. The poller sets it. A thread of the
+    /// primary that publishes an event of a call clears it, with a wake.
+    pub dozing: Line<AtomicU32>,
 }
 
 /// [`SegmentHeader::alone`]: why a process has no standby besides the one that takes over.

@@ -7,6 +7,7 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::time::Duration;
 
 use common::{Running, Sandbox, built, interposed, kill, pid, runtime, sanitized, text, wait_for};
 use rustix::process::Signal;
@@ -190,6 +191,34 @@ fn a_lost_standby_is_replaced() {
     sandbox.wait_for_event("promoted");
     counting.count_on();
     counting.end();
+}
+
+/// How often the threads of a process have gone to sleep.
+fn sleeps(process: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let counts = tasks.map(|task| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    });
+    counts.sum()
+}
+
+/// Where the primary is silent the standby dozes, a tenth of a second at a time; it looked a hundred times a second.
+#[test]
+fn the_standby_of_a_silent_program_sleeps() {
+    let Some(library) = runtime("the_standby_of_a_silent_program_sleeps") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let running = sandbox.start("g", &["wait"]);
+    let standby = pid(&sandbox.wait_for_event("protected")["standby"]);
+    std::thread::sleep(Duration::from_secs(1));
+    let before = sleeps(standby);
+    std::thread::sleep(Duration::from_secs(2));
+    let slept = sleeps(standby) - before;
+    assert!((1..=60).contains(&slept), "{slept}");
+    kill(running.child.id(), Signal::TERM);
+    running.finish();
+    sandbox.assert_clean();
 }
 
 #[test]

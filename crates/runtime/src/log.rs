@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, Header, NO_TICKET};
-use us_abi::{Cause, EVENT_ALIGN, RING_BYTES};
+use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, SegmentHeader};
 use us_calls::Class;
 use us_ring::Position;
 
@@ -89,6 +89,12 @@ impl Thread {
         fault::at(Point::Publish, (kind as u32) << 16 | u32::from(call));
         self.ends.producer.publish(Header::size(payload as u32), tail);
         fault::at(Point::Published, (kind as u32) << 16 | u32::from(call));
+        // Without a fence the poller may have looked before this event and doze on: its nap ends by itself.
+        if let Some(header) = state::header()
+            && header.dozing.0.load(Ordering::Relaxed) != 0
+        {
+            rouse(header);
+        }
     }
 
     /// Appends an event with a payload given as a value.
@@ -401,6 +407,15 @@ impl Thread {
     #[inline(always)]
     pub fn count(&self, class: Class) {
         add_one(&self.entry().events[class.index()]);
+    }
+}
+
+/// The first event after a silence: the standby's poller, which naps for long by now, is to look.
+#[cold]
+#[inline(never)]
+fn rouse(header: &SegmentHeader) {
+    if header.dozing.0.swap(0, Ordering::Relaxed) != 0 {
+        raw::futex_wake_shared(&header.command.0);
     }
 }
 

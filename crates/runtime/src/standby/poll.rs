@@ -1,12 +1,14 @@
 //! The poller: one helper thread of a standby that libc knows nothing of.
 //!
-//! The primary never wakes a standby. The poller looks at the tails for the threads that sleep and rings
-//! their bells; in between it naps on the supervisor's command word, so that a promotion wakes it at once.
-//! It must nap: a reader that looks all the time pulls the line that the primary is about to write.
+//! The poller looks at the tails for the threads that sleep and rings their bells; in between it naps on the
+//! supervisor's command word, so that a promotion wakes it at once. It must nap: a reader that looks all the time
+//! pulls the line that the primary is about to write. Where nothing has come for some naps it *dozes*: it naps for
+//! long, and says so in a word that the primary's threads read at each call that they log. The first of them wakes it.
+//! So a primary that is busy never makes a system call for its standby.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use us_abi::{RING_NEAR, command};
+use us_abi::{RING_NEAR, SegmentHeader, command};
 
 use crate::standby::promote;
 use crate::standby::stall::{self, Stall};
@@ -19,8 +21,13 @@ use crate::{seats, state, thread};
 const NAP_MIN_NS: u64 = 400_000;
 /// Nap while bytes come in faster than that, ns.
 const NAP_FLOOD_NS: u64 = 50_000;
-/// Longest nap of a standby with nothing to do, ns: below one per cent of a core.
+/// Longest nap of a replay with nothing to do, ns.
 const NAP_MAX_NS: u64 = 10_000_000;
+/// A standby that found nothing after such a nap dozes, ns. So many are between two wakes that a primary makes.
+const NAP_LAST_NS: u64 = 2_000_000;
+/// How long a standby dozes, ns: a thousandth of a core. It is also how late the standby sees what a thread of the
+/// primary does behind a silence without a logged call: taking locks, say, until it has a lead that it waits for.
+const DOZE_NS: u64 = 100_000_000;
 /// How long a standby may stand still with something to do, ns.
 const STALL_NS: u64 = 2_000_000_000;
 
@@ -47,7 +54,7 @@ static STACK: Stack = Stack::new();
 
 /// A standby ends with its supervisor. By this thread, because the kernel keeps the wish for each thread, and at a
 /// promotion it is this one that takes it back: a promoted program must not end with its supervisor.
-fn end_with_supervisor(header: &us_abi::SegmentHeader) {
+fn end_with_supervisor(header: &SegmentHeader) {
     const PR_SET_PDEATHSIG: u64 = 1;
     let supervised = || {
         // SAFETY: asks for a number.
@@ -77,6 +84,21 @@ const LOOKS: u32 = 64;
 /// How often, and how long apart, a new standby looks whether it is the supervisor's child.
 const ADOPTION_LOOKS: u32 = 10_000;
 const ADOPTION_PAUSE_NS: u64 = 50_000;
+
+/// How long to nap where nothing has come for so long that the last nap was of `nap_ns`.
+fn doze(header: &SegmentHeader, nap_ns: u64) -> u64 {
+    let was_said = header.dozing.0.swap(1, Ordering::SeqCst) != 0;
+    if was_said {
+        return DOZE_NS;
+    }
+    if nap_ns == DOZE_NS || thread::wake_sleepers() != 0 {
+        // Roused, or just in time. A standby whose threads are awake has nothing to be woken for: who dozed again at once
+        // would be roused by each event.
+        header.dozing.0.store(0, Ordering::Relaxed);
+        return NAP_MIN_NS;
+    }
+    DOZE_NS
+}
 
 extern "C" fn main(_: u64) {
     let Some(header) = state::header() else { return };
@@ -112,6 +134,7 @@ extern "C" fn main(_: u64) {
             stall::report(header);
         }
         nap_ns = match thread::wake_sleepers() {
+            0 if nap_ns >= NAP_LAST_NS && !state::is_detached() => doze(header, nap_ns),
             0 => (nap_ns + nap_ns / 2).min(NAP_MAX_NS),
             // A flood: the ring would leave the cache before the next look.
             lag if lag > RING_NEAR as u64 / 2 => NAP_FLOOD_NS,
