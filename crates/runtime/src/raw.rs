@@ -370,13 +370,15 @@ pub fn nap(ns: u64) {
 /// Waits until a thread of this process, one of the runtime's own that is at its end, is gone for the kernel as well: a
 /// program may count its threads. The word that the kernel clears is cleared before.
 pub fn await_end(tid: u32) {
-    // SAFETY: signal 0 only asks.
-    unsafe {
-        let pid = call1(nr::GETPID, 0) as u64;
-        while tid != 0 && call3(nr::TGKILL, pid, u64::from(tid), 0) != err::ESRCH {
-            nap(10_000);
-        }
+    while tid != 0 && has_thread(tid) {
+        nap(10_000);
     }
+}
+
+/// Whether the kernel has a thread of this process of that number.
+pub fn has_thread(tid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { call3(nr::TGKILL, call1(nr::GETPID, 0) as u64, u64::from(tid), 0) != err::ESRCH }
 }
 
 /// CLOCK_MONOTONIC, ns, by system call: for rare moments.

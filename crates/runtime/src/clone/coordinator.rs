@@ -123,6 +123,11 @@ pub fn await_quiet(header: &SegmentHeader) {
     }
 }
 
+/// Futex: the number of the last coordinator that is known to be gone.
+static GONE: AtomicU32 = AtomicU32::new(0);
+/// One of those who wait for a coordinator's end looks for it.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
 /// The kernel's number of the coordinator.
 static COORDINATOR: AtomicU32 = AtomicU32::new(0);
 
@@ -131,8 +136,38 @@ pub fn number() -> u32 {
     COORDINATOR.load(Ordering::Acquire)
 }
 
+/// Waits until the coordinator of this number is gone. One of those it has let go looks, and the others sleep: thousands that
+/// look leave it no processor, and it needs some to end.
+pub fn await_end_of(coordinator: u32) {
+    /// Who has missed a wake looks for itself.
+    const LOOK_NS: u64 = 100_000_000;
+    loop {
+        let gone = GONE.load(Ordering::Acquire);
+        if gone == coordinator {
+            return;
+        }
+        if !IS_WATCHED.swap(true, Ordering::AcqRel) {
+            while ON_STACK.load(Ordering::Acquire) != 0 && raw::has_thread(coordinator) {
+                // Not a private one: the kernel's wake is not.
+                raw::futex_wait_shared(&ON_STACK, 1, LOOK_NS);
+            }
+            raw::await_end(coordinator);
+            GONE.store(coordinator, Ordering::Release);
+            IS_WATCHED.store(false, Ordering::Release);
+            raw::futex_wake(&GONE, i32::MAX as u32);
+            return;
+        }
+        if !raw::has_thread(coordinator) {
+            return;
+        }
+        raw::futex_wait(&GONE, gone, LOOK_NS);
+    }
+}
+
 /// By the coordinator: it is there.
 pub(super) fn has_begun() {
+    // The kernel may give a number twice.
+    GONE.store(0, Ordering::Release);
     COORDINATOR.store(raw::gettid(), Ordering::Release);
 }
 
@@ -145,5 +180,6 @@ pub(super) fn is_done() {
 pub(super) fn forget() {
     ON_STACK.store(0, Ordering::Release);
     PROMISED.store(false, Ordering::Relaxed);
+    IS_WATCHED.store(false, Ordering::Relaxed);
     BUSY.store(false, Ordering::Release);
 }

@@ -30,7 +30,9 @@ use crate::raw::{self, failed, nr};
 use crate::thread::{self, Mode};
 use crate::turns::{live_turns, turn_order};
 use crate::{bound, family, fdtable, missing, paths, recorder, seats, state, tls};
-pub use coordinator::{await_idle, await_quiet, has_promised, keep_promise, notice_command, number};
+pub use coordinator::{
+    await_end_of, await_idle, await_quiet, has_promised, keep_promise, notice_command, number,
+};
 use park::{Place, word};
 
 /// How long the threads may take to park, ns. The others stand still meanwhile, so it is far below the second after
@@ -87,7 +89,7 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
     let mut is_alone = false;
     loop {
         let arrived = park::ARRIVED.load(Ordering::Acquire);
-        let mut missing = call_known();
+        let (mut missing, mut called) = call_known();
         if missing == 0 {
             // For what it reads of the kernel. Not before the guest stands still: the kernel makes the table by a copy that it
             // empties, which holds files open meanwhile. A pipe whose last reader had just been closed took a write instead
@@ -97,6 +99,7 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
             }
             is_alone = true;
             missing = call_unknown(own)?;
+            called = 1;
         }
         if header.leaving.0.load(Ordering::Acquire) != leaving::NO {
             return Err((b"the program is about to end", 0));
@@ -113,7 +116,22 @@ fn park_all(header: &SegmentHeader, asked: u32) -> Result<(), Obstacle> {
         if raw::now_ns() - start > PARK_TIMEOUT_NS {
             return Err((b"did not come to a point where it can be parked", missing));
         }
-        raw::futex_wait(&park::ARRIVED, arrived, 100_000);
+        await_arrivals(arrived, called);
+    }
+}
+
+/// Waits until so many more have arrived than `before`, or long enough to ask again. Not after each arrival: where thousands are
+/// asked, each would be asked as often as there are others.
+fn await_arrivals(before: u32, called: u32) {
+    const PAUSE_NS: u64 = 100_000;
+    const EACH_NS: u64 = 2_000;
+    let end = raw::now_ns() + PAUSE_NS + u64::from(called) * EACH_NS;
+    loop {
+        let (arrived, now) = (park::ARRIVED.load(Ordering::Acquire), raw::now_ns());
+        if arrived.wrapping_sub(before) >= called || now >= end {
+            return;
+        }
+        raw::futex_wait(&park::ARRIVED, arrived, end - now);
     }
 }
 
@@ -122,17 +140,17 @@ fn call(tid: u32) -> bool {
     crate::sys::trap::nudge(tid)
 }
 
-/// Asks the threads that the runtime knows; one of those that do not stand still yet, 0 if all do.
-fn call_known() -> u32 {
-    let mut missing = 0;
+/// Asks the threads that the runtime knows; one of those that do not stand still yet, 0 if all do, and how many they are.
+fn call_known() -> (u32, u32) {
+    let (mut missing, mut called) = (0, 0);
     thread::for_each(|thread| {
         let tid = thread.kernel_tid();
         let runs = thread.has_ring() && thread.entry().state.load(Ordering::Acquire) == slot::RUNNING;
-        if runs && park::of(tid).is_none() && call(tid) {
-            missing = tid;
+        if runs && !park::stands(thread) && call(tid) {
+            (missing, called) = (tid, called + 1);
         }
     });
-    missing
+    (missing, called)
 }
 
 /// Asks the threads that only the kernel knows; one of those that do not stand still yet, 0 if all do.

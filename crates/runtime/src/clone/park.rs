@@ -21,7 +21,7 @@ use crate::context::{Context, reg};
 use crate::fault::{self, Point};
 use crate::raw::{self, nr};
 use crate::sys::trap;
-use crate::thread::{Mode, Thread};
+use crate::thread::{self, Mode, Shared, Thread};
 use crate::{clone, notice, signal, state, tls, turns};
 
 /// What a parked thread waits for: values of [`Place::word`].
@@ -161,6 +161,11 @@ pub fn standing() -> usize {
     places().filter(|place| unsafe { (**place).tid.load(Ordering::Acquire) } != 0).count()
 }
 
+/// Whether this thread stands still.
+pub fn stands(thread: &Shared) -> bool {
+    thread.stands.load(Ordering::Acquire) == claims().time()
+}
+
 /// The place of the thread with this kernel's id, once it stands still.
 pub fn of(tid: u32) -> Option<*mut Place> {
     // SAFETY: an atomic.
@@ -208,6 +213,12 @@ pub unsafe extern "C" fn go_on_at(_place: u64) {
     )
 }
 
+/// What others may touch of the block of the thread that is parked there, if it has one.
+fn block_of(place: &Place) -> Option<&'static Shared> {
+    // SAFETY: a block is never freed, and what lies before it is shared.
+    (!place.block.is_null()).then(|| unsafe { thread::shared_of(place.block) })
+}
+
 unsafe extern "C" fn wait(place: *mut Place) {
     // SAFETY: the caller's own place.
     let this = unsafe { &*place };
@@ -216,6 +227,9 @@ unsafe extern "C" fn wait(place: *mut Place) {
         return;
     }
     this.tid.store(raw::gettid(), Ordering::Release);
+    if let Some(thread) = block_of(this) {
+        thread.stands.store(this.wanted, Ordering::Release);
+    }
     ARRIVED.fetch_add(1, Ordering::AcqRel);
     raw::futex_wake(&ARRIVED, 1);
     loop {
@@ -279,6 +293,10 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
         let parked_in = state::REAL_PID.load(Ordering::Relaxed);
         notice::withdraw();
         park_at(place, wait);
+        if let Some(thread) = block_of(&*place) {
+            // In a copy as well, where the times begin anew.
+            thread.stands.store(0, Ordering::Release);
+        }
         if let Some(thread) = thread.as_mut() {
             thread.stops = thread.stops.wrapping_add(1);
         }
@@ -291,7 +309,7 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
         let coordinator = clone::number();
         LEFT.fetch_add(1, Ordering::AcqRel);
         // What comes next is the program's.
-        raw::await_end(coordinator);
+        clone::await_end_of(coordinator);
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
         if let Some(thread) = thread.as_ref() {
             notice::register(thread, raw::gettid());

@@ -49,6 +49,8 @@ pub struct Shared {
 
     /// Futex on which this thread sleeps as a standby; counts the reasons to look again.
     pub bell: AtomicU32,
+    /// The time of parks in which it stands still, 0 outside.
+    pub stands: AtomicU32,
     /// Whether it sleeps for an event of its ring.
     pub parked: AtomicBool,
     /// The clock it sleeps for, null for none, and the ticket.
@@ -117,6 +119,7 @@ impl Shared {
             runs_as: AtomicU32::new(0),
             handle: AtomicU64::new(0),
             bell: AtomicU32::new(0),
+            stands: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             awaited: AtomicPtr::new(core::ptr::null_mut()),
             awaited_ticket: AtomicU64::new(0),
