@@ -1,6 +1,6 @@
 // Shows: more threads at once than can be followed: all of them run, are signalled, cancelled, joined and replaced, as many times as asked,
 //        and wait for another's end no longer than they say.
-// Breaks if: a program is refused its 1024th thread, or one beyond the slots is not a thread like any other.
+// Breaks if: a program is refused its 4096th thread, or one beyond the slots is not a thread like any other.
 // kit: no-kill with so many threads there is no standby, and a new one comes only once they have ended
 // kit: no-record with so many threads the recording ends
 // kit: allow unprotected with so many threads there is no standby
@@ -10,18 +10,18 @@
 #include <semaphore.h>
 #include <signal.h>
 
-enum { THREADS = 1100, ROUNDS = 2, STACK = 64 << 10 };
+enum { THREADS = 4200, ROUNDS = 2, STACK = 64 << 10 };
 
 static sem_t begun;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_t first, last;
-static int handled;
+static sem_t handled;
 
 static void on_signal(int number)
 {
     (void)number;
     if (pthread_equal(pthread_self(), last))
-        __atomic_store_n(&handled, 1, __ATOMIC_SEQ_CST);
+        ZERO(sem_post(&handled));
 }
 
 static void *wait_at_gate(void *arg)
@@ -60,6 +60,7 @@ int main(void)
     struct sigaction action = {.sa_handler = on_signal};
 
     ZERO(sem_init(&begun, 0, 0));
+    ZERO(sem_init(&handled, 0, 0));
     ZERO(sigaction(SIGUSR1, &action, NULL));
     for (int r = 0; r < ROUNDS; r++) {
         ZERO(pthread_mutex_lock(&gate));
@@ -72,10 +73,9 @@ int main(void)
             while (sem_wait(&begun) != 0)
                 ;
         last = threads[THREADS - 1];
-        __atomic_store_n(&handled, 0, __ATOMIC_SEQ_CST);
         ZERO(pthread_kill(last, SIGUSR1));
-        while (!__atomic_load_n(&handled, __ATOMIC_SEQ_CST))
-            guest_pause_us(200);
+        while (sem_wait(&handled) != 0)
+            ;
         ZERO(pthread_cancel(last));
         ZERO(pthread_mutex_unlock(&gate));
         for (int i = 0; i < THREADS; i++) {

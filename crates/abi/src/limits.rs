@@ -19,8 +19,11 @@ pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Smallest `--lag-limit`, bytes: one event of the largest size must fit, and another beside it.
 pub const LAG_LIMIT_MIN: u64 = 2 * PAYLOAD_BYTES_MAX as u64 + 4096;
 
-/// Thread slots of one group. A slot is reused once its thread is gone.
-pub const THREADS_MAX: usize = 1024;
+/// Thread slots of one process. A slot is reused once its thread is gone.
+pub const THREADS_MAX: usize = 4096;
+
+/// Slots whose memory is there from the beginning. That of the others is asked for when they are taken.
+pub const THREADS_READY: usize = 1024;
 
 /// Hashed clocks for objects that cannot carry their own.
 pub const CLOCKS: usize = 4096;
@@ -35,7 +38,7 @@ pub const HEADER_BYTES: usize = 64 << 10;
 pub const THREAD_ENTRY_BYTES: usize = 512;
 
 /// Offset of the thread table in the segment.
-pub const THREADS_OFFSET: usize = HEADER_BYTES;
+pub const THREADS_OFFSET: usize = SPARES_OFFSET + THREADS_MAX * SPARES_BYTES;
 
 /// Standbys that a process may have.
 pub const SEATS: usize = 3;
@@ -43,11 +46,21 @@ pub const SEATS: usize = 3;
 /// Bytes of one entry of the table of spare standbys.
 pub const SPARE_ENTRY_BYTES: usize = 64;
 
-/// Offset of the table of spare standbys: one entry for each thread slot of the second seat, then of the third.
-pub const SPARES_OFFSET: usize = THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES;
+/// Bytes of a slot's entries in the table of spare standbys: of the second seat, and of the third.
+pub const SPARES_BYTES: usize = (SEATS - 1) * SPARE_ENTRY_BYTES;
+
+/// Offset of the table of spare standbys.
+pub const SPARES_OFFSET: usize = HEADER_BYTES;
 
 /// Offset of the first ring.
-pub const RINGS_OFFSET: usize = 1 << 20;
+pub const RINGS_OFFSET: usize = 4 << 20;
+
+/// What of the head of a segment a process touches that uses so many slots: offset and bytes of the header with the spares'
+/// entries, and of the threads' entries.
+pub const fn head_parts(slots: usize) -> [(usize, usize); 2] {
+    let slots = if slots < THREADS_READY { THREADS_READY } else { slots };
+    [(0, SPARES_OFFSET + slots * SPARES_BYTES), (THREADS_OFFSET, slots * THREAD_ENTRY_BYTES)]
+}
 
 /// Bytes of a whole segment. Sparse: a ring costs memory once its thread exists.
 pub const SEGMENT_BYTES: usize = RINGS_OFFSET + THREADS_MAX * RING_BYTES;
@@ -67,7 +80,7 @@ pub const RINGS_ADDRESS: usize = 0x2a80_0000_0000;
 pub const SIGNAL_WAIT_NS_MAX: u64 = 10_000_000;
 
 /// Address of the first thread stack; one [`STACK_STRIDE`] per slot.
-pub const STACKS_ADDRESS: usize = 0x2b00_0000_0000;
+pub const STACKS_ADDRESS: usize = 0x2500_0000_0000;
 
 /// Address space set aside for the stack of one slot, bytes.
 pub const STACK_STRIDE: usize = 1 << 30;
@@ -92,16 +105,15 @@ pub const COPIES_BYTES: usize = 1 << 37;
 pub const KEPT_ADDRESS: usize = COPIES_ADDRESS + 2 * COPIES_BYTES;
 
 const _: () = {
-    assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= COPIES_ADDRESS);
+    assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= crate::roster::ROSTER_ADDRESS);
     assert!(KEPT_ADDRESS + COPIES_BYTES <= GUEST_MAPS_ADDRESS);
     assert!(RING_BYTES.is_power_of_two());
     assert!(PAYLOAD_BYTES_MAX + 4096 < RING_STEP);
     assert!(RING_BYTES.is_multiple_of(RING_STEP) && RING_BYTES >= 4 * RING_STEP);
     assert!(CLOCKS.is_power_of_two() && CLOCKS <= 1 << 12);
-    assert!(SPARES_OFFSET + (SEATS - 1) * THREADS_MAX * SPARE_ENTRY_BYTES <= RINGS_OFFSET);
+    assert!(THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES <= RINGS_OFFSET);
     assert!(SEGMENT_ADDRESS + SEGMENT_BYTES <= RINGS_ADDRESS);
-    assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= STACKS_ADDRESS);
-    assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= GUEST_MAPS_ADDRESS);
+    assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= COPIES_ADDRESS);
 };
 
 /// `si_code` of the SIGSYS with which the supervisor and the runtime ask a thread to look up: it tells their SIGSYS

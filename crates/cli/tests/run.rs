@@ -124,7 +124,11 @@ fn surroundings_that_do_not_allow_protection() {
     };
     let refused =
         |variable: &str, value: &Path, reason: &str| ends(&["run", "true"], 125, variable, value, reason);
-    refused("UNDERSTUDY_LIB", Path::new("/no/such/library.so"), "names /no/such/library.so, and no such file is there");
+    refused(
+        "UNDERSTUDY_LIB",
+        Path::new("/no/such/library.so"),
+        "names /no/such/library.so, and no such file is there",
+    );
     let spaced = sandbox.folder.path().join("a b.so");
     fs::copy(&built().stand_in, &spaced).unwrap();
     refused("UNDERSTUDY_LIB", &spaced, "a space is in its path");

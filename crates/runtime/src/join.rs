@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{
     Cause, Config, GroupState, MAGIC, Process, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET,
-    SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION, recorder,
+    SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION, head_parts, recorder,
 };
 use us_calls::{Door, EpollDoor, Policy, Row};
 
@@ -19,7 +19,7 @@ use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::{bound, fdtable, notice, own_file, paths};
+use crate::{bound, fdtable, missing, notice, own_file, paths};
 
 /// A child that has lived for so long is worth a standby, ns.
 const AGE_NS: u64 = 5_000_000;
@@ -173,7 +173,7 @@ pub unsafe fn map_in_place(file: i64) -> bool {
 fn make_segment(path: &[u8], slot: u32) -> bool {
     const FTRUNCATE: u64 = 77;
     const UNLINK: u64 = 87;
-    let ring = (RINGS_OFFSET + slot as usize * RING_BYTES) as u64;
+    let ring = RINGS_OFFSET + slot as usize * RING_BYTES;
     let Some(_room) = FileRoom::make(SEGMENT_BYTES as u64) else { return false };
     // SAFETY: a new file; the caller is the only thread.
     unsafe {
@@ -184,14 +184,17 @@ fn make_segment(path: &[u8], slot: u32) -> bool {
         // A full file system shows as SIGBUS at the first touch of a sparse page. And whoever removes the group's folder
         // says so before it looks what is there: a segment that it did not see must not bring the folder back.
         let fit = !failed(raw::call2(FTRUNCATE, file as u64, SEGMENT_BYTES as u64))
-            && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, 0, RINGS_OFFSET as u64))
-            && !failed(raw::call4(nr::FALLOCATE, file as u64, 0, ring, RING_STEP as u64))
+            && head_parts(slot as usize + 1).into_iter().chain([(ring, RING_STEP)]).all(|(at, bytes)| {
+                !failed(raw::call4(nr::FALLOCATE, file as u64, 0, at as u64, bytes as u64))
+            })
             && !crate::members::is_closing();
         if !fit {
             raw::call1(nr::CLOSE, file as u64);
         }
         let made = fit && map_in_place(file);
-        if !made {
+        if made {
+            missing::has_slots(slot + 1);
+        } else {
             raw::call1(UNLINK, path.as_ptr() as u64);
         }
         made

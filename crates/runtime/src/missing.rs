@@ -5,9 +5,12 @@
 //! not, ends in `replace`: a page of zeros takes the missing one's place in this copy, which says the same as one that nobody has written. What is
 //! written there reaches nobody, so the log ends, and protection with it.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use us_abi::{Cause, RING_BYTES, RINGS_ADDRESS, THREADS_MAX, command, slot};
+use us_abi::{
+    Cause, RING_BYTES, RINGS_ADDRESS, SEGMENT_ADDRESS, SPARES_BYTES, SPARES_OFFSET, THREAD_ENTRY_BYTES,
+    THREADS_MAX, THREADS_OFFSET, THREADS_READY, command, slot,
+};
 
 use crate::paths;
 use crate::raw::{self, failed, nr};
@@ -43,6 +46,34 @@ pub fn populate(address: u64, bytes: usize) -> bool {
     let result = unsafe { raw::call3(nr::MADVISE, address, bytes as u64, MADV_POPULATE_WRITE) };
     // A kernel that does not know it says EINVAL: what is missing then ends in `replace`.
     result != EFAULT && result != raw::err::ENOMEM
+}
+
+/// Slots of which the segment's head has memory.
+static SLOTS: AtomicU32 = AtomicU32::new(THREADS_READY as u32);
+
+/// This process has another segment, with memory for so many slots.
+pub fn has_slots(slots: u32) {
+    SLOTS.store(slots.max(THREADS_READY as u32), Ordering::Relaxed);
+}
+
+/// Makes sure that the segment's head has memory for a slot, whose predecessors have theirs. By one thread at a time.
+pub fn has_entries(slot: u32) -> bool {
+    if slot < SLOTS.load(Ordering::Relaxed) || state::header().is_none() {
+        return true;
+    }
+    let at = slot as usize;
+    let parts = [
+        (THREADS_OFFSET + at * THREAD_ENTRY_BYTES, THREAD_ENTRY_BYTES),
+        (SPARES_OFFSET + at * SPARES_BYTES, SPARES_BYTES),
+    ];
+    let is_there = parts.into_iter().all(|(offset, bytes)| {
+        let page = (SEGMENT_ADDRESS + offset) as u64 & !(PAGE - 1);
+        populate(page, (offset + bytes).next_multiple_of(PAGE as usize) - (page as usize - SEGMENT_ADDRESS))
+    });
+    if is_there {
+        SLOTS.store(slot + 1, Ordering::Relaxed);
+    }
+    is_there
 }
 
 /// Whether every running thread could begin a log. While all stand still.

@@ -98,7 +98,7 @@ pub fn is_spare(header: &SegmentHeader) -> bool {
 fn spare_entry(number: u32, slot: u32) -> &'static SpareEntry {
     debug_assert!((slot as usize) < THREADS_MAX, "a thread beyond the slots has no standby");
     let base = state::header().map_or(0, |header| core::ptr::from_ref(header) as usize) + SPARES_OFFSET;
-    let at = (number as usize - 1) * THREADS_MAX + slot as usize;
+    let at = slot as usize * (SEATS - 1) + number as usize - 1;
     // SAFETY: seats are below SEATS and slots below THREADS_MAX; the table lies in the mapped segment; atomics only.
     unsafe { &*(base as *const SpareEntry).add(at) }
 }

@@ -12,8 +12,8 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::thread::futex;
 use us_abi::{
     CONFIG_RECORDED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEATS, SEGMENT_BYTES, SPARE_ENTRY_BYTES,
-    SPARES_OFFSET, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text,
-    ThreadEntry, VERSION, recorder,
+    SPARES_BYTES, SPARES_OFFSET, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET,
+    Text, ThreadEntry, VERSION, head_parts, recorder,
 };
 
 use crate::dir::Dir;
@@ -40,9 +40,10 @@ impl Segment {
         let file = dir.make_file(name).map_err(fail("make"))?;
         rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).map_err(|cause| fail("size")(cause.into()))?;
         // A full file system shows as SIGBUS at the first touch of a sparse page: reserve what every run touches.
-        let first = (RINGS_OFFSET + RING_STEP) as u64;
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, first)
-            .map_err(|cause| fail("reserve room for")(cause.into()))?;
+        for (at, bytes) in head_parts(1).into_iter().chain([(RINGS_OFFSET, RING_STEP)]) {
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), at as u64, bytes as u64)
+                .map_err(|cause| fail("reserve room for")(cause.into()))?;
+        }
         let segment = Segment::map(dir, name, &file)?;
         segment.write_constants(config);
         Ok(segment)
@@ -131,7 +132,7 @@ impl Segment {
         if seat == 0 || seat >= SEATS {
             return None;
         }
-        let at = SPARES_OFFSET + ((seat - 1) * THREADS_MAX + slot) * SPARE_ENTRY_BYTES;
+        let at = SPARES_OFFSET + slot * SPARES_BYTES + (seat - 1) * SPARE_ENTRY_BYTES;
         // SAFETY: as above; the table of the spares ends before the rings.
         Some(unsafe { self.map.base().add(at).cast().as_ref() })
     }

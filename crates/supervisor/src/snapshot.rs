@@ -12,8 +12,8 @@ use rustix::fs::OFlags;
 use us_abi::{
     CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, PROCESSES_MAX, Process,
     RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Registry, Roster, RosterHeader, SEATS, SPARE_ENTRY_BYTES,
-    SPARES_OFFSET, Seat, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text,
-    ThreadEntry, VERSION, process, seat, slot,
+    SPARES_BYTES, SPARES_OFFSET, Seat, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX,
+    THREADS_OFFSET, Text, ThreadEntry, VERSION, process, seat, slot,
 };
 
 use crate::dir::Dir;
@@ -49,8 +49,9 @@ impl Snapshot {
     pub fn read(dir: &Dir, name: impl AsRef<OsStr>) -> Option<Snapshot> {
         let file = dir.file(name, OFlags::RDONLY).ok()?;
         let mut header = vec![0; HEADER_BYTES];
-        let mut threads = vec![0; THREADS_MAX * THREAD_ENTRY_BYTES];
         file.read_exact_at(&mut header, 0).ok()?;
+        let slots = word(&header, offset_of!(SegmentHeader, slots)) as usize;
+        let mut threads = vec![0; slots.min(THREADS_MAX) * THREAD_ENTRY_BYTES];
         file.read_exact_at(&mut threads, THREADS_OFFSET as u64).ok()?;
         let snapshot = Snapshot { file, header, threads };
         let version = snapshot.word(offset_of!(SegmentHeader, version));
@@ -60,6 +61,11 @@ impl Snapshot {
 
     fn word(&self, offset: usize) -> u32 {
         word(&self.header, offset)
+    }
+
+    /// Slots that have been in use.
+    fn slots(&self) -> usize {
+        self.threads.len() / THREAD_ENTRY_BYTES
     }
 
     /// State of the group, as the processes of the group say it.
@@ -173,8 +179,7 @@ impl Snapshot {
 
     /// The same of the standby that sits at `seat`; events applied are counted by the heir alone.
     pub fn progress_at(&self, seat: usize) -> Progress {
-        let slots = (self.word(offset_of!(SegmentHeader, slots)) as usize).min(THREADS_MAX);
-        (0..slots).fold(Progress::default(), |sum, at| self.add_thread(sum, at, seat))
+        (0..self.slots()).fold(Progress::default(), |sum, at| self.add_thread(sum, at, seat))
     }
 
     /// Where the standby that sits at `seat` is in a slot's ring, given the slot's entry.
@@ -182,7 +187,7 @@ impl Snapshot {
         if seat == 0 || seat >= SEATS {
             return long(entry, offset_of!(ThreadEntry, head));
         }
-        let place = SPARES_OFFSET + ((seat - 1) * THREADS_MAX + at) * SPARE_ENTRY_BYTES;
+        let place = SPARES_OFFSET + at * SPARES_BYTES + (seat - 1) * SPARE_ENTRY_BYTES;
         let mut bytes = [0; 8];
         let read = self.file.read_exact_at(&mut bytes, (place + offset_of!(SpareEntry, head)) as u64);
         read.map_or(u64::MAX, |()| u64::from_ne_bytes(bytes))
@@ -231,7 +236,7 @@ impl Snapshot {
 
     /// Threads of the primary that the runtime knows.
     pub fn running_threads(&self) -> usize {
-        (0..THREADS_MAX)
+        (0..self.slots())
             .filter(|at| {
                 word(&self.threads, at * THREAD_ENTRY_BYTES + offset_of!(ThreadEntry, state)) == slot::RUNNING
             })

@@ -23,7 +23,7 @@ use crate::raw::{self};
 use crate::state::Role;
 use crate::sys::{gate_stack, trap};
 use crate::thread::{self, Mode, Shared, Thread};
-use crate::{bound, notice, paths, real, signal, state, tls, turns};
+use crate::{bound, missing, notice, paths, real, signal, state, tls, turns};
 
 pub(super) const EAGAIN: i32 = 11;
 
@@ -113,7 +113,17 @@ pub(super) fn let_go(slot: u32) {
 
 /// Takes a slot, as the copy that decides.
 pub(super) fn claim_slot() -> Option<u32> {
-    LOCK.with(|| (1..THREADS_MAX as u32).find(|slot| is_claimed(*slot)).or_else(claim_beyond))
+    LOCK.with(|| {
+        let has_place = |slot: &u32| thread::exists(*slot) && missing::has_entries(*slot);
+        let mut slots = (1..THREADS_MAX as u32).take_while(has_place);
+        slots.find(|slot| is_claimed(*slot)).or_else(claim_beyond)
+    })
+}
+
+/// A slot that the log names, with its block. Without memory for it, this standby ends at the first look.
+pub(super) fn block_of(slot: u32) -> u32 {
+    LOCK.with(|| thread::exists(slot));
+    slot
 }
 
 /// Takes this slot, if it is free. With the lock held.

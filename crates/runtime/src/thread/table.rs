@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use us_abi::THREADS_MAX;
+use us_abi::{THREADS_MAX, THREADS_READY};
 
 use crate::raw;
 use crate::thread::own_turns;
@@ -26,18 +26,18 @@ unsafe impl Sync for Block {}
 const TO_SHARED: usize = offset_of!(Block, own);
 const _: () = assert!(offset_of!(Block, shared) == 0 && TO_SHARED == size_of::<Shared>());
 
-static TABLE: [Block; THREADS_MAX] =
-    [const { Block { shared: Shared::unused(), own: UnsafeCell::new(Thread::unused()) } }; THREADS_MAX];
+static TABLE: [Block; THREADS_READY] =
+    [const { Block { shared: Shared::unused(), own: UnsafeCell::new(Thread::unused()) } }; THREADS_READY];
 
-/// Threads that can have a block beyond the slots. They have no ring: with one of them there is no log. More than a kernel
-/// allows, in a table of pieces, each of which is memory only once it is used.
-pub const BEYOND_MAX: usize = PIECES * IN_A_PIECE;
+/// The other blocks: more than a kernel allows threads, in a table of pieces, each of which is memory only once it is used.
 const PIECES: usize = 1024;
 const IN_A_PIECE: usize = 128;
-static BEYOND_THE_SLOTS: [AtomicPtr<Block>; PIECES] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; PIECES];
+static MORE: [AtomicPtr<Block>; PIECES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; PIECES];
+/// Threads that can have a block beyond the slots. They have no ring: with one of them there is no log.
+pub const BEYOND_MAX: usize = THREADS_READY + PIECES * IN_A_PIECE - THREADS_MAX;
 /// Why there is no log then.
-pub const BEYOND: &[u8] = b"the program has more threads at once than can be followed, 1023";
+pub const BEYOND: &[u8] = b"the program has more threads at once than can be followed, 4095";
+const _: () = assert!(THREADS_MAX == 4096, "what BEYOND says");
 
 /// Whether a slot is none of those with a ring.
 pub fn is_beyond(slot: u32) -> bool {
@@ -46,8 +46,8 @@ pub fn is_beyond(slot: u32) -> bool {
 
 /// The block of a slot that has been claimed once.
 fn block(slot: u32) -> &'static Block {
-    let Some(at) = (slot as usize).checked_sub(THREADS_MAX) else { return &TABLE[slot as usize] };
-    let piece = BEYOND_THE_SLOTS[at / IN_A_PIECE].load(Ordering::Acquire);
+    let Some(at) = (slot as usize).checked_sub(THREADS_READY) else { return &TABLE[slot as usize] };
+    let piece = MORE[at / IN_A_PIECE].load(Ordering::Acquire);
     assert!(!piece.is_null(), "a slot that nobody has claimed");
     // SAFETY: inside the piece, which is never freed.
     unsafe { &*piece.add(at % IN_A_PIECE) }
@@ -93,10 +93,15 @@ pub unsafe fn standing(slot: u32) -> &'static mut Thread {
     unsafe { &mut *own(slot) }
 }
 
-/// Makes the block of a place beyond the slots, if it does not exist. By one thread at a time. False without memory.
+/// Makes the blocks of all slots up to this one, if they do not exist. By one thread at a time. False without memory.
 pub fn exists(slot: u32) -> bool {
-    let at = slot as usize - THREADS_MAX;
-    let piece = &BEYOND_THE_SLOTS[at / IN_A_PIECE];
+    let Some(at) = (slot as usize).checked_sub(THREADS_READY) else { return true };
+    let pieces = &MORE[..=at / IN_A_PIECE];
+    // They are made in their order: with the last there are all.
+    pieces.last().is_some_and(|last| !last.load(Ordering::Acquire).is_null()) || pieces.iter().all(is_made)
+}
+
+fn is_made(piece: &AtomicPtr<Block>) -> bool {
     if !piece.load(Ordering::Acquire).is_null() {
         return true;
     }
