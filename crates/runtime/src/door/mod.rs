@@ -29,6 +29,7 @@ pub mod exec;
 pub mod forward;
 pub mod futex;
 pub mod heaps;
+pub mod identity;
 pub mod io;
 pub mod kept;
 pub mod leave;

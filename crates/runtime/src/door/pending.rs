@@ -17,7 +17,7 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::clock::KERNEL;
 use crate::door::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
-use crate::door::sigchld;
+use crate::door::{identity, sigchld};
 use crate::lock::Lock;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
@@ -134,6 +134,9 @@ fn sends_own_sigsys(thread: &Thread, call: &Call) -> bool {
 
 /// kill, tgkill, sigqueue and their kin.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if identity::is_of_libc(call) {
+        return identity::note(thread, call);
+    }
     signal::sends();
     loop {
         if thread.calls() != Mode::Replay {

@@ -170,8 +170,7 @@ pub fn deliver_late(thread: &mut Thread) {
         return;
     }
     // In the middle of making a thread a handler would stand between the two events of that, and the thread is soon behind it.
-    // Only libc's own change of ids does not wait: its sender holds the list of stacks, which a new thread comes from.
-    if thread.making && thread.queue.waiting() & !thread.signals.mask & bit(SIGSETXID) == 0 {
+    if thread.making {
         return;
     }
     if thread.calls() == Mode::Record {

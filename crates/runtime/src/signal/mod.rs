@@ -33,6 +33,7 @@ pub mod child;
 pub mod death;
 mod doors;
 mod frame;
+pub mod identity;
 mod info;
 mod plan;
 mod run;

@@ -6,7 +6,7 @@ use crate::above::above;
 use crate::context::{Context, reg};
 use crate::raw;
 use crate::siginfo::{Info, SI_USER};
-use crate::signal::death;
+use crate::signal::{death, identity};
 use crate::state;
 use crate::sys::trap::{SYS_SECCOMP, SYS_USER_DISPATCH, has_swallowed_trap};
 use crate::sys::{gate, vdso};
@@ -65,6 +65,8 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
     // SAFETY: the kernel's context of this thread.
     let is_trap = code == SYS_USER_DISPATCH || unsafe { has_swallowed_trap(&*context) };
     if code != SYS_USER_DISPATCH {
+        // Whosever it is: of two only one waits.
+        identity::answer();
         if !is_nudge(&said) {
             // SAFETY: the calling thread's own block.
             if let Some(thread) = unsafe { tls::current().as_ref() } {
