@@ -3,7 +3,7 @@
 //! While it is taken, a primary logs whether it has a standby or not. Each reader has a position of its own in every
 //! ring, and each may be given up without the other.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET};
 use us_abi::{PAYLOAD_BYTES_MAX, RING_BYTES, SegmentHeader, recorder};
@@ -104,6 +104,21 @@ pub fn went_on_at_clone() -> bool {
     WENT_ON.load(Ordering::Relaxed)
 }
 
+/// Counts the logs that have begun with a clone, in all copies that follow them.
+static LOGS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of the present log, or of the last one.
+pub fn log_number() -> u32 {
+    LOGS.load(Ordering::Relaxed)
+}
+
+/// Every thread stands still, and the process forks next: is it a log that goes on, or another one?
+pub fn about_to_fork() {
+    if !went_on_at_clone() {
+        LOGS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 // ---- A failover ----
 
 /// Before the calls in doubt are settled: what settling appends needs room, which a standby has made by applying
@@ -144,8 +159,9 @@ pub fn cut(header: &SegmentHeader) {
 /// A thread of a promoted copy goes on with the dead primary's ring.
 pub fn take_over(thread: &mut Thread) {
     thread.attach_ring();
-    if thread.doubt.is_open() {
+    let is_open = thread.doubt.is_open();
+    if is_open || thread.creation_in_doubt.load(Ordering::Relaxed) != 0 {
         // It was not done, and is made again. Who follows may have to make it once more, and asks then what has been tried.
-        thread.push(EventKind::Again, u8::from(thread.begun().was_entered), 0, NO_TICKET);
+        thread.push(EventKind::Again, u8::from(is_open && thread.begun().was_entered), 0, NO_TICKET);
     }
 }

@@ -260,6 +260,7 @@ fn make(header: &SegmentHeader) {
         release_all();
         return fail(header, &[why]);
     }
+    recorder::about_to_fork();
     let start = raw::now_ns();
     let is_forming = !is_spare && of_family::is_forming(header);
     let outcome = prepare(header, is_forming, is_spare).and_then(|()| fork_now(header)).and_then(|pid| {
@@ -516,6 +517,10 @@ pub fn reset_blocks(mode: Mode) {
         block.call_mode.store(mode as u8, Ordering::Relaxed);
         block.attach_ring();
         block.doubt.set_open(false);
+        let (creation, log) = block.creation;
+        let goes_on = recorder::went_on_at_clone() && log == recorder::log_number();
+        let in_doubt = if goes_on && mode == Mode::Replay { creation } else { 0 };
+        block.creation_in_doubt.store(in_doubt, Ordering::Relaxed);
         (block.begun_mut().pieces, block.begun_mut().ticket, block.ends.open) = (0, 0, 0);
         block.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
         block.parked.store(false, Ordering::Relaxed);

@@ -126,6 +126,20 @@ pub(super) fn block_of(slot: u32) -> u32 {
     slot
 }
 
+/// Takes the slot that the dead primary had given to a thread, to make that again: another copy may have it there already. It
+/// is free, or will be as soon as the thread that joins its last one comes by; if not, another one.
+pub(super) fn claim_again(slot: u32) -> Option<u32> {
+    const TRIES: u32 = 2_000;
+    const PAUSE_NS: u64 = 50_000;
+    for _ in 0..TRIES {
+        if LOCK.with(|| is_claimed(slot)) {
+            return Some(slot);
+        }
+        raw::nap(PAUSE_NS);
+    }
+    claim_slot()
+}
+
 /// Takes this slot, if it is free. With the lock held.
 fn is_claimed(slot: u32) -> bool {
     let block = thread::shared(slot);

@@ -8,7 +8,7 @@ use us_abi::{Cause, slot};
 use us_order::create::{self, Fate, Place};
 
 use super::thread::{
-    Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, block_of, claim_slot,
+    Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, block_of, claim_again, claim_slot,
     hold, is_gone, let_go, prepare, row, run,
 };
 use super::thread_join::wait_gone;
@@ -72,6 +72,8 @@ pub(super) unsafe fn create(
     // began as a primary would make the thread without the log, which has it once more.
     let mask = mask_in(attributes);
     let entry = Entry { start, argument, start_c11, mask };
+    // The slot that the dead primary had chosen.
+    let mut chosen = None;
     loop {
         let replay = parent.calls() == Mode::Replay;
         // A slot, and as a standby which of its threads this is.
@@ -81,7 +83,7 @@ pub(super) unsafe fn create(
                 None => continue,
             }
         } else {
-            match claim_slot() {
+            match chosen.map_or_else(claim_slot, claim_again) {
                 Some(slot) => {
                     if thread::is_beyond(slot) {
                         give_up_log(Cause::CannotReplay, &[thread::BEYOND]);
@@ -98,7 +100,7 @@ pub(super) unsafe fn create(
                 return result;
             }
             // Promoted, with the slot not taken yet.
-            None => continue,
+            None => chosen = Some(slot),
         }
     }
 }
@@ -144,10 +146,12 @@ unsafe fn create_in(
     shared.start.argument.store(entry.argument.cast(), Ordering::Relaxed);
     shared.start.c11.store(entry.start_c11, Ordering::Relaxed);
     let record = parent.calls() == Mode::Record;
-    let stops = parent.stops;
+    let (log, stops) = (recorder::log_number(), parent.stops);
     if record {
         announce_slot(slot, shared);
-        begin(parent, row(), CallArgs { fd: -1, digest: 0, len: slot_word(slot, shared) });
+        let word = slot_word(slot, shared);
+        begin(parent, row(), arguments(word));
+        parent.creation = (word, log);
     }
     parent.making = true;
     parent.shared_with_guest();
@@ -155,6 +159,7 @@ unsafe fn create_in(
     let result = make(slot, handle, attributes, block);
     parent.shared_with_guest();
     parent.making = false;
+    let (creation, _) = core::mem::take(&mut parent.creation);
     // Of a detached thread beyond the slots not even the control block need be there any more.
     if result == 0 && !thread::is_beyond(slot) {
         // SAFETY: the handle that has just been stored.
@@ -163,8 +168,8 @@ unsafe fn create_in(
         if replay && group_tid != 0 && tid != 0 {
             // What glibc takes from this word (a path under /proc, a signal's target) is the group's number in every
             // copy. The thread may have ended meanwhile; then the kernel's zero stays.
-            if tid != group_tid {
-                // A signal that is sent now has to find it.
+            if tid != group_tid && parent.stops == stops {
+                // A signal that is sent now has to find it. In a copy that was made meanwhile it is the primary's.
                 shared.real_tid.store(tid, Ordering::Release);
             }
             let _ = word.compare_exchange(tid, group_tid, Ordering::AcqRel, Ordering::Acquire);
@@ -178,13 +183,15 @@ unsafe fn create_in(
         }
     }
     let made = ReturnHead { result: i64::from(result), identity: u64::from(group_tid) };
-    if parent.stops == stops {
+    if replay {
+        // The log has had the whole of it, with the number. A copy that was made meanwhile has that as well.
+    } else if parent.stops == stops {
         if record {
             end(parent, row(), 0, made);
         }
     } else if let Some(tid) = made_in_two_copies(
         parent,
-        record,
+        if log == recorder::log_number() { creation } else { 0 },
         // SAFETY: as above.
         (result == 0).then(|| unsafe { *handle }),
         made,
@@ -208,58 +215,80 @@ unsafe fn create_in(
 }
 
 /// The process was cloned while this thread was inside libc's function: each copy has made the thread, or has it from the
-/// other, and what they call it is the primary's number. The log in which the creation began is not the one that there is
-/// now, and has no end of it, unless it is recorded: then it went on. Returns the number as a standby.
+/// other, and what they call it is the primary's number. If the log in which the creation began has gone on since, that said
+/// `logged` of it; another one has no end of it, and gets the number alone. Returns that as a standby.
 #[cold]
 fn made_in_two_copies(
     parent: &mut Thread,
-    logged: bool,
+    logged: u64,
     handle: Option<u64>,
     made: ReturnHead,
 ) -> Option<u32> {
-    if logged && recorder::went_on_at_clone() {
-        if parent.calls() == Mode::Replay && is_made_again(parent) {
-            let _ = take_begin_with(parent, row(), -1, 0, |_, _| ());
+    let mut head = made;
+    if logged != 0 {
+        let number = follow_creation(parent, logged);
+        let in_doubt = parent.creation_in_doubt.swap(0, Ordering::Relaxed) != 0;
+        if number.is_none() {
+            if in_doubt && parent.calls() == Mode::Record {
+                // It has said that it makes it again.
+                begin(parent, row(), arguments(logged));
+            }
+            head.identity = own_number(handle);
+            end(parent, row(), 0, head);
         }
-        if parent.calls() == Mode::Replay
-            && let Some(tid) = take_end(parent, row(), |_, head, _, _| head.identity as u32)
-        {
-            return Some(tid);
-        }
-        // Live, and the dead primary had not said so. The thread has its number by now: its first event has been applied.
-        let identity = handle.map_or(0, |handle| u64::from(tid_word(handle).load(Ordering::Acquire)));
-        end(parent, row(), 0, ReturnHead { identity, ..made });
-        return None;
+        return number;
     }
-    match parent.calls() {
-        Mode::Solo => None,
-        Mode::Record => {
-            parent.append(EventKind::Call, 0, row().nr, NO_TICKET, &made);
-            None
-        }
-        Mode::Replay => {
-            let Next::Event(event) = parent.expect(EventKind::Call, row().nr) else { return None };
-            let tid = event.returned().0.identity as u32;
-            parent.close();
-            Some(tid)
+    loop {
+        match parent.calls() {
+            Mode::Solo => return None,
+            Mode::Record => {
+                parent.append(EventKind::Call, 0, row().nr, NO_TICKET, &head);
+                return None;
+            }
+            Mode::Replay => match parent.expect(EventKind::Call, row().nr) {
+                Next::Live => head.identity = own_number(handle),
+                Next::Event(event) => {
+                    let tid = event.returned().0.identity as u32;
+                    parent.close();
+                    return Some(tid);
+                }
+            },
         }
     }
 }
 
-/// In a copy that was made while its thread was inside libc's function: whether the primary was killed before it could say
-/// how that ended, and the one that has taken over begins the call once more.
-fn is_made_again(parent: &mut Thread) -> bool {
+/// In a copy that is live now, whose dead primary had not said how it calls the thread: the thread has its number, since its
+/// first event has been applied.
+fn own_number(handle: Option<u64>) -> u64 {
+    handle.map_or(0, |handle| u64::from(tid_word(handle).load(Ordering::Acquire)))
+}
+
+/// In a copy that was made while its thread was inside libc's function: the number of the thread, once the log has it. Where the
+/// primary was killed before it could say how that ended, the one that has taken over begins the call once more. `None` if that is
+/// this copy.
+fn follow_creation(parent: &mut Thread, logged: u64) -> Option<u32> {
     loop {
         match parent.peek() {
-            Some(header) if header.kind == EventKind::Again as u8 => {
-                parent.take_front(&header);
-                return true;
+            Some(header) if header.kind == EventKind::Again as u8 => parent.take_front(&header),
+            Some(header) if header.kind == EventKind::Enter as u8 => {
+                let word = take_begin_with(parent, row(), -1, 0, |_, _| ())?;
+                parent.doubt.set_open(false);
+                if word != logged {
+                    crate::verdict::report_divergence(
+                        parent,
+                        &[b"a thread that was made again has another slot"],
+                    );
+                }
             }
-            Some(_) => return false,
-            None if parent.calls() != Mode::Replay => return false,
+            Some(_) => return take_end(parent, row(), |_, head, _, _| head.identity as u32),
+            None if parent.calls() != Mode::Replay => return None,
             None => parent.wait_more(),
         }
     }
+}
+
+fn arguments(word: u64) -> CallArgs {
+    CallArgs { fd: -1, digest: 0, len: word }
 }
 
 /// What the log says of a thread that is made: its slot, and above that which of the slot's threads it is.

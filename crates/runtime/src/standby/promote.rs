@@ -77,6 +77,8 @@ pub fn run(header: &SegmentHeader) {
     if settle::publish_whole() {
         drain(header);
     }
+    settle::creations_of_two(header);
+    drain(header);
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
     fault::at(Point::Settle, 0);
     recorder::await_room(header);

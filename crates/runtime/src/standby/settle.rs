@@ -165,6 +165,27 @@ pub fn creations(_header: &SegmentHeader) {
     });
 }
 
+/// The same in a copy that was made while a thread made another one: that one has begun here, and other copies, which have not
+/// made it yet, wait to hear of it.
+pub fn creations_of_two(_header: &SegmentHeader) {
+    thread::for_each(|maker| {
+        let word = maker.creation_in_doubt.load(Ordering::Acquire);
+        let entry = maker.entry();
+        if word == 0 || entry.tail.0.acquire() != seats::head(maker.slot()).acquire() {
+            return;
+        }
+        let (child, generation) = (word as u32, (word >> 32) as u32);
+        let made = thread::shared(child);
+        let has_ended =
+            || made.handle.load(Ordering::Acquire) != 0 && made.runs_as.load(Ordering::Acquire) == 0;
+        let has_begun = seats::tid(child).load(Ordering::Acquire) != 0 || has_ended();
+        if made.generation() == generation && has_begun {
+            let head = ReturnHead { result: 0, identity: u64::from(made.guest_tid()) };
+            complete_at(maker.slot(), raw::nr::CLONE as u16, 0, head, &[]);
+        }
+    });
+}
+
 /// The position of the first event that says something.
 fn behind_skips(ring: RingMemory, mut at: u64, tail: u64) -> u64 {
     loop {
@@ -180,16 +201,15 @@ fn behind_skips(ring: RingMemory, mut at: u64, tail: u64) -> u64 {
 
 /// Appends the `Return` that the dead primary could not.
 pub fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
-    let ring = RingMemory::of(doubt.slot);
-    let at = state::entry(doubt.slot).tail.0.acquire();
+    complete_at(doubt.slot, doubt.row.nr, flags, head, bytes);
+}
+
+/// The same, of a call of this number.
+fn complete_at(slot: u32, call: u16, flags: u8, head: ReturnHead, bytes: &[u8]) {
+    let ring = RingMemory::of(slot);
+    let at = state::entry(slot).tail.0.acquire();
     let len = size_of::<ReturnHead>() + bytes.len().min(PAYLOAD_BYTES_MAX);
-    let header = Header {
-        kind: EventKind::Return as u8,
-        flags,
-        call: doubt.row.nr,
-        len: len as u32,
-        ticket: NO_TICKET,
-    };
+    let header = Header { kind: EventKind::Return as u8, flags, call, len: len as u32, ticket: NO_TICKET };
     let place = ring.at(at);
     // SAFETY: above the tail of a ring whose producer is dead; there is room, since everything below is applied.
     // The bytes may already lie in place: input that the kernel put into the slot.
@@ -201,7 +221,7 @@ pub fn complete(doubt: &Doubt, flags: u8, head: ReturnHead, bytes: &[u8]) {
             core::ptr::copy(bytes.as_ptr(), data, len - size_of::<ReturnHead>());
         }
     }
-    publish(doubt.slot, &header);
+    publish(slot, &header);
 }
 
 /// Publishes the event that lies above the tail of a dead primary's ring.

@@ -92,6 +92,8 @@ pub struct Thread {
     pub newborn: bool,
     /// Whether this thread is inside libc's `pthread_create`.
     pub making: bool,
+    /// The thread that it makes, as the log says, and the number of that log; 0 for none.
+    pub creation: (u64, u32),
     /// It takes a lock of libc's in a door that orders it: whether it waits for that is no event, but a moment's.
     pub takes_libc_lock: bool,
     /// How often it has been parked.
@@ -157,6 +159,7 @@ impl Thread {
             verify: false,
             newborn: false,
             making: false,
+            creation: (0, 0),
             takes_libc_lock: false,
             stops: 0,
             clears: 0,
@@ -176,6 +179,8 @@ impl Thread {
     /// copy of it was in the middle of differs.
     pub fn stop_short(&mut self) {
         self.making = false;
+        self.creation = (0, 0);
+        self.creation_in_doubt.store(0, Ordering::Relaxed);
         self.takes_libc_lock = false;
         self.lately.counts_processors = false;
         self.shown.stop_short();
