@@ -156,7 +156,8 @@ fn add_ours(call: &mut Call) -> Lent {
     lent
 }
 
-/// An error that the call would give anyway. `None` when it may succeed.
+/// An error that the call would give anyway. `None` when it may succeed. Whether the file may be executed is asked here for the real
+/// user without the capabilities of another one, and by exec for the effective user: what exec says of that counts.
 fn hopeless(call: &Call) -> Option<i64> {
     let (folder, path) =
         if call.nr == EXECVEAT { (call.args[0], call.args[1]) } else { (AT_FDCWD, call.args[0]) };
@@ -165,7 +166,7 @@ fn hopeless(call: &Call) -> Option<i64> {
     }
     // SAFETY: asks only.
     let result = unsafe { raw::call3(raw::nr::FACCESSAT, folder, path, X_OK) };
-    failed(result).then_some(result)
+    (failed(result) && result != raw::err::EACCES).then_some(result)
 }
 
 /// Ends the standby and becomes the other program.
