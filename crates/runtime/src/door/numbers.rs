@@ -9,7 +9,7 @@ use crate::door::recorded::recorded;
 use crate::door::{own_files, wait};
 use crate::members::{self, mail};
 use crate::sys::spans;
-use crate::thread::{self, Thread};
+use crate::thread::{self, Mode, Thread};
 use crate::{fdtable, guest, raw, state};
 
 /// The kernel's number for a number of the group's.
@@ -42,7 +42,29 @@ pub fn to_kernel(number: u64) -> u64 {
 /// Calls that name a process or a thread: kill, tgkill, sched_*, prlimit ... The guest uses the group's
 /// numbers; [`translate`] gives the kernel its own when the call is really made.
 pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    recorded(thread, row, call)
+    let result = recorded(thread, row, call);
+    if u64::from(row.nr) == SETPGID && thread.calls() == Mode::Replay && !state::is_detached() {
+        join_group();
+    }
+    result
+}
+
+const SETPGID: u64 = 109;
+
+/// As a standby: goes to where its primary is, or was when it died. A group that has no other process is gone with the last one of
+/// its own, and a terminal lets only those of its group read.
+pub fn join_group() {
+    const GETPGID: u64 = 121;
+    let Some(header) = state::header() else { return };
+    let primary = header.primary_pid.load(Ordering::Acquire);
+    // SAFETY: two questions, and a change of our own process alone; a number that is no primary's any more is no group's of this
+    // session, or one that this process may be in.
+    unsafe {
+        let group = raw::call1(GETPGID, primary.into());
+        if primary != 0 && group > 0 && group != raw::call1(GETPGID, 0) {
+            raw::call2(SETPGID, 0, group as u64);
+        }
+    }
 }
 
 /// A child process is or has been made: see [`fdtable::child_made`].
@@ -97,7 +119,6 @@ fn sends_a_signal(nr: u64) -> bool {
 /// successor, when it is.
 pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i64) -> i64 {
     const PATIENCE_NS: u64 = 3_000_000_000;
-    const SETPGID: u64 = 109;
     let start = raw::now_ns();
     let letter = mail::post(call, args);
     note_send(call, args, letter.is_some());

@@ -12,7 +12,7 @@ use us_abi::{CLOCKS, Cause, GroupState, NO_TICKET, SegmentHeader, command, slot}
 use us_order::gap::{self, Pending};
 
 use crate::clock::{self, KERNEL};
-use crate::door::witness;
+use crate::door::{numbers, witness};
 use crate::fault::{self, Point};
 use crate::invariant::{self, Still};
 use crate::mapping::{pieces, views};
@@ -70,6 +70,8 @@ pub fn attend(header: &SegmentHeader) {
 
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
+    // First: once the supervisor has reaped the dead primary nobody knows its group.
+    numbers::join_group();
     fault::at(Point::Drain, 0);
     let rings = Still::final_now(header);
     invariant::tickets_ascend(header, &Shared::Kernel, KERNEL.0.load(Ordering::Acquire), pending);
