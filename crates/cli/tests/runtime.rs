@@ -174,6 +174,30 @@ fn a_group_survives_one_kill_after_the_other() {
     counting.end();
 }
 
+/// As logind does when a user's last session ends.
+#[test]
+fn a_folder_that_is_removed_costs_no_protection() {
+    let Some(library) = runtime("a_folder_that_is_removed_costs_no_protection") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut counting = Counting::start(&sandbox, &[]);
+    std::fs::remove_dir_all(sandbox.state()).unwrap();
+    let removed = sandbox.wait_for_event("folder_removed");
+    assert_eq!(removed["folder"], sandbox.state().join("g").to_str().unwrap());
+    let mut primary = pid(&sandbox.wait_for_event("protected")["primary"]);
+    for round in 1..=3 {
+        kill(primary, Signal::KILL);
+        primary = pid(&sandbox.wait_for_events("recloned", round)["primary"]);
+        kill(counting.running.child.id(), Signal::USR1);
+        counting.running.wait_for_output(&format!("count {round}\n"));
+    }
+    assert_eq!(sandbox.output(&["status", "g"]).status.code(), Some(3));
+    kill(counting.running.child.id(), Signal::TERM);
+    let (code, said) = counting.running.finish();
+    assert_eq!(code, Some(143));
+    assert_eq!(said.matches(" was removed, ").count(), 1, "{said}");
+    sandbox.await_processes();
+}
+
 #[test]
 fn a_lost_standby_is_replaced() {
     let Some(library) = runtime("a_lost_standby_is_replaced") else { return };

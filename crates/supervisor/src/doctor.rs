@@ -1,9 +1,10 @@
 //! `doctor`: what works on this machine, and whether a program can be protected.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -111,6 +112,7 @@ pub fn examine(program: Option<&OsString>) -> Findings {
         overcommit(),
         call_stacks(),
         other_users(),
+        logout(),
     ];
     let program = program.map(examine_program);
     let machine_ok = checks.iter().all(|check| check.ok || !check.required);
@@ -167,6 +169,50 @@ fn other_users() -> Check {
     let ok = !rustix::process::geteuid().is_root() || crate::proc::can_trace_others();
     let found = if ok { "nothing is hidden" } else { "CAP_SYS_PTRACE is missing, as in most containers" };
     Check::new("users' processes", ok, false, found, WAY_OUT)
+}
+
+/// Whether logind removes a group's files when its user's last session ends.
+fn logout() -> Check {
+    const WAY_OUT: &str = "logind removes them with your last session (RemoveIPC), and `status` finds a group no more; \
+                           loginctl enable-linger, a user below 1000, or UNDERSTUDY_DIR with a folder elsewhere";
+    let removed = !place::is_named() && removes_ipc(Path::new("/"), rustix::process::geteuid().as_raw());
+    let found = if removed { "takes the groups' files along" } else { "leaves the groups' files" };
+    Check::new("logout", !removed, false, found, WAY_OUT)
+}
+
+/// Whether the logind of the machine below `root` removes what this user has in `/dev/shm`. Of system users it removes nothing.
+fn removes_ipc(root: &Path, uid: u32) -> bool {
+    const FIRST_ORDINARY: u32 = 1000;
+    let is_own = |name: OsString| name.to_str().and_then(crate::identity::number_of) == Some(uid);
+    let lingers = || {
+        let names = fs::read_dir(root.join("var/lib/systemd/linger")).into_iter().flatten().flatten();
+        names.map(|entry| entry.file_name()).any(is_own)
+    };
+    uid >= FIRST_ORDINARY
+        && root.join("run/systemd/users").is_dir()
+        && setting_of_logind(root, "RemoveIPC")
+            .is_none_or(|value| !matches!(&*value, "no" | "false" | "off" | "0"))
+        && !lingers()
+}
+
+/// The last word of logind's settings: its own file first, then those of the folders beside it, by their names.
+fn setting_of_logind(root: &Path, name: &str) -> Option<String> {
+    let folders = ["usr/lib", "run", "etc"].map(|folder| root.join(folder).join("systemd/logind.conf.d"));
+    // A file takes the place of one of the same name in a folder before.
+    let mut files: BTreeMap<OsString, PathBuf> = BTreeMap::new();
+    for entry in folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
+        files.insert(entry.file_name(), entry.path());
+    }
+    let texts = std::iter::once(root.join("etc/systemd/logind.conf")).chain(files.into_values());
+    let lines = texts.filter_map(|file| fs::read_to_string(file).ok());
+    let values = lines.flat_map(|text| {
+        let of_line = |line: &str| {
+            let (key, value) = line.split_once('=')?;
+            (key.trim() == name).then(|| value.trim().to_lowercase())
+        };
+        text.lines().filter_map(of_line).collect::<Vec<_>>()
+    });
+    values.last()
 }
 
 /// A number below `/proc/sys`.
@@ -345,6 +391,35 @@ fn examine_program(program: &OsString) -> ProgramCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_logind_removes() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |path: &str| root.path().join(path);
+        let put = |path: &str, text: &str| {
+            fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            fs::write(at(path), text).unwrap();
+        };
+        assert!(!removes_ipc(root.path(), 1000));
+        fs::create_dir_all(at("run/systemd/users")).unwrap();
+        assert!(
+            removes_ipc(root.path(), 1000) && !removes_ipc(root.path(), 0) && !removes_ipc(root.path(), 999)
+        );
+        put("etc/systemd/logind.conf", "[Login]\n#RemoveIPC=no\n");
+        assert!(removes_ipc(root.path(), 1000));
+        put("etc/systemd/logind.conf", "[Login]\nRemoveIPC=no\n");
+        assert!(!removes_ipc(root.path(), 1000));
+        put("usr/lib/systemd/logind.conf.d/50.conf", "[Login]\nRemoveIPC = yes\n");
+        assert!(removes_ipc(root.path(), 1000));
+        put("etc/systemd/logind.conf.d/50.conf", "");
+        assert!(!removes_ipc(root.path(), 1000));
+        fs::remove_file(at("etc/systemd/logind.conf")).unwrap();
+        // A user that every machine has, below any number that is asked for here.
+        put("var/lib/systemd/linger/nobody", "");
+        assert!(removes_ipc(root.path(), 1000));
+        let nobody = crate::identity::number_of("nobody").unwrap();
+        assert!(!removes_ipc(root.path(), nobody));
+    }
 
     #[test]
     fn versions() {

@@ -71,7 +71,12 @@ pub(crate) struct Group<'a> {
     outcome: Outcome,
     undertaker: Undertaker,
     kinship: Kinship,
+    /// When to look whether the group's folder is still there, CLOCK_MONOTONIC ns; never again once it is not.
+    folder_at_ns: Option<u64>,
 }
+
+/// Between two looks at that.
+const FOLDER_NS: u64 = 1_000_000_000;
 
 impl<'a> Group<'a> {
     /// A group whose program has just been started.
@@ -111,6 +116,7 @@ impl<'a> Group<'a> {
             outcome,
             undertaker,
             kinship: Kinship::default(),
+            folder_at_ns: Some(0),
         };
         group.book.borrow().save();
         group.open_desk();
@@ -169,6 +175,30 @@ impl<'a> Group<'a> {
         self.drive_probe();
         self.hear_recorder();
         self.book.borrow_mut().hear_explanations();
+        self.look_for_folder();
+    }
+
+    /// Says it once if somebody has removed the group's folder: logind does, when an ordinary user's last session ends. What is
+    /// mapped and open stays, so that the program and its standbys go on. Nobody else finds the group any more.
+    fn look_for_folder(&mut self) {
+        let now = clock::monotonic_ns();
+        if self.folder_at_ns.is_none_or(|at_ns| now < at_ns) {
+            return;
+        }
+        let mut book = self.book.borrow_mut();
+        if book.folder.dir.is_there() {
+            self.folder_at_ns = Some(now + FOLDER_NS);
+            return;
+        }
+        self.folder_at_ns = None;
+        let path = book.folder.dir.path().display().to_string();
+        let line = format!(
+            "{}: {path} was removed, by a logout (RemoveIPC of logind) or by somebody: what is protected stays so, but status, stop \
+             and failover do not find the group, and no new process joins it",
+            book.folder.name
+        );
+        book.voice.event("folder_removed", json!({ "folder": path }));
+        book.voice.say(Verbosity::Normal, &line);
     }
 
     /// Says what has become of the recording.

@@ -61,6 +61,11 @@ fn change(user: User) -> io::Result<()> {
     }
 }
 
+/// The number of the user of this name.
+pub fn number_of(name: &str) -> Option<u32> {
+    find(name).map(|user| user.uid)
+}
+
 fn find(name: &str) -> Option<User> {
     let text = CString::new(name).ok()?;
     let mut room = vec![0; 16 << 10];
