@@ -292,6 +292,10 @@ pub struct Run {
     /// Do not make a new standby after a failover or a divergence
     #[arg(long)]
     pub no_reprotect: bool,
+    /// Run nothing, and end with 125, where it is known before the start that nothing can be protected; otherwise PROGRAM runs
+    /// unprotected, and one sentence says why
+    #[arg(long)]
+    pub require_protection: bool,
     /// A command for sh that exits 0 while the primary is well; three failures in a row fence it
     #[arg(long, value_name = "COMMAND")]
     pub probe: Option<OsString>,

@@ -138,6 +138,12 @@ fn surroundings_that_do_not_allow_protection() {
     };
     runs("/proc/nonsense", "sh runs unprotected: cannot make /proc/nonsense");
     runs("/dev/null", "/dev/null");
+    // Unless that is not wanted.
+    let required = ["run", "--require-protection", "sh", "-c", "exit 5"];
+    let reason = "sh cannot be protected: cannot make /proc/nonsense";
+    ends(&required, 125, "UNDERSTUDY_DIR", Path::new("/proc/nonsense"), reason);
+    let out = sandbox.output(&["run", "--require-protection", "--standbys", "0", "true"]);
+    assert_eq!(out.status.code(), Some(2));
     let out = sandbox.output(&["run", "--events", "/no/such/folder/events", "true"]);
     assert_eq!(out.status.code(), Some(125));
     assert!(text(&out.stderr).contains("cannot write events to"));

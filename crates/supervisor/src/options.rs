@@ -46,6 +46,8 @@ pub struct Options {
     pub cpus: Option<CpuPair>,
     /// Make a new standby where one is gone; not so with `--no-reprotect`.
     pub reprotect: bool,
+    /// `--require-protection`: where nothing can be protected, nothing is run.
+    pub is_required: bool,
     /// `--probe`.
     pub probe: Option<crate::probe::Order>,
     /// `--record`: the file.

@@ -39,12 +39,19 @@ pub fn run(options: &Options) -> Result<End, Error> {
     program::check(&options.command[0], &path)?;
     // Our failure costs protection. Nobody could find us, so nobody needs us either.
     let alone = |voice: &Voice, why: &str| {
+        if options.is_required {
+            let program = options.command[0].to_string_lossy().into_owned();
+            return Err(Error::CannotProtect { program, reason: why.into() });
+        }
         let name = default_name(&options.command[0]);
         voice.say(Verbosity::Normal, &format!("{name} runs unprotected: {why}"));
         Err(spawn::become_program(&path, &options.command))
     };
     if let Some(why) = surroundings() {
         return alone(&voice, &why);
+    }
+    if options.is_required && program::has_sanitizer(&path) {
+        return alone(&voice, "it is built with a sanitizer, whose runtime replaces the same functions");
     }
     let library = program::library()?;
     let ready = make_group(options).and_then(|made| Ok((made, take_ears()?)));

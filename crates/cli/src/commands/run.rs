@@ -37,6 +37,7 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         verify: 1,
         cpus: None,
         reprotect: false,
+        is_required: false,
         probe: None,
         record: None,
         events: record.events.clone(),
@@ -73,6 +74,11 @@ fn options(run: &Run) -> Result<Options, Error> {
             "run has no --metrics in this version; understudy serve has those of all groups".into(),
         ));
     }
+    if run.require_protection && run.standbys == 0 {
+        return Err(Error::Usage(
+            "--require-protection needs a standby, and --standbys 0 asks for none".into(),
+        ));
+    }
     if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
         return Err(later(option));
     }
@@ -94,6 +100,7 @@ fn options(run: &Run) -> Result<Options, Error> {
         },
         cpus: run.cpus.clone(),
         reprotect: !run.no_reprotect,
+        is_required: run.require_protection,
         probe: run.probe.clone().map(|command| ProbeOrder { command, interval_ms: run.probe_interval }),
         record: run.record.clone(),
         events: run.events.clone(),
