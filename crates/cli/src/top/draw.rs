@@ -19,6 +19,9 @@ const NEWS_LINES: u16 = 6;
 /// Lines for the curves.
 const CURVE_LINES: u16 = 4;
 
+/// Letters of a name that are shown wherever it is longer.
+const NAME_LEAST: usize = 16;
+
 /// Draws it all.
 pub fn draw(frame: &mut Frame, screen: &Screen, colours: bool) {
     // Where there is little room, the table is what matters.
@@ -40,23 +43,34 @@ fn reversed() -> Style {
     Style::default().add_modifier(Modifier::REVERSED)
 }
 
-fn draw_table(frame: &mut Frame, screen: &Screen, colours: bool, area: Rect) {
+fn draw_table(frame: &mut Frame, screen: &Screen, colours: bool, mut area: Rect) {
     let lines: Vec<_> = screen.shown().collect();
-    let cells: Vec<[String; report::COLUMNS]> = lines.iter().map(|line| line.cells.clone()).collect();
+    let shown = usize::from(area.height.saturating_sub(2));
+    if area.height >= 4 && lines.len() >= usize::from(area.height) {
+        area.height -= 1;
+        let below = Rect { y: area.y + area.height, height: 1, ..area };
+        let words = format!("… {} more rows: up and down, or / for some of them", lines.len() - shown);
+        frame.render_widget(Paragraph::new(words).style(Style::default().add_modifier(Modifier::DIM)), below);
+    }
+    let room = usize::from(area.width);
+    let mut cells: Vec<[String; report::COLUMNS]> = lines.iter().map(|line| line.cells.clone()).collect();
+    for row in &mut cells {
+        row[0] = shortened(&plain(&row[0]), (room * 2 / 5).max(NAME_LEAST));
+    }
     let head = report::HEAD.map(String::from);
     let all: Vec<_> = std::iter::once(&head).chain(&cells).cloned().collect();
-    let (shown, widths) = report::columns(&all, Some(usize::from(area.width)));
+    let (shown, widths) = report::columns(&all, Some(room));
     let row = |cells: &[String; report::COLUMNS]| -> Vec<String> {
         shown.iter().map(|column| plain(&cells[*column]).into_owned()).collect()
     };
     let selected = lines.iter().position(|line| Some(&line.group) == screen.selected.as_ref());
-    let rows = lines.iter().map(|line| {
-        let state = line.cells[report::STATE].as_str();
+    let rows = cells.iter().map(|cells| {
+        let state = cells[report::STATE].as_str();
         let style = match crate::style::meaning(state) {
             Some(colour) if colours => Style::default().fg(of_ansi(colour)),
             _ => Style::default(),
         };
-        Row::new(row(&line.cells)).style(style)
+        Row::new(row(cells)).style(style)
     });
     let widths: Vec<Constraint> =
         shown.iter().map(|column| Constraint::Length(widths[*column] as u16)).collect();
@@ -71,6 +85,17 @@ fn draw_table(frame: &mut Frame, screen: &Screen, colours: bool, area: Rect) {
         let below = Rect { y: area.y + 1, height: 1, ..area };
         frame.render_widget(Paragraph::new(none), below.intersection(area));
     }
+}
+
+/// A name, or its two ends where the other columns need the room: names of one kind differ at the end.
+fn shortened(name: &str, most: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= most {
+        return name.into();
+    }
+    let last = (most - 1) / 2;
+    let (first, last) = (&letters[..most - 1 - last], &letters[letters.len() - last..]);
+    first.iter().chain(&['…']).chain(last).collect()
 }
 
 fn of_ansi(colour: u8) -> Color {
@@ -107,10 +132,32 @@ fn draw_news(frame: &mut Frame, screen: &Screen, area: Rect) {
         return;
     }
     let room = usize::from(area.height - 1);
-    let from = screen.news.len().saturating_sub(room);
-    let lines: Vec<TextLine> = screen.news[from..].iter().map(|line| TextLine::raw(line.as_str())).collect();
+    let width = usize::from(area.width).max(1);
+    let last = &screen.news[screen.news.len().saturating_sub(room)..];
+    let mut lines: Vec<TextLine> =
+        last.iter().flat_map(|line| folded(line, width)).map(TextLine::raw).collect();
+    lines.drain(..lines.len().saturating_sub(room));
     let block = Block::default().borders(Borders::TOP).title("since top was started");
     frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+/// A line in as many as it takes, broken between words where that can be; what follows is set in.
+fn folded(line: &str, width: usize) -> Vec<String> {
+    const INDENT: &str = "  ";
+    let mut lines = vec![String::new()];
+    for word in line.split(' ') {
+        let last = lines.last_mut().expect("there is always one");
+        let used = last.chars().count();
+        if used == 0 || last == INDENT {
+            last.push_str(word);
+        } else if used + 1 + word.chars().count() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(format!("{INDENT}{word}"));
+        }
+    }
+    lines
 }
 
 /// What the keys mean.

@@ -125,6 +125,30 @@ fn any_size_of_terminal_will_do() {
     (0..29).for_each(|_| _ = screen.key(Key::Down));
     assert!(picture(&screen, 60, 12).iter().any(|line| line.starts_with("g29 ")));
     assert_eq!(picture(&Screen::new(""), 40, 10)[1], "no groups");
+    // Not all of many rows: how many there are besides.
+    let mut many = Screen::new("");
+    many.update(&status((0..30).map(|number| group(&format!("g{number}"), 0, 0)).collect()), 0.0);
+    let shown = picture(&many, 80, 24);
+    let rows = shown.iter().filter(|line| line.contains(" protected ")).count();
+    let more = format!("… {} more rows: up and down, or / for some of them", 60 - rows);
+    assert!(shown.contains(&more), "{more}: {shown:#?}");
+    // What happened is told to its end.
+    many.say(&format!("g1: failover: {} unsettled 1", "a reason of many words, ".repeat(5)));
+    assert!(
+        picture(&many, 60, 24).iter().any(|line| line.ends_with("unsettled 1")),
+        "{:#?}",
+        picture(&many, 60, 24)
+    );
+    // A long name leaves the others their room.
+    let mut screen = Screen::new("");
+    screen.update(&status(vec![group(&"n".repeat(64), 0, 2048)]), 0.0);
+    for (width, most) in [(80, 32), (60, 24), (36, 16)] {
+        let row = picture(&screen, width, 12)[1].clone();
+        let (first, last) = (most - 1 - (most - 1) / 2, (most - 1) / 2);
+        let shown = format!("{}…{}  protected", "n".repeat(first), "n".repeat(last));
+        assert!(row.starts_with(&shown), "{row}");
+    }
+    assert!(picture(&screen, 80, 12)[1].contains("  3 events"), "{:?}", picture(&screen, 80, 12));
 }
 
 #[test]
