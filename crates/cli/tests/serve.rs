@@ -236,36 +236,34 @@ fn the_board_and_the_alerts_use_what_is_exported() {
     }
 }
 
-/// What Grafana asks of a board that is imported.
+/// By Prometheus's own tool, where it is installed: of the package `prometheus`.
 #[test]
-fn the_board_is_well_formed() {
-    let board: serde_json::Value = serde_json::from_str(&contributed("grafana/understudy.json")).unwrap();
-    for text in ["/title", "/uid", "/time/from", "/time/to"] {
-        assert!(board.pointer(text).is_some_and(serde_json::Value::is_string), "{text}");
-    }
-    assert!(board["schemaVersion"].as_u64().unwrap() >= 36);
-    let variables = board["templating"]["list"].as_array().unwrap();
-    assert!(variables.iter().all(|variable| variable["name"].is_string() && variable["type"].is_string()));
-    let mut ids = std::collections::BTreeSet::new();
-    let mut cells = std::collections::BTreeSet::new();
-    for panel in board["panels"].as_array().unwrap() {
-        let title = panel["title"].as_str().unwrap();
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is another's");
-        assert!(
-            matches!(panel["type"].as_str(), Some("stat" | "timeseries" | "heatmap")),
-            "{title}: its type is unknown"
-        );
-        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
-        assert!(at("x") + at("w") <= 24, "{title}: it is outside");
-        for (x, y) in (0..at("w")).flat_map(|x| (0..at("h")).map(move |y| (x, y))) {
-            assert!(cells.insert((at("x") + x, at("y") + y)), "{title}: it lies on another");
+fn prometheus_takes_the_rules_and_the_figures() {
+    let promtool = |arguments: &[&str], input: Stdio| {
+        let mut command = std::process::Command::new("promtool");
+        command.args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let rules = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../contrib/prometheus/understudy.rules.yml");
+    let checked = match promtool(
+        &["check", "rules", "--lint=all", "--lint-fatal", rules.to_str().unwrap()],
+        Stdio::null(),
+    ) {
+        Ok(child) => child.wait_with_output().unwrap(),
+        Err(cause) => {
+            return eprintln!("prometheus_takes_the_rules_and_the_figures skipped: no promtool: {cause}");
         }
-        assert!(panel["fieldConfig"]["defaults"].is_object() && panel["options"].is_object(), "{title}");
-        let targets = panel["targets"].as_array().unwrap();
-        assert!(!targets.is_empty(), "{title}: it asks nothing");
-        for target in targets {
-            assert!(target["refId"].is_string() && target["expr"].is_string(), "{title}: {target}");
-            assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
-        }
-    }
+    };
+    assert!(checked.status.success(), "{}{}", common::text(&checked.stdout), common::text(&checked.stderr));
+    let sandbox = Sandbox::new("follow");
+    let _running = sandbox.start("g", &["wait"]);
+    sandbox.wait_for_event("protected");
+    let server = Server::start(&sandbox);
+    let answer =
+        wait_for(|| Some(server.metrics()).filter(|answer| answer.contains("group=\"g\"")), "figures");
+    let figures = answer.split_once("\r\n\r\n").unwrap().1;
+    let mut child = promtool(&["check", "metrics"], Stdio::piped()).unwrap();
+    child.stdin.take().unwrap().write_all(figures.as_bytes()).unwrap();
+    let checked = child.wait_with_output().unwrap();
+    assert!(checked.status.success(), "{}{}", common::text(&checked.stdout), common::text(&checked.stderr));
 }
