@@ -309,6 +309,39 @@ pub struct SegmentHeader {
     /// Not zero while a standby's poller naps for long on [`SegmentHeader::command`]. The poller sets it. A thread of the
     /// primary that publishes an event of a call clears it, with a wake.
     pub dozing: Line<AtomicU32>,
+    /// The first of the calls that `unsettled` counts. Standby, at its promotion, before `epoch`.
+    pub unsettled_calls: [UnsettledCall; UNSETTLED_KEPT],
+}
+
+/// Calls of [`SegmentHeader::unsettled_calls`] at most.
+pub const UNSETTLED_KEPT: usize = 8;
+
+/// A call in doubt of which the kernel could not tell whether it was done.
+#[repr(C)]
+#[derive(Debug)]
+pub struct UnsettledCall {
+    /// Its number; [`NO_CALL`](settlement::NO_CALL) for a descriptor that some call has made.
+    pub call: AtomicU32,
+    /// Its descriptor, -1 for none.
+    pub fd: AtomicI32,
+    /// Id of the thread that made it, as the guest sees it.
+    pub guest_tid: AtomicU32,
+    /// A value of [`settlement`].
+    pub outcome: AtomicU32,
+    /// The thread's name, up to a zero byte.
+    pub name: [AtomicU64; 2],
+}
+
+/// What was done with a call of which nobody can say whether it was done: values of [`UnsettledCall::outcome`].
+pub mod settlement {
+    /// It was made again.
+    pub const AGAIN: u32 = 0;
+    /// It was taken for done.
+    pub const DONE: u32 = 1;
+    /// It ended with what it had moved before.
+    pub const SHORT: u32 = 2;
+    /// [`UnsettledCall::call`](super::UnsettledCall::call) where it is not known which call it was.
+    pub const NO_CALL: u32 = u32::MAX;
 }
 
 /// [`SegmentHeader::alone`]: why a process has no standby besides the one that takes over.

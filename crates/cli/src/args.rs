@@ -48,7 +48,8 @@ pub enum Command {
     /// Why a group's copies have differed: both events, both call stacks, the function and its library
     ///
     /// For a group that runs, or one that has ended in the last day. Of the last sixteen divergences (ten of a group that has ended)
-    /// the call stacks are kept.
+    /// the call stacks are kept. Below them stand the calls that failovers could not settle: which call it was, on which descriptor,
+    /// by which thread, and what was done with it.
     Explain {
         /// The group
         #[arg(value_name = "NAME", value_parser = group_name)]

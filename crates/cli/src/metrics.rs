@@ -94,6 +94,12 @@ impl Metrics {
             group.processes.iter().filter(|process| process.state != "lost").count() as f64
         });
         self.counter(&mut out, "failovers_total", "Standbys that took over.", |group| u64::from(group.epoch));
+        self.counter(
+            &mut out,
+            "unsettled_calls_total",
+            "Calls at failovers of which nobody can say whether they were done.",
+            |group| group.unsettled_total,
+        );
         self.counter(&mut out, "reclones_total", "Standbys made of a running program.", |group| {
             group.reclones_total
         });

@@ -4,11 +4,13 @@ mod explain;
 mod status;
 pub mod trial;
 
+use serde::Deserialize;
 use serde_json::Value;
 use us_supervisor::doctor::{Findings, ProgramCheck};
+use us_supervisor::history::Failover;
 use us_supervisor::terminal::{plain, plain_json};
 
-pub use self::explain::{Told, explained, places};
+pub use self::explain::{Told, explained, places, unsettled};
 pub use self::status::{
     COLUMNS, HEAD, STATE, columns, divergence as divergence_line, failover as failover_line, rows_of, status,
 };
@@ -22,12 +24,15 @@ pub fn json(value: &impl serde::Serialize) -> String {
 /// What a planned switch came to.
 pub fn failover(name: &str, done: &Value) -> String {
     let number = |field: &str| done[field].as_u64().unwrap_or_default();
+    // A supervisor of another version may say less.
+    let unsettled = Failover::deserialize(done)
+        .map_or_else(|_| format!("unsettled {}", number("unsettled")), |failover| failover.unsettled_words());
     format!(
-        "{name}: pid {} took over, blackout {:.1} ms, in doubt {}, unsettled {}\n",
+        "{name}: pid {} took over, blackout {:.1} ms, in doubt {}, {}\n",
         number("primary"),
         number("blackout_us") as f64 / 1000.0,
         number("in_doubt"),
-        number("unsettled"),
+        plain(&unsettled),
     )
 }
 

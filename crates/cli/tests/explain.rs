@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use common::{Sandbox, kill, racing, runtime, text, wait_for};
+use common::{Sandbox, kill, pid, racing, runtime, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -193,4 +193,44 @@ fn a_trial_names_the_function_and_says_what_to_set() {
     assert_eq!(missing.status.code(), Some(2));
     let refused = sandbox.output(&["doctor", "--load", "true", "--", "/nowhere/at/all"]);
     assert_eq!(refused.status.code(), Some(1));
+}
+
+/// Nobody knows whether a message is in a queue that is full: the one that is waited for may have filled it.
+#[test]
+fn a_call_that_nobody_can_settle_is_named() {
+    let Some(library) = runtime("a_call_that_nobody_can_settle_is_named") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut running = sandbox.start("g", &["queue"]);
+    let primary = pid(&sandbox.wait_for_event("protected")["primary"]);
+    let waits = || {
+        let tasks = fs::read_dir(format!("/proc/{primary}/task")).unwrap().flatten();
+        let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+        stats.into_iter().any(|stat| stat.contains("(sender) S")).then_some(())
+    };
+    wait_for(waits, "the sender to wait");
+    kill(primary, Signal::KILL);
+    let promoted = sandbox.wait_for_event("promoted");
+    assert_eq!(promoted["unsettled"], 1, "{promoted}");
+    let call = &promoted["unsettled_calls"][0];
+    assert_eq!((&call["call"], &call["outcome"]), (&"mq_timedsend".into(), &"again".into()), "{call}");
+    assert_eq!(call["thread_name"], "sender");
+    let named = format!(
+        "unsettled 1: mq_timedsend on descriptor {} by thread {} (sender), made again\n",
+        call["descriptor"], call["thread"]
+    );
+    let says = |arguments: &[&str]| {
+        let out = sandbox.output(arguments);
+        assert_eq!(out.status.code(), Some(0), "{arguments:?}: {}", text(&out.stderr));
+        assert!(text(&out.stdout).contains(&named), "{named:?} is not in {}", text(&out.stdout));
+    };
+    sandbox.wait_for_event("recloned");
+    says(&["status", "g"]);
+    says(&["explain", "g"]);
+    kill(running.child.id(), Signal::TERM);
+    running.wait_for_output("12 came\n");
+    let (code, said) = running.finish();
+    assert_eq!(code, Some(0));
+    assert!(said.contains(&named), "{said}");
+    says(&["explain", "g"]);
+    sandbox.assert_clean();
 }

@@ -92,6 +92,7 @@ fn figures_of_a_group() {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{answer}");
     for line in [
         "understudy_group_protected{group=\"g\"} 1\n",
+        "understudy_unsettled_calls_total{group=\"g\"} 0\n",
         "understudy_group_state{group=\"g\",state=\"protected\"} 1\n",
         "understudy_failover_blackout_seconds_count{group=\"g\"} 1\n",
         "understudy_reclone_pause_seconds_bucket{group=\"g\",le=\"+Inf\"} 1\n",

@@ -109,6 +109,7 @@ fn status_has_the_fields_of_the_contract() {
             "lost_total",
             "failovers",
             "failovers_total",
+            "unsettled_total",
             "reclones",
             "reclones_total",
             "reclones_failed",

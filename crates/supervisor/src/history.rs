@@ -29,6 +29,56 @@ pub struct Failover {
     pub in_doubt: u32,
     /// Calls in doubt of which nobody can say whether they were done.
     pub unsettled: u32,
+    /// The first of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsettled_calls: Vec<Unsettled>,
+}
+
+/// A call in doubt of which nobody can say whether it was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsettled {
+    /// Its name; `None` where a descriptor is all that shows of it.
+    pub call: Option<String>,
+    /// Its descriptor, if it has one.
+    pub descriptor: Option<i32>,
+    /// The thread, by the number that it knows as its own.
+    pub thread: u32,
+    /// Its name, as `ps -L` shows it.
+    pub thread_name: String,
+    /// What was done with it: `done`, it was taken for that; `again`, it was made again; `short`, it ended with what it had moved
+    /// before; `open`, its descriptor stays open.
+    pub outcome: String,
+}
+
+impl Unsettled {
+    /// It in words.
+    pub fn words(&self) -> String {
+        let on = self.descriptor.map_or(String::new(), |fd| format!(" on descriptor {fd}"));
+        let Some(call) = &self.call else {
+            return format!("a call that is not known has made descriptor {}", self.descriptor.unwrap_or(-1));
+        };
+        let name =
+            if self.thread_name.is_empty() { String::new() } else { format!(" ({})", self.thread_name) };
+        let outcome = match self.outcome.as_str() {
+            "done" => "taken for done",
+            "short" => "ended with what it had moved before",
+            _ => "made again",
+        };
+        format!("{call}{on} by thread {}{name}, {outcome}", self.thread)
+    }
+}
+
+impl Failover {
+    /// How many calls are unsettled, and which.
+    pub fn unsettled_words(&self) -> String {
+        let mut all: Vec<String> = self.unsettled_calls.iter().map(Unsettled::words).collect();
+        match (self.unsettled as usize).saturating_sub(all.len()) {
+            more if more > 0 && !all.is_empty() => all.push(format!("and {more} more")),
+            _ => {}
+        }
+        let colon = if all.is_empty() { "" } else { ": " };
+        format!("unsettled {}{colon}{}", self.unsettled, all.join("; "))
+    }
 }
 
 /// A standby made of a running primary.
@@ -248,6 +298,39 @@ mod tests {
         assert!(all.last.iter().take(24).all(|found| found.position % 3 == 1 || found.explained.is_some()));
         assert_eq!(all.explain(0, explained("f")), None);
         assert_eq!(all.explain(41, explained("f")), None);
+    }
+
+    #[test]
+    fn unsettled_calls_are_named() {
+        let call = |call: Option<&str>, descriptor, name: &str, outcome: &str| Unsettled {
+            call: call.map(Into::into),
+            descriptor,
+            thread: 7,
+            thread_name: name.into(),
+            outcome: outcome.into(),
+        };
+        let mut failover = Failover {
+            process: 7,
+            at: String::new(),
+            reason: String::new(),
+            blackout_us: 0,
+            in_doubt: 4,
+            unsettled: 0,
+            unsettled_calls: Vec::new(),
+        };
+        assert_eq!(failover.unsettled_words(), "unsettled 0");
+        failover.unsettled = 4;
+        assert_eq!(failover.unsettled_words(), "unsettled 4");
+        failover.unsettled_calls = vec![
+            call(Some("write"), Some(5), "worker", "done"),
+            call(Some("msgsnd"), None, "", "again"),
+            call(None, Some(9), "", "open"),
+        ];
+        assert_eq!(
+            failover.unsettled_words(),
+            "unsettled 4: write on descriptor 5 by thread 7 (worker), taken for done; msgsnd by thread 7, made again; \
+             a call that is not known has made descriptor 9; and 1 more"
+        );
     }
 
     #[test]

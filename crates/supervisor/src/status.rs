@@ -63,6 +63,8 @@ pub struct Group {
     pub failovers: VecDeque<Failover>,
     /// How many have been written down: one is when it is known how the primary ended, a moment after `epoch` counts it.
     pub failovers_total: u64,
+    /// Calls of all failovers of which nobody can say whether they were done.
+    pub unsettled_total: u64,
     /// The last thousand, in order.
     pub reclones: VecDeque<Reclone>,
     /// How many there have been.
@@ -243,6 +245,7 @@ fn group(found: &Found) -> Option<Group> {
         events_by_class: CLASS_NAMES.into_iter().zip(sums.by_class).collect(),
         guarantee: guarantee(state, why.as_deref(), &history),
         failovers_total: history.failovers.total,
+        unsettled_total: history.unsettled,
         failovers: history.failovers.last,
         reclones: history.reclones.last,
         reclones_total: history.reclones.total,

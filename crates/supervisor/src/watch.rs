@@ -405,6 +405,7 @@ impl<'a> Watch<'a> {
             blackout_us: live_ns.saturating_sub(death_ns) / 1000,
             in_doubt: header.in_doubt.load(Ordering::Acquire),
             unsettled: header.unsettled.load(Ordering::Acquire),
+            unsettled_calls: said::unsettled_calls(header),
         };
         header.standby_pid.store(0, Ordering::Release);
         let old = std::mem::replace(&mut self.primary, standby);

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 use us_abi::exit;
-use us_supervisor::history::Divergence;
+use us_supervisor::history::{Divergence, Failover};
 use us_supervisor::status::{self, Status};
 use us_supervisor::{Error, machine, terminal};
 
@@ -25,12 +25,17 @@ pub fn list(name: &str) -> Result<i32, Error> {
     Ok(print(report::places(name, &told(&status)).as_bytes()))
 }
 
-/// The places, and one divergence with all that is known of it: the last, or that of a number.
+/// The places, and one divergence with all that is known of it: the last, or that of a number. Then the calls that failovers could
+/// not settle.
 pub fn show(name: &str, number: Option<u64>) -> Result<i32, Error> {
     let status = status::read(Some(name))?;
     let told = told(&status);
+    let unsettled = report::unsettled(name, &told);
     match report::explained(name, &told, number) {
-        Some(text) => Ok(print(text.as_bytes())),
+        Some(text) => Ok(print((text + &unsettled).as_bytes())),
+        None if told.total == 0 && number.is_none() && !unsettled.is_empty() => {
+            Ok(print((report::places(name, &told) + &unsettled).as_bytes()))
+        }
         None => {
             let (first, last) = (told.first(), told.total);
             terminal::say(&match last {
@@ -52,6 +57,7 @@ pub fn show_json(name: &str) -> Result<i32, Error> {
         "divergences_total": told.total,
         "first": told.first(),
         "divergences": told.last,
+        "unsettled": told.failovers.iter().filter(|failover| failover.unsettled > 0).collect::<Vec<_>>(),
     });
     Ok(print(report::json(&all).as_bytes()))
 }
@@ -86,9 +92,11 @@ pub fn write_report(name: &str, path: &Path) -> Result<i32, Error> {
 /// The divergences of the one group that was asked for.
 fn told(status: &Status) -> Told<'_> {
     if let Some(group) = status.groups.first() {
-        return Told { total: group.divergences_total, last: group.divergences.iter().collect() };
+        let (last, failovers) = (group.divergences.iter().collect(), group.failovers.iter().collect());
+        return Told { total: group.divergences_total, last, failovers };
     }
     let ended = status.ended.first();
     let last: Vec<&Divergence> = ended.iter().flat_map(|ended| &ended.divergences).collect();
-    Told { total: ended.map_or(0, |ended| ended.divergences_total), last }
+    let failovers: Vec<&Failover> = ended.iter().flat_map(|ended| &ended.failovers).collect();
+    Told { total: ended.map_or(0, |ended| ended.divergences_total), last, failovers }
 }

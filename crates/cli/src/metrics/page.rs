@@ -36,6 +36,7 @@ fn shown(group: &Group, sums: &Sums) -> Value {
         "why": group.why.as_deref().map(plain),
         "protected_share": group.protected_share,
         "failovers": group.failovers_total,
+        "unsettled": group.unsettled_total,
         "reclones": group.reclones_total,
         "divergences": group.divergences_total,
         "lost": group.lost_total,

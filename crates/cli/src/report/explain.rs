@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use us_supervisor::explain::{Explanation, Frame, Stack};
-use us_supervisor::history::Divergence;
+use us_supervisor::history::{Divergence, Failover};
 use us_supervisor::terminal::plain;
 
 use super::table;
@@ -14,6 +14,8 @@ pub struct Told<'a> {
     pub total: u64,
     /// The last of them, in order.
     pub last: Vec<&'a Divergence>,
+    /// The failovers that are kept, in order.
+    pub failovers: Vec<&'a Failover>,
 }
 
 impl Told<'_> {
@@ -69,6 +71,16 @@ impl Write for Beginning {
         }
         Ok(())
     }
+}
+
+/// A line for each failover with calls that nobody can settle: which those are, and what was done with them.
+pub fn unsettled(name: &str, told: &Told<'_>) -> String {
+    let some = told.failovers.iter().filter(|failover| failover.unsettled > 0);
+    let line = |failover: &&Failover| {
+        let words = failover.unsettled_words();
+        format!("{name}: failover {} of process {}: {words}\n", failover.at, failover.process)
+    };
+    plain_lines(&some.map(line).collect::<String>())
 }
 
 /// One place in the program, or one reason where no place is known.
@@ -254,7 +266,7 @@ mod tests {
     #[test]
     fn places_are_counted() {
         let all = [divergence(None), divergence(Some("tick")), divergence(Some("tick"))];
-        let told = Told { total: 5, last: all.iter().collect() };
+        let told = Told { total: 5, last: all.iter().collect(), failovers: Vec::new() };
         let lines = places("mc", &told);
         let lines: Vec<String> =
             lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -268,13 +280,14 @@ mod tests {
                 "mc: 2 divergences before these",
             ]
         );
-        assert_eq!(places("mc", &Told { total: 0, last: Vec::new() }), "mc: its copies have not differed\n");
+        let none = Told { total: 0, last: Vec::new(), failovers: Vec::new() };
+        assert_eq!(places("mc", &none), "mc: its copies have not differed\n");
     }
 
     #[test]
     fn one_is_explained() {
         let all = [divergence(Some("tick"))];
-        let told = Told { total: 3, last: all.iter().collect() };
+        let told = Told { total: 3, last: all.iter().collect(), failovers: Vec::new() };
         assert!(explained("mc", &told, Some(2)).is_none() && explained("mc", &told, Some(4)).is_none());
         let text = explained("mc", &told, None).unwrap();
         let expected = "\nmc: divergence 3 of 3, 2026-01-01T00:00:00.000Z, process 7, thread 8 (mc-lrumaint), position 64:\n\

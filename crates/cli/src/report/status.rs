@@ -243,12 +243,12 @@ fn notes(group: &Group) -> Vec<String> {
 /// What is said of a failover.
 pub fn failover(name: &str, whose: &str, failover: &Failover) -> String {
     format!(
-        "{name}: failover{whose} {}: {}, blackout {:.1} ms, in doubt {}, unsettled {}",
+        "{name}: failover{whose} {}: {}, blackout {:.1} ms, in doubt {}, {}",
         failover.at,
         failover.reason,
         failover.blackout_us as f64 / 1000.0,
         failover.in_doubt,
-        failover.unsettled
+        failover.unsettled_words()
     )
 }
 

@@ -147,7 +147,8 @@ pub fn trial(trial: &Trial) -> String {
     for run in trial.runs.iter().filter(|run| run.divergences_total > 0) {
         let order = run.order.as_deref().unwrap_or_default();
         let _ = writeln!(text, "\nWhere copies differed with --order {order}:");
-        text += &places("it", &Told { total: run.divergences_total, last: run.divergences.iter().collect() });
+        let last = run.divergences.iter().collect();
+        text += &places("it", &Told { total: run.divergences_total, last, failovers: Vec::new() });
     }
     text += "\n";
     for line in &trial.advice {

@@ -44,6 +44,7 @@ fn group(name: &str, events: u64, lag_bytes: u64) -> Group {
         events_by_class: BTreeMap::new(),
         failovers: VecDeque::new(),
         failovers_total: 0,
+        unsettled_total: 0,
         reclones: VecDeque::new(),
         reclones_total: 0,
         reclones_failed: 0,
@@ -87,6 +88,7 @@ fn groups_are_shown_as_trees_with_curves_and_news() {
         blackout_us: 400,
         in_doubt: 1,
         unsettled: 0,
+        unsettled_calls: Vec::new(),
     });
     let shown = picture(&screen, 110, 20);
     assert!(shown[0].starts_with("NAME          STATE      PRIMARY  STANDBY  LAG"), "{shown:#?}");

@@ -1,4 +1,7 @@
 /* A guest that says "ready", then does what its argument says. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <mqueue.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -28,6 +31,13 @@ static void *count(void *unused) {
         fflush(stdout);
     }
     return unused;
+}
+
+/* Sends to a queue that is full, and waits there. */
+static void *send_one_more(void *queue) {
+    pthread_setname_np(pthread_self(), "sender");
+    mq_send(*(mqd_t *)queue, "2", 1, 0);
+    return 0;
 }
 
 /* Makes a call that no log can carry. */
@@ -165,6 +175,31 @@ int main(int argc, char **argv) {
         sigwait(&taken, &signal);
         execl(argv[0], argv[0], "count", (char *)0);
         return 97;
+    }
+    if (strcmp(what, "queue") == 0) {
+        /* At SIGTERM tells what came through the queue. */
+        sigset_t term;
+        sigemptyset(&term);
+        sigaddset(&term, SIGTERM);
+        sigprocmask(SIG_BLOCK, &term, 0);
+        char name[64], got[8];
+        snprintf(name, sizeof name, "/understudy-test-%d", (int)getpid());
+        struct mq_attr one = {.mq_maxmsg = 1, .mq_msgsize = sizeof got};
+        mqd_t queue = mq_open(name, O_CREAT | O_EXCL | O_RDWR, 0600, &one);
+        mq_unlink(name);
+        mq_send(queue, "1", 1, 0);
+        pthread_t thread;
+        pthread_create(&thread, 0, send_one_more, &queue);
+        puts("ready");
+        fflush(stdout);
+        for (int signal; sigwait(&term, &signal) == 0;) {
+            for (int n = 0; n < 2; n++) {
+                mq_receive(queue, got, sizeof got, 0);
+                putchar(got[0]);
+            }
+            puts(" came");
+            return 0;
+        }
     }
     if (strcmp(what, "stubborn") == 0) {
         signal(SIGTERM, SIG_IGN);

@@ -8,8 +8,8 @@ use us_abi::{Cause, slot};
 use us_order::create::{self, Fate, Place};
 
 use super::thread::{
-    Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, block_of, claim_again, claim_slot,
-    hold, is_gone, let_go, prepare, row, run,
+    Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, block_of, claim_again,
+    claim_slot, hold, is_gone, let_go, prepare, row, run,
 };
 use super::thread_join::wait_gone;
 use super::thread_stack::{self, attributes_for, beginning_of, mask_in};

@@ -14,6 +14,7 @@ use us_world::maker::{self, Class, Descriptors, Fate, Maker, Number, Orphan};
 use crate::door::table;
 use crate::fdtable::{self, AT_FDCWD, Kind, Stat};
 use crate::standby::settle::{Doubt, complete, for_doubts};
+use crate::standby::unsettled::{Unsettled, tail_of};
 use crate::sys::room::Room;
 use crate::{guest, raw};
 
@@ -85,23 +86,22 @@ pub fn makes(doubt: &Doubt) -> bool {
     class_of(doubt).is_some()
 }
 
-/// Gives every orphan to the call that made it, or throws it away. Returns of how many calls and orphans nothing is known, because
-/// there was no memory to ask: such a call is made again, such an orphan stays open.
-pub fn settle(claimed: &mut Claimed) -> u32 {
-    let mut unknown = 0;
+/// Gives every orphan to the call that made it, or throws it away. Calls and orphans of which nothing is known, because there was
+/// no memory to ask, are unsettled: such a call is made again, such an orphan stays open.
+pub fn settle(claimed: &mut Claimed, unsettled: &mut Unsettled<'_>) {
     DOUBTS.clear();
     MAKERS.clear();
     for_doubts(|doubt| {
         let Some(class) = class_of(&doubt).filter(|_| doubt.entered()) else { return };
         if !DOUBTS.push(doubt) {
-            unknown += 1;
+            unsettled.add(&doubt, tail_of(doubt.slot));
         } else if !MAKERS.push(Maker::of(class)) {
             DOUBTS.truncate(MAKERS.count());
-            unknown += 1;
+            unsettled.add(&doubt, tail_of(doubt.slot));
         }
     });
     if MAKERS.count() == 0 {
-        return unknown;
+        return;
     }
     ORPHANS.clear();
     fdtable::for_open(|fd| {
@@ -109,7 +109,7 @@ pub fn settle(claimed: &mut Claimed) -> u32 {
         // Whether it is claimed is asked only of what is in no log.
         let is_claimed = !is_logged && (claimed.has(fd) || is_closing(fd));
         if maker::is_orphan(Number { is_logged, is_claimed }) && !ORPHANS.push(Orphan::of(fd)) {
-            unknown += 1;
+            unsettled.add_descriptor(fd);
         }
     });
     // SAFETY: the poller's lists, to which nothing below adds.
@@ -124,7 +124,6 @@ pub fn settle(claimed: &mut Claimed) -> u32 {
         // SAFETY: nobody knows of this descriptor: its call has not returned to anybody, and is made again.
         unsafe { raw::call1(raw::nr::CLOSE, orphan.fd as u64) };
     }
-    unknown
 }
 
 /// The table of open files, as the calls in doubt may have left it.

@@ -9,3 +9,4 @@ pub mod sets;
 pub mod settle;
 pub mod stall;
 pub mod streams;
+pub mod unsettled;

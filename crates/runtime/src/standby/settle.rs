@@ -22,6 +22,7 @@ use crate::fdtable::{self, Kind};
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
 use crate::standby::streams;
+use crate::standby::unsettled::{Unsettled, tail_of};
 use crate::sys::spans;
 use crate::thread::doubt::Begun;
 use crate::thread::{self, RingMemory, Shared};
@@ -113,8 +114,8 @@ pub fn publish_whole() -> bool {
 }
 
 /// Settles every call in doubt. Returns how many there were, how many could not be settled, and which numbers are spoken for.
-pub fn all(_header: &SegmentHeader) -> (u32, u32, Claimed) {
-    let (mut in_doubt, mut unsettled) = (0, 0);
+pub fn all(header: &SegmentHeader) -> (u32, u32, Claimed) {
+    let (mut in_doubt, mut unsettled) = (0, Unsettled::new(header));
     let mut claimed = Claimed::new();
     // What a child has kept says whose the streams are.
     for_doubts(|doubt| {
@@ -127,19 +128,21 @@ pub fn all(_header: &SegmentHeader) -> (u32, u32, Claimed) {
     // may have brought descriptors with it. The calls that make them share what is left.
     for_doubts(|doubt| {
         in_doubt += 1;
+        let tail = tail_of(doubt.slot);
         if matches!(doubt.row.policy, Policy::Special(Door::Close)) && !close(&doubt, &mut claimed) {
-            unsettled += 1;
+            unsettled.add(&doubt, tail);
         }
     });
     for_doubts(|doubt| {
+        let tail = tail_of(doubt.slot);
         if !makers::makes(&doubt) && !settle(&doubt, &verdicts, &mut claimed) {
-            unsettled += 1;
+            unsettled.add(&doubt, tail);
         }
     });
-    unsettled += makers::settle(&mut claimed);
+    makers::settle(&mut claimed, &mut unsettled);
     sets::settle();
     members::mail::settle(None);
-    (in_doubt, unsettled, claimed)
+    (in_doubt, unsettled.count(), claimed)
 }
 
 /// A thread creation in doubt is settled early: the child may have run and logged, and everybody waits for it.

@@ -4,16 +4,18 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
-use us_abi::{Cause, GroupState, ThreadEntry, slot};
+use us_abi::{Cause, GroupState, SegmentHeader, ThreadEntry, UnsettledCall, settlement, slot};
 
 use super::Watch;
 use crate::child::Child;
 use crate::clock;
-use crate::history::Failover;
+use crate::history::{Failover, Unsettled};
 use crate::options::Verbosity;
 use crate::proc;
 use crate::reap::{self, Reaped};
 use crate::segment::read_text;
+use crate::snapshot::call_name;
+use crate::symbols;
 
 /// The reason of a failover where the kernel has told somebody else how the primary ended.
 const UNKNOWN: &str = "killed";
@@ -74,6 +76,35 @@ impl Fallen {
     }
 }
 
+/// Of the calls that a copy could not settle when it took over, those that it has named.
+pub(super) fn unsettled_calls(header: &SegmentHeader) -> Vec<Unsettled> {
+    let count = header.unsettled.load(Ordering::Acquire) as usize;
+    header.unsettled_calls.iter().take(count).map(unsettled).collect()
+}
+
+fn unsettled(told: &UnsettledCall) -> Unsettled {
+    let descriptor = Some(told.fd.load(Ordering::Relaxed)).filter(|fd| *fd >= 0);
+    let call = told.call.load(Ordering::Relaxed);
+    if call == settlement::NO_CALL {
+        let (thread_name, outcome) = (String::new(), "open".into());
+        return Unsettled { call: None, descriptor, thread: 0, thread_name, outcome };
+    }
+    let outcome = match told.outcome.load(Ordering::Relaxed) {
+        settlement::DONE => "done",
+        settlement::SHORT => "short",
+        _ => "again",
+    };
+    let name: Vec<u8> =
+        told.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+    Unsettled {
+        call: Some(call_name(call as usize)),
+        descriptor,
+        thread: told.guest_tid.load(Ordering::Relaxed),
+        thread_name: symbols::plain(name.split(|byte| *byte == 0).next().unwrap_or_default()),
+        outcome: outcome.into(),
+    }
+}
+
 impl Watch<'_> {
     /// The process in a line for people.
     pub(crate) fn name(&self) -> String {
@@ -121,13 +152,13 @@ impl Watch<'_> {
         let mut fields = serde_json::to_value(&failover).unwrap_or_default();
         fields["primary"] = self.primary.pid.into();
         let line = format!(
-            "{}: the primary is gone ({}); the standby, pid {}, took over in {:.1} ms; calls in doubt: {}, unsettled: {}",
+            "{}: the primary is gone ({}); the standby, pid {}, took over in {:.1} ms; calls in doubt: {}, {}",
             self.name(),
             failover.reason,
             self.primary.pid,
             failover.blackout_us as f64 / 1000.0,
             failover.in_doubt,
-            failover.unsettled,
+            failover.unsettled_words(),
         );
         let mut book = self.book.borrow_mut();
         book.voice.event("promoted", fields);
