@@ -19,8 +19,12 @@ use crate::{raw, thread};
 #[repr(C, align(64))]
 pub struct Clock(pub AtomicU64);
 
+/// The first ticket of the kernel clock. What was there before the log is kept as if it had had a ticket below: a signal, say,
+/// that waited when a copy was made, and that the very first ticket tells to have been taken.
+pub const FIRST: u64 = 1;
+
 /// The clock of all system calls that take a ticket.
-pub static KERNEL: Clock = Clock(AtomicU64::new(0));
+pub static KERNEL: Clock = Clock(AtomicU64::new(FIRST));
 
 static HASHED: [Clock; CLOCKS] = [const { Clock(AtomicU64::new(0)) }; CLOCKS];
 

@@ -251,7 +251,8 @@ pub fn take_stock(waiting: u64) {
 /// In a copy that has just been forked, which is told by `each_sent` what the program has sent to itself: what waits in the threads' queues waits in the shadow. The log says who takes
 /// it; if nobody has when this copy is promoted, it is sent again.
 pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, u32))) {
-    let at = KERNEL.0.load(Ordering::Relaxed).saturating_sub(1);
+    // Below any ticket that is to come.
+    let at = KERNEL.0.load(Ordering::Relaxed) - 1;
     let mut waited = WAITED.swap(0, Ordering::Relaxed);
     each_sent(&mut |info, target| {
         waited &= !(1 << (info.signal() - 1) as u32);

@@ -69,7 +69,7 @@ pub fn begin_child(thread: &mut Thread, how: u32) {
 
 /// A forked child's clocks begin again: in a replay the parent's other threads may be at another place.
 pub fn reset_clocks() {
-    clock::KERNEL.0.store(0, Ordering::Relaxed);
+    clock::KERNEL.0.store(clock::FIRST, Ordering::Relaxed);
     (0..us_abi::CLOCKS).for_each(|number| clock::hashed(number as u16).store(0, Ordering::Relaxed));
 }
 
