@@ -120,12 +120,6 @@ pub(super) fn claim_slot() -> Option<u32> {
     })
 }
 
-/// A slot that the log names, with its block. Without memory for it, this standby ends at the first look.
-pub(super) fn block_of(slot: u32) -> u32 {
-    LOCK.with(|| thread::exists(slot));
-    slot
-}
-
 /// Takes the slot that the dead primary had given to a thread, to make that again: another copy may have it there already. It
 /// is free, or will be as soon as the thread that joins its last one comes by; if not, another one.
 pub(super) fn claim_again(slot: u32) -> Option<u32> {

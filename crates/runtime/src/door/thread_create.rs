@@ -8,8 +8,8 @@ use us_abi::{Cause, slot};
 use us_order::create::{self, Fate, Place};
 
 use super::thread::{
-    Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, block_of, claim_again,
-    claim_slot, hold, is_gone, let_go, prepare, row, run,
+    Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_again, claim_slot,
+    hold, is_gone, let_go, prepare, row, run,
 };
 use super::thread_join::wait_gone;
 use super::thread_stack::{self, attributes_for, beginning_of, mask_in};
@@ -79,7 +79,7 @@ pub(super) unsafe fn create(
         // A slot, and as a standby which of its threads this is.
         let (slot, generation) = if replay {
             match take_begin_with(parent, row(), -1, 0, |_, _| ()) {
-                Some(word) => (block_of(word as u32), (word >> 32) as u32),
+                Some(word) => (word as u32, (word >> 32) as u32),
                 None => continue,
             }
         } else {

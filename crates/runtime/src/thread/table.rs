@@ -44,13 +44,17 @@ pub fn is_beyond(slot: u32) -> bool {
     slot as usize >= THREADS_MAX
 }
 
-/// The block of a slot that has been claimed once.
+/// The block of a slot. A copy may be told of one that it has had no thread in: its block is made then.
 fn block(slot: u32) -> &'static Block {
     let Some(at) = (slot as usize).checked_sub(THREADS_READY) else { return &TABLE[slot as usize] };
-    let piece = MORE[at / IN_A_PIECE].load(Ordering::Acquire);
-    assert!(!piece.is_null(), "a slot that nobody has claimed");
+    let piece = &MORE[at / IN_A_PIECE];
+    let mut blocks = piece.load(Ordering::Acquire);
+    if blocks.is_null() {
+        assert!(is_made(piece), "no memory for the block of a thread");
+        blocks = piece.load(Ordering::Acquire);
+    }
     // SAFETY: inside the piece, which is never freed.
-    unsafe { &*piece.add(at % IN_A_PIECE) }
+    unsafe { &*blocks.add(at % IN_A_PIECE) }
 }
 
 /// What any thread may touch of a slot's block.
@@ -93,25 +97,30 @@ pub unsafe fn standing(slot: u32) -> &'static mut Thread {
     unsafe { &mut *own(slot) }
 }
 
-/// Makes the blocks of all slots up to this one, if they do not exist. By one thread at a time. False without memory.
+/// Makes the block of a slot, if it does not exist. False without memory.
 pub fn exists(slot: u32) -> bool {
     let Some(at) = (slot as usize).checked_sub(THREADS_READY) else { return true };
-    let pieces = &MORE[..=at / IN_A_PIECE];
-    // They are made in their order: with the last there are all.
-    pieces.last().is_some_and(|last| !last.load(Ordering::Acquire).is_null()) || pieces.iter().all(is_made)
+    is_made(&MORE[at / IN_A_PIECE])
 }
 
 fn is_made(piece: &AtomicPtr<Block>) -> bool {
     if !piece.load(Ordering::Acquire).is_null() {
         return true;
     }
-    let bytes = size_of::<Block>() * IN_A_PIECE;
-    // SAFETY: new memory, all zero, as an unused block is; page-aligned, as a block must be to 128 bytes.
-    let memory = unsafe { raw::call6(raw::nr::MMAP, [0, bytes as u64, 3, 0x4022, u64::MAX, 0]) };
-    if raw::failed(memory) {
-        return false;
+    let bytes = (size_of::<Block>() * IN_A_PIECE) as u64;
+    // SAFETY: new memory, all zero, as an unused block is; page-aligned, as a block must be to 128 bytes. Where two make it
+    // at once nobody has seen the second one's.
+    unsafe {
+        let memory = raw::call6(raw::nr::MMAP, [0, bytes, 3, 0x4022, u64::MAX, 0]);
+        if raw::failed(memory) {
+            return false;
+        }
+        let blocks = core::ptr::with_exposed_provenance_mut(memory as usize);
+        let none = core::ptr::null_mut();
+        if piece.compare_exchange(none, blocks, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            raw::call2(raw::nr::MUNMAP, memory as u64, bytes);
+        }
     }
-    piece.store(core::ptr::with_exposed_provenance_mut(memory as usize), Ordering::Release);
     true
 }
 
