@@ -38,8 +38,8 @@ pub fn take() {
     });
     fdtable::trust();
     let waiting = pending::waiting();
-    timer::take_stock(waiting);
-    pending::take_stock(waiting);
+    let of_timers = timer::take_stock(waiting);
+    pending::take_stock(waiting & !of_timers);
 }
 
 /// Asks the kernel about some of the streams that are counted, each time about the next ones. If one is not what was counted, the

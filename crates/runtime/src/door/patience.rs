@@ -6,6 +6,8 @@
 //!
 //! Not here: select, pselect and ppoll, where the kernel itself leaves in the guest's memory what remains.
 
+use us_world::patience::{self, Patience as Wait};
+
 use crate::call::Call;
 use crate::guest;
 use crate::raw::Timespec;
@@ -49,10 +51,8 @@ fn time_out(nr: u64, args: &[u64; 6]) -> Option<TimeOut> {
 /// One call's patience, over all attempts to make it.
 #[derive(Default)]
 pub struct Patience {
-    /// CLOCK_MONOTONIC at its beginning, ns; 0 if it has not begun or does not end by time.
-    began_ns: u64,
-    /// What the guest has asked for, ns: nanosleep may have been told to leave the rest in the same place.
-    whole_ns: u64,
+    /// Since when, and how long: nanosleep may have been told to leave the rest where the guest's time is.
+    wait: Wait,
     attempts: u32,
     /// Made where they are wanted: most calls go without.
     own: Option<Own>,
@@ -80,21 +80,20 @@ impl Patience {
     /// When the wait began (now, if this is the first question), ns, for its `Enter`; 0 if it does not end by time.
     #[inline(always)]
     pub fn begin(&mut self, call: &Call) -> u64 {
-        if self.began_ns == 0
+        if self.wait.began_ns == 0
             && let Some(time_out) = time_out(call.nr, &call.args)
             && let Some(whole_ns) = ends(time_out, &call.args)
         {
-            self.whole_ns = whole_ns;
-            self.began_ns = now_ns();
+            self.wait = Wait { began_ns: now_ns(), whole_ns };
         }
-        self.began_ns
+        self.wait.began_ns
     }
 
     /// The wait is the dead primary's, which began it then. False for a call that does not end by time.
     pub fn continues(&mut self, call: &Call, began_ns: u64) -> bool {
         let whole_ns = time_out(call.nr, &call.args).and_then(|time_out| ends(time_out, &call.args));
         let Some(whole_ns) = whole_ns.filter(|_| began_ns != 0) else { return false };
-        (self.began_ns, self.whole_ns, self.attempts) = (began_ns, whole_ns, 1);
+        (self.wait, self.attempts) = (Wait { began_ns, whole_ns }, 1);
         true
     }
 
@@ -115,15 +114,14 @@ impl Patience {
     #[cold]
     #[inline(never)]
     fn own_args(&mut self, call: &Call, rest_at: Option<usize>) -> &[u64; 6] {
-        let left_ns = self.whole_ns.saturating_sub(now_ns().saturating_sub(self.began_ns));
+        let now_ns = now_ns();
         let own = self.own.get_or_insert_default();
         own.args = call.args;
         match time_out(call.nr, &call.args) {
             _ if self.attempts == 1 => {}
-            // Rounded up: never less than what was asked for.
-            Some(TimeOut::Milliseconds(at)) => own.args[at] = left_ns.div_ceil(1_000_000),
+            Some(TimeOut::Milliseconds(at)) => own.args[at] = self.wait.left_ms(now_ns),
             Some(TimeOut::Timespec(at)) => {
-                own.left = Timespec::from_ns(left_ns);
+                own.left = Timespec::from_ns(self.wait.left_ns(now_ns));
                 own.args[at] = &raw const own.left as u64;
             }
             None => {}
@@ -152,7 +150,10 @@ fn ends(time_out: TimeOut, args: &[u64; 6]) -> Option<u64> {
     let whole_ns = match time_out {
         TimeOut::Milliseconds(at) => (args[at] as i32).max(0) as u64 * 1_000_000,
         TimeOut::Timespec(at) if args[at] == 0 => 0,
-        TimeOut::Timespec(at) => guest::load::<Timespec>(args[at])?.ns(),
+        TimeOut::Timespec(at) => {
+            let Timespec { sec, nsec } = guest::load(args[at])?;
+            patience::whole_ns(sec, nsec)
+        }
     };
     (whole_ns != 0).then_some(whole_ns)
 }

@@ -9,10 +9,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::Cause;
 use us_calls::Row;
+use us_world::timer::{self, Clock, Now, Setting, Time, Whose};
 
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
-use crate::siginfo::{Info, SI_TIMER};
+use crate::siginfo::Info;
 use crate::thread::{Shared, Thread};
 use crate::verdict::drop_standby;
 use crate::{guest, raw, state};
@@ -32,17 +33,15 @@ const CLOCK_THREAD_CPUTIME: u64 = 3;
 /// The lowest three bits of a thread's clock.
 const THREADS_CLOCK: u32 = 6;
 const SIGALRM: i32 = 14;
-const SI_KERNEL: i32 = 0x80;
+const SECOND_NS: u64 = 1_000_000_000;
+const MICROSECOND_NS: u64 = 1000;
 
-/// What a timer was set to.
-struct Setting {
-    /// First expiry: from `set_ns` on, or absolute; 0 when the timer is not set.
-    value_ns: AtomicU64,
+/// What a timer was set to, as the log has it, and what has come of it since.
+struct Kept {
+    first_ns: AtomicU64,
     interval_ns: AtomicU64,
-    /// CLOCK_MONOTONIC in the primary when it was set.
     set_ns: AtomicU64,
-    absolute: AtomicU64,
-    /// Ticket of the call that set it.
+    is_absolute: AtomicBool,
     set_at: AtomicU64,
     /// Ticket at which a signal of it was last taken.
     fired_at: AtomicU64,
@@ -50,50 +49,47 @@ struct Setting {
     has_come: AtomicBool,
 }
 
-impl Setting {
-    const fn new() -> Setting {
-        Setting {
-            value_ns: AtomicU64::new(0),
+impl Kept {
+    const fn new() -> Kept {
+        Kept {
+            first_ns: AtomicU64::new(0),
             interval_ns: AtomicU64::new(0),
             set_ns: AtomicU64::new(0),
-            absolute: AtomicU64::new(0),
+            is_absolute: AtomicBool::new(false),
             set_at: AtomicU64::new(0),
             fired_at: AtomicU64::new(0),
             has_come: AtomicBool::new(false),
         }
     }
 
-    fn set(&self, thread: &Thread, value_ns: u64, interval_ns: u64, absolute: bool, set_ns: u64) {
-        self.value_ns.store(value_ns, Ordering::Relaxed);
-        self.interval_ns.store(interval_ns, Ordering::Relaxed);
-        self.set_ns.store(set_ns, Ordering::Relaxed);
-        self.absolute.store(u64::from(absolute), Ordering::Relaxed);
-        self.set_at.store(thread.begun().ticket, Ordering::Relaxed);
+    fn set(&self, setting: Setting) {
+        self.first_ns.store(setting.time.first_ns, Ordering::Relaxed);
+        self.interval_ns.store(setting.time.interval_ns, Ordering::Relaxed);
+        self.set_ns.store(setting.set_ns, Ordering::Relaxed);
+        self.is_absolute.store(setting.is_absolute, Ordering::Relaxed);
+        self.set_at.store(setting.set_at, Ordering::Relaxed);
     }
 
-    /// What to set at a promotion: first expiry and interval; `None` for a timer that is not set, or done.
-    fn left(&self, now_ns: u64, cpu_time: bool) -> Option<(u64, u64)> {
-        let value = self.value_ns.load(Ordering::Relaxed);
-        let interval = self.interval_ns.load(Ordering::Relaxed);
-        let fired = self.fired_at.load(Ordering::Relaxed) > self.set_at.load(Ordering::Relaxed);
-        if value == 0 || (interval == 0 && fired) {
-            return None;
+    fn setting(&self) -> Setting {
+        Setting {
+            time: Time {
+                first_ns: self.first_ns.load(Ordering::Relaxed),
+                interval_ns: self.interval_ns.load(Ordering::Relaxed),
+            },
+            set_ns: self.set_ns.load(Ordering::Relaxed),
+            is_absolute: self.is_absolute.load(Ordering::Relaxed),
+            set_at: self.set_at.load(Ordering::Relaxed),
         }
-        if cpu_time || self.absolute.load(Ordering::Relaxed) != 0 {
-            return Some((value, interval));
-        }
-        let due = self.set_ns.load(Ordering::Relaxed) + value;
-        if due > now_ns {
-            return Some((due - now_ns, interval));
-        }
-        // Overdue: the signal was lost with the primary, or was one of many.
-        let next = if interval == 0 { 1000 } else { interval - (now_ns - due) % interval };
-        Some((next.max(1000), interval))
     }
 
-    /// The same, of one that is set now.
-    fn again(&self, now_ns: u64, cpu_time: bool) -> Option<(u64, u64)> {
-        let left = self.left(now_ns, cpu_time);
+    /// Not set any more.
+    fn clear(&self) {
+        self.first_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// What to set at a promotion, now.
+    fn again(&self, now: Now, clock: Clock) -> Option<Time> {
+        let left = self.setting().left(self.fired_at.load(Ordering::Relaxed), now, clock);
         if left.is_some() {
             self.has_come.store(false, Ordering::Relaxed);
         }
@@ -111,10 +107,10 @@ struct Timer {
     real: AtomicU64,
     /// Whether a signal of it waits in the queue of the thread that it is for.
     waits: AtomicBool,
-    setting: Setting,
+    kept: Kept,
 }
 
-static INTERVAL: [Setting; ITIMERS] = [const { Setting::new() }; ITIMERS];
+static INTERVAL: [Kept; ITIMERS] = [const { Kept::new() }; ITIMERS];
 static POSIX: [Timer; TIMERS] = [const {
     Timer {
         exists: AtomicU64::new(0),
@@ -122,7 +118,7 @@ static POSIX: [Timer; TIMERS] = [const {
         event: [const { AtomicU64::new(0) }; 3],
         real: AtomicU64::new(0),
         waits: AtomicBool::new(false),
-        setting: Setting::new(),
+        kept: Kept::new(),
     }
 }; TIMERS];
 
@@ -131,12 +127,12 @@ pub fn call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let set = match call.nr {
         ALARM => Some(&INTERVAL[ITIMER_REAL]),
         SETITIMER => INTERVAL.get(call.args[0] as usize),
-        TIMER_SETTIME => POSIX.get(call.args[0] as usize).map(|timer| &timer.setting),
+        TIMER_SETTIME => POSIX.get(call.args[0] as usize).map(|timer| &timer.kept),
         _ => None,
     };
-    if let Some(setting) = set {
+    if let Some(kept) = set {
         // Before the call: it may fire before that returns.
-        setting.has_come.store(false, Ordering::Relaxed);
+        kept.has_come.store(false, Ordering::Relaxed);
     }
     recorded_with(
         thread,
@@ -150,17 +146,22 @@ pub fn call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// In every copy, after a call that succeeded.
 fn applied(thread: &mut Thread, call: &Call, set_ns: u64) {
     let [a, b, c, ..] = call.args;
+    let set = |kept: &Kept, time, is_absolute| {
+        kept.set(Setting { time, set_ns, is_absolute, set_at: thread.begun().ticket });
+    };
     match call.nr {
-        ALARM => INTERVAL[ITIMER_REAL].set(thread, a * 1_000_000_000, 0, false, set_ns),
+        ALARM => {
+            set(&INTERVAL[ITIMER_REAL], Time { first_ns: a as u32 as u64 * SECOND_NS, interval_ns: 0 }, false)
+        }
         SETITIMER => {
-            if let (Some(setting), Some(time)) = (INTERVAL.get(a as usize), load(b, 1000)) {
-                setting.set(thread, time.1, time.0, false, set_ns);
+            if let (Some(kept), Some(time)) = (INTERVAL.get(a as usize), load(b, MICROSECOND_NS)) {
+                set(kept, time, false);
             }
         }
         TIMER_CREATE => created(thread, a, b, c),
         TIMER_SETTIME => {
             if let (Some(timer), Some(time)) = (POSIX.get(a as usize), load(c, 1)) {
-                timer.setting.set(thread, time.1, time.0, b & TIMER_ABSTIME != 0, set_ns);
+                set(&timer.kept, time, b & TIMER_ABSTIME != 0);
             }
         }
         TIMER_DELETE => {
@@ -172,11 +173,9 @@ fn applied(thread: &mut Thread, call: &Call, set_ns: u64) {
     }
 }
 
-/// An `itimerval` or `itimerspec`: interval and value in nanoseconds. Null sets nothing.
-fn load(from: u64, unit_ns: u64) -> Option<(u64, u64)> {
-    let [seconds, parts, first_seconds, first_parts] = guest::load::<[u64; 4]>(from)?;
-    let ns = |seconds: u64, parts: u64| seconds.saturating_mul(1_000_000_000).saturating_add(parts * unit_ns);
-    Some((ns(seconds, parts), ns(first_seconds, first_parts)))
+/// What a call sets. Null sets nothing.
+fn load(from: u64, unit_ns: u64) -> Option<Time> {
+    guest::load::<[u64; 4]>(from).map(|words| Time::from_words(words, unit_ns))
 }
 
 fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
@@ -208,15 +207,13 @@ fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
     let clock = if is_own { clock_of(thread.guest_tid()) } else { clock };
     timer.clock.store(clock, Ordering::Relaxed);
     timer.real.store(u64::from(real), Ordering::Relaxed);
-    timer.setting.value_ns.store(0, Ordering::Relaxed);
+    timer.kept.clear();
     timer.exists.store(1, Ordering::Release);
 }
 
 /// In a forked child, which inherits none of them.
 pub fn forget() {
-    for setting in INTERVAL.iter().chain(POSIX.iter().map(|timer| &timer.setting)) {
-        setting.value_ns.store(0, Ordering::Relaxed);
-    }
+    INTERVAL.iter().chain(POSIX.iter().map(|timer| &timer.kept)).for_each(Kept::clear);
     for timer in &POSIX {
         timer.exists.store(0, Ordering::Relaxed);
     }
@@ -240,26 +237,40 @@ pub fn to_guest(real: u32) -> u32 {
 
 /// A signal was taken, in a standby: what has fired and does not repeat is done.
 pub fn fired(info: &Info, ticket: u64) {
-    if let Some(setting) = setting_of(info) {
-        setting.fired_at.fetch_max(ticket, Ordering::Relaxed);
-        setting.has_come.store(true, Ordering::Relaxed);
+    if let Some(kept) = kept_of(info) {
+        kept.fired_at.fetch_max(ticket, Ordering::Relaxed);
+        kept.has_come.store(true, Ordering::Relaxed);
     }
 }
 
 /// The kernel has delivered a signal. In a handler; from here on it may wait in a thread's queue, which a copy has too.
 pub fn came(info: &Info) {
-    if let Some(setting) = setting_of(info) {
-        setting.has_come.store(true, Ordering::Relaxed);
+    if let Some(kept) = kept_of(info) {
+        kept.has_come.store(true, Ordering::Relaxed);
     }
 }
 
 /// The timer whose signal this is.
-fn setting_of(info: &Info) -> Option<&'static Setting> {
-    match info.code() {
-        SI_KERNEL if info.signal() == SIGALRM => Some(&INTERVAL[ITIMER_REAL]),
-        SI_TIMER => POSIX.get(info.0[2] as u32 as usize).map(|timer| &timer.setting),
-        _ => None,
+fn kept_of(info: &Info) -> Option<&'static Kept> {
+    match timer::whose(info.signal(), info.code(), info.0[2] as u32)? {
+        Whose::Interval(which) => INTERVAL.get(which),
+        Whose::Made(number) => POSIX.get(number as usize).map(|timer| &timer.kept),
     }
+}
+
+/// Whether a setitimer or timer_settime in doubt, with which the kernel was entered, is not to be made again.
+pub fn was_set(number: u64, asked: &[u64; 6], ticket: u64) -> bool {
+    let [which, _, third, fourth, ..] = *asked;
+    let (kept, time, old, unit_ns) = match number {
+        SETITIMER => (INTERVAL.get(which as usize), asked[1], third, MICROSECOND_NS),
+        TIMER_SETTIME => (POSIX.get(which as usize).map(|timer| &timer.kept), third, fourth, 1),
+        _ => return false,
+    };
+    let (Some(kept), Some(time)) = (kept, load(time, unit_ns)) else { return false };
+    let fired_at = kept.fired_at.load(Ordering::Relaxed);
+    let of = timer::Owner::Process { time, set_at: ticket, fired_at };
+    // Its signal was taken: it was not refused.
+    timer::was_set(timer::Setter { of, is_refused: false, tells: old != 0 })
 }
 
 /// By the coordinator, before [`take_stock`]: which timers' signals wait for a single thread, of which `waiting` tells. No other
@@ -275,67 +286,60 @@ pub fn look_at_threads(waiting: impl Fn(u32) -> u64) {
 }
 
 /// What every timer has left, as the kernel says, where `waiting` signals wait for the process: a log begins here, and what
-/// has fired before is not in it.
-pub fn take_stock(waiting: u64) {
+/// has fired before is not in it. Returns those of the signals that are timers'.
+pub fn take_stock(waiting: u64) -> u64 {
     const GETITIMER: u64 = 36;
     const TIMER_GETTIME: u64 = 224;
     let now = raw::now_ns();
     let mut time = [0u64; 4];
-    let note = |setting: &Setting, time: &[u64; 4], unit_ns: u64, waits: bool| {
-        let (interval, mut value) =
-            (time[0] * 1_000_000_000 + time[1] * unit_ns, time[2] * 1_000_000_000 + time[3] * unit_ns);
-        // One whose signal waits to be taken shows as nothing left: it runs on when that is taken, and it has not been yet.
-        // What waits may be another timer's.
-        let waits = waits && !setting.has_come.load(Ordering::Relaxed);
-        if value == 0 && (interval != 0 || waits) {
-            value = 1;
+    let mut explained = 0;
+    let bit = |signal: u64| 1u64.unbounded_shl((signal as u32).wrapping_sub(1));
+    let mut note = |kept: &Kept, time, signal, waits| {
+        let setting = Setting::at_clone(time, now, waits, kept.has_come.load(Ordering::Relaxed));
+        kept.set(setting);
+        kept.fired_at.store(0, Ordering::Relaxed);
+        if setting.explains(time, waits) {
+            explained |= bit(signal);
         }
-        setting.value_ns.store(value, Ordering::Relaxed);
-        setting.interval_ns.store(interval, Ordering::Relaxed);
-        setting.set_ns.store(now, Ordering::Relaxed);
-        setting.absolute.store(0, Ordering::Relaxed);
-        setting.set_at.store(0, Ordering::Relaxed);
-        setting.fired_at.store(0, Ordering::Relaxed);
     };
-    let is_waiting = |signal: u64| waiting & 1u64.unbounded_shl((signal as u32).wrapping_sub(1)) != 0;
-    for (which, setting) in INTERVAL.iter().enumerate() {
+    let is_waiting = |signal: u64| waiting & bit(signal) != 0;
+    for (which, kept) in INTERVAL.iter().enumerate() {
         // SAFETY: the kernel writes four words.
         if unsafe { raw::call2(GETITIMER, which as u64, time.as_mut_ptr() as u64) } == 0 {
-            // SIGALRM, SIGVTALRM, SIGPROF
-            note(setting, &time, 1000, is_waiting([14, 26, 27][which]));
+            let signal = timer::INTERVAL_SIGNALS[which] as u64;
+            note(kept, Time::from_words(time, MICROSECOND_NS), signal, is_waiting(signal));
         }
     }
     for timer in POSIX.iter().filter(|timer| timer.exists.load(Ordering::Acquire) != 0) {
         let real = timer.real.load(Ordering::Relaxed);
         // SAFETY: the kernel writes four words.
         if unsafe { raw::call2(TIMER_GETTIME, real, time.as_mut_ptr() as u64) } == 0 {
-            let waits =
-                timer.waits.load(Ordering::Relaxed) || is_waiting(timer.event[1].load(Ordering::Relaxed));
-            note(&timer.setting, &time, 1, waits);
+            let signal = timer.event[1].load(Ordering::Relaxed);
+            // What waits for its thread does so besides what waits for the process.
+            let its_thread = timer.waits.load(Ordering::Relaxed);
+            let of_process = if its_thread { 0 } else { signal };
+            note(&timer.kept, Time::from_words(time, 1), of_process, its_thread || is_waiting(signal));
         }
     }
+    explained
 }
 
 /// At a promotion: sets every timer in this process.
 pub fn set_again() {
     let now = raw::now_ns();
-    for (which, setting) in INTERVAL.iter().enumerate() {
-        let Some((value, interval)) = setting.again(now, which != ITIMER_REAL) else { continue };
-        let time = [
-            interval / 1_000_000_000,
-            interval / 1000 % 1_000_000,
-            value / 1_000_000_000,
-            value / 1000 % 1_000_000,
-        ];
+    for (which, kept) in INTERVAL.iter().enumerate() {
+        let clock = if which == ITIMER_REAL { Clock::Time } else { Clock::Processor };
+        let Some(left) = kept.again(Now { monotonic_ns: now, own_ns: now }, clock) else { continue };
+        let time = left.words(MICROSECOND_NS);
         // SAFETY: the kernel reads four words.
         unsafe { raw::call3(SETITIMER, which as u64, time.as_ptr() as u64, 0) };
     }
     for timer in POSIX.iter().filter(|timer| timer.exists.load(Ordering::Acquire) != 0) {
-        create_again(timer, now);
+        create_again(timer);
     }
 }
 
-fn create_again(timer: &Timer, now: u64) {
+fn create_again(timer: &Timer) {
     const CLOCK_PROCESS_CPUTIME: u64 = 2;
     let mut event = [0u64; 8];
     for (to, from) in event.iter_mut().zip(&timer.event) {
@@ -346,19 +350,24 @@ fn create_again(timer: &Timer, now: u64) {
     }
     let mut clock = timer.clock.load(Ordering::Relaxed);
     let thread = thread_of(clock);
-    let cpu_time = clock == CLOCK_PROCESS_CPUTIME || thread.is_some();
+    let counts = match clock == CLOCK_PROCESS_CPUTIME || thread.is_some() {
+        true => Clock::Processor,
+        false => Clock::Time,
+    };
     if let Some(tid) = thread {
         clock = clock_of(standby_tid(tid));
     }
     let mut real = 0u32;
-    // SAFETY: the kernel reads a sigevent and four words, and writes a number.
+    // SAFETY: the kernel reads a sigevent and four words, and writes a number and a time.
     unsafe {
         raw::call3(TIMER_CREATE, clock, event.as_ptr() as u64, &raw mut real as u64);
         timer.real.store(u64::from(real), Ordering::Relaxed);
-        if let Some((value, interval)) = timer.setting.again(now, cpu_time) {
-            let ns = 1_000_000_000;
-            let time = [interval / ns, interval % ns, value / ns, value % ns];
-            let absolute = timer.setting.absolute.load(Ordering::Relaxed);
+        let mut own = raw::Timespec::default();
+        raw::call2(raw::nr::CLOCK_GETTIME, clock, &raw mut own as u64);
+        let now = Now { monotonic_ns: raw::now_ns(), own_ns: own.ns() };
+        if let Some(left) = timer.kept.again(now, counts) {
+            let time = left.words(1);
+            let absolute = u64::from(timer.kept.setting().is_absolute);
             raw::call4(TIMER_SETTIME, u64::from(real), absolute, time.as_ptr() as u64, 0);
         }
     }

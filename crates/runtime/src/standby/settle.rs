@@ -14,10 +14,10 @@ use us_abi::{PAYLOAD_BYTES_MAX, SegmentHeader};
 use us_calls::{Door, Policy, Row, SignalDoor};
 use us_order::create::{self, Seen};
 use us_ring::Position;
-use us_world::{Identity, Settled, Told, Verdict, Verdicts};
+use us_world::{Identity, Settled, Told, Verdict, Verdicts, timer as rules};
 
 use crate::door::kept::Kept;
-use crate::door::{carry, numbers, output as shown, pending, pidfd, spawn, taken, wait, witness};
+use crate::door::{carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness};
 use crate::fdtable::{self, Kind};
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
@@ -268,6 +268,12 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
             sent_to_another(doubt);
             true
         }
+        (Door::Timer, _) => {
+            if doubt.entered() && timer::was_set(doubt.row.nr.into(), &doubt.asked, doubt.ticket) {
+                returned(doubt, 0, 0, &[]);
+            }
+            true
+        }
         _ => true,
     }
 }
@@ -338,18 +344,18 @@ fn waiting(doubt: &Doubt) -> bool {
     false
 }
 
-/// Whether a timerfd_settime that the kernel was entered with has succeeded, and told nothing. Made again it would start over:
-/// another thread may have had the end of the first one.
+/// Whether a timerfd_settime that the kernel was entered with is not to be made again.
 fn is_timer_set(doubt: &Doubt) -> bool {
     const TIMERFD_GETTIME: u64 = 287;
-    const SECOND_NS: i64 = 1_000_000_000;
+    /// TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET
+    const FLAGS: u64 = 3;
     let [fd, flags, new, old, ..] = doubt.asked;
     let mut left = [0u64; 4];
     // SAFETY: the kernel writes one struct itimerspec.
     let is_timer = unsafe { raw::call2(TIMERFD_GETTIME, fd, left.as_mut_ptr() as u64) } == 0;
-    let is_time =
-        |at: u64| guest::load::<[i64; 2]>(at).is_some_and(|[s, ns]| s >= 0 && (0..SECOND_NS).contains(&ns));
-    is_timer && old == 0 && flags & 0xffff_ffff <= 3 && is_time(new) && is_time(new + 16)
+    let is_time = |at: u64| guest::load::<[i64; 2]>(at).is_some_and(|time| rules::is_time(time, 1));
+    let is_refused = !is_timer || flags & 0xffff_ffff > FLAGS || !is_time(new) || !is_time(new + 16);
+    rules::was_set(rules::Setter { of: rules::Owner::Descriptor, is_refused, tells: old != 0 })
 }
 
 /// Whether a call only adds to semaphores that are there: then it did not wait.

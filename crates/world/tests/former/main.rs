@@ -4,6 +4,7 @@
 mod makers;
 mod rules;
 mod sets;
+mod timers;
 
 use proptest::prelude::*;
 use us_world::{
