@@ -11,7 +11,8 @@
 //! Nothing else in the project asks what kind an object is in order to settle a call.
 //!
 //! Calls that make descriptors are judged in [`maker`], changes of epoll sets in [`set`], and calls on names, which are made again,
-//! in [`repeat`]. What dies with a process and is set again is in [`timer`], what remains of a wait in [`patience`].
+//! in [`repeat`]. What dies with a process, and is set or raised again, is in [`timer`] and [`pending`], what
+//! remains of a wait in [`patience`].
 //!
 //! Nothing here asks the kernel by itself: [`Kernel`] is what the caller lends. So the same rules run in the runtime and in the
 //! model. All figures must be read after the primary was fenced, while no thread acts.
@@ -26,6 +27,7 @@ pub mod maker;
 pub mod object;
 mod part;
 pub mod patience;
+pub mod pending;
 pub mod repeat;
 pub mod set;
 pub mod timer;

@@ -10,8 +10,9 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use us_world::pending::Target;
+
 use super::park::{Place, word};
-use crate::door::pending::{self, PROCESS};
 use crate::members;
 use crate::proc;
 use crate::raw::{self, failed};
@@ -22,11 +23,11 @@ use crate::state;
 /// Signals that one clone can carry; more are not sent again.
 const KEPT_MAX: usize = 4096;
 
-struct Kept(UnsafeCell<[(Info, u32); KEPT_MAX]>);
+struct Kept(UnsafeCell<[(Info, Target); KEPT_MAX]>);
 // SAFETY: see the module.
 unsafe impl Sync for Kept {}
 
-static KEPT: Kept = Kept(UnsafeCell::new([(Info([0; 16]), 0); KEPT_MAX]));
+static KEPT: Kept = Kept(UnsafeCell::new([(Info([0; 16]), Target::slot(0)); KEPT_MAX]));
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Not cancellation, libc's own, nor what the runtime parks threads with.
@@ -63,16 +64,16 @@ pub fn collect(places: impl Iterator<Item = *mut Place>, leader: *mut Place) {
 pub fn tell(place: &Place) {
     // SAFETY: null, or parked with its block.
     let target = match unsafe { place.block.as_ref() } {
-        Some(thread) => thread.slot(),
+        Some(thread) => Target::slot(thread.slot()),
         // A thread in its first instructions, of which its maker has the number already.
-        None => pending::numbered(crate::tls::tid_of(place.tls)),
+        None => Target::numbered(crate::tls::tid_of(place.tls)),
     };
     take(place.pending, target);
-    take(place.pending_shared, PROCESS);
+    take(place.pending_shared, Target::PROCESS);
 }
 
 /// Takes what waits of `set`, notes it, and sends it again to where it was.
-fn take(set: u64, target: u32) {
+fn take(set: u64, target: Target) {
     let from = COUNT.load(Ordering::Relaxed);
     let mut to = from;
     let now = [0u64; 2];
@@ -97,14 +98,14 @@ fn take(set: u64, target: u32) {
     for at in from..to {
         // SAFETY: as above.
         let info = unsafe { &(*KEPT.0.get())[at].0 };
-        info.send((target != PROCESS).then(raw::gettid));
+        info.send((target != Target::PROCESS).then(raw::gettid));
     }
     COUNT.store(to, Ordering::Release);
 }
 
 /// In the copy, which still has its primary's numbers: what the program has sent to itself, and to which slot, or to
-/// which thread that has none yet ([`pending::numbered`]).
-pub fn each(f: &mut dyn FnMut(Info, u32)) {
+/// which thread that has none yet ([`Target::numbered`]).
+pub fn each(f: &mut dyn FnMut(Info, Target)) {
     let primary = state::header().map_or(0, |header| header.primary_pid.load(Ordering::Relaxed));
     for at in 0..COUNT.swap(0, Ordering::Acquire) {
         // SAFETY: the copy's first thread, alone.

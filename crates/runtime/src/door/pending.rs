@@ -1,18 +1,15 @@
 //! Signals that the guest has sent to itself and that nobody has taken yet.
 //!
-//! They wait in the primary's kernel, or in its runtime's queue, and die with it. So a standby keeps a shadow:
-//! a send adds to it at its turn, whoever takes a signal (a handler, `sigwait`, a signalfd) removes it, and a
-//! promotion raises what is left. A send in doubt needs no more than that: it is in the shadow if it has not
-//! been taken, and if it has, it was made.
-//!
-//! Every entry carries the ticket of its send, so that it does not matter when the copy's threads come by: a
-//! signal that was taken at ticket `t` was not sent after `t`.
+//! They wait in the primary's kernel, or in its runtime's queue, and die with it. What a standby knows of them, and what a promotion
+//! raises again, is [`us_world::pending`]'s. A send in doubt needs no more than that: it is in the list if it has not been taken, and if
+//! it has, it was made.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
+use us_world::pending::{self as rules, ANY, By, Known, Pending, RECORD_BYTES, Siginfo, Taken, Target};
 
 use crate::call::Call;
 use crate::clock::KERNEL;
@@ -27,26 +24,25 @@ use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
 use crate::{fdtable, guest, state};
 
-/// Target of a signal that is sent to the process.
-pub const PROCESS: u32 = u32::MAX;
-/// A bit that no slot has: the rest is the number of a thread that has not begun, see [`numbered`].
-const NUMBERED: u32 = 1 << 31;
 /// System call number.
 const TKILL: u64 = 200;
 /// Signals that can be remembered: as many as the kernel lets an ordinary user queue on a small machine. A standby that would
 /// have to remember more cannot take over.
 const WAITING_MAX: usize = 4096;
 
-#[derive(Clone, Copy)]
-struct Sent {
-    info: Info,
-    /// Slot of the thread that it was sent to, [`PROCESS`], or what [`numbered`] gives.
-    target: u32,
-    /// Ticket of the send.
-    at: u64,
-    /// Whether it had reached its thread, and waited for a door, when this copy was made.
-    queued: bool,
+impl Siginfo for Info {
+    fn signal(&self) -> i32 {
+        self.signal()
+    }
+    fn code(&self) -> i32 {
+        self.code()
+    }
+    fn value(&self) -> u64 {
+        self.0[3]
+    }
 }
+
+type Sent = rules::Sent<Info>;
 
 struct Shadow {
     lock: Lock,
@@ -55,24 +51,17 @@ struct Shadow {
 // SAFETY: touched under the lock only.
 unsafe impl Sync for Shadow {}
 
-static SHADOW: Shadow = Shadow {
-    lock: Lock::new(),
-    sent: UnsafeCell::new(([Sent { info: Info([0; 16]), target: 0, at: 0, queued: false }; WAITING_MAX], 0)),
-};
+const NOTHING: Sent = Sent { info: Info([0; 16]), target: Target::slot(0), at: 0, queued: false };
+static SHADOW: Shadow = Shadow { lock: Lock::new(), sent: UnsafeCell::new(([NOTHING; WAITING_MAX], 0)) };
 
 impl Shadow {
-    fn with<R>(&self, f: impl FnOnce(&mut [Sent; WAITING_MAX], &mut usize) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(Pending<Info>) -> R) -> R {
         self.lock.with(|| {
             // SAFETY: the lock is held; a standby's threads run no handler while they hold it.
             let (sent, count) = unsafe { &mut *self.sent.get() };
-            f(sent, count)
+            f(Pending::new(sent, count))
         })
     }
-}
-
-fn remove(sent: &mut [Sent; WAITING_MAX], count: &mut usize, at: usize) {
-    sent.copy_within(at + 1..*count, at);
-    *count -= 1;
 }
 
 /// What a call sends to the guest itself; `None` for any other target, and for the signal that only asks.
@@ -92,8 +81,8 @@ fn sent_by(call: &Call) -> Option<Sent> {
         return None;
     }
     let target = match tid {
-        None => PROCESS,
-        Some(tid) => slot_of(tid)?,
+        None => Target::PROCESS,
+        Some(tid) => Target::slot(slot_of(tid)?),
     };
     let mut full = Info([0; 16]);
     if info != 0 {
@@ -206,29 +195,11 @@ fn sent_once(thread: &mut Thread, row: &'static Row, arguments: CallArgs) -> i64
 
 /// False if there is no room for it.
 fn add(new: Sent) -> bool {
-    let mut is_full = false;
-    SHADOW.with(|sent, count| {
-        let waiting = sent[..*count].iter_mut().find(|sent| {
-            new.info.signal() < 32 && sent.info.signal() == new.info.signal() && sent.target == new.target
-        });
-        if let Some(waiting) = waiting {
-            // One standard signal waits at most once. Kept with the later ticket: a taker between the two tickets
-            // has taken the first, and the second still waits.
-            waiting.at = waiting.at.max(new.at);
-        } else if *count < WAITING_MAX {
-            sent[*count] = new;
-            *count += 1;
-        } else {
-            is_full = true;
-        }
-    });
-    !is_full
+    SHADOW.with(|mut pending| pending.add(new))
 }
 
 /// Signals that waited in the kernel when this process was cloned last: bit n-1 for signal n.
 static WAITED: AtomicU64 = AtomicU64::new(0);
-/// `si_code` of a signal of which only the number is known.
-const ANY: i32 = 0x7fff;
 
 /// What waits in the kernel for the calling thread and its process, of which the caller blocks everything.
 pub fn waiting() -> u64 {
@@ -240,17 +211,13 @@ pub fn waiting() -> u64 {
 }
 
 /// Before a fork, by the thread that makes it: what waits in the kernel for this process, blocked. A fork inherits none.
-/// Of queued ones the number alone says too little, and timers and children tell of themselves.
 pub fn take_stock(waiting: u64) {
-    const STANDARD: u64 = (1 << 31) - 1;
-    // SIGKILL, SIGALRM, SIGCHLD, SIGSTOP, SIGVTALRM, SIGPROF, SIGSYS
-    const APART: u64 = 1 << 8 | 1 << 13 | 1 << 16 | 1 << 18 | 1 << 25 | 1 << 26 | 1 << 30;
-    WAITED.store(waiting & STANDARD & !APART, Ordering::Relaxed);
+    WAITED.store(rules::known_by_number(waiting), Ordering::Relaxed);
 }
 
-/// In a copy that has just been forked, which is told by `each_sent` what the program has sent to itself: what waits in the threads' queues waits in the shadow. The log says who takes
-/// it; if nobody has when this copy is promoted, it is sent again.
-pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, u32))) {
+/// In a copy that has just been forked, which is told by `each_sent` what the program has sent to itself: what waits in the threads'
+/// queues waits in the shadow. The log says who takes it; if nobody has when this copy is promoted, it is sent again.
+pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, Target))) {
     // Below any ticket that is to come.
     let at = KERNEL.0.load(Ordering::Relaxed) - 1;
     let mut waited = WAITED.swap(0, Ordering::Relaxed);
@@ -262,7 +229,7 @@ pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, u32))) {
     for signal in (1..32u64).filter(|signal| waited >> (signal - 1) & 1 != 0) {
         let mut info = Info([0; 16]);
         (info.0[0], info.0[1]) = (signal, ANY as u64);
-        add(Sent { info, target: PROCESS, at, queued: false });
+        add(Sent { info, target: Target::PROCESS, at, queued: false });
     }
     for slot in thread::slots() {
         let block = thread::shared(slot);
@@ -271,90 +238,40 @@ pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, u32))) {
             if mail::letter_of(&info) != 0 {
                 continue;
             }
-            add(Sent { info, target: slot, at, queued: true });
+            add(Sent { info, target: Target::slot(slot), at, queued: true });
         }
         block.pending.store(0, Ordering::Relaxed);
     }
 }
 
-/// The target of a signal to the thread that the guest calls `number`, and that has not taken its place in this copy yet.
-pub fn numbered(number: u32) -> u32 {
-    NUMBERED | number
-}
-
 /// A thread takes its place: what was sent to its number was sent to it.
 pub fn has_begun(slot: u32, number: u32) {
-    SHADOW.with(|sent, count| {
-        let own = sent[..*count].iter_mut().filter(|sent| sent.target == numbered(number));
-        own.for_each(|sent| sent.target = slot);
-    });
+    SHADOW.with(|mut pending| pending.has_begun(slot, number));
 }
 
 /// The send of this ticket has failed.
 fn retract(at: u64) {
-    SHADOW.with(|sent, count| {
-        if let Some(found) = sent[..*count].iter().position(|sent| sent.at == at) {
-            remove(sent, count, found);
-        }
-    });
+    SHADOW.with(|mut pending| pending.retract(at));
 }
 
 /// A thread has taken a signal at `ticket`. `exact` if the whole siginfo is known, and not the number alone.
 pub fn taken(slot: u32, info: &Info, exact: bool, ticket: u64) {
-    SHADOW.with(|sent, count| {
-        let fits = |sent: &Sent| {
-            let direct = sent.target == slot;
-            sent.info.signal() == info.signal()
-                // What waited when the copy was made waited before anything that is in the log.
-                && (sent.at < ticket || sent.info.code() == ANY)
-                && (direct || sent.target == PROCESS)
-                && (!exact || sent.info.code() == info.code() || sent.info.code() == ANY)
-                && (!exact || info.signal() < 32 || sent.info.0[3] == info.0[3])
-        };
-        // The kernel prefers a thread's own signals, and the older of two.
-        let found = (0..*count)
-            .filter(|index| fits(&sent[*index]))
-            .min_by_key(|index| (sent[*index].target == PROCESS, sent[*index].at));
-        if let Some(found) = found {
-            remove(sent, count, found);
-        }
-    });
+    SHADOW.with(|mut pending| pending.taken(Taken { slot, info, exact, ticket }));
 }
 
 /// A signal is ignored from now on: the kernel forgets what waits of it.
 pub fn forget(signal: i32) {
-    SHADOW.with(|sent, count| {
-        while let Some(found) = sent[..*count].iter().position(|sent| sent.info.signal() == signal) {
-            remove(sent, count, found);
-        }
-    });
+    SHADOW.with(|mut pending| pending.forget(signal));
 }
 
 /// At a promotion, before any thread is live: sends for real what still waits.
 pub fn raise_all() {
     let process = u64::from(state::REAL_PID.load(Ordering::Relaxed));
-    SHADOW.with(|sent, count| {
-        sent[..*count].sort_unstable_by_key(|sent| sent.at);
-        let mut later = 0;
-        for at in 0..*count {
-            let sent_now = sent[at];
-            let direct = sent_now.target != PROCESS;
-            let has_place = sent_now.target & NUMBERED == 0;
-            let tid = if has_place { tid_in(sent_now.target) } else { 0 };
-            if sent_now.queued && members::is_raised_again(&sent_now.info) {
-                continue;
-            }
-            if sent_now.queued || (direct && tid == 0) {
-                // Its thread finds it when it goes live; or that is still to be made: it raises them itself, see
-                // `raise_for`.
-                sent[later] = sent_now;
-                later += 1;
-                continue;
-            }
-            raise(process, &sent_now, u64::from(tid));
-        }
-        *count = later;
-    });
+    let know = |sent: &Sent| Known {
+        is_counted: sent.queued && members::is_raised_again(&sent.info),
+        tid: sent.target.its_slot().map_or(0, tid_in),
+    };
+    SHADOW.with(|mut pending| pending.raise_all(know, |sent, tid| raise(process, sent, u64::from(tid))));
     mail::raise_all();
     let raise_again = |signal: u64| {
         // SAFETY: to our own process, whose threads block everything until they are live.
@@ -377,49 +294,39 @@ fn tid_in(slot: u32) -> u32 {
 
 /// A thread begins in a copy that acts: what was sent to it before the promotion comes now.
 pub fn raise_for(slot: u32, tid: u32) {
-    SHADOW.with(|sent, count| {
-        let is_its = |sent: &Sent| !sent.queued && sent.target == slot;
-        while let Some(found) = sent[..*count].iter().position(is_its) {
-            let sent_now = sent[found];
-            remove(sent, count, found);
-            raise(u64::from(state::REAL_PID.load(Ordering::Relaxed)), &sent_now, u64::from(tid));
+    let process = u64::from(state::REAL_PID.load(Ordering::Relaxed));
+    SHADOW.with(|mut pending| {
+        while let Some(sent) = pending.take(|sent| !sent.queued && sent.target == Target::slot(slot)) {
+            raise(process, &sent, u64::from(tid));
         }
     });
 }
 
-/// Sends for real: to the thread `tid`, or to the process where the target is that.
+/// Sends for real: to the thread `tid`, or to the process where the target is that. The numbers are put right on arrival.
 fn raise(process: u64, sent: &Sent, tid: u64) {
     let signal = sent.info.signal() as u64;
-    // A siginfo that says "by kill" can only be made by kill, unless the main thread asks; the numbers are put right on
-    // arrival.
-    match (sent.info.code(), sent.target != PROCESS) {
+    let directed = sent.target != Target::PROCESS;
+    match rules::sent_by(sent.info.code(), directed) {
         // SAFETY: to our own process, whose threads block everything until they are live.
-        (SI_USER | ANY, false) => drop(unsafe { raw::call2(nr::KILL, process, signal) }),
+        By::Kill => drop(unsafe { raw::call2(nr::KILL, process, signal) }),
         // SAFETY: as above.
-        (SI_TKILL, true) => drop(unsafe { raw::call3(nr::TGKILL, process, tid, signal) }),
-        (_, directed) => sent.info.send(directed.then_some(tid as u32)),
+        By::Tgkill => drop(unsafe { raw::call3(nr::TGKILL, process, tid, signal) }),
+        By::Queue => sent.info.send(directed.then_some(tid as u32)),
     }
 }
 
 /// A standby's thread ends: nobody takes what waited for it.
 pub fn forget_thread(slot: u32) {
-    SHADOW.with(|sent, count| {
-        while let Some(found) = sent[..*count].iter().position(|sent| sent.target == slot) {
-            remove(sent, count, found);
-        }
-    });
+    SHADOW.with(|mut pending| pending.forget_thread(slot));
 }
 
 /// A thread goes live: what waited in the queue of its predecessor, when this copy was made, waits in its own. The kernel would
 /// not take most of it: a siginfo that says "by kill" or "of a child" can be sent by nobody but the one that gets it.
 pub fn requeue(thread: &mut Thread) {
-    SHADOW.with(|sent, count| {
-        let slot = thread.slot();
-        let is_its = |sent: &Sent| sent.queued && sent.target == slot;
-        while let Some(found) = sent[..*count].iter().position(is_its) {
-            let info = sent[found].info;
-            remove(sent, count, found);
-            signal::put_into_queue(thread, &info);
+    let own = Target::slot(thread.slot());
+    SHADOW.with(|mut pending| {
+        while let Some(sent) = pending.take(|sent| sent.queued && sent.target == own) {
+            signal::put_into_queue(thread, &sent.info);
         }
     });
 }
@@ -460,25 +367,19 @@ pub fn may_be_signalfd(fd: i32) -> bool {
 #[inline(always)]
 pub fn after_read(thread: &Thread, fd: i32, buffer: u64, result: i64) {
     let known = SIGNALFDS.get(fd as u32 as usize / 64).map_or(0, |word| word.load(Ordering::Relaxed));
-    if known & 1 << (fd as u32 % 64) != 0 && result >= RECORD as i64 {
+    if known & 1 << (fd as u32 % 64) != 0 && result >= RECORD_BYTES as i64 {
         signals_read(thread, buffer, result);
     }
 }
-
-/// Bytes of a `signalfd_siginfo`.
-const RECORD: u64 = 128;
 
 #[cold]
 fn signals_read(thread: &Thread, buffer: u64, result: i64) {
     const ERRNO: u64 = 4;
     const PID: u64 = 12;
-    for at in (0..result as u64 / RECORD).map(|index| buffer + index * RECORD) {
-        let word = |offset: u64| guest::load::<u32>(at + offset).unwrap_or(0);
+    for at in (0..result as u64 / RECORD_BYTES).map(|index| buffer + index * RECORD_BYTES) {
         let mut info = Info([0; 16]);
-        info.0[0] = u64::from(word(0)) | u64::from(word(ERRNO)) << 32;
-        info.0[1] = u64::from(word(8));
-        info.0[2] = u64::from(word(PID));
-        info.0[3] = guest::load::<u64>(at + 48).unwrap_or(0);
+        let told = rules::of_record(|offset| guest::load::<u32>(at + offset).unwrap_or(0));
+        info.0[..told.len()].copy_from_slice(&told);
         // The kernel's number of the copy that reads, which the log carries as it was read.
         let reader = match state::header() {
             Some(header) if state::is_standby() => header.primary_pid.load(Ordering::Relaxed),

@@ -16,6 +16,8 @@ use us_abi::{
     VERSION, end, kin, process,
 };
 
+use us_world::pending::raised_again;
+
 use crate::raw::{self, failed, nr};
 use crate::siginfo::{Info, SI_USER};
 use crate::{own_file, state};
@@ -264,8 +266,7 @@ pub fn each_unseen(waits: impl Fn(i32) -> bool, mut f: impl FnMut(u64)) {
         if unseen != 0 {
             RAISED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
         }
-        // Of a standard signal only one waits.
-        (0..unseen.min(if signal < 32 { 1 } else { WAITING_MAX })).for_each(|_| f(signal as u64));
+        (0..raised_again(signal as i32, unseen, WAITING_MAX)).for_each(|_| f(signal as u64));
     }
 }
 

@@ -14,6 +14,7 @@ use us_abi::{PAYLOAD_BYTES_MAX, SegmentHeader};
 use us_calls::{Door, Policy, Row, SignalDoor};
 use us_order::create::{self, Seen};
 use us_ring::Position;
+use us_world::pending::{Send, To};
 use us_world::{Identity, Settled, Told, Verdict, Verdicts, timer as rules};
 
 use crate::door::kept::Kept;
@@ -505,8 +506,7 @@ fn copied(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
     true
 }
 
-/// A signal to another process: it does not wait, so it was sent once the kernel was entered. What was not allowed
-/// is not allowed now.
+/// A signal to another process, or to a group of them.
 fn sent_to_another(doubt: &Doubt) {
     const KILL: u16 = 62;
     const GETPGID: u64 = 121;
@@ -522,22 +522,25 @@ fn sent_to_another(doubt: &Doubt) {
         }
         _ => by_descriptor,
     };
-    // A process group: the kernel goes through it without a stop. What came to this process itself died with the primary.
     let group = (doubt.row.nr == KILL && to <= 0 && to != -1).then(|| to.unsigned_abs());
-    if let Some(group) = group.filter(|_| doubt.entered()) {
-        // SAFETY: asks for a number.
-        let own_group = unsafe { raw::call1(GETPGID, 0) } as u32;
-        if group == 0 || group == own_group {
-            pending::came_from_itself(doubt.asked[1] as i32);
-        }
-        return returned(doubt, 0, 0, &[]);
+    // SAFETY: asks for a number.
+    let own_group = unsafe { raw::call1(GETPGID, 0) } as u32;
+    let whom = match group {
+        Some(group) => To::Group { with_itself: group == 0 || group == own_group },
+        None if other => To::Another,
+        None if to == own => To::Itself,
+        None => To::Others,
+    };
+    let Send::Done { came_back } = us_world::pending::judge(whom, doubt.entered()) else { return };
+    if came_back {
+        pending::came_from_itself(doubt.asked[1] as i32);
     }
-    if other && doubt.entered() {
+    if whom == To::Another {
         // tgkill and its kin name a thread before the signal.
         let signal = doubt.asked[if matches!(doubt.row.nr, 234 | 297) { 2 } else { 1 }] as u32;
         members::mail::settle(Some((to as u32, signal)));
-        returned(doubt, 0, 0, &[]);
     }
+    returned(doubt, 0, 0, &[]);
 }
 
 fn is_nonblocking(fd: i32) -> bool {

@@ -2,6 +2,7 @@
 //! for all kinds. Where the two differ, the reason is one of four, and the new verdict is the careful one.
 
 mod makers;
+mod pending;
 mod rules;
 mod sets;
 mod timers;
