@@ -12,13 +12,14 @@
 //!
 //! Calls that make descriptors are judged in [`maker`], changes of epoll sets in [`set`], and calls on names, which are made again,
 //! in [`repeat`]. What dies with a process, and is set or raised again, is in [`timer`] and [`pending`], what
-//! remains of a wait in [`patience`].
+//! remains of a wait in [`patience`], and what is told of children in [`child`].
 //!
 //! Nothing here asks the kernel by itself: [`Kernel`] is what the caller lends. So the same rules run in the runtime and in the
 //! model. All figures must be read after the primary was fenced, while no thread acts.
 //!
 //! What nobody can tell is [`Verdict::Unknown`]. It is the default, and the caller counts it.
 
+pub mod child;
 mod count;
 mod judge;
 mod kernel;

@@ -7,8 +7,9 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{PROCESSES_MAX, Process, end, kin};
+use us_world::child::{self, is_end};
 
-use super::wait::{CLD_EXITED, CLD_KILLED, News, WEXITED, WNOHANG, WNOWAIT, is_end, look};
+use super::wait::{News, WEXITED, WNOHANG, WNOWAIT, child_of, look, willed};
 use crate::door::pending;
 use crate::members::{self, registry};
 use crate::raw;
@@ -21,7 +22,8 @@ const SIGCHLD: i32 = 17;
 /// Birth of the process, for each place of the roster, of whose end a signal has told this process.
 static TOLD: [AtomicU64; PROCESSES_MAX] = [const { AtomicU64::new(0) }; PROCESSES_MAX];
 
-fn is_told(entry: &Process) -> bool {
+/// Whether a signal has told this process of its end.
+pub(super) fn is_told(entry: &Process) -> bool {
     told_of(entry).is_some_and(|told| told.load(Ordering::Relaxed) == entry.born_ns.load(Ordering::Relaxed))
 }
 
@@ -45,7 +47,7 @@ static OWED: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
 
 /// A wait is about to tell of a violent end that this process was to hear of from the supervisor: with the kernel the signal is
 /// there before any wait returns. The supervisor's comes too late, when the child is off the list.
-pub fn owe(entry: &Process, end: (i32, i32)) {
+pub fn owe(entry: &Process, end: child::News) {
     if !is_owed(entry, end) {
         return;
     }
@@ -62,14 +64,14 @@ pub fn owe(entry: &Process, end: (i32, i32)) {
 
 /// A dead primary's wait had been told of an end, and the signal of it may have been lost with that primary. The signal itself is
 /// sent when all is settled: see [`is_due_again`]. Whether there is one, which has to be there before the wait returns.
-pub fn was_told(entry: &Process, end: (i32, i32)) -> bool {
+pub fn was_told(entry: &Process, end: child::News) -> bool {
     is_owed(entry, end) && signal::waits(SIGCHLD)
 }
 
 /// As a standby: a wait in the log has told of the end of this child, and signals come behind it. Natively SIGCHLD is there before
 /// any wait returns, so it is one of them: if the primary has died before the log had it, it died with that primary. Of a child
 /// that has its own entry no more nobody else tells either.
-pub fn is_logged(child: u32, end: (i32, i32)) {
+pub fn is_logged(child: u32, end: child::News) {
     if !signal::waits(SIGCHLD) {
         return;
     }
@@ -79,14 +81,14 @@ pub fn is_logged(child: u32, end: (i32, i32)) {
     }
 }
 
-fn set_owed(child: u32, (code, status): (i32, i32)) {
-    OWED[1].store(code as u32, Ordering::Relaxed);
-    OWED[2].store(status as u32, Ordering::Relaxed);
+fn set_owed(child: u32, end: child::News) {
+    OWED[1].store(end.code as u32, Ordering::Relaxed);
+    OWED[2].store(end.status as u32, Ordering::Relaxed);
     OWED[0].store(child, Ordering::SeqCst);
 }
 
 /// What the next reminder is to say. False if a signal has told of this end already.
-fn is_owed(entry: &Process, end: (i32, i32)) -> bool {
+fn is_owed(entry: &Process, end: child::News) -> bool {
     let is_news = note(entry);
     if is_news {
         set_owed(entry.pid.load(Ordering::Relaxed), end);
@@ -119,19 +121,24 @@ pub fn taken(info: &[u64; 16]) {
 /// At a promotion: whether this process is to send itself a reminder, because the signal of an end was lost with the dead
 /// primary.
 pub fn is_due_again() -> bool {
-    let is_untold = |entry: &Process| entry.end.load(Ordering::Acquire) == end::ENDED && !is_told(entry);
+    let is_untold = |entry: &Process| known(entry).is_untold();
     let due = OWED[0].load(Ordering::SeqCst) != 0 || members::adopted().any(is_untold);
     REMINDED.fetch_or(u32::from(due), Ordering::SeqCst);
     due
 }
 
-/// Whether the violent end of a child's primary, of which the kernel has told, may not be that of the child. An adopted
-/// one's is its first primary's, which may have waited here until that one's successor has ended too.
-fn is_undecided(entry: &Process) -> bool {
-    entry.kin.load(Ordering::Acquire) == kin::ADOPTED
-        || (entry.joined.load(Ordering::Acquire) != 0
-            && entry.doomed.load(Ordering::Acquire) == 0
-            && entry.end.load(Ordering::Acquire) == end::NONE)
+/// What the roster says of a child.
+fn known(entry: &Process) -> child::Child {
+    child_of(entry, entry.pid.load(Ordering::Relaxed))
+}
+
+/// What a siginfo tells of a child.
+fn news_in(info: &[u64; 16]) -> child::News {
+    child::News { code: info[1] as u32 as i32, status: info[3] as u32 as i32 }
+}
+
+fn tell(info: &mut [u64; 16], news: child::News) {
+    (info[1], info[3]) = (u64::from(news.code as u32), u64::from(news.status as u32));
 }
 
 /// Whether a SIGCHLD tells the guest anything; made to say what. The death of a child's primary does not, until it is
@@ -143,14 +150,8 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
     let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
     if is_end(code) {
         let Some(entry) = members::find(sender) else { return is_news_of_the_told(info, sender) };
-        const SIGKILL: u32 = 9;
-        let willed = News::willed(entry).filter(|_| code == CLD_KILLED && info[3] as u32 == SIGKILL);
-        if is_told(entry) || (code != CLD_EXITED && willed.is_none() && is_undecided(entry)) {
-            return false;
-        }
-        if let Some((code, status)) = willed {
-            (info[1], info[3]) = (u64::from(code as u32), u64::from(status as u32));
-        }
+        let Some(news) = known(entry).told_by_signal(news_in(info), willed(entry)) else { return false };
+        tell(info, news);
         return note(entry);
     }
     let is_own =
@@ -170,9 +171,8 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
     let ended = |entry: &&Process| entry.end.load(Ordering::Acquire) == end::ENDED && note(entry);
     let adopted = members::adopted().find(ended);
     let Some(news) = adopted.map(News::of).or_else(waiting) else { return false };
-    info[1] = u64::from(news.code as u32);
     info[2] = u64::from(news.pid) | uid << 32;
-    info[3] = u64::from(news.status as u32);
+    tell(info, news.told());
     true
 }
 
@@ -180,14 +180,9 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
 /// What the kernel says in it of an adopted one is the death of its first primary.
 fn is_news_of_the_told(info: &mut [u64; 16], sender: u32) -> bool {
     let Some(entry) = members::struck_off(sender) else { return true };
-    if is_told(entry) {
-        return false;
-    }
-    if entry.kin.load(Ordering::Acquire) != kin::ADOPTED || entry.end.load(Ordering::Acquire) != end::ENDED {
-        return note(entry);
-    }
-    let news = News::of(entry);
-    (info[1], info[3]) = (u64::from(news.code as u32), u64::from(news.status as u32));
+    let news = known(entry).told_behind_wait(news_in(info), News::of(entry).told());
+    let Some(news) = news else { return false };
+    tell(info, news);
     note(entry)
 }
 
@@ -199,11 +194,12 @@ fn waiting() -> Option<News> {
     look(0, 0, WEXITED | WNOHANG | WNOWAIT)?;
     members::children().find_map(|entry| {
         let news = look(P_PID, entry.pid.load(Ordering::Relaxed), WEXITED | WNOHANG | WNOWAIT)?;
-        if entry.kin.load(Ordering::Acquire) == kin::ADOPTED && news.is_violent() {
+        let is_violent = news.told().is_violent();
+        if entry.kin.load(Ordering::Acquire) == kin::ADOPTED && is_violent {
             look(P_PID, news.pid, WEXITED | WNOHANG);
             return None;
         }
         // The reminder may have been meant for another; of this one it is not known yet what its death means.
-        (!(news.is_violent() && is_undecided(entry)) && note(entry)).then_some(news)
+        (!(is_violent && known(entry).is_undecided()) && note(entry)).then_some(news)
     })
 }

@@ -6,7 +6,8 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::{CONTINUED, Header, Process, ReturnHead, WILL, end, kin};
+use us_abi::{Header, Process, ReturnHead, WILL, end, kin};
+use us_world::child::{self, Child, End, Meaning, Standing, Wait, Waited};
 
 use crate::call::Call;
 use crate::door::{numbers, sigchld, witness};
@@ -27,18 +28,6 @@ const ECHILD: i64 = -10;
 const VERDICT_NS: u64 = 3_000_000_000;
 /// Pause between two looks where both the kernel and the roster may have news, ns.
 const LOOK_NS: u64 = 5_000_000;
-
-pub(super) const CLD_EXITED: i32 = 1;
-pub(super) const CLD_KILLED: i32 = 2;
-pub(super) const CLD_DUMPED: i32 = 3;
-const CLD_STOPPED: i32 = 5;
-const CLD_CONTINUED: i32 = 6;
-const SIGCONT: i32 = 18;
-
-/// Whether a child of which this code tells has ended.
-pub(super) fn is_end(code: i32) -> bool {
-    matches!(code, CLD_EXITED | CLD_KILLED | CLD_DUMPED)
-}
 
 /// Which children a call is about.
 #[derive(Clone, Copy)]
@@ -84,11 +73,14 @@ impl News {
         used: [0; 18],
     };
 
+    fn new(pid: u32, child::News { code, status }: child::News) -> News {
+        News { signal: 17, code, pid, status, ..News::NONE }
+    }
+
     /// Of a process of which the roster tells.
     pub(super) fn of(entry: &Process) -> News {
-        let (code, value) = News::parts(entry.status.load(Ordering::Relaxed));
-        let mut news =
-            News { signal: 17, code, pid: entry.pid.load(Ordering::Relaxed), status: value, ..News::NONE };
+        let end = child::News::of_end(entry.status.load(Ordering::Relaxed));
+        let mut news = News::new(entry.pid.load(Ordering::Relaxed), end);
         for (kind, used) in entry.used_us.iter().enumerate() {
             let us = used.load(Ordering::Relaxed);
             (news.used[2 * kind], news.used[2 * kind + 1]) = (us / 1_000_000, us % 1_000_000);
@@ -96,49 +88,38 @@ impl News {
         news
     }
 
+    /// What it tells.
+    pub(super) fn told(&self) -> child::News {
+        child::News { code: self.code, status: self.status }
+    }
+
     /// The same of a child that was killed when it was about to end: that is how it has ended.
     fn or_as_willed(mut self) -> News {
-        const SIGKILL: i32 = 9;
-        if self.code == CLD_KILLED
-            && self.status == SIGKILL
-            && let Some(end) = members::find(self.pid).and_then(News::willed)
-        {
-            (self.code, self.status) = end;
-        }
+        let willed = members::find(self.pid).and_then(willed);
+        child::News { code: self.code, status: self.status } = self.told().or_as_willed(willed);
         self
     }
+}
 
-    /// Code and status of the end that a process has announced.
-    pub(super) fn willed(entry: &Process) -> Option<(i32, i32)> {
-        let will = entry.will.load(Ordering::SeqCst);
-        (will & WILL != 0).then(|| News::parts(will & !WILL))
-    }
+/// The end that a process has announced.
+pub(super) fn willed(entry: &Process) -> Option<child::News> {
+    let will = entry.will.load(Ordering::SeqCst);
+    (will & WILL != 0).then(|| child::News::of_end(will & !WILL))
+}
 
-    fn parts(status: i32) -> (i32, i32) {
-        match status & 0x7f {
-            0 => (CLD_EXITED, status >> 8 & 0xff),
-            signal if status & 0x80 != 0 => (CLD_DUMPED, signal),
-            signal => (CLD_KILLED, signal),
-        }
-    }
-
-    pub(super) fn is_violent(&self) -> bool {
-        matches!(self.code, CLD_KILLED | CLD_DUMPED)
-    }
-
-    fn is_end(&self) -> bool {
-        is_end(self.code)
-    }
-
-    /// As wait4 has it.
-    fn status_word(&self) -> i32 {
-        match self.code {
-            CLD_EXITED => self.status << 8,
-            CLD_KILLED => self.status,
-            CLD_DUMPED => self.status | 0x80,
-            CLD_CONTINUED => 0xffff,
-            _ => self.status << 8 | 0x7f,
-        }
+/// What the roster says of a child whose primary was once `first`.
+pub(super) fn child_of(entry: &Process, first: u32) -> Child {
+    Child {
+        has_joined: entry.joined.load(Ordering::Acquire) != 0,
+        is_adopted: entry.kin.load(Ordering::Acquire) == kin::ADOPTED,
+        is_first: members::primary(entry) == first,
+        is_doomed: entry.doomed.load(Ordering::Acquire) != 0,
+        end: match entry.end.load(Ordering::Acquire) {
+            end::NONE => End::None,
+            end::FINAL => End::Final,
+            _ => End::Ended,
+        },
+        is_told: sigchld::is_told(entry),
     }
 }
 
@@ -239,23 +220,24 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         }
         slot.add(size_of::<Header>() + size_of::<ReturnHead>()).cast::<News>().read().or_as_willed()
     };
-    let lives =
-        news.is_violent() && members::find(news.pid).is_some_and(|entry| is_followed(entry, news.pid));
-    if news.pid == 0 || lives {
-        return None;
-    }
-    let peeks = number == WAITID && asked[3] & WNOWAIT != 0;
+    let asked_of = Wait {
+        news: (news.pid != 0).then(|| news.told()),
+        meaning: members::find(news.pid).map_or(Meaning::Ends, |entry| meaning_then(entry, &news)),
+        peeks: number == WAITID && asked[3] & WNOWAIT != 0,
+    };
+    let waited = child::judge(asked_of);
+    let entry = members::find_child(news.pid);
     let mut told = Told { bytes: [0; 192], len: 0, signals: 0 };
-    if let Some(entry) = members::find_child(news.pid).filter(|_| !peeks) {
-        match news.is_end() {
-            true => {
-                told.signals = sigchld::was_told(entry, (news.code, news.status)).into();
-                members::strike_off(entry);
-            }
-            // The dead primary may not have come to say so: its successor would be told of the same stop again, or never of
-            // what comes behind it.
-            false => has_been_told(entry, news.code),
+    match (waited, entry) {
+        (Waited::Again, _) => return None,
+        (Waited::Reaped, Some(entry)) => {
+            told.signals = sigchld::was_told(entry, news.told()).into();
+            members::strike_off(entry);
         }
+        // The dead primary may not have come to say so: its successor would be told of the same stop again, or never of
+        // what comes behind it.
+        (Waited::Stood, Some(entry)) => has_been_told(entry, news.code),
+        _ => {}
     }
     // SAFETY: plain data.
     let of_news = unsafe { core::slice::from_raw_parts((&raw const news).cast::<u8>(), size_of::<News>()) };
@@ -264,7 +246,7 @@ pub fn told(slot: *const u8, number: u64, asked: &[u64; 6]) -> Option<(i64, Told
         told.put(asked[4], &of_news[USED_AT..USED_AT + RUSAGE_BYTES]);
         return Some((0, told));
     }
-    told.put(asked[1], &news.status_word().to_ne_bytes());
+    told.put(asked[1], &news.told().word().to_ne_bytes());
     told.put(asked[3], &of_news[USED_AT..USED_AT + RUSAGE_BYTES]);
     Some((i64::from(news.pid), told))
 }
@@ -274,35 +256,35 @@ pub fn is_logged(thread: &Thread, call: &Call, result: i64) {
     if thread.ends.announced == 0 || call.nr == WAITID && call.args[3] & WNOWAIT != 0 {
         return;
     }
-    let (child, end) = if call.nr == WAITID {
+    let (pid, news) = if call.nr == WAITID {
         let [code, child] = guest::load::<[i32; 2]>(call.args[2] + 8).unwrap_or_default();
-        (child as u32, (code, guest::load::<i32>(call.args[2] + 24).unwrap_or_default()))
+        (
+            child as u32,
+            child::News { code, status: guest::load::<i32>(call.args[2] + 24).unwrap_or_default() },
+        )
     } else {
         let status = guest::load::<i32>(call.args[1]).unwrap_or_default();
         if status & 0x7f == 0x7f || status == 0xffff {
             // A stop, or a continuation.
             return;
         }
-        (result as u32, News::parts(status))
+        (result as u32, child::News::of_end(status))
     };
-    if child != 0 && is_end(end.0) {
-        sigchld::is_logged(child, end);
+    if pid != 0 && news.is_end() {
+        sigchld::is_logged(pid, news);
     }
 }
 
-/// Whether a standby takes over for an adopted child, of whose first primary's violent end a dead parent had been told.
-/// Nobody else has been: what the supervisor decides about it stands in the roster.
-fn is_followed(entry: &Process, first: u32) -> bool {
+/// What the end of a child meant of which a dead parent had been told, once that is decided.
+fn meaning_then(entry: &Process, news: &News) -> Meaning {
     let start = raw::now_ns();
-    while entry.joined.load(Ordering::Acquire) != 0
-        && entry.kin.load(Ordering::Acquire) == kin::ADOPTED
-        && members::primary(entry) == first
-        && entry.end.load(Ordering::Acquire) == end::NONE
-        && raw::now_ns() - start < VERDICT_NS
-    {
-        members::await_news();
+    loop {
+        match child_of(entry, news.pid).meaning_then(news.told()) {
+            Meaning::Undecided if raw::now_ns() - start < VERDICT_NS => members::await_news(),
+            Meaning::Undecided => return Meaning::Ends,
+            decided => return decided,
+        }
     }
-    members::primary(entry) != first && entry.end.load(Ordering::Acquire) != end::FINAL
 }
 
 /// The payload of a wait's `Return`.
@@ -389,7 +371,7 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
                     place.read_volatile()
                 };
                 if ask.options & WNOWAIT == 0 {
-                    sigchld::owe(entry, (news.code, news.status));
+                    sigchld::owe(entry, news.told());
                     reap_first(entry);
                     members::strike_off(entry);
                 }
@@ -467,32 +449,26 @@ fn standing(entry: &Process, ask: &Ask) -> Option<News> {
     const WSTOPPED: u64 = 2;
     const WCONTINUED: u64 = 8;
     let seen = entry.standing.load(Ordering::Acquire);
-    let is_stopped = seen != CONTINUED;
-    if seen == 0 {
-        return None;
+    let told_stopped = entry.told_stopped.load(Ordering::Acquire) != 0;
+    let asks_for = |option| ask.options & option != 0;
+    match child::standing(seen, told_stopped, asks_for(WSTOPPED), asks_for(WCONTINUED)) {
+        Standing::None | Standing::Unasked => None,
+        Standing::Known => {
+            let _ = entry.standing.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire);
+            None
+        }
+        Standing::News(news) => Some(News::new(entry.pid.load(Ordering::Relaxed), news)),
     }
-    // A copy that has been stopped again in its predecessor's place is the same stop.
-    if is_stopped == (entry.told_stopped.load(Ordering::Acquire) != 0) {
-        let _ = entry.standing.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire);
-        return None;
-    }
-    let (wanted, code, status) = match is_stopped {
-        true => (WSTOPPED, CLD_STOPPED, seen as i32 >> 8 & 0xff),
-        false => (WCONTINUED, CLD_CONTINUED, SIGCONT),
-    };
-    let pid = entry.pid.load(Ordering::Relaxed);
-    (ask.options & wanted != 0).then_some(News { signal: 17, code, pid, status, ..News::NONE })
 }
 
 /// The guest hears of a child what this code says. What has come since still has to be told.
 fn has_been_told(entry: &Process, code: i32) {
-    if !matches!(code, CLD_STOPPED | CLD_CONTINUED) {
+    if !matches!(code, child::STOPPED | child::CONTINUED) {
         return;
     }
-    let is_stop = code == CLD_STOPPED;
-    entry.told_stopped.store(u32::from(is_stop), Ordering::SeqCst);
+    entry.told_stopped.store(u32::from(code == child::STOPPED), Ordering::SeqCst);
     let seen = entry.standing.load(Ordering::SeqCst);
-    if seen != 0 && (seen != CONTINUED) == is_stop {
+    if child::is_the_told(seen, code) {
         let _ = entry.standing.compare_exchange(seen, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
@@ -524,28 +500,28 @@ fn sleep(thread: &Thread, word: &core::sync::atomic::AtomicU32, seen: u32, for_n
 /// Whether a child whose primary the kernel has reported lives on in its standby. If not, it is struck off the list, unless
 /// the caller only peeks.
 fn lives_on(news: &News, peeks: bool) -> bool {
-    let Some(entry) = members::find(news.pid).filter(|_| news.is_end()) else { return false };
+    let Some(entry) = members::find(news.pid).filter(|_| news.told().is_end()) else { return false };
     let Some(roster) = members::header() else { return false };
     let start = raw::now_ns();
-    while news.is_violent() && entry.joined.load(Ordering::Acquire) != 0 && raw::now_ns() - start < VERDICT_NS
-    {
+    loop {
         let seen = roster.ends.0.load(Ordering::Acquire);
-        if entry.kin.load(Ordering::Acquire) == kin::ADOPTED {
-            if peeks {
-                // Its real end comes by the roster. Left there, this one would be found again and again.
-                look(1, news.pid, WEXITED | WNOHANG);
+        match child_of(entry, news.pid).meaning(news.told()) {
+            Meaning::Ends => break,
+            Meaning::Lives => {
+                if peeks {
+                    // Its real end comes by the roster. Left there, this one would be found again and again.
+                    look(1, news.pid, WEXITED | WNOHANG);
+                }
+                return true;
             }
-            return true;
+            Meaning::Undecided if raw::now_ns() - start >= VERDICT_NS => break,
+            Meaning::Undecided => drop(raw::futex_wait_shared(&roster.ends.0, seen, LOOK_NS)),
         }
-        if entry.end.load(Ordering::Acquire) == end::FINAL {
-            break;
-        }
-        raw::futex_wait_shared(&roster.ends.0, seen, LOOK_NS);
     }
     if !peeks {
-        if news.is_violent() && entry.joined.load(Ordering::Acquire) != 0 {
+        if news.told().is_violent() && entry.joined.load(Ordering::Acquire) != 0 {
             // What the kernel has said of it was not passed on while nobody knew what it meant.
-            sigchld::owe(entry, (news.code, news.status));
+            sigchld::owe(entry, news.told());
         }
         members::strike_off(entry);
     }
@@ -567,7 +543,7 @@ fn tell(number: u64, args: &[u64; 6], news: &News) -> i64 {
         let written = place == 0 || (guest::store(place, &head) && guest::store(place + 16, &tail));
         return if written { 0 } else { raw::err::EFAULT };
     }
-    if news.pid != 0 && args[1] != 0 && !guest::store(args[1], &news.status_word()) {
+    if news.pid != 0 && args[1] != 0 && !guest::store(args[1], &news.told().word()) {
         return raw::err::EFAULT;
     }
     i64::from(news.pid)

@@ -1,6 +1,7 @@
 //! Random situations of calls in doubt, judged by the rules here and by those that came before them, which stood in one function
 //! for all kinds. Where the two differ, the reason is one of four, and the new verdict is the careful one.
 
+mod children;
 mod makers;
 mod pending;
 mod rules;
