@@ -1,11 +1,11 @@
 //! More standbys than one: made of a running program by a clone, or following beside the first as a spare.
 
 use crate::explore::{Context, Copies, Label, Successors};
-use crate::local::{START_PENDING, finish};
+use crate::local::{START_PENDING, finish, is_kernel_call};
 use crate::mutation::Mutation;
 use crate::primary::at as acts;
 use crate::program::Op;
-use crate::standby::{self, at, is_kernel_call, take_back};
+use crate::standby::{self, at, take_back};
 use crate::world::*;
 use crate::{local, promote};
 

@@ -15,7 +15,7 @@ use crate::local::initial;
 use crate::mutation::Mutation;
 use crate::program::Program;
 use crate::world::*;
-use crate::{copies, primary, promote, standby};
+use crate::{copies, primary, promote, standby, stranger};
 
 /// What is explored.
 #[derive(Clone, Copy)]
@@ -110,6 +110,12 @@ impl Label {
         Self { thread, ..Self::poller(what) }
     }
 
+    /// A step of a process that is no copy.
+    #[must_use]
+    pub fn stranger(what: &'static str) -> Self {
+        Self { who: "stranger", ..Self::poller(what) }
+    }
+
     /// A step of the spare, which goes by the rules of a standby.
     pub fn is_of_spare(&mut self) {
         self.who = "spare";
@@ -199,6 +205,7 @@ pub fn native(program: &Program) -> HashSet<Outcome> {
         assert!(world.bad.is_none(), "{}: natively {:?}", program.name, world.bad);
         next.clear();
         (0..SLOTS).for_each(|t| standby::steps(&cx, &world, t, &mut next));
+        stranger::steps(&cx, &world, &mut next);
         if next.is_empty() {
             assert!(world.standby.has_ended(), "{}: deadlocks natively", program.name);
             outcomes.insert(world.standby.outcome(&world.kernel));
@@ -292,6 +299,7 @@ impl Search<'_> {
             }
             next.clear();
             (0..SLOTS).for_each(|t| primary::steps(&self.cx, &world, t, &mut next));
+            stranger::steps(&self.cx, &world, &mut next);
             let log =
                 Fingerprint::of((&world.rings, &world.kernel, &world.standby, world.head, world.copies));
             let has_ended = next.is_empty();
@@ -440,6 +448,7 @@ fn judge(
     }
     (0..SLOTS).for_each(|t| standby::steps(cx, world, t, next));
     promote::steps(cx, world, next);
+    stranger::steps(cx, world, next);
     if !next.is_empty() {
         return Verdict::Good;
     }
@@ -508,6 +517,7 @@ fn follow(cx: &Context, world: &World, capacity: Option<u8>, next: &mut Successo
     (0..SLOTS).for_each(|t| primary::steps(cx, world, t, next));
     next.retain(|(w, _)| (0..SLOTS).all(|t| capacity.is_none_or(|c| w.rings.tail[t] - w.head[t] <= c)));
     (0..SLOTS).for_each(|t| standby::steps(cx, world, t, next));
+    stranger::steps(cx, world, next);
     if world.copies > 0 && cx.has(Mutation::SpareClosesGapsLate) {
         promote::skip_gaps(cx, world, next);
     }

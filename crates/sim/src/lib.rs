@@ -25,6 +25,7 @@ pub mod promote;
 pub mod queue;
 pub mod settle;
 pub mod standby;
+pub mod stranger;
 pub mod trace;
 pub mod walk;
 pub mod words;

@@ -442,6 +442,30 @@ fn calls() -> Vec<Program> {
                 &[Wait(0), Load(0, 0), Dup(0, 1), Write(1, Src::Const(2), 1), Close(1)],
             ],
         ),
+        Program::new(
+            "dup-to-and-accept",
+            "the same with a number that the duplicate names: no call looks for one that it made",
+            &[
+                &[Open(1, 0), Store(0, 0), Post(0), Open(1, 1), Write(1, Src::Const(1), 1)],
+                &[Wait(0), Load(0, 0), DupTo(0, 4, 1), Write(1, Src::Const(2), 1), Close(1)],
+            ],
+        ),
+        Program::new(
+            "made",
+            "what has no name is closed and made again, and gets its number again",
+            &[
+                &[Make(0), Write(3, Src::Reg(0), 1), Make(1), Write(3, Src::Reg(1), 1), Close(0)],
+                &[Open(1, 0), Write(0, Src::Const(1), 1), Close(0)],
+            ],
+        ),
+        Program {
+            stranger: true,
+            ..Program::new(
+                "stranger",
+                "somebody who shares the table has opened what no call has made",
+                &[&[Open(1, 0), Write(0, Src::Const(1), 1), Close(0)]],
+            )
+        },
         {
             let mut program = Program::new(
                 "unlocked-writers",

@@ -48,7 +48,7 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
         Op::Create(slot, entry, _) => step.create(usize::from(slot), entry, out),
         Op::Join(slot) if join(&mut step.world.standby, slot) => step.next(0, "joins"),
         Op::Join(_) => None,
-        Op::Open(..) | Op::Dup(..) | Op::Close(_) | Op::Write(..) | Op::Read(..) => step.call(),
+        op if is_kernel_call(op) => step.call(),
         Op::End => {
             step.world.standby.threads[t].status = Status::Ended;
             step.world.standby.threads[t].phase = 0;

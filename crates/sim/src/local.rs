@@ -37,6 +37,7 @@ pub fn initial(program: &Program) -> World {
         out_len: [0; OBJECTS],
         consumed: [0; OBJECTS],
         made: 1,
+        stranger: Stranger::Waits,
     };
     kernel.fds[0] = 1;
     for (t, &entry) in program.entries.iter().enumerate() {
@@ -127,7 +128,9 @@ pub fn row_of(op: Op) -> &'static us_calls::Row {
         Op::Write(..) => 1,
         Op::Close(_) => 3,
         Op::Dup(..) => 32,
-        Op::Open(..) => 43, // accept
+        Op::DupTo(..) => 33,
+        Op::Open(..) => 43,  // accept
+        Op::Make(..) => 290, // eventfd2
         _ => unreachable!("not a kernel call: {op:?}"),
     };
     us_calls::row(nr).expect("a row of the table")
@@ -188,9 +191,23 @@ pub fn register_of(op: Op) -> Option<u8> {
         | Op::Create(_, _, r)
         | Op::Open(_, r)
         | Op::Dup(_, r)
+        | Op::DupTo(_, _, r)
+        | Op::Make(r)
         | Op::Read(_, r) => Some(r),
         _ => None,
     }
+}
+
+/// True for the calls that promotion must settle.
+#[must_use]
+pub fn is_kernel_call(op: Op) -> bool {
+    makes_descriptor(op) || matches!(op, Op::Close(_) | Op::Write(..) | Op::Read(..))
+}
+
+/// True for those that make a descriptor.
+#[must_use]
+pub fn makes_descriptor(op: Op) -> bool {
+    matches!(op, Op::Open(..) | Op::Dup(..) | Op::DupTo(..) | Op::Make(_))
 }
 
 /// The clock of an ordered operation.
@@ -198,7 +215,7 @@ pub fn register_of(op: Op) -> Option<u8> {
 pub fn clock_of(op: Op) -> u8 {
     match op {
         Op::Lock(m) | Op::Try(m, _) | Op::CondWait(_, m) | Op::TimedWait(_, m, _) => m,
-        Op::Open(..) | Op::Dup(..) | Op::Close(_) | Op::Write(..) | Op::Read(..) => KERNEL,
+        _ if is_kernel_call(op) => KERNEL,
         _ => HASHED,
     }
 }
@@ -290,7 +307,7 @@ pub fn end_once(side: &mut Side, op: Op) {
 #[must_use]
 pub fn descriptor_of(op: Op) -> Option<u8> {
     match op {
-        Op::Dup(r, _) | Op::Close(r) | Op::Write(r, _, _) | Op::Read(r, _) => Some(r),
+        Op::Dup(r, _) | Op::DupTo(r, ..) | Op::Close(r) | Op::Write(r, _, _) | Op::Read(r, _) => Some(r),
         _ => None,
     }
 }
@@ -325,7 +342,7 @@ pub fn kernel_call(
         return Err(Violation::WrongDescriptor);
     }
     let index = usize::from(object);
-    if matches!(op, Op::Open(..)) && index == OBJECTS {
+    if matches!(op, Op::Open(..) | Op::Make(_)) && index == OBJECTS {
         // Only a program that opens more than it does natively comes to that.
         return Err(Violation::NotNative);
     }
@@ -335,7 +352,16 @@ pub fn kernel_call(
             kernel.origin[index] = origin;
             (install(kernel, object), object)
         }
+        Op::Make(_) => {
+            kernel.made += 1;
+            kernel.origin[index] = ANONYMOUS;
+            (install(kernel, object), object)
+        }
         Op::Dup(..) => (install(kernel, object), object),
+        Op::DupTo(_, to, _) => {
+            kernel.fds[usize::from(to)] = object + 1;
+            (to, object)
+        }
         Op::Close(_) => {
             kernel.fds[number] = 0;
             (0, 0)
@@ -354,7 +380,8 @@ pub fn kernel_call(
     })
 }
 
-fn install(kernel: &mut Kernel, object: u8) -> u8 {
+/// Gives an object the lowest number that is free.
+pub fn install(kernel: &mut Kernel, object: u8) -> u8 {
     let number = kernel.fds.iter().position(|&f| f == 0).expect("a free number");
     kernel.fds[number] = object + 1;
     u8::try_from(number).expect("few numbers")

@@ -87,6 +87,12 @@ pub enum Mutation {
     CloseClaimsNothing,
     /// Whoever comes first chooses among the orphans, duplicates not before the others.
     DuplicatesNotFirst,
+    /// dup2 is not asked about orphans: its number goes to whoever could have made it, too.
+    NumberedDuplicateNotAsked,
+    /// What nobody outside can have noticed is not closed, and is made once more.
+    OrphanLeftOpen,
+    /// What looks like what a call makes is closed, although each such call has its own.
+    StrangersOrphanClosed,
     /// A program is cloned while a thread is between its effect and its event.
     ClonedInsideDoor,
     /// What settlement compares with is not asked from the kernel at a clone.
@@ -205,7 +211,7 @@ impl Mutation {
     }
 
     /// All of them.
-    pub const ALL: [Self; 63] = [
+    pub const ALL: [Self; 66] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -245,6 +251,9 @@ impl Mutation {
         Self::MarkLeftAfterEffect,
         Self::CloseClaimsNothing,
         Self::DuplicatesNotFirst,
+        Self::NumberedDuplicateNotAsked,
+        Self::OrphanLeftOpen,
+        Self::StrangersOrphanClosed,
         Self::GapClockReadBeforeScan,
         Self::ClonedInsideDoor,
         Self::CloneTakesNoStock,

@@ -70,7 +70,7 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
         Op::OnceLeave(_) | Op::OnceAbort(_) => step.leave_once(),
         Op::Create(slot, entry, _) => step.create(usize::from(slot), entry, out),
         Op::Join(slot) => step.join(slot),
-        Op::Open(..) | Op::Dup(..) | Op::Read(..) | Op::Close(_) | Op::Write(..) => step.call(),
+        op if is_kernel_call(op) => step.call(),
         Op::End => step.end(),
         _ => unreachable!("local operation at a door: {op:?}"),
     };

@@ -59,6 +59,10 @@ pub enum Op {
     Open(u8, u8),
     /// Duplicate r.0; r.1 = the number.
     Dup(u8, u8),
+    /// Duplicate r.0 to the number .1, which is free; r.2 = the number.
+    DupTo(u8, u8, u8),
+    /// Make something of the kernel's own without a name, as eventfd does; r.0 = the number.
+    Make(u8),
     /// Close the number in r.0.
     Close(u8),
     /// Write .2 bytes, .1 and its successors, to the stream in r.0.
@@ -114,6 +118,8 @@ pub struct Program {
     pub turns: bool,
     /// Nobody joins the threads that it makes.
     pub detached: bool,
+    /// A process shares the table that is no copy: once the program has opened something it does so, too ([`crate::stranger`]).
+    pub stranger: bool,
 }
 
 impl Program {
@@ -141,6 +147,7 @@ impl Program {
             streams: us_world::Kind::TcpAccepted,
             turns: false,
             detached: false,
+            stranger: false,
         }
     }
 

@@ -1,14 +1,14 @@
 //! Settlement: where the kernel shows that a call in doubt was done, the missing `Return` is appended to the dead
 //! thread's ring. The rules are those of `us-world`.
 
-use us_world::maker::{self, Class, Descriptors, Fate, Maker, Number, Orphan};
+use us_world::maker::{self, Class, Descriptors, Fate, Maker, Number, Orphan, Place};
 use us_world::{Copy, Direction, Identity, Part, Settled, Stream, Told, Verdict, Verdicts};
 
 use crate::explore::Context;
-use crate::local::descriptor_of;
+use crate::local::{descriptor_of, is_kernel_call, makes_descriptor};
 use crate::mutation::Mutation;
 use crate::program::Op;
-use crate::standby::{at, is_kernel_call};
+use crate::standby::at;
 use crate::world::*;
 
 /// A call in doubt.
@@ -115,7 +115,7 @@ fn evidence(cx: &Context, world: &World, doubt: &Doubt) -> String {
             now if now == doubt.then.0 => format!("number {number} is still object {object}"),
             now => format!("number {number} is object {} by now", now - 1),
         },
-        Op::Open(..) | Op::Dup(..) => {
+        op if makes_descriptor(op) => {
             let unknown = |n: &usize| world.kernel.fds[*n] != 0 && world.standby.shadow[*n].object == 0;
             let orphans: Vec<_> = (0..FDS).filter(unknown).collect();
             format!("numbers that no log knows: {orphans:?}")
@@ -147,14 +147,17 @@ fn settle_close(cx: &Context, world: &World, doubt: &Doubt) -> Settled {
 fn class_of(op: Op) -> Option<Class> {
     match op {
         Op::Open(..) => Some(Class::Accepted),
-        Op::Dup(..) => Some(Class::Duplicate),
+        Op::Dup(..) | Op::DupTo(..) => Some(Class::Duplicate),
+        Op::Make(_) => Some(Class::Anonymous),
         _ => None,
     }
 }
 
 /// Dup and open: descriptors of the table that the log does not know are given to the calls that made them.
 fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt], claimed: &[usize]) {
-    let calls: Vec<_> = doubts.iter().filter(|d| class_of(d.op).is_some() && d.entered).copied().collect();
+    let asks = |d: &&Doubt| !matches!(d.op, Op::DupTo(..)) || !cx.has(Mutation::NumberedDuplicateNotAsked);
+    let calls = doubts.iter().filter(|d| class_of(d.op).is_some() && d.entered).filter(asks);
+    let calls: Vec<_> = calls.copied().collect();
     if calls.is_empty() || cx.has(Mutation::OrphansIgnored) {
         return;
     }
@@ -183,7 +186,12 @@ fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt], claimed: &[u
     for orphan in orphans {
         match orphan.fate {
             Fate::Given => {}
+            Fate::Closed if cx.has(Mutation::OrphanLeftOpen) => {}
             Fate::Closed => world.kernel.fds[usize::try_from(orphan.fd).expect("few numbers")] = 0,
+            Fate::Open if cx.has(Mutation::StrangersOrphanClosed) => {
+                world.kernel.fds[usize::try_from(orphan.fd).expect("few numbers")] = 0;
+            }
+            Fate::Open if cx.program.stranger => {}
             // No call could have made it: the table and the log disagree.
             Fate::Open => world.refused = true,
         }
@@ -201,20 +209,25 @@ impl Descriptors for Table<'_> {
         made_by(self.world, &self.calls[maker], usize::try_from(fd).expect("few numbers"))
     }
 
-    fn class_of(&mut self, _fd: i32) -> Class {
-        // What the model's programs open has an address.
-        Class::Accepted
+    fn class_of(&mut self, fd: i32) -> Class {
+        match self.world.kernel.origin_of(usize::try_from(fd).expect("few numbers")) {
+            ANONYMOUS => Class::Anonymous,
+            // What else the model's programs open has an address.
+            _ => Class::Accepted,
+        }
     }
 }
 
 /// Whether a call has made this very descriptor, as far as the kernel can tell: a connection by the listener's
 /// address, a duplicate by the open file.
 fn made_by(world: &World, doubt: &Doubt, number: usize) -> bool {
-    let object = world.kernel.fds[number];
-    match doubt.op {
-        Op::Open(origin, _) => world.kernel.origin[usize::from(object - 1)] == origin,
-        _ => object == doubt.then.0,
-    }
+    let place = match doubt.op {
+        Op::Open(origin, _) => return world.kernel.origin_of(number) == origin,
+        Op::Make(_) => return false,
+        Op::DupTo(_, to, _) => Place::At(to.into()),
+        _ => Place::Lowest,
+    };
+    world.kernel.fds[number] == doubt.then.0 && place.can_be(i32::try_from(number).expect("few numbers"))
 }
 
 /// What the rules of `us-world` may ask the model's kernel and its rings.

@@ -62,12 +62,6 @@ pub fn steps(cx: &Context, world: &World, t: usize, out: &mut Successors) {
     }
 }
 
-/// True for the calls that promotion must settle.
-#[must_use]
-pub fn is_kernel_call(op: Op) -> bool {
-    matches!(op, Op::Open(..) | Op::Dup(..) | Op::Close(_) | Op::Write(..) | Op::Read(..))
-}
-
 fn acts(cx: &Context, world: &World, t: usize, op: Op) -> bool {
     let drained = world.head_event(t).is_none();
     let in_doubt = world.standby.threads[t].phase == at::ENTERED && is_kernel_call(op);
@@ -542,7 +536,7 @@ impl Replay<'_> {
     fn returned(&mut self, event: Event) -> bool {
         let object = usize::from(event.b);
         match self.op {
-            Op::Open(..) | Op::Dup(..) => {
+            op if makes_descriptor(op) => {
                 let shadow = &mut self.world.standby.shadow[usize::from(event.a)];
                 let occupied = shadow.object != 0;
                 *shadow = Shadow { object: event.b + 1, generation: shadow.generation + 1 };

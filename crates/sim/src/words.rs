@@ -39,6 +39,8 @@ impl fmt::Display for Op {
             Op::Join(slot) => write!(f, "join T{slot}"),
             Op::Open(from, r) => write!(f, "r{r} = accept from listener {from}"),
             Op::Dup(from, r) => write!(f, "r{r} = dup(r{from})"),
+            Op::DupTo(from, number, r) => write!(f, "r{r} = dup2(r{from}, {number})"),
+            Op::Make(r) => write!(f, "r{r} = eventfd()"),
             Op::Close(r) => write!(f, "close(r{r})"),
             Op::Write(r, src, 1) => write!(f, "write(r{r}, {src})"),
             Op::Write(r, src, len) => write!(f, "write(r{r}, {src}, {len} bytes)"),

@@ -22,6 +22,10 @@ pub const HASHED: u8 = 3;
 pub const KERNEL: u8 = 4;
 /// "No clock": the event has no ticket.
 pub const NO_CLOCK: u8 = u8::MAX;
+/// Where an object came from that nobody outside can see: the kernel's own, without a name.
+pub const ANONYMOUS: u8 = 8;
+/// Where the object came from that a stranger has opened: see [`crate::stranger`].
+pub const STRANGERS: u8 = 9;
 /// A call's answer when the number is not open.
 pub const EBADF: u8 = 200;
 
@@ -231,6 +235,55 @@ pub struct Kernel {
     pub consumed: [u8; OBJECTS],
     /// Objects made so far.
     pub made: u8,
+    /// A process that shares the table, and is no copy.
+    pub stranger: Stranger,
+}
+
+/// How far a stranger is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Stranger {
+    /// It waits for the program to open something.
+    #[default]
+    Waits,
+    /// It has opened something: number and object.
+    Has(u8, u8),
+    /// It has used it, and closed it.
+    Done,
+}
+
+impl Kernel {
+    /// Where the object behind an open number came from.
+    #[must_use]
+    pub fn origin_of(&self, number: usize) -> u8 {
+        self.origin[usize::from(self.fds[number] - 1)]
+    }
+
+    /// What of it somebody can see in the end. Of what has no name nobody can tell how often it was made: all of it is one object.
+    #[must_use]
+    pub fn seen(&self) -> Kernel {
+        const NAMELESS: u8 = 100;
+        let mut seen = Kernel {
+            origin: [0; OBJECTS],
+            out: [[0; OUT]; OBJECTS],
+            out_len: [0; OBJECTS],
+            consumed: [0; OBJECTS],
+            made: 0,
+            ..*self
+        };
+        let mut numbered = [NAMELESS; OBJECTS];
+        for from in (0..usize::from(self.made)).filter(|object| self.origin[*object] != ANONYMOUS) {
+            let to = usize::from(seen.made);
+            numbered[from] = seen.made;
+            seen.origin[to] = self.origin[from];
+            (seen.out[to], seen.out_len[to]) = (self.out[from], self.out_len[from]);
+            seen.consumed[to] = self.consumed[from];
+            seen.made += 1;
+        }
+        for object in seen.fds.iter_mut().filter(|object| **object != 0) {
+            *object = numbered[usize::from(*object - 1)] + 1;
+        }
+        seen
+    }
 }
 
 /// How far a promotion is.
@@ -327,7 +380,12 @@ impl Side {
     /// The outcome of a side that has ended.
     #[must_use]
     pub fn outcome(&self, kernel: &Kernel) -> Outcome {
-        Outcome { vars: self.vars, regs: self.threads.map(|t| t.regs), sems: self.sems, kernel: *kernel }
+        Outcome {
+            vars: self.vars,
+            regs: self.threads.map(|t| t.regs),
+            sems: self.sems,
+            kernel: kernel.seen(),
+        }
     }
 }
 

@@ -23,6 +23,29 @@ pub enum Class {
     Anything,
 }
 
+/// Which numbers a duplicate may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// dup: the lowest that was free.
+    Lowest,
+    /// F_DUPFD: the lowest from here on.
+    From(u32),
+    /// dup2, dup3: this one. If it was free, it shows who has made it; if it was open, the call is made again.
+    At(u32),
+}
+
+impl Place {
+    /// Whether it may have this one.
+    #[must_use]
+    pub const fn can_be(self, fd: i32) -> bool {
+        match self {
+            Place::Lowest => true,
+            Place::From(least) => fd as u32 >= least,
+            Place::At(number) => fd as u32 == number,
+        }
+    }
+}
+
 /// What is known of a number that the table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
@@ -151,6 +174,13 @@ mod tests {
         let number = |is_logged, is_claimed| Number { is_logged, is_claimed };
         assert!(is_orphan(number(false, false)));
         assert!(!is_orphan(number(true, false)) && !is_orphan(number(false, true)));
+    }
+
+    #[test]
+    fn a_duplicate_is_where_it_was_to_be() {
+        assert!(Place::Lowest.can_be(0));
+        assert!(Place::From(10).can_be(10) && !Place::From(10).can_be(9));
+        assert!(Place::At(10).can_be(10) && !Place::At(10).can_be(11));
     }
 
     #[test]

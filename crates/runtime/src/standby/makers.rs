@@ -9,7 +9,7 @@
 
 use us_abi::event::ReturnHead;
 use us_calls::{Door, EpollDoor, FdUse, IoctlOut, Policy};
-use us_world::maker::{self, Class, Descriptors, Fate, Maker, Number, Orphan};
+use us_world::maker::{self, Class, Descriptors, Fate, Maker, Number, Orphan, Place};
 
 use crate::door::table;
 use crate::fdtable::{self, AT_FDCWD, Kind, Stat};
@@ -74,8 +74,7 @@ fn class_of(doubt: &Doubt) -> Option<Class> {
             Some(Class::Named)
         }
         Door::Signalfd | Door::Epoll(EpollDoor::Create) => Some(Class::Anonymous),
-        // dup2 and dup3 name their number and are simply made again.
-        Door::Dup if matches!(doubt.row.fd, FdUse::Dups { to: None, .. }) => Some(Class::Duplicate),
+        Door::Dup => Some(Class::Duplicate),
         Door::Fcntl if matches!(doubt.asked[1] & 0xffff_ffff, 0 | 1030) => Some(Class::Duplicate),
         _ => None,
     }
@@ -190,9 +189,12 @@ fn class_of_orphan(fd: i32) -> Class {
 fn made_by(doubt: &Doubt, class: Class, fd: i32) -> bool {
     match class {
         Class::Duplicate => {
-            let least =
-                if doubt.asked[1] != 0 && doubt.row.nr == raw::nr::FCNTL as u16 { doubt.asked[2] } else { 0 };
-            fd as u64 >= least & 0xffff_ffff && is_same(doubt.args.fd, fd)
+            let place = match doubt.row.fd {
+                FdUse::Dups { to: Some(to), .. } => Place::At(doubt.asked[to as usize] as u32),
+                _ if doubt.row.nr == raw::nr::FCNTL as u16 => Place::From(doubt.asked[2] as u32),
+                _ => Place::Lowest,
+            };
+            place.can_be(fd) && is_same(doubt.args.fd, fd)
         }
         Class::Accepted => {
             local_name(fd).is_some_and(|name| same_address(&name, local_name(doubt.args.fd).as_ref()))
