@@ -127,6 +127,29 @@ pub const fn together(phase: Phase, is_still_protected: bool) -> Together {
     }
 }
 
+/// What comes of the end of a standby that was to take over with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallen {
+    /// The others wait for one fewer.
+    Fewer,
+    /// Nobody takes over.
+    Nobody,
+}
+
+/// See [`Fallen`]. A fault of the program's own repeats in the standby, in guest code and so before that has settled: the others need
+/// not wait for it, as they would not for a process that has ended. Any other end loses the memory that is common.
+#[must_use]
+pub const fn fallen(is_fault: bool, members: u32) -> Fallen {
+    if is_fault && members > 1 { Fallen::Fewer } else { Fallen::Nobody }
+}
+
+/// For how many those wait who take over, of whom `chosen` were chosen when they were fenced: `fallen` have come to a fault of their
+/// own before they were counted.
+#[must_use]
+pub const fn to_take_over(chosen: u32, fallen: u32) -> u32 {
+    chosen.saturating_sub(fallen)
+}
+
 /// Whether a standby may take over at all: it follows for itself alone, or in a family whose order goes on. One whose family is
 /// gone, and that has not been told so, was left behind when the others took over: it has not begun to follow anything.
 #[must_use]
@@ -191,6 +214,13 @@ mod tests {
         assert_eq!(together(Phase::Promoting, true), Together::Settled);
         assert!(may_take_over(true, Phase::None) && !may_take_over(true, Phase::Broken));
         assert!(may_take_over(false, Phase::Broken));
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_has_come_to_a_fault() {
+        assert_eq!(fallen(true, 2), Fallen::Fewer);
+        assert_eq!((fallen(true, 1), fallen(false, 3)), (Fallen::Nobody, Fallen::Nobody));
+        assert_eq!((to_take_over(3, 1), to_take_over(1, 1)), (2, 0));
     }
 
     #[test]

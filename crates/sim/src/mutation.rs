@@ -139,6 +139,10 @@ pub enum Mutation {
     FamilyStrangersIgnored,
     /// The order goes on for the others when one member has lost its standby.
     FamilyLogEndsOfOne,
+    /// Those who take over wait for a member whose standby has come to a fault of the program's own.
+    FamilyFaultAwaited,
+    /// The same of one that came to it before those who take over were counted.
+    FamilyFallenCounted,
 }
 
 impl Mutation {
@@ -207,11 +211,13 @@ impl Mutation {
                 | FamilyForkedBeforeAllStand
                 | FamilyStrangersIgnored
                 | FamilyLogEndsOfOne
+                | FamilyFaultAwaited
+                | FamilyFallenCounted
         )
     }
 
     /// All of them.
-    pub const ALL: [Self; 66] = [
+    pub const ALL: [Self; 68] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -278,5 +284,7 @@ impl Mutation {
         Self::FamilyForkedBeforeAllStand,
         Self::FamilyStrangersIgnored,
         Self::FamilyLogEndsOfOne,
+        Self::FamilyFaultAwaited,
+        Self::FamilyFallenCounted,
     ];
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use us_abi::{Family, GroupState, SegmentHeader, broken, phase};
 pub use us_order::family::Together;
-use us_order::family::{self as rules, Phase};
+use us_order::family::{self as rules, Fallen, Phase};
 
 use crate::child::Child;
 use crate::clock;
@@ -25,7 +25,12 @@ const OTHERS_NS: u64 = 6_000_000_000;
 
 /// What the threads of the supervisor know of the processes of a group.
 #[derive(Default)]
-pub struct Kin(Mutex<Vec<Weak<Shared>>>);
+pub struct Kin {
+    all: Mutex<Vec<Weak<Shared>>>,
+    /// While those of a family are fenced: how many of their standbys have come to a fault of the program's own. Those who wait for
+    /// each other are counted behind that.
+    fallen: Mutex<Option<u32>>,
+}
 
 impl std::fmt::Debug for Kin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -36,14 +41,14 @@ impl std::fmt::Debug for Kin {
 impl Kin {
     /// One more process is watched.
     pub fn add(&self, shared: &Arc<Shared>) {
-        if let Ok(mut all) = self.0.lock() {
+        if let Ok(mut all) = self.all.lock() {
             all.retain(|known| known.strong_count() > 0);
             all.push(Arc::downgrade(shared));
         }
     }
 
     fn all(&self) -> Vec<Arc<Shared>> {
-        self.0.lock().map(|all| all.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
+        self.all.lock().map(|all| all.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
     }
 }
 
@@ -116,7 +121,15 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
         return Together::Alone;
     }
     let (from, to) = (phase::ACTIVE, phase::PROMOTING);
-    if family.state.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_err() {
+    // Under the lock: a standby that ends from here on is one of those who take over.
+    let is_first = roster.kin.fallen.lock().is_ok_and(|mut fallen| {
+        let is_first = family.state.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_ok();
+        if is_first {
+            *fallen = Some(0);
+        }
+        is_first
+    });
+    if !is_first {
         return await_others(of);
     }
     let follows = |shared: &Arc<Shared>| {
@@ -139,30 +152,50 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
     for count in [&family.settled, &family.whole, &family.live] {
         count.store(0, Ordering::Relaxed);
     }
-    family.members.store(members.len() as u32, Ordering::Release);
+    if let Ok(mut fallen) = roster.kin.fallen.lock() {
+        let left = rules::to_take_over(members.len() as u32, fallen.take().unwrap_or_default());
+        family.members.store(left, Ordering::Release);
+        if left == 0 {
+            comes_to_nothing(family);
+        }
+    }
+    // One whose standby has ended meanwhile has nobody, as the main thread has found.
+    let heir_of = |shared: &Shared| Some(shared.standby()).filter(|heir| *heir != 0);
     for (shared, _) in &members {
         shared.segment.header().death_ns.0.store(noticed_ns, Ordering::Release);
-        roster.failed_over(shared.place, shared.standby(), crate::spawn::exists);
+        if let Some(heir) = heir_of(shared) {
+            roster.failed_over(shared.place, heir, crate::spawn::exists);
+        }
     }
     for (shared, _) in &members {
-        sentry::promote(shared, shared.standby());
+        if let Some(heir) = heir_of(shared) {
+            sentry::promote(shared, heir);
+        }
         wake(&shared.segment.header().state.0);
         shared.ring_bell();
     }
     Together::Begun
 }
 
-/// The standby of one of a family has ended while all take over. A fault of the program's own repeats in it, in guest code and so
-/// before it has settled: the others need not wait for it, as they would not for a process that has ended. Without any other
-/// they come to nothing.
+/// The standby of one of a family has ended while all take over.
 pub fn cannot_take_over(of: &Shared, is_fault: bool) {
     if !is_promoting(of) {
         return;
     }
     let family = of.roster.family();
-    if is_fault && family.members.fetch_sub(1, Ordering::AcqRel) > 1 {
+    let Ok(mut fallen) = of.roster.kin.fallen.lock() else { return };
+    if let Some(fallen) = fallen.as_mut().filter(|_| is_fault) {
+        *fallen += 1;
         return;
     }
+    match rules::fallen(is_fault, family.members.load(Ordering::Acquire)) {
+        Fallen::Fewer => drop(family.members.fetch_sub(1, Ordering::AcqRel)),
+        Fallen::Nobody => comes_to_nothing(family),
+    }
+}
+
+/// Nobody takes over.
+fn comes_to_nothing(family: &Family) {
     let (from, to) = (phase::PROMOTING, phase::BROKEN);
     let _ = family.state.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
 }

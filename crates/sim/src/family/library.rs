@@ -38,6 +38,12 @@ pub fn all() -> Vec<Program> {
             &[&[Add(0), End], &[Load(0), Put, Add(0), Load(0), Put, End]],
             2,
         ),
+        base(
+            "family-fault",
+            "one makes a fault, which its standby comes to by itself while the others take over",
+            &[&[Add(0), Fault], &[Add(0), Load(0), Put, End]],
+            2,
+        ),
         Program {
             kills: 2,
             ..base(

@@ -189,7 +189,7 @@ fn begin(world: &mut World, p: usize, op: Op, logs: bool) -> Option<&'static str
             }
             Some("begins to fork")
         }
-        Op::End if logs && process.is_member => {
+        Op::End | Op::Fault if logs && process.is_member => {
             side.step = Step::Departing;
             process.publish(Kind::Yield, 0);
             // Which turn was the last is kept.
@@ -198,7 +198,7 @@ fn begin(world: &mut World, p: usize, op: Op, logs: bool) -> Option<&'static str
             world.all[p].primary.turn = last;
             Some("gives its last turn back, and is about to end")
         }
-        Op::End => {
+        Op::End | Op::Fault => {
             end(world, p);
             Some("ends")
         }

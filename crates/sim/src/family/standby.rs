@@ -14,6 +14,10 @@ pub fn steps(cx: &Context, world: &World, p: usize, out: &mut Successors) {
         return;
     }
     let mut next = *world;
+    if is_at_fault(cx, process) {
+        next.all[p].standby.life = Life::Dead;
+        return out.push((next, Label::standby(p, "comes to the fault, and dies of it")));
+    }
     if let Some(what) = follow(cx, &mut next, p) {
         out.push((next, Label::standby(p, what)));
     }
@@ -24,6 +28,13 @@ pub fn steps(cx: &Context, world: &World, p: usize, out: &mut Successors) {
     if let Some(what) = take_over(cx, &mut next, p) {
         out.push((next, Label::standby(p, what)));
     }
+}
+
+/// Whether it is about to run into a fault of the program's, of which the log says nothing. One that does so before its primary has
+/// died is one that is lost.
+fn is_at_fault(cx: &Context, process: &Process) -> bool {
+    let is_there = process.standby.step == Step::Guest && cx.op(&process.standby) == Op::Fault;
+    is_there && process.front().is_none() && process.over != Over::No
 }
 
 /// Whether it waits for an event.
@@ -90,7 +101,7 @@ fn follow(cx: &Context, world: &mut World, p: usize) -> Option<&'static str> {
             process.head += 1;
             Some("applies the call's beginning")
         }
-        (Step::Guest, Op::End) => {
+        (Step::Guest, Op::End | Op::Fault) => {
             front?;
             side.step = Step::Departing;
             process.head += 1;

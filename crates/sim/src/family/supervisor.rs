@@ -1,6 +1,6 @@
 //! What the supervisor does for a family: it forms it, fences all of it at the death of one, and ends it with the first log.
 
-use us_order::family::{self, Phase, Together};
+use us_order::family::{self, Fallen, Phase, Together};
 
 use super::world::*;
 use super::{Label, Successors};
@@ -10,13 +10,14 @@ use crate::mutation::Mutation;
 pub fn steps(cx: &Context, world: &World, out: &mut Successors) {
     match world.watch {
         Watch::Begun => list(cx, world, out),
-        Watch::Fencing => fence(world, out),
+        Watch::Fencing => fence(cx, world, out),
         Watch::Idle => {
             (0..PROCESSES).for_each(|p| notice(world, p, out));
             form(cx, world, out);
         }
     }
     (0..PROCESSES).for_each(|p| clone_child(world, p, out));
+    (0..PROCESSES).for_each(|p| fall(cx, world, p, out));
 }
 
 /// Kills of processes, and losses of standbys.
@@ -79,11 +80,12 @@ fn list(cx: &Context, world: &World, out: &mut Successors) {
         }
     }
     next.watch = Watch::Fencing;
+    next.family.fallen = 0;
     out.push((next, Label::supervisor(PROCESSES, "chooses those who take over")));
 }
 
 /// Kills them one by one, and tells their standbys when all of them are dead.
-fn fence(world: &World, out: &mut Successors) {
+fn fence(cx: &Context, world: &World, out: &mut Successors) {
     let is_chosen = |process: &Process| process.over == Over::Chosen;
     let lives = |process: &Process| is_chosen(process) && process.primary.life == Life::Running;
     let mut next = *world;
@@ -91,15 +93,42 @@ fn fence(world: &World, out: &mut Successors) {
         next.all[p].primary.life = Life::Dead;
         return out.push((next, Label::supervisor(p, "is fenced")));
     }
-    let members = world.all.iter().filter(|process| is_chosen(process)).count();
     let family = &mut next.family;
+    let fallen = if cx.has(Mutation::FamilyFallenCounted) { 0 } else { family.fallen };
+    let left = world.all.iter().filter(|process| is_chosen(process)).count();
+    let chosen = u32::try_from(left).expect("few processes") + u32::from(family.fallen);
+    let members = family::to_take_over(chosen, fallen.into());
     family.members = u8::try_from(members).expect("few processes");
     (family.settled, family.whole, family.live, family.put_back) = (0, 0, 0, false);
-    for process in next.all.iter_mut().filter(|process| is_chosen(process)) {
-        process.over = if process.standby.life == Life::Running { Over::Draining } else { Over::No };
+    if members == 0 {
+        family.phase = Phase::Broken;
     }
+    next.all
+        .iter_mut()
+        .filter(|process| is_chosen(process))
+        .for_each(|process| process.over = Over::Draining);
     next.watch = Watch::Idle;
     out.push((next, Label::supervisor(PROCESSES, "has fenced all, and tells their standbys")));
+}
+
+/// A standby that was chosen to take over has come to a fault of the program's own: that is how the process has ended.
+fn fall(cx: &Context, world: &World, p: usize, out: &mut Successors) {
+    let process = &world.all[p];
+    let is_fenced = process.primary.life == Life::Dead;
+    if process.standby.life != Life::Dead || process.over == Over::No || !is_fenced {
+        return;
+    }
+    let mut next = *world;
+    next.all[p].forget_log();
+    next.all[p].primary = Side { life: Life::Ended, ..Side::default() };
+    let family = &mut next.family;
+    match family::fallen(true, family.members.into()) {
+        _ if world.watch == Watch::Fencing => family.fallen += 1,
+        _ if family.phase != Phase::Promoting || cx.has(Mutation::FamilyFaultAwaited) => {}
+        Fallen::Fewer => family.members -= 1,
+        Fallen::Nobody => family.phase = Phase::Broken,
+    }
+    out.push((next, Label::supervisor(p, "has ended of its own fault: the others wait for one fewer")));
 }
 
 /// A child of a family's gets its standby before it does anything.

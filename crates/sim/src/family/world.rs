@@ -29,6 +29,8 @@ pub enum Op {
     Fork(u8),
     /// Ends.
     End,
+    /// Ends of a fault. The primary ends by its own will, as a signal would have it; a copy that follows comes to it by itself.
+    Fault,
 }
 
 /// What the processes do.
@@ -136,7 +138,7 @@ pub enum Life {
     Absent,
     /// It runs.
     Running,
-    /// Killed.
+    /// Killed; of a standby: dead of a fault that the program has made.
     Dead,
     /// It has ended by its own will.
     Ended,
@@ -241,6 +243,8 @@ pub struct Family {
     pub copied: bool,
     /// Somebody has put it back.
     pub put_back: bool,
+    /// Of those who were chosen to take over: who came to a fault before they were counted.
+    pub fallen: u8,
 }
 
 /// What the supervisor is doing.
