@@ -7,8 +7,8 @@ use crate::clone::{self, park};
 use crate::door::observe::observe;
 use crate::door::recorded::recorded;
 use crate::door::{
-    child, common, epoll, exec, futex, identity, io, leave, memory, message, numbers, pending, process,
-    refused, remap, shared, signals, spawn, table, thread_place, time, timer, turn_waits,
+    child, common, epoll, exec, folder, futex, identity, io, leave, memory, message, numbers, pending,
+    process, refused, remap, shared, signals, spawn, table, thread_place, time, timer, turn_waits,
 };
 use crate::members::{config, registry};
 use crate::raw::{self, call6};
@@ -348,7 +348,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Timer => timer::call(thread, row, call),
         Door::Chdir => {
             registry::before(call);
-            process::chdir(thread, row, call)
+            folder::change(thread, row, call)
         }
         Door::Mirror if process::names_another(call) => recorded(thread, row, call),
         Door::Mirror => {

@@ -26,6 +26,7 @@ pub mod cond;
 pub mod copies;
 pub mod epoll;
 pub mod exec;
+pub mod folder;
 pub mod forward;
 pub mod futex;
 pub mod heaps;

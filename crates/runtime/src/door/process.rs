@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
+use us_abi::event::{CallArgs, EventKind, NO_TICKET};
 use us_abi::{Cause, WILL, leaving, slot};
 use us_calls::{Prctl, Row};
 
@@ -328,40 +328,6 @@ pub fn identity(thread: &Thread, call: &Call) -> i64 {
         GETPID => i64::from(state::GUEST_PID.load(Ordering::Relaxed)),
         _ => i64::from(thread.guest_tid()),
     }
-}
-
-/// chdir, fchdir, chroot. The standby's own folder follows by the absolute name that the primary ended up in.
-pub fn chdir(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    const PATH_MAX: usize = 4096;
-    thread.attempt(|thread, mode| match mode {
-        // SAFETY: the guest's own call.
-        Mode::Solo => Some(unsafe { call6(call.nr, call.args) }),
-        Mode::Record => {
-            begin(thread, row, CallArgs { fd: -1, digest: 0, len: 0 });
-            // SAFETY: the guest's own call.
-            let result = unsafe { call6(call.nr, call.args) };
-            let Some(place) = thread.reserve(size_of::<ReturnHead>() + PATH_MAX) else { return Some(result) };
-            // SAFETY: reserved; the kernel writes a path of at most PATH_MAX bytes.
-            let bytes = unsafe {
-                place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 });
-                raw::call2(raw::nr::GETCWD, place.add(size_of::<ReturnHead>()) as u64, PATH_MAX as u64)
-            };
-            let bytes = size_of::<ReturnHead>() + bytes.max(0) as usize;
-            let ticket = crate::door::recorded::return_ticket(row);
-            thread.publish(EventKind::Return, 0, row.nr, ticket, bytes);
-            Some(result)
-        }
-        Mode::Replay => {
-            take_begin(thread, row, &CallArgs { fd: -1, digest: 0, len: 0 })?;
-            take_end(thread, row, |_, head, path, _| {
-                if head.result == 0 && !path.is_empty() {
-                    // SAFETY: a NUL-terminated path; the current folder is this copy's own.
-                    unsafe { raw::call1(raw::nr::CHDIR, path.as_ptr() as u64) };
-                }
-                head.result
-            })
-        }
-    })
 }
 
 /// Credentials, limits, umask: state of the process that must be true in both copies, so both execute.
