@@ -113,25 +113,50 @@ pub fn begin(family: &Family, members: u32) -> u32 {
     number
 }
 
-/// The primary of one of a family dies: all of them are fenced, and all of their standbys take over.
+/// The primary of one of a family dies: all of them are fenced, and all of their standbys take over. In a sentry's thread.
 pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
-    let roster = &of.roster;
-    let family = roster.family();
-    if !has(roster, of.segment.header()) {
+    if !has(&of.roster, of.segment.header()) {
         return Together::Alone;
     }
+    if !begin_promoting(&of.roster) {
+        return await_others(of);
+    }
+    take_over(&of.roster, noticed_ns);
+    Together::Begun
+}
+
+/// The same by the main thread, which waits for nobody here: a member's standby is not known before that thread has looked, and
+/// one that took over unknown was taken for a death without a standby.
+pub fn fail_over_aside(of: &Shared, noticed_ns: u64) -> Together {
+    if !has(&of.roster, of.segment.header()) {
+        return Together::Alone;
+    }
+    if !begin_promoting(&of.roster) {
+        return rules::together(state(&of.roster), sentry::state(&of.segment) == GroupState::Protected);
+    }
+    let roster = Arc::clone(&of.roster);
+    if sentry::thread("family", move || take_over(&roster, noticed_ns)).is_err() {
+        take_over(&of.roster, noticed_ns);
+    }
+    Together::Begun
+}
+
+fn begin_promoting(roster: &Roster) -> bool {
     let (from, to) = (phase::ACTIVE, phase::PROMOTING);
+    let state = &roster.family().state.0;
     // Under the lock: a standby that ends from here on is one of those who take over.
-    let is_first = roster.kin.fallen.lock().is_ok_and(|mut fallen| {
-        let is_first = family.state.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_ok();
+    roster.kin.fallen.lock().is_ok_and(|mut fallen| {
+        let is_first = state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_ok();
         if is_first {
             *fallen = Some(0);
         }
         is_first
-    });
-    if !is_first {
-        return await_others(of);
-    }
+    })
+}
+
+/// Everything behind the word that says so.
+fn take_over(roster: &Roster, noticed_ns: u64) {
+    let family = roster.family();
     let follows = |shared: &Arc<Shared>| {
         let is_member = has(roster, shared.segment.header());
         rules::takes_part(is_member, sentry::state(&shared.segment) == GroupState::Protected)
@@ -174,7 +199,6 @@ pub fn fail_over(of: &Shared, noticed_ns: u64) -> Together {
         wake(&shared.segment.header().state.0);
         shared.ring_bell();
     }
-    Together::Begun
 }
 
 /// The standby of one of a family has ended while all take over.

@@ -224,7 +224,7 @@ fn keep_watch(shared: &Shared) {
                 let noticed_ns = clock::monotonic_ns();
                 shared.await_standby();
                 if let Some(primary) = primary {
-                    fail_over(shared, &primary, noticed_ns);
+                    fail_over_with(shared, &primary, noticed_ns, family::fail_over);
                 }
             }
             Notices::Watch { words, all_ready } => {
@@ -356,9 +356,19 @@ fn wait_for(
 /// the primary's end) may both come here, and the standby may be lost at the same moment. `noticed_ns` is when
 /// the blackout began. `false` when somebody was first, or there is no standby any more.
 pub fn fail_over(shared: &Shared, primary: &Child, noticed_ns: u64) -> bool {
+    fail_over_with(shared, primary, noticed_ns, family::fail_over_aside)
+}
+
+/// See [`fail_over`]; that is for the main thread, which must not wait for the rest of a family.
+fn fail_over_with(
+    shared: &Shared,
+    primary: &Child,
+    noticed_ns: u64,
+    of_family: fn(&Shared, u64) -> Together,
+) -> bool {
     let header = shared.segment.header();
     if header.family.load(Ordering::Acquire) != 0 {
-        match family::fail_over(shared, noticed_ns) {
+        match of_family(shared, noticed_ns) {
             Together::Begun => return true,
             Together::Settled => return false,
             Together::Alone => {}
