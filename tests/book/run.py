@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs the commands that the documents show, and compares what they print.
 
-    tests/book/run.py [--show] [FILE]...     default: README.md and docs/book/*.md
+    tests/book/run.py [--show] [--systemd] [FILE]...     default: README.md, docs/book/*.md and docs/DEBUGGING.md
 
 A block of ```console is a session. `$ ` begins a command, what follows is its output, and the comment
-`<!-- not run: REASON -->` before a block skips it. Words are compared, and numbers are not: of a process, a time and a size
+`<!-- not run: REASON -->` before a block skips it; `<!-- needs: gdb -->` does where there is none. A block that needs systemd is
+run with --systemd, and then no other is. Words are compared, and numbers are not: of a process, a time and a size
 only that they are there. But `unsettled 0` must be so, and a number alone on its line as well; a number that a command takes from earlier output
 (`kill -KILL 5818`) is replaced by the one that was printed there. A line `…` stands for any lines. A command whose output
 is another is tried again for some seconds, since servers need a moment; a `kill`, or one that printed a number alone, is not.
@@ -26,34 +27,46 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.join(os.environ.get("TARGET") or os.path.join(ROOT, "target"), "release")
-COMMAND_S = 60
+# A race that is recorded until it fails takes a quarter of a minute, and more where others are at work.
+COMMAND_S = 300
 AGAIN_S = 10
-NUMBER = re.compile(r"\d[\d.:,TZ-]*(?: (?:B|KiB|MiB|GiB|us|ms|s)\b)?")
+NUMBER = re.compile(r"(?:0x[0-9a-f]+|\d[\d.:,TZ-]*)(?: (?:B|KiB|MiB|GiB|us|ms|s)\b)?")
 KEPT = re.compile(r"unsettled(?: |\":)\d+$")
 SKIP = re.compile(r"<!-- not run: (.+) -->")
+NEEDS = re.compile(r"<!-- needs: (\S+) -->")
+SYSTEMD = "it needs systemd"
 APART = "--in-a-network-of-its-own"
 
 
 class Session:
     """A shell that goes on from command to command."""
 
-    def __init__(self):
+    def __init__(self, systemd):
         self.folder = tempfile.mkdtemp(prefix="understudy-book-")
         state = os.path.join(self.folder, "state")
         os.mkdir(state, 0o700)
         path = f"{BIN}:{os.environ['PATH']}:/usr/sbin"
         environment = dict(os.environ, UNDERSTUDY_DIR=state, PATH=path, LC_ALL="C.UTF-8", NO_COLOR="1", TERM="dumb")
+        if systemd:
+            # Its groups are where they are without being asked.
+            del environment["UNDERSTUDY_DIR"]
         self.shell = subprocess.Popen(["bash", "--noprofile", "--norc"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.folder, env=environment, start_new_session=True)
         self.environment, self.started, self.printed = environment, 0, {}
         # README's commands begin at the top of the tree, and leave nothing there.
         os.mkdir(os.path.join(self.folder, "target"))
         os.symlink(BIN, os.path.join(self.folder, "target/release"))
+        if os.path.isdir(os.path.join(ROOT, "bench/race")):
+            shutil.copytree(os.path.join(ROOT, "bench/race"), os.path.join(self.folder, "bench/race"))
+        # Root asks nobody.
+        if not os.geteuid():
+            as_user = 'setpriv --reuid "$2" --regid "$2" --clear-groups "${@:3}"'
+            self.run(f'sudo() {{ if [ "$1" = -u ]; then {as_user}; else "$@"; fi; }}')
 
     def close(self):
         """Ends what this session has started: its groups by name, and its own shell."""
         try:
             names = os.listdir(self.environment["UNDERSTUDY_DIR"])
-        except FileNotFoundError:
+        except (FileNotFoundError, KeyError):
             names = []
         for name in names:
             subprocess.run(["understudy", "stop", name, "--timeout", "5"], env=self.environment, capture_output=True, check=False)
@@ -145,6 +158,8 @@ def blocks(text):
             if line.startswith("```"):
                 found.append(inside)
                 inside, reason = None, None
+            elif inside[2] and inside[2][-1][0].endswith("\\") and not inside[2][-1][1]:
+                inside[2][-1][0] += "\n" + line
             elif line.startswith("$ "):
                 inside[2].append([re.sub(r"\s{2,}# .*", "", line[2:]), ""])
             elif line.startswith("> ") and inside[2] and not inside[2][-1][1]:
@@ -155,21 +170,27 @@ def blocks(text):
             inside = (number, reason, [])
         elif SKIP.match(line):
             reason = SKIP.match(line).group(1)
+        elif NEEDS.match(line):
+            needed = NEEDS.match(line).group(1)
+            reason = None if shutil.which(needed) else f"there is no {needed}"
         elif line.strip():
             reason = None
     return found
 
 
-def check(path, show):
+def check(path, show, systemd):
     """(passed, failed, skipped) of one document."""
     counts = [0, 0, 0]
     name = os.path.relpath(path, ROOT)
     with open(path, encoding="utf-8") as file:
         all_blocks = blocks(file.read())
-    session = Session()
+    session = Session(systemd)
     try:
         for line, reason, steps in all_blocks:
-            if reason:
+            if systemd:
+                if not (reason or "").startswith(SYSTEMD):
+                    continue
+            elif reason:
                 print(f"skip  {name}:{line}: {reason}")
                 counts[2] += 1
                 continue
@@ -190,7 +211,8 @@ def check(path, show):
 
 def apart():
     """Starts this script again in a network of its own, where that can be had."""
-    if os.geteuid() or APART in sys.argv or not shutil.which("unshare") or not shutil.which("ip"):
+    # What systemd starts is in the machine's own.
+    if os.geteuid() or APART in sys.argv or "--systemd" in sys.argv or not shutil.which("unshare") or not shutil.which("ip"):
         return
     if subprocess.run(["unshare", "-n", "ip", "link", "set", "lo", "up"], capture_output=True, check=False).returncode == 0:
         again = 'ip link set lo up && exec "$@"'
@@ -201,10 +223,15 @@ def main():
     apart()
     arguments = [argument for argument in sys.argv[1:] if argument != APART]
     show = "--show" in arguments
-    files = [os.path.abspath(file) for file in arguments if file != "--show"]
-    files = files or [os.path.join(ROOT, "README.md"), *sorted(glob.glob(os.path.join(ROOT, "docs/book/*.md")))]
+    systemd = "--systemd" in arguments
+    files = [os.path.abspath(file) for file in arguments if not file.startswith("--")]
+    files = files or [
+        os.path.join(ROOT, "README.md"),
+        *sorted(glob.glob(os.path.join(ROOT, "docs/book/*.md"))),
+        *glob.glob(os.path.join(ROOT, "docs/DEBUGGING.md")),
+    ]
     os.environ["PATH"] = f"{BIN}:{os.environ['PATH']}"
-    counts = [sum(of) for of in zip(*(check(file, show) for file in files))]
+    counts = [sum(of) for of in zip(*(check(file, show, systemd) for file in files))]
     print(f"{counts[0]} passed, {counts[1]} failed, {counts[2]} skipped")
     return 1 if counts[1] else 0
 

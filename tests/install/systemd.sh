@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 if [[ ${1:-} == --packages ]]; then
-    echo systemd systemd-sysv dbus procps iproute2 redis-server nginx-light memcached mosquitto postgresql \
+    echo systemd systemd-sysv dbus libpam-systemd procps iproute2 redis-server nginx-light memcached mosquitto postgresql \
         python3 curl
     exit 0
 fi
@@ -227,6 +227,42 @@ stubborn() {
     ! inside cat "/sys/fs/cgroup$group/cgroup.procs" 2>/dev/null | grep . || { echo "processes are left"; return 1; }
 }
 
+# ---- An ordinary user ----
+
+# With the last session of one logind removes what the user has in /dev/shm, unless the user lingers. A group of a unit's goes on.
+logs_out() {
+    local uid=1234 primary
+    inside sh -c 'id ordinary 2>/dev/null || useradd -u 1234 -m ordinary' || return 1
+    mkdir -p "$machine/etc/systemd/logind.conf.d"
+    printf '[Login]\nRemoveIPC=yes\nUserStopDelaySec=0\n' >"$machine/etc/systemd/logind.conf.d/own.conf"
+    inside systemctl restart systemd-logind || return 1
+    of_ordinary() { inside understudy "$@" --user ordinary; }
+    session() {
+        inside systemd-run -q -u session -p User=ordinary -p PAMName=login sleep 1000 && wait_for inside loginctl show-user ordinary &&
+            inside systemctl stop session
+    }
+    doctor_says() { inside setpriv --reuid $uid --regid $uid --clear-groups understudy doctor | grep '  logout  ' | grep -q "$1"; }
+    inside systemd-run -q -u lasting -p User=ordinary understudy run --name nap -- sleep 1000 &&
+        of_ordinary wait nap --protected --timeout 20 || return 1
+    inside loginctl enable-linger ordinary && session && doctor_says "leaves the groups' files" || return 1
+    sleep 2
+    of_ordinary status nap || { echo "its files are gone, although its user lingers"; return 1; }
+    inside loginctl disable-linger ordinary && session && doctor_says "takes the groups' files along" || return 1
+    is_removed() { inside test ! -e /dev/shm/understudy-$uid; }
+    wait_for is_removed || return 1
+    is_told() { inside journalctl -o cat --no-pager -u lasting | grep -q 'nap was removed, by a logout'; }
+    wait_for is_told || { inside journalctl -o cat --no-pager -u lasting; return 1; }
+    # Protected all the same: by its first standby, and by the next one.
+    for _ in 1 2; do
+        primary=$(inside pgrep -u ordinary -x sleep | head -n 1)
+        inside kill -KILL "$primary" || return 1
+        sleep 1
+        inside systemctl is-active -q lasting || { inside journalctl -o cat --no-pager -u lasting; return 1; }
+    done
+    inside systemctl stop lasting
+    ! inside pgrep -u ordinary || { echo "processes are left"; return 1; }
+}
+
 # ---- A container ----
 
 # As contrib/container has it: understudy is process 1, nobody is above it, and what it starts is no service manager.
@@ -256,12 +292,21 @@ is_process_1() {
 # ---- The book ----
 
 # README and the book, by what the package has brought, in /usr/bin.
-book() {
+book_is_there() {
     local folder=$machine/book
+    if [[ -e $folder ]]; then return; fi
     mkdir -p "$folder/docs" "$folder/tests" "$folder/target/release"
     cp README.md "$folder/" && cp -r docs/book "$folder/docs/" && cp -r tests/book "$folder/tests/"
     ln -s /usr/bin/understudy "$folder/target/release/understudy"
+}
+book() {
+    book_is_there
     INSIDE_S=240 inside env TARGET=/book/target python3 /book/tests/book/run.py
+}
+# The block of the servers' page that needs systemd, as it is printed.
+book_of_servers() {
+    book_is_there
+    INSIDE_S=240 inside env TARGET=/book/target python3 /book/tests/book/run.py --systemd /book/docs/book/servers.md
 }
 
 # ---- The package (the index of manual pages is no concern of ours, and takes long) ----
@@ -318,7 +363,10 @@ on() {
     mkdir -p "$machine/etc/nginx/conf.d" && echo 'keepalive_requests 1000000000;' >"$machine/etc/nginx/conf.d/stay.conf"
     case_ "the package is installed" package "$(ls "$TARGET"/package/understudy_*_amd64.deb)"
     # Of this machine another step tries it.
-    if [[ $root != / ]] && inside sh -c 'command -v python3 && command -v curl' >/dev/null; then case_ "every command of the book" book; fi
+    if [[ $root != / ]] && inside sh -c 'command -v python3 && command -v curl' >/dev/null; then
+        case_ "every command of the book" book
+        case_ "the book's way to protected servers" book_of_servers
+    fi
     for name in redis memcached nginx mosquitto postgresql; do
         if inside systemctl cat "${instead[$name]}" >/dev/null 2>&1; then servers+=("$name"); else skip "$name" "is not installed there"; fi
     done
@@ -334,6 +382,11 @@ on() {
     case_ "a watchdog" is_watched
     case_ "socket activation" on_demand
     case_ "a program that does not stop" stubborn
+    if inside sh -c 'ls /lib/*/security/pam_systemd.so && command -v useradd loginctl' >/dev/null 2>&1; then
+        case_ "an ordinary user logs out" logs_out
+    else
+        skip "an ordinary user logs out" "no pam_systemd there"
+    fi
     if [[ " ${servers[*]} " == *" redis "* ]]; then case_ "process 1 of a container" is_process_1; fi
     case_ "a reboot" reboot "${servers[@]}"
     if [[ " ${servers[*]} " == *" redis "* ]]; then
