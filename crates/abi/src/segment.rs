@@ -307,7 +307,7 @@ pub struct SegmentHeader {
     /// How long threads have waited in all until a standby, or the recorder, had freed room in a ring, ns. Primary.
     pub room_wait_ns: AtomicU64,
     /// Not zero while a standby's poller naps for long on [`SegmentHeader::command`]. The poller sets it. A thread of the
-    /// primary that publishes an event of a call clears it, with a wake.
+    /// primary clears it behind a call, with a wake.
     pub dozing: Line<AtomicU32>,
     /// The first of the calls that `unsettled` counts. Standby, at its promotion, before `epoch`.
     pub unsettled_calls: [UnsettledCall; UNSETTLED_KEPT],

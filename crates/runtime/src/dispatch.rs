@@ -15,7 +15,7 @@ use crate::raw::{self, call6};
 use crate::signal::{self, cancellation};
 use crate::sys::{allocator, point};
 use crate::thread::Thread;
-use crate::{bound, family, fdtable, join, state, tls, turns};
+use crate::{bound, family, fdtable, join, log, state, tls, turns};
 
 /// Entry from the gate: an [`Entry`] is made on the stack, and what stands there is loaded again on the way out.
 ///
@@ -113,6 +113,7 @@ unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> i64 {
     }
     thread.shown.entry = outer;
     family::tidy_up();
+    log::rouse();
     result
 }
 

@@ -89,12 +89,6 @@ impl Thread {
         fault::at(Point::Publish, (kind as u32) << 16 | u32::from(call));
         self.ends.producer.publish(Header::size(payload as u32), tail);
         fault::at(Point::Published, (kind as u32) << 16 | u32::from(call));
-        // Without a fence the poller may have looked before this event and doze on: its nap ends by itself.
-        if let Some(header) = state::header()
-            && header.dozing.0.load(Ordering::Relaxed) != 0
-        {
-            rouse(header);
-        }
     }
 
     /// Appends an event with a payload given as a value.
@@ -410,11 +404,22 @@ impl Thread {
     }
 }
 
-/// The first event after a silence: the standby's poller, which naps for long by now, is to look.
+/// Behind a call that this thread may have logged: if it is the first after a silence, the standby's poller, which naps for long
+/// by now, is to look. Not at each event: with a call in it the code that appends one keeps fewer registers.
+#[inline(always)]
+pub fn rouse() {
+    // Without a fence the poller may have looked before the event and doze on: its nap ends by itself.
+    if let Some(header) = state::header()
+        && header.dozing.0.load(Ordering::Relaxed) != 0
+    {
+        rouse_now(header);
+    }
+}
+
 #[cold]
 #[inline(never)]
-fn rouse(header: &SegmentHeader) {
-    if header.dozing.0.swap(0, Ordering::Relaxed) != 0 {
+fn rouse_now(header: &SegmentHeader) {
+    if !state::is_standby() && header.dozing.0.swap(0, Ordering::Relaxed) != 0 {
         raw::futex_wake_shared(&header.command.0);
     }
 }

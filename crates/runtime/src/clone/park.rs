@@ -59,7 +59,7 @@ pub struct Place {
     pub name: [u8; 16],
     /// Its scheduling policy and priority.
     pub policy: [u32; 2],
-    /// Its nice value, as `getpriority` tells it: 20 less nice.
+    /// Its nice value, as `getpriority` tells it: 20 less nice. Set when the place is filled.
     pub nice: u32,
     /// Signals that it is to tell of: its own, and the process's.
     pub pending: u64,
@@ -91,7 +91,7 @@ static TABLE: Table = Table(UnsafeCell::new(
             affinity: [0; 16],
             name: [0; 16],
             policy: [0; 2],
-            nice: 20,
+            nice: 0,
             pending: 0,
             pending_shared: 0,
             wanted: 0,

@@ -3,7 +3,7 @@
 //! The poller looks at the tails for the threads that sleep and rings their bells; in between it naps on the
 //! supervisor's command word, so that a promotion wakes it at once. It must nap: a reader that looks all the time
 //! pulls the line that the primary is about to write. Where nothing has come for some naps it *dozes*: it naps for
-//! long, and says so in a word that the primary's threads read at each call that they log. The first of them wakes it.
+//! long, and says so in a word that the primary's threads read behind each call. The first of them wakes it.
 //! So a primary that is busy never makes a system call for its standby.
 
 use core::sync::atomic::{AtomicU32, Ordering};
