@@ -1,6 +1,7 @@
 // Shows: timers of processor time that fire once do so once, however long the program computes.
 // Breaks if: a promoted copy, which knows nothing of the processor time that was used up, sets one again that has fired.
 // kit: allow unprotected a thread that is kept from the processor for 10 ms comes too late to a door for its signal
+// kit: no-record a signal that is due in a thread that computes ends a recording
 #include "guest.h"
 #include <signal.h>
 #include <sys/time.h>

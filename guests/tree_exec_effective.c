@@ -3,6 +3,7 @@
 // kit: tree
 // kit: no-kill the children are refused or replaced at once, and nothing else happens
 // kit: allow unprotected an exec that is refused ends the standby of its process first
+// kit: no-record a replay finds the file that was executed gone
 #include "guest.h"
 #include <sys/wait.h>
 

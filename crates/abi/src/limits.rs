@@ -79,11 +79,35 @@ pub const RINGS_ADDRESS: usize = 0x2a80_0000_0000;
 /// A signal that has waited longer for its thread's next door is late, ns.
 pub const SIGNAL_WAIT_NS_MAX: u64 = 10_000_000;
 
-/// Address of the first thread stack; one [`STACK_STRIDE`] per slot.
-pub const STACKS_ADDRESS: usize = 0x2500_0000_0000;
+/// Address of the first thread stack; one [`STACK_STRIDE`] for each of the first [`THREADS_READY`] slots.
+pub const STACKS_ADDRESS: usize = 0x2b00_0000_0000;
 
 /// Address space set aside for the stack of one slot, bytes.
 pub const STACK_STRIDE: usize = 1 << 30;
+
+/// Address of the stacks of the other slots; one [`MORE_STACKS_STRIDE`] each.
+pub const MORE_STACKS_ADDRESS: usize = STACKS_ADDRESS + THREADS_READY * STACK_STRIDE;
+
+/// Address space set aside for the stack of one of those, bytes.
+pub const MORE_STACKS_STRIDE: usize = 128 << 20;
+
+/// Where the stack of a slot may lie: its range begins at this address and has so many bytes.
+pub const fn stack_range(slot: usize) -> (usize, usize) {
+    match slot.checked_sub(THREADS_READY) {
+        None => (STACKS_ADDRESS + slot * STACK_STRIDE, STACK_STRIDE),
+        Some(more) => (MORE_STACKS_ADDRESS + more * MORE_STACKS_STRIDE, MORE_STACKS_STRIDE),
+    }
+}
+
+/// The slot in whose range of stack an address lies, if it does in any.
+pub const fn slot_of_stack(address: usize) -> Option<usize> {
+    let (end, _) = stack_range(THREADS_MAX);
+    match address {
+        _ if address < STACKS_ADDRESS || address >= end => None,
+        _ if address < MORE_STACKS_ADDRESS => Some((address - STACKS_ADDRESS) / STACK_STRIDE),
+        _ => Some(THREADS_READY + (address - MORE_STACKS_ADDRESS) / MORE_STACKS_STRIDE),
+    }
+}
 
 /// Address at which mappings asked for by guest code are placed when it names no address.
 pub const GUEST_MAPS_ADDRESS: usize = 0x2d00_0000_0000;
@@ -105,7 +129,11 @@ pub const COPIES_BYTES: usize = 1 << 37;
 pub const KEPT_ADDRESS: usize = COPIES_ADDRESS + 2 * COPIES_BYTES;
 
 const _: () = {
-    assert!(STACKS_ADDRESS + THREADS_MAX * STACK_STRIDE <= crate::roster::ROSTER_ADDRESS);
+    assert!(stack_range(THREADS_MAX).0 <= COPIES_ADDRESS);
+    assert!(matches!(slot_of_stack(stack_range(THREADS_MAX - 1).0), Some(slot) if slot == THREADS_MAX - 1));
+    assert!(
+        matches!(slot_of_stack(stack_range(THREADS_READY).0 - 1), Some(slot) if slot == THREADS_READY - 1)
+    );
     assert!(KEPT_ADDRESS + COPIES_BYTES <= GUEST_MAPS_ADDRESS);
     assert!(RING_BYTES.is_power_of_two());
     assert!(PAYLOAD_BYTES_MAX + 4096 < RING_STEP);
@@ -113,7 +141,7 @@ const _: () = {
     assert!(CLOCKS.is_power_of_two() && CLOCKS <= 1 << 12);
     assert!(THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES <= RINGS_OFFSET);
     assert!(SEGMENT_ADDRESS + SEGMENT_BYTES <= RINGS_ADDRESS);
-    assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= COPIES_ADDRESS);
+    assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= STACKS_ADDRESS);
 };
 
 /// `si_code` of the SIGSYS with which the supervisor and the runtime ask a thread to look up: it tells their SIGSYS

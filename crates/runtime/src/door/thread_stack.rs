@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::{STACK_STRIDE, STACKS_ADDRESS};
+use us_abi::{slot_of_stack, stack_range};
 
 use super::forward;
 use super::thread::Attributes;
@@ -18,9 +18,10 @@ fn stack_of(slot: u32, bytes: u64, guard: u64) -> Option<u64> {
     const STACK_FLAGS: u64 = 0x2_0000 | 0x4000 | 0x22; // STACK|NORESERVE|PRIVATE|ANONYMOUS
     const MAP_FIXED: u64 = 0x10;
     let block = thread::shared(slot);
-    let top = (STACKS_ADDRESS + (slot as usize + 1) * STACK_STRIDE) as u64;
+    let (start, room) = stack_range(slot as usize);
+    let top = (start + room) as u64;
     let base = top - bytes;
-    if bytes.checked_add(guard)? > STACK_STRIDE as u64 {
+    if bytes.checked_add(guard)? > room as u64 {
         return None;
     }
     let (had, guarded) =
@@ -139,8 +140,10 @@ pub unsafe extern "C" fn pthread_getattr_np(handle: u64, attributes: *mut Attrib
         let (mut base, mut bytes) = (0u64, 0u64);
         let getstack: unsafe extern "C" fn(*const Attributes, *mut u64, *mut u64) -> i32 =
             core::mem::transmute(real::PTHREAD_ATTR_GETSTACK.get());
-        if result == 0 && getstack(attributes, &raw mut base, &raw mut bytes) == 0 && is_ours(base) {
-            let slot = (base - STACKS_ADDRESS as u64) / STACK_STRIDE as u64;
+        if result == 0
+            && getstack(attributes, &raw mut base, &raw mut bytes) == 0
+            && let Some(slot) = slot_of_stack(base as usize)
+        {
             let guard = thread::shared(slot as u32).guard_bytes.load(Ordering::Relaxed);
             attribute_call(&real::PTHREAD_ATTR_SETGUARDSIZE, attributes, guard);
         }
@@ -150,5 +153,5 @@ pub unsafe extern "C" fn pthread_getattr_np(handle: u64, attributes: *mut Attrib
 
 /// Whether an address lies in a slot's stack.
 pub(super) fn is_ours(address: u64) -> bool {
-    (STACKS_ADDRESS as u64..(STACKS_ADDRESS + us_abi::THREADS_MAX * STACK_STRIDE) as u64).contains(&address)
+    slot_of_stack(address as usize).is_some()
 }
