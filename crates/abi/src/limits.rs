@@ -140,6 +140,9 @@ const _: () = {
     assert!(RING_BYTES.is_multiple_of(RING_STEP) && RING_BYTES >= 4 * RING_STEP);
     assert!(CLOCKS.is_power_of_two() && CLOCKS <= 1 << 12);
     assert!(THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES <= RINGS_OFFSET);
+    // An entry lies in one page.
+    assert!(4096 % THREAD_ENTRY_BYTES == 0 && THREADS_OFFSET.is_multiple_of(THREAD_ENTRY_BYTES));
+    assert!(4096 % SPARES_BYTES == 0 && SPARES_OFFSET.is_multiple_of(SPARES_BYTES));
     assert!(SEGMENT_ADDRESS + SEGMENT_BYTES <= RINGS_ADDRESS);
     assert!(RINGS_ADDRESS + THREADS_MAX * 2 * RING_BYTES <= STACKS_ADDRESS);
 };

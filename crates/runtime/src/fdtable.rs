@@ -402,6 +402,11 @@ impl Stat {
         (result == 0).then_some(stat)
     }
 
+    /// The identity of what it is of.
+    pub fn identity(&self) -> u64 {
+        identity_of(self.dev, self.ino)
+    }
+
     /// Whether it is a regular file.
     pub fn is_regular(&self) -> bool {
         self.mode & S_IFMT == S_IFREG
@@ -433,14 +438,10 @@ pub fn identify_as(fd: i32, is_append: impl Fn(i32) -> bool) -> (u64, Kind) {
     let Some(stat) = Stat::of(fd) else { return (0, Kind::None) };
     match stat.mode & S_IFMT {
         S_IFSOCK => (cookie(fd), if is_tcp(fd) { Kind::Tcp } else { Kind::Socket }),
-        S_IFIFO => (fold(&stat), Kind::Pipe),
-        S_IFREG => (fold(&stat), if is_append(fd) { Kind::Append } else { Kind::File }),
-        _ => (fold(&stat), Kind::Other),
+        S_IFIFO => (stat.identity(), Kind::Pipe),
+        S_IFREG => (stat.identity(), if is_append(fd) { Kind::Append } else { Kind::File }),
+        _ => (stat.identity(), Kind::Other),
     }
-}
-
-fn fold(stat: &Stat) -> u64 {
-    identity_of(stat.dev, stat.ino)
 }
 
 /// The part of a kernel's identity that is kept: where it travels, the kind takes the highest four bits.

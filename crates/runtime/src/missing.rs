@@ -61,15 +61,12 @@ pub fn has_entries(slot: u32) -> bool {
     if slot < SLOTS.load(Ordering::Relaxed) || state::header().is_none() {
         return true;
     }
-    let at = slot as usize;
-    let parts = [
-        (THREADS_OFFSET + at * THREAD_ENTRY_BYTES, THREAD_ENTRY_BYTES),
-        (SPARES_OFFSET + at * SPARES_BYTES, SPARES_BYTES),
-    ];
-    let is_there = parts.into_iter().all(|(offset, bytes)| {
-        let page = (SEGMENT_ADDRESS + offset) as u64 & !(PAGE - 1);
-        populate(page, (offset + bytes).next_multiple_of(PAGE as usize) - (page as usize - SEGMENT_ADDRESS))
-    });
+    let entries =
+        [THREADS_OFFSET + slot as usize * THREAD_ENTRY_BYTES, SPARES_OFFSET + slot as usize * SPARES_BYTES];
+    // None of them lies in two pages.
+    let is_there = entries
+        .into_iter()
+        .all(|offset| populate((SEGMENT_ADDRESS + offset) as u64 & !(PAGE - 1), PAGE as usize));
     if is_there {
         SLOTS.store(slot + 1, Ordering::Relaxed);
     }

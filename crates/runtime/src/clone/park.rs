@@ -21,7 +21,7 @@ use crate::context::{Context, reg};
 use crate::fault::{self, Point};
 use crate::raw::{self, nr};
 use crate::sys::trap;
-use crate::thread::{self, Mode, Shared, Thread};
+use crate::thread::{Mode, Shared, Thread};
 use crate::{clone, notice, signal, state, tls, turns};
 
 /// What a parked thread waits for: values of [`Place::word`].
@@ -59,7 +59,7 @@ pub struct Place {
     pub name: [u8; 16],
     /// Its scheduling policy and priority.
     pub policy: [u32; 2],
-    /// Its nice value, as `getpriority` tells it: 20 less nice. Set when the place is filled.
+    /// Its nice value, as `getpriority` tells it: 20 less nice.
     pub nice: u32,
     /// Signals that it is to tell of: its own, and the process's.
     pub pending: u64,
@@ -213,12 +213,6 @@ pub unsafe extern "C" fn go_on_at(_place: u64) {
     )
 }
 
-/// What others may touch of the block of the thread that is parked there, if it has one.
-fn block_of(place: &Place) -> Option<&'static Shared> {
-    // SAFETY: a block is never freed, and what lies before it is shared.
-    (!place.block.is_null()).then(|| unsafe { thread::shared_of(place.block) })
-}
-
 unsafe extern "C" fn wait(place: *mut Place) {
     // SAFETY: the caller's own place.
     let this = unsafe { &*place };
@@ -227,7 +221,8 @@ unsafe extern "C" fn wait(place: *mut Place) {
         return;
     }
     this.tid.store(raw::gettid(), Ordering::Release);
-    if let Some(thread) = block_of(this) {
+    // SAFETY: null, or the caller's own block.
+    if let Some(thread) = unsafe { this.block.as_ref() } {
         thread.stands.store(this.wanted, Ordering::Release);
     }
     ARRIVED.fetch_add(1, Ordering::AcqRel);
@@ -293,11 +288,9 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
         let parked_in = state::REAL_PID.load(Ordering::Relaxed);
         notice::withdraw();
         park_at(place, wait);
-        if let Some(thread) = block_of(&*place) {
+        if let Some(thread) = thread.as_mut() {
             // In a copy as well, where the times begin anew.
             thread.stands.store(0, Ordering::Release);
-        }
-        if let Some(thread) = thread.as_mut() {
             thread.stops = thread.stops.wrapping_add(1);
         }
         // In a copy. Not a question of its role: it may have taken over before this thread comes on.

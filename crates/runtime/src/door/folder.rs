@@ -10,7 +10,7 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::{begin, return_ticket, take_begin, take_end};
-use crate::fdtable::{self, AT_FDCWD, Stat};
+use crate::fdtable::{AT_FDCWD, Stat};
 use crate::raw::{self, call6, nr};
 use crate::state::{self, Decimal, joined};
 use crate::thread::{Mode, Thread};
@@ -65,14 +65,14 @@ fn identity_at(path: &[u8]) -> u64 {
 }
 
 fn of_path(path: u64) -> u64 {
-    Stat::at(AT_FDCWD, path, 0).map_or(0, |stat| fdtable::identity_of(stat.dev, stat.ino))
+    Stat::at(AT_FDCWD, path, 0).map_or(0, |stat| stat.identity())
 }
 
 /// Descriptors that are looked at for a folder without a name.
 const LOOKED_AT: i32 = 256;
 
 fn is_open_for(fd: i32, wanted: u64) -> bool {
-    Stat::of(fd).is_some_and(|stat| fdtable::identity_of(stat.dev, stat.ino) == wanted)
+    Stat::of(fd).is_some_and(|stat| stat.identity() == wanted)
 }
 
 fn go(path: u64, is_nowhere: bool) {

@@ -83,7 +83,7 @@ impl Kept {
     fn look(&mut self, path: &[&[u8]]) {
         let path = state::joined(path);
         let Some(stat) = Stat::at(AT_FDCWD, path.as_ptr() as u64, 0) else { return };
-        let identity = fdtable::kept(fdtable::identity_of(stat.dev, stat.ino));
+        let identity = fdtable::kept(stat.identity());
         fdtable::for_known(|fd, shadow| {
             let pair = [ONE, fd as u64];
             let is_new = !self.pairs.iter().take(self.count).any(|known| *known == pair);

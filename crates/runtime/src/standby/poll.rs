@@ -87,17 +87,18 @@ const ADOPTION_PAUSE_NS: u64 = 50_000;
 
 /// How long to nap where nothing has come for so long that the last nap was of `nap_ns`.
 fn doze(header: &SegmentHeader, nap_ns: u64) -> u64 {
-    let was_said = header.dozing.0.swap(1, Ordering::SeqCst) != 0;
-    if was_said {
+    let word = &header.dozing.0;
+    if nap_ns == DOZE_NS {
+        // Roused, and the threads are awake by themselves: who dozed again at once would be roused by each call.
+        return if word.load(Ordering::Relaxed) == 0 { NAP_MIN_NS } else { DOZE_NS };
+    }
+    word.swap(1, Ordering::SeqCst);
+    // What came before the primary could see that word.
+    if thread::wake_sleepers() == 0 {
         return DOZE_NS;
     }
-    if nap_ns == DOZE_NS || thread::wake_sleepers() != 0 {
-        // Roused, or just in time. A standby whose threads are awake has nothing to be woken for: who dozed again at once
-        // would be roused by each event.
-        header.dozing.0.store(0, Ordering::Relaxed);
-        return NAP_MIN_NS;
-    }
-    DOZE_NS
+    word.store(0, Ordering::Relaxed);
+    NAP_MIN_NS
 }
 
 extern "C" fn main(_: u64) {

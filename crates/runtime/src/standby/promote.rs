@@ -79,7 +79,7 @@ pub fn run(header: &SegmentHeader) {
     if settle::publish_whole() {
         drain(header);
     }
-    settle::creations_of_two(header);
+    settle::creations_of_two();
     drain(header);
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
     fault::at(Point::Settle, 0);

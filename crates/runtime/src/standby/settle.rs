@@ -171,7 +171,7 @@ pub fn creations(_header: &SegmentHeader) {
 
 /// The same in a copy that was made while a thread made another one: that one has begun here, and other copies, which have not
 /// made it yet, wait to hear of it.
-pub fn creations_of_two(_header: &SegmentHeader) {
+pub fn creations_of_two() {
     thread::for_each(|maker| {
         let word = maker.creation_in_doubt.load(Ordering::Acquire);
         let entry = maker.entry();

@@ -34,13 +34,9 @@ impl<'a> Unsettled<'a> {
         kept.fd.store(doubt.args.fd, Ordering::Relaxed);
         kept.guest_tid.store(state::entry(doubt.slot).guest_tid.load(Ordering::Relaxed), Ordering::Relaxed);
         kept.outcome.store(outcome(doubt.slot, tail), Ordering::Relaxed);
-        thread::for_each(|thread| {
-            if thread.slot() == doubt.slot {
-                let name = u128::from_le_bytes(thread.place.name());
-                kept.name[0].store(name as u64, Ordering::Relaxed);
-                kept.name[1].store((name >> 64) as u64, Ordering::Relaxed);
-            }
-        });
+        let name = u128::from_le_bytes(thread::shared(doubt.slot).place.name());
+        kept.name[0].store(name as u64, Ordering::Relaxed);
+        kept.name[1].store((name >> 64) as u64, Ordering::Relaxed);
     }
 
     /// A descriptor that some call has made, and that stays open.

@@ -151,10 +151,25 @@ macro_rules! choose_stack {
     };
 }
 
+/// The whole of an entry that chooses its stack: what [`choose_stack`] asks for stands behind its lines.
+macro_rules! entry_asm {
+    ($($line:tt)*) => {
+        naked_asm!(
+            $($line)*
+            own_low = const OWN_LOW,
+            own_end = const OWN_END,
+            low = const LOW,
+            end = const END,
+            top = const TOP,
+            foreign = sym tls::FOREIGN,
+        )
+    };
+}
+
 /// Entry from a stub: rcx says where in the stub it goes back to.
 #[unsafe(naked)]
 pub unsafe extern "C" fn gate() {
-    naked_asm!(
+    entry_asm!(
         ".cfi_startproc",
         ".cfi_def_cfa rsp, 0",
         ".cfi_register rip, rcx",
@@ -175,12 +190,6 @@ pub unsafe extern "C" fn gate() {
         // Not `ret`, see `raw::blocking`.
         "jmp rcx",
         ".cfi_endproc",
-        own_low = const OWN_LOW,
-        own_end = const OWN_END,
-        low = const LOW,
-        end = const END,
-        top = const TOP,
-        foreign = sym tls::FOREIGN,
     )
 }
 
@@ -211,7 +220,7 @@ pub unsafe extern "C" fn program_gate() {
 /// are kept, for the instruction destroys two only, and this takes those.
 macro_rules! counter_gate {
     ($processor:literal) => {
-        naked_asm!(
+        entry_asm!(
             ".cfi_startproc",
             ".cfi_def_cfa rsp, 0",
             ".cfi_register rip, rax",
@@ -252,12 +261,6 @@ macro_rules! counter_gate {
             ".cfi_def_cfa rsp, 0",
             "jmp rdx",
             ".cfi_endproc",
-            own_low = const OWN_LOW,
-            own_end = const OWN_END,
-            low = const LOW,
-            end = const END,
-            top = const TOP,
-            foreign = sym tls::FOREIGN,
         )
     };
 }

@@ -47,14 +47,10 @@ pub fn is_beyond(slot: u32) -> bool {
 /// The block of a slot. A copy may be told of one that it has had no thread in: its block is made then.
 fn block(slot: u32) -> &'static Block {
     let Some(at) = (slot as usize).checked_sub(THREADS_READY) else { return &TABLE[slot as usize] };
-    let piece = &MORE[at / IN_A_PIECE];
-    let mut blocks = piece.load(Ordering::Acquire);
-    if blocks.is_null() {
-        assert!(is_made(piece), "no memory for the block of a thread");
-        blocks = piece.load(Ordering::Acquire);
-    }
+    let piece = made(&MORE[at / IN_A_PIECE]);
+    assert!(!piece.is_null(), "no memory for the block of a thread");
     // SAFETY: inside the piece, which is never freed.
-    unsafe { &*blocks.add(at % IN_A_PIECE) }
+    unsafe { &*piece.add(at % IN_A_PIECE) }
 }
 
 /// What any thread may touch of a slot's block.
@@ -99,13 +95,15 @@ pub unsafe fn standing(slot: u32) -> &'static mut Thread {
 
 /// Makes the block of a slot, if it does not exist. False without memory.
 pub fn exists(slot: u32) -> bool {
-    let Some(at) = (slot as usize).checked_sub(THREADS_READY) else { return true };
-    is_made(&MORE[at / IN_A_PIECE])
+    let at = (slot as usize).checked_sub(THREADS_READY);
+    at.is_none_or(|at| !made(&MORE[at / IN_A_PIECE]).is_null())
 }
 
-fn is_made(piece: &AtomicPtr<Block>) -> bool {
-    if !piece.load(Ordering::Acquire).is_null() {
-        return true;
+/// A piece, which is made if it does not exist; null without memory.
+fn made(piece: &AtomicPtr<Block>) -> *mut Block {
+    let known = piece.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
     }
     let bytes = (size_of::<Block>() * IN_A_PIECE) as u64;
     // SAFETY: new memory, all zero, as an unused block is; page-aligned, as a block must be to 128 bytes. Where two make it
@@ -113,15 +111,17 @@ fn is_made(piece: &AtomicPtr<Block>) -> bool {
     unsafe {
         let memory = raw::call6(raw::nr::MMAP, [0, bytes, 3, 0x4022, u64::MAX, 0]);
         if raw::failed(memory) {
-            return false;
+            return known;
         }
-        let blocks = core::ptr::with_exposed_provenance_mut(memory as usize);
-        let none = core::ptr::null_mut();
-        if piece.compare_exchange(none, blocks, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            raw::call2(raw::nr::MUNMAP, memory as u64, bytes);
+        let new = core::ptr::with_exposed_provenance_mut(memory as usize);
+        match piece.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => new,
+            Err(first) => {
+                raw::call2(raw::nr::MUNMAP, memory as u64, bytes);
+                first
+            }
         }
     }
-    true
 }
 
 /// One past the highest slot that has ever been used in this copy.
