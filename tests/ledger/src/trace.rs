@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Error;
 
 use anyhow::{Context, Result, bail};
-use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, OpAccess};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess};
 use libc::{c_int, c_long, c_uint, pid_t};
 use us_sites::maps::{self, EXEC, Line};
 
@@ -15,12 +15,30 @@ pub struct Cost {
     pub instructions: u64,
     /// Of these, those that write memory.
     pub stores: u64,
+    /// Returns behind a system call from functions that were called before it: each costs a misprediction.
+    pub returns: u64,
+}
+
+/// What is known of an instruction of ours.
+#[derive(Clone, Copy)]
+struct Seen {
+    stores: bool,
+    step: Step,
+}
+
+/// What an instruction does to the processor's record of returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Call,
+    Return,
+    SystemCall,
+    Other,
 }
 
 /// A traced thread that stands still.
 pub struct Traced {
     pid: pid_t,
-    stores: HashMap<u64, bool>,
+    seen: HashMap<u64, Seen>,
     /// Text that is not counted: the program's, libc's, the loader's.
     passed_over: Vec<(u64, u64)>,
 }
@@ -49,7 +67,7 @@ impl Traced {
         let pid = pid as pid_t;
         ptrace(libc::PTRACE_SEIZE, pid, 0, 0)?;
         ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0)?;
-        let mut traced = Traced { pid, stores: HashMap::new(), passed_over: Vec::new() };
+        let mut traced = Traced { pid, seen: HashMap::new(), passed_over: Vec::new() };
         traced.wait()?;
         traced.passed_over = traced.foreign_text()?;
         Ok(traced)
@@ -76,6 +94,8 @@ impl Traced {
     pub fn count_to(&mut self, address: u64, mut seen: impl FnMut(u64)) -> Result<Cost> {
         const MOST: u64 = 2_000_000;
         let mut cost = Cost::default();
+        // Calls since the last system call that have not returned.
+        let mut open = None;
         for _ in 0..MOST {
             let at = self.registers()?.rip;
             if at == address {
@@ -84,7 +104,18 @@ impl Traced {
             if !self.passed_over.iter().any(|(start, end)| (*start..*end).contains(&at)) {
                 seen(at);
                 cost.instructions += 1;
-                cost.stores += u64::from(self.stores_at(at)?);
+                let instruction = self.instruction_at(at)?;
+                cost.stores += u64::from(instruction.stores);
+                open = match (instruction.step, open) {
+                    (Step::SystemCall, _) => Some(0),
+                    (Step::Call, Some(calls)) => Some(calls + 1),
+                    (Step::Return, Some(0)) => {
+                        cost.returns += 1;
+                        Some(0)
+                    }
+                    (Step::Return, Some(calls)) => Some(calls - 1),
+                    (_, open) => open,
+                };
             }
             self.resume(libc::PTRACE_SINGLESTEP)?;
         }
@@ -138,9 +169,9 @@ impl Traced {
         usize::try_from(got).map_err(|_| Error::last_os_error()).context("read the traced process's memory")
     }
 
-    fn stores_at(&mut self, address: u64) -> Result<bool> {
-        if let Some(stores) = self.stores.get(&address) {
-            return Ok(*stores);
+    fn instruction_at(&mut self, address: u64) -> Result<Seen> {
+        if let Some(seen) = self.seen.get(&address) {
+            return Ok(*seen);
         }
         let mut bytes = [0u8; LONGEST];
         let got = self.read(address, &mut bytes)?;
@@ -153,8 +184,15 @@ impl Traced {
             )
         };
         let stores = factory.info(&instruction).used_memory().iter().any(|memory| writes(memory.access()));
-        self.stores.insert(address, stores);
-        Ok(stores)
+        let step = match instruction.flow_control() {
+            _ if instruction.code() == Code::Syscall => Step::SystemCall,
+            FlowControl::Call | FlowControl::IndirectCall => Step::Call,
+            FlowControl::Return => Step::Return,
+            _ => Step::Other,
+        };
+        let seen = Seen { stores, step };
+        self.seen.insert(address, seen);
+        Ok(seen)
     }
 
     /// Where the runtime lies.

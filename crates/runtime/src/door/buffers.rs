@@ -37,12 +37,12 @@ fn are_pages(thread: &mut Thread, first: u64, last: u64) -> bool {
     true
 }
 
-/// Whether the kernel would find everything that a gathered input names, and would take something.
-pub fn are_there(thread: &mut Thread, shape: Shape) -> bool {
+/// Whether the kernel would find everything that a gathered input of so many bytes names, and would take something.
+pub fn are_there(thread: &mut Thread, shape: Shape, wanted: u64) -> bool {
     match shape {
         Shape::From([to, bytes, ..]) => is_there(thread, to, bytes),
         // Without a byte to fill nothing is read, not even an empty message.
-        Shape::Vectors(list, count) => shape.wanted() != 0 && are_vectors(thread, list, count),
+        Shape::Vectors(list, count) => wanted != 0 && are_vectors(thread, list, count),
         Shape::Message(at) => guest::load::<MessageHeader>(at)
             .is_some_and(|header| are_vectors(thread, header.vectors, header.vector_count)),
     }

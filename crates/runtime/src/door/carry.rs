@@ -27,6 +27,8 @@ pub fn wants_whole(row: &Row, fd: i32, args: &[u64; 6]) -> bool {
 }
 
 /// Reads on behind the `done` bytes that have been got of a read that comes back whole.
+#[cold]
+#[inline(never)]
 pub fn input(thread: &mut Thread, call: &Call, list: &[Vector], done: i64) -> i64 {
     let position = if has_position(call.nr) { Some(call.args[3]) } else { None };
     let flags = match call.nr {
@@ -97,6 +99,8 @@ fn copy_vectors(list: u64, count: u64, vectors: &mut [Vector; VECTORS]) -> &[Vec
 }
 
 /// Sends on behind the `done` bytes that have been put out.
+#[cold]
+#[inline(never)]
 pub fn output(thread: &mut Thread, call: &Call, source: Source, done: i64) -> i64 {
     const PWRITE: u64 = 18;
     let args = &call.args;
@@ -134,6 +138,8 @@ pub fn is_spurious(thread: &Thread) -> bool {
 
 /// The rest of a read in doubt of which the dead primary had got a part. It is for whoever acts to get: this copy once it is
 /// promoted, or the primary; where that has cut the transfer off itself, the calls of the rest follow in the log.
+#[cold]
+#[inline(never)]
 pub fn input_in_doubt(thread: &mut Thread, row: &Row, call: &Call, list: &[Vector], done: i64) -> i64 {
     if !wants_whole(row, call.args[0] as i32, &call.args) {
         return done;
@@ -143,6 +149,8 @@ pub fn input_in_doubt(thread: &mut Thread, row: &Row, call: &Call, list: &[Vecto
 }
 
 /// The same of an output.
+#[cold]
+#[inline(never)]
 pub fn output_in_doubt(thread: &mut Thread, call: &Call, source: Source, done: i64) -> i64 {
     thread.await_live();
     output(thread, call, source, done)

@@ -310,7 +310,6 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let mut call = *call;
-    let capacity = (call.args[2] as i32).clamp(0, EVENTS_MAX as i32) as usize;
     if call.args[2] as i32 > EVENTS_MAX as i32 {
         call.args[2] = EVENTS_MAX as u64;
     }
@@ -319,6 +318,57 @@ fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let mut digest = Digest::new();
     digest.number(call.args[2] & 0xffff_ffff);
     let digest = digest.finish();
+    // Before the loop: what the other modes need is computed in front of that, each time.
+    if thread.calls() == Mode::Record
+        && let Some(result) = record_wait(thread, row, call, &mut patience, digest)
+    {
+        return result;
+    }
+    wait_in_any_mode(thread, row, call, patience, digest)
+}
+
+#[inline(always)]
+fn record_wait(
+    thread: &mut Thread,
+    row: &Row,
+    call: &Call,
+    patience: &mut Patience,
+    digest: u32,
+) -> Option<i64> {
+    let capacity = (call.args[2] as i32).clamp(0, EVENTS_MAX as i32) as usize;
+    let began = patience.begin(call);
+    let mut args = *patience.args(call);
+    begin(thread, row, CallArgs { fd: args[0] as i32, digest, len: began });
+    let place = thread.reserve(size_of::<ReturnHead>() + capacity * EVENT_BYTES)?;
+    // SAFETY: the events lie behind the head, both reserved.
+    let events = unsafe { place.add(size_of::<ReturnHead>()) };
+    args[1] = events as u64;
+    let result = execute(thread, row, call.nr, &args);
+    let count = result.max(0) as usize;
+    let shown = translate(call.args[1], events, count);
+    let plan = signal::plan(thread, row, result);
+    if plan.is_abandoned() {
+        return None;
+    }
+    let ticket = return_ticket(row);
+    // SAFETY: reserved.
+    unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
+    let bytes = size_of::<ReturnHead>() + count * EVENT_BYTES;
+    thread.publish(EventKind::Return, plan.flags(), row.nr, ticket, bytes);
+    if plan.carry_out(thread) {
+        return None;
+    }
+    Some(if shown { result } else { -14 })
+}
+
+#[inline(never)]
+fn wait_in_any_mode(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    mut patience: Patience,
+    digest: u32,
+) -> i64 {
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let args = *patience.args(call);
@@ -328,31 +378,7 @@ fn wait_masked(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             }
             Some(if shown { result } else { -14 })
         }
-        Mode::Record => {
-            let began = patience.begin(call);
-            let mut args = *patience.args(call);
-            begin(thread, row, CallArgs { fd: args[0] as i32, digest, len: began });
-            let place = thread.reserve(size_of::<ReturnHead>() + capacity * EVENT_BYTES)?;
-            // SAFETY: the events lie behind the head, both reserved.
-            let events = unsafe { place.add(size_of::<ReturnHead>()) };
-            args[1] = events as u64;
-            let result = execute(thread, row, call.nr, &args);
-            let count = result.max(0) as usize;
-            let shown = translate(call.args[1], events, count);
-            let plan = signal::plan(thread, row, result);
-            if plan.is_abandoned() {
-                return None;
-            }
-            let ticket = return_ticket(row);
-            // SAFETY: reserved.
-            unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
-            let bytes = size_of::<ReturnHead>() + count * EVENT_BYTES;
-            thread.publish(EventKind::Return, plan.flags(), row.nr, ticket, bytes);
-            if plan.carry_out(thread) {
-                return None;
-            }
-            Some(if shown { result } else { -14 })
-        }
+        Mode::Record => record_wait(thread, row, call, &mut patience, digest),
         Mode::Replay => {
             // The moment is the primary's: our own copy of it is what the log says.
             let began = take_begin_with(thread, row, call.args[0] as i32, digest, |_, _| ())?;

@@ -4,6 +4,8 @@
 //! die with the primary, also when it is killed before it has published them. A read with a buffer larger
 //! than an event is made in pieces, so the guest sees no short read that it would not see natively.
 
+use core::sync::atomic::Ordering;
+
 use us_abi::PAYLOAD_BYTES_MAX;
 use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead};
 use us_calls::Row;
@@ -15,10 +17,10 @@ use crate::door::recorded::{
     begin, end, execute, execute_marked, log_outputs, recorded, return_ticket, take_begin, take_begin_with,
     take_end, take_outputs,
 };
-use crate::door::transfer::{append_position, is_peek, taken_in, takes, word_of};
+use crate::door::transfer::{append_position, taken_in, takes, word_of};
 use crate::door::witness::{self, Shape};
 use crate::door::{buffers, message, output as shown, pipe};
-use crate::fdtable::{self, Kind};
+use crate::fdtable::{self, Kind, Shadow};
 use crate::guest::{self, Digest};
 use crate::mapping::views;
 use crate::raw::{self, failed};
@@ -44,8 +46,6 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if row.nr as u64 == raw::nr::RECVFROM && args[4] != 0 {
         return gathered(thread, row, call, Shape::From([args[1], args[2], args[4], args[5]]), args[3]);
     }
-    let fd = args[0] as i32;
-    let wanted = args[2];
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = execute(thread, row, call.nr, args);
@@ -54,32 +54,20 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             if plan.carry_out(thread) {
                 return None;
             }
-            if !carry::is_read_cut(plan, row, call, result, wanted) {
+            if !carry::is_read_cut(plan, row, call, result, args[2]) {
                 return Some(result);
             }
-            carry::park(thread);
-            Some(carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result))
+            Some(rest_of_read(thread, call, result))
         }
-        Mode::Record => {
-            begin(thread, row, read_arguments(row, args));
-            let (result, plan) = read_pieces(thread, row, call, wanted);
-            if plan.carry_out(thread) {
-                return None;
-            }
-            if thread.calls() == Mode::Record || !carry::is_read_cut(plan, row, call, result, wanted) {
-                return Some(result);
-            }
-            // The log that this began in is given up.
-            carry::park(thread);
-            Some(carry::input(thread, call, &[Vector { base: args[1], len: wanted }], result))
-        }
+        Mode::Record => record_read(thread, row, call),
         Mode::Replay => {
             take_begin(thread, row, &read_arguments(row, args))?;
-            let counts = !has_position(call.nr) && !is_peek(row, args);
-            let to = (!is_thrown_away(row, args)).then_some(args[1]);
-            let (result, flags) = take_pieces(thread, row, to, fd, counts)?;
+            let input = Input::of(row, call);
+            let counts = !input.is_positioned && takes(input.flags);
+            let to = (!input.is_thrown_away).then_some(args[1]);
+            let (result, flags) = take_pieces(thread, row, to, args[0] as i32, counts)?;
             if flags & RETURN_PARTIAL != 0 {
-                let list = [Vector { base: args[1], len: wanted }];
+                let list = [Vector { base: args[1], len: args[2] }];
                 return Some(carry::input_in_doubt(thread, row, call, &list, result));
             }
             if Plan::replay(thread, flags) {
@@ -90,6 +78,40 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     })
 }
 
+/// As [`read`], of a primary that logs, in the frame of its caller: see `raw::blocking`. `None`: nothing is done, or the call is
+/// to be made again; [`read`] does it.
+#[inline(always)]
+pub fn read_here(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    if thread.calls() != Mode::Record || row.nr as u64 == raw::nr::RECVFROM && call.args[4] != 0 {
+        return None;
+    }
+    record_read(thread, row, call)
+}
+
+#[inline(always)]
+fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    begin(thread, row, read_arguments(row, &call.args));
+    let (result, plan) = read_pieces(thread, row, call);
+    if plan.carry_out(thread) {
+        return None;
+    }
+    if !plan.is_spurious()
+        || thread.calls() == Mode::Record
+        || !carry::is_read_cut(plan, row, call, result, call.args[2])
+    {
+        return Some(result);
+    }
+    // The log that this began in is given up.
+    Some(rest_of_read(thread, call, result))
+}
+
+#[cold]
+#[inline(never)]
+fn rest_of_read(thread: &mut Thread, call: &Call, done: i64) -> i64 {
+    carry::park(thread);
+    carry::input(thread, call, &[Vector { base: call.args[1], len: call.args[2] }], done)
+}
+
 fn read_arguments(row: &Row, args: &[u64; 6]) -> CallArgs {
     let mut digest = Digest::new();
     if row.nr as u64 != raw::nr::READ {
@@ -98,62 +120,81 @@ fn read_arguments(row: &Row, args: &[u64; 6]) -> CallArgs {
     CallArgs { fd: args[0] as i32, digest: digest.finish(), len: args[2] }
 }
 
-/// Whether the bytes are taken from the stream and written nowhere: the buffer may be none at all.
-fn is_thrown_away(row: &Row, args: &[u64; 6]) -> bool {
-    let kind = fdtable::get(args[0] as i32).map_or(Kind::None, fdtable::Shadow::kind);
-    row.nr as u64 == raw::nr::RECVFROM && args[3] & witness::MSG_TRUNC != 0 && kind.is_tcp()
+/// What a read reads from, and how: looked up once a call.
+#[derive(Clone, Copy)]
+struct Input {
+    shadow: Option<&'static Shadow>,
+    kind: Kind,
+    /// Of recv; 0 of any other.
+    flags: u64,
+    /// It says from where in the file.
+    is_positioned: bool,
+    /// The bytes are taken from the stream and written nowhere: the buffer may be none at all.
+    is_thrown_away: bool,
+}
+
+impl Input {
+    #[inline(always)]
+    fn of(row: &Row, call: &Call) -> Input {
+        let shadow = fdtable::get(call.args[0] as i32);
+        let kind = shadow.map_or(Kind::None, Shadow::kind);
+        let flags = if row.nr as u64 == raw::nr::RECVFROM { call.args[3] } else { 0 };
+        let is_thrown_away = flags & witness::MSG_TRUNC != 0 && kind.is_tcp();
+        Input { shadow, kind, flags, is_positioned: has_position(call.nr), is_thrown_away }
+    }
+
+    /// What the copy that acts counts.
+    #[inline(always)]
+    fn has_given(&self, result: i64) {
+        if self.kind.is_counted()
+            && takes(self.flags)
+            && let Some(shadow) = self.shadow
+        {
+            shadow.moved(Direction::In, result);
+        }
+    }
 }
 
 /// Reads piece by piece into the ring and copies out; publishes every piece.
-fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64) -> (i64, Plan) {
+#[inline(always)]
+fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
     let mut total = 0i64;
     let mut args = call.args;
-    if !buffers::is_there(thread, args[1], wanted) && !is_thrown_away(row, &args) {
+    let wanted = args[2];
+    let input = Input::of(row, call);
+    if !buffers::is_there(thread, args[1], wanted) && !input.is_thrown_away {
         // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
         return read_directly(thread, row, call);
     }
-    let most = pipe::longest_piece(args[0] as i32).unwrap_or(PIECE);
+    let most = if input.kind == Kind::Pipe { witness::PATTERN_MAX } else { PIECE };
     loop {
         let piece = (wanted - total as u64).min(most as u64) as usize;
         let room = size_of::<ReturnHead>() + piece + witness::tail_bytes(piece);
-        let Some(place) = thread.reserve(room) else {
-            // The standby was dropped: what remains is read as if there had never been a log.
-            if total == 0 {
-                let result = execute(thread, row, call.nr, &call.args);
-                taken_in(row, &call.args, result);
-                return (result, signal::plan(thread, row, result));
-            }
-            let list = [Vector { base: call.args[1], len: wanted }];
-            let whole = carry::wants_whole(row, call.args[0] as i32, &call.args);
-            let result = if whole { carry::input(thread, call, &list, total) } else { total };
-            return (result, Plan::NOTHING);
-        };
+        let Some(place) = thread.reserve(room) else { return read_unlogged(thread, row, call, total) };
         // SAFETY: the payload lies behind the head, both reserved.
         let data = unsafe { place.add(size_of::<ReturnHead>()) };
         args[1] = data as u64;
         args[2] = piece as u64;
-        let result = read_piece(thread, row, call, &args, place, total == 0);
-        taken_in(row, &args, result);
+        let result = read_piece(thread, row, &input, &args, place, total == 0);
+        input.has_given(result);
         if result == raw::err::EINVAL && total == 0 && row.nr as u64 != raw::nr::RECVFROM {
             return read_directly(thread, row, call);
         }
         // With MSG_TRUNC the count of a datagram is its whole length, which may be more than there was room for.
         let got = if failed(result) { 0 } else { (result as usize).min(piece) };
-        let copied = is_thrown_away(row, &call.args) || guest::write(call.args[1] + total as u64, data, got);
+        let copied = input.is_thrown_away || guest::write(call.args[1] + total as u64, data, got);
         total += result.max(0);
         let whole = result == piece as i64 && (total as u64) < wanted;
         if copied && whole {
             put_return(thread, row, place, RETURN_MORE, result, got);
-            if has_position(call.nr) {
+            if input.is_positioned {
                 args[3] += got as u64;
             }
             continue;
         }
         if copied && carry::is_read_cut_now(thread, row, call, result, piece as u64) {
             put_return(thread, row, place, RETURN_PARTIAL, total, got);
-            carry::park(thread);
-            let list = [Vector { base: call.args[1], len: wanted }];
-            return (carry::input(thread, call, &list, total), Plan::NOTHING);
+            return (rest_of_read(thread, call, total), Plan::NOTHING);
         }
         let result = match (copied, total) {
             (false, _) => EFAULT,
@@ -161,16 +202,32 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call, wanted: u64)
             _ => total,
         };
         let plan = signal::plan(thread, row, result);
-        if plan.is_abandoned() {
-            return (result, plan);
+        if !plan.is_abandoned() {
+            put_return(thread, row, place, plan.flags(), result, got);
         }
-        put_return(thread, row, place, plan.flags(), result, got);
         return (result, plan);
     }
 }
 
+/// The standby was dropped: what remains is read as if there had never been a log.
+#[cold]
+#[inline(never)]
+fn read_unlogged(thread: &mut Thread, row: &'static Row, call: &Call, done: i64) -> (i64, Plan) {
+    if done == 0 {
+        let result = execute(thread, row, call.nr, &call.args);
+        taken_in(row, &call.args, result);
+        return (result, signal::plan(thread, row, result));
+    }
+    let list = [Vector { base: call.args[1], len: call.args[2] }];
+    let whole = carry::wants_whole(row, call.args[0] as i32, &call.args);
+    let result = if whole { carry::input(thread, call, &list, done) } else { done };
+    (result, Plan::NOTHING)
+}
+
 /// A read that must go to the guest's own buffer: with O_DIRECT the kernel wants addresses and lengths that are multiples
 /// of a sector's. What it brings can be read again, so nothing is lost that dies with the primary.
+#[cold]
+#[inline(never)]
 fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
     /// Whole sectors: who has had some pieces asks for the rest.
     const SECTORS: usize = PIECE & !4095;
@@ -201,46 +258,70 @@ fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, P
 }
 
 /// Reads one piece to `args[1]`, in the slot at `place`, such that its count survives the primary's end.
+#[inline(always)]
 fn read_piece(
     thread: &mut Thread,
     row: &Row,
-    call: &Call,
+    input: &Input,
     args: &[u64; 6],
     place: *mut u8,
     first: bool,
 ) -> i64 {
     let piece = args[2] as usize;
-    let socket_flags = if row.nr as u64 == raw::nr::RECVFROM { args[3] } else { 0 };
-    let shadow = fdtable::get(args[0] as i32);
-    let kind = shadow.map_or(Kind::None, fdtable::Shadow::kind);
-    // A further piece takes what is there, unless the guest has asked to wait for all of it.
-    let at_once = if first || socket_flags & MSG_WAITALL != 0 { 0 } else { MSG_DONTWAIT };
-    let attempt = match kind.evidence(Direction::In, socket_flags == 0) {
-        _ if piece == 0 || has_position(call.nr) => None,
-        Evidence::Message => witness::receive(thread, args[0], place, piece, socket_flags | at_once),
+    if piece != 0 && !input.is_positioned {
+        match input.kind.evidence(Direction::In, input.flags == 0) {
+            Evidence::Pattern if input.kind != Kind::Pipe => {
+                // Of a further piece only what is there already is taken.
+                if first {
+                    witness::lay_pattern(place, piece);
+                }
+            }
+            Evidence::Totals => {}
+            evidence => {
+                if let Some(result) = read_witnessed(thread, input, evidence, args, place, first) {
+                    return if failed(result) && !first { 0 } else { result };
+                }
+            }
+        }
+    }
+    if first { execute_marked(thread, row, row.nr.into(), args) } else { more(thread, row, input, args) }
+}
+
+/// The same where the kind asks for more than a pattern. `None`: the call is to be made.
+#[inline(never)]
+fn read_witnessed(
+    thread: &mut Thread,
+    input: &Input,
+    evidence: Evidence,
+    args: &[u64; 6],
+    place: *mut u8,
+    first: bool,
+) -> Option<i64> {
+    let piece = args[2] as usize;
+    match evidence {
+        Evidence::Message => {
+            // A further piece takes what is there, unless the guest has asked to wait for all of it.
+            let at_once = if first || input.flags & MSG_WAITALL != 0 { 0 } else { MSG_DONTWAIT };
+            witness::receive(thread, args[0], place, piece, input.flags | at_once)
+        }
         Evidence::Pattern => {
-            let shared = shadow.filter(|shadow| pipe::is_shared_input(shadow));
+            let shared = input.shadow.filter(|shadow| pipe::is_shared_input(shadow));
             let taken = shared.and_then(|shadow| pipe::take(thread, shadow, args[0], place, piece, !first));
-            // Of a further piece from anything but a pipe only what is there already is taken.
-            if taken.is_none() && (first || kind == Kind::Pipe) {
+            if taken.is_none() {
                 witness::lay_pattern(place, piece);
             }
             taken
         }
         Evidence::Position => {
-            shadow.inspect(|shadow| witness::note_position(thread, args[0] as i32, shadow, false));
+            let shadow = input.shadow?;
+            witness::note_position(thread, args[0] as i32, shadow, false);
             None
         }
         Evidence::Totals => None,
-    };
-    match attempt {
-        Some(result) if failed(result) && !first => 0,
-        Some(result) => result,
-        None if first => execute_marked(thread, row, call.nr, args),
-        None => more(row, call, args, witness::mark_of(thread)),
     }
 }
 
+#[inline(always)]
 fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result: i64, bytes: usize) {
     let ticket = if flags & RETURN_MORE != 0 { us_abi::NO_TICKET } else { return_ticket(row) };
     // SAFETY: reserved by the caller.
@@ -249,22 +330,23 @@ fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result:
 }
 
 /// A further piece of the same read: only what is there already, as one large read would have taken it.
-fn more(row: &Row, call: &Call, args: &[u64; 6], mark: *mut u64) -> i64 {
+#[inline(never)]
+fn more(thread: &Thread, row: &Row, input: &Input, args: &[u64; 6]) -> i64 {
     const POLLIN: u64 = 1;
     let none = raw::Look::new();
     let mut args = *args;
     if row.nr as u64 == raw::nr::RECVFROM {
-        if args[3] & MSG_WAITALL == 0 {
+        if input.flags & MSG_WAITALL == 0 {
             args[3] |= MSG_DONTWAIT;
         }
-    } else if !has_position(call.nr) {
+    } else if !input.is_positioned {
         // A pipe or a stream may be empty now; a file is always readable.
         if raw::poll(args[0] as i32, POLLIN) & POLLIN as i64 == 0 {
             return 0;
         }
     }
     // SAFETY: into the reserved piece of our own ring.
-    let result = unsafe { raw::marked(call.nr, &args, &none, mark) };
+    let result = unsafe { raw::marked(row.nr.into(), &args, &none, witness::mark_of(thread)) };
     if failed(result) { 0 } else { result }
 }
 
@@ -318,20 +400,85 @@ pub const MSG_WAITALL: u64 = 0x100;
 /// recvmsg, recvfrom with an address, readv: outputs in several places. From a socket they are received into the
 /// ring, where they outlive the primary.
 pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shape, flags: u64) -> i64 {
+    // Before the loop: what the other modes need is computed in front of that, each time.
+    if thread.calls() == Mode::Record
+        && let Some(result) = record_gathered(thread, row, call, shape, flags)
+    {
+        return result;
+    }
+    gathered_in_any_mode(thread, row, call, shape, flags)
+}
+
+#[inline(always)]
+fn record_gathered(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    shape: Shape,
+    flags: u64,
+) -> Option<i64> {
+    let fd = call.args[0] as i32;
+    let mut before = spans::Before::nothing();
+    before.look(row, &call.args);
+    let mut arguments = spans::arguments(row, call, thread.verify);
+    let wanted = shape.wanted();
+    arguments.len = wanted;
+    begin(thread, row, arguments);
+    let is_placed = buffers::are_there(thread, shape, wanted);
+    // For nobody nothing is taken: see `read_pieces`.
+    let shadow = fdtable::get(fd).filter(|_| is_placed);
+    let evidence = shadow.map(|shadow| shadow.kind().evidence(Direction::In, false));
+    let attempt = match (evidence, shadow, shape) {
+        (Some(Evidence::Message), ..) => witness::gather(thread, call.args[0], shape, wanted, flags),
+        (Some(Evidence::Pattern), Some(shadow), Shape::Vectors(list, count)) => {
+            witness::scatter(thread, row, shadow, fd, list, count)
+        }
+        _ => None,
+    };
+    let result = attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, &call.args));
+    count_input(fd, flags, result);
+    message::received(thread, row, call, result);
+    if carry::is_read_cut_now(thread, row, call, result, wanted) {
+        let head = ReturnHead { result, identity: 0 };
+        log_outputs(thread, row, call, &before, RETURN_PARTIAL, head);
+        return Some(rest_of_input(thread, call, shape, result));
+    }
+    let plan = signal::plan(thread, row, result);
+    if plan.is_abandoned() {
+        return None;
+    }
+    log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity: 0 });
+    if plan.carry_out(thread) {
+        return None;
+    }
+    Some(whole_input(thread, row, call, shape, plan, result))
+}
+
+/// What a copy that acts counts of a gathered input.
+#[inline(always)]
+fn count_input(fd: i32, flags: u64, result: i64) {
+    if takes(flags) {
+        fdtable::moved(fd, Direction::In, result);
+    }
+}
+
+#[inline(never)]
+fn gathered_in_any_mode(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    shape: Shape,
+    flags: u64,
+) -> i64 {
     let fd = call.args[0] as i32;
     let counts = takes(flags);
-    let count_now = |result| {
-        if counts {
-            fdtable::moved(fd, Direction::In, result);
-        }
-    };
     thread.attempt(|thread, mode| {
         let mut before = spans::Before::nothing();
         before.look(row, &call.args);
         match mode {
             Mode::Solo => {
                 let result = execute(thread, row, call.nr, &call.args);
-                count_now(result);
+                count_input(fd, flags, result);
                 let plan = signal::plan(thread, row, result);
                 if plan.carry_out(thread) {
                     return None;
@@ -339,39 +486,7 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 message::received(thread, row, call, result);
                 Some(whole_input(thread, row, call, shape, plan, result))
             }
-            Mode::Record => {
-                let mut arguments = spans::arguments(row, call, thread.verify);
-                arguments.len = shape.wanted();
-                begin(thread, row, arguments);
-                let is_placed = buffers::are_there(thread, shape);
-                // For nobody nothing is taken: see `read_pieces`.
-                let shadow = fdtable::get(fd).filter(|_| is_placed);
-                let evidence = shadow.map(|shadow| shadow.kind().evidence(Direction::In, false));
-                let attempt = match (evidence, shadow, shape) {
-                    (Some(Evidence::Message), ..) => witness::gather(thread, call.args[0], shape, flags),
-                    (Some(Evidence::Pattern), Some(shadow), Shape::Vectors(list, count)) => {
-                        witness::scatter(thread, row, shadow, fd, list, count)
-                    }
-                    _ => None,
-                };
-                let result = attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, &call.args));
-                count_now(result);
-                message::received(thread, row, call, result);
-                if carry::is_read_cut_now(thread, row, call, result, shape.wanted()) {
-                    let head = ReturnHead { result, identity: 0 };
-                    log_outputs(thread, row, call, &before, RETURN_PARTIAL, head);
-                    return Some(rest_of_input(thread, call, shape, result));
-                }
-                let plan = signal::plan(thread, row, result);
-                if plan.is_abandoned() {
-                    return None;
-                }
-                log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity: 0 });
-                if plan.carry_out(thread) {
-                    return None;
-                }
-                Some(whole_input(thread, row, call, shape, plan, result))
-            }
+            Mode::Record => record_gathered(thread, row, call, shape, flags),
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);
                 take_begin_with(thread, row, fd, ours.digest, |_, _| ())?;
@@ -389,9 +504,7 @@ pub fn gathered(thread: &mut Thread, row: &'static Row, call: &Call, shape: Shap
                 });
                 let (head, flags) = taken?;
                 if flags & RETURN_PARTIAL != 0 {
-                    let mut vectors = [Vector::default(); VECTORS];
-                    let list = carry::shape_vectors(shape, &mut vectors);
-                    return Some(carry::input_in_doubt(thread, row, call, list, head.result));
+                    return Some(gathered_in_doubt(thread, row, call, shape, head.result));
                 }
                 if Plan::replay(thread, flags) {
                     return None;
@@ -410,22 +523,48 @@ fn whole_input(thread: &mut Thread, row: &Row, call: &Call, shape: Shape, plan: 
     rest_of_input(thread, call, shape, result)
 }
 
+#[cold]
+#[inline(never)]
 fn rest_of_input(thread: &mut Thread, call: &Call, shape: Shape, done: i64) -> i64 {
     carry::park(thread);
     let mut vectors = [Vector::default(); VECTORS];
     carry::input(thread, call, carry::shape_vectors(shape, &mut vectors), done)
 }
 
+#[cold]
+#[inline(never)]
+fn gathered_in_doubt(thread: &mut Thread, row: &Row, call: &Call, shape: Shape, done: i64) -> i64 {
+    let mut vectors = [Vector::default(); VECTORS];
+    carry::input_in_doubt(thread, row, call, carry::shape_vectors(shape, &mut vectors), done)
+}
+
 /// write, pwrite64, sendto.
 pub fn write(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let arguments = |thread: &Thread| {
-        let mut digest = Digest::new();
-        if thread.verify {
-            digest.bytes(call.args[1], call.args[2] as usize);
-        }
-        CallArgs { fd: call.args[0] as i32, digest: digest.finish(), len: call.args[2] }
-    };
-    output(thread, row, call, arguments, Source::Span(Vector { base: call.args[1], len: call.args[2] }))
+    output(thread, row, call, |thread| write_arguments(thread, call), span_of(call))
+}
+
+/// As [`write`], in the way of [`read_here`].
+#[inline(always)]
+pub fn write_here(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    if thread.calls() != Mode::Record {
+        return None;
+    }
+    let logged = write_arguments(thread, call);
+    record_output(thread, row, call, logged, span_of(call))
+}
+
+#[inline(always)]
+fn span_of(call: &Call) -> Source {
+    Source::Span(Vector { base: call.args[1], len: call.args[2] })
+}
+
+#[inline(always)]
+fn write_arguments(thread: &Thread, call: &Call) -> CallArgs {
+    let mut digest = Digest::new();
+    if thread.verify {
+        digest.bytes(call.args[1], call.args[2] as usize);
+    }
+    CallArgs { fd: call.args[0] as i32, digest: digest.finish(), len: call.args[2] }
 }
 
 /// writev, pwritev, pwritev2.
@@ -441,20 +580,41 @@ pub fn writev(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     output(thread, row, call, arguments, Source::Vectors(call.args[1], call.args[2]))
 }
 
-/// Executes an output for real; on a socket whose own figures do not tell how far it came, with a witness.
-fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
-    let args = &call.args;
-    let shadow = fdtable::get(args[0] as i32);
-    let kind = shadow.map_or(Kind::None, fdtable::Shadow::kind);
+/// Executes an output for real; where the object's own figures do not tell how far it came, with a witness.
+#[inline(always)]
+fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source, wanted: u64) -> i64 {
+    let shadow = fdtable::get(call.args[0] as i32);
+    let kind = shadow.map_or(Kind::None, Shadow::kind);
+    let evidence = kind.evidence(Direction::Out, matches!(source, Source::Span(_)));
     if let Some(shadow) = shadow
-        && pipe::is_shared(shadow, row, source.wanted())
-        && let Some(result) = pipe::put_out(thread, shadow, args[0], source)
+        && (evidence == Evidence::Message || kind == Kind::Pipe || kind.is_file())
+        && let Some(result) = put_out_witnessed(thread, row, call, source, wanted, shadow)
     {
         return result;
     }
-    let evidence = kind.evidence(Direction::Out, matches!(source, Source::Span(_)));
+    execute_marked(thread, row, call.nr, &call.args)
+}
+
+/// `None`: the call is to be made.
+#[inline(never)]
+fn put_out_witnessed(
+    thread: &mut Thread,
+    row: &Row,
+    call: &Call,
+    source: Source,
+    wanted: u64,
+    shadow: &Shadow,
+) -> Option<i64> {
+    let args = &call.args;
+    let is_positioned = has_position(call.nr);
+    let evidence = shadow.kind().evidence(Direction::Out, matches!(source, Source::Span(_)));
+    if pipe::is_shared(shadow, row, wanted)
+        && let Some(result) = pipe::put_out(thread, shadow, args[0], source)
+    {
+        return Some(result);
+    }
     let attempt = match source {
-        _ if has_position(call.nr) || evidence != Evidence::Message => None,
+        _ if is_positioned || evidence != Evidence::Message => None,
         Source::Span(span) if span.len == 0 && call.nr == raw::nr::WRITE => None,
         Source::Span(span) if span.len > buffers::BYTES_MAX => None,
         Source::Span(span) => {
@@ -463,9 +623,7 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
             witness::send_span(thread, args[0], span, name, if to { args[3] } else { 0 })
         }
         // Without a byte nothing is sent, not even an empty message.
-        Source::Vectors(_, vector_count) if vector_count > buffers::VECTORS_MAX || source.wanted() == 0 => {
-            None
-        }
+        Source::Vectors(_, vector_count) if vector_count > buffers::VECTORS_MAX || wanted == 0 => None,
         Source::Vectors(vectors, vector_count) if call.nr == WRITEV => {
             let header = MessageHeader { vectors, vector_count, ..MessageHeader::default() };
             witness::send(thread, args[0], header, 0)
@@ -476,16 +634,32 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source) -> i64 {
         },
         Source::Vectors(..) => None,
     };
-    attempt.unwrap_or_else(|| {
-        if let Some(shadow) = shadow.filter(|_| !has_position(call.nr)) {
-            witness::note_position(thread, args[0] as i32, shadow, true);
-        }
-        execute_marked(thread, row, call.nr, args)
-    })
+    if attempt.is_none() && !is_positioned {
+        witness::note_position(thread, args[0] as i32, shadow, true);
+    }
+    attempt
 }
 
 /// A call that puts bytes out. What the dead primary had done a part of is carried on.
 pub fn output(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    arguments: impl Fn(&Thread) -> CallArgs,
+    source: Source,
+) -> i64 {
+    // Before the loop, as in `gathered`.
+    if thread.calls() == Mode::Record {
+        let logged = arguments(thread);
+        if let Some(result) = record_output(thread, row, call, logged, source) {
+            return result;
+        }
+    }
+    output_in_any_mode(thread, row, call, arguments, source)
+}
+
+#[inline(never)]
+fn output_in_any_mode(
     thread: &mut Thread,
     row: &'static Row,
     call: &Call,
@@ -504,28 +678,7 @@ pub fn output(
         }
         Mode::Record => {
             let logged = arguments(thread);
-            begin(thread, row, logged);
-            let result = put_out(thread, row, call, source);
-            fdtable::moved(call.args[0] as i32, Direction::Out, result);
-            let is_cut = carry::is_write_cut_now(thread, call, result, source.wanted());
-            let plan = if is_cut { Plan::NOTHING } else { signal::plan(thread, row, result) };
-            if plan.is_abandoned() {
-                return None;
-            }
-            let identity = append_position(call, result);
-            let shown_at = shown::shown_at(call.args[0] as i32, result);
-            let cut = if is_cut { RETURN_PARTIAL } else { 0 };
-            let flags = plan.flags() | shown::flag(shown_at) | cut;
-            end(thread, row, flags, ReturnHead { result, identity });
-            shown::log(thread, shown_at);
-            if is_cut {
-                carry::park(thread);
-                return Some(carry::output(thread, call, source, result));
-            }
-            if plan.carry_out(thread) {
-                return None;
-            }
-            Some(whole_output(thread, call, source, plan, result))
+            record_output(thread, row, call, logged, source)
         }
         Mode::Replay => {
             let ours = arguments(thread);
@@ -558,6 +711,57 @@ pub fn output(
             Some(result)
         }
     })
+}
+
+#[inline(always)]
+fn record_output(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    logged: CallArgs,
+    source: Source,
+) -> Option<i64> {
+    let wanted = logged.len;
+    begin(thread, row, logged);
+    let result = put_out(thread, row, call, source, wanted);
+    fdtable::moved(call.args[0] as i32, Direction::Out, result);
+    if thread.pending.load(Ordering::Relaxed) == 0 && !shown::is_counted() {
+        end(thread, row, 0, ReturnHead { result, identity: append_position(call, result) });
+        // A cancellation is told of without a notice.
+        Plan::NOTHING.carry_out(thread);
+        return Some(result);
+    }
+    record_rest_of_output(thread, row, call, source, result)
+}
+
+/// The end of an output that something else comes with.
+#[inline(never)]
+fn record_rest_of_output(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    source: Source,
+    result: i64,
+) -> Option<i64> {
+    let is_cut = carry::is_write_cut_now(thread, call, result, source.wanted());
+    let plan = if is_cut { Plan::NOTHING } else { signal::plan(thread, row, result) };
+    if plan.is_abandoned() {
+        return None;
+    }
+    let identity = append_position(call, result);
+    let shown_at = shown::shown_at(call.args[0] as i32, result);
+    let cut = if is_cut { RETURN_PARTIAL } else { 0 };
+    let flags = plan.flags() | shown::flag(shown_at) | cut;
+    end(thread, row, flags, ReturnHead { result, identity });
+    shown::log(thread, shown_at);
+    if is_cut {
+        carry::park(thread);
+        return Some(carry::output(thread, call, source, result));
+    }
+    if plan.carry_out(thread) {
+        return None;
+    }
+    Some(whole_output(thread, call, source, plan, result))
 }
 
 /// What an output comes to, in a copy that acts: the rest is put out where the runtime alone has cut it off.

@@ -27,18 +27,26 @@ pub fn received(thread: &mut Thread, row: &Row, call: &Call, result: i64) {
 
 /// sendmsg: begun before, done after, like any output. Descriptors that go out are no longer the group's alone.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let header = guest::load::<MessageHeader>(call.args[1]).unwrap_or_default();
-    spans::for_rights(header.control, header.control_len, |fd| {
-        if let Some(shadow) = fdtable::get(fd) {
-            shadow.set_private(false);
-        }
-    });
+    lend_descriptors(call.args[1]);
     let arguments = |thread: &Thread| CallArgs {
         fd: call.args[0] as i32,
         digest: if thread.verify { spans::digest(row, &call.args) } else { 0 },
         len: spans::message_bytes(call.args[1]),
     };
     output(thread, row, call, arguments, Source::Message(call.args[1]))
+}
+
+/// Notes the descriptors in the control data of a message that is about to be sent.
+fn lend_descriptors(message: u64) {
+    let header = guest::load::<MessageHeader>(message).unwrap_or_default();
+    if header.control_len == 0 {
+        return;
+    }
+    spans::for_rights(header.control, header.control_len, |fd| {
+        if let Some(shadow) = fdtable::get(fd) {
+            shadow.set_private(false);
+        }
+    });
 }
 
 /// Notes the descriptors in the control data of a received message.

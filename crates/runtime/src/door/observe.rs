@@ -15,10 +15,21 @@ use crate::thread::{Mode, Thread};
 /// A whole call of a row that [observes](Row::observes).
 #[inline(always)]
 pub fn observe(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    thread.attempt(|thread, mode| match mode {
-        Mode::Record if row.outs.is_empty() => record(thread, row, call, |thread, flags, head| {
+    // In the caller's own frame, like the way to here: behind a system call each return costs a misprediction.
+    if row.outs.is_empty()
+        && thread.calls() == Mode::Record
+        && let Some(result) = record(thread, row, call, |thread, flags, head| {
             thread.append(EventKind::Call, flags, row.nr, recorded::return_ticket(row), &head);
-        }),
+        })
+    {
+        return result;
+    }
+    observe_in_any_mode(thread, row, call)
+}
+
+#[inline(never)]
+fn observe_in_any_mode(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    thread.attempt(|thread, mode| match mode {
         Mode::Record => record_outputs(thread, row, call),
         Mode::Replay => replay(thread, row, call),
         Mode::Solo => solo(thread, row, call),

@@ -25,11 +25,17 @@ pub fn remember_standard() {
     }
 }
 
+/// Whether outputs to the standard descriptors are counted.
+#[inline(always)]
+pub fn is_counted() -> bool {
+    state::is_recorded()
+}
+
 /// Which of them an output with this result has gone to, as a recorded process: 1 for output, 2 for errors, 0 for
 /// neither.
 #[inline]
 pub fn shown_at(fd: i32, result: i64) -> u8 {
-    if state::is_recorded() && result > 0 { standard(fd) } else { 0 }
+    if is_counted() && result > 0 { standard(fd) } else { 0 }
 }
 
 fn standard(fd: i32) -> u8 {
