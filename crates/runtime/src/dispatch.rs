@@ -8,7 +8,7 @@ use crate::door::observe::observe;
 use crate::door::recorded::recorded;
 use crate::door::{
     child, common, epoll, exec, folder, futex, identity, io, leave, memory, message, numbers, pending,
-    process, refused, remap, shared, signals, spawn, table, thread_place, time, timer, turn_waits,
+    process, read, refused, remap, shared, signals, spawn, table, thread_place, time, timer, turn_waits,
 };
 use crate::members::{config, registry};
 use crate::raw::{self, call6};
@@ -235,7 +235,7 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
     let here = match row.policy {
         Policy::Recorded if row.observes => Some(observe(thread, row, call)),
         Policy::Special(Door::Read | Door::Recv) => {
-            let result = io::read_here(thread, row, call);
+            let result = read::read_here(thread, row, call);
             if let Some(result) = result {
                 pending::after_read(thread, call.args[0] as i32, call.args[1], result);
             }
@@ -317,7 +317,7 @@ fn declined(thread: &mut Thread, call: &Call, name: &str, error: i64) -> i64 {
 fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i64 {
     match door {
         Door::Read | Door::Recv => {
-            let result = io::read(thread, row, call);
+            let result = read::read(thread, row, call);
             pending::after_read(thread, call.args[0] as i32, call.args[1], result);
             result
         }

@@ -55,6 +55,7 @@ pub mod pidfd;
 pub mod pipe;
 pub mod process;
 pub mod quiet;
+pub mod read;
 pub mod recorded;
 pub mod refused;
 pub mod remap;

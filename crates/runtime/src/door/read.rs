@@ -1,0 +1,369 @@
+//! read, pread and recv: one place to fill.
+//!
+//! Input is read *into the ring* and copied out from there: bytes that the kernel has handed over cannot
+//! die with the primary, also when it is killed before it has published them. A read with a buffer larger
+//! than an event is made in pieces, so the guest sees no short read that it would not see natively.
+
+use us_abi::PAYLOAD_BYTES_MAX;
+use us_abi::event::{CallArgs, EventKind, RETURN_MORE, RETURN_PARTIAL, ReturnHead};
+use us_calls::Row;
+use us_world::{Direction, Evidence, Transfer};
+
+use crate::call::Call;
+use crate::door::carry;
+use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position};
+use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_end};
+use crate::door::transfer::{taken_in, takes};
+use crate::door::witness::{self, Shape};
+use crate::door::{buffers, pipe};
+use crate::fdtable::{self, Kind, Shadow};
+use crate::guest::{self, Digest};
+use crate::raw::{self, failed};
+use crate::signal::{self, Plan};
+use crate::sys::spans::Vector;
+use crate::thread::{Mode, Thread};
+
+const EFAULT: i64 = -14;
+/// Longest piece, bytes.
+const PIECE: usize = PAYLOAD_BYTES_MAX - size_of::<ReturnHead>();
+
+/// read, pread64, recvfrom.
+pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let args = &call.args;
+    if row.nr as u64 == raw::nr::RECVFROM && args[4] != 0 {
+        return gathered(thread, row, call, Shape::From([args[1], args[2], args[4], args[5]]), args[3]);
+    }
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => {
+            let result = execute(thread, row, call.nr, args);
+            taken_in(row, args, result);
+            let plan = signal::plan(thread, row, result);
+            if plan.carry_out(thread) {
+                return None;
+            }
+            if !carry::is_read_cut(plan, row, call, result, args[2]) {
+                return Some(result);
+            }
+            Some(rest_of_read(thread, call, result))
+        }
+        Mode::Record => record_read(thread, row, call),
+        Mode::Replay => {
+            take_begin(thread, row, &read_arguments(row, args))?;
+            let input = Input::of(row, call);
+            let counts = !input.is_positioned && takes(input.flags);
+            let to = (!input.is_thrown_away).then_some(args[1]);
+            let (result, flags) = take_pieces(thread, row, to, args[0] as i32, counts)?;
+            if flags & RETURN_PARTIAL != 0 {
+                let list = [Vector { base: args[1], len: args[2] }];
+                return Some(carry::input_in_doubt(thread, row, call, &list, result));
+            }
+            if Plan::replay(thread, flags) {
+                return None;
+            }
+            Some(result)
+        }
+    })
+}
+
+/// As [`read`], of a primary that logs, in the frame of its caller: see `raw::blocking`. `None`: nothing is done, or the call is
+/// to be made again; [`read`] does it.
+#[inline(always)]
+pub fn read_here(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    if thread.calls() != Mode::Record || row.nr as u64 == raw::nr::RECVFROM && call.args[4] != 0 {
+        return None;
+    }
+    record_read(thread, row, call)
+}
+
+#[inline(always)]
+fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    begin(thread, row, read_arguments(row, &call.args));
+    let (result, plan) = read_pieces(thread, row, call);
+    if plan.carry_out(thread) {
+        return None;
+    }
+    if !plan.is_spurious()
+        || thread.calls() == Mode::Record
+        || !carry::is_read_cut(plan, row, call, result, call.args[2])
+    {
+        return Some(result);
+    }
+    // The log that this began in is given up.
+    Some(rest_of_read(thread, call, result))
+}
+
+#[cold]
+#[inline(never)]
+fn rest_of_read(thread: &mut Thread, call: &Call, done: i64) -> i64 {
+    carry::park(thread);
+    carry::input(thread, call, &[Vector { base: call.args[1], len: call.args[2] }], done)
+}
+
+fn read_arguments(row: &Row, args: &[u64; 6]) -> CallArgs {
+    let mut digest = Digest::new();
+    if row.nr as u64 != raw::nr::READ {
+        digest.number(args[3]);
+    }
+    CallArgs { fd: args[0] as i32, digest: digest.finish(), len: args[2] }
+}
+
+/// What a read reads from, and how: looked up once a call.
+#[derive(Clone, Copy)]
+struct Input {
+    shadow: Option<&'static Shadow>,
+    kind: Kind,
+    /// Of recv; 0 of any other.
+    flags: u64,
+    /// It says from where in the file.
+    is_positioned: bool,
+    /// The bytes are taken from the stream and written nowhere: the buffer may be none at all.
+    is_thrown_away: bool,
+}
+
+impl Input {
+    #[inline(always)]
+    fn of(row: &Row, call: &Call) -> Input {
+        let shadow = fdtable::get(call.args[0] as i32);
+        let kind = shadow.map_or(Kind::None, Shadow::kind);
+        let flags = if row.nr as u64 == raw::nr::RECVFROM { call.args[3] } else { 0 };
+        let is_thrown_away = flags & witness::MSG_TRUNC != 0 && kind.is_tcp();
+        Input { shadow, kind, flags, is_positioned: has_position(call.nr), is_thrown_away }
+    }
+
+    /// What the copy that acts counts.
+    #[inline(always)]
+    fn has_given(&self, result: i64) {
+        if self.kind.is_counted()
+            && takes(self.flags)
+            && let Some(shadow) = self.shadow
+        {
+            shadow.moved(Direction::In, result);
+        }
+    }
+}
+
+/// Reads piece by piece into the ring and copies out; publishes every piece.
+#[inline(always)]
+fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
+    let mut total = 0i64;
+    let mut args = call.args;
+    let wanted = args[2];
+    let input = Input::of(row, call);
+    if !buffers::is_there(thread, args[1], wanted) && !input.is_thrown_away {
+        // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
+        return read_directly(thread, row, call);
+    }
+    let most = if input.kind == Kind::Pipe { witness::PATTERN_MAX } else { PIECE };
+    loop {
+        let piece = (wanted - total as u64).min(most as u64) as usize;
+        let room = size_of::<ReturnHead>() + piece + witness::tail_bytes(piece);
+        let Some(place) = thread.reserve(room) else { return read_unlogged(thread, row, call, total) };
+        // SAFETY: the payload lies behind the head, both reserved.
+        let data = unsafe { place.add(size_of::<ReturnHead>()) };
+        args[1] = data as u64;
+        args[2] = piece as u64;
+        let result = read_piece(thread, row, &input, &args, place, total == 0);
+        input.has_given(result);
+        if result == raw::err::EINVAL && total == 0 && row.nr as u64 != raw::nr::RECVFROM {
+            return read_directly(thread, row, call);
+        }
+        // With MSG_TRUNC the count of a datagram is its whole length, which may be more than there was room for.
+        let got = if failed(result) { 0 } else { (result as usize).min(piece) };
+        let copied = input.is_thrown_away || guest::write(call.args[1] + total as u64, data, got);
+        total += result.max(0);
+        let whole = result == piece as i64 && (total as u64) < wanted;
+        if copied && whole {
+            put_return(thread, row, place, RETURN_MORE, result, got);
+            if input.is_positioned {
+                args[3] += got as u64;
+            }
+            continue;
+        }
+        if copied && carry::is_read_cut_now(thread, row, call, result, piece as u64) {
+            put_return(thread, row, place, RETURN_PARTIAL, total, got);
+            return (rest_of_read(thread, call, total), Plan::NOTHING);
+        }
+        let result = match (copied, total) {
+            (false, _) => EFAULT,
+            (_, 0) => result,
+            _ => total,
+        };
+        let plan = signal::plan(thread, row, result);
+        if !plan.is_abandoned() {
+            put_return(thread, row, place, plan.flags(), result, got);
+        }
+        return (result, plan);
+    }
+}
+
+/// The standby was dropped: what remains is read as if there had never been a log.
+#[cold]
+#[inline(never)]
+fn read_unlogged(thread: &mut Thread, row: &'static Row, call: &Call, done: i64) -> (i64, Plan) {
+    if done == 0 {
+        let result = execute(thread, row, call.nr, &call.args);
+        taken_in(row, &call.args, result);
+        return (result, signal::plan(thread, row, result));
+    }
+    let list = [Vector { base: call.args[1], len: call.args[2] }];
+    let whole = carry::wants_whole(row, call.args[0] as i32, &call.args);
+    let result = if whole { carry::input(thread, call, &list, done) } else { done };
+    (result, Plan::NOTHING)
+}
+
+/// A read that must go to the guest's own buffer: with O_DIRECT the kernel wants addresses and lengths that are multiples
+/// of a sector's. What it brings can be read again, so nothing is lost that dies with the primary.
+#[cold]
+#[inline(never)]
+fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
+    /// Whole sectors: who has had some pieces asks for the rest.
+    const SECTORS: usize = PIECE & !4095;
+    let result = execute_marked(thread, row, call.nr, &call.args);
+    taken_in(row, &call.args, result);
+    let plan = signal::plan(thread, row, result);
+    if plan.is_abandoned() {
+        return (result, plan);
+    }
+    let bytes = if failed(result) { 0 } else { result as usize };
+    let mut at = 0;
+    loop {
+        let piece = (bytes - at).min(SECTORS);
+        let is_last = at + piece == bytes;
+        let Some(place) = thread.reserve(size_of::<ReturnHead>() + piece) else {
+            return (result, plan);
+        };
+        // SAFETY: the payload lies behind the head, both reserved.
+        let data = unsafe { place.add(size_of::<ReturnHead>()) };
+        guest::read(data, call.args[1] + at as u64, piece);
+        let (flags, value) = if is_last { (plan.flags(), result) } else { (RETURN_MORE, piece as i64) };
+        put_return(thread, row, place, flags, value, piece);
+        at += piece;
+        if is_last {
+            return (result, plan);
+        }
+    }
+}
+
+/// Reads one piece to `args[1]`, in the slot at `place`, such that its count survives the primary's end.
+#[inline(always)]
+fn read_piece(
+    thread: &mut Thread,
+    row: &Row,
+    input: &Input,
+    args: &[u64; 6],
+    place: *mut u8,
+    first: bool,
+) -> i64 {
+    let piece = args[2] as usize;
+    if piece != 0 && !input.is_positioned {
+        match input.kind.evidence(Direction::In, input.flags == 0) {
+            Evidence::Pattern if input.kind != Kind::Pipe => {
+                // Of a further piece only what is there already is taken.
+                if first {
+                    witness::lay_pattern(place, piece);
+                }
+            }
+            Evidence::Totals => {}
+            evidence => {
+                if let Some(result) = read_witnessed(thread, input, evidence, args, place, first) {
+                    return if failed(result) && !first { 0 } else { result };
+                }
+            }
+        }
+    }
+    if first { execute_marked(thread, row, row.nr.into(), args) } else { more(thread, row, input, args) }
+}
+
+/// The same where the kind asks for more than a pattern. `None`: the call is to be made.
+#[inline(never)]
+fn read_witnessed(
+    thread: &mut Thread,
+    input: &Input,
+    evidence: Evidence,
+    args: &[u64; 6],
+    place: *mut u8,
+    first: bool,
+) -> Option<i64> {
+    let piece = args[2] as usize;
+    match evidence {
+        Evidence::Message => {
+            // A further piece takes what is there, unless the guest has asked to wait for all of it.
+            let at_once = if first || input.flags & MSG_WAITALL != 0 { 0 } else { MSG_DONTWAIT };
+            witness::receive(thread, args[0], place, piece, input.flags | at_once)
+        }
+        Evidence::Pattern => {
+            let shared = input.shadow.filter(|shadow| pipe::is_shared_input(shadow));
+            let taken = shared.and_then(|shadow| pipe::take(thread, shadow, args[0], place, piece, !first));
+            if taken.is_none() {
+                witness::lay_pattern(place, piece);
+            }
+            taken
+        }
+        Evidence::Position => {
+            let shadow = input.shadow?;
+            witness::note_position(thread, args[0] as i32, shadow, false);
+            None
+        }
+        Evidence::Totals => None,
+    }
+}
+
+#[inline(always)]
+fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result: i64, bytes: usize) {
+    let ticket = if flags & RETURN_MORE != 0 { us_abi::NO_TICKET } else { return_ticket(row) };
+    // SAFETY: reserved by the caller.
+    unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
+    thread.publish(EventKind::Return, flags, row.nr, ticket, size_of::<ReturnHead>() + bytes);
+}
+
+/// A further piece of the same read: only what is there already, as one large read would have taken it.
+#[inline(never)]
+fn more(thread: &Thread, row: &Row, input: &Input, args: &[u64; 6]) -> i64 {
+    const POLLIN: u64 = 1;
+    let none = raw::Look::new();
+    let mut args = *args;
+    if row.nr as u64 == raw::nr::RECVFROM {
+        if input.flags & MSG_WAITALL == 0 {
+            args[3] |= MSG_DONTWAIT;
+        }
+    } else if !input.is_positioned {
+        // A pipe or a stream may be empty now; a file is always readable.
+        if raw::poll(args[0] as i32, POLLIN) & POLLIN as i64 == 0 {
+            return 0;
+        }
+    }
+    // SAFETY: into the reserved piece of our own ring.
+    let result = unsafe { raw::marked(row.nr.into(), &args, &none, witness::mark_of(thread)) };
+    if failed(result) { 0 } else { result }
+}
+
+/// Copies the pieces of a read to the guest's buffer, as a standby; `None` for one that throws them away.
+fn take_pieces(
+    thread: &mut Thread,
+    row: &'static Row,
+    to: Option<u64>,
+    fd: i32,
+    counts: bool,
+) -> Option<(i64, u8)> {
+    let mut at = 0u64;
+    loop {
+        let (result, flags, got) = take_end(thread, row, |thread, head, bytes, flags| {
+            if let Some(to) = to {
+                guest::write(to + at, bytes.as_ptr(), bytes.len());
+            }
+            if counts && let Some(shadow) = fdtable::get(fd) {
+                let word = bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
+                shadow.count(Direction::In, Transfer { bytes: bytes.len() as u64, word, position: 0 });
+                shadow.note_error(head.result);
+            }
+            // Before the event is given back: settling reads it as soon as the ring is empty.
+            thread.begun_mut().pieces = at + bytes.len() as u64;
+            (head.result, flags, bytes.len() as u64)
+        })?;
+        at += got;
+        if flags & RETURN_MORE == 0 {
+            thread.begun_mut().pieces = 0;
+            return Some((result, flags));
+        }
+    }
+}
