@@ -67,6 +67,14 @@ impl Thread {
         fault::at(Point::Published, (kind as u32) << 16 | u32::from(call));
     }
 
+    /// Makes sure that an event without payload fits, before the thread takes the lock that the event will tell of. One that
+    /// waited for the standby with the lock in hand would hold up all who come to it, and they come within microseconds.
+    /// False when the standby has been dropped meanwhile.
+    #[inline(always)]
+    pub fn is_ready(&mut self) -> bool {
+        self.ends.producer.fits(2 * EVENT_ALIGN) || self.make_room(2 * EVENT_ALIGN)
+    }
+
     /// Makes sure that an event with `payload` bytes fits, and tells where its payload will lie. `None` when
     /// the standby has been dropped meanwhile: the caller goes on without a log.
     #[inline(always)]

@@ -8,7 +8,7 @@
 //! It is a wish, not a bound: a standby that does not move at all is not waited for. Only a full ring is
 //! ([`Thread::reserve`]).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{RING_STEP, SegmentHeader};
 use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, POOL_MIN, allowance, pool};
@@ -26,6 +26,33 @@ const WAIT_MAX_NS: u64 = 50_000_000;
 const LOOK_NS: u64 = 20_000;
 /// See `LOOK_NS`.
 const LOOK_MAX_NS: u64 = 160_000;
+/// As many threads look that often; of more each looks less often.
+const LOOKERS: u64 = 4;
+
+/// Threads of this process that wait for their standby. They look in turn, so to say: a processor's time for looking is the same
+/// for any number of them.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+
+/// One of [`WAITING`].
+struct Waits;
+
+impl Waits {
+    fn begin() -> Waits {
+        WAITING.fetch_add(1, Ordering::Relaxed);
+        Waits
+    }
+
+    /// Longest time between two looks of one thread, ns.
+    fn look_max_ns() -> u64 {
+        LOOK_MAX_NS * u64::from(WAITING.load(Ordering::Relaxed)).div_ceil(LOOKERS)
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// What a primary's thread knows of its lead, and of waits that were for nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,9 +129,10 @@ pub fn keep(pace: &mut Pace, slot: u32, at: u64, written: u64, records: impl Fn(
     raw::futex_wake_shared(&header.command.0);
     let mut moved = (start, before);
     let mut pause_ns = LOOK_NS;
+    let _waits = Waits::begin();
     loop {
         raw::nap(pause_ns);
-        pause_ns = (pause_ns * 2).min(LOOK_MAX_NS);
+        pause_ns = (pause_ns * 2).min(Waits::look_max_ns());
         let (head, now, so_far) = (head(), raw::now_ns(), standby(header).0);
         if !records() {
             return;

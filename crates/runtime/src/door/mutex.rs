@@ -416,6 +416,7 @@ fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u3
         }
         return outcome.errno;
     }
+    caller.make_ready();
     let outcome = mutex.acquire(caller, patience);
     if outcome == Outcome::FOLLOW {
         return take(mutex, caller, patience, say, depth, call);
@@ -493,7 +494,7 @@ fn lock_short(mutex: &Mutex, opaque: bool) -> bool {
         return false;
     }
     match thread.locks() {
-        Mode::Record if mutex.try_word() => {}
+        Mode::Record if thread.is_ready() && mutex.try_word() => {}
         Mode::Solo => return mutex.lock_solo(caller),
         _ => return false,
     }

@@ -82,6 +82,14 @@ impl Caller {
         self.thread().filter(|thread| thread.locks() == Mode::Record)
     }
 
+    /// The log of a thread that records has room for the event of what it is about to take, see [`Thread::is_ready`].
+    #[inline(always)]
+    pub fn make_ready(self) {
+        if let Some(thread) = self.recording() {
+            thread.is_ready();
+        }
+    }
+
     /// The block of a thread that replays.
     #[inline(always)]
     pub fn replaying(self) -> Option<&'static mut Thread> {
@@ -281,6 +289,7 @@ pub fn acquire(
         if let Some(outcome) = replay(caller, op, force) {
             return outcome.errno;
         }
+        caller.make_ready();
         let outcome = attempt(caller);
         if outcome == Outcome::FOLLOW {
             continue;
