@@ -48,6 +48,47 @@ pub enum Clock {
     Processor,
 }
 
+/// A clock of processor time that has the number of its process or thread in it, as the kernel writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessorClock {
+    /// Whose time it counts; 0 for the caller's.
+    pub number: u32,
+    /// That of one thread.
+    pub is_thread: bool,
+    /// What it counts of it: 0 in user mode and in the kernel, by ticks; 1 in user mode; 2 all, to the nanosecond.
+    pub part: usize,
+}
+
+impl ProcessorClock {
+    const OF_THREAD: i32 = 4;
+    const PART: i32 = 3;
+    /// In the place of a part: the clock of a descriptor.
+    const OF_DESCRIPTOR: i32 = 3;
+
+    /// Whether a clock is one.
+    #[must_use]
+    pub const fn is_one(clock: i32) -> bool {
+        clock < 0 && clock & Self::PART != Self::OF_DESCRIPTOR
+    }
+
+    /// What a clock counts, if it is one.
+    #[must_use]
+    pub const fn of(clock: i32) -> Option<ProcessorClock> {
+        if !Self::is_one(clock) {
+            return None;
+        }
+        let (number, part) = (!(clock >> 3) as u32, (clock & Self::PART) as usize);
+        Some(ProcessorClock { number, is_thread: clock & Self::OF_THREAD != 0, part })
+    }
+
+    /// The clock itself.
+    #[must_use]
+    pub const fn word(self) -> i32 {
+        let of = if self.is_thread { Self::OF_THREAD } else { 0 };
+        !(self.number as i32) << 3 | of | self.part as i32
+    }
+}
+
 /// The moment of a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
@@ -267,6 +308,18 @@ mod tests {
         assert!(!was_set(of(once, 9)), "it died with the process");
         assert!(!was_set(of(Time { interval_ns: 5, ..once }, 11)), "nobody counts those of one that repeats");
         assert!(!was_set(of(Time::default(), 11)));
+    }
+
+    #[test]
+    fn a_clock_says_whose_time_it_counts() {
+        let of = |number, is_thread, part| ProcessorClock { number, is_thread, part };
+        assert_eq!(ProcessorClock::of(-6), Some(of(0, false, 2)), "the calling process");
+        assert_eq!(ProcessorClock::of(-2), Some(of(0, true, 2)), "the calling thread");
+        for clock in [of(0, false, 0), of(4711, true, 1), of((1 << 22) - 1, false, 2)] {
+            assert_eq!(ProcessorClock::of(clock.word()), Some(clock));
+        }
+        assert_eq!(ProcessorClock::of(!5 << 3 | 3), None, "a descriptor's");
+        assert_eq!(ProcessorClock::of(2), None);
     }
 
     #[test]

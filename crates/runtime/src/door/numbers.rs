@@ -3,11 +3,13 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_calls::Row;
+use us_world::timer::ProcessorClock;
 
 use crate::call::Call;
 use crate::door::recorded::recorded;
-use crate::door::{own_files, wait};
+use crate::door::{own_files, timer, usage, wait};
 use crate::members::{self, mail};
+use crate::raw::Timespec;
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
 use crate::{fdtable, guest, raw, state};
@@ -213,7 +215,13 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
     use us_calls::{Door, Policy};
     let mut args = named_in(row.nr, *args);
     if matches!(row.policy, Policy::Special(Door::Timer)) {
-        args[0] = crate::door::timer::to_kernel(row, args[0]);
+        if row.nr == TIMER_SETTIME
+            && let Some(time) = timer::own_time(&args)
+        {
+            room.words[..4].copy_from_slice(&time);
+            args[2] = room.words.as_ptr() as u64;
+        }
+        args[0] = timer::to_kernel(row, args[0]);
     }
     own_files::translate(row, &mut args, &mut room.path);
     match row.nr {
@@ -226,7 +234,17 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
                 args[1] = room.words.as_ptr() as u64;
             }
         }
-        CLOCK_NANOSLEEP | CLOCK_GETRES => args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32),
+        CLOCK_NANOSLEEP => {
+            let clock = args[0] as u32 as i32;
+            let until = guest::load::<Timespec>(args[2]).filter(|_| args[1] & TIMER_ABSTIME != 0);
+            if let Some(until) = until.filter(|until| usage::is_clock(clock) && until.sec >= 0) {
+                let until = Timespec::from_ns(usage::to_own(clock, until.ns()));
+                room.words[..2].copy_from_slice(&[until.sec as u64, until.nsec as u64]);
+                args[2] = room.words.as_ptr() as u64;
+            }
+            args[0] = u64::from(clock_to_kernel(clock) as u32);
+        }
+        CLOCK_GETRES => args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32),
         FCNTL if args[1] as u32 == F_SETOWN_EX => {
             if let Some([kind, number]) = guest::load::<[u32; 2]>(args[2])
                 && kind <= F_OWNER_PID
@@ -253,6 +271,8 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
 }
 
 const TIMER_CREATE: u16 = 222;
+const TIMER_SETTIME: u16 = 223;
+const TIMER_ABSTIME: u64 = 1;
 const CLOCK_NANOSLEEP: u16 = 230;
 const CLOCK_GETRES: u16 = 229;
 const SENDMSG: u16 = 46;
@@ -271,12 +291,8 @@ pub fn clock_to_kernel(clock: i32) -> i32 {
 
 #[cold]
 fn clock_of_another(clock: i32) -> i32 {
-    const OF_DESCRIPTOR: i32 = 3;
-    let number = !(clock >> 3) as u32;
-    if clock & 7 == OF_DESCRIPTOR || number == 0 {
-        return clock;
-    }
-    !(to_kernel(number.into()) as i32) << 3 | clock & 7
+    let Some(counted) = ProcessorClock::of(clock).filter(|counted| counted.number != 0) else { return clock };
+    ProcessorClock { number: to_kernel(counted.number.into()) as u32, ..counted }.word()
 }
 
 /// The group's number for a number of this process or of one of its threads.

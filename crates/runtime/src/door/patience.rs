@@ -9,6 +9,7 @@
 use us_world::patience::{self, Patience as Wait};
 
 use crate::call::Call;
+use crate::door::usage;
 use crate::guest;
 use crate::raw::Timespec;
 use crate::sys::vdso;
@@ -84,7 +85,7 @@ impl Patience {
             && let Some(time_out) = time_out(call.nr, &call.args)
             && let Some(whole_ns) = ends(time_out, &call.args)
         {
-            self.wait = Wait { began_ns: now_ns(), whole_ns };
+            self.wait = Wait { began_ns: now_ns(call), whole_ns };
         }
         self.wait.began_ns
     }
@@ -93,6 +94,9 @@ impl Patience {
     pub fn continues(&mut self, call: &Call, began_ns: u64) -> bool {
         let whole_ns = time_out(call.nr, &call.args).and_then(|time_out| ends(time_out, &call.args));
         let Some(whole_ns) = whole_ns.filter(|_| began_ns != 0) else { return false };
+        if let Some(clock) = processor_clock(call) {
+            usage::clock_told(clock, began_ns);
+        }
         (self.wait, self.attempts) = (Wait { began_ns, whole_ns }, 1);
         true
     }
@@ -114,7 +118,7 @@ impl Patience {
     #[cold]
     #[inline(never)]
     fn own_args(&mut self, call: &Call, rest_at: Option<usize>) -> &[u64; 6] {
-        let now_ns = now_ns();
+        let now_ns = now_ns(call);
         let own = self.own.get_or_insert_default();
         own.args = call.args;
         match time_out(call.nr, &call.args) {
@@ -145,6 +149,12 @@ impl Patience {
     }
 }
 
+/// The clock of processor time that a call sleeps by, if it does.
+fn processor_clock(call: &Call) -> Option<i32> {
+    let clock = call.args[0] as u32 as i32;
+    (call.nr == CLOCK_NANOSLEEP && usage::is_clock(clock)).then_some(clock)
+}
+
 /// How long the wait may take, ns; `None` if it does not end by time, or at once.
 fn ends(time_out: TimeOut, args: &[u64; 6]) -> Option<u64> {
     let whole_ns = match time_out {
@@ -158,7 +168,13 @@ fn ends(time_out: TimeOut, args: &[u64; 6]) -> Option<u64> {
     (whole_ns != 0).then_some(whole_ns)
 }
 
-fn now_ns() -> u64 {
+/// Now, ns, by the clock that a wait goes by. A sleep in processor time goes by that, and every other one by CLOCK_MONOTONIC.
+fn now_ns(call: &Call) -> u64 {
+    if let Some(clock) = processor_clock(call)
+        && let Ok(now_ns) = super::time::plain(clock)
+    {
+        return now_ns.max(1);
+    }
     let mut time = Timespec::default();
     vdso::clock_gettime(MONOTONIC, &mut time);
     time.ns().max(1)

@@ -5,14 +5,15 @@
 //! taken yet fires at once. The processor time that a dead process used up is not known: timers of processor
 //! time start over.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use us_abi::Cause;
 use us_calls::Row;
-use us_world::timer::{self, Clock, Now, Setting, Time, Whose};
+use us_world::timer::{self, Clock, Now, ProcessorClock, Setting, Time, Whose};
 
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
+use crate::door::{numbers, usage};
 use crate::siginfo::Info;
 use crate::thread::{Shared, Thread};
 use crate::verdict::drop_standby;
@@ -29,9 +30,7 @@ const ITIMERS: usize = 3;
 const TIMERS: usize = 256;
 const TIMER_ABSTIME: u64 = 1;
 const SIGEV_THREAD_ID: u64 = 4;
-const CLOCK_THREAD_CPUTIME: u64 = 3;
-/// The lowest three bits of a thread's clock.
-const THREADS_CLOCK: u32 = 6;
+const CLOCK_THREAD_CPUTIME: i32 = 3;
 const SIGALRM: i32 = 14;
 const SECOND_NS: u64 = 1_000_000_000;
 const MICROSECOND_NS: u64 = 1000;
@@ -100,7 +99,8 @@ impl Kept {
 struct Timer {
     /// 1 when the timer exists.
     exists: AtomicU64,
-    clock: AtomicU64,
+    /// The guest's, by the group's numbers.
+    clock: AtomicI32,
     /// The guest's `sigevent`: value, then signal and kind, then the thread.
     event: [AtomicU64; 3],
     /// The kernel's number for it in this process.
@@ -114,7 +114,7 @@ static INTERVAL: [Kept; ITIMERS] = [const { Kept::new() }; ITIMERS];
 static POSIX: [Timer; TIMERS] = [const {
     Timer {
         exists: AtomicU64::new(0),
-        clock: AtomicU64::new(0),
+        clock: AtomicI32::new(0),
         event: [const { AtomicU64::new(0) }; 3],
         real: AtomicU64::new(0),
         waits: AtomicBool::new(false),
@@ -203,8 +203,14 @@ fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
         to.store(from, Ordering::Relaxed);
     }
     // The clock of the calling thread, which libc names by no number: at a promotion another one calls.
-    let is_own = clock == CLOCK_THREAD_CPUTIME || thread_of(clock) == Some(0);
-    let clock = if is_own { clock_of(thread.guest_tid()) } else { clock };
+    const WHOLE: usize = 2;
+    let own = |part| ProcessorClock { number: thread.guest_tid(), is_thread: true, part };
+    let clock = clock as i32;
+    let clock = match ProcessorClock::of(clock) {
+        Some(ProcessorClock { number: 0, is_thread: true, part }) => own(part).word(),
+        None if clock == CLOCK_THREAD_CPUTIME => own(WHOLE).word(),
+        _ => clock,
+    };
     timer.clock.store(clock, Ordering::Relaxed);
     timer.real.store(u64::from(real), Ordering::Relaxed);
     timer.kept.clear();
@@ -340,7 +346,6 @@ pub fn set_again() {
 }
 
 fn create_again(timer: &Timer) {
-    const CLOCK_PROCESS_CPUTIME: u64 = 2;
     let mut event = [0u64; 8];
     for (to, from) in event.iter_mut().zip(&timer.event) {
         *to = from.load(Ordering::Relaxed);
@@ -348,15 +353,9 @@ fn create_again(timer: &Timer) {
     if event[1] >> 32 == SIGEV_THREAD_ID {
         event[2] = u64::from(standby_tid(event[2] as u32));
     }
-    let mut clock = timer.clock.load(Ordering::Relaxed);
-    let thread = thread_of(clock);
-    let counts = match clock == CLOCK_PROCESS_CPUTIME || thread.is_some() {
-        true => Clock::Processor,
-        false => Clock::Time,
-    };
-    if let Some(tid) = thread {
-        clock = clock_of(standby_tid(tid));
-    }
+    let guests = timer.clock.load(Ordering::Relaxed);
+    let counts = if usage::is_clock(guests) { Clock::Processor } else { Clock::Time };
+    let clock = u64::from(numbers::clock_to_kernel(guests) as u32);
     let mut real = 0u32;
     // SAFETY: the kernel reads a sigevent and four words, and writes a number and a time.
     unsafe {
@@ -365,23 +364,28 @@ fn create_again(timer: &Timer) {
         let mut own = raw::Timespec::default();
         raw::call2(raw::nr::CLOCK_GETTIME, clock, &raw mut own as u64);
         let now = Now { monotonic_ns: raw::now_ns(), own_ns: own.ns() };
-        if let Some(left) = timer.kept.again(now, counts) {
-            let time = left.words(1);
+        if let Some(mut left) = timer.kept.again(now, counts) {
             let absolute = u64::from(timer.kept.setting().is_absolute);
+            if absolute != 0 {
+                left.first_ns = usage::to_own(guests, left.first_ns);
+            }
+            let time = left.words(1);
             raw::call4(TIMER_SETTIME, u64::from(real), absolute, time.as_ptr() as u64, 0);
         }
     }
 }
 
-/// The clock that counts the processor time of a thread, as the kernel writes it.
-fn clock_of(tid: u32) -> u64 {
-    u64::from(!tid << 3 | THREADS_CLOCK)
-}
-
-/// The thread whose processor time a clock counts.
-fn thread_of(clock: u64) -> Option<u32> {
-    let clock = clock as u32;
-    ((clock as i32) < 0 && clock & 7 == THREADS_CLOCK).then_some(!(clock as i32 >> 3) as u32)
+/// The moment at which a call with TIMER_ABSTIME sets a timer, as this process's own clock shows it; `None` where that is what the
+/// guest has said.
+pub fn own_time(args: &[u64; 6]) -> Option<[u64; 4]> {
+    let [number, flags, time, ..] = *args;
+    let clock = POSIX.get(number as usize)?.clock.load(Ordering::Relaxed);
+    if flags & TIMER_ABSTIME == 0 || !usage::is_clock(clock) {
+        return None;
+    }
+    let mut time = load(time, 1).filter(|time| time.first_ns != 0)?;
+    time.first_ns = usage::to_own(clock, time.first_ns);
+    Some(time.words(1))
 }
 
 /// The kernel's number, in this copy, of a thread of the group.

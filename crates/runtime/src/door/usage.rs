@@ -5,7 +5,11 @@
 
 use core::sync::atomic::Ordering;
 
+use us_world::timer::ProcessorClock;
+
 use crate::call::Call;
+use crate::door::numbers;
+use crate::raw::{self, Timespec};
 use crate::thread::used::{Count, Used};
 use crate::thread::{self, Shared, Thread};
 use crate::{guest, state, tls};
@@ -17,15 +21,13 @@ pub const TIMES: u64 = 100;
 
 const PROCESS_CPUTIME: i32 = 2;
 const THREAD_CPUTIME: i32 = 3;
-/// The lowest bits of a clock with the number of a process in it, and with that of a thread.
-const PROCESSES_CLOCK: i32 = 2;
-const THREADS_CLOCK: i32 = 6;
-
 const CLOCK: usize = 0;
 const USER: usize = 1;
 const SYSTEM: usize = 2;
 const USER_TICKS: usize = 3;
 const SYSTEM_TICKS: usize = 4;
+/// By what a clock with a number in it counts.
+const CLOCKS: [usize; 3] = [5, 6, CLOCK];
 const PROCESS: usize = 0;
 const CHILDREN: usize = 1;
 
@@ -43,20 +45,21 @@ fn of_thread(thread: &'static Shared) -> &'static Used {
 /// Whether a clock counts processor time.
 #[inline(always)]
 pub fn is_clock(clock: i32) -> bool {
-    matches!(clock, PROCESS_CPUTIME | THREAD_CPUTIME)
-        || clock < 0 && matches!(clock & 7, PROCESSES_CLOCK | THREADS_CLOCK)
+    matches!(clock, PROCESS_CPUTIME | THREAD_CPUTIME) || ProcessorClock::is_one(clock)
 }
 
 /// Whose clock it is, if it is this process's or one of its threads'.
 fn of_clock(clock: i32) -> Option<&'static Count> {
-    let number = !(clock >> 3) as u32;
-    let used = match clock {
-        PROCESS_CPUTIME => &USED[PROCESS],
-        THREAD_CPUTIME => of_thread(tls::shared()?),
-        _ if clock & 7 == PROCESSES_CLOCK => {
-            (number == state::GUEST_PID.load(Ordering::Relaxed)).then_some(&USED[PROCESS])?
+    let used = match (clock, ProcessorClock::of(clock)) {
+        (PROCESS_CPUTIME, _) => &USED[PROCESS],
+        (THREAD_CPUTIME, _) => of_thread(tls::shared()?),
+        (_, Some(ProcessorClock { number, is_thread: false, .. })) => {
+            let is_own = number == 0 || number == state::GUEST_PID.load(Ordering::Relaxed);
+            is_own.then_some(&USED[PROCESS])?
         }
-        _ => {
+        (_, Some(ProcessorClock { number: 0, .. })) => of_thread(tls::shared()?),
+        (_, counted) => {
+            let number = counted?.number;
             let mut found = None;
             thread::for_each(|thread| {
                 if thread.guest_tid() == number {
@@ -66,7 +69,20 @@ fn of_clock(clock: i32) -> Option<&'static Count> {
             found?
         }
     };
-    Some(&used.counts[CLOCK])
+    Some(&used.counts[ProcessorClock::of(clock).map_or(CLOCK, |counted| CLOCKS[counted.part])])
+}
+
+/// A moment of such a clock, ns, as this process's own shows it.
+pub fn to_own(clock: i32, ns: u64) -> u64 {
+    let mut own = Timespec::default();
+    let kernels = u64::from(numbers::clock_to_kernel(clock) as u32);
+    // SAFETY: the kernel writes one timespec.
+    let ahead = match unsafe { raw::call2(raw::nr::CLOCK_GETTIME, kernels, &raw mut own as u64) } {
+        0 if is_clock(clock) => of_clock(clock).map_or(0, |count| count.ahead_of(own.ns())),
+        _ => 0,
+    };
+    // Never a time of zero, which sets no timer.
+    ns.saturating_sub(ahead).max(1)
 }
 
 /// A CPU clock that the kernel says `own` of, ns. A standby's is its own.

@@ -37,6 +37,11 @@ impl Count {
         told
     }
 
+    /// By how much what is told is ahead of the kernel, which says `own`.
+    pub fn ahead_of(&self, own: u64) -> u64 {
+        self.tell(own) - own
+    }
+
     /// Somebody has been told this much.
     pub fn told(&self, value: u64) {
         self.last.fetch_max(value, Ordering::Relaxed);
@@ -50,11 +55,12 @@ impl Count {
 }
 
 /// Of a process, its children, or a thread: the clock, ns; in user mode and in the kernel, us; the same two in ticks, which
-/// are counts of their own: rounded from sums, they could be less than was told before.
+/// are counts of their own: rounded from sums, they could be less than was told before. Then two clocks that tick, ns: of both,
+/// and of user mode.
 #[derive(Debug)]
 pub struct Used {
     /// The counts themselves.
-    pub counts: [Count; 5],
+    pub counts: [Count; 7],
     /// Which of its slot's threads.
     pub generation: AtomicU32,
 }
@@ -62,6 +68,6 @@ pub struct Used {
 impl Used {
     /// Nothing has been told yet.
     pub const fn new() -> Used {
-        Used { counts: [const { Count::new() }; 5], generation: AtomicU32::new(0) }
+        Used { counts: [const { Count::new() }; 7], generation: AtomicU32::new(0) }
     }
 }
