@@ -117,6 +117,36 @@ pub fn is_detached() -> bool {
     DETACHED.load(Ordering::Relaxed)
 }
 
+/// A thread has changed what the kernel keeps of it alone.
+static THREADS_DIFFER: AtomicBool = AtomicBool::new(false);
+
+/// Whether threads may differ in what a new one gets of its maker's: ids, rights.
+pub fn may_threads_differ() -> bool {
+    THREADS_DIFFER.load(Ordering::Relaxed)
+}
+
+/// The calling thread is about to change such a thing, of itself alone. The first one of a process has nobody to differ from.
+pub fn changes_alone() {
+    if !crate::real::single_threaded() {
+        THREADS_DIFFER.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A thread has left a folder, or name spaces, that it shared with the others.
+static MAY_BE_APART: AtomicBool = AtomicBool::new(false);
+
+/// Whether threads may be in different folders, or name spaces.
+pub fn may_be_apart() -> bool {
+    MAY_BE_APART.load(Ordering::Relaxed)
+}
+
+/// The calling thread may have left those of the others, if there are any.
+pub fn comes_apart() {
+    if !crate::real::single_threaded() {
+        MAY_BE_APART.store(true, Ordering::Relaxed);
+    }
+}
+
 /// This copy's role.
 #[inline(always)]
 pub fn role() -> Role {

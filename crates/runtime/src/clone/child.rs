@@ -9,9 +9,10 @@ use crate::clone::{memory, reset_blocks, signals};
 use crate::context::Context;
 use crate::raw::{self, nr};
 use crate::standby::{poll, promote};
+use crate::state::{self, Decimal};
 use crate::sys::trap;
 use crate::thread::{Mode, Thread};
-use crate::{door, seats, signal, state};
+use crate::{door, seats, signal, verdict};
 
 /// Stack on which a new thread runs until it has become the one that was parked.
 const BOOT_BYTES: usize = 4096;
@@ -143,6 +144,14 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
             raw::call4(RSEQ, area, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
         }
         restore_scheduling(place, leads);
+        if state::may_threads_differ() && !place.own.restore() {
+            let number = Decimal::new(place.tid.load(Ordering::Relaxed).into());
+            verdict::give_up_standby(&[
+                b"thread ",
+                number.bytes(),
+                b" has changed its own ids or rights alone, and no thread of a copy can have them",
+            ]);
+        }
         raw::call2(nr::PRCTL, 15, c"understudy".as_ptr() as u64);
     }
     let mask = signal::kernel_mask(0);
@@ -150,6 +159,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
     unsafe {
         if let Some(thread) = place.block.as_mut() {
             thread.place.set_name(place.name);
+            door::thread_place::give_io_priority(&thread.place, tid);
             adopt(thread, tid);
         }
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);

@@ -10,6 +10,7 @@
 pub mod baseline;
 pub mod child;
 mod coordinator;
+mod identity;
 pub mod memory;
 pub mod park;
 pub mod signals;
@@ -306,6 +307,10 @@ fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(
         live_turns::copy_is_made();
     } else {
         live_turns::decide(header);
+    }
+    let leader = leader().map_or(0, identity::tid_of);
+    if let Some(tid) = park::places().map(identity::tid_of).find(|tid| identity::is_apart(*tid, leader)) {
+        return Err((b"is in a folder, or in name spaces, of its own", tid));
     }
     memory::list(header, is_forming).map_err(|why| (why, 0))
 }

@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::THREADS_MAX;
 use us_order::park::Claims;
 
+use crate::clone::identity::Identity;
 use crate::clone::{child, signals};
 use crate::context::{Context, reg};
 use crate::fault::{self, Point};
@@ -61,6 +62,8 @@ pub struct Place {
     pub policy: [u32; 2],
     /// Its nice value, as `getpriority` tells it: 20 less nice.
     pub nice: u32,
+    /// What the kernel keeps of it alone, where threads may differ in that.
+    pub own: Identity,
     /// Signals that it is to tell of: its own, and the process's.
     pub pending: u64,
     /// As above.
@@ -92,6 +95,7 @@ static TABLE: Table = Table(UnsafeCell::new(
             name: [0; 16],
             policy: [0; 2],
             nice: 0,
+            own: Identity::NONE,
             pending: 0,
             pending_shared: 0,
             wanted: 0,
@@ -331,6 +335,9 @@ unsafe fn fill(place: &mut Place, thread: *mut Thread) {
         place.policy[0] = raw::call1(SCHED_GETSCHEDULER, 0).max(0) as u32;
         raw::call2(SCHED_GETPARAM, 0, &raw mut place.policy[1] as u64);
         place.nice = raw::call2(GETPRIORITY, 0, 0).max(1) as u32;
+    }
+    if state::may_threads_differ() {
+        place.own = Identity::own();
     }
 }
 

@@ -15,7 +15,7 @@ use crate::signal::SIGSETXID;
 use crate::signal::identity::{self, Answer};
 use crate::sys::libc_text;
 use crate::thread::{self, Thread};
-use crate::{state, turns, verdict};
+use crate::{guest, state, turns, verdict};
 
 /// The thread that libc sends signals for, by its slot and one more; 0 for none. It holds libc's lock, which lets one in.
 static FOR: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +25,7 @@ static UNKNOWN: [AtomicU32; UNKNOWN_MAX] = [const { AtomicU32::new(0) }; UNKNOWN
 const UNKNOWN_MAX: usize = 1024;
 /// How many.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+const CAPSET: u64 = 126;
 /// Between two looks at what another thread is about to do, ns.
 const PAUSE_NS: u64 = 50_000;
 
@@ -73,7 +74,10 @@ fn is_unknown(number: u32) {
 /// A call that changes ids, of the calling thread or, where libc makes it for that, of all.
 pub fn change(thread: &mut Thread, call: &Call) -> i64 {
     if FOR.load(Ordering::Relaxed) != thread.slot() + 1 {
-        return mirror(call);
+        if !is_of_process(call) {
+            state::changes_alone();
+        }
+        return if call.nr == CAPSET { set_capabilities(thread, call) } else { mirror(call) };
     }
     identity::say(call);
     let result = loop {
@@ -86,6 +90,22 @@ pub fn change(thread: &mut Thread, call: &Call) -> i64 {
     };
     FOR.store(0, Ordering::Relaxed);
     result
+}
+
+/// Whether a call is about what all threads have: umask, getrlimit, setrlimit, prlimit64, pkey_alloc, pkey_free.
+fn is_of_process(call: &Call) -> bool {
+    matches!(call.nr, 95 | 97 | 160 | 302 | 330 | 331)
+}
+
+/// capset names the calling thread, which is the only one that it changes: by the group's number, of which the kernel knows nothing.
+fn set_capabilities(thread: &Thread, call: &Call) -> i64 {
+    let mut call = *call;
+    let Some([version, number]) = guest::load::<[u32; 2]>(call.args[0]) else { return raw::err::EFAULT };
+    let own = [version, 0];
+    if number == thread.guest_tid() {
+        call.args[0] = own.as_ptr() as u64;
+    }
+    mirror(&call)
 }
 
 /// Asks all others. False if this has become a copy meanwhile, where they are to be asked anew.

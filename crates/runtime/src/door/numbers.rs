@@ -253,6 +253,14 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
                 args[2] = room.words.as_ptr() as u64;
             }
         }
+        CAPGET => {
+            if let Some([version, number]) = guest::load::<[u32; 2]>(args[0])
+                && number != 0
+            {
+                room.words[0] = u64::from(version) | to_kernel(number.into()) << 32;
+                args[0] = room.words.as_ptr() as u64;
+            }
+        }
         SENDMSG => {
             const CONTROL: usize = 4;
             if let Some(header) = guest::load::<[u64; 7]>(args[1]) {
@@ -275,6 +283,7 @@ const TIMER_SETTIME: u16 = 223;
 const TIMER_ABSTIME: u64 = 1;
 const CLOCK_NANOSLEEP: u16 = 230;
 const CLOCK_GETRES: u16 = 229;
+const CAPGET: u16 = 125;
 const SENDMSG: u16 = 46;
 const FCNTL: u16 = 72;
 const SIGEV_THREAD_ID: u64 = 4;

@@ -362,13 +362,25 @@ pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if call.nr != raw::nr::PRCTL {
         return mirror(call);
     }
-    match us_calls::prctl_shape(call.args[0] & 0xffff_ffff) {
-        Prctl::Local | Prctl::Mirror => mirror(call),
+    let option = call.args[0] & 0xffff_ffff;
+    match us_calls::prctl_shape(option) {
+        Prctl::Local | Prctl::Mirror => {
+            if changes_thread(option) {
+                state::changes_alone();
+            }
+            mirror(call)
+        }
         Prctl::Shadow => shadowed(thread, call),
         Prctl::Recorded { .. } => recorded(thread, row, call),
         Prctl::Refused => refused(thread, call, "prctl"),
         Prctl::Denied(errno) => -i64::from(errno),
     }
+}
+
+/// Whether an option changes what a new thread gets of its maker's: KEEPCAPS, CAPBSET_DROP, SECUREBITS, TIMERSLACK, NO_NEW_PRIVS,
+/// CAP_AMBIENT.
+fn changes_thread(option: u64) -> bool {
+    matches!(option, 8 | 24 | 28 | 29 | 38 | 47)
 }
 
 /// Attributes that a standby only remembers: in `ps` its threads say what they are, and it must not outlive

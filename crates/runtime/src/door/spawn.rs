@@ -174,6 +174,7 @@ pub fn note_namespace(call: &Call) {
     if !matches!(call.nr, UNSHARE | SETNS) {
         return;
     }
+    state::comes_apart();
     let link = |path: &core::ffi::CStr| Stat::at(AT_FDCWD, path.as_ptr() as u64, 0);
     let ours = link(c"/proc/self/ns/pid").zip(link(c"/proc/self/ns/pid_for_children"));
     ARE_ELSEWHERE.store(ours.is_some_and(|(own, next)| !own.is_same(&next)), Ordering::Relaxed);

@@ -17,6 +17,7 @@ const SETPRIORITY: u64 = 141;
 const SCHED_SETPARAM: u64 = 142;
 const SCHED_SETSCHEDULER: u64 = 144;
 const SCHED_GETAFFINITY: u64 = 204;
+const IOPRIO_SET: u64 = 251;
 const SCHED_SETATTR: u64 = 314;
 
 // Words of a `sched_attr` of the kernel's first version: size, policy, flags (two words), nice, priority, times.
@@ -46,11 +47,13 @@ pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 
 /// Remembers, in every copy, what has been set for this or another thread of the guest's.
 fn note(thread: &mut Thread, call: &Call) {
     const PRIO_PROCESS: u32 = 0;
+    const IOPRIO_WHO_PROCESS: u32 = 1;
     let whom = match call.nr {
         raw::nr::SCHED_SETAFFINITY | SCHED_SETPARAM | SCHED_SETSCHEDULER | SCHED_SETATTR => {
             call.args[0] as u32
         }
         SETPRIORITY if call.args[0] as u32 == PRIO_PROCESS => call.args[1] as u32,
+        IOPRIO_SET if call.args[0] as u32 == IOPRIO_WHO_PROCESS => call.args[1] as u32,
         _ => return,
     };
     if whom == 0 || whom == thread.guest_tid() {
@@ -93,6 +96,7 @@ fn set(place: &Place, call: &Call) {
             place.set_affinity(of_those_there(affinity));
         }
         SETPRIORITY => place.set_nice(Some((third as u32 as i32).clamp(HIGHEST, LOWEST) as i8)),
+        IOPRIO_SET => place.set_io_priority(Some(third as u32)),
         SCHED_SETPARAM => {
             if let (Some(priority), Some(mut attributes)) = (guest::load(second), place.scheduling()) {
                 attributes[PRIORITY] = priority;
@@ -142,7 +146,17 @@ pub fn inherit(thread: &Shared, parent: &Shared) {
     own.set_name(place.name());
     own.set_affinity(place.affinity());
     own.set_nice(place.nice());
+    own.set_io_priority(place.io_priority());
     own.set_scheduling(place.scheduling().filter(|attributes| attributes[FLAGS] & FLAG_RESET_ON_FORK == 0));
+}
+
+/// Gives the thread of this number the priority of its input and output that has been noted of it.
+pub fn give_io_priority(place: &Place, tid: u32) {
+    const IOPRIO_WHO_PROCESS: u64 = 1;
+    if let Some(priority) = place.io_priority() {
+        // SAFETY: of a thread of this process.
+        unsafe { raw::call3(IOPRIO_SET, IOPRIO_WHO_PROCESS, tid.into(), priority.into()) };
+    }
 }
 
 /// At a promotion: the place that the guest has given a thread while it followed.
@@ -151,6 +165,7 @@ pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) {
     let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
     let place = &thread.place;
     let affinity = place.affinity();
+    give_io_priority(place, tid);
     let processors = if pinned { header.config.primary_cpus.as_ptr() } else { affinity.as_ptr().cast() };
     // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
     unsafe {

@@ -15,6 +15,8 @@ pub struct Place {
     affinity: [AtomicU64; 16],
     /// The priority as a byte, with `GIVEN`; 0 for none.
     nice: AtomicU32,
+    /// The priority of its input and output, and one more; 0 for none.
+    io_priority: AtomicU32,
     scheduling: [AtomicU32; 12],
     has_scheduling: AtomicBool,
     name: [AtomicU64; 2],
@@ -28,6 +30,7 @@ impl Place {
         Place {
             affinity: [const { AtomicU64::new(0) }; 16],
             nice: AtomicU32::new(0),
+            io_priority: AtomicU32::new(0),
             scheduling: [const { AtomicU32::new(0) }; 12],
             has_scheduling: AtomicBool::new(false),
             name: [const { AtomicU64::new(0) }; 2],
@@ -54,6 +57,16 @@ impl Place {
     /// Sets it.
     pub fn set_nice(&self, nice: Option<i8>) {
         self.nice.store(nice.map_or(0, |nice| GIVEN | u32::from(nice as u8)), Ordering::Relaxed);
+    }
+
+    /// The priority of its input and output that the guest has given it, if it has.
+    pub fn io_priority(&self) -> Option<u32> {
+        self.io_priority.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Sets it.
+    pub fn set_io_priority(&self, priority: Option<u32>) {
+        self.io_priority.store(priority.map_or(0, |priority| priority.wrapping_add(1)), Ordering::Relaxed);
     }
 
     /// The policy that the guest has given it, if it has.
