@@ -1,7 +1,6 @@
 // Shows: a wait on a futex of the program's own that a handler interrupts ends behind the handler, and with SA_RESTART goes on.
 // Breaks if: EINTR comes before the handler has run, or a wake is broken off for a signal that waits.
 // kit: allow unprotected no log has an event where such a handler runs
-// kit: no-kill protection ends with the signal, and a kill behind it is a death like any other
 // kit: no-record a signal is delivered between two doors, where no replay finds it again: the recording ends there, and says so
 #include "guest.h"
 #include <linux/futex.h>

@@ -142,6 +142,11 @@ impl Turns {
             && !self.races.swap(true, Ordering::Relaxed)
     }
 
+    /// Such a wait was interrupted by a signal: without turns no log has an event for that.
+    pub fn own_waits_are_interrupted(&self) {
+        self.races.store(true, Ordering::Relaxed);
+    }
+
     /// A standby that had lived for `lived_ns` has diverged. Whether it was made for threads `in_turns`, and whether one of them
     /// was passed over meanwhile.
     pub fn diverged(&self, now_ns: u64, lived_ns: u64, in_turns: bool, was_passed_over: bool) {

@@ -5,6 +5,7 @@ use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 use crate::call::{Call, Entry};
 use crate::clone::{self, park};
 use crate::door::observe::observe;
+use crate::door::patience::Patience;
 use crate::door::recorded::recorded;
 use crate::door::{
     child, common, epoll, exec, folder, futex, identity, io, leave, memory, message, numbers, pending,
@@ -268,11 +269,12 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
 #[cold]
 fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if matches!(row.policy, Policy::Special(Door::Futex)) {
-        if let Some(result) = turn_waits::futex(thread, call) {
+        let mut patience = Patience::default();
+        if let Some(result) = turn_waits::futex(thread, call, &mut patience) {
             return result;
         }
         // A wake waits for nobody, and libc's locks wake where another thread happened to wait.
-        let result = futex::futex(thread, call);
+        let result = futex::futex_with(thread, call, &mut patience);
         turns::take(thread);
         return result;
     }

@@ -10,6 +10,7 @@ use us_abi::{EventKind, NO_TICKET};
 
 use crate::above::above;
 use crate::call::Call;
+use crate::door::patience::Patience;
 use crate::door::turn_waits;
 use crate::members::of_family;
 use crate::raw::{self, Timespec};
@@ -162,7 +163,8 @@ fn sleep_in_family(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: 
         }
     }
     let args = deadline.futex(word, value, true);
-    let Some(result) = turn_waits::futex_by_log(thread, &Call { nr: raw::nr::FUTEX, args, caller: 0 }) else {
+    let call = Call { nr: raw::nr::FUTEX, args, caller: 0 };
+    let Some(result) = turn_waits::futex_by_log(thread, &call, &mut Patience::default()) else {
         // The thread stood still, and another log has begun; or this copy is live.
         turns::take(thread);
         return Wait::Again;

@@ -1,9 +1,13 @@
 //! Futex calls that come through no pthread door.
 
+use core::sync::atomic::Ordering;
+
+use crate::above::above;
 use crate::call::Call;
+use crate::door::patience::Patience;
 use crate::door::refused::unnoticed;
 use crate::door::turn_waits;
-use crate::raw::{self, call6};
+use crate::raw::{self, call6, nr};
 use crate::sys::libc_text;
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns::{self, Local};
@@ -12,21 +16,27 @@ use crate::{signal, state};
 /// A futex call that did not come through a pthread door: a lock inside the C library, or the guest's own.
 /// Both copies execute it on their own memory.
 pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
-    let Some(has_deadline) = futex_waits(call) else {
+    futex_with(thread, call, &mut Patience::default())
+}
+
+/// The same of one that may have waited already.
+pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> i64 {
+    let Some(has_deadline) = waits(call) else {
         // One that wakes: broken off for a signal it would leave those asleep whom it was to wake, and Go ends the
         // program of an EINTR here.
         // SAFETY: the guest's own call.
         return unsafe { call6(call.nr, call.args) };
     };
-    if !state::is_serial() && !libc_text::is_own(call) {
+    let is_own = !libc_text::is_own(call);
+    if !state::is_serial() && is_own {
         live_turns::waits_by_itself(thread);
     }
     loop {
         if state::takes_live_turns() && Local::is_one(call) {
-            if !libc_text::is_own(call) {
+            if is_own {
                 // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.
                 if thread.calls() != Mode::Solo
-                    && let Some(result) = turn_waits::own_wait(thread, call)
+                    && let Some(result) = turn_waits::own_wait(thread, call, patience)
                 {
                     return result;
                 }
@@ -34,19 +44,23 @@ pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
                 return live_turns::wait_by_log(thread, &Local::of(call));
             }
         }
+        if is_own && thread.calls() == Mode::Record && signal::has_deliverable(thread) {
+            live_turns::is_interrupted_by_itself(thread);
+        }
         // A log has no event at which a handler could run here: until it is late, and the log given up for it, the wait goes on.
         // Whoever looks for late signals breaks it off.
         let held_up = thread.calls() == Mode::Record && signal::has_deliverable(thread);
+        let args = patience.args(call);
         // SAFETY: the guest's own call.
         let result = unsafe {
-            if held_up {
-                call6(call.nr, call.args)
-            } else {
-                raw::blocking(call.nr, &call.args, &thread.pending)
-            }
+            if held_up { call6(call.nr, *args) } else { raw::blocking(call.nr, args, &thread.pending) }
         };
         if result != raw::err::EINTR {
             return result;
+        }
+        if thread.calls() == Mode::Replay {
+            take_over(thread);
+            continue;
         }
         if !signal::has_deliverable(thread) {
             unnoticed(thread);
@@ -60,17 +74,29 @@ pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
     }
 }
 
-/// Whether a futex call may wait, and if so whether for a time only.
-fn futex_waits(call: &Call) -> Option<bool> {
+/// A standby's thread was roused from such a wait. Nobody wakes it there when its copy takes over, and until it is live it has no
+/// signals.
+#[cold]
+fn take_over(thread: &mut Thread) {
+    signal::look_again(thread);
+    if state::LIVE.load(Ordering::Acquire) && thread.peek().is_none() {
+        above().go_live(thread);
+    }
+}
+
+/// Whether a futex call may wait, and if so whether every handler ends it, as one that has a time to end at.
+pub fn waits(call: &Call) -> Option<bool> {
     const WAIT: u64 = 0;
     const LOCK_PI: u64 = 6;
     const WAIT_BITSET: u64 = 9;
     const WAIT_REQUEUE_PI: u64 = 11;
     const LOCK_PI2: u64 = 13;
-    match call.args[1] & 0x7f {
-        WAIT | WAIT_BITSET | WAIT_REQUEUE_PI => Some(call.args[3] != 0),
-        // The kernel begins such a lock again behind any handler.
-        LOCK_PI | LOCK_PI2 => Some(false),
+    const FUTEX_WAITV: u64 = 449;
+    const FUTEX_WAIT: u64 = 455;
+    match (call.nr, call.args[1] & 0x7f) {
+        (nr::FUTEX, WAIT | WAIT_BITSET | WAIT_REQUEUE_PI) => Some(call.args[3] != 0),
+        // The kernel begins such a lock again behind any handler, and the young calls as any other.
+        (nr::FUTEX, LOCK_PI | LOCK_PI2) | (FUTEX_WAITV | FUTEX_WAIT, _) => Some(false),
         _ => None,
     }
 }

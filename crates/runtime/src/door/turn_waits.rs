@@ -6,6 +6,7 @@ use us_abi::event::{EventKind, NO_TICKET};
 use crate::above::above;
 use crate::call::Call;
 use crate::door::futex;
+use crate::door::patience::Patience;
 use crate::log::Next;
 use crate::raw::{self, nr};
 use crate::sys::libc_text;
@@ -15,7 +16,7 @@ use crate::turns::{awaited, give, pause, take};
 use crate::{recorder, signal, state};
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
-pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
+pub fn futex(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Option<i64> {
     if !thread.turn.is_own() {
         return None;
     }
@@ -30,12 +31,12 @@ pub fn futex(thread: &mut Thread, call: &Call) -> Option<i64> {
         // A handler that runs meanwhile is behind no such door.
         let takes = core::mem::take(&mut thread.takes_libc_lock);
         pause(thread);
-        let result = futex::futex(thread, call);
+        let result = futex::futex_with(thread, call, patience);
         take(thread);
         thread.takes_libc_lock = takes;
         return Some(result);
     }
-    own_wait(thread, call)
+    own_wait(thread, call, patience)
 }
 
 /// A wake of the program's own: how many it has met is for the log to say. Those who wait in a standby wait for the log, and
@@ -58,10 +59,10 @@ fn own_wake(thread: &mut Thread, call: &Call) -> i64 {
 
 /// A futex wait of the program's own: its outcome is in the log, and the copies that stand still in it begin it again there. `None`
 /// if it has stood still, or this copy is live.
-pub fn own_wait(thread: &mut Thread, call: &Call) -> Option<i64> {
-    let has_deadline = call.args[3] != 0;
+pub fn own_wait(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Option<i64> {
+    let has_deadline = futex::waits(call) == Some(true);
     loop {
-        let result = futex_by_log(thread, call)?;
+        let result = futex_by_log(thread, call, patience)?;
         if result != raw::err::EINTR || take_signals(thread, has_deadline) != Some(false) {
             return Some(result);
         }
@@ -71,8 +72,10 @@ pub fn own_wait(thread: &mut Thread, call: &Call) -> Option<i64> {
 
 /// One whose result is an event. `None` if the thread stood still in it and the door begins again, beside another log; or this
 /// copy is live, and nobody follows.
-pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
+pub fn futex_by_log(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Option<i64> {
     let row = us_calls::row(nr::FUTEX)?;
+    // In a standby as well, which may be promoted in the middle of it.
+    patience.begin(call);
     give(thread);
     let result = loop {
         if thread.calls() == Mode::Replay {
@@ -86,7 +89,7 @@ pub fn futex_by_log(thread: &mut Thread, call: &Call) -> Option<i64> {
             }
         }
         // SAFETY: the guest's own call.
-        let result = unsafe { raw::blocking(call.nr, &call.args, &thread.pending) };
+        let result = unsafe { raw::blocking(call.nr, patience.args(call), &thread.pending) };
         if result == raw::err::EINTR && !signal::interrupts(thread, true) {
             if above().stand_still(thread) {
                 if recorder::went_on_at_clone() {

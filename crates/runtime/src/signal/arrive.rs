@@ -146,7 +146,13 @@ pub unsafe fn nudged(context: &mut Context) {
     if thread.calls() == Mode::Replay {
         // Promoted while it computes. With nothing left to apply it goes live here as well as at a door.
         let computes = !trap::is_in_door(context.regs[reg::RIP]);
-        if !computes || !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
+        if !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
+            return;
+        }
+        if !computes {
+            // It may sleep on memory of the guest's, or be about to, and hears no bell there.
+            thread.pending.store(1, Ordering::SeqCst);
+            raw::rewind(context, &thread.pending);
             return;
         }
         above().go_live(thread);

@@ -71,6 +71,18 @@ pub fn waits_by_itself(thread: &Thread) {
     }
 }
 
+/// Such a wait is interrupted by a signal, and has no event at which the handler could run. With turns it has.
+#[cold]
+pub fn is_interrupted_by_itself(thread: &Thread) {
+    if by_itself().is_some() {
+        TURNS.own_waits_are_interrupted();
+        begin_anew(
+            thread,
+            b"a signal interrupts a lock of the program's own: from here on its threads take turns",
+        );
+    }
+}
+
 /// The segment of a process that takes no turns, and would without being asked for it.
 fn by_itself() -> Option<&'static SegmentHeader> {
     let may = |header: &&SegmentHeader| header.config.flags & CONFIG_AUTO != 0 && header.config.standbys != 0;
@@ -147,7 +159,8 @@ impl<'a> Local<'a> {
     /// Whether a call is one.
     pub fn is_one(call: &Call) -> bool {
         const WAITS: [u64; 5] = [0, 6, 9, 11, 13]; // WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
-        WAITS.contains(&(call.args[1] & COMMAND))
+        const OTHERS: [u64; 2] = [449, 455]; // futex_waitv, futex_wait
+        OTHERS.contains(&call.nr) || call.nr == raw::nr::FUTEX && WAITS.contains(&(call.args[1] & COMMAND))
     }
 
     /// Sleeps as long as the word has the value, at most so long; 0 for as long as it takes.
