@@ -311,6 +311,72 @@ pub struct SegmentHeader {
     pub dozing: Line<AtomicU32>,
     /// The first of the calls that `unsettled` counts. Standby, at its promotion, before `epoch`.
     pub unsettled_calls: [UnsettledCall; UNSETTLED_KEPT],
+    /// What a copy asks about itself where its root has no `/proc`, and what the supervisor says.
+    pub inquiry: Inquiry,
+}
+
+/// Bytes of a text of `/proc` that one answer has room for.
+pub const ANSWER_BYTES: usize = 32 << 10;
+
+/// A question of a copy's, and the supervisor's answer.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Inquiry {
+    /// Kernel's id of the thread that asks, 0 while nobody does. That thread; the supervisor, once the primary is fenced.
+    pub asker: AtomicU32,
+    /// Futex: a value of [`inquiry`], and above its bits the number of the question. Whoever asks counts, and says
+    /// [`inquiry::ASKED`] last; the supervisor says the rest of that question, behind its answer.
+    pub state: AtomicU32,
+    /// Kernel's pid of the copy that asks, about itself. With the question.
+    pub pid: AtomicU32,
+    /// A value of [`subject`]. With the question.
+    pub subject: AtomicU32,
+    /// The thread or the descriptor, where the subject is one; of a folder the lowest number that is wanted. With the question.
+    pub number: AtomicU32,
+    /// How many bytes of `text` count. With the answer.
+    pub bytes: AtomicU32,
+    /// From which byte of the whole on. With the question.
+    pub from: AtomicU64,
+    /// Bytes, eight a word. With the answer.
+    pub text: [AtomicU64; ANSWER_BYTES / 8],
+}
+
+/// Values of [`Inquiry::state`].
+pub mod inquiry {
+    /// Nothing is asked.
+    pub const NONE: u32 = 0;
+    /// There is a question.
+    pub const ASKED: u32 = 1;
+    /// There is its answer.
+    pub const ANSWERED: u32 = 2;
+    /// There is none: the kernel does not tell the supervisor either.
+    pub const UNKNOWN: u32 = 3;
+    /// The bits of these.
+    pub const BITS: u32 = 3;
+}
+
+/// What a question is about: values of [`Inquiry::subject`]. Of folders the answer is a line for each number, the lowest first.
+pub mod subject {
+    /// `/proc/PID/maps`
+    pub const MAPS: u32 = 1;
+    /// `/proc/PID/smaps`
+    pub const DETAILS: u32 = 2;
+    /// `/proc/PID/statm`
+    pub const MEMORY: u32 = 3;
+    /// `/proc/PID/stat`
+    pub const STAT: u32 = 4;
+    /// `/proc/PID/task`
+    pub const THREADS: u32 = 5;
+    /// `/proc/PID/task/NUMBER/stat`
+    pub const THREAD_STAT: u32 = 6;
+    /// `/proc/PID/task/NUMBER/status`
+    pub const THREAD_STATUS: u32 = 7;
+    /// `/proc/PID/fd`
+    pub const DESCRIPTORS: u32 = 8;
+    /// `/proc/PID/fdinfo/NUMBER`
+    pub const DESCRIPTOR: u32 = 9;
+    /// What the link `/proc/PID/fd/NUMBER` says.
+    pub const OBJECT: u32 = 10;
 }
 
 /// Calls of [`SegmentHeader::unsettled_calls`] at most.

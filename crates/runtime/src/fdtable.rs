@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 
 use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
 
+use crate::proc;
 use crate::raw;
-use crate::state::{Decimal, joined};
 
 pub use us_world::Kind;
 
@@ -503,7 +503,7 @@ pub fn size(fd: i32) -> Option<u64> {
 /// Opens the file behind a descriptor once more, to read it.
 pub fn open_again(fd: i32) -> Option<u64> {
     const CLOEXEC: u64 = 0o2000000;
-    let path = path_of(b"fd", fd);
+    let path = proc::path_of(b"fd", fd);
     // SAFETY: the kernel reads a path.
     let file = unsafe { raw::call3(raw::nr::OPEN, path.as_ptr() as u64, CLOEXEC, 0) };
     u64::try_from(file).ok()
@@ -532,44 +532,9 @@ pub fn next_place(fd: i32, shadow: &Shadow, out: bool) -> Option<u64> {
     if out && shadow.kind() == Kind::Append { size(fd) } else { position(fd) }
 }
 
-/// `/proc/self/FOLDER/NUMBER`, with its NUL.
-fn path_of(folder: &[u8], fd: i32) -> [u8; 40] {
-    joined(&[b"/proc/self/", folder, b"/", Decimal::new(fd as u32 as u64).bytes()])
-}
-
-/// What kind of thing the kernel says is behind a descriptor: `pipe:[7]`, `anon_inode:[eventpoll]`, a path.
-pub fn object_name(fd: i32, name: &mut [u8]) -> Option<&[u8]> {
-    const READLINK: u64 = 89;
-    let path = path_of(b"fd", fd);
-    // SAFETY: the kernel reads a path and writes at most the name's room.
-    let len =
-        unsafe { raw::call3(READLINK, path.as_ptr() as u64, name.as_mut_ptr() as u64, name.len() as u64) };
-    name.get(..usize::try_from(len).ok()?)
-}
-
-/// What the kernel tells about a descriptor in `/proc/self/fdinfo`.
-pub fn describe(fd: i32, text: &mut [u8]) -> Option<&[u8]> {
-    let path = path_of(b"fdinfo", fd);
-    // SAFETY: opens a file, reads it into the caller's room, closes it.
-    let len = unsafe {
-        let file = raw::call3(raw::nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
-        if raw::failed(file) {
-            return None;
-        }
-        let len = raw::call3(raw::nr::READ, file as u64, text.as_mut_ptr() as u64, text.len() as u64);
-        raw::call1(raw::nr::CLOSE, file as u64);
-        len
-    };
-    text.get(..usize::try_from(len).ok()?)
-}
-
-/// Calls `f` with every open descriptor, by `/proc/self/fd`.
-pub fn for_open(mut f: impl FnMut(i32)) {
-    raw::each_number(c"/proc/self/fd", |fd, folder| {
-        if fd != folder {
-            f(fd as i32);
-        }
-    });
+/// Calls `f` with every open descriptor, as the kernel lists them.
+pub fn for_open(f: impl FnMut(i32)) {
+    proc::each_descriptor(f);
 }
 
 /// Looks at what the program has inherited: before the standby is made, so that both copies know.

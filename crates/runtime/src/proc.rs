@@ -7,22 +7,39 @@ use us_abi::COMMON_MEMORY;
 use us_sites::maps::path;
 pub use us_sites::maps::{EXEC, Line, READ, WRITE, hex, range};
 
+use crate::inquiry;
 use crate::raw::{self, decimal, failed, nr};
 use crate::state::{self, Decimal};
 
+/// A file of the kernel's about this process, and what it is called in a question.
+pub struct File<'a> {
+    /// Where it is.
+    pub path: &'a CStr,
+    /// Of [`inquiry`].
+    pub subject: u32,
+    /// The thread or descriptor that it is about.
+    pub number: u32,
+}
+
+impl<'a> File<'a> {
+    const fn of_process(path: &'a CStr, subject: u32) -> File<'a> {
+        File { path, subject, number: 0 }
+    }
+}
+
 /// Calls `f` with pieces of a file of the kernel's; what `f` returns is kept in front of the next piece.
-fn read_file(path: &CStr, mut f: impl FnMut(&[u8]) -> usize) -> bool {
+fn read_file(file: &File, mut f: impl FnMut(&[u8]) -> usize) -> bool {
     let mut buffer = [0u8; 4096];
     let mut have = 0;
     // SAFETY: opens, reads into our buffer, closes, in the coordinator's own table.
     unsafe {
-        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
-        if failed(file) {
-            return false;
+        let opened = raw::call3(nr::OPEN, file.path.as_ptr() as u64, 0o2000000, 0);
+        if failed(opened) {
+            return inquiry::is_missing(opened) && inquiry::read(file.subject, file.number, f);
         }
         loop {
             let room = (buffer.len() - have) as u64;
-            let got = raw::call3(nr::READ, file as u64, buffer.as_mut_ptr().add(have) as u64, room);
+            let got = raw::call3(nr::READ, opened as u64, buffer.as_mut_ptr().add(have) as u64, room);
             if got <= 0 {
                 break;
             }
@@ -31,25 +48,25 @@ fn read_file(path: &CStr, mut f: impl FnMut(&[u8]) -> usize) -> bool {
             buffer.copy_within(used..all, 0);
             have = all - used;
         }
-        raw::call1(nr::CLOSE, file as u64);
+        raw::call1(nr::CLOSE, opened as u64);
     }
     true
 }
 
 /// Calls `f` for every line of `/proc/self/maps`.
 pub fn each_mapping(f: impl FnMut(&[u8])) -> bool {
-    each_line(c"/proc/self/maps", f)
+    each_line(&File::of_process(c"/proc/self/maps", inquiry::MAPS), f)
 }
 
 /// The same of `/proc/self/smaps`: behind the line of each mapping, what the kernel knows about it. Costs a walk over all
 /// pages.
 pub fn each_detail(f: impl FnMut(&[u8])) -> bool {
-    each_line(c"/proc/self/smaps", f)
+    each_line(&File::of_process(c"/proc/self/smaps", inquiry::DETAILS), f)
 }
 
 /// Calls `f` for every line of a file of the kernel's. In a thread with a descriptor table of its own.
-pub fn each_line(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
-    read_file(path, |bytes| {
+pub fn each_line(file: &File, mut f: impl FnMut(&[u8])) -> bool {
+    read_file(file, |bytes| {
         let mut start = 0;
         while let Some(end) = bytes[start..].iter().position(|byte| *byte == b'\n') {
             f(&bytes[start..start + end]);
@@ -63,7 +80,7 @@ pub fn each_line(path: &CStr, mut f: impl FnMut(&[u8])) -> bool {
 /// Bytes of memory that this process has resident, 0 if unknown.
 pub fn resident_bytes() -> u64 {
     let mut pages = 0;
-    read_file(c"/proc/self/statm", |bytes| {
+    read_file(&File::of_process(c"/proc/self/statm", inquiry::MEMORY), |bytes| {
         let field = bytes.split(|byte| *byte == b' ').nth(1).unwrap_or(&[]);
         pages = decimal(field).unwrap_or(0);
         bytes.len()
@@ -75,7 +92,8 @@ pub fn resident_bytes() -> u64 {
 pub fn task_state(tid: u32) -> Option<u8> {
     let path = state::joined(&[b"/proc/self/task/", Decimal::new(u64::from(tid)).bytes(), b"/stat"]);
     let mut letter = None;
-    read_file(CStr::from_bytes_until_nul(&path).ok()?, |bytes| {
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    read_file(&File { path, subject: inquiry::THREAD_STAT, number: tid }, |bytes| {
         // Behind the name, which may have anything in it.
         let end = bytes.iter().rposition(|byte| *byte == b')');
         letter = letter.or(end.and_then(|end| bytes.get(end + 2).copied()));
@@ -87,7 +105,7 @@ pub fn task_state(tid: u32) -> Option<u8> {
 /// How many threads this process has.
 pub fn count_threads() -> Option<usize> {
     let mut count = None;
-    read_file(c"/proc/self/stat", |bytes| {
+    read_file(&File::of_process(c"/proc/self/stat", inquiry::STAT), |bytes| {
         // The name may have anything in it, blanks and brackets as well. Behind it the number of threads is the eighteenth.
         let end = bytes.iter().rposition(|byte| *byte == b')').unwrap_or(0);
         count =
@@ -101,7 +119,8 @@ pub fn count_threads() -> Option<usize> {
 pub fn pending_signals(tid: u32) -> Option<(u64, u64)> {
     let path = state::joined(&[b"/proc/self/task/", Decimal::new(u64::from(tid)).bytes(), b"/status"]);
     let (mut own, mut shared) = (None, None);
-    each_line(CStr::from_bytes_until_nul(&path).ok()?, |line| {
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    each_line(&File { path, subject: inquiry::THREAD_STATUS, number: tid }, |line| {
         own = own.or_else(|| hex(line.strip_prefix(b"SigPnd:\t")?));
         shared = shared.or_else(|| hex(line.strip_prefix(b"ShdPnd:\t")?));
     });
@@ -111,6 +130,56 @@ pub fn pending_signals(tid: u32) -> Option<(u64, u64)> {
 /// Calls `f` with the kernel's id of every thread of this process. False if they cannot be listed.
 pub fn each_task(mut f: impl FnMut(u32)) -> bool {
     raw::each_number(c"/proc/self/task", |tid, _| f(tid as u32))
+        || inquiry::each_number(inquiry::THREADS, |tid| f(tid as u32))
+}
+
+/// `/proc/self/FOLDER/NUMBER`, with its NUL.
+pub fn path_of(folder: &[u8], fd: i32) -> [u8; 40] {
+    state::joined(&[b"/proc/self/", folder, b"/", Decimal::new(fd as u32 as u64).bytes()])
+}
+
+/// What kind of thing the kernel says is behind a descriptor: `pipe:[7]`, `anon_inode:[eventpoll]`, a path.
+pub fn object_name(fd: i32, name: &mut [u8]) -> Option<&[u8]> {
+    const READLINK: u64 = 89;
+    let path = path_of(b"fd", fd);
+    // SAFETY: the kernel reads a path and writes at most the name's room.
+    let len =
+        unsafe { raw::call3(READLINK, path.as_ptr() as u64, name.as_mut_ptr() as u64, name.len() as u64) };
+    if inquiry::is_missing(len) && raw::is_open(fd) {
+        return inquiry::text(inquiry::OBJECT, fd as u32, name);
+    }
+    name.get(..usize::try_from(len).ok()?)
+}
+
+/// What the kernel tells about a descriptor in `/proc/self/fdinfo`.
+pub fn describe(fd: i32, text: &mut [u8]) -> Option<&[u8]> {
+    let path = path_of(b"fdinfo", fd);
+    // SAFETY: opens a file, reads it into the caller's room, closes it.
+    let len = unsafe {
+        let file = raw::call3(nr::OPEN, path.as_ptr() as u64, 0o2000000, 0);
+        if inquiry::is_missing(file) && raw::is_open(fd) {
+            return inquiry::text(inquiry::DESCRIPTOR, fd as u32, text);
+        }
+        if failed(file) {
+            return None;
+        }
+        let len = raw::call3(nr::READ, file as u64, text.as_mut_ptr() as u64, text.len() as u64);
+        raw::call1(nr::CLOSE, file as u64);
+        len
+    };
+    text.get(..usize::try_from(len).ok()?)
+}
+
+/// Calls `f` with every open descriptor of this process.
+pub fn each_descriptor(mut f: impl FnMut(i32)) {
+    let listed = raw::each_number(c"/proc/self/fd", |fd, folder| {
+        if fd != folder {
+            f(fd as i32);
+        }
+    });
+    if !listed {
+        inquiry::each_number(inquiry::DESCRIPTORS, |fd| f(fd as i32));
+    }
 }
 
 /// Whether a line's path is one of memory that processes share by a name.

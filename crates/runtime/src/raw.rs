@@ -361,6 +361,13 @@ pub fn decimal(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, digit| Some(value * 10 + u64::from((*digit as char).to_digit(10)?)))
 }
 
+/// Whether a number of this process's table of descriptors stands for anything.
+pub fn is_open(fd: i32) -> bool {
+    const F_GETFD: u64 = 1;
+    // SAFETY: asks for a flag.
+    !failed(unsafe { call2(nr::FCNTL, fd as u64, F_GETFD) })
+}
+
 /// A short sleep, ns; a signal may end it early.
 pub fn nap(ns: u64) {
     let pause = Timespec::from_ns(ns);

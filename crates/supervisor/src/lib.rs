@@ -29,6 +29,7 @@ mod group;
 pub mod history;
 #[allow(unsafe_code)]
 pub mod identity;
+mod inquiry;
 #[allow(unsafe_code)]
 pub mod machine;
 #[allow(unsafe_code)]

@@ -21,6 +21,7 @@ use us_order::detect::{Cause, Decision, Leaving, Standby, decide, is_fenced};
 use crate::child::Child;
 use crate::clock;
 use crate::family::{self, Together};
+use crate::inquiry;
 use crate::memory::{self, Raised};
 use crate::roster::{Place, Roster};
 use crate::segment::{Segment, wake};
@@ -238,6 +239,8 @@ fn keep_watch(shared: &Shared) {
             seen = now;
             shared.ring_bell();
         }
+        // Behind the look: what is asked from there on wakes this thread again.
+        inquiry::answer(shared);
     }
 }
 
@@ -406,6 +409,7 @@ pub(crate) fn promote(shared: &Shared, pid: u32) {
         scores.iter().for_each(|score| score.restore(pid, primary));
     }
     let header = shared.segment.header();
+    inquiry::forget(header);
     header.chosen.store(pid, Ordering::Release);
     header.promotions.fetch_add(1, Ordering::AcqRel);
     header.command.0.store(command::PROMOTE, Ordering::Release);

@@ -12,7 +12,7 @@ use us_calls::{Door, In, Policy, Row};
 use crate::door::numbers;
 use crate::fdtable::{self, Kind};
 use crate::state::{self, Decimal};
-use crate::{guest, raw, seats};
+use crate::{guest, proc, raw, seats};
 
 const FOLDER: &[u8] = b"/proc/";
 /// Longest path that is looked at, bytes.
@@ -179,7 +179,7 @@ fn replace(fd: i32, header: &SegmentHeader) {
     const GONE: &[u8] = b" (deleted)";
     let own = state::REAL_PID.load(Ordering::Relaxed);
     let mut name = [0u8; PATH_MAX];
-    let Some(name) = fdtable::object_name(fd, &mut name) else { return };
+    let Some(name) = proc::object_name(fd, &mut name) else { return };
     // The kernel says so once the dead process has been reaped.
     let name = name.strip_suffix(GONE).unwrap_or(name);
     let mut path = [0u8; PATH_MAX];

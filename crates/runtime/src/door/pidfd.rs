@@ -5,7 +5,7 @@ use us_calls::Row;
 
 use super::numbers;
 use crate::raw::{self, nr};
-use crate::{fdtable, guest, members};
+use crate::{guest, members, proc};
 
 /// The call.
 pub const SEND_SIGNAL: u64 = 424;
@@ -33,7 +33,7 @@ pub fn by_number(args: &[u64; 6]) -> Option<(&'static Row, [u64; 6])> {
 pub fn process_of(fd: i32) -> Option<i64> {
     const NAME: &[u8] = b"Pid:\t";
     let mut text = [0u8; 512];
-    let text = fdtable::describe(fd, &mut text)?;
+    let text = proc::describe(fd, &mut text)?;
     let value = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(NAME))?;
     Some(if value.first() == Some(&b'-') { -1 } else { raw::decimal(value)? as i64 })
 }

@@ -3,6 +3,7 @@
 
 use core::ffi::CStr;
 
+use crate::inquiry;
 use crate::proc;
 use crate::raw;
 use crate::state::{Decimal, joined};
@@ -97,7 +98,8 @@ fn has_watch(fd: u64, watch: u64) -> bool {
     let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
     let mut found = false;
     with_own_table(|| {
-        proc::each_line(path, |line| {
+        let file = proc::File { path, subject: inquiry::DESCRIPTOR, number: fd as u32 };
+        proc::each_line(&file, |line| {
             let number =
                 line.strip_prefix(b"inotify wd:").and_then(|rest| rest.split(|byte| *byte == b' ').next());
             found |= number.and_then(proc::hex) == Some(watch & 0xffff_ffff);

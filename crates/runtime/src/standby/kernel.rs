@@ -5,9 +5,9 @@ use us_world::{Counts, Kernel, Part, TcpFigures, Touched};
 
 use crate::door::witness;
 use crate::fdtable::{self, Shadow};
-use crate::raw;
 use crate::standby::files;
 use crate::standby::settle::place_of;
+use crate::{proc, raw};
 
 /// The kernel of this machine, which has the objects.
 pub struct Own;
@@ -56,7 +56,7 @@ impl Kernel for Own {
 
     fn event_count(&mut self, fd: i32) -> Option<u64> {
         let mut text = [0u8; 512];
-        let text = fdtable::describe(fd, &mut text)?;
+        let text = proc::describe(fd, &mut text)?;
         let label = b"eventfd-count:";
         let at = text.windows(label.len()).position(|window| window == label)? + label.len();
         let digits = text[at..].iter().skip_while(|byte| **byte == b' ' || **byte == b'\t');
@@ -101,7 +101,7 @@ impl Kernel for Own {
     fn whole_records(&mut self, part: &Part, bytes: u64) -> u64 {
         const EVENT: u64 = 16;
         let mut name = [0u8; 64];
-        let whole = match fdtable::object_name(part.fd, &mut name) {
+        let whole = match proc::object_name(part.fd, &mut name) {
             _ if bytes == 0 => 0,
             Some(b"anon_inode:[timerfd]" | b"anon_inode:[eventfd]") => bytes.next_multiple_of(8),
             Some(b"anon_inode:[signalfd]") => bytes.next_multiple_of(128),

@@ -16,7 +16,7 @@ use crate::fdtable::{self, AT_FDCWD, Kind, Stat};
 use crate::standby::settle::{Doubt, complete, for_doubts};
 use crate::standby::unsettled::{Unsettled, tail_of};
 use crate::sys::room::Room;
-use crate::{guest, raw};
+use crate::{guest, proc, raw};
 
 const SOCKADDR_MAX: usize = 128;
 /// System call numbers.
@@ -150,7 +150,7 @@ pub fn close_left_open(claimed: &Claimed) {
         if !known
             && !claimed.has(fd)
             && !is_closing(fd)
-            && fdtable::object_name(fd, &mut name).is_some_and(|name| name.starts_with(b"/proc/"))
+            && proc::object_name(fd, &mut name).is_some_and(|name| name.starts_with(b"/proc/"))
         {
             // SAFETY: a number that the log does not know.
             unsafe { raw::call1(raw::nr::CLOSE, fd as u64) };
@@ -173,7 +173,7 @@ fn is_closing(fd: i32) -> bool {
 
 fn class_of_orphan(fd: i32) -> Class {
     let mut name = [0u8; 64];
-    match fdtable::object_name(fd, &mut name) {
+    match proc::object_name(fd, &mut name) {
         Some(name) if name.starts_with(b"pipe:") => Class::Pipe,
         Some(name) if name.starts_with(b"socket:") => {
             // What has an address came from accept, whose connection must not be cut off.
@@ -254,7 +254,7 @@ fn is_queue(name: u64, fd: i32) -> bool {
     let len = guest::string_len(name).min(255);
     guest::read(wanted.as_mut_ptr(), name, len);
     let wanted = wanted[..len].strip_prefix(b"/").unwrap_or(&wanted[..len]);
-    fdtable::object_name(fd, &mut have).and_then(|have| have.strip_prefix(b"/")) == Some(wanted)
+    proc::object_name(fd, &mut have).and_then(|have| have.strip_prefix(b"/")) == Some(wanted)
 }
 
 /// Appends the `Return` of the call that made a descriptor.
