@@ -80,6 +80,10 @@ pub enum Command {
     },
     /// Wait until a group is protected, or has ended
     ///
+    /// A server may lose its first standby when it forks or executes something, and have the next one some milliseconds later. So a
+    /// group counts as protected when it has been for a moment, which --for names, and each of its processes that has lived as long
+    /// is protected as well. Processes that never get a standby do not count.
+    ///
     /// The exit code is 0 when it is so, 3 if the group does not run, 4 if it is unprotected after S seconds, 1 if it runs then and
     /// was to end.
     Wait {
@@ -92,7 +96,10 @@ pub enum Command {
         /// Until it has ended
         #[arg(long)]
         ended: bool,
-        /// Seconds to wait at most [default: 60 with --protected, no limit with --ended]
+        /// How long it has been protected then, in seconds, without a break; 0 is its first protected moment, whatever its other processes are
+        #[arg(long = "for", value_name = "S", default_value = "0.2", allow_negative_numbers = true, value_parser = seconds, conflicts_with = "ended")]
+        held: f64,
+        /// Seconds to wait at most [default: 60 and those of --for with --protected, no limit with --ended]
         #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = seconds)]
         timeout: Option<f64>,
         #[command(flatten)]

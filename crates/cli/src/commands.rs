@@ -42,10 +42,10 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
             }),
         Command::Status { name, json, watch, user, .. } => become_owner(user.as_deref())
             .and_then(|()| status::show(name.as_deref(), json, watch.map(Duration::from_secs_f64))),
-        Command::Wait { name, ended, timeout, owner, .. } => {
+        Command::Wait { name, ended, held, timeout, owner, .. } => {
             become_owner(owner.user.as_deref()).and_then(|()| match ended {
                 true => wait::until_ended(&name, timeout.map(Duration::from_secs_f64)),
-                false => wait::until_protected(&name, timeout.map(Duration::from_secs_f64)),
+                false => wait::until_protected(&name, held, timeout.map(Duration::from_secs_f64)),
             })
         }
         Command::Serve { metrics, owner } => {

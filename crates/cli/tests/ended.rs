@@ -127,6 +127,34 @@ fn wait_for_protection() {
 }
 
 #[test]
+fn wait_for_a_while_of_protection() {
+    let sandbox = Sandbox::new("follow");
+    let begun = Instant::now();
+    let running = sandbox.start("g", &["wait"]);
+    assert_eq!(sandbox.output(&["wait", "g", "--for", "0.7"]).status.code(), Some(0));
+    let held = begun.elapsed().as_secs_f64();
+    assert!(held >= 0.7, "{held}");
+    assert!(sandbox.group()["protected_s"].as_f64().unwrap() >= 0.7);
+    // What was before the command counts.
+    let asked = Instant::now();
+    assert_eq!(sandbox.output(&["wait", "g", "--for", "0.6"]).status.code(), Some(0));
+    assert!(asked.elapsed().as_secs_f64() < 0.6);
+    let late = sandbox.output(&["wait", "g", "--for", "1000", "--timeout", "0.1"]);
+    let said = text(&late.stderr);
+    let (before, after) =
+        ("understudy: g is not protected after 0.1 s, but has been for the last ", " s only\n");
+    assert!(said.starts_with(before) && said.ends_with(after), "{said}");
+    assert_eq!(late.status.code(), Some(4));
+    // A failover begins it anew.
+    assert!(sandbox.output(&["failover", "g"]).status.success());
+    assert_eq!(sandbox.output(&["wait", "g", "--for", "0"]).status.code(), Some(0));
+    let now = sandbox.group()["protected_s"].as_f64().unwrap();
+    assert!(now < begun.elapsed().as_secs_f64() - held, "{now}");
+    assert!(sandbox.output(&["stop", "g"]).status.success());
+    running.finish();
+}
+
+#[test]
 fn wait_says_why_there_is_no_protection() {
     let sandbox = Sandbox::new("follow");
     let _running = sandbox.start_with(&["--standbys", "0"], "g", &["wait"]);

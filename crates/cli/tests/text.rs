@@ -98,6 +98,7 @@ fn status_has_the_fields_of_the_contract() {
             "epoch",
             "state",
             "protected_share",
+            "protected_s",
             "since",
             "program",
             "processes",
@@ -126,7 +127,7 @@ fn status_has_the_fields_of_the_contract() {
         &["lock", "cond", "read", "write", "poll", "time", "memory", "thread", "signal", "other"],
     );
     let process = &group["processes"][0];
-    keys(process, &["guest_pid", "order", "parent_pid", "program", "state", "primary", "standbys"]);
+    keys(process, &["guest_pid", "order", "parent_pid", "program", "state", "age_s", "primary", "standbys"]);
     assert_eq!((&process["parent_pid"], &process["program"]), (&0.into(), &"guest".into()));
     assert_eq!(process["state"], "protected");
     keys(&process["primary"], &["pid", "threads", "cpu_s", "rss_bytes"]);

@@ -45,6 +45,8 @@ pub struct Group {
     pub why: Option<String>,
     /// Share of its life under protection, 0 to 1.
     pub protected_share: f64,
+    /// For how long it has been protected without a break, seconds; 0 while it is not.
+    pub protected_s: f64,
     /// Its start, RFC 3339.
     pub since: String,
     /// PROGRAM and its arguments.
@@ -116,6 +118,11 @@ pub struct GuestProcess {
     pub program: String,
     /// As the group's, and `lost`: killed, and nobody took over.
     pub state: &'static str,
+    /// It is not protected, and is to be in a moment.
+    #[serde(skip)]
+    pub is_coming: bool,
+    /// Since its birth, seconds.
+    pub age_s: f64,
     /// How its threads are ordered: `schedule`, or `serial` where they take turns.
     pub order: &'static str,
     /// Why it is unprotected.
@@ -191,9 +198,23 @@ struct Member {
     progress: Progress,
     state: &'static str,
     why: Option<String>,
+    /// Since its birth, seconds.
+    age_s: f64,
 }
 
 impl Member {
+    /// Whether it is not protected, and is to be in a moment.
+    fn is_coming(&self) -> bool {
+        match self.snapshot.as_ref().map(Snapshot::state) {
+            None => self.age_s < YOUNG_S,
+            // Behind, or between two.
+            Some(GroupState::Starting | GroupState::Protected | GroupState::Promoting) => {
+                self.state != "protected"
+            }
+            Some(_) => self.state == "reprotecting",
+        }
+    }
+
     /// Whether it has a standby that would take over, or does at this moment: it is there without a primary, too.
     fn goes_on(&self) -> bool {
         let state = self.snapshot.as_ref().map(Snapshot::state);
@@ -236,6 +257,10 @@ fn group(found: &Found) -> Option<Group> {
         epoch: sums.epoch,
         state,
         protected_share: history.stretches.protected_share(meta.since_ns, clock::monotonic_ns()),
+        protected_s: match state {
+            "protected" => seconds_since(history.stretches.protected_since_ns),
+            _ => 0.0,
+        },
         supervisor_pid: if supervised { meta.supervisor.pid } else { 0 },
         processes: members.iter().map(|member| process(found, member, supervised)).chain(lost).collect(),
         since: meta.since,
@@ -294,16 +319,17 @@ fn root(found: &Found, meta: &Meta) -> Option<Listed> {
         parent: 0,
         primary,
         joined: true,
-        born_ns: 0,
+        born_ns: meta.since_ns,
         is_first: true,
     })
 }
 
 fn member(found: &Found, meta: &Meta, history: &History, listed: &Listed, supervised: bool) -> Member {
     let snapshot = listed.joined.then(|| found.snapshot(meta, listed.pid)).flatten();
+    let age_s = seconds_since(listed.born_ns);
     let (state, why) = match &snapshot {
         Some(snapshot) => state_and_why(meta, snapshot, history, supervised),
-        None => ("unprotected", Some(why_not_joined(listed).into())),
+        None => ("unprotected", Some(why_not_joined(listed, age_s).into())),
     };
     Member {
         guest_pid: listed.pid,
@@ -314,15 +340,23 @@ fn member(found: &Found, meta: &Meta, history: &History, listed: &Listed, superv
         snapshot,
         state,
         why,
+        age_s,
     }
 }
 
-fn why_not_joined(listed: &Listed) -> &'static str {
-    const YOUNG_NS: u64 = 1_000_000_000;
-    match clock::monotonic_ns().saturating_sub(listed.born_ns) {
-        ..YOUNG_NS => "it has just been made",
-        _ if listed.joined => "it is not watched",
-        _ => "it is not under the runtime",
+/// Time since a moment of CLOCK_MONOTONIC; 0 where there was none.
+fn seconds_since(ns: u64) -> f64 {
+    if ns == 0 { 0.0 } else { clock::monotonic_ns().saturating_sub(ns) as f64 / 1e9 }
+}
+
+/// Who has not joined in this time does not join at all.
+const YOUNG_S: f64 = 1.0;
+
+fn why_not_joined(listed: &Listed, age_s: f64) -> &'static str {
+    match listed.joined {
+        _ if age_s < YOUNG_S => "it has just been made",
+        true => "it is not watched",
+        false => "it is not under the runtime",
     }
 }
 
@@ -428,6 +462,8 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         parent_pid: member.parent_pid,
         program: proc::name(member.primary).unwrap_or_default(),
         state: member.state,
+        is_coming: member.is_coming(),
+        age_s: member.age_s,
         order: order(member),
         why: member.why.clone(),
         primary,
@@ -445,6 +481,8 @@ fn lost_process(lost: &Lost) -> GuestProcess {
         parent_pid: lost.parent,
         program: lost.program.clone(),
         state: "lost",
+        is_coming: false,
+        age_s: 0.0,
         order: "schedule",
         why: Some(lost.why.clone()),
         primary: None,

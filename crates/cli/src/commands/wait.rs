@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use us_abi::exit;
+use us_supervisor::status::Group;
 use us_supervisor::{Error, status, terminal};
 
 /// Pause between two looks.
@@ -11,22 +12,20 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a group may take to be there and protected, unless another time is named.
 const PROTECTED: Duration = Duration::from_secs(60);
 
-/// Waits until the group `name` is protected. It need not be there yet: whoever waits may be quicker than whoever starts it.
-pub fn until_protected(name: &str, timeout: Option<Duration>) -> Result<i32, Error> {
-    let (begun, patience) = (Instant::now(), timeout.unwrap_or(PROTECTED));
+/// Waits until the group `name` has been protected for `held_s` seconds without a break. It need not be there yet: whoever waits may
+/// be quicker than whoever starts it.
+pub fn until_protected(name: &str, held_s: f64, timeout: Option<Duration>) -> Result<i32, Error> {
+    let begun = Instant::now();
+    let patience = timeout.unwrap_or(PROTECTED + Duration::from_secs_f64(held_s));
     let mut has_run = false;
     loop {
         let found = status::read(Some(name));
         let group = found.as_ref().ok().and_then(|status| status.groups.first());
         let is_late = begun.elapsed() >= patience;
-        match group.map(|group| (group.state, group.why.as_deref())) {
-            Some(("protected", _)) => return Ok(0),
-            Some((state, why)) if is_late => {
-                let why = why.map_or(String::new(), |why| format!(": {why}"));
-                say(&format!(
-                    "{name} is not protected after {:.1} s, but {state}{why}",
-                    patience.as_secs_f64()
-                ));
+        match group.map(|group| missing(group, held_s)) {
+            Some(None) => return Ok(0),
+            Some(Some(what)) if is_late => {
+                say(&format!("{name} is not protected after {:.1} s, but {what}", patience.as_secs_f64()));
                 return Ok(exit::UNPROTECTED);
             }
             Some(_) => has_run = true,
@@ -39,6 +38,29 @@ pub fn until_protected(name: &str, timeout: Option<Duration>) -> Result<i32, Err
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// What a group lacks that is to have been protected for `held_s` seconds. Its processes count as soon as they have lived as long,
+/// unless they are such as never get a standby; for a mere moment the first one speaks for all.
+fn missing(group: &Group, held_s: f64) -> Option<String> {
+    let because = |why: &Option<String>| why.as_ref().map_or(String::new(), |why| format!(": {why}"));
+    if group.state != "protected" {
+        return Some(format!("{}{}", group.state, because(&group.why)));
+    }
+    if group.protected_s < held_s {
+        return Some(format!("has been for the last {:.1} s only", group.protected_s));
+    }
+    let counts = |age_s| held_s > 0.0 && age_s >= held_s;
+    let mut late = group.processes.iter().filter(|process| process.is_coming && counts(process.age_s));
+    late.next().map(|process| {
+        format!(
+            "its process {} ({}) is {}{}",
+            process.guest_pid,
+            process.program,
+            process.state,
+            because(&process.why)
+        )
+    })
 }
 
 /// Waits until the group `name` has ended.
