@@ -145,6 +145,20 @@ reload_postgres() {
 
 # ---- Programs of one's own ----
 
+# What --events journal: says there.
+in_the_journal() {
+    mkdir -p "$machine/etc/understudy"
+    echo 'OPTIONS=--events journal:' >"$machine/etc/understudy/redis.conf"
+    inside systemctl restart understudy@redis && protected redis && kill_one redis || return 1
+    promoted() {
+        inside journalctl -o json --no-pager UNDERSTUDY_GROUP=redis UNDERSTUDY_EVENT=promoted |
+            grep '"UNDERSTUDY_REASON":"killed by SIGKILL"' | grep '"PRIORITY":"5"' | grep -q '"_SYSTEMD_UNIT":"understudy@redis.service"'
+    }
+    wait_for promoted || { inside journalctl -o json --no-pager -n 5; return 1; }
+    rm "$machine/etc/understudy/redis.conf"
+    inside systemctl restart understudy@redis && protected redis
+}
+
 own_program() {
     cat >"$machine/opt/own.pl" <<'PERL'
 # Says that it is ready and well, as systemd wants it; counts lines on what it listens to; is unwell once /run/unwell is there.
@@ -378,6 +392,7 @@ on() {
     done
     if [[ " ${servers[*]} " == *" nginx "* ]]; then case_ "nginx reloads" reload_nginx; fi
     if [[ " ${servers[*]} " == *" postgresql "* ]]; then case_ "postgresql reloads" reload_postgres; fi
+    if [[ " ${servers[*]} " == *" redis "* ]]; then case_ "events in the journal" in_the_journal; fi
     case_ "notifications of a copy" notifies
     case_ "a watchdog" is_watched
     case_ "socket activation" on_demand

@@ -234,7 +234,7 @@ pub struct Record {
     /// How long the program waits, in milliseconds, for a recorder that is a full ring behind; then the recording ends
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = milliseconds::<1, 600_000>)]
     pub lag_timeout: u32,
-    /// Append lifecycle events, one JSON object a line, to FILE (- is stderr)
+    /// Append lifecycle events, one JSON object a line, to FILE (- is stderr; journal: is systemd's journal, where each has fields)
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
     /// Say only what stops a run
@@ -310,7 +310,7 @@ pub struct Run {
     /// Milliseconds between two probes, and the time that one may take
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = milliseconds::<10, 3_600_000>)]
     pub probe_interval: u32,
-    /// Append lifecycle events, one JSON object a line, to FILE (- is stderr)
+    /// Append lifecycle events, one JSON object a line, to FILE (- is stderr; journal: is systemd's journal, where each has fields)
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
     /// Say only what stops a run

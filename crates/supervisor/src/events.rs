@@ -1,8 +1,9 @@
-//! Understudy's own words: the JSON lines of `--events`, and the lines on stderr.
+//! Understudy's own words: the JSON lines of `--events` or the fields that the journal gets, and the lines on stderr.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use serde::Serialize;
@@ -29,6 +30,51 @@ enum Sink {
     None,
     Stderr,
     File(File),
+    Journal(UnixDatagram),
+}
+
+/// What `--events` calls systemd's journal.
+const JOURNAL: &str = "journal:";
+
+/// Where that listens.
+const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
+
+/// A socket to the journal, which is to be there. One that does not read must hold nobody up.
+fn open_journal() -> std::io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect(JOURNAL_SOCKET)?;
+    Ok(socket)
+}
+
+/// An event as the journal takes it: a field a line. A value has no line break in it, whoever has written it.
+fn fields(line: &Line) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => terminal::plain(text).into_owned(),
+        other => terminal::plain_json(&other.to_string()).into_owned(),
+    };
+    let more: Vec<(&String, String)> =
+        line.more.as_object().into_iter().flatten().map(|(name, value)| (name, text(value))).collect();
+    let shown: Vec<String> =
+        more.iter().map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect();
+    let colon = if shown.is_empty() { "" } else { ": " };
+    let priority = match line.event {
+        "lost" | "runtime_failed" => 3,
+        "diverged" | "standby_lost" | "unprotected" | "behind" | "folder_removed" => 4,
+        "promoted" => 5,
+        _ => 6,
+    };
+    let mut out = format!(
+        "MESSAGE={group}: {event}{colon}{}\nPRIORITY={priority}\nSYSLOG_IDENTIFIER=understudy\n\
+         UNDERSTUDY_GROUP={group}\nUNDERSTUDY_EVENT={event}\n",
+        shown.join(", "),
+        group = line.group,
+        event = line.event,
+    );
+    for (name, value) in more {
+        out += &format!("UNDERSTUDY_{}={value}\n", name.to_ascii_uppercase());
+    }
+    out
 }
 
 /// Opens a file for appending, and waits for nobody: the program is not started before.
@@ -53,7 +99,7 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Opens the file of `--events`; `-` is stderr.
+    /// Opens the file of `--events`; `-` is stderr, `journal:` is systemd's journal.
     ///
     /// # Errors
     /// When the file cannot be opened for appending.
@@ -61,6 +107,10 @@ impl Voice {
         let sink = match events {
             None => Sink::None,
             Some(path) if path == "-" => Sink::Stderr,
+            Some(path) if path == JOURNAL => Sink::Journal(
+                open_journal()
+                    .map_err(|cause| Error::file("write events to the journal at", JOURNAL_SOCKET, cause))?,
+            ),
             Some(path) => {
                 let file = open(path).map_err(|cause| Error::file("write events to", path, cause))?;
                 Sink::File(file)
@@ -77,11 +127,16 @@ impl Voice {
     /// Writes one event: `{"t":…,"group":…,"event":…}` and the fields of `more`, an object.
     pub fn event(&mut self, event: &str, more: Value) {
         let line = Line { t: clock::now_text(), group: &self.group, event, more };
+        if let Sink::Journal(socket) = &self.sink {
+            // Full, or gone: as below.
+            let _ = socket.send(fields(&line).as_bytes());
+            return;
+        }
         let Ok(line) = serde_json::to_string(&line) else { return };
         // One write a line: several groups may share the file, and a reader never sees half a line.
         let line = terminal::plain_json(&line).into_owned() + "\n";
         let written = match &mut self.sink {
-            Sink::None => Ok(()),
+            Sink::None | Sink::Journal(_) => Ok(()),
             Sink::Stderr => std::io::stderr().write_all(line.as_bytes()),
             Sink::File(file) => file.write_all(line.as_bytes()),
         };
@@ -94,5 +149,26 @@ impl Voice {
         if level <= self.verbosity {
             terminal::say(line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_in_fields() {
+        let more = json!({ "reason": "killed\nPRIORITY=0", "in_doubt": 1, "calls": [{ "call": "write" }] });
+        let line = Line { t: String::new(), group: "g", event: "promoted", more };
+        assert_eq!(
+            fields(&line),
+            "MESSAGE=g: promoted: calls [{\"call\":\"write\"}], in doubt 1, reason killed\\nPRIORITY=0\n\
+             PRIORITY=5\nSYSLOG_IDENTIFIER=understudy\nUNDERSTUDY_GROUP=g\nUNDERSTUDY_EVENT=promoted\n\
+             UNDERSTUDY_CALLS=[{\"call\":\"write\"}]\nUNDERSTUDY_IN_DOUBT=1\nUNDERSTUDY_REASON=killed\\nPRIORITY=0\n"
+        );
+        let line = Line { t: String::new(), group: "g", event: "started", more: json!({}) };
+        assert!(fields(&line).starts_with("MESSAGE=g: started\nPRIORITY=6\n"));
     }
 }
