@@ -21,6 +21,7 @@ use us_supervisor::run::explain;
 use us_supervisor::{Error, control, identity, terminal};
 
 use crate::args::{Command, Owner};
+use crate::progress::Progress;
 use crate::users;
 
 /// Carries out `command`; the exit code.
@@ -42,17 +43,16 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
             }),
         Command::Status { name, json, watch, user, .. } => become_owner(user.as_deref())
             .and_then(|()| status::show(name.as_deref(), json, watch.map(Duration::from_secs_f64))),
-        Command::Wait { name, ended, held, timeout, owner, .. } => {
-            become_owner(owner.user.as_deref()).and_then(|()| match ended {
+        Command::Wait { name, ended, held, timeout, owner, .. } => become_owner(owner.user.as_deref())
+            .and_then(|()| match ended {
                 true => wait::until_ended(&name, timeout.map(Duration::from_secs_f64)),
                 false => wait::until_protected(&name, held, timeout.map(Duration::from_secs_f64)),
-            })
-        }
+            }),
         Command::Serve { metrics, owner } => {
             become_owner(owner.user.as_deref()).and_then(|()| serve::serve(metrics))
         }
         Command::Stop { name, signal, timeout, owner } => find(&name, &owner)
-            .and_then(|group| control::stop(&group, signal, Duration::from_secs_f64(timeout)))
+            .and_then(|group| stop(&group, signal, Duration::from_secs_f64(timeout)))
             .map(|()| 0),
         Command::Failover { name, process, json, owner } => {
             find(&name, &owner).and_then(|group| switch::switch(&group, process, json))
@@ -99,6 +99,21 @@ fn become_owner(user: Option<&str>) -> Result<(), Error> {
 fn find(name: &str, owner: &Owner) -> Result<Found, Error> {
     become_owner(owner.user.as_deref())?;
     folder::find(name)
+}
+
+/// Ends a group, and says meanwhile that it takes its time.
+fn stop(group: &Found, signal: i32, timeout: Duration) -> Result<(), Error> {
+    const LOOK: Duration = Duration::from_millis(5);
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| control::stop(group, signal, timeout));
+        let (progress, what) = (Progress::new(0), format!("{} is about to end", group.name));
+        while !ending.is_finished() {
+            progress.at(0, &what);
+            std::thread::sleep(LOOK);
+        }
+        drop(progress);
+        ending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Writes to stdout. A reader that has seen enough (`| head`) is no failure.

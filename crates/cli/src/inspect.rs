@@ -16,6 +16,8 @@ use us_supervisor::clock;
 use us_supervisor::recorder::why_cut;
 use us_supervisor::snapshot::call_name;
 
+use crate::progress::Progress;
+
 /// What `inspect --json` prints.
 #[derive(Clone, Debug, Serialize)]
 pub struct Inspection {
@@ -137,15 +139,18 @@ pub const MESSAGES: [&str; 7] = ["schedule", "clock", "call", "output", "signal"
 pub fn read(path: &Path) -> Result<Inspection, Error> {
     let mut reader = Reader::open(path)?;
     reader.measure();
+    let bytes_file = path.metadata()?.len();
+    let progress = Progress::new(bytes_file);
     let mut counts = Counts::default();
     let broken = loop {
+        progress.at(reader.offset(), "reading");
         match reader.next() {
             Ok(Some(item)) => counts.item(&item, reader.costs()),
             Ok(None) => break None,
             Err(error) => break Some(broken(error, &reader)),
         }
     };
-    let bytes_file = path.metadata()?.len();
+    drop(progress);
     let seen = reader.seen();
     let header = reader.header();
     let mut found = Inspection {

@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod inspect;
 mod metrics;
+mod progress;
 mod report;
 mod style;
 mod top;

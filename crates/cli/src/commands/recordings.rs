@@ -1,7 +1,7 @@
 //! `replay` and `inspect`: recordings that are there.
 
 use std::fs;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use us_supervisor::Error;
@@ -9,10 +9,17 @@ use us_supervisor::recorder::replay::{self, Debugger};
 
 use super::print;
 use crate::args::Replay;
+use crate::progress::Progress;
 use crate::{inspect, report};
 
 pub fn replay(order: &Replay) -> Result<i32, Error> {
-    replay::replay(&replay_order(order))
+    let order = replay_order(order);
+    // What the program writes on the terminal, and a debugger, would be in the line's way.
+    if std::io::stdout().is_terminal() || order.debugger != Debugger::None {
+        return replay::replay(&order, &|_| ());
+    }
+    let progress = Progress::new(order.file.metadata().map_or(0, |metadata| metadata.len()));
+    replay::replay(&order, &|done| progress.at(done, "replaying"))
 }
 
 fn replay_order(order: &Replay) -> replay::Order {

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use us_supervisor::{Error, doctor, spawn, status};
 
 use super::print;
+use crate::progress::Progress;
 use crate::report;
 use crate::report::trial::{Run, Trial};
 
@@ -58,30 +59,37 @@ impl Bench<'_> {
     /// With this order of threads, or natively.
     fn run(&self, order: Option<&str>) -> Result<Run, Error> {
         let mut all = Run { order: order.map(Into::into), ..Run::default() };
-        let until = Instant::now() + self.length;
+        let begun = Instant::now();
+        let progress = Progress::new(self.length.as_millis() as u64);
+        let how = order.map_or("natively".into(), |order| format!("protected, --order {order}"));
+        let wait = || {
+            progress.at(begun.elapsed().as_millis() as u64, &how);
+            std::thread::sleep(LOOK);
+        };
         loop {
             all.times += 1;
-            self.once(order, &mut all)?;
+            self.once(order, &mut all, &wait)?;
             // A program that ends by itself is run again: a race may need many runs.
-            if !all.ended_by_itself || all.times >= RUNS_MAX || Instant::now() >= until {
+            if !all.ended_by_itself || all.times >= RUNS_MAX || begun.elapsed() >= self.length {
                 return Ok(all);
             }
         }
     }
 
-    fn once(&self, order: Option<&str>, all: &mut Run) -> Result<(), Error> {
+    /// Once, with `wait` between two looks.
+    fn once(&self, order: Option<&str>, all: &mut Run, wait: &dyn Fn()) -> Result<(), Error> {
         let name = format!("doctor-{}-{}-{}", std::process::id(), order.unwrap_or("native"), all.times);
         let before_s = children_cpu_s();
         let started = Instant::now();
         let mut program = Process(self.start(order, &name)?);
         while program.runs() && started.elapsed() < SETTLE {
-            std::thread::sleep(LOOK);
+            wait();
         }
         let (began, before_load_s) = (Instant::now(), children_cpu_s());
         if program.runs() {
             let mut load = Process(start_load(self.load)?);
             while program.runs() && load.runs() && began.elapsed() < self.length {
-                std::thread::sleep(LOOK);
+                wait();
             }
             all.load_ended |= !load.runs();
             all.load_failed |= matches!(load.0.try_wait(), Ok(Some(end)) if !end.success());

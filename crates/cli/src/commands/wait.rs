@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use us_abi::exit;
 use us_supervisor::status::Group;
+use us_supervisor::terminal::plain;
 use us_supervisor::{Error, status, terminal};
+
+use crate::progress::Progress;
 
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(20);
@@ -18,6 +21,7 @@ pub fn until_protected(name: &str, held_s: f64, timeout: Option<Duration>) -> Re
     let begun = Instant::now();
     let patience = timeout.unwrap_or(PROTECTED + Duration::from_secs_f64(held_s));
     let mut has_run = false;
+    let progress = Progress::new(0);
     loop {
         let found = status::read(Some(name));
         let group = found.as_ref().ok().and_then(|status| status.groups.first());
@@ -28,13 +32,16 @@ pub fn until_protected(name: &str, held_s: f64, timeout: Option<Duration>) -> Re
                 say(&format!("{name} is not protected after {:.1} s, but {what}", patience.as_secs_f64()));
                 return Ok(exit::UNPROTECTED);
             }
-            Some(_) => has_run = true,
+            Some(Some(what)) => {
+                progress.at(0, &plain(&format!("{name}: {what}")));
+                has_run = true;
+            }
             None if has_run || is_late => {
                 let ended = found?.ended.into_iter().next().ok_or_else(|| Error::NoSuchGroup(name.into()))?;
                 say(&format!("{name} has ended at {}: {}", ended.at, ended.how));
                 return Ok(exit::NOT_RUNNING);
             }
-            None => {}
+            None => progress.at(0, &format!("{name} is not there yet")),
         }
         std::thread::sleep(LOOK);
     }
@@ -67,6 +74,7 @@ fn missing(group: &Group, held_s: f64) -> Option<String> {
 pub fn until_ended(name: &str, timeout: Option<Duration>) -> Result<i32, Error> {
     let begun = Instant::now();
     let mut has_run = false;
+    let progress = Progress::new(0);
     loop {
         match status::read(Some(name)) {
             Ok(found) if found.groups.iter().any(|group| group.state != "ended") => has_run = true,
@@ -78,6 +86,7 @@ pub fn until_ended(name: &str, timeout: Option<Duration>) -> Result<i32, Error> 
             say(&format!("{name} has not ended after {:.1} s", patience.as_secs_f64()));
             return Ok(exit::FAILED);
         }
+        progress.at(0, &format!("{name} runs"));
         std::thread::sleep(LOOK);
     }
 }

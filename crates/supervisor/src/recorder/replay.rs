@@ -73,11 +73,11 @@ pub struct Order {
     pub force: bool,
 }
 
-/// Replays; the exit code.
+/// Replays; the exit code. `told` hears again and again how many bytes of the recording have been read.
 ///
 /// # Errors
 /// When the recording cannot be read, this is not the machine for it, or the program cannot be started.
-pub fn replay(order: &Order) -> Result<i32, Error> {
+pub fn replay(order: &Order, told: &dyn Fn(u64)) -> Result<i32, Error> {
     // What is looked at is what is read: the name may mean another file a moment later.
     let not_read = |cause| of_recording(&order.file, recording::Error::Io(cause));
     let file =
@@ -105,6 +105,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
     let path = path.canonicalize().map_err(|cause| Error::file("find", path, cause))?;
     let replay = Replay {
         order,
+        told,
         dir: Arc::clone(&folder.dir),
         path,
         library,
@@ -134,6 +135,7 @@ pub fn replay(order: &Order) -> Result<i32, Error> {
 
 struct Replay<'a> {
     order: &'a Order,
+    told: &'a dyn Fn(u64),
     dir: Arc<Dir>,
     /// The folder's whole path, as the runtime is told it.
     path: PathBuf,
@@ -209,6 +211,7 @@ impl Replay<'_> {
     fn until_the_end(&mut self) -> Result<(), Error> {
         loop {
             let read = self.read()?;
+            (self.told)(self.reader.offset());
             let mut moved = 0;
             for fed in &mut self.fed {
                 moved += fed.feed().map_err(|cause| Error::file("write", &fed.path, cause))?;
