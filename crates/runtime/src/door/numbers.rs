@@ -53,6 +53,17 @@ pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 const SETPGID: u64 = 109;
 
+/// Whether a setpgid makes the calling process the first of the group that it is in already: by its own number the kernel would
+/// make it another one, with the number of this copy. A call in doubt comes here again.
+fn leads_its_group(args: &[u64; 6]) -> bool {
+    const GETPGRP: u64 = 111;
+    let whom = args[0] as u32;
+    let is_itself = whom == 0 || whom == state::REAL_PID.load(Ordering::Relaxed);
+    // SAFETY: asks for a number.
+    let group = || unsafe { raw::call1(GETPGRP, 0) } as u32;
+    is_itself && args[1] as u32 == 0 && group() == state::GUEST_PID.load(Ordering::Relaxed)
+}
+
 /// As a standby: goes to where its primary is, or was when it died. A group that has no other process is gone with the last one of
 /// its own, and a terminal lets only those of its group read.
 pub fn join_group() {
@@ -225,6 +236,7 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
     }
     own_files::translate(row, &mut args, &mut room.path);
     match row.nr {
+        109 if leads_its_group(&args) => args[1] = state::GUEST_PID.load(Ordering::Relaxed).into(),
         TIMER_CREATE => {
             args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32);
             let event = guest::load::<[u64; 8]>(args[1]).filter(|event| event[1] >> 32 == SIGEV_THREAD_ID);

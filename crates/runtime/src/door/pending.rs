@@ -14,7 +14,7 @@ use us_world::pending::{self as rules, ANY, By, Known, Pending, RECORD_BYTES, Si
 use crate::call::Call;
 use crate::clock::KERNEL;
 use crate::door::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
-use crate::door::{identity, sigchld};
+use crate::door::{identity, numbers, pidfd, sigchld};
 use crate::lock::Lock;
 use crate::members::{self, mail};
 use crate::raw::{self, failed, nr};
@@ -64,6 +64,14 @@ impl Shadow {
     }
 }
 
+/// Whether a call sends to a group of processes with the guest in it.
+fn is_to_own_group(call: &Call) -> bool {
+    const GETPGID: u64 = 121;
+    let to = call.args[0] as u32 as i32;
+    // SAFETY: asks for a number. A standby is where its primary is.
+    call.nr == nr::KILL && to <= 0 && (to == 0 || unsafe { raw::call1(GETPGID, 0) } == i64::from(-to))
+}
+
 /// What a call sends to the guest itself; `None` for any other target, and for the signal that only asks.
 fn sent_by(call: &Call) -> Option<Sent> {
     const GETUID: u64 = 102;
@@ -75,8 +83,10 @@ fn sent_by(call: &Call) -> Option<Sent> {
         TKILL => (own, Some(a as u32), b, 0),
         nr::RT_SIGQUEUEINFO => (a as u32, None, b, c),
         nr::RT_TGSIGQUEUEINFO => (a as u32, Some(b as u32), c, d),
+        pidfd::SEND_SIGNAL if d == 0 => (numbers::meant_by(a as i32)?, None, b, c),
         _ => return None,
     };
+    let process = if is_to_own_group(call) { own } else { process };
     if process != own || !signal::waits(signal as i32) {
         return None;
     }
@@ -95,15 +105,6 @@ fn sent_by(call: &Call) -> Option<Sent> {
     }
     full.0[0] = signal & 0xffff_ffff;
     Some(Sent { info: full, target, at: 0, queued: false })
-}
-
-/// A signal that the guest has sent to a process group with itself in it, in a call in doubt: it waits to be taken.
-pub fn came_from_itself(signal: i32) {
-    let own = state::GUEST_PID.load(Ordering::Relaxed);
-    let call = Call { nr: nr::KILL, args: [u64::from(own), signal as u64, 0, 0, 0, 0], caller: 0 };
-    if let Some(sent) = sent_by(&call) {
-        add(Sent { at: KERNEL.0.load(Ordering::Relaxed), ..sent });
-    }
 }
 
 fn slot_of(tid: u32) -> Option<u32> {
@@ -158,6 +159,10 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             continue;
         }
         let Some((result, flags)) = take_end(thread, row, |_, head, _, flags| (head.result, flags)) else {
+            if is_to_own_group(call) && thread.calls() != Mode::Replay && !thread.begun().was_entered {
+                // The others have nothing of it, and what was noted here is forgotten.
+                continue;
+            }
             return sent_once(thread, row, arguments);
         };
         if failed(result) {
@@ -249,8 +254,8 @@ pub fn has_begun(slot: u32, number: u32) {
     SHADOW.with(|mut pending| pending.has_begun(slot, number));
 }
 
-/// The send of this ticket has failed.
-fn retract(at: u64) {
+/// The send of this ticket has failed, or was never made.
+pub fn retract(at: u64) {
     SHADOW.with(|mut pending| pending.retract(at));
 }
 

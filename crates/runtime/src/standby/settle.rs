@@ -520,7 +520,7 @@ fn sent_to_another(doubt: &Doubt) {
             // SAFETY: asks whether a signal could be sent.
             to > 0 && to != own && unsafe { raw::call2(raw::nr::KILL, kernels(to), 0) } == 0
         }
-        _ => by_descriptor,
+        _ => by_descriptor && to != own,
     };
     let group = (doubt.row.nr == KILL && to <= 0 && to != -1).then(|| to.unsigned_abs());
     // SAFETY: asks for a number.
@@ -531,9 +531,16 @@ fn sent_to_another(doubt: &Doubt) {
         None if to == own => To::Itself,
         None => To::Others,
     };
-    let Send::Done { came_back } = us_world::pending::judge(whom, doubt.entered()) else { return };
+    let Send::Done { came_back } = us_world::pending::judge(whom, doubt.entered()) else {
+        if matches!(whom, To::Group { .. }) {
+            // It is made again, and then comes to this process as well.
+            pending::retract(doubt.ticket);
+        }
+        return;
+    };
     if came_back {
-        pending::came_from_itself(doubt.asked[1] as i32);
+        // Of its own part the standby knows since the call began. That is raised before the thread comes back from it.
+        return;
     }
     if whom == To::Another {
         // tgkill and its kin name a thread before the signal.
