@@ -66,6 +66,7 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     if !copied || !poll::start() {
         give_up();
     }
+    door::limits::put_back();
 }
 
 /// A standby that cannot be whole is none: the primary's supervisor sees it end.

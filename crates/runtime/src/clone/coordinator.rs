@@ -9,6 +9,7 @@ use us_abi::{SegmentHeader, command};
 
 use super::{STAGE_TIMEOUT_NS, coordinate, fail, park};
 use crate::context::Context;
+use crate::door::limits;
 use crate::raw::{self, nr};
 use crate::state::{self, Role};
 use crate::sys::gate;
@@ -94,7 +95,11 @@ fn begin(header: &'static SegmentHeader) -> bool {
         }
         ON_STACK.store(1, Ordering::Release);
         park::want();
-        let made = gate::spawn(CLONE, STACK.top(), coordinate, 0, &raw const ON_STACK) > 0;
+        let spawn = || gate::spawn(CLONE, STACK.top(), coordinate, 0, &raw const ON_STACK);
+        let first = spawn();
+        let made = first > 0 || first == raw::err::EAGAIN && limits::lift_processes() && spawn() > 0;
+        // Not for longer: this thread may be about to make a child, which is to fail.
+        limits::put_back();
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
         if !made {
             park::unwant();

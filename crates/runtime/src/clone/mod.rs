@@ -21,7 +21,7 @@ use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
 use us_ring::Position;
 
 use crate::door::thread as threads;
-use crate::door::{copies, spawn, sync, timer};
+use crate::door::{copies, limits, spawn, sync, timer};
 use crate::fault::{self, Point};
 use crate::invariant::{self, Still};
 use crate::mapping::{pieces, unforked};
@@ -177,6 +177,7 @@ fn call_unknown(own: u32) -> Result<u32, Obstacle> {
 
 /// Lets every thread go on.
 fn release_all() {
+    limits::put_back();
     park::unwant();
     for place in park::places() {
         // SAFETY: an atomic, and a wake.
@@ -344,6 +345,7 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     timer::look_at_threads(|tid| proc::pending_signals(tid).map_or(0, |(own, _)| own));
     header.clone_stage.store(0, Ordering::Release);
     FORKED.store(0, Ordering::Release);
+    limits::lift_processes();
     // SAFETY: an atomic, and a wake.
     unsafe {
         (*leader).word.store(word::FORK, Ordering::Release);

@@ -3,7 +3,7 @@
 //! The segment alone is larger than many a limit: a program that allows itself 200 MiB of address space would get no
 //! memory any more, and one whose files may have 100 KiB would be ended by SIGXFSZ in the middle of joining.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
@@ -16,6 +16,7 @@ const SETRLIMIT: u64 = 160;
 const PRLIMIT: u64 = 302;
 const FSIZE: u64 = 1;
 const DATA: u64 = 2;
+const NPROC: u64 = 6;
 const AS: u64 = 9;
 const INFINITY: u64 = u64::MAX;
 const FAULT: i64 = -14;
@@ -91,6 +92,10 @@ pub fn begin() {
 /// Before an exec, and after one that has failed: the new image begins with the guest's own limits. Those that a child in its
 /// parent's memory has set by itself are its own already.
 pub fn hand_on(to_new_image: bool) {
+    let mut processes: Limit = [INFINITY; 2];
+    if to_new_image && !failed(set(NPROC, None, &mut processes)) && processes[1] > hard_of_guest() {
+        set(NPROC, Some(&[processes[0], hard_of_guest()]), &mut [0; 2]);
+    }
     static HANDED: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
     for (place, which) in RAISED.into_iter().enumerate() {
         let more = added(place);
@@ -125,6 +130,9 @@ pub fn raised(call: &Call) -> Option<i64> {
         _ => return None,
     };
     let own = whom as u32 == 0 || whom as u32 == state::GUEST_PID.load(Ordering::Relaxed);
+    if which as u32 as u64 == NPROC && own {
+        return Some(of_processes(new, old));
+    }
     let place = RAISED.into_iter().position(|raised| raised == which as u32 as u64).filter(|_| own)?;
     let wanted = match new {
         0 => None,
@@ -151,6 +159,88 @@ fn set(which: u64, new: Option<&Limit>, before: &mut Limit) -> i64 {
     let new = new.map_or(0, |limit| limit.as_ptr() as u64);
     // SAFETY: the kernel reads and writes two words each.
     unsafe { raw::call4(PRLIMIT, 0, which, new, before.as_mut_ptr() as u64) }
+}
+
+/// The hard limit of processes that the guest has chosen. The kernel's stays higher: a server that shuts itself up allows itself
+/// none (HAProxy, vsftpd), and what a clone needs counts as well. Its soft one is the guest's and holds whatever the guest makes.
+static HARD: AtomicU64 = AtomicU64::new(INFINITY);
+/// The guest's soft one, while the kernel's is lifted.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+static IS_LIFTED: AtomicBool = AtomicBool::new(false);
+
+fn hard_of_guest() -> u64 {
+    HARD.load(Ordering::Relaxed)
+}
+
+fn is_lifted() -> bool {
+    IS_LIFTED.load(Ordering::Acquire)
+}
+
+/// For a clone: as many processes as the kernel's hard limit says, until [`put_back`], which every copy does for itself. False if
+/// that are no more.
+pub fn lift_processes() -> bool {
+    let mut limit: Limit = [INFINITY; 2];
+    if failed(set(NPROC, None, &mut limit)) || limit[0] >= limit[1] {
+        return false;
+    }
+    KEPT.store(limit[0], Ordering::Relaxed);
+    IS_LIFTED.store(true, Ordering::Release);
+    !failed(set(NPROC, Some(&[limit[1]; 2]), &mut [0; 2]))
+}
+
+/// The soft limit of processes is the guest's again.
+pub fn put_back() {
+    let mut limit: Limit = [INFINITY; 2];
+    if is_lifted() && !failed(set(NPROC, None, &mut limit)) {
+        set(NPROC, Some(&[KEPT.load(Ordering::Relaxed), limit[1]]), &mut [0; 2]);
+        IS_LIFTED.store(false, Ordering::Release);
+    }
+}
+
+/// Whether a child would be one too many while the limit is lifted: where none is allowed. Who makes it is one itself.
+pub fn allows_no_child() -> bool {
+    is_lifted() && KEPT.load(Ordering::Relaxed) <= 1
+}
+
+/// The guest's question for, or change of, its limit of processes.
+fn of_processes(new: u64, old: u64) -> i64 {
+    const EINVAL: i64 = -22;
+    let mut limit: Limit = [0; 2];
+    let asked = set(NPROC, None, &mut limit);
+    if failed(asked) {
+        return asked;
+    }
+    let soft = if is_lifted() { KEPT.load(Ordering::Relaxed) } else { limit[0] };
+    let shown = [soft, limit[1].min(hard_of_guest())];
+    if new != 0 {
+        let wanted = match guest::load::<Limit>(new) {
+            None => return FAULT,
+            Some(wanted) if wanted[0] > wanted[1] => return EINVAL,
+            Some(wanted) if wanted[1] > shown[1] && !may_raise() => return raw::err::EPERM,
+            Some(wanted) => wanted,
+        };
+        if is_lifted() {
+            KEPT.store(wanted[0], Ordering::Relaxed);
+        } else {
+            let set = set(NPROC, Some(&[wanted[0], limit[1].max(wanted[1])]), &mut [0; 2]);
+            if failed(set) {
+                return set;
+            }
+        }
+        HARD.store(wanted[1], Ordering::Relaxed);
+    }
+    if old != 0 && !guest::store(old, &shown) { FAULT } else { 0 }
+}
+
+/// Whether the process may raise its hard limits (CAP_SYS_RESOURCE).
+fn may_raise() -> bool {
+    const CAPGET: u64 = 125;
+    const SYS_RESOURCE: u32 = 1 << 24;
+    let header = [0x2008_0522u32, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: the kernel reads a header and writes two times three words.
+    let asked = unsafe { raw::call2(CAPGET, header.as_ptr() as u64, sets.as_mut_ptr() as u64) };
+    asked == 0 && sets[0] & SYS_RESOURCE != 0
 }
 
 /// While it lives the process may make files of some size. By the only thread of a process.

@@ -13,7 +13,7 @@ use crate::clock::kernel_ticket;
 use crate::context::{Context, reg};
 use crate::door::kept::{self, Kept};
 use crate::door::recorded::{begin, take_begin, take_end};
-use crate::door::{child, stored, witness};
+use crate::door::{child, limits, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::log::Next;
 use crate::raw::{self, err, failed};
@@ -84,6 +84,9 @@ fn prepare_slot(thread: &mut Thread) -> Option<u64> {
 /// Makes a fork, by `make`, so that the kernel puts the child's number into the slot of the call's `Return` before the child
 /// runs: a promoted copy must not make a second one.
 pub fn make_witnessed(thread: &mut Thread, call: &Call, make: impl Fn(&mut Thread, &Call) -> i64) -> i64 {
+    if limits::allows_no_child() {
+        return err::EAGAIN;
+    }
     let mut made = *call;
     if call.nr == FORK {
         (made.nr, made.args) = (raw::nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]);
