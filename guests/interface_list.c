@@ -1,6 +1,7 @@
-// Shows: SIOCGIFCONF: the list of network interfaces, and what is asked about each of them by its name.
-// Breaks if: the length or the list itself is not in the log: the standby asks about other names.
+// Shows: SIOCGIFCONF: the list of network interfaces, and what is asked about each of them by its name, or by its number.
+// Breaks if: the length or the list itself is not in the log: the standby asks about other names; or what lies behind a name counts.
 #include "guest.h"
+#include "litter.h"
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -21,9 +22,16 @@ int main(void)
         CHECK(length < 0 || length == conf.ifc_len);
         length = conf.ifc_len;
         for (int i = 0; i < conf.ifc_len / (int)sizeof *list; i++) {
-            struct ifreq asked = list[i];
+            struct ifreq asked;
+            litter(&asked, sizeof asked);
+            strcpy(asked.ifr_name, list[i].ifr_name);
             CHECK(ioctl(fd, SIOCGIFFLAGS, &asked) == 0);
             loopbacks += (asked.ifr_flags & IFF_LOOPBACK) != 0;
+            CHECK(ioctl(fd, SIOCGIFINDEX, &asked) == 0);
+            int index = asked.ifr_ifindex;
+            litter(&asked, sizeof asked);
+            asked.ifr_ifindex = index;
+            CHECK(ioctl(fd, SIOCGIFNAME, &asked) == 0 && strcmp(asked.ifr_name, list[i].ifr_name) == 0);
         }
         guest_pause_us(500);
     }

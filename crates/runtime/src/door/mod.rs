@@ -55,6 +55,7 @@ pub mod pidfd;
 pub mod pipe;
 pub mod process;
 pub mod quiet;
+pub mod random;
 pub mod read;
 pub mod recorded;
 pub mod refused;

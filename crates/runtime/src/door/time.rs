@@ -258,7 +258,7 @@ pub extern "C" fn vdso_getrandom(
 }
 
 /// What a system call comes to that the guest makes by such a function.
-fn by_gate(nr: u64, args: [u64; 6]) -> i64 {
+pub(super) fn by_gate(nr: u64, args: [u64; 6]) -> i64 {
     let call = Call { nr, args, caller: 0 };
     // SAFETY: the calling thread's own block, or none.
     let thread = unsafe { tls::current().as_mut() };

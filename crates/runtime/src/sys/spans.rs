@@ -414,9 +414,15 @@ fn add(digest: &mut Digest, input: &In, args: &[u64; 6]) {
         In::StrArray { .. } | In::Prctl => {}
         In::Ioctl => {
             digest.number(args[1] & 0xffff_ffff);
-            let read = ioctl_bytes(args[1]).0;
+            let (read, _) = ioctl_bytes(args[1]);
+            let (from, read) = match us_calls::ioctl_out(args[1] & 0xffff_ffff) {
+                IoctlOut::Ifreq { .. } if args[2] != 0 => {
+                    interface_named(args[1] & 0xffff_ffff, args[2], read)
+                }
+                _ => (args[2], read),
+            };
             if read != 0 && args[2] != 0 {
-                digest.bytes(args[2], read as usize);
+                digest.bytes(from, read as usize);
             }
         }
         In::Fcntl => {
@@ -434,14 +440,32 @@ fn add(digest: &mut Digest, input: &In, args: &[u64; 6]) {
     }
 }
 
-/// Bytes of a socket address that mean something: a local one ends with its path, the rest is old stack.
+/// Bytes of a socket address that mean something: a local one ends with its path, one of the internet is shorter than the structure
+/// that holds any. The rest is old stack.
 fn address_bytes(address: u64, len: u64) -> u64 {
+    const AF_UNSPEC: u16 = 0;
     const AF_UNIX: u16 = 1;
+    const AF_INET: u16 = 2;
+    const AF_INET6: u16 = 10;
     match guest::load::<u16>(address) {
+        // Of one that only ends a connection nothing else is looked at.
+        Some(AF_UNSPEC) => len.min(2),
+        Some(AF_INET) => len.min(8),
+        Some(AF_INET6) => len.min(28),
         Some(AF_UNIX) if len > 2 && guest::load::<u8>(address + 2) != Some(0) => {
             (2 + guest::string_len(address + 2) as u64).min(len)
         }
         _ => len,
+    }
+}
+
+/// Where an interface is named in a `struct ifreq`, and in how many bytes: its name ends with a NUL, the rest is old stack; who asks
+/// for the name says the number.
+fn interface_named(request: u64, address: u64, name: u64) -> (u64, u64) {
+    const SIOCGIFNAME: u64 = 0x8910;
+    match request {
+        SIOCGIFNAME => (address + name, 4),
+        _ => (address, name.min(guest::string_len(address) as u64)),
     }
 }
 
@@ -450,7 +474,8 @@ fn address_bytes(address: u64, len: u64) -> u64 {
 fn message_in(digest: &mut Digest, place: u64) {
     let header = guest::load::<MessageHeader>(place).unwrap_or_default();
     if header.name != 0 {
-        digest.bytes(header.name, header.name_len.min(256) as usize);
+        let bytes = address_bytes(header.name, u64::from(header.name_len).min(256));
+        digest.bytes(header.name, bytes as usize);
     }
     for_vectors(header.vectors, header.vector_count, u64::MAX, &mut |base, len| digest.bytes(base, len));
 }
