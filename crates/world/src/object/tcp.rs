@@ -18,9 +18,13 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
     /// Asking takes eight system calls a connection, which is most of a clone's pause where a server has thousands.
     const IS_COUNTED: bool = true;
 
-    fn evidence(_direction: Direction, is_plain: bool) -> Evidence {
-        // Plain transfers are the most frequent of all, and the socket's figures tell as much.
-        if is_plain { Evidence::Totals } else { Evidence::Message }
+    fn evidence(direction: Direction, is_plain: bool) -> Evidence {
+        // The socket's figures tell as much as the kernel would note in a slot. What comes in from several places is received
+        // into the slot all the same, where it outlives the primary.
+        match direction {
+            Direction::In if !is_plain => Evidence::Message,
+            _ => Evidence::Totals,
+        }
     }
 
     fn baseline(fd: i32, is_shut: bool, kernel: &mut impl Kernel) -> Counts {
