@@ -296,6 +296,8 @@ fn in_turns(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     result
 }
 
+/// In the caller's frame, as all of these that a plain call passes.
+#[inline(always)]
 fn by_policy(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     match row.policy {
         Policy::Local => memory::local_of(thread, call),
@@ -316,13 +318,26 @@ fn declined(thread: &mut Thread, call: &Call, name: &str, error: i64) -> i64 {
     if is_declined { error } else { refused::refused(thread, call, name) }
 }
 
+#[inline(never)]
+fn read_in_any_mode(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let result = read::read(thread, row, call);
+    pending::after_read(thread, call.args[0] as i32, call.args[1], result);
+    result
+}
+
+#[inline(never)]
+fn signal_descriptor(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    let fd = signals::descriptor(thread, row, call);
+    if fd >= 0 {
+        pending::is_signalfd(fd as i32);
+    }
+    fd
+}
+
+#[inline(always)]
 fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i64 {
     match door {
-        Door::Read | Door::Recv => {
-            let result = read::read(thread, row, call);
-            pending::after_read(thread, call.args[0] as i32, call.args[1], result);
-            result
-        }
+        Door::Read | Door::Recv => read_in_any_mode(thread, row, call),
         Door::Readv => io::readv(thread, row, call),
         Door::Write | Door::Send => io::write(thread, row, call),
         Door::Writev => io::writev(thread, row, call),
@@ -342,13 +357,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         | Door::Accept
         | Door::Object
         | Door::Fcntl => table::changing(thread, row, call),
-        Door::Signalfd => {
-            let fd = signals::descriptor(thread, row, call);
-            if fd >= 0 {
-                pending::is_signalfd(fd as i32);
-            }
-            fd
-        }
+        Door::Signalfd => signal_descriptor(thread, row, call),
         Door::Ioctl => table::ioctl(thread, row, call),
         Door::Epoll(EpollDoor::Create) => table::changing(thread, row, call),
         Door::Epoll(EpollDoor::Ctl) => epoll::control(thread, row, call),

@@ -271,9 +271,81 @@ pub fn recorded_with(
     identify: impl Fn(&mut Thread, &Call, i64) -> u64,
     applied: impl Fn(&mut Thread, i64, u64),
 ) -> i64 {
+    let (mut again, mut patience) = (None, Patience::default());
+    // Before the loop: what the other modes need is computed in front of that, each time.
+    if thread.calls() == Mode::Record {
+        let mut before = Before::nothing();
+        before.look(row, &call.args);
+        let result = record_once(thread, row, call, &before, &mut patience, &mut again, &identify, &applied);
+        if let Some(result) = result {
+            return result;
+        }
+    }
+    recorded_in_any_mode(thread, row, call, patience, again, identify, applied)
+}
+
+/// What was there before a call that is made again, and whether an earlier primary had entered the kernel with it.
+type Noted = Option<(u64, bool)>;
+
+/// An attempt of a primary that logs.
+#[expect(clippy::too_many_arguments, reason = "one call in its two places")]
+#[inline(always)]
+fn record_once(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    before: &Before,
+    patience: &mut Patience,
+    again: &mut Noted,
+    identify: &impl Fn(&mut Thread, &Call, i64) -> u64,
+    applied: &impl Fn(&mut Thread, i64, u64),
+) -> Option<i64> {
+    let mut arguments = spans::arguments(row, call, thread.verify);
+    let waits = again.is_some_and(|(noted, _)| patience.continues(call, noted));
+    // What was there before the first attempt: whoever makes the next one is to compare with that, too.
+    let seen = again.map_or_else(|| again::look(call.nr, &call.args), |(noted, _)| noted);
+    arguments.len = if waits { patience.begin(call) } else { patience.begin(call) | seen };
+    let args = patience.args(call);
+    if again.is_some_and(|(_, entered)| entered) {
+        witness::enter_again(thread);
+    }
+    begin(thread, row, arguments);
+    let result = match *again {
+        Some(noted) if !waits => {
+            again::make(call.nr, &call.args, noted, |args| taken::make(thread, row, call.nr, args))
+        }
+        _ => taken::make(thread, row, call.nr, args),
+    };
+    let identity = if raw::failed(result) { 0 } else { identify(thread, call, result) };
+    if !raw::failed(result) {
+        applied(thread, result, identity);
+    }
+    let plan = signal::plan(thread, row, result);
+    if plan.is_abandoned() {
+        return None;
+    }
+    if result == raw::err::EINTR && !plan.restarts() {
+        patience.tell_rest(call);
+    }
+    log_outputs(thread, row, call, before, plan.flags(), ReturnHead { result, identity });
+    if plan.carry_out(thread) {
+        *again = again::interrupted(call.nr, *again, seen);
+        return None;
+    }
+    Some(result)
+}
+
+#[inline(never)]
+fn recorded_in_any_mode(
+    thread: &mut Thread,
+    row: &'static Row,
+    call: &Call,
+    mut patience: Patience,
     // What the dead primary had noted before a call in doubt that is made again.
-    let mut again = None;
-    let mut patience = Patience::default();
+    mut again: Noted,
+    identify: impl Fn(&mut Thread, &Call, i64) -> u64,
+    applied: impl Fn(&mut Thread, i64, u64),
+) -> i64 {
     thread.attempt(|thread, mode| {
         let mut before = Before::nothing();
         before.look(row, &call.args);
@@ -303,39 +375,7 @@ pub fn recorded_with(
                 Some(result)
             }
             Mode::Record => {
-                let mut arguments = spans::arguments(row, call, thread.verify);
-                let waits = again.is_some_and(|(noted, _)| patience.continues(call, noted));
-                // What was there before the first attempt: whoever makes the next one is to compare with that, too.
-                let seen = again.map_or_else(|| again::look(call.nr, &call.args), |(noted, _)| noted);
-                arguments.len = if waits { patience.begin(call) } else { patience.begin(call) | seen };
-                let args = patience.args(call);
-                if again.is_some_and(|(_, entered)| entered) {
-                    witness::enter_again(thread);
-                }
-                begin(thread, row, arguments);
-                let result = match again {
-                    Some(noted) if !waits => again::make(call.nr, &call.args, noted, |args| {
-                        taken::make(thread, row, call.nr, args)
-                    }),
-                    _ => taken::make(thread, row, call.nr, args),
-                };
-                let identity = if raw::failed(result) { 0 } else { identify(thread, call, result) };
-                if !raw::failed(result) {
-                    applied(thread, result, identity);
-                }
-                let plan = signal::plan(thread, row, result);
-                if plan.is_abandoned() {
-                    return None;
-                }
-                if result == raw::err::EINTR && !plan.restarts() {
-                    patience.tell_rest(call);
-                }
-                log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity });
-                if plan.carry_out(thread) {
-                    again = again::interrupted(call.nr, again, seen);
-                    return None;
-                }
-                Some(result)
+                record_once(thread, row, call, &before, &mut patience, &mut again, &identify, &applied)
             }
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);

@@ -25,7 +25,16 @@ pub fn asks(thread: &mut Thread, call: &Call) -> bool {
     if thread.locks() == Mode::Solo || call.nr != OPENAT || call.args[2] & 0xffff_ffff != READ_ONLY_CLOEXEC {
         return false;
     }
+    let mut start = [0u8; 8];
+    // A path that is shorter than this, at the end of what can be read, is none of them.
+    let is_likely = guest::read(start.as_mut_ptr(), call.args[1], start.len())
+        && QUESTIONS.iter().chain([&PROCESSORS_ELSE]).any(|path| path[..start.len()] == start);
     let goes_on = core::mem::take(&mut thread.lately.counts_processors);
+    is_likely && is_asked(thread, call, goes_on)
+}
+
+#[inline(never)]
+fn is_asked(thread: &mut Thread, call: &Call, goes_on: bool) -> bool {
     if goes_on && names(call, PROCESSORS_ELSE) {
         return true;
     }
