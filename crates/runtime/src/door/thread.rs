@@ -95,6 +95,7 @@ pub fn vacate(slot: u32) {
     let block = unsafe { thread::standing(slot) };
     block.fate.store(if block.generation() == 0 { UNUSED } else { JOINED }, Ordering::Relaxed);
     block.is_being_made.store(false, Ordering::Relaxed);
+    block.kept_for.store(0, Ordering::Relaxed);
     block.runs_as.store(0, Ordering::Relaxed);
     signal::reset(block);
     block.borrowed.store(0, Ordering::Relaxed);
@@ -116,29 +117,38 @@ pub(super) fn claim_slot() -> Option<u32> {
     LOCK.with(|| {
         let has_place = |slot: &u32| thread::exists(*slot) && missing::has_entries(*slot);
         let mut slots = (1..THREADS_MAX as u32).take_while(has_place);
-        slots.find(|slot| is_claimed(*slot)).or_else(claim_beyond)
+        slots.find(|slot| is_claimed(*slot, 0)).or_else(claim_beyond)
     })
+}
+
+/// At a promotion, before anybody is live: nobody else takes the slot of a thread whose making is in doubt. In a copy that was made
+/// meanwhile it has that thread, and waits to hear of it.
+pub fn keep_for(slot: u32, maker: u32) {
+    thread::shared(slot).kept_for.store(maker + 1, Ordering::SeqCst);
 }
 
 /// Takes the slot that the dead primary had given to a thread, to make that again: another copy may have it there already. It
 /// is free, or will be as soon as the thread that joins its last one comes by; if not, another one.
-pub(super) fn claim_again(slot: u32) -> Option<u32> {
+pub(super) fn claim_again(slot: u32, maker: u32) -> Option<u32> {
     const TRIES: u32 = 2_000;
     const PAUSE_NS: u64 = 50_000;
     for _ in 0..TRIES {
-        if LOCK.with(|| is_claimed(slot)) {
+        if LOCK.with(|| is_claimed(slot, maker + 1)) {
             return Some(slot);
         }
         raw::nap(PAUSE_NS);
     }
+    thread::shared(slot).kept_for.store(0, Ordering::SeqCst);
     claim_slot()
 }
 
-/// Takes this slot, if it is free. With the lock held.
-fn is_claimed(slot: u32) -> bool {
+/// Takes this slot, if it is free, or kept for a thread of the slot below `maker`. With the lock held.
+fn is_claimed(slot: u32, maker: u32) -> bool {
     let block = thread::shared(slot);
-    let free = is_free(block);
+    let kept_for = block.kept_for.load(Ordering::SeqCst);
+    let free = is_free(block) && (kept_for == 0 || kept_for == maker);
     if free {
+        block.kept_for.store(0, Ordering::SeqCst);
         hold(block);
     }
     free
@@ -154,10 +164,10 @@ fn claim_beyond() -> Option<u32> {
     let (first, most) = (THREADS_MAX as u32, thread::BEYOND_MAX as u32);
     let (used, last) = (USED.load(Ordering::Relaxed), LAST.load(Ordering::Relaxed));
     let looks = if used == most { most } else { used.min(LOOKS) };
-    let found = (1..=looks).map(|step| (last + step) % used).find(|place| is_claimed(first + place));
+    let found = (1..=looks).map(|step| (last + step) % used).find(|place| is_claimed(first + place, 0));
     let place = match found {
         Some(place) => place,
-        None if used < most && thread::exists(first + used) && is_claimed(first + used) => {
+        None if used < most && thread::exists(first + used) && is_claimed(first + used, 0) => {
             USED.store(used + 1, Ordering::Relaxed);
             used
         }

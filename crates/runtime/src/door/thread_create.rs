@@ -83,7 +83,7 @@ pub(super) unsafe fn create(
                 None => continue,
             }
         } else {
-            match chosen.map_or_else(claim_slot, claim_again) {
+            match chosen.map_or_else(claim_slot, |slot| claim_again(slot, parent.slot())) {
                 Some(slot) => {
                     if thread::is_beyond(slot) {
                         give_up_log(Cause::CannotReplay, &[thread::BEYOND]);
@@ -122,6 +122,7 @@ unsafe fn create_in(
             await_slot(slot, generation);
             // Before the event is given back: with all rings empty others go live, and look for a free slot.
             hold(thread::shared(slot));
+            thread::shared(slot).kept_for.store(0, Ordering::SeqCst);
             (head.result as i32, head.identity as u32)
         })?;
         if result != 0 {

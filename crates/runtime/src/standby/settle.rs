@@ -18,6 +18,7 @@ use us_world::pending::{Send, To};
 use us_world::{Identity, Settled, Told, Verdict, Verdicts, timer as rules};
 
 use crate::door::kept::Kept;
+use crate::door::thread::keep_for;
 use crate::door::{carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness};
 use crate::fdtable::{self, Kind};
 use crate::standby::makers::{self, Claimed};
@@ -243,7 +244,11 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
     }
     let Policy::Special(door) = doubt.row.policy else { return waiting(doubt) };
     if let Door::Clone = door {
-        child(doubt, claimed);
+        if makes_process(doubt) {
+            child(doubt, claimed);
+        } else {
+            keep_for(doubt.args.len as u32, doubt.slot);
+        }
         return true;
     }
     if let Door::Wait = door {

@@ -72,6 +72,9 @@ pub struct Shared {
     /// Whether its maker, in this copy, is still inside `pthread_create`: until then the slot is nobody else's, whatever has
     /// become of the thread.
     pub is_being_made: AtomicBool,
+    /// At a promotion: the slot, and one more, of the thread that was making the slot's next one when the primary died, and makes it
+    /// again; 0 for none.
+    pub kept_for: AtomicU32,
     /// In a copy that was made while this thread made another one: what the log says of that, and its end not; 0 for none.
     pub creation_in_doubt: AtomicU64,
     /// Bytes of the slot's own stack, 0 if it has none yet.
@@ -135,6 +138,7 @@ impl Shared {
             fate: AtomicI32::new(0),
             is_stillborn: AtomicBool::new(false),
             is_being_made: AtomicBool::new(false),
+            kept_for: AtomicU32::new(0),
             creation_in_doubt: AtomicU64::new(0),
             stack_bytes: AtomicU64::new(0),
             guard_bytes: AtomicU64::new(0),
