@@ -283,6 +283,23 @@ fn stop_kills_a_stubborn_child() {
 }
 
 #[test]
+fn status_says_why_a_child_is_not_protected() {
+    let sandbox = Sandbox::new("solitary");
+    let running = sandbox.start("g", &["parent", "stubborn"]);
+    sandbox.wait_for_event("protected");
+    let is_said = |why: &str| {
+        let said = text(&sandbox.output(&["status", "g"]).stdout);
+        let line = said.lines().find(|line| line.starts_with("g: process "))?.to_owned();
+        line.ends_with(&format!(" is not protected: {why}")).then_some(())
+    };
+    // Nobody waits for one that does not join.
+    wait_for(|| is_said("it is not under the runtime"), "the reason");
+    assert_eq!(sandbox.output(&["wait", "g", "--timeout", "5"]).status.code(), Some(0));
+    assert!(sandbox.output(&["stop", "g", "--timeout", "0.3"]).status.success());
+    running.finish();
+}
+
+#[test]
 fn stop_ends_every_process_without_a_supervisor() {
     let sandbox = Sandbox::new("follow");
     let mut running = sandbox.start("g", &["parent", "stubborn"]);

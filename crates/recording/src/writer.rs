@@ -57,6 +57,15 @@ impl Writer {
         })?;
         // A file system without locks only costs those who follow.
         let _ = file.try_lock();
+        let begun = Writer::begin(file, header, clock);
+        if begun.is_err() {
+            // Nothing is in it, and it would be in the way of the next attempt.
+            let _ = fs::remove_file(path);
+        }
+        begun
+    }
+
+    fn begin(file: fs::File, header: &Header, clock: Clock) -> Result<Writer, Error> {
         let encoder = Box::new(Encoder::new()?);
         let mut writer = Writer {
             out: Output::begin(file, clock)?,

@@ -90,11 +90,29 @@ fn open(path: &Path) -> std::io::Result<File> {
     }
 }
 
+/// How much of `bytes` was written, and why that is not all.
+fn put(to: &mut impl Write, bytes: &[u8]) -> (usize, Option<std::io::Error>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match to.write(&bytes[written..]) {
+            Ok(0) => return (written, Some(std::io::ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            Err(cause) if cause.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(cause) => return (written, Some(cause)),
+        }
+    }
+    (written, None)
+}
+
 /// Says what happens to one group.
 #[derive(Debug)]
 pub struct Voice {
     group: String,
     sink: Sink,
+    /// The last event could not be written.
+    is_lost: bool,
+    /// What was written last is half a line.
+    is_cut: bool,
     verbosity: Verbosity,
 }
 
@@ -116,7 +134,7 @@ impl Voice {
                 Sink::File(file)
             }
         };
-        Ok(Voice { group: String::new(), sink, verbosity })
+        Ok(Voice { group: String::new(), sink, is_lost: false, is_cut: false, verbosity })
     }
 
     /// The group of which everything that follows is said.
@@ -133,15 +151,24 @@ impl Voice {
             return;
         }
         let Ok(line) = serde_json::to_string(&line) else { return };
-        // One write a line: several groups may share the file, and a reader never sees half a line.
+        // One write a line: several groups may share the file, and a reader never sees half a line. Behind one that was cut begins a
+        // new one.
         let line = terminal::plain_json(&line).into_owned() + "\n";
-        let written = match &mut self.sink {
-            Sink::None | Sink::Journal(_) => Ok(()),
-            Sink::Stderr => std::io::stderr().write_all(line.as_bytes()),
-            Sink::File(file) => file.write_all(line.as_bytes()),
+        let line = if self.is_cut { format!("\n{line}") } else { line };
+        let (written, failed) = match &mut self.sink {
+            Sink::None | Sink::Journal(_) => return,
+            Sink::Stderr => put(&mut std::io::stderr(), line.as_bytes()),
+            Sink::File(file) => put(file, line.as_bytes()),
         };
         // A full disk or a closed terminal must not cost the program its protection.
-        let _ = written;
+        self.is_cut = written > 0 && failed.is_some() || written == 0 && self.is_cut;
+        let was_lost = std::mem::replace(&mut self.is_lost, failed.is_some());
+        if let (Some(cause), Sink::File(_), false) = (failed, &self.sink, was_lost) {
+            let group = &self.group;
+            let line =
+                format!("{group}: events are lost, until the file of --events can be written again: {cause}");
+            self.say(Verbosity::Normal, &line);
+        }
     }
 
     /// Says a line at the given level: [`Verbosity::Normal`] is heard unless `-q`, and so on.
@@ -157,6 +184,32 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// A file system of so many bytes.
+    struct Small(Vec<u8>, usize);
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let room = self.1 - self.0.len();
+            if room == 0 {
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            self.0.extend(&bytes[..bytes.len().min(room)]);
+            Ok(bytes.len().min(room))
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit() {
+        let mut small = Small(Vec::new(), 5);
+        assert!(matches!(put(&mut small, b"abc"), (3, None)));
+        assert!(matches!(put(&mut small, b"def"), (2, Some(_))));
+        assert!(matches!(put(&mut small, b"g"), (0, Some(_))));
+    }
 
     #[test]
     fn an_event_in_fields() {

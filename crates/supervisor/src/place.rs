@@ -31,6 +31,22 @@ fn named() -> Option<PathBuf> {
     std::env::var_os(ENV_STATE).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
+/// What helps where a place is full.
+pub const WAY_OUT: &str =
+    "a larger /dev/shm (--shm-size of a container), or UNDERSTUDY_DIR with a folder of your own in memory";
+
+/// Whether it is a place of ours that is full: `cause` is what became of a step on a file at `path`.
+pub fn is_full(path: &Path, cause: &std::io::Error) -> bool {
+    let is_full = matches!(cause.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+    is_full && places().iter().any(|place| path.starts_with(place))
+}
+
+/// Bytes that are free where `dir` lies; `None` if nobody knows.
+pub fn free(dir: &Dir) -> Option<u64> {
+    let stat = rustix::fs::statvfs(dir.path()).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// Whether the user has named the place. It is the user's then, and stays when no group is left in it.
 pub fn is_named() -> bool {
     named().is_some()

@@ -26,7 +26,7 @@ use crate::segment::Segment;
 use crate::sentry::Shared;
 use crate::service::Relay;
 use crate::spawn::{self, Layout, Signals, Start};
-use crate::{doctor, proc, program};
+use crate::{doctor, place, proc, program};
 
 /// Runs one group to its end. Nothing of it is left afterwards, nor after an error.
 ///
@@ -231,6 +231,12 @@ pub fn explain(error: &Error) -> String {
     while let Some(next) = cause {
         text.push_str(&format!(": {next}"));
         cause = next.source();
+    }
+    match error {
+        Error::File { path, cause, .. } if place::is_full(path, cause) => {
+            text.push_str(&format!("; the way out is {}", place::WAY_OUT));
+        }
+        _ => {}
     }
     text
 }

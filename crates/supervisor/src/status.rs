@@ -329,7 +329,7 @@ fn member(found: &Found, meta: &Meta, history: &History, listed: &Listed, superv
     let age_s = seconds_since(listed.born_ns);
     let (state, why) = match &snapshot {
         Some(snapshot) => state_and_why(meta, snapshot, history, supervised),
-        None => ("unprotected", Some(why_not_joined(listed, age_s).into())),
+        None => ("unprotected", Some(why_not_joined(found, listed, age_s))),
     };
     Member {
         guest_pid: listed.pid,
@@ -352,11 +352,20 @@ fn seconds_since(ns: u64) -> f64 {
 /// Who has not joined in this time does not join at all.
 const YOUNG_S: f64 = 1.0;
 
-fn why_not_joined(listed: &Listed, age_s: f64) -> &'static str {
+/// What a process takes of a file system to begin its log there, and a little of what the others take meanwhile.
+const BEGINNING: u64 = 2 << 20;
+
+fn why_not_joined(found: &Found, listed: &Listed, age_s: f64) -> String {
+    let is_full = || place::free(&found.dir).is_some_and(|free| free < BEGINNING);
     match listed.joined {
-        _ if age_s < YOUNG_S => "it has just been made",
-        true => "it is not watched",
-        false => "it is not under the runtime",
+        _ if age_s < YOUNG_S => "it has just been made".into(),
+        true => "it is not watched".into(),
+        false if is_full() => format!(
+            "it could not join where there is no room: {}; the way out is {}",
+            found.dir.path().display(),
+            place::WAY_OUT
+        ),
+        false => "it is not under the runtime".into(),
     }
 }
 

@@ -3,10 +3,17 @@
 use us_abi::EventKind;
 use us_abi::event::time;
 
+use crate::place::WAY_OUT;
 use crate::snapshot::call_name;
+
+/// What it says where its file system is full; the folder follows.
+const NO_ROOM: &str = "no room for the log in ";
 
 /// What the runtime says of a standby or a replay that was not where the log is, with names in the place of numbers.
 pub fn in_words(text: String) -> String {
+    if text.starts_with(NO_ROOM) {
+        return format!("{text}; the way out is {WAY_OUT}");
+    }
     let (at, what) = divided(&text);
     place(what).or_else(|| arguments(what)).map_or_else(|| text.clone(), |words| format!("{at}{words}"))
 }

@@ -180,6 +180,7 @@ fn notes(group: &Group) -> Vec<String> {
     let mut lines = vec![format!("{name}: guarantee: {}", group.guarantee)];
     // Otherwise the guarantee says it: there is none.
     lines.extend(group.why.iter().filter(|_| group.state == "protected").map(|why| format!("{name}: {why}")));
+    lines.extend(without_standby(group));
     let taking_turns = group.processes.iter().filter(|process| process.order == "serial").count();
     match (taking_turns, group.processes.len()) {
         (0, _) => {}
@@ -238,6 +239,28 @@ fn notes(group: &Group) -> Vec<String> {
         lines.push(format!("{name}: calls that cannot be replayed: {}", calls.join(", ")));
     }
     lines.iter().map(|line| plain(line).into_owned() + "\n").collect()
+}
+
+/// Processes besides the first one that are not protected, by the reason.
+fn without_standby(group: &Group) -> Vec<String> {
+    const REASONS_MAX: usize = 4;
+    let mut reasons: Vec<(&str, Vec<u32>)> = Vec::new();
+    let others = group.processes.iter().skip(1);
+    for process in others.filter(|process| !matches!(process.state, "protected" | "lost")) {
+        let Some(why) = process.why.as_deref() else { continue };
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, pids)) => pids.push(process.guest_pid),
+            None => reasons.push((why, vec![process.guest_pid])),
+        }
+    }
+    let more = reasons.len().saturating_sub(REASONS_MAX);
+    let line = |(why, pids): &(&str, Vec<u32>)| match pids[..] {
+        [pid] => format!("{}: process {pid} is not protected: {why}", group.name),
+        _ => format!("{}: {} processes are not protected: {why}", group.name, pids.len()),
+    };
+    let mut lines: Vec<String> = reasons.iter().take(REASONS_MAX).map(line).collect();
+    lines.extend((more > 0).then(|| format!("{}: and {more} reasons more (--json has them)", group.name)));
+    lines
 }
 
 /// What is said of a failover.
