@@ -13,6 +13,7 @@ use us_supervisor::terminal::{plain, plain_json};
 pub use self::explain::{Told, explained, places, unsettled};
 pub use self::status::{
     COLUMNS, HEAD, STATE, columns, divergence as divergence_line, failover as failover_line, rows_of, status,
+    whose,
 };
 
 /// A value as indented JSON with a final newline.

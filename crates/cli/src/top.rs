@@ -3,6 +3,7 @@
 pub mod draw;
 pub mod track;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use us_supervisor::status::Status;
@@ -53,6 +54,10 @@ pub enum Key {
     Up,
     /// One line down.
     Down,
+    /// One screen of rows up.
+    PageUp,
+    /// One screen of rows down.
+    PageDown,
     /// Enter.
     Enter,
     /// Backspace.
@@ -83,6 +88,8 @@ pub struct Screen {
     news: Vec<String>,
     /// The group that acts are for.
     selected: Option<String>,
+    /// Screens of rows below the place at which the chosen group is in sight; drawing keeps it to what there is.
+    pages: Cell<isize>,
     /// What names have to contain.
     filter: String,
     mode: Mode,
@@ -161,6 +168,7 @@ impl Screen {
         let last = names.len().saturating_sub(1);
         let to = at.unwrap_or(0).saturating_add_signed(by).min(last);
         self.selected = names.get(to).map(|name| (*name).to_owned());
+        self.pages.set(0);
     }
 
     /// Follows a key.
@@ -169,6 +177,8 @@ impl Screen {
             (Mode::Look, Key::Char('q') | Key::Escape) => return Then::Quit,
             (Mode::Look, Key::Up | Key::Char('k')) => self.step(-1),
             (Mode::Look, Key::Down | Key::Char('j')) => self.step(1),
+            (Mode::Look, Key::PageUp) => self.pages.set(self.pages.get() - 1),
+            (Mode::Look, Key::PageDown) => self.pages.set(self.pages.get() + 1),
             (Mode::Look, Key::Char('/')) => self.mode = Mode::Filter,
             (Mode::Look, Key::Char('f')) => self.ask(Act::Failover),
             (Mode::Look, Key::Char('s')) => self.ask(Act::Stop),

@@ -72,6 +72,8 @@ fn key(event: &Event) -> Option<Option<Key>> {
         KeyCode::Char(c) => Some(Key::Char(*c)),
         KeyCode::Up => Some(Key::Up),
         KeyCode::Down => Some(Key::Down),
+        KeyCode::PageUp => Some(Key::PageUp),
+        KeyCode::PageDown => Some(Key::PageDown),
         KeyCode::Enter => Some(Key::Enter),
         KeyCode::Backspace => Some(Key::Back),
         KeyCode::Esc => Some(Key::Escape),

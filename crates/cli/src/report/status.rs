@@ -301,7 +301,8 @@ fn lost(name: &str, lost: &Lost) -> String {
 }
 
 /// Of which process something is told, where that is not the group's own.
-fn whose(group: &Group, process: u32) -> String {
+/// Whose failover, standby or divergence it is, unless it is the first process's.
+pub fn whose(group: &Group, process: u32) -> String {
     let own = group.processes.first().is_some_and(|first| first.guest_pid == process);
     if own { String::new() } else { format!(" of process {process}") }
 }

@@ -135,8 +135,31 @@ fn any_size_of_terminal_will_do() {
     many.update(&status((0..30).map(|number| group(&format!("g{number}"), 0, 0)).collect()), 0.0);
     let shown = picture(&many, 80, 24);
     let rows = shown.iter().filter(|line| line.contains(" protected ")).count();
-    let more = format!("… {} more rows: up and down, or / for some of them", 60 - rows);
+    let more = format!("… {} more rows: PgDn and PgUp show them, / chooses some", 60 - rows);
     assert!(shown.contains(&more), "{more}: {shown:#?}");
+    // Page by page to the end, where a further key changes nothing, and back.
+    (0..20).for_each(|_| {
+        many.key(Key::PageDown);
+        picture(&many, 80, 24);
+    });
+    let at_the_end = picture(&many, 80, 24);
+    assert!(at_the_end[rows - 1].starts_with("g29 "), "{at_the_end:#?}");
+    many.key(Key::PageUp);
+    assert!(!picture(&many, 80, 24).iter().any(|line| line.starts_with("g29 ")));
+    (0..20).for_each(|_| {
+        many.key(Key::PageUp);
+        picture(&many, 80, 24);
+    });
+    assert_eq!(picture(&many, 80, 24), shown);
+    // Of a group that is chosen, as many processes as there is room for.
+    (0..15).for_each(|_| _ = many.key(Key::Down));
+    let chosen = picture(&many, 80, 24);
+    let first = chosen.iter().position(|line| line.starts_with("g15 ")).unwrap();
+    assert!(chosen[first + 1].starts_with("  200 server"), "{chosen:#?}");
+    many.key(Key::PageUp);
+    many.key(Key::Up);
+    assert!(picture(&many, 80, 24).iter().any(|line| line.starts_with("g14 ")));
+    (0..30).for_each(|_| _ = many.key(Key::Up));
     // What happened is told to its end.
     many.say(&format!("g1: failover: {} unsettled 1", "a reason of many words, ".repeat(5)));
     assert!(
@@ -144,6 +167,9 @@ fn any_size_of_terminal_will_do() {
         "{:#?}",
         picture(&many, 60, 24)
     );
+    // Keys and figures are there on a narrow one.
+    let narrow = picture(&many, 40, 15);
+    assert_eq!(narrow[14], "q quit  f fail over  s stop  / filter");
     // A long name leaves the others their room.
     let mut screen = Screen::new("");
     screen.update(&status(vec![group(&"n".repeat(64), 0, 2048)]), 0.0);
@@ -153,6 +179,8 @@ fn any_size_of_terminal_will_do() {
         let shown = format!("{}…{}  protected", "n".repeat(first), "n".repeat(last));
         assert!(row.starts_with(&shown), "{row}");
     }
+    let figures = |line: &String| line.contains("n: lag 2.0 KiB") && line.contains("n: 0 events/s");
+    assert!(picture(&screen, 60, 24).iter().any(figures), "{:#?}", picture(&screen, 60, 24));
     assert!(picture(&screen, 80, 12)[1].contains("  3 events"), "{:?}", picture(&screen, 80, 12));
 }
 

@@ -43,9 +43,15 @@ impl Track {
         let name = &group.name;
         let mut news = Vec::new();
         let told = history::news(&group.failovers, group.failovers_total, self.failovers);
-        news.extend(told.map(|failover| report::failover_line(name, "", failover)));
+        news.extend(
+            told.map(|failover| {
+                report::failover_line(name, &report::whose(group, failover.process), failover)
+            }),
+        );
         let told = history::news(&group.divergences, group.divergences_total, self.divergences);
-        news.extend(told.map(|found| report::divergence_line(name, "", found)));
+        news.extend(
+            told.map(|found| report::divergence_line(name, &report::whose(group, found.process), found)),
+        );
         let told = history::news(&group.lost, group.lost_total, self.lost);
         news.extend(
             told.map(|lost| format!("{name}: lost {}: process {}: {}", lost.at, lost.process, lost.why)),
