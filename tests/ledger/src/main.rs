@@ -283,15 +283,15 @@ mod tests {
 
     #[test]
     fn what_most_passages_cost_is_told() {
-        let cost = |instructions| Cost { instructions, stores: 1 };
+        let cost = |instructions| Cost { instructions, stores: 1, returns: 0 };
         assert_eq!(typical(&[cost(9), cost(7), cost(9), cost(7), cost(7)]), Some(cost(7)));
         assert_eq!(typical(&[]), None);
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let (compiler, costs) = parse("# a\n# compiler: rustc 1\nlock 10 3\n");
+        let (compiler, costs) = parse("# a\n# compiler: rustc 1\nlock 10 3 2\n");
         assert_eq!(compiler, Some("rustc 1"));
-        assert_eq!(costs["lock"], Cost { instructions: 10, stores: 3 });
+        assert_eq!(costs["lock"], Cost { instructions: 10, stores: 3, returns: 2 });
     }
 }
