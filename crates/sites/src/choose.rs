@@ -28,19 +28,19 @@ pub(crate) fn choose(text: &[u8], site: &Site, floor: usize) -> Result<Choice, R
     let (mut before, mut fixups) = (0, 0);
     loop {
         best = best_from(text, site, start, 4 * before + 16 * fixups, before, best);
-        if site.kind == Kind::Counter {
-            // Its stub has no free register until the instruction has been made.
-            return best;
-        }
+        // A jump before a reading of the counter chooses among readings: Go has one with a fence and one without, which go on
+        // at the same place, so that neither has a window behind it.
+        let may_branch = site.kind == Kind::Counter;
         match previous(text, site, start) {
             Some((earlier, insn, _))
                 if earlier >= floor
                     && at + usize::from(site.insn_len) - earlier <= LONGEST
-                    && matches!(insn.flow, Flow::Next | Flow::Nop) =>
+                    && (matches!(insn.flow, Flow::Next | Flow::Nop)
+                        || may_branch && insn.flow == Flow::Cond) =>
             {
                 start = earlier;
                 before += 1;
-                fixups += u32::from(insn.rip_at != 0);
+                fixups += u32::from(insn.rip_at != 0 || insn.flow == Flow::Cond);
             }
             _ => return best,
         }
@@ -59,7 +59,10 @@ fn best_from(
 ) -> Result<Choice, Reason> {
     let at = site.at as usize;
     // A jump table could name what lies before the number's load (see the crate's head).
-    let is_near = |start| loads_rax(text, start) || keeps_r11(text, start);
+    let is_near = |start| match site.kind {
+        Kind::Counter => belongs_to_counter(text, start),
+        _ => loads_rax(text, start) || keeps_r11(text, start),
+    };
     let too_far_back = site.switch_near && (before > 1 || (before == 1 && !is_near(start)));
     let behind = at + usize::from(site.insn_len);
     let mut ends = Ends::new(text, behind);
@@ -91,6 +94,12 @@ fn loads_rax(text: &[u8], at: usize) -> bool {
 /// `mov %r11,N(%rsp)`: saves what the `syscall` behind it destroys. Who came to that without this would have lost it.
 fn keeps_r11(text: &[u8], at: usize) -> bool {
     matches!(text.get(at..at + 4), Some([0x4c, 0x89, 0x5c, 0x24]))
+}
+
+/// A jump that chooses how the counter is read, or a fence: nobody comes to the reading by another way than past that.
+fn belongs_to_counter(text: &[u8], at: usize) -> bool {
+    let is_fence = matches!(text.get(at..at + 3), Some([0x0f, 0xae, 0xe8 | 0xf0]));
+    is_fence || decode_at(text, at).is_some_and(|(insn, _)| insn.flow == Flow::Cond)
 }
 
 fn loads_constant(text: &[u8], at: usize) -> bool {

@@ -107,6 +107,7 @@ pub fn emit_counter_stub(
     out: &mut [u8],
 ) -> Result<Stub, EmitError> {
     let mut code = Writer::new(site, stub_addr, out)?;
+    code.displaced(0..site.syscall_at())?;
     code.put(&BEHIND_TO_RAX)?;
     code.put(&JUMP_SLOT_LEN.to_le_bytes())?;
     code.put(&JUMP_SLOT)?;

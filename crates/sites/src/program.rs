@@ -74,7 +74,8 @@ fn is_surely_syscall(text: &[u8], at: usize) -> bool {
         || loads(7, &[0x48, 0xc7, 0xc0])
 }
 
-/// Whether one of the next instructions moves a half of the counter's value to its place: `shl $32` of a register.
+/// Whether one of the next instructions, also behind a jump, moves a half of the counter's value to its place: `shl $32` of a
+/// register.
 fn is_surely_counter(text: &[u8], mut behind: usize) -> bool {
     const NEAR: usize = 4;
     for _ in 0..NEAR {
@@ -83,6 +84,12 @@ fn is_surely_counter(text: &[u8], mut behind: usize) -> bool {
         }
         match decode_at(text, behind) {
             Some((insn, _)) if insn.flow == Flow::Next => behind += usize::from(insn.len),
+            Some((insn, code)) if insn.flow == Flow::Jump => {
+                let target =
+                    insn.target(&code, behind as i64).and_then(|target| usize::try_from(target).ok());
+                let Some(target) = target else { return false };
+                behind = target;
+            }
             _ => return false,
         }
     }

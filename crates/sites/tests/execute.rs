@@ -291,15 +291,46 @@ probe!(
     "mov r10, 0x8888"
 );
 
+// As Go has it: with the processor's number where that is known to wait, and with a fence where it is not.
+macro_rules! chosen_counter {
+    ($name:ident, $end:ident, $known:literal) => {
+        probe!(
+            $name,
+            $end,
+            "mov r11, 0x579",
+            $known,
+            "jne 3f",
+            "rdtscp",
+            "2: shl rdx, 32",
+            "or rax, rdx",
+            "mov rdx, r11",
+            "mov ecx, 0x123",
+            "jmp 4f",
+            "3: mfence",
+            "lfence",
+            "rdtsc",
+            "jmp 2b",
+            "4: nop"
+        );
+    };
+}
+chosen_counter!(waiting_counter, waiting_counter_end, "cmp r11, 0x579");
+chosen_counter!(fenced_counter, fenced_counter_end, "cmp r11, 0x578");
+
 fn counter_is_the_gates(probe: Probe, end: *const u8, window: usize) {
+    one_counter_is_the_gates(probe, end, window, 1, 0);
+}
+
+/// The same of the `nth` of some sites.
+fn one_counter_is_the_gates(probe: Probe, end: *const u8, window: usize, of: usize, nth: usize) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     let native = run(probe);
     let mut copy = Copy::of(probe as *const u8, end);
     let (len, addr) = (copy.len, copy.addr(0));
     let mut sites = [Site::EMPTY; 4];
-    assert_eq!(has_program_sites(&copy.bytes()[..len]), 1);
-    assert_eq!(scan_program(&copy.bytes()[..len], addr, &mut sites), Ok(1));
-    let site = sites[0];
+    assert_eq!(has_program_sites(&copy.bytes()[..len]), of);
+    assert_eq!(scan_program(&copy.bytes()[..len], addr, &mut sites), Ok(of));
+    let site = sites[nth];
     assert_eq!((site.kind, site.window().len()), (Kind::Counter, window));
     let mut stub = [0; STUB_MAX];
     let len = emit_counter_stub(&site, copy.addr(STUB), copy.addr(SLOT), &mut stub).expect("in reach").len;
@@ -323,6 +354,12 @@ fn counter_at_once() {
 #[test]
 fn counter_with_something_between() {
     counter_is_the_gates(late_counter, &raw const late_counter_end, 5);
+}
+
+#[test]
+fn counters_that_go_on_at_one_place() {
+    one_counter_is_the_gates(waiting_counter, &raw const waiting_counter_end, 5, 2, 0);
+    one_counter_is_the_gates(fenced_counter, &raw const fenced_counter_end, 5, 2, 1);
 }
 
 /// A call that a gate cannot make is made in the stub, and what stands behind the site follows.
