@@ -107,4 +107,10 @@ dump 'failovers: 1, new standbys: 1'
 check "a failover is counted" has 'failovers: 1, new standbys: 1'
 check "its blackout is a bar" grep -q 'title>up to [0-9.]* [mµ]s: 1<' "$work/dom"
 if [[ -n $keep ]]; then browse --window-size=1100,720 --screenshot="$keep" >/dev/null; fi
+
+"$understudy" stop page --timeout 3 >/dev/null
+dump 'Ended in the last day'
+check "its end is told" has '<h2>Ended in the last day</h2>'
+check "and how it ended" has ': killed by SIGTERM'
+check "no plot is left of it" count '<figure>' 0
 finish

@@ -6,6 +6,7 @@ pub mod page;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use us_supervisor::ended::Ended;
 use us_supervisor::history;
 use us_supervisor::status::{Group, Status};
 
@@ -63,12 +64,15 @@ impl Sums {
 pub struct Metrics {
     sums: BTreeMap<String, Sums>,
     groups: Vec<Group>,
+    /// Those that have ended in the last day, the last one first.
+    ended: Vec<Ended>,
 }
 
 impl Metrics {
     /// Takes in how things stand. A lag is counted each time.
     pub fn take(&mut self, status: Status) {
         self.groups = status.groups;
+        self.ended = status.ended;
         let groups = &self.groups;
         self.sums
             .retain(|name, sums| groups.iter().any(|group| group.name == *name && group.since == sums.since));
@@ -80,6 +84,8 @@ impl Metrics {
     /// All of it in the text format of Prometheus, version 0.0.4.
     pub fn text(&self) -> String {
         let mut out = String::new();
+        head(&mut out, "build_info", "One, with the version of this understudy.", "gauge");
+        line(&mut out, "build_info", concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1.0);
         self.gauge(&mut out, "group_protected", "Whether the group's program is protected.", |group| {
             f64::from(u8::from(group.state == "protected"))
         });

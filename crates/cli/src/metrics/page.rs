@@ -11,6 +11,9 @@ use super::{Metrics, Sums};
 /// Style and script are in it. No other file is asked for, and none would be loaded.
 const PAGE: &str = include_str!("page.html");
 
+/// Groups that have ended, at most: the last ones.
+const ENDED_SHOWN: usize = 20;
+
 /// The page, and what a browser may do with it: run the one script that has this nonce, and ask the server that it came from.
 pub fn page(nonce: &str) -> (String, String) {
     let policy = format!(
@@ -24,7 +27,10 @@ impl Metrics {
     /// What the page shows, as JSON. Arguments of programs may hold a password: they are not in it.
     pub fn figures(&self) -> Value {
         let groups = self.groups.iter().filter_map(|group| Some(shown(group, self.sums.get(&group.name)?)));
-        json!({ "version": 1, "groups": groups.collect::<Vec<_>>() })
+        let ended = self.ended.iter().take(ENDED_SHOWN);
+        let ended =
+            ended.map(|ended| json!({ "name": ended.name, "at": ended.at, "how": plain(&ended.how) }));
+        json!({ "version": 1, "groups": groups.collect::<Vec<_>>(), "ended": ended.collect::<Vec<_>>() })
     }
 }
 
