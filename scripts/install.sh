@@ -33,7 +33,7 @@ install_all() {
         sed "s|@BIN@|$PREFIX/bin|g" "contrib/systemd/$unit" | put 644 "$units/$unit"
     done < <(each_unit)
     # As they lie in the tree: they refer to each other.
-    for page in README.md CHANGELOG.md LICENSE docs/*.md docs/book/*.md docs/decisions/*.md \
+    for page in README.md CHANGELOG.md LICENSE docs/*.md docs/*.svg docs/book/*.md docs/decisions/*.md \
         contrib/systemd/README.md contrib/{container,grafana,prometheus}/*; do
         put 644 "$root/share/doc/understudy/$page" <"$page"
     done
