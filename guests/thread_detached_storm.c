@@ -1,6 +1,5 @@
 // Shows: detached threads that make each other: two makers at once, and chains.
 // Breaks if: a slot, and the stack in it, is given away while its thread is being made.
-// kit: unsteady-record its replay stands still in some 1 of 100 runs on a busy machine; the cause is not known
 #include "guest.h"
 
 enum { MADE = 400, CHAIN = 150, CHAINS = 3, STACK = 64 << 10 };

@@ -1,7 +1,6 @@
 // Shows: SIGEV_THREAD: libc makes a thread of its own for each tick of a timer and calls a function there with the timer's value.
 // Breaks if: libc's helper for such timers is not there in a copy, or the standby calls the function at a moment of its own.
 // kit: varies
-// kit: unsteady-record its replay stands still in some 1 of 200 runs on a busy machine, as that of tree_timer_notify; the cause is not known
 #include "guest.h"
 #include <semaphore.h>
 #include <signal.h>

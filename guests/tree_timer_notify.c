@@ -2,7 +2,6 @@
 // Breaks if: a child waits for the helper that stayed with its parent, or one of the two gets the other's expiries.
 // kit: tree
 // kit: varies
-// kit: unsteady-record its replay stands still in some 1 of 60 runs on a busy machine; the cause is not known
 #include "guest.h"
 #include <semaphore.h>
 #include <signal.h>

@@ -512,9 +512,7 @@ impl<'a> Session<'a> {
             Verdict::Fail { why, dir } => {
                 let kept = self.stage.place.keep(&dir, &format!("{}-{}-{seed}", guest.name, mode.name()))?;
                 let (kept, repeat) = (kept.display().to_string(), self.repeat(guest, mode, seed));
-                let may_differ =
-                    mode.races() || mode == Mode::Record && guest.wants.unsteady_record.is_some();
-                if may_differ && self.options.unsteady > 0 {
+                if mode.races() && self.options.unsteady > 0 {
                     let mut suspects = self.suspects.lock().expect("no panic under this lock");
                     suspects.push(Suspect { guest, mode, seed });
                     self.report.suspect(&what, &why, &kept, &repeat);

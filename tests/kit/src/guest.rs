@@ -59,8 +59,6 @@ pub struct Directives {
     pub no_protect: Option<String>,
     /// Why it is not recorded and replayed, if it is not.
     pub no_record: Option<String>,
-    /// Why its replay may fail once in many times, as a run with kills may: it is run again then, and listed.
-    pub unsteady_record: Option<String>,
     /// Why it is not run with faults at named points.
     pub no_faults: Option<String>,
     /// Why a standby that is made of it while it runs may diverge, if it may: a run with a recording besides then shows
@@ -89,7 +87,6 @@ impl Default for Directives {
             no_kill: None,
             no_protect: None,
             no_record: None,
-            unsteady_record: None,
             no_faults: None,
             stale: None,
             serial: None,
@@ -131,7 +128,6 @@ impl Directives {
             "family" => self.family = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
-            "unsteady-record" => self.unsteady_record = Some(reason(rest)?),
             "no-faults" => self.no_faults = Some(reason(rest)?),
             "allow" => {
                 let (event, why) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));

@@ -8,6 +8,7 @@ pub(crate) mod beside;
 mod facts;
 mod feed;
 mod machine;
+mod making;
 pub mod record;
 pub mod replay;
 mod rings;

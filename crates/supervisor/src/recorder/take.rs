@@ -10,6 +10,7 @@ use rustix::process::PidfdFlags;
 use us_abi::{CallArgs, EventKind, Header, SIGNAL_WAIT_NS_MAX, how, recorder};
 
 use super::facts;
+use super::making::Making;
 use super::rings::{self, Rings, first_event};
 use crate::dir::Dir;
 use crate::error::Error;
@@ -54,6 +55,8 @@ pub struct Taken {
     facts: Vec<u8>,
     images_seen: u32,
     exit_status: Option<i32>,
+    /// Threads of the image that are about to be made.
+    making: Making,
     /// Failovers that have been come to.
     cuts_seen: u32,
     stopped: bool,
@@ -75,6 +78,7 @@ impl Taken {
             facts: Vec::new(),
             images_seen: 0,
             exit_status: None,
+            making: Making::default(),
             cuts_seen: 0,
             stopped: false,
             buffer: Vec::new(),
@@ -218,8 +222,11 @@ impl Taken {
                 self.write(slot, &bytes[begun..at], book)?;
                 self.take_facts(&bytes[at..at + size], book)?;
                 begun = at + size;
-            } else if kind == EventKind::Enter as u8 && size >= 32 {
-                self.note_exit(&bytes[at..at + size]);
+            } else {
+                self.making.see(slot, &bytes[at..at + size]);
+                if kind == EventKind::Enter as u8 && size >= 32 {
+                    self.note_exit(&bytes[at..at + size]);
+                }
             }
             at += size;
         }
@@ -276,6 +283,7 @@ impl Taken {
         book.by_pid.insert(pid, number);
         self.image = Some(number);
         self.exit_status = None;
+        self.making = Making::default();
         Ok(())
     }
 
@@ -293,6 +301,9 @@ impl Taken {
         }
         self.stopped = true;
         let why = self.has_stopped();
+        for (slot, end) in self.making.ends() {
+            self.write(slot, &end, book)?;
+        }
         if let Some(image) = self.image.take() {
             let status = status.or(self.exit_status).unwrap_or(UNKNOWN);
             book.writer.end(image, status, why.unwrap_or_default().as_bytes())?;
