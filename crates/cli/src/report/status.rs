@@ -1,6 +1,6 @@
 //! The tables of `status`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use us_supervisor::ended::Ended;
 use us_supervisor::history::{self, Divergence, Failover, Lost, Reclone};
@@ -95,8 +95,14 @@ fn end(ended: &Ended) -> String {
         ),
     ];
     let mut told: Vec<(&str, String)> = Vec::new();
-    told.extend(ended.failovers.iter().map(|entry| (&*entry.at, failover(name, "", entry))));
-    told.extend(ended.divergences.iter().map(|entry| (&*entry.at, divergence(name, "", entry))));
+    let processes = ended.failovers.iter().map(|entry| entry.process);
+    let processes: BTreeSet<u32> =
+        processes.chain(ended.divergences.iter().map(|entry| entry.process)).collect();
+    let whose = |process| if processes.len() > 1 { format!(" of process {process}") } else { String::new() };
+    let failovers = ended.failovers.iter();
+    told.extend(failovers.map(|entry| (&*entry.at, failover(name, &whose(entry.process), entry))));
+    let divergences = ended.divergences.iter();
+    told.extend(divergences.map(|entry| (&*entry.at, divergence(name, &whose(entry.process), entry))));
     told.extend(ended.lost.iter().map(|entry| (&*entry.at, lost(name, entry))));
     told.sort();
     lines.extend(told.into_iter().map(|(_, line)| line));
