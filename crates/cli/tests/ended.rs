@@ -155,6 +155,24 @@ fn wait_for_a_while_of_protection() {
 }
 
 #[test]
+fn a_wait_is_shown_on_a_terminal() {
+    let sandbox = Sandbox::new("silent");
+    let (ours, theirs) = common::terminal(80);
+    let waiting = sandbox.understudy(&["wait", "h", "--timeout", "1.7"]).stderr(theirs).status().unwrap();
+    assert_eq!(waiting.code(), Some(3));
+    rustix::io::ioctl_fionbio(&ours, true).unwrap();
+    let mut bytes = [0; 65536];
+    let length = rustix::io::read(&ours, &mut bytes).unwrap();
+    let shown = text(&bytes[..length]);
+    // Gone again before the last word.
+    let (line, last) = shown.split_once("understudy: there is no group named h").unwrap();
+    assert!(
+        line.contains("h is not there yet") && line.ends_with("\u{1b}[2K") && !last.contains("yet"),
+        "{shown:?}"
+    );
+}
+
+#[test]
 fn wait_says_why_there_is_no_protection() {
     let sandbox = Sandbox::new("follow");
     let _running = sandbox.start_with(&["--standbys", "0"], "g", &["wait"]);
