@@ -145,7 +145,7 @@ pub(crate) fn window(text: &[u8], at: usize) -> [u8; 16] {
 pub(crate) fn decode_at(text: &[u8], at: usize) -> Option<(Insn, [u8; 16])> {
     let code = window(text, at);
     let insn = decode(&code)?;
-    (usize::from(insn.len) <= text.len() - at).then_some((insn, code))
+    (usize::from(insn.len) <= text.len().saturating_sub(at)).then_some((insn, code))
 }
 
 /// Decodes one instruction. Every index is masked instead of checked: a length over 15 is refused at the

@@ -362,6 +362,19 @@ fn counters_that_go_on_at_one_place() {
     one_counter_is_the_gates(fenced_counter, &raw const fenced_counter_end, 5, 2, 1);
 }
 
+/// What looks like a jump behind a reading may lead anywhere.
+#[test]
+fn jumps_out_of_the_text() {
+    let mut sites = [Site::EMPTY; 4];
+    for far in [i32::MAX, i32::MIN, 0x40, 9, 8, -8, -9] {
+        for reading in [&[0x0f, 0x31][..], &[0x0f, 0x01, 0xf9]] {
+            let text = [reading, &[0xe9], &far.to_le_bytes()[..], &[0xcc; 2]].concat();
+            assert_eq!(has_program_sites(&text), 0);
+            assert_eq!(scan_program(&text, 0x1000, &mut sites), Ok(0));
+        }
+    }
+}
+
 /// A call that a gate cannot make is made in the stub, and what stands behind the site follows.
 #[test]
 fn a_stub_has_an_instruction_of_its_own() {
