@@ -458,6 +458,11 @@ fn calls() -> Vec<Program> {
                 &[Open(1, 0), Write(0, Src::Const(1), 1), Close(0)],
             ],
         ),
+        Program::new(
+            "made-by-each",
+            "what has no name is closed and made again by each copy that takes over, and nobody sees how often",
+            &[&[Make(0), Close(0), Make(0), Close(0), Open(1, 0), Write(0, Src::Const(1), 1), Close(0)]],
+        ),
         Program {
             stranger: true,
             ..Program::new(

@@ -336,6 +336,7 @@ pub fn kernel_call(
     let thread = &side.threads[t];
     let (number, object) = match descriptor_of(op) {
         Some(r) => (usize::from(thread.regs[usize::from(r)]), thread.objects[usize::from(r)]),
+        None if matches!(op, Op::Make(_)) => (0, kernel.next_nameless()),
         None => (0, kernel.made),
     };
     if descriptor_of(op).is_some() && kernel.fds.get(number).copied() != Some(object + 1) {
@@ -353,7 +354,7 @@ pub fn kernel_call(
             (install(kernel, object), object)
         }
         Op::Make(_) => {
-            kernel.made += 1;
+            kernel.made = kernel.made.max(object + 1);
             kernel.origin[index] = ANONYMOUS;
             (install(kernel, object), object)
         }

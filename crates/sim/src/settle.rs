@@ -187,7 +187,7 @@ fn settle_makers(cx: &Context, world: &mut World, doubts: &[Doubt], claimed: &[u
         match orphan.fate {
             Fate::Given => {}
             Fate::Closed if cx.has(Mutation::OrphanLeftOpen) => {}
-            Fate::Closed => world.kernel.fds[usize::try_from(orphan.fd).expect("few numbers")] = 0,
+            Fate::Closed => world.kernel.close_orphan(usize::try_from(orphan.fd).expect("few numbers")),
             Fate::Open if cx.has(Mutation::StrangersOrphanClosed) => {
                 world.kernel.fds[usize::try_from(orphan.fd).expect("few numbers")] = 0;
             }

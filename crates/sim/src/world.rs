@@ -26,6 +26,8 @@ pub const NO_CLOCK: u8 = u8::MAX;
 pub const ANONYMOUS: u8 = 8;
 /// Where the object came from that a stranger has opened: see [`crate::stranger`].
 pub const STRANGERS: u8 = 9;
+/// The same of one that settling has closed, and that nobody has ever used: the next one without a name takes its place.
+pub const DISCARDED: u8 = 10;
 /// A call's answer when the number is not open.
 pub const EBADF: u8 = 200;
 
@@ -258,6 +260,23 @@ impl Kernel {
         self.origin[usize::from(self.fds[number] - 1)]
     }
 
+    /// Settling closes a descriptor of which the log says nothing.
+    pub fn close_orphan(&mut self, number: usize) {
+        let object = std::mem::take(&mut self.fds[number]);
+        let index = usize::from(object - 1);
+        if self.origin[index] == ANONYMOUS && !self.fds.contains(&object) {
+            self.origin[index] = DISCARDED;
+        }
+    }
+
+    /// The object that a call without a name makes.
+    #[must_use]
+    pub fn next_nameless(&self) -> u8 {
+        let made = &self.origin[..usize::from(self.made)];
+        let free = made.iter().position(|origin| *origin == DISCARDED);
+        free.map_or(self.made, |index| u8::try_from(index).expect("few objects"))
+    }
+
     /// What of it somebody can see in the end. Of what has no name nobody can tell how often it was made: all of it is one object.
     #[must_use]
     pub fn seen(&self) -> Kernel {
@@ -271,7 +290,8 @@ impl Kernel {
             ..*self
         };
         let mut numbered = [NAMELESS; OBJECTS];
-        for from in (0..usize::from(self.made)).filter(|object| self.origin[*object] != ANONYMOUS) {
+        let has_name = |object: &usize| !matches!(self.origin[*object], ANONYMOUS | DISCARDED);
+        for from in (0..usize::from(self.made)).filter(has_name) {
             let to = usize::from(seen.made);
             numbered[from] = seen.made;
             seen.origin[to] = self.origin[from];
