@@ -45,7 +45,14 @@ fn of_thread(thread: &'static Shared) -> &'static Used {
 /// Whether a clock counts processor time.
 #[inline(always)]
 pub fn is_clock(clock: i32) -> bool {
-    matches!(clock, PROCESS_CPUTIME | THREAD_CPUTIME) || ProcessorClock::is_one(clock)
+    matches!(clock, PROCESS_CPUTIME | THREAD_CPUTIME) || clock < 0 && is_numbered(clock)
+}
+
+/// Of a clock with a number in it: out of the way of all others.
+#[cold]
+#[inline(never)]
+fn is_numbered(clock: i32) -> bool {
+    ProcessorClock::is_one(clock)
 }
 
 /// Whose clock it is, if it is this process's or one of its threads'.
