@@ -155,7 +155,8 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
         }
         raw::call2(nr::PRCTL, 15, c"understudy".as_ptr() as u64);
     }
-    let mask = signal::kernel_mask(0);
+    // Until it is live. Not by the role of this process: it may have taken over before its first thread comes here.
+    let mask = signal::mask_of_faults();
     // SAFETY: the block of the thread that this now is; the mask of the calling thread.
     unsafe {
         if let Some(thread) = place.block.as_mut() {
