@@ -7,7 +7,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
-use super::park::Place;
+use super::Obstacle;
+use super::park::{self, Place};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::lock::Lock;
 use crate::raw::{call1, call2, call3, call6, failed, nr};
@@ -242,14 +243,23 @@ impl Capabilities {
 }
 
 /// The kernel's number of the thread that stands still at a place, 0 for none.
-pub fn tid_of(place: *mut Place) -> u32 {
+fn tid_of(place: *mut Place) -> u32 {
     // SAFETY: an atomic.
     unsafe { (*place).tid.load(Ordering::Acquire) }
 }
 
+/// Whether all threads are where the one that forks is; if not, which is elsewhere.
+pub fn are_together(leader: Option<*mut Place>) -> Result<(), Obstacle> {
+    let leader = leader.map_or(0, tid_of);
+    match park::places().map(tid_of).find(|tid| is_apart(*tid, leader)) {
+        Some(tid) => Err((b"is in a folder, or in name spaces, of its own", tid)),
+        None => Ok(()),
+    }
+}
+
 /// Whether a thread, which stands still, is in another folder, or in other name spaces, than the one that forks. In a thread of
 /// the runtime's own.
-pub fn is_apart(tid: u32, leader: u32) -> bool {
+fn is_apart(tid: u32, leader: u32) -> bool {
     const KCMP: u64 = 312;
     const KCMP_FS: u64 = 3;
     const SPACES: [&[u8]; 7] =

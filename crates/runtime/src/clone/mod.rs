@@ -309,10 +309,7 @@ fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(
     } else {
         live_turns::decide(header);
     }
-    let leader = leader().map_or(0, identity::tid_of);
-    if let Some(tid) = park::places().map(identity::tid_of).find(|tid| identity::is_apart(*tid, leader)) {
-        return Err((b"is in a folder, or in name spaces, of its own", tid));
-    }
+    identity::are_together(leader())?;
     memory::list(header, is_forming).map_err(|why| (why, 0))
 }
 
