@@ -1,6 +1,7 @@
 // Shows: a thread that leaves the folder which the others are in (unshare) is in its own until it ends.
 // Breaks if: a standby is made meanwhile, in which all threads are in one folder.
 // kit: allow unprotected unshare costs the standby, and there is none while a thread is in a folder of its own
+// kit: no-record a recording ends at unshare
 #include "guest.h"
 #include <sched.h>
 

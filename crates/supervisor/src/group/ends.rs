@@ -89,7 +89,6 @@ impl<'a> Group<'a> {
     pub(crate) fn until_the_end(mut self) -> End {
         loop {
             self.read_roster();
-            // What a process has said stands before its end: of who has been reaped nobody knows whose it was.
             self.relay.iter().for_each(Relay::pass_on);
             self.reap();
             self.look();
@@ -121,6 +120,8 @@ impl<'a> Group<'a> {
                 self.look();
             }
             self.note_session(pid);
+            // What a process has said stands before its end: of who has been reaped nobody knows whose it was.
+            self.relay.iter().for_each(Relay::pass_on);
             let Some(reaped) = self.take(pid) else { continue };
             self.child_ended(pid, &reaped);
             self.bury();

@@ -162,6 +162,8 @@ impl Recorder<'_> {
 
     fn reap(&mut self) {
         while let Some(pid) = reap::next_ended_child() {
+            // Once it is reaped nobody knows any more whose child it was.
+            self.relay.iter().for_each(Relay::pass_on);
             let Some(reaped) = reap::take(pid) else { return };
             if pid == self.root {
                 self.root_end = Some((reaped, clock::monotonic_ns()));
