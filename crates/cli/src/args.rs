@@ -323,19 +323,12 @@ pub struct Run {
     /// --lag-timeout allows
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    #[command(flatten)]
-    pub later: LaterOptions,
+    /// Figures of this group: a page at /, and /metrics for Prometheus, for as long as it lives; a port alone is one of 127.0.0.1
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    pub metrics: Option<std::net::SocketAddr>,
     /// The program and its arguments
     #[arg(required = true, value_names = ["PROGRAM", "ARG"], num_args = 1.., trailing_var_arg = true)]
     pub command: Vec<OsString>,
-}
-
-/// Options of `run` that a later version has: known, so that they can be refused by name.
-#[derive(Debug, ClapArgs)]
-pub struct LaterOptions {
-    /// Prometheus text
-    #[arg(long, hide = true, value_name = "ADDR:PORT")]
-    pub metrics: Option<OsString>,
 }
 
 /// `--order`.

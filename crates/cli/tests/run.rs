@@ -90,7 +90,7 @@ fn wrong_usage() {
         (&["man", "nonsense"], "there is no command nonsense; there are: run, status, explain, top, wait"),
         (&["wait", "x", "--protected", "--ended"], "cannot be used with"),
         (&["status", "--watch=0"], "a number of seconds, 0.1 to 86400"),
-        (&["run", "--metrics", "127.0.0.1:0", "true"], "understudy serve has those of all groups"),
+        (&["run", "--metrics", "127.0.0.1", "true"], "ADDR:PORT, as in 127.0.0.1:9464 or [::1]:9464"),
         (&["run", "--lag-limit", "1KiB", "true"], "the largest event must fit"),
         (&["run", "--lag-limit", "many", "true"], "not a unit"),
         (

@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -33,17 +33,22 @@ impl Server {
     }
 
     fn ask(&self, question: &[u8]) -> String {
-        let mut stream = self.connect();
-        let _ = stream.write_all(question);
-        let mut answer = Vec::new();
-        // One that is cut off in the middle of its question may hear of a reset.
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8(answer).unwrap()
+        answer_to(self.connect(), question)
     }
 
     fn metrics(&self) -> String {
-        self.ask(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.ask(METRICS)
     }
+}
+
+const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+fn answer_to(mut stream: TcpStream, question: &[u8]) -> String {
+    let _ = stream.write_all(question);
+    let mut answer = Vec::new();
+    // One that is cut off in the middle of its question may hear of a reset.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
 }
 
 impl Drop for Server {
@@ -107,6 +112,27 @@ fn figures_of_a_group() {
     assert!(sandbox.output(&["stop", "g"]).status.success());
     wait_for(|| (!server.metrics().contains("group=\"g\"")).then_some(()), "the group to be gone");
     check_format(&server.metrics());
+}
+
+#[test]
+fn figures_of_one_group_beside_its_run() {
+    let sandbox = Sandbox::new("follow");
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = free();
+    let running = sandbox.start_with(&["--metrics", &address], "g", &["wait"]);
+    let _other = sandbox.start("h", &["wait"]);
+    let ask = |question| TcpStream::connect(&address).map(|stream| answer_to(stream, question)).ok();
+    let wanted = "understudy_group_protected{group=\"g\"} 1\n";
+    let answer = wait_for(|| ask(METRICS).filter(|answer| answer.contains(wanted)), wanted);
+    assert!(!answer.contains("group=\"h\""), "{answer}");
+    check_format(&answer);
+    let table = ask(b"GET /status.txt HTTP/1.0\r\n\r\n").unwrap();
+    assert!(table.contains("\ng     protected") && !table.contains("\nh "), "{table}");
+    // Signals go on to the program, not to who answers.
+    assert!(sandbox.output(&["stop", "g"]).status.success());
+    let (_, said) = running.finish();
+    assert!(said.contains(&format!("figures at http://{address}/metrics")), "{said}");
+    assert!(TcpStream::connect(&address).is_err());
 }
 
 /// A program may call itself what it likes: the page has nothing of that, and the figures have it as a string.

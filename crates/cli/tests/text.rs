@@ -35,9 +35,7 @@ fn help() {
 fn help_names_nothing_that_is_not_there() {
     let sandbox = Sandbox::new("silent");
     let help = text(&sandbox.output(&["--help"]).stdout) + &text(&sandbox.output(&["run", "--help"]).stdout);
-    for absent in ["--metrics <", "deterministic"] {
-        assert!(!help.contains(absent), "{absent} is in the help");
-    }
+    assert!(!help.contains("deterministic"), "deterministic is in the help");
 }
 
 #[test]

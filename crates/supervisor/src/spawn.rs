@@ -467,6 +467,23 @@ pub fn with_mask<'a>(command: &'a mut Command, signals: &Signals) -> &'a mut Com
     unsafe { command.pre_exec(restore) }
 }
 
+/// Starts threads, by `f`, that no signal comes to: they have the mask of the one that makes them. Of the calling thread it is put
+/// back.
+pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: sigset_t is plain old data for which zero bytes are valid; every pointer is to a local.
+    let before = unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
+            (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
+        before
+    };
+    let result = f();
+    // SAFETY: the mask from before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
+    result
+}
+
 /// Asks a thread of the primary to look: at a signal that has waited too long, or at the header's command. The
 /// runtime keeps SIGSYS open in every mask, and knows by its code that it is no system call of the guest's.
 pub fn nudge(primary: u32, tid: u32) {

@@ -6,7 +6,7 @@ use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::record;
 use us_supervisor::{Error, Options, Verbosity, run, terminal};
 
-use super::later;
+use super::{later, serve};
 use crate::args::{Order, Record, Run, Verify};
 
 pub fn run_program(run: &Run) -> Result<i32, Error> {
@@ -16,6 +16,12 @@ pub fn run_program(run: &Run) -> Result<i32, Error> {
         let told = told.map_err(|why| Error::Usage(format!("--cpus: {why}")))?;
         if let Some(missing) = told.filter(|_| !run.quiet) {
             terminal::say(&format!("--cpus: {missing}"));
+        }
+    }
+    if let Some(address) = run.metrics {
+        let address = serve::beside_run(address)?;
+        if !run.quiet {
+            terminal::say(&format!("figures at http://{address}/metrics"));
         }
     }
     match &run.record {
@@ -69,11 +75,6 @@ fn options(run: &Run) -> Result<Options, Error> {
         ("--order deterministic", run.order == Order::Deterministic),
         ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
     ];
-    if run.later.metrics.is_some() {
-        return Err(Error::Usage(
-            "run has no --metrics in this version; understudy serve has those of all groups".into(),
-        ));
-    }
     if run.require_protection && run.standbys == 0 {
         return Err(Error::Usage(
             "--require-protection needs a standby, and --standbys 0 asks for none".into(),

@@ -1,4 +1,5 @@
-//! `serve`: the figures of all groups over HTTP, for whoever may connect, as little of HTTP as that takes.
+//! `serve`: the figures of all groups over HTTP, for whoever may connect, as little of HTTP as that takes. And those of one, by
+//! `run --metrics`.
 //!
 //! A client gets one answer. It has a few seconds to ask and to listen and a few kilobytes to ask in, and there are a few clients
 //! at a time: others are turned away at once.
@@ -6,10 +7,11 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use us_supervisor::{Error, status, terminal};
+use us_supervisor::status::Status;
+use us_supervisor::{Error, spawn, status, terminal};
 
 use super::print;
 use crate::metrics::Metrics;
@@ -34,9 +36,37 @@ const CLIENTS_MAX: usize = 8;
 struct Shared {
     metrics: Mutex<Metrics>,
     clients: AtomicUsize,
+    /// Of which group, if not of all.
+    own: Option<Own>,
+}
+
+/// The group that this process supervises.
+#[derive(Default)]
+struct Own {
+    /// Its name, once it has one.
+    name: OnceLock<String>,
+}
+
+impl Own {
+    fn read(&self) -> Result<Status, Error> {
+        if let Some(name) = self.name.get() {
+            return status::read(Some(name));
+        }
+        let mut status = status::read(None)?;
+        status.groups.retain(|group| group.supervisor_pid == std::process::id());
+        status.ended.clear();
+        if let Some(group) = status.groups.first() {
+            let _ = self.name.set(group.name.clone());
+        }
+        Ok(status)
+    }
 }
 
 impl Shared {
+    fn read(&self) -> Result<Status, Error> {
+        self.own.as_ref().map_or_else(|| status::read(None), Own::read)
+    }
+
     fn metrics(&self) -> MutexGuard<'_, Metrics> {
         self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,29 +79,54 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     own.or_else(|| text.parse().ok()).ok_or_else(|| "ADDR:PORT, as in 127.0.0.1:9464 or [::1]:9464".into())
 }
 
+fn listen(address: SocketAddr) -> Result<(SocketAddr, TcpListener), Error> {
+    TcpListener::bind(address)
+        .and_then(|listener| Ok((listener.local_addr()?, listener)))
+        .map_err(|cause| Error::Refused(format!("cannot listen on {address}: {cause}")))
+}
+
 /// Serves until it is ended.
 pub fn serve(address: SocketAddr) -> Result<i32, Error> {
-    let listener = TcpListener::bind(address)
-        .and_then(|listener| Ok((listener.local_addr()?, listener)))
-        .map_err(|cause| Error::Refused(format!("cannot listen on {address}: {cause}")))?;
-    let (address, listener) = listener;
+    let (address, listener) = listen(address)?;
     if print(format!("http://{address}/metrics\n").as_bytes()) != 0 {
         return Ok(us_abi::exit::FAILED);
     }
     let shared = Arc::new(Shared::default());
-    let sampler = Arc::clone(&shared);
+    look_at_times(&shared);
+    answer(&listener, address, &shared);
+    Ok(0)
+}
+
+/// Serves the group that this process is about to run, in threads of its own, for as long as it lives. Where it listens then.
+pub fn beside_run(address: SocketAddr) -> Result<SocketAddr, Error> {
+    let (address, listener) = listen(address)?;
+    let shared = Arc::new(Shared { own: Some(Own::default()), ..Shared::default() });
+    // Whoever supervises takes this process's signals.
+    spawn::without_signals(|| {
+        look_at_times(&shared);
+        std::thread::spawn(move || answer(&listener, address, &shared));
+    });
+    Ok(address)
+}
+
+/// Looks at the groups again and again, in a thread of its own.
+fn look_at_times(shared: &Arc<Shared>) {
+    let sampler = Arc::clone(shared);
     std::thread::spawn(move || {
         loop {
             // A look takes its time, in which clients are not to wait.
-            if let Ok(found) = status::read(None) {
+            if let Ok(found) = sampler.read() {
                 sampler.metrics().take(found);
             }
             std::thread::sleep(LOOK);
         }
     });
+}
+
+fn answer(listener: &TcpListener, address: SocketAddr, shared: &Arc<Shared>) {
     for client in listener.incoming() {
         match client {
-            Ok(client) => admit(client, &shared, address.ip().is_loopback()),
+            Ok(client) => admit(client, shared, address.ip().is_loopback()),
             // Out of descriptors, or the client has gone: no reason to end, nor to try in vain as fast as one can.
             Err(cause) => {
                 terminal::say(&format!("cannot take a client: {cause}"));
@@ -79,7 +134,6 @@ pub fn serve(address: SocketAddr) -> Result<i32, Error> {
             }
         }
     }
-    Ok(0)
 }
 
 fn admit(client: TcpStream, shared: &Arc<Shared>, is_local: bool) {
@@ -103,7 +157,7 @@ fn talk(mut client: TcpStream, shared: &Shared, is_local: bool) -> std::io::Resu
     let mut policy = String::from("default-src 'none'; frame-ancestors 'none'");
     let (code, kind, body) = match asked(&question, is_local) {
         Ok("/metrics") => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", shared.metrics().text()),
-        Ok("/status.txt") => ("200 OK", "text/plain; charset=utf-8", table()),
+        Ok("/status.txt") => ("200 OK", "text/plain; charset=utf-8", table(shared)),
         Ok("/figures.json") => ("200 OK", "application/json", shared.metrics().figures().to_string()),
         Ok("/") => {
             let (body, of_page) = page(&nonce()?);
@@ -152,8 +206,9 @@ fn nonce() -> std::io::Result<String> {
 }
 
 /// The groups as `status` shows them.
-fn table() -> String {
-    status::read(None)
+fn table(shared: &Shared) -> String {
+    shared
+        .read()
         .map_or_else(|error| format!("{error}\n"), |status| report::status(&status, Style::default(), false))
 }
 
