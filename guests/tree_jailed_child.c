@@ -1,12 +1,11 @@
 // Shows: a child that has shut itself up in a folder without /proc, and is nobody there, serves its parent: threads, files, pipes, events.
 // Breaks if: no standby of such a child is made, or one that takes over there leaves a file or a descriptor of a call in doubt behind.
 // kit: tree
-#include "guest.h"
+#include "asked_child.h"
 #include <grp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 enum { ROUNDS = 150, NOBODY = 65534 };
 
@@ -67,7 +66,7 @@ static void serve(int talk)
 
 int main(void)
 {
-    int pair[2], status;
+    int pair[2];
 
     if (geteuid() != 0) {
         puts("not root: nobody else may change his root");
@@ -85,14 +84,7 @@ int main(void)
         serve(pair[1]);
     }
     CHECK(close(pair[1]) == 0);
-    for (uint64_t r = 0; r < ROUNDS; r++) {
-        uint64_t number = r;
-        guest_write_all(pair[0], &number, sizeof number);
-        guest_read_all(pair[0], &number, sizeof number);
-        CHECK(number == guest_mix(r));
-        guest_pause_us(2000);
-    }
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    ask_child(child, pair[0], ROUNDS);
     CHECK(rmdir(jail.s) == 0);
     guest_scratch_end();
     printf("rounds %d\n", ROUNDS);

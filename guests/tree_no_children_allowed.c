@@ -1,11 +1,10 @@
 // Shows: a server that is nobody and allows itself no other process and no other file (limits of zero) serves its parent, and has none.
 // Breaks if: no standby of it is made, or the limit is another for the program, or is lifted, in any copy.
 // kit: tree
-#include "guest.h"
+#include "asked_child.h"
 #include <grp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 enum { ROUNDS = 150, NOBODY = 65533 };
 
@@ -37,7 +36,7 @@ static void serve(int talk)
 
 int main(void)
 {
-    int pair[2], status;
+    int pair[2];
 
     if (geteuid() != 0) {
         puts("not root: there may be other processes of this user");
@@ -51,14 +50,7 @@ int main(void)
         serve(pair[1]);
     }
     CHECK(close(pair[1]) == 0);
-    for (uint64_t r = 0; r < ROUNDS; r++) {
-        uint64_t number = r;
-        guest_write_all(pair[0], &number, sizeof number);
-        guest_read_all(pair[0], &number, sizeof number);
-        CHECK(number == guest_mix(r));
-        guest_pause_us(2000);
-    }
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    ask_child(child, pair[0], ROUNDS);
     printf("rounds %d\n", ROUNDS);
     return guest_ok();
 }

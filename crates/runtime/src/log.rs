@@ -58,7 +58,7 @@ impl Thread {
     /// Appends an event without payload.
     #[inline(always)]
     pub fn push(&mut self, kind: EventKind, flags: u8, call: u16, ticket: u64) {
-        if !self.ends.producer.fits(2 * EVENT_ALIGN) && !self.make_room(2 * EVENT_ALIGN) {
+        if !self.is_ready() {
             return;
         }
         let tail = &self.entry().tail.0;

@@ -368,6 +368,19 @@ pub fn is_open(fd: i32) -> bool {
     !failed(unsafe { call2(nr::FCNTL, fd as u64, F_GETFD) })
 }
 
+/// The header of the calling thread's capabilities, of the third version.
+pub const CAP_HEADER: [u32; 2] = [0x2008_0522, 0];
+
+/// The calling thread's capabilities: effective, permitted and inheritable, the lower halves and then the upper ones. `None` where
+/// the kernel does not say.
+pub fn capabilities() -> Option<[u32; 6]> {
+    const CAPGET: u64 = 125;
+    let mut words = [0; 6];
+    // SAFETY: the kernel reads a header and writes six words.
+    let asked = unsafe { call2(CAPGET, CAP_HEADER.as_ptr() as u64, words.as_mut_ptr() as u64) };
+    (asked == 0).then_some(words)
+}
+
 /// A short sleep, ns; a signal may end it early.
 pub fn nap(ns: u64) {
     let pause = Timespec::from_ns(ns);

@@ -11,7 +11,7 @@ use super::Obstacle;
 use super::park::{self, Place};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::lock::Lock;
-use crate::raw::{call1, call2, call3, call6, failed, nr};
+use crate::raw::{self, call1, call2, call3, call6, failed, nr};
 use crate::state::{self, Decimal};
 
 const SETGROUPS: u64 = 116;
@@ -22,7 +22,6 @@ const SETRESGID: u64 = 119;
 const GETRESGID: u64 = 120;
 const SETFSUID: u64 = 122;
 const SETFSGID: u64 = 123;
-const CAPGET: u64 = 125;
 const CAPSET: u64 = 126;
 const PERSONALITY: u64 = 135;
 const PR_GET_DUMPABLE: u64 = 3;
@@ -40,8 +39,6 @@ const PR_CAP_AMBIENT: u64 = 47;
 const AMBIENT_IS_SET: u64 = 1;
 const AMBIENT_RAISE: u64 = 2;
 const AMBIENT_CLEAR_ALL: u64 = 4;
-/// The header of the calling thread's capabilities, of the third version.
-const CAP_HEADER: [u32; 2] = [0x2008_0522, 0];
 /// Groups that are kept; of more, a sum is.
 const GROUPS: usize = 32;
 /// Those that the kernel keeps at most.
@@ -215,9 +212,7 @@ fn each_of(set: u64, f: impl FnMut(u64)) {
 
 impl Capabilities {
     fn own() -> Capabilities {
-        let mut words = [0u32; 6];
-        // SAFETY: the kernel writes six words.
-        unsafe { call2(CAPGET, CAP_HEADER.as_ptr() as u64, words.as_mut_ptr() as u64) };
+        let words = raw::capabilities().unwrap_or_default();
         let set = |at: usize| u64::from(words[at]) | u64::from(words[at + 3]) << 32;
         let (mut ambient, mut bounding) = (0, 0);
         for capability in 0..u64::from(u64::BITS) {
@@ -238,7 +233,7 @@ impl Capabilities {
             (words[at], words[at + 3]) = (set as u32, (set >> 32) as u32);
         }
         // SAFETY: of the calling thread; the kernel reads six words.
-        unsafe { call2(CAPSET, CAP_HEADER.as_ptr() as u64, words.as_ptr() as u64) };
+        unsafe { call2(CAPSET, raw::CAP_HEADER.as_ptr() as u64, words.as_ptr() as u64) };
     }
 }
 

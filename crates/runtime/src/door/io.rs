@@ -239,7 +239,7 @@ fn put_out(thread: &mut Thread, row: &Row, call: &Call, source: Source, wanted: 
     let evidence = kind.evidence(Direction::Out, matches!(source, Source::Span(_)));
     if let Some(shadow) = shadow
         && (evidence == Evidence::Message || kind == Kind::Pipe || kind.is_file())
-        && let Some(result) = put_out_witnessed(thread, row, call, source, wanted, shadow)
+        && let Some(result) = put_out_witnessed(thread, row, call, (source, wanted), shadow, evidence)
     {
         return result;
     }
@@ -252,13 +252,12 @@ fn put_out_witnessed(
     thread: &mut Thread,
     row: &Row,
     call: &Call,
-    source: Source,
-    wanted: u64,
+    (source, wanted): (Source, u64),
     shadow: &Shadow,
+    evidence: Evidence,
 ) -> Option<i64> {
     let args = &call.args;
     let is_positioned = has_position(call.nr);
-    let evidence = shadow.kind().evidence(Direction::Out, matches!(source, Source::Span(_)));
     if pipe::is_shared(shadow, row, wanted)
         && let Some(result) = pipe::put_out(thread, shadow, args[0], source)
     {

@@ -234,13 +234,8 @@ fn of_processes(new: u64, old: u64) -> i64 {
 
 /// Whether the process may raise its hard limits (CAP_SYS_RESOURCE).
 fn may_raise() -> bool {
-    const CAPGET: u64 = 125;
     const SYS_RESOURCE: u32 = 1 << 24;
-    let header = [0x2008_0522u32, 0];
-    let mut sets = [0u32; 6];
-    // SAFETY: the kernel reads a header and writes two times three words.
-    let asked = unsafe { raw::call2(CAPGET, header.as_ptr() as u64, sets.as_mut_ptr() as u64) };
-    asked == 0 && sets[0] & SYS_RESOURCE != 0
+    raw::capabilities().is_some_and(|sets| sets[0] & SYS_RESOURCE != 0)
 }
 
 /// While it lives the process may make files of some size. By the only thread of a process.

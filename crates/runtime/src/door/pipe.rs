@@ -113,11 +113,6 @@ pub fn is_shared_input(shadow: &Shadow) -> bool {
     shadow.kind() == Kind::Pipe && !shadow.is_private()
 }
 
-/// Of a pipe the slot tells how far a read came as long as all of it has the pattern. `None` for anything else.
-pub fn longest_piece(fd: i32) -> Option<usize> {
-    fdtable::get(fd).filter(|shadow| shadow.kind() == Kind::Pipe).map(|_| witness::PATTERN_MAX)
-}
-
 /// Reads into the slot at `place`, behind its head, at most `most` bytes: the result. With `at_once` what is there, and 0 for
 /// nothing. `None`: in the plain way, with nothing done.
 pub fn take(

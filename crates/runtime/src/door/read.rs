@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::door::carry;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position};
 use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_end};
-use crate::door::transfer::{taken_in, takes};
+use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
 use crate::door::{buffers, pipe};
 use crate::fdtable::{self, Kind, Shadow};
@@ -36,7 +36,7 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = execute(thread, row, call.nr, args);
-            taken_in(row, args, result);
+            Input::of(row, call).has_given(result);
             let plan = signal::plan(thread, row, result);
             if plan.carry_out(thread) {
                 return None;
@@ -133,8 +133,7 @@ impl Input {
     /// What the copy that acts counts.
     #[inline(always)]
     fn has_given(&self, result: i64) {
-        if self.kind.is_counted()
-            && takes(self.flags)
+        if takes(self.flags)
             && let Some(shadow) = self.shadow
         {
             shadow.moved(Direction::In, result);
@@ -153,6 +152,7 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Pla
         // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
         return read_directly(thread, row, call);
     }
+    // Of a pipe the slot tells how far a read came as long as all of it has the pattern.
     let most = if input.kind == Kind::Pipe { witness::PATTERN_MAX } else { PIECE };
     loop {
         let piece = (wanted - total as u64).min(most as u64) as usize;
@@ -202,7 +202,7 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Pla
 fn read_unlogged(thread: &mut Thread, row: &'static Row, call: &Call, done: i64) -> (i64, Plan) {
     if done == 0 {
         let result = execute(thread, row, call.nr, &call.args);
-        taken_in(row, &call.args, result);
+        Input::of(row, call).has_given(result);
         return (result, signal::plan(thread, row, result));
     }
     let list = [Vector { base: call.args[1], len: call.args[2] }];
@@ -219,7 +219,7 @@ fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, P
     /// Whole sectors: who has had some pieces asks for the rest.
     const SECTORS: usize = PIECE & !4095;
     let result = execute_marked(thread, row, call.nr, &call.args);
-    taken_in(row, &call.args, result);
+    Input::of(row, call).has_given(result);
     let plan = signal::plan(thread, row, result);
     if plan.is_abandoned() {
         return (result, plan);

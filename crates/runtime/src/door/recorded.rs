@@ -276,7 +276,8 @@ pub fn recorded_with(
     if thread.calls() == Mode::Record {
         let mut before = Before::nothing();
         before.look(row, &call.args);
-        let result = record_once(thread, row, call, &before, &mut patience, &mut again, &identify, &applied);
+        let result =
+            record_attempt(thread, row, call, &before, &mut patience, &mut again, &identify, &applied);
         if let Some(result) = result {
             return result;
         }
@@ -290,7 +291,7 @@ type Noted = Option<(u64, bool)>;
 /// An attempt of a primary that logs.
 #[expect(clippy::too_many_arguments, reason = "one call in its two places")]
 #[inline(always)]
-fn record_once(
+fn record_attempt(
     thread: &mut Thread,
     row: &'static Row,
     call: &Call,
@@ -375,7 +376,7 @@ fn recorded_in_any_mode(
                 Some(result)
             }
             Mode::Record => {
-                record_once(thread, row, call, &before, &mut patience, &mut again, &identify, &applied)
+                record_attempt(thread, row, call, &before, &mut patience, &mut again, &identify, &applied)
             }
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);

@@ -1,31 +1,14 @@
 //! What a call on a stream has moved, and what is counted of it.
 
-use us_calls::Row;
-use us_world::Direction;
-
 use crate::call::Call;
 use crate::fdtable::{self, Kind};
-use crate::raw;
 use crate::sys::spans::Source;
-
-/// Whether a read only looks.
-pub fn is_peek(row: &Row, args: &[u64; 6]) -> bool {
-    row.nr as u64 == raw::nr::RECVFROM && !takes(args[3])
-}
 
 /// Whether an input with these flags takes what it brings from the stream.
 pub fn takes(flags: u64) -> bool {
     const MSG_PEEK: u64 = 2;
     const MSG_ERRQUEUE: u64 = 0x2000;
     flags & (MSG_PEEK | MSG_ERRQUEUE) == 0
-}
-
-/// What the copy that acts counts of a read.
-#[inline]
-pub fn taken_in(row: &Row, args: &[u64; 6], result: i64) {
-    if !is_peek(row, args) {
-        fdtable::moved(args[0] as i32, Direction::In, result);
-    }
 }
 
 /// What a transfer has changed an eventfd by; 0 for anything else, whose bytes need not be looked at.
