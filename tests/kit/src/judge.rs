@@ -72,7 +72,7 @@ pub fn judge_code(expected: End, status: Option<ExitStatus>) -> Option<String> {
 pub fn killed_unprotected(account: &Account, lifecycle: &[Event], status: Option<ExitStatus>) -> bool {
     let promoted = count(lifecycle, "promoted");
     let of_copies = |event: &&Event| {
-        let others = ["started", "behind", "confirmed", "lost", "ended"];
+        let others = ["started", "behind", "confirmed", "explained", "lost", "ended"];
         !others.contains(&event.name.as_str()) && !event.name.starts_with("record")
     };
     let last = lifecycle.iter().rfind(of_copies).map(|event| event.name.as_str());
