@@ -388,7 +388,7 @@ fn wait_in_any_mode(
                 (head.result, translate(call.args[1], bytes.as_ptr(), count), flags)
             });
             let (result, shown, flags) = taken?;
-            if Plan::replay(thread, flags) {
+            if Plan::replay(thread, flags, result) {
                 return None;
             }
             Some(if shown { result } else { -14 })

@@ -157,7 +157,7 @@ fn gathered_in_any_mode(
                 if flags & RETURN_PARTIAL != 0 {
                     return Some(gathered_in_doubt(thread, row, call, shape, head.result));
                 }
-                if Plan::replay(thread, flags) {
+                if Plan::replay(thread, flags, head.result) {
                     return None;
                 }
                 Some(head.result)
@@ -355,7 +355,7 @@ fn output_in_any_mode(
             if flags & RETURN_PARTIAL != 0 {
                 return Some(carry::output_in_doubt(thread, call, source, result));
             }
-            if Plan::replay(thread, flags) {
+            if Plan::replay(thread, flags, result) {
                 return None;
             }
             Some(result)

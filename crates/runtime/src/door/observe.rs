@@ -83,7 +83,7 @@ fn replay(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
     if head.identity != asked {
         recorded::mismatch(thread, row, &arguments_of(head.identity), &arguments_of(asked));
     }
-    (!Plan::replay(thread, flags)).then_some(head.result)
+    (!Plan::replay(thread, flags, head.result)).then_some(head.result)
 }
 
 #[inline(always)]

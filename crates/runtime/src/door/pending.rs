@@ -168,7 +168,7 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         if failed(result) {
             retract(at);
         }
-        if !Plan::replay(thread, flags) {
+        if !Plan::replay(thread, flags, result) {
             return result;
         }
     }
@@ -181,7 +181,7 @@ fn sent_once(thread: &mut Thread, row: &'static Row, arguments: CallArgs) -> i64
         // Another copy has taken over, or this is a replay: in the log is the call as a whole, unless that one is dead as well.
         let begun = take_begin_with(thread, row, arguments.fd, arguments.digest, |_, _| ()).is_some();
         if let Some(flags) = begun.then(|| take_end(thread, row, |_, _, _, flags| flags)).flatten() {
-            Plan::replay(thread, flags);
+            Plan::replay(thread, flags, 0);
             return 0;
         }
         thread.doubt.set_open(false);

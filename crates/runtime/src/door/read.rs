@@ -57,7 +57,7 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 let list = [Vector { base: args[1], len: args[2] }];
                 return Some(carry::input_in_doubt(thread, row, call, &list, result));
             }
-            if Plan::replay(thread, flags) {
+            if Plan::replay(thread, flags, result) {
                 return None;
             }
             Some(result)

@@ -394,7 +394,7 @@ fn recorded_in_any_mode(
                         Some(again.map_or((noted, entered), |(first, before)| (first, before || entered)));
                     return None;
                 };
-                if Plan::replay(thread, flags) {
+                if Plan::replay(thread, flags, head.result) {
                     again = again::interrupted(call.nr, again, noted);
                     return None;
                 }

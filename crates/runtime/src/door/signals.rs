@@ -105,7 +105,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     let ticket = thread.begun().ticket;
                     consumed(thread, &info, known.is_some(), ticket);
                 }
-                (!Plan::replay(thread, flags)).then_some(head.result)
+                (!Plan::replay(thread, flags, head.result)).then_some(head.result)
             }
         }
     })

@@ -128,7 +128,7 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 forgotten = true;
                 let (result, flags) = take_end(thread, row, |_, head, _, flags| (head.result, flags))?;
                 thread.begun_mut().pieces = 0;
-                Plan::replay(thread, flags);
+                Plan::replay(thread, flags, result);
                 Some(result)
             }
         }

@@ -36,14 +36,14 @@ pub(super) fn follows(thread: &mut Thread) -> bool {
     }
 }
 
-/// Takes one, as a standby.
-pub(super) fn replay_next(thread: &mut Thread) {
+/// Takes one, as a standby. Whether there was one.
+pub(super) fn replay_next(thread: &mut Thread) -> bool {
     // `next` delivers signals on its way to the next event; only one has to be taken here.
     loop {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Signal as u8 => {
                 thread.take_signal();
-                return;
+                return header.call != 0;
             }
             Some(header) => {
                 let number = crate::state::Decimal::new;
@@ -65,10 +65,11 @@ pub(super) fn replay_next(thread: &mut Thread) {
                     return deliver_all(thread);
                 }
                 // Whoever follows waits for one here, and would take others at its next door only.
-                if !deliver_one(thread) {
+                let has_come = deliver_one(thread);
+                if !has_come {
                     none_came(thread);
                 }
-                return;
+                return has_come;
             }
             None => thread.wait_more(),
         }

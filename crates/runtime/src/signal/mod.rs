@@ -218,14 +218,17 @@ pub fn deliver(thread: &mut Thread) {
     deliver_all(thread);
 }
 
-/// The same behind a call, whose result handlers are shown.
-fn deliver_all(thread: &mut Thread) {
+/// The same behind a call, whose result handlers are shown. Whether there was anything.
+fn deliver_all(thread: &mut Thread) -> bool {
     thread.pending.store(0, Ordering::SeqCst);
+    let mut has_come = false;
     while deliver_one(thread) {
+        has_come = true;
         if follows(thread) {
-            return;
+            break;
         }
     }
+    has_come
 }
 
 /// Before a call that the dead primary had not begun: what the promotion has raised again does not break it off, unless it

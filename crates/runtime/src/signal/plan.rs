@@ -95,26 +95,31 @@ impl Plan {
         }
     }
 
-    /// Takes the signals that follow a `Return`, as a standby. True if the call is to be made again.
+    /// Takes the signals that follow a `Return` with this result, as a standby. True if the call is to be made again: behind
+    /// handlers, or since the signals that ended it were lost with the primary that had announced them. Nobody is told of a
+    /// handler that has not run.
     #[inline]
-    pub fn replay(thread: &mut Thread, flags: u8) -> bool {
-        take_announced(thread, flags, false);
-        flags & FLAG_RESTART != 0
+    pub fn replay(thread: &mut Thread, flags: u8, result: i64) -> bool {
+        let has_come = take_announced(thread, flags, false);
+        flags & FLAG_RESTART != 0 || !has_come && result == err::EINTR
     }
 }
 
-/// Takes the signals that an event with these flags has announced, as a standby.
-pub(super) fn take_announced(thread: &mut Thread, flags: u8, in_rounds: bool) {
+/// Takes the signals that an event with these flags has announced, as a standby. False if there were to be some, and the first
+/// has not come.
+pub(super) fn take_announced(thread: &mut Thread, flags: u8, in_rounds: bool) -> bool {
     let stops = thread.stops;
-    for _ in 0..flags >> 4 {
+    let mut has_come = true;
+    for at in 0..flags >> 4 {
         thread.signals.in_rounds = in_rounds;
-        replay_next(thread);
+        has_come &= replay_next(thread) || at > 0;
         thread.signals.in_rounds = false;
         // Promoted in the handler, and cloned there: the copy has found the others in its own log.
         if thread.stops != stops && follows(thread) {
             break;
         }
     }
+    has_come
 }
 
 /// Whether the kernel would make this call again after a handler with SA_RESTART.
