@@ -164,18 +164,18 @@ fn sleep_in_family(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: 
     }
     let args = deadline.futex(word, value, true);
     let call = Call { nr: raw::nr::FUTEX, args, caller: 0 };
-    let Some(result) = turn_waits::futex_by_log(thread, &call, &mut Patience::default()) else {
+    let has_deadline = !matches!(deadline, Deadline::None);
+    let patience = &mut Patience::default();
+    let Some(end) = turn_waits::futex_by_log(thread, &call, patience, has_deadline) else {
         // The thread stood still, and another log has begun; or this copy is live.
         turns::take(thread);
         return Wait::Again;
     };
-    if result == raw::err::EINTR {
-        let has_deadline = !matches!(deadline, Deadline::None);
-        if let Some(interrupted) = turn_waits::take_signals(thread, has_deadline) {
-            return if interrupted { Wait::Interrupted } else { Wait::Again };
-        }
+    match end.result {
+        _ if end.is_by_signals() && !turn_waits::take_signals(thread, &end) => Wait::Interrupted,
+        raw::err::ETIMEDOUT => Wait::TimedOut,
+        _ => Wait::Again,
     }
-    if result == raw::err::ETIMEDOUT { Wait::TimedOut } else { Wait::Again }
 }
 
 /// The wait of a standby's only thread. Locks of a program with one thread are in no log, its signals are: without looking

@@ -9,10 +9,11 @@ use crate::door::futex;
 use crate::door::patience::Patience;
 use crate::log::Next;
 use crate::raw::{self, nr};
+use crate::signal::Plan;
 use crate::sys::libc_text;
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns::{self, Local};
-use crate::turns::{awaited, give, pause, take};
+use crate::turns::{give, pause, take};
 use crate::{recorder, signal, state};
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
@@ -57,14 +58,29 @@ fn own_wake(thread: &mut Thread, call: &Call) -> i64 {
     result
 }
 
+/// How a wait has ended whose end is in the log.
+pub struct End {
+    /// What the kernel has answered.
+    pub result: i64,
+    /// Of that event: the signals that have ended it, and whether it begins again behind them.
+    flags: u8,
+}
+
+impl End {
+    /// Whether signals have ended it.
+    pub fn is_by_signals(&self) -> bool {
+        self.result == raw::err::EINTR
+    }
+}
+
 /// A futex wait of the program's own: its outcome is in the log, and the copies that stand still in it begin it again there. `None`
 /// if it has stood still, or this copy is live.
 pub fn own_wait(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Option<i64> {
     let has_deadline = futex::waits(call) == Some(true);
     loop {
-        let result = futex_by_log(thread, call, patience)?;
-        if result != raw::err::EINTR || take_signals(thread, has_deadline) != Some(false) {
-            return Some(result);
+        let end = futex_by_log(thread, call, patience, has_deadline)?;
+        if !end.is_by_signals() || !take_signals(thread, &end) {
+            return Some(end.result);
         }
         // The kernel begins the wait again behind such a handler.
     }
@@ -72,17 +88,22 @@ pub fn own_wait(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Op
 
 /// One whose result is an event. `None` if the thread stood still in it and the door begins again, beside another log; or this
 /// copy is live, and nobody follows.
-pub fn futex_by_log(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Option<i64> {
+pub fn futex_by_log(
+    thread: &mut Thread,
+    call: &Call,
+    patience: &mut Patience,
+    has_deadline: bool,
+) -> Option<End> {
     let row = us_calls::row(nr::FUTEX)?;
     // In a standby as well, which may be promoted in the middle of it.
     patience.begin(call);
     give(thread);
-    let result = loop {
+    let end = loop {
         if thread.calls() == Mode::Replay {
             if let Next::Event(event) = thread.expect(EventKind::Call, row.nr) {
-                let result = event.returned().0.result;
+                let end = End { result: event.returned().0.result, flags: event.header.flags };
                 thread.close();
-                break result;
+                break end;
             }
             if thread.calls() != Mode::Record {
                 return None;
@@ -103,25 +124,27 @@ pub fn futex_by_log(thread: &mut Thread, call: &Call, patience: &mut Patience) -
             signal::sleep_on(thread);
             continue;
         }
-        thread.append(EventKind::Call, 0, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
-        break result;
+        let flags = if result == raw::err::EINTR { Plan::of_wait(thread, has_deadline).flags() } else { 0 };
+        thread.append(EventKind::Call, flags, row.nr, NO_TICKET, &ReturnHead { result, identity: 0 });
+        break End { result, flags };
     };
     take(thread);
-    Some(result)
+    Some(end)
 }
 
-/// Behind such a wait that a signal has ended: its handler runs, at the same place in every copy. Whether the wait ends with
-/// EINTR; `None` if there was none.
-pub fn take_signals(thread: &mut Thread, has_deadline: bool) -> Option<bool> {
-    if let Some(next) = awaited(thread) {
-        let is_signal = next.kind == EventKind::Signal as u8;
-        return is_signal.then(|| {
-            let interrupts = has_deadline || !signal::is_restarting(i32::from(next.call));
-            thread.take_signal();
-            interrupts
-        });
+/// Behind such a wait that signals have ended: as many handlers as its end has announced run at the same place in every copy. What
+/// comes meanwhile is for the next door: it would be delivered in this turn here, and in another one by whoever follows. Whether
+/// the wait begins again: behind such handlers, or since the signals were lost with the primary that had announced them.
+pub fn take_signals(thread: &mut Thread, end: &End) -> bool {
+    // Whoever goes on elsewhere than behind the handler finds a call that was interrupted.
+    thread.shown.result = end.result;
+    if thread.calls() == Mode::Replay {
+        return Plan::replay(thread, end.flags, end.result);
     }
-    let interrupts = signal::interrupts(thread, has_deadline);
-    signal::deliver(thread);
-    Some(interrupts)
+    let plan = Plan::announced(end.flags);
+    if signal::interrupts(thread, true) {
+        return plan.carry_out(thread);
+    }
+    plan.none_came(thread);
+    true
 }

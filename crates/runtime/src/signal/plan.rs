@@ -31,6 +31,17 @@ impl Plan {
         Plan { signals, ..Plan::NOTHING }
     }
 
+    /// A wait whose end is logged before its handlers run has been ended by what waits here.
+    pub fn of_wait(thread: &Thread, has_deadline: bool) -> Plan {
+        let signals = thread.queue.deliverable(thread.signals.mask).min(15) as u8;
+        Plan { signals, restart: !interrupts(thread, has_deadline), ..Plan::NOTHING }
+    }
+
+    /// What an event with these flags has announced.
+    pub const fn announced(flags: u8) -> Plan {
+        Plan { signals: flags >> 4, restart: flags & FLAG_RESTART != 0, ..Plan::NOTHING }
+    }
+
     /// For the flags of the `Return`.
     pub const fn flags(self) -> u8 {
         self.signals << 4 | if self.restart { FLAG_RESTART } else { 0 }
@@ -76,6 +87,11 @@ impl Plan {
         if self.parks {
             above().stand_still(thread);
         }
+    }
+
+    /// The same where none of them has come to this copy: the log says so.
+    pub fn none_came(self, thread: &mut Thread) {
+        (0..self.signals).for_each(|_| announced::none_came(thread));
     }
 
     pub(super) fn each(self, thread: &mut Thread, in_rounds: bool) {
