@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::op;
 
+use crate::guest;
 use crate::raw::{self, failed, nr};
-use crate::{guest, real};
 
 /// Bytes that are looked through at each such place, at most: about three microseconds.
 const BYTES_MAX: u64 = 64 << 10;
@@ -120,15 +120,11 @@ pub fn contains(address: usize) -> bool {
 }
 
 /// By the coordinator, while everything of this process stands still: takes the twins of what the next standby is to keep
-/// alike. `mappings`: start and end of all that is writable and shared.
+/// alike. `mappings`: start and end of all that is writable and shared; of a process of several threads none.
 pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
     stop();
     LOOKS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     WINDOW_NS.store(raw::now_ns(), Ordering::Relaxed);
-    // Of several threads one would log what another is about to write, and their standby's would write it once more.
-    if !real::single_threaded() {
-        return;
-    }
     let mut all = 0;
     let mut regions = REGIONS.iter();
     for (start, end) in mappings {

@@ -11,7 +11,7 @@ use us_abi::{
     SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX,
 };
 
-use crate::door::quiet;
+use crate::door::{quiet, sync};
 use crate::mapping::touched::Touched;
 use crate::mapping::views::{self, View};
 use crate::mapping::{pieces, unforked};
@@ -215,7 +215,10 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
         // The twins begin anew at a clone, and whoever follows has the old ones.
         return Err(b"memory that processes share is kept alike for one standby only");
     }
-    twins::choose(shared().map(|mapping| (mapping.start, mapping.end)));
+    // Of several threads one would log what another is about to write, and their standby's would write it once more. libc says
+    // that there are several when the first other one is made; who is about to make it has stopped the twins before.
+    let is_alone = !sync::is_threaded();
+    twins::choose(shared().filter(|_| is_alone).map(|mapping| (mapping.start, mapping.end)));
     if !unforked::list() {
         return Err(b"no memory for the list of what is advised about forks");
     }
