@@ -19,7 +19,7 @@ use crate::sys::trap;
 use crate::thread::spawn::Stored;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::{self, drop_standby};
-use crate::{bound, guest, members, seats, tls, turns};
+use crate::{bound, guest, members, seats, signal, tls, turns};
 
 const GETPID: u64 = raw::nr::GETPID;
 
@@ -95,14 +95,18 @@ pub fn begin_fork(thread: &mut Thread) {
 /// Forks for real. In the child nothing of ours goes on but the doors themselves.
 fn make_child(thread: &mut Thread, call: &Call) -> i64 {
     let flags = spawn::clone_flags(call);
+    // What comes to the child before it is one would be its parent's, in that one's segment, or be forgotten with that one's.
+    signal::apply_mask(!0);
     // SAFETY: the guest's own fork: no shared memory, so the child returns here on its own copy of the stack.
     let result = unsafe { call6(call.nr, call.args) };
-    if result == 0 {
-        if flags & spawn::CLONE_SETTLS != 0 {
-            tls::are_foreign();
-        }
-        become_child(thread);
+    if result != 0 {
+        signal::apply_mask(thread.signals.mask | signal::held(thread));
+        return result;
     }
+    if flags & spawn::CLONE_SETTLS != 0 {
+        tls::are_foreign();
+    }
+    become_child(thread);
     result
 }
 
@@ -119,6 +123,8 @@ pub(super) fn become_child(thread: &mut Thread) {
     forget_parent(thread, pid);
     bound::in_child();
     members::born(parent, made_by);
+    // What the parent had still to deliver is not the child's, and must not stay blocked here.
+    signal::apply_mask(thread.signals.mask);
     if tls::may_be_foreign() {
         // Its thread pointer need not be libc's: it goes its own way, as it would natively.
         thread.runs_as.store(0, Ordering::Relaxed);
@@ -156,8 +162,6 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::signal::reset(thread);
     crate::signal::forget_put_back();
     crate::door::sigchld::forget_owed();
-    // What the parent had still to deliver is not the child's, and must not stay blocked here.
-    crate::signal::apply_mask(thread.signals.mask);
     crate::signal::death::forget();
     crate::door::timer::forget();
     crate::door::timer_notify::forget();
@@ -271,6 +275,11 @@ pub fn leave(how: u32, status: i32) {
         return;
     }
     let Some(header) = state::header() else { return };
+    // SAFETY: asks for a number.
+    if unsafe { raw::call1(GETPID, 0) } as u32 != state::REAL_PID.load(Ordering::Relaxed) {
+        // A child that has not become one yet, or runs in its parent's memory: that one does not end.
+        return;
+    }
     if header.config.verify == VERIFY_FULL {
         await_standby(header);
     }

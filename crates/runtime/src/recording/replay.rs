@@ -51,6 +51,7 @@ pub fn fork(thread: &mut Thread, call: &Call, pid: u32) -> bool {
         return false;
     }
     process::forget_parent(thread, pid);
+    signal::apply_mask(thread.signals.mask);
     name_child(call, pid);
     be_child(thread, pid);
     true

@@ -37,6 +37,20 @@ pub(super) fn end_by(signal: i32) -> ! {
     crate::verdict::last_words(&[b"a fatal signal did not end the program"])
 }
 
+/// Whether a signal that has come ends the program, whose handler for it is none.
+fn ends_by_default(thread: &Thread, signal: i32) -> bool {
+    disposition(signal).handler == SIG_DFL
+        && signal != SIGCANCEL
+        && ENDING & bit(signal) & !thread.signals.mask != 0
+}
+
+/// Whether the caller is a child in the memory of the thread that this block is of.
+fn is_child_of(thread: &Thread) -> bool {
+    // SAFETY: asks for a number.
+    let pid = || unsafe { raw::call1(raw::nr::GETPID, 0) } as u32;
+    thread.borrowed.load(Ordering::Relaxed) != 0 && pid() != state::REAL_PID.load(Ordering::Relaxed)
+}
+
 /// The runtime's handler for asynchronous signals.
 ///
 /// # Safety
@@ -57,6 +71,10 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
             return;
         };
         let context = &mut *context;
+        if ends_by_default(thread, signal) && is_child_of(thread) {
+            // On its parent's block, whose queue is no place for it.
+            end_by(signal);
+        }
         fault::at(Point::Signal, 0);
         if signal != SIGCANCEL || thread.cancel.load(Ordering::Relaxed) == 0 {
             if signal == 17 && !above().is_news(&mut info) {
@@ -78,11 +96,7 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
         if raw::rewind(context, &thread.pending) {
             return;
         }
-        if signal != SIGCANCEL
-            && disposition(signal).handler == SIG_DFL
-            && ENDING & bit(signal) & !thread.signals.mask != 0
-            && state::role() != Role::Standby
-        {
+        if ends_by_default(thread, signal) && state::role() != Role::Standby {
             // Nobody's handler runs, so no door is needed: the program ends here and now.
             end_by(signal);
         }
