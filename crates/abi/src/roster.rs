@@ -109,6 +109,9 @@ pub struct Process {
     /// The signal that it is to be sent when its parent has ended for good (`PR_SET_PDEATHSIG`), 0 for none. Itself; whoever
     /// takes it from there sends it.
     pub death_signal: AtomicU32,
+    /// The process group or session that it has made and leads, by the kernel's number, if that is not its own: it was made by a
+    /// promoted copy. Itself; whoever has put it there.
+    pub leads: AtomicU32,
 }
 
 /// Letters that can be on their way at a time. Of one more the value is not known to a standby.

@@ -43,6 +43,7 @@ pub mod nr {
     pub const GETCWD: u64 = 79;
     pub const CHDIR: u64 = 80;
     pub const GETPPID: u64 = 110;
+    pub const SETSID: u64 = 112;
     pub const RT_SIGTIMEDWAIT: u64 = 128;
     pub const RT_SIGQUEUEINFO: u64 = 129;
     pub const SIGALTSTACK: u64 = 131;

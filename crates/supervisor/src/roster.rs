@@ -359,6 +359,7 @@ impl Roster {
             (&entry.reaps_orphans, 0),
             (&entry.stopped, 0),
             (&entry.group, 0),
+            (&entry.leads, 0),
             (&entry.standing, 0),
             (&entry.told_stopped, 0),
             (&entry.death_signal, 0),

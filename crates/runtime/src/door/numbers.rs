@@ -8,7 +8,7 @@ use us_world::timer::ProcessorClock;
 use crate::call::Call;
 use crate::door::recorded::recorded;
 use crate::door::{own_files, timer, usage, wait};
-use crate::members::{self, mail};
+use crate::members::{self, leader, mail};
 use crate::raw::Timespec;
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
@@ -18,12 +18,13 @@ use crate::{fdtable, guest, raw, state};
 pub fn to_kernel(number: u64) -> u64 {
     let value = number as u32 as i32;
     let guest = state::GUEST_PID.load(Ordering::Relaxed) as i32;
+    if value < -1 {
+        // A process group.
+        return u64::from(leader::to_kernel(value.unsigned_abs()).wrapping_neg());
+    }
     let real = state::REAL_PID.load(Ordering::Relaxed) as i32;
     if value == guest {
         return real as u64;
-    }
-    if value == -guest && guest > 1 {
-        return number;
     }
     if value > 1
         && let Some(primary) = members::primary_of(value as u32)
@@ -44,39 +45,23 @@ pub fn to_kernel(number: u64) -> u64 {
 /// Calls that name a process or a thread: kill, tgkill, sched_*, prlimit ... The guest uses the group's
 /// numbers; [`translate`] gives the kernel its own when the call is really made.
 pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    if !matches!(row.nr, SETPGID | SETSID) {
+        return recorded(thread, row, call);
+    }
     let result = recorded(thread, row, call);
-    if u64::from(row.nr) == SETPGID && thread.calls() == Mode::Replay && !state::is_detached() {
+    leader::follow(call, result);
+    if thread.calls() != Mode::Replay {
+        leader::has_changed(if row.nr == SETSID { 0 } else { call.args[0] as u32 });
+    } else if !state::is_detached() {
         join_group();
     }
     result
 }
 
-const SETPGID: u64 = 109;
-
-/// Whether a setpgid makes the calling process the first of the group that it is in already: by its own number the kernel would
-/// make it another one, with the number of this copy. A call in doubt comes here again.
-fn leads_its_group(args: &[u64; 6]) -> bool {
-    const GETPGRP: u64 = 111;
-    let whom = args[0] as u32;
-    let is_itself = whom == 0 || whom == state::REAL_PID.load(Ordering::Relaxed);
-    // SAFETY: asks for a number.
-    let group = || unsafe { raw::call1(GETPGRP, 0) } as u32;
-    is_itself && args[1] as u32 == 0 && group() == state::GUEST_PID.load(Ordering::Relaxed)
-}
-
-/// As a standby: goes to where its primary is, or was when it died. A group that has no other process is gone with the last one of
-/// its own, and a terminal lets only those of its group read.
+/// As a standby: see [`leader::join`].
 pub fn join_group() {
-    const GETPGID: u64 = 121;
-    let Some(header) = state::header() else { return };
-    let primary = header.primary_pid.load(Ordering::Acquire);
-    // SAFETY: two questions, and a change of our own process alone; a number that is no primary's any more is no group's of this
-    // session, or one that this process may be in.
-    unsafe {
-        let group = raw::call1(GETPGID, primary.into());
-        if primary != 0 && group > 0 && group != raw::call1(GETPGID, 0) {
-            raw::call2(SETPGID, 0, group as u64);
-        }
+    if let Some(header) = state::header() {
+        leader::join(header.primary_pid.load(Ordering::Acquire));
     }
 }
 
@@ -148,7 +133,7 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
         let asked = primary();
         let result = attempt(&args);
         // Of one that is there it is the kernel's answer: it has no such thread. A group is changed by its process as well.
-        let has_gone = || call == SETPGID || primary() != asked || !members::exists(asked);
+        let has_gone = || call == u64::from(SETPGID) || primary() != asked || !members::exists(asked);
         let between =
             result == raw::err::ESRCH && target > 1 && members::is_between(target as u32) && has_gone();
         if !between || raw::now_ns() - start > PATIENCE_NS {
@@ -160,7 +145,7 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
                     continue;
                 }
             }
-            if call == SETPGID
+            if call == u64::from(SETPGID)
                 && result == raw::err::ESRCH
                 && members::is_in_group(args[0] as u32, args[1] as u32)
             {
@@ -222,9 +207,9 @@ pub fn named_in(nr: u16, mut args: [u64; 6]) -> [u64; 6] {
 /// The arguments of a call with the kernel's numbers in place of the group's. What an argument points at and names a thread
 /// as well is copied to `room`, which has to live as long as the call.
 #[cold]
-pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
+pub fn translate(row: &Row, guests: &[u64; 6], room: &mut Room) -> [u64; 6] {
     use us_calls::{Door, Policy};
-    let mut args = named_in(row.nr, *args);
+    let mut args = named_in(row.nr, *guests);
     if matches!(row.policy, Policy::Special(Door::Timer)) {
         if row.nr == TIMER_SETTIME
             && let Some(time) = timer::own_time(&args)
@@ -236,7 +221,13 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
     }
     own_files::translate(row, &mut args, &mut room.path);
     match row.nr {
-        109 if leads_its_group(&args) => args[1] = state::GUEST_PID.load(Ordering::Relaxed).into(),
+        SETPGID => args[1] = leader::wanted(guests).into(),
+        IOCTL if args[1] as u32 == TIOCSPGRP => {
+            if let Some(group) = guest::load::<u32>(args[2]) {
+                room.words[0] = leader::to_kernel(group).into();
+                args[2] = room.words.as_ptr() as u64;
+            }
+        }
         TIMER_CREATE => {
             args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32);
             let event = guest::load::<[u64; 8]>(args[1]).filter(|event| event[1] >> 32 == SIGEV_THREAD_ID);
@@ -290,6 +281,37 @@ pub fn translate(row: &Row, args: &[u64; 6], room: &mut Room) -> [u64; 6] {
     args
 }
 
+/// Whether a call may tell of a process group or session: getpgrp, setsid; getpgid, getsid; ioctl.
+pub fn answers_a_group(nr: u16) -> bool {
+    matches!(nr, 111 | SETSID | 121 | 124 | IOCTL)
+}
+
+/// The group's numbers in place of the kernel's in what such a call has answered.
+#[cold]
+pub fn answered(row: &Row, args: &[u64; 6], result: i64) -> i64 {
+    if raw::failed(result) {
+        return result;
+    }
+    match row.nr {
+        111 | 121 | 124 => leader::to_guest(result as u32).into(),
+        // The roster does not know of it yet.
+        SETSID => state::GUEST_PID.load(Ordering::Relaxed).into(),
+        IOCTL if matches!(args[1] as u32, TIOCGPGRP | TIOCGSID) => {
+            if let Some(group) = guest::load::<u32>(args[2]) {
+                guest::store(args[2], &leader::to_guest(group));
+            }
+            result
+        }
+        _ => result,
+    }
+}
+
+const SETPGID: u16 = 109;
+const SETSID: u16 = 112;
+const IOCTL: u16 = 16;
+const TIOCGPGRP: u32 = 0x540f;
+const TIOCSPGRP: u32 = 0x5410;
+const TIOCGSID: u32 = 0x5429;
 const TIMER_CREATE: u16 = 222;
 const TIMER_SETTIME: u16 = 223;
 const TIMER_ABSTIME: u64 = 1;

@@ -16,7 +16,7 @@ use crate::clock::KERNEL;
 use crate::door::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
 use crate::door::{identity, numbers, pidfd, sigchld};
 use crate::lock::Lock;
-use crate::members::{self, mail};
+use crate::members::{self, leader, mail};
 use crate::raw::{self, failed, nr};
 use crate::siginfo::{Info, SI_TKILL, SI_USER};
 use crate::signal::{self, Plan};
@@ -69,7 +69,9 @@ fn is_to_own_group(call: &Call) -> bool {
     const GETPGID: u64 = 121;
     let to = call.args[0] as u32 as i32;
     // SAFETY: asks for a number. A standby is where its primary is.
-    call.nr == nr::KILL && to <= 0 && (to == 0 || unsafe { raw::call1(GETPGID, 0) } == i64::from(-to))
+    call.nr == nr::KILL
+        && to <= 0
+        && (to == 0 || unsafe { raw::call1(GETPGID, 0) } == i64::from(leader::to_kernel(to.unsigned_abs())))
 }
 
 /// What a call sends to the guest itself; `None` for any other target, and for the signal that only asks.

@@ -45,7 +45,11 @@ pub(super) fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
         Policy::Special(Door::Wait) => wait::make(thread, nr, args),
         _ if members::is_numbered() && nr == pidfd::SEND_SIGNAL => by_descriptor(thread, row, args),
         _ if members::is_numbered() && numbers::names_a_process(row.nr) => {
-            numbers::send(nr, args, |args| execute(thread, row, nr, args))
+            let result = numbers::send(nr, args, |args| execute(thread, row, nr, args));
+            numbers::answered(row, args, result)
+        }
+        _ if members::is_numbered() && numbers::answers_a_group(row.nr) => {
+            numbers::answered(row, args, execute(thread, row, nr, args))
         }
         _ => execute(thread, row, nr, args),
     }

@@ -13,7 +13,8 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::execute_marked;
 use crate::door::{numbers, pidfd, wait, witness};
-use crate::raw::failed;
+use crate::members::leader;
+use crate::raw::{failed, nr as calls};
 use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
 use crate::thread::Thread;
 use crate::{fdtable, guest, members};
@@ -39,6 +40,14 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
             let nr = row.nr.into();
             numbers::send(nr, &args, |args| execute_marked(thread, row, nr, args))
         }),
+        calls::SETSID => {
+            let result = leader::session(|| execute_marked(thread, row, nr, args));
+            Some(numbers::answered(row, args, result))
+        }
+        calls::IOCTL if members::is_numbered() => {
+            let result = execute_marked(thread, row, nr, args);
+            Some(numbers::answered(row, args, result))
+        }
         GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE | SENDMMSG => through_the_slot(thread, row, nr, *args),
         _ => None,
     };

@@ -11,6 +11,7 @@ use us_world::child::{self, Child, End, Meaning, Standing, Wait, Waited};
 
 use crate::call::Call;
 use crate::door::{numbers, sigchld, witness};
+use crate::members::leader;
 use crate::raw::{self, failed, nr};
 use crate::thread::Thread;
 use crate::{guest, members, signal};
@@ -130,24 +131,28 @@ impl Ask {
         const P_PGID: u64 = 2;
         const P_PIDFD: u64 = 3;
         let id = |value: u64| value as u32;
+        let group_of = |value: u32| Whom::Group(leader::to_kernel(value));
         if nr == WAITID {
             let whom = match args[0] as u32 as u64 {
                 P_ALL => Whom::All,
                 P_PID => Whom::One(id(args[1])),
-                P_PGID => Whom::Group(id(args[1])),
+                P_PGID => group_of(id(args[1])),
                 // Of the descriptor of a child's first primary the kernel tells nobody who that was. The child need not be listed yet:
                 // a wait that the kernel alone has would tell the death of that primary as its end.
                 P_PIDFD => Whom::One(numbers::meant_by(args[1] as i32)?),
                 _ => return None,
             };
-            return Some(Ask { whom, kernel: [args[0], args[1]], options: args[3] });
+            let number = if let Whom::Group(group) = whom { group.into() } else { args[1] };
+            return Some(Ask { whom, kernel: [args[0], number], options: args[3] });
         }
         let (whom, kernel) = match args[0] as u32 as i32 {
             -1 => (Whom::All, [P_ALL, 0]),
             0 => (Whom::Group(0), [P_PGID, 0]),
             pid if pid > 0 => (Whom::One(pid as u32), [P_PID, pid as u64]),
             i32::MIN => return None,
-            group => (Whom::Group(group.unsigned_abs()), [P_PGID, u64::from(group.unsigned_abs())]),
+            group => {
+                (group_of(group.unsigned_abs()), [P_PGID, u64::from(leader::to_kernel(group.unsigned_abs()))])
+            }
         };
         // wait4 means ends unless it is told otherwise, and has no WEXITED.
         Some(Ask { whom, kernel, options: args[2] | WEXITED })

@@ -5,6 +5,7 @@
 //! a number's primary now is in the [`registry`].
 
 pub mod config;
+pub mod leader;
 pub mod mail;
 pub mod of_family;
 pub mod registry;
@@ -169,12 +170,13 @@ fn group_of(entry: &Process) -> Option<u32> {
 }
 
 /// Whether an adopted child, whose group the kernel does not let this process set any more, is in that group, or comes there
-/// within a moment: a shell and its child both set it, and either may be first.
+/// within a moment: a shell and its child both set it, and either may be first. The child may be between two primaries.
 pub fn is_in_group(child: u32, group: u32) -> bool {
-    const LOOKS: u32 = 100;
+    const LOOKS: u32 = 500;
     const PAUSE_NS: u64 = 200_000;
     let wanted = if group == 0 { child } else { group };
     for _ in 0..LOOKS {
+        let wanted = leader::to_kernel(wanted);
         let Some(entry) = adopted().find(|entry| entry.pid.load(Ordering::Relaxed) == child) else {
             return false;
         };
@@ -200,7 +202,7 @@ pub fn note_send(target: i32, signal: u64) {
     let group = |pid: u32| unsafe { raw::call1(GETPGID, u64::from(pid)) };
     let wanted = match target {
         0 => group(0),
-        target => i64::from(target.unsigned_abs()),
+        target => i64::from(leader::to_kernel(target.unsigned_abs())),
     };
     let meant = |entry: &&Process| match target {
         -1 => true,
@@ -439,6 +441,7 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
         (&entry.reaps_orphans, 0),
         (&entry.stopped, 0),
         (&entry.group, 0),
+        (&entry.leads, 0),
         (&entry.standing, 0),
         (&entry.told_stopped, 0),
         (&entry.death_signal, 0),

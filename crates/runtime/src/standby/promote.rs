@@ -16,7 +16,7 @@ use crate::door::{numbers, witness};
 use crate::fault::{self, Point};
 use crate::invariant::{self, Still};
 use crate::mapping::{pieces, views};
-use crate::members::{self, of_family};
+use crate::members::{self, leader, of_family};
 use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
@@ -108,6 +108,7 @@ pub fn run(header: &SegmentHeader) {
     views::nothing_is_elsewhere();
     crate::door::epoll::rearm();
     crate::door::own_files::open_again(header);
+    leader::lead_again();
     fault::at(Point::Become, 0);
     recorder::cut(header);
     become_primary(header);

@@ -21,6 +21,7 @@ use crate::door::kept::Kept;
 use crate::door::thread::keep_for;
 use crate::door::{carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness};
 use crate::fdtable::{self, Kind};
+use crate::members::leader;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
 use crate::standby::streams;
@@ -527,7 +528,7 @@ fn sent_to_another(doubt: &Doubt) {
         }
         _ => by_descriptor && to != own,
     };
-    let group = (doubt.row.nr == KILL && to <= 0 && to != -1).then(|| to.unsigned_abs());
+    let group = (doubt.row.nr == KILL && to <= 0 && to != -1).then(|| leader::to_kernel(to.unsigned_abs()));
     // SAFETY: asks for a number.
     let own_group = unsafe { raw::call1(GETPGID, 0) } as u32;
     let whom = match group {
