@@ -170,6 +170,12 @@ impl Header {
         kind as u64 | (flags as u64) << 8 | (call as u64) << 16 | (len as u64) << 32
     }
 
+    /// The header in an event's first two words.
+    pub const fn from_words(word: u64, ticket: u64) -> Header {
+        let (kind, flags) = (word as u8, (word >> 8) as u8);
+        Header { kind, flags, call: (word >> 16) as u16, len: (word >> 32) as u32, ticket }
+    }
+
     /// Bytes that an event with this payload takes in the ring.
     pub const fn size(len: u32) -> usize {
         size_of::<Header>() + (len as usize).next_multiple_of(EVENT_ALIGN)

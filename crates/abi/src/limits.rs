@@ -11,6 +11,8 @@ pub const RING_STEP: usize = 512 << 10;
 
 /// A standby that is at most so far behind keeps up, bytes.
 pub const RING_NEAR: usize = RING_STEP / 2;
+/// Memory of a ring is made ready in pieces of this many bytes.
+pub const RING_PIECE: usize = 64 << 10;
 
 /// Largest payload of one event, bytes. A longer result spans several events, so that a reader with a
 /// buffer larger than the ring never sees a short read that it would not see natively.
@@ -137,6 +139,7 @@ const _: () = {
     assert!(KEPT_ADDRESS + COPIES_BYTES <= GUEST_MAPS_ADDRESS);
     assert!(RING_BYTES.is_power_of_two());
     assert!(PAYLOAD_BYTES_MAX + 4096 < RING_STEP);
+    assert!(RING_STEP.is_multiple_of(RING_PIECE));
     assert!(RING_BYTES.is_multiple_of(RING_STEP) && RING_BYTES >= 4 * RING_STEP);
     assert!(CLOCKS.is_power_of_two() && CLOCKS <= 1 << 12);
     assert!(THREADS_OFFSET + THREADS_MAX * THREAD_ENTRY_BYTES <= RINGS_OFFSET);

@@ -12,9 +12,9 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use us_abi::event::{EventKind, Header};
+use us_abi::event::{EventKind, Header, NO_TICKET};
 use us_abi::{RING_BYTES, RING_STEP};
-use us_ring::{Consumer, Memory, Position, Producer};
+use us_ring::{Consumer, Memory, Position, Producer, Readers, Room};
 
 const RING: u64 = RING_BYTES as u64;
 const STEP: u64 = RING_STEP as u64;
@@ -35,27 +35,13 @@ impl Position for Shared {
     }
 }
 
-/// The words of the ring that a test touches: some at its start, around its middle, and in front of its first boundary.
+/// The words of the ring that a test touches: some at its start, at its end, and in front of its first boundary.
 struct Words {
     cells: [UnsafeCell<u64>; KEPT.len()],
 }
 
-const KEPT: [u64; 14] = [
-    0,
-    8,
-    16,
-    24,
-    RING / 2 - 8,
-    RING / 2,
-    RING / 2 + 8,
-    RING - 8,
-    STEP - 48,
-    STEP - 40,
-    STEP - 32,
-    STEP - 24,
-    STEP - 16,
-    STEP - 8,
-];
+const KEPT: [u64; 12] =
+    [0, 8, 16, 24, STEP - 48, STEP - 40, STEP - 32, STEP - 24, STEP - 16, STEP - 8, RING - 16, RING - 8];
 
 impl Words {
     fn cell(&self, at: u64) -> &UnsafeCell<u64> {
@@ -116,7 +102,7 @@ fn drain(consumer: &mut Consumer, ring: &Arc<Ring>, next: &mut u64) -> u64 {
 fn whole_events(ring: &Arc<Ring>) {
     let theirs = ring.clone();
     let writer = thread::spawn(move || {
-        let (mut producer, mut view) = (Producer::new(0, 0), View(theirs.clone()));
+        let (mut producer, mut view) = (Producer::new(0, RING), View(theirs.clone()));
         for n in 0..2 {
             let (word, ticket) = event(n);
             producer.push(word, ticket, &mut view, &theirs.tail);
@@ -156,7 +142,7 @@ fn a_writer_that_dies_mid_event_leaves_whole_events() {
             let ring = ring();
             let theirs = ring.clone();
             let writer = thread::spawn(move || {
-                let (mut producer, mut view) = (Producer::new(0, 0), View(theirs.clone()));
+                let (mut producer, mut view) = (Producer::new(0, RING), View(theirs.clone()));
                 let (word, ticket) = event(0);
                 producer.push(word, ticket, &mut view, &theirs.tail);
                 let (word, ticket) = event(1);
@@ -181,31 +167,43 @@ fn a_writer_that_dies_mid_event_leaves_whole_events() {
     }
 }
 
-/// Two events fill the ring; the third takes the place of the first and must wait until that is released.
+/// A ring that is all but full: one event has room, and the next takes the place of the first, for which it must wait. What lies
+/// between is a skip, which nobody looks into.
 fn full_ring(ring: &Arc<Ring>) {
-    const HALF: u64 = RING / 2;
+    const END: u64 = RING - 16;
+    let mut view = View(ring.clone());
+    view.put(0, event(0).0 << 8);
+    view.put(8, event(0).1);
+    view.put(16, Header::word(EventKind::Skip, 0, 0, (END - 32) as u32));
+    view.put(24, NO_TICKET);
+    ring.tail.release(END);
     let theirs = ring.clone();
     let writer = thread::spawn(move || {
-        let (mut producer, mut view) = (Producer::new(0, 0), View(theirs.clone()));
-        for n in 0..3 {
-            // Events of half a ring do not end at boundaries.
-            while !producer.fits(HALF as usize) {
-                producer.limit = theirs.head.acquire() + producer.window;
-                thread::yield_now();
+        let (mut producer, mut view) = (Producer::new(END, RING), View(theirs.clone()));
+        for n in 1..3 {
+            while !producer.fits(16) {
+                let head = theirs.head.acquire();
+                let ends = (&mut view, &theirs.tail);
+                if producer.make_room(16, head, u64::MAX, ends, |_, _| true) == (Room::Full, 0) {
+                    thread::yield_now();
+                }
             }
-            let (first, last) = event(n);
-            view.put(producer.at, first);
-            view.put(producer.at + HALF - 8, last);
-            producer.publish(HALF as usize, &theirs.tail);
+            let (word, ticket) = event(n);
+            producer.push(word << 8, ticket, &mut view, &theirs.tail);
         }
+        assert_eq!(producer.at, RING + 16);
     });
-    let (mut consumer, view) = (Consumer::new(0), View(ring.clone()));
+    let mut consumer = Consumer::new(0);
     for n in 0..3 {
-        while !consumer.ready() && !consumer.ready_after_refresh(&ring.tail) {
-            thread::yield_now();
-        }
-        assert_eq!((view.get(consumer.at), view.get(consumer.at + HALF - 8)), event(n));
-        consumer.release(HALF as usize, &ring.head);
+        let (word, ticket) = event(n);
+        let header = loop {
+            match consumer.front(&view, &ring.tail, &ring.head) {
+                Some(header) => break header,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(header, Header::from_words(word << 8, ticket));
+        consumer.release(16, &ring.head);
     }
     assert!(!consumer.ready_after_refresh(&ring.tail));
     writer.join().unwrap();
@@ -229,15 +227,14 @@ fn goes_back(ring: &Arc<Ring>) {
     ring.head.release(START);
     let theirs = ring.clone();
     let writer = thread::spawn(move || {
-        let (mut producer, mut view) = (Producer::new(START, START), View(theirs.clone()));
-        producer.limit = START;
+        let (mut producer, mut view) = (Producer::new(START, RING), View(theirs.clone()));
         for n in 0..3 {
             if !producer.fits(16) {
                 let head = theirs.head.acquire();
-                if let Some(distance) = producer.way_back(16, head) {
-                    producer.go_back(distance, &mut view, &theirs.tail);
-                }
-                assert!(producer.extend(16, head));
+                let (room, skipped) =
+                    producer.make_room(16, head, u64::MAX, (&mut view, &theirs.tail), |_, _| true);
+                assert_eq!(room, Room::Made);
+                assert!(skipped == 0 || producer.at == RING);
             }
             let (word, ticket) = event(n);
             producer.push(word << 8, ticket, &mut view, &theirs.tail);
@@ -246,18 +243,11 @@ fn goes_back(ring: &Arc<Ring>) {
     });
     let (mut consumer, view, mut next) = (Consumer::new(START), View(ring.clone()), 0);
     let mut drain = |consumer: &mut Consumer| {
-        if consumer.ready_after_refresh(&ring.tail) {
-            while consumer.ready() {
-                let word = view.get(consumer.at);
-                if word as u8 == EventKind::Skip as u8 {
-                    consumer.release(Header::size((word >> 32) as u32), &ring.head);
-                    continue;
-                }
-                let (first, ticket) = event(next);
-                assert_eq!((word, view.get(consumer.at + 8)), (first << 8, ticket));
-                consumer.release(16, &ring.head);
-                next += 1;
-            }
+        while let Some(header) = consumer.front(&view, &ring.tail, &ring.head) {
+            let (word, ticket) = event(next);
+            assert_eq!(header, Header::from_words(word << 8, ticket));
+            consumer.release(16, &ring.head);
+            next += 1;
         }
         next
     };
@@ -277,32 +267,32 @@ fn careless_publication_of_a_skip_is_caught() {
     loom::model(|| goes_back(&ring_with(Ordering::Relaxed, Ordering::Acquire)));
 }
 
-/// As [`full_ring`] with another reader, which has a head of its own: the third event waits for both. Everybody looks once.
+/// As [`full_ring`] with another reader, which has a head of its own: the event at the first one's place waits for both. Everybody
+/// looks once.
 fn two_readers(looks_at_both: bool) {
-    const HALF: u64 = RING / 2;
     let ring = ring();
     let taken =
         Arc::new(Shared { value: AtomicU64::new(0), store: Ordering::Release, load: Ordering::Acquire });
-    let (mut producer, mut view) = (Producer::new(0, 0), View(ring.clone()));
-    for n in 0..2 {
-        view.put(producer.at, event(n).0);
-        producer.publish(HALF as usize, &ring.tail);
-    }
+    let (mut producer, mut view) = (Producer::new(RING, RING), View(ring.clone()));
+    view.put(0, event(0).0);
+    view.put(8, event(0).1);
+    ring.tail.release(RING);
     let (theirs, others) = (ring.clone(), taken.clone());
     let writer = thread::spawn(move || {
-        let other = looks_at_both.then(|| others.acquire());
-        let slower = us_ring::slower(Some(theirs.head.acquire()), other);
-        producer.limit = slower.map_or(0, |at| at + RING);
-        if producer.fits(HALF as usize) {
-            view.put(producer.at, event(2).0);
-            producer.publish(HALF as usize, &theirs.tail);
+        let recorder = looks_at_both.then(|| others.acquire());
+        let readers = Readers { standby: Some(theirs.head.acquire()), recorder };
+        let head = readers.slowest().expect("somebody reads");
+        let ends = (&mut view, &theirs.tail);
+        if producer.make_room(16, head, u64::MAX, ends, |_, _| true).0 == Room::Made {
+            let (word, ticket) = event(1);
+            producer.push(word, ticket, &mut view, &theirs.tail);
         }
     });
     let read = |ring: Arc<Ring>, head: &Shared| {
         let (mut consumer, view) = (Consumer::new(0), View(ring.clone()));
-        assert!(consumer.ready_after_refresh(&ring.tail));
-        assert_eq!(view.get(consumer.at), event(0).0);
-        consumer.release(HALF as usize, head);
+        let header = consumer.front(&view, &ring.tail, head);
+        assert_eq!(header, Some(Header::from_words(event(0).0, event(0).1)));
+        consumer.release(16, head);
     };
     let ours = ring.clone();
     let recorder = thread::spawn(move || read(ours, &taken));
@@ -337,7 +327,7 @@ fn a_spurious_wake_shows_nothing_that_is_not_there() {
         });
         let sleeper = reader.thread().clone();
         let stranger = thread::spawn(move || sleeper.unpark());
-        let (mut producer, mut view) = (Producer::new(0, 0), View(ring.clone()));
+        let (mut producer, mut view) = (Producer::new(0, RING), View(ring.clone()));
         let (word, ticket) = event(0);
         producer.push(word, ticket, &mut view, &ring.tail);
         reader.thread().unpark();
@@ -354,7 +344,7 @@ fn a_drained_ring_means_applied_events() {
         let ring = ring();
         let effect = Arc::new(UnsafeCell::new(0));
         let (word, ticket) = event(0);
-        Producer::new(0, 0).push(word, ticket, &mut View(ring.clone()), &ring.tail);
+        Producer::new(0, RING).push(word, ticket, &mut View(ring.clone()), &ring.tail);
         let (theirs, applied) = (ring.clone(), effect.clone());
         let replayer = thread::spawn(move || {
             let mut consumer = Consumer::new(0);

@@ -2,7 +2,6 @@
 
 use core::sync::atomic::Ordering;
 
-use us_abi::EVENT_ALIGN;
 use us_abi::event::Header;
 use us_ring::Position;
 
@@ -26,20 +25,16 @@ pub fn is_unapplied(but: u32, wanted: impl Fn(&Header) -> bool) -> bool {
 
 /// Every event in a slot's ring that has not been applied.
 pub fn unapplied(slot: u32) -> impl Iterator<Item = Header> {
-    let ring = RingMemory::of(slot);
+    unapplied_at(slot).map(|(_, event)| event)
+}
+
+/// The same, with where each lies.
+pub fn unapplied_at(slot: u32) -> impl Iterator<Item = (u64, Header)> {
     let (mut at, tail) = (seats::head(slot).acquire(), state::entry(slot).tail.0.acquire());
     if tail > at && !is_mapped(slot) {
         at = tail;
     }
-    core::iter::from_fn(move || {
-        if at >= tail {
-            return None;
-        }
-        // SAFETY: between head and tail of a mapped ring; headers are aligned.
-        let event = unsafe { ring.at(at).cast::<Header>().read() };
-        at += Header::size(event.len).max(EVENT_ALIGN) as u64;
-        Some(event)
-    })
+    us_ring::events(RingMemory::of(slot), at, tail)
 }
 
 /// Whether this copy has mapped a slot's ring: a thread that it has not made yet has none.

@@ -7,9 +7,9 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::event::{EventKind, Header, NO_TICKET};
-use us_abi::{Cause, EVENT_ALIGN, RING_BYTES, SegmentHeader};
+use us_abi::{Cause, EVENT_ALIGN, SegmentHeader};
 use us_calls::Class;
-use us_ring::Position;
+use us_ring::{Position, Readers, Room};
 
 use crate::above::above;
 use crate::event::Event;
@@ -144,7 +144,7 @@ impl Thread {
             if self.extend(bytes) {
                 return true;
             }
-            let (standby, recorder) = self.readers();
+            let Readers { standby, recorder } = self.readers();
             if standby.is_none() && recorder.is_none() {
                 // Whoever gave the last one up was not this process.
                 stop_logging();
@@ -184,63 +184,37 @@ impl Thread {
         }
     }
 
-    /// Positions of the slowest standby and of the recorder, of those that there are.
-    fn readers(&self) -> (Option<u64>, Option<u64>) {
+    /// Where the slowest standby and the recorder are, of those that there are.
+    fn readers(&self) -> Readers {
         let entry = self.entry();
-        let standby = seats::slowest(self.slot());
         let recorder = recorder::is_recording().then(|| entry.taken.0.acquire());
-        (standby, recorder)
+        Readers { standby: seats::slowest(self.slot()), recorder }
     }
 
     /// Whether it is this reader that leaves no room.
     fn is_slow(&self, reader: Option<u64>, bytes: usize) -> bool {
-        reader.is_some_and(|at| self.ends.producer.at + bytes as u64 > at + self.ends.producer.window)
+        reader.is_some_and(|at| self.ends.producer.is_held_by(at, bytes))
     }
 
     /// Moves the limit up, as far as the slower reader, the next boundary and the lead allow.
     fn extend(&mut self, bytes: usize) -> bool {
-        let (standby, recorder) = self.readers();
-        let Some(head) = us_ring::slower(standby, recorder) else { return false };
+        let readers = self.readers();
+        let Some(head) = readers.slowest() else { return false };
         if !invariant::one_writer(self.slot(), self.ends.producer.at) {
             return false;
         }
-        if let Some(distance) = self.ends.producer.way_back(bytes, head) {
-            // Its place may be the first of a page.
-            if !self.populate(EVENT_ALIGN) {
-                return false;
-            }
-            let entry = self.entry();
-            self.ends.producer.go_back(distance, &mut self.ends.ring, &entry.tail.0);
-            entry.skipped.store(entry.skipped.load(Ordering::Relaxed) + distance, Ordering::Relaxed);
+        let lead = readers.standby.map_or(u64::MAX, |_| pace::stretch(bytes));
+        let (entry, base) = (self.entry(), self.ends.ring.0 as u64);
+        let ring = (&mut self.ends.ring, &entry.tail.0);
+        let back = |from: usize, bytes: usize| missing::populate(base + from as u64, bytes);
+        let (room, skipped) = self.ends.producer.make_room(bytes, head, lead, ring, back);
+        if skipped != 0 {
+            entry.skipped.store(entry.skipped.load(Ordering::Relaxed) + skipped, Ordering::Relaxed);
         }
-        self.ends.producer.extend(bytes, head);
-        if standby.is_some() {
-            self.ends.producer.limit =
-                self.ends.producer.limit.min(self.ends.producer.at + pace::stretch(bytes));
+        if room == Room::NoMemory {
+            missing::give_up();
         }
-        self.ends.producer.fits(bytes) && self.populate(bytes)
-    }
-
-    /// Makes sure that the ring's memory is there before it is written: a file system that is full would kill
-    /// the guest at its first event otherwise.
-    fn populate(&mut self, bytes: usize) -> bool {
-        let start = self.ends.producer.at as usize & (RING_BYTES - 1);
-        let end = (start + bytes).next_multiple_of(missing::PIECE).min(RING_BYTES);
-        if end > self.ends.populated {
-            let from = self.ends.populated;
-            if !missing::populate(self.ends.ring.0 as u64 + from as u64, end - from) {
-                // Whoever asks again must not take the limit's word for it.
-                self.ends.producer.limit = self.ends.producer.at;
-                missing::give_up();
-                return false;
-            }
-            self.ends.populated = end;
-        }
-        let known = self.ends.producer.at + (self.ends.populated - start.min(self.ends.populated)) as u64;
-        if self.ends.populated < RING_BYTES {
-            self.ends.producer.limit = self.ends.producer.limit.min(known);
-        }
-        self.ends.producer.fits(bytes)
+        room == Room::Made
     }
 
     /// The next event, as a standby. Signals on the way are delivered to the guest here: the primary
@@ -260,8 +234,8 @@ impl Thread {
             let event = Event { header, payload: unsafe { place.add(size_of::<Header>()) } };
             if header.kind == EventKind::Signal as u8 {
                 above().replay_signal(self, event);
-            } else if header.kind == EventKind::Skip as u8 {
-                self.close();
+            } else if self.ends.consumer.passes(&header, self.head()) {
+                self.ends.open = 0;
             } else if header.kind == EventKind::Yield as u8 {
                 self.ends.open = 0;
                 above().follow_pause(self);
@@ -277,21 +251,8 @@ impl Thread {
         if self.is_live() {
             return None;
         }
-        loop {
-            if !self.ends.consumer.ready() {
-                let tail = &self.entry().tail.0;
-                if !self.ends.consumer.ready_after_refresh(tail) {
-                    return None;
-                }
-            }
-            // SAFETY: below the acquired tail, aligned.
-            let header = unsafe { self.ends.ring.at(self.ends.consumer.at).cast::<Header>().read() };
-            if header.kind != EventKind::Skip as u8 {
-                return Some(header);
-            }
-            self.ends.open = Header::size(header.len);
-            self.close();
-        }
+        let (tail, head) = (&self.entry().tail.0, self.head());
+        self.ends.consumer.front(&self.ends.ring, tail, head)
     }
 
     /// Takes the signal that is the next event, as a standby.
@@ -340,9 +301,15 @@ impl Thread {
     pub fn close(&mut self) {
         fault::at(Point::Apply, 0);
         let bytes = core::mem::take(&mut self.ends.open);
-        // SAFETY: a word of the segment, which stays mapped; set with the ring.
-        let head = unsafe { &*self.ends.head };
+        let head = self.head();
         self.ends.consumer.release(bytes, head);
+    }
+
+    /// What says how far this copy has come in this thread's ring.
+    #[inline(always)]
+    fn head(&self) -> &'static AtomicU64 {
+        // SAFETY: a word of the segment, which stays mapped; set with the ring, and asked for by who has one.
+        unsafe { &*self.ends.head }
     }
 
     /// As [`Thread::close`], of a call's beginning: it is counted, and not as an event of its class.

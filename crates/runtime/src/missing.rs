@@ -8,8 +8,8 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::{
-    Cause, RING_BYTES, RINGS_ADDRESS, SEGMENT_ADDRESS, SPARES_BYTES, SPARES_OFFSET, THREAD_ENTRY_BYTES,
-    THREADS_MAX, THREADS_OFFSET, THREADS_READY, command, slot,
+    Cause, RING_BYTES, RING_PIECE, RINGS_ADDRESS, SEGMENT_ADDRESS, SPARES_BYTES, SPARES_OFFSET,
+    THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, THREADS_READY, command, slot,
 };
 
 use crate::paths;
@@ -18,8 +18,6 @@ use crate::state::{self, Role};
 use crate::thread::{self, RingMemory, Shared};
 
 const PAGE: u64 = 4096;
-/// Memory of a ring is made ready in pieces of this many bytes.
-pub const PIECE: usize = 64 << 10;
 /// What is said where there is no room; the group's folder follows.
 pub const WHY: &[u8] = b"no room for the log in ";
 
@@ -82,13 +80,13 @@ pub fn is_room_for_all() -> bool {
     // SAFETY: the folder's path ends with NUL; the kernel writes one struct statfs.
     let asked = unsafe { raw::call2(STATFS, paths::folder().as_ptr() as u64, status.as_mut_ptr() as u64) };
     let [_, block, _, _, free, ..] = status;
-    if asked == 0 && block.saturating_mul(free) > 2 * runs * PIECE as u64 {
+    if asked == 0 && block.saturating_mul(free) > 2 * runs * RING_PIECE as u64 {
         return true;
     }
     // It may be there all the same: most rings have been in use before.
     let mut all = true;
     thread::for_each(|thread| {
-        all = all && (!is_running(thread) || populate(RingMemory::of(thread.slot()).0 as u64, PIECE));
+        all = all && (!is_running(thread) || populate(RingMemory::of(thread.slot()).0 as u64, RING_PIECE));
     });
     all
 }

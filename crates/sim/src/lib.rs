@@ -23,6 +23,7 @@ pub mod primary;
 pub mod program;
 pub mod promote;
 pub mod queue;
+pub mod ring;
 pub mod settle;
 pub mod standby;
 pub mod stranger;

@@ -143,6 +143,12 @@ pub enum Mutation {
     FamilyFaultAwaited,
     /// The same of one that came to it before those who take over were counted.
     FamilyFallenCounted,
+    /// A ring's writer asks the standby how far it has read, and not the recorder.
+    RingRecorderIgnored,
+    /// A ring is written without a question whether there is memory.
+    RingMemoryNotAsked,
+    /// A reader gives an event back before it has applied it.
+    RingReleasedBeforeApply,
 }
 
 impl Mutation {
@@ -216,8 +222,14 @@ impl Mutation {
         )
     }
 
+    /// True if it is a rule of one ring, which has a model of its own ([`crate::ring`]).
+    #[must_use]
+    pub fn is_of_ring(self) -> bool {
+        matches!(self, Self::RingRecorderIgnored | Self::RingMemoryNotAsked | Self::RingReleasedBeforeApply)
+    }
+
     /// All of them.
-    pub const ALL: [Self; 68] = [
+    pub const ALL: [Self; 71] = [
         Self::PublishAfterRelease,
         Self::TicketBeforeAcquire,
         Self::ReleaseTicketAfterEffect,
@@ -286,5 +298,8 @@ impl Mutation {
         Self::FamilyLogEndsOfOne,
         Self::FamilyFaultAwaited,
         Self::FamilyFallenCounted,
+        Self::RingRecorderIgnored,
+        Self::RingMemoryNotAsked,
+        Self::RingReleasedBeforeApply,
     ];
 }

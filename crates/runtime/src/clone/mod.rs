@@ -213,7 +213,7 @@ fn empty_rings() {
         let tail = entry.tail.0.acquire();
         let recorded = recorder::is_recording() && entry.taken.0.acquire() != tail;
         let wanted = recorded || seats::slowest(slot).is_some_and(|at| at != tail);
-        if block.ends.populated > 2 * us_abi::RING_STEP && !wanted {
+        if block.ends.producer.populated > 2 * us_abi::RING_STEP && !wanted {
             // SAFETY: the ring's own mapping, in which nothing counts any more.
             unsafe {
                 raw::call3(

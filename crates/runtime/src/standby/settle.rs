@@ -160,10 +160,12 @@ pub fn creations(_header: &SegmentHeader) {
             Some(EventKind::ThreadStart) => Seen::Start,
             _ => Seen::Other,
         };
-        if create::has_child(backlog::unapplied(child).map(seen)) {
-            let (at, tail) = (seats::head(child).acquire(), state::entry(child).tail.0.acquire());
+        if !create::has_child(backlog::unapplied(child).map(seen)) {
+            return;
+        }
+        let is_start = |event: &Header| event.kind == EventKind::ThreadStart as u8;
+        if let Some((at, _)) = backlog::unapplied_at(child).find(|(_, event)| is_start(event)) {
             let ring = RingMemory::of(child);
-            let at = behind_skips(ring, at, tail);
             // SAFETY: its payload. The maker looks for the thread by this number, perhaps before that has been here.
             let start = unsafe { ring.at(at).add(size_of::<Header>()).cast::<ThreadStart>().read() };
             complete(&doubt, 0, ReturnHead { result: 0, identity: u64::from(start.tid) }, &[]);
@@ -190,19 +192,6 @@ pub fn creations_of_two() {
             complete_at(maker.slot(), raw::nr::CLONE as u16, 0, head, &[]);
         }
     });
-}
-
-/// The position of the first event that says something.
-fn behind_skips(ring: RingMemory, mut at: u64, tail: u64) -> u64 {
-    loop {
-        // SAFETY: below the tail of a mapped ring.
-        let header = unsafe { ring.at(at).cast::<Header>().read() };
-        let next = at + Header::size(header.len) as u64;
-        if header.kind != EventKind::Skip as u8 || next >= tail {
-            return at;
-        }
-        at = next;
-    }
 }
 
 /// Appends the `Return` that the dead primary could not.

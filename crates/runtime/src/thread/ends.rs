@@ -21,8 +21,6 @@ pub struct Ends {
     pub head: *const AtomicU64,
     /// Bytes of the event handed out by `next` and not yet given back.
     pub open: usize,
-    /// Bytes of the ring's memory that are known to exist.
-    pub populated: usize,
     /// How far the writing end is ahead of the standby.
     pub pace: Pace,
     /// Signals that come behind the `Return` which was taken last, as a standby.
@@ -33,12 +31,11 @@ impl Ends {
     /// Of no ring.
     pub(super) const fn unused() -> Ends {
         Ends {
-            producer: Producer { at: 0, limit: 0, window: 0, events: 0 },
-            consumer: Consumer { at: 0, known: 0 },
+            producer: Producer::new(0, 0),
+            consumer: Consumer::new(0),
             ring: RingMemory(core::ptr::null_mut()),
             head: core::ptr::null(),
             open: 0,
-            populated: 0,
             pace: Pace::unused(),
             announced: 0,
         }
@@ -50,12 +47,9 @@ impl Ends {
         let (tail, head) = (state::entry(slot).tail.0.acquire(), own.acquire());
         self.ring = RingMemory::of(slot);
         self.head = own;
-        self.producer = Producer::new(tail, head);
-        self.producer.window = state::LAG_LIMIT.load(Ordering::Relaxed).min(RING_BYTES as u64);
-        // The first event asks for room: memory is made ready piece by piece.
-        self.producer.limit = tail;
+        let window = state::LAG_LIMIT.load(Ordering::Relaxed).min(RING_BYTES as u64);
+        self.producer = Producer::new(tail, window);
         self.pace = Pace::at(tail);
-        self.populated = 0;
         self.consumer = Consumer::new(head);
     }
 }
