@@ -34,7 +34,7 @@ pub unsafe fn step_if_needed(
     segment: *const u8,
     executed: u64,
 ) -> bool {
-    const EXECVE: u64 = 59;
+    use crate::raw::nr::EXECVE;
     let Some(why) = reason() else { return false };
     // SAFETY: the caller's promise; nothing else is mapped, and no other thread exists.
     unsafe {

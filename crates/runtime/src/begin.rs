@@ -28,11 +28,8 @@ pub fn go_unprotected(header: &SegmentHeader, cause: Cause, why: &[u8]) {
 
 /// Forks: from here on there are two.
 pub fn make_standby(header: &SegmentHeader) {
-    const CLONE_FILES: u64 = 0x400;
-    const CLONE_PARENT: u64 = 0x8000;
-    const CLONE_SYSVSEM: u64 = 0x4_0000;
-    const SIGCHLD: u64 = 17;
-    const SET_ROBUST_LIST: u64 = 273;
+    use crate::kernel::{CLONE_FILES, CLONE_PARENT, CLONE_SYSVSEM, SIGCHLD};
+    use crate::raw::nr::SET_ROBUST_LIST;
     if !thread::map_ring(0) {
         state::set_role(Role::Primary);
         go_unprotected(header, Cause::CannotClone, b"the rings could not be mapped");
@@ -83,7 +80,7 @@ pub fn make_standby(header: &SegmentHeader) {
 
 /// The standbys besides the first, as many as are asked for. True in one of them.
 pub fn make_spares(header: &SegmentHeader, flags: u64, robust: u64, robust_len: u64) -> bool {
-    const SET_ROBUST_LIST: u64 = 273;
+    use crate::raw::nr::SET_ROBUST_LIST;
     for seat in 1..header.config.standbys.min(SEATS as u32) {
         seats::begin_at_tails(header, seat);
         seats::keep_free(header, seat);
@@ -147,7 +144,7 @@ pub fn take_place(thread: &mut Thread, mode: Mode) {
 
 /// The standby's first steps.
 pub fn be_standby(header: &SegmentHeader) {
-    const PR_SET_NAME: u64 = 15;
+    use crate::kernel::PR_SET_NAME;
     state::set_role(Role::Standby);
     // SAFETY: attributes of our own new process.
     unsafe {

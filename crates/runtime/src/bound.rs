@@ -59,7 +59,7 @@ pub fn shares_memory_with(pid: u32) {
 
 /// Whether any of them still has it. Where the kernel does not say, it has.
 fn is_memory_shared() -> bool {
-    const KCMP: u64 = 312;
+    use crate::raw::nr::KCMP;
     const KCMP_VM: u64 = 1;
     let own = u64::from(state::REAL_PID.load(Ordering::Relaxed));
     let has_it = |place: &&AtomicU32| {
@@ -93,8 +93,8 @@ pub fn in_child() {
 
 /// What a refused call binds, and for how long.
 pub fn bond(call: &Call) -> u32 {
-    const SECCOMP: u64 = 317;
-    const PR_SET_SECCOMP: u64 = 22;
+    use crate::kernel::PR_SET_SECCOMP;
+    use crate::raw::nr::SECCOMP;
     const SECCOMP_GET: u64 = 2; // and what asks for sizes, 3
     match call.nr {
         SECCOMP if call.args[0] & 0xffff_ffff < SECCOMP_GET => FOR_EVER,
@@ -108,7 +108,7 @@ pub fn bond(call: &Call) -> u32 {
 
 /// Whether a call changes the thread pointer: a copy's threads are made with libc's.
 pub fn moves_thread_pointer(call: &Call) -> bool {
-    const ARCH_SET_FS: u64 = 0x1002;
+    use crate::kernel::ARCH_SET_FS;
     call.nr == nr::ARCH_PRCTL && call.args[0] == ARCH_SET_FS
 }
 

@@ -27,10 +27,10 @@ pub struct Entry {
 }
 
 /// System call number.
-pub const CLONE3: u64 = 435;
+pub const CLONE3: u64 = crate::raw::nr::CLONE3;
 
 /// System call number.
-pub const VFORK: u64 = 58;
+pub const VFORK: u64 = crate::raw::nr::VFORK;
 
 /// Whether a call of this number may make a child that runs on its parent's stack.
 pub fn may_lend(nr: u64) -> bool {

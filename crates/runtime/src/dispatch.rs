@@ -169,7 +169,7 @@ fn unknown_thread(call: &Call) -> i64 {
 /// A thread that sets its mask before the runtime knows it, or that never will: SIGSYS and faults stay open. Blocked,
 /// a trap would end the program, and the thread could not be parked.
 fn mask_unknown(call: &Call) -> i64 {
-    const SIG_UNBLOCK: u64 = 1;
+    use crate::kernel::SIG_UNBLOCK;
     let Some(given) = crate::guest::load::<u64>(call.args[1]) else { return -14 };
     let set = if call.args[0] == SIG_UNBLOCK { given } else { given & signal::mask_of_faults() };
     let mut args = call.args;
@@ -180,7 +180,7 @@ fn mask_unknown(call: &Call) -> i64 {
 
 /// Whether a call touches neither the shared descriptor table nor the outside.
 fn is_harmless(row: &Row, call: &Call) -> bool {
-    const MAP_ANONYMOUS: u64 = 0x20;
+    use crate::kernel::MAP_ANONYMOUS;
     match row.policy {
         Policy::Local => true,
         Policy::Special(Door::Mmap) => call.args[3] & MAP_ANONYMOUS != 0,

@@ -380,7 +380,7 @@ fn executed_file() -> u64 {
 /// Finds where glibc keeps the thread's number in its control block: for debuggers it says so itself, otherwise the block is
 /// searched. And which word the kernel clears at the thread's end: it can be asked. Up to glibc 2.42 they are one.
 fn find_tid_offset(tid: u32) {
-    const PR_GET_TID_ADDRESS: u64 = 40;
+    use crate::kernel::PR_GET_TID_ADDRESS;
     let block = tls::thread_pointer();
     let mut word = 0u64;
     // SAFETY: the kernel writes one address.

@@ -171,7 +171,7 @@ mod imp {
     }
 
     fn tell(point: Point, detail: u32, pid: u64) {
-        const WRITE: u64 = 1;
+        use crate::raw::nr::WRITE;
         let mut line = *b"fault: dies at point    , kind    , call       , pid           \n";
         let put = |line: &mut [u8], mut number: u64| {
             for byte in line.iter_mut().rev() {

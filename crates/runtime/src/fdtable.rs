@@ -395,7 +395,7 @@ impl Stat {
 
     /// Of what a path leads to, from this folder on, as `fstatat`.
     pub fn at(folder: u64, path: u64, flags: u64) -> Option<Stat> {
-        const NEWFSTATAT: u64 = 262;
+        use crate::raw::nr::NEWFSTATAT;
         let mut stat = Stat::default();
         // SAFETY: the kernel reads a path, and writes one struct stat of 144 bytes.
         let result = unsafe { raw::call4(NEWFSTATAT, folder, path, &raw mut stat as u64, flags) };
@@ -423,10 +423,10 @@ impl Stat {
     }
 }
 
-const S_IFMT: u32 = 0o170000;
-const S_IFIFO: u32 = 0o010000;
-const S_IFREG: u32 = 0o100000;
-const S_IFSOCK: u32 = 0o140000;
+const S_IFMT: u32 = linux_raw_sys::general::S_IFMT;
+const S_IFIFO: u32 = linux_raw_sys::general::S_IFIFO;
+const S_IFREG: u32 = linux_raw_sys::general::S_IFREG;
+const S_IFSOCK: u32 = linux_raw_sys::general::S_IFSOCK;
 
 /// Identity and kind of an open file, asked from the kernel by the copy whose effects are real.
 pub fn identify(fd: i32) -> (u64, Kind) {
@@ -456,13 +456,13 @@ pub fn identity_of(device: u64, inode: u64) -> u64 {
 
 /// The flags of an open file, or an error.
 pub fn status_flags(fd: i32) -> i64 {
-    const F_GETFL: u64 = 3;
+    use crate::kernel::F_GETFL;
     // SAFETY: asks for flags.
     unsafe { raw::call2(raw::nr::FCNTL, fd as u32 as u64, F_GETFL) }
 }
 
 fn is_append(fd: i32) -> bool {
-    const O_APPEND: i64 = 0o2000;
+    const O_APPEND: i64 = linux_raw_sys::general::O_APPEND as i64;
     let flags = status_flags(fd);
     flags > 0 && flags & O_APPEND != 0
 }
@@ -473,8 +473,7 @@ pub fn cookie(fd: i32) -> u64 {
 }
 
 fn is_tcp(fd: i32) -> bool {
-    const SOL_SOCKET: u64 = 1;
-    const SO_PROTOCOL: u64 = 38;
+    use crate::kernel::{SO_PROTOCOL, SOL_SOCKET};
     const IPPROTO_TCP: u64 = 6;
     socket_option(fd, SOL_SOCKET, SO_PROTOCOL).is_some_and(|protocol| protocol & 0xffff_ffff == IPPROTO_TCP)
 }
@@ -489,7 +488,7 @@ fn socket_option(fd: i32, level: u64, name: u64) -> Option<u64> {
 
 /// Gives the calling thread, one of the runtime's own, a descriptor table of its own with nothing in it. 0, or the kernel's refusal.
 pub fn leave() -> i64 {
-    const CLOSE_RANGE: u64 = 436;
+    use crate::raw::nr::CLOSE_RANGE;
     const CLOSE_RANGE_UNSHARE: u64 = 2;
     // SAFETY: unshares this thread's descriptor table.
     unsafe { raw::call3(CLOSE_RANGE, 0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE) }
@@ -511,7 +510,7 @@ pub fn open_again(fd: i32) -> Option<u64> {
 
 /// The file position of a descriptor, as the kernel has it.
 pub fn position(fd: i32) -> Option<u64> {
-    const SEEK_CUR: u64 = 1;
+    use crate::kernel::SEEK_CUR;
     // SAFETY: asks for the position.
     let position = unsafe { raw::call3(raw::nr::LSEEK, fd as u64, 0, SEEK_CUR) };
     u64::try_from(position).ok()
@@ -519,7 +518,7 @@ pub fn position(fd: i32) -> Option<u64> {
 
 /// Bytes that wait in a pipe.
 pub fn queued(fd: i32) -> Option<u64> {
-    const FIONREAD: u64 = 0x541b;
+    use crate::kernel::FIONREAD;
     let mut queued = 0i32;
     // SAFETY: the kernel writes one int.
     let asked = unsafe { raw::call3(raw::nr::IOCTL, fd as u64, FIONREAD, &raw mut queued as u64) };
@@ -555,7 +554,7 @@ pub fn take_stock() {
 
 /// Whether two numbers stand for the same open file.
 pub fn is_same_file(a: i32, b: i32) -> bool {
-    const KCMP: u64 = 312;
+    use crate::raw::nr::KCMP;
     const KCMP_FILE: u64 = 0;
     // SAFETY: asks about two numbers of our own table.
     unsafe {

@@ -150,9 +150,7 @@ pub fn each_number(what: u32, mut f: impl FnMut(u64)) -> bool {
 
 /// Whether a file of the kernel's about this process is missing, or the process may open no more: `result` is what opening it said.
 pub fn is_missing(result: i64) -> bool {
-    const ENOTDIR: i64 = -20;
-    const ENFILE: i64 = -23;
-    const EMFILE: i64 = -24;
+    use crate::raw::err::{EMFILE, ENFILE, ENOTDIR};
     matches!(result, raw::err::ENOENT | ENOTDIR | ENFILE | EMFILE)
 }
 

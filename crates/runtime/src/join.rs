@@ -50,7 +50,7 @@ pub fn consider(thread: &mut Thread, row: &Row, call: &Call) {
 
 /// Whether a call is made to wait for something, or will have to.
 fn waits(row: &Row, call: &Call) -> bool {
-    const POLLIN: u64 = 1;
+    use crate::kernel::POLLIN;
     let Policy::Special(door) = row.policy else { return false };
     match door {
         Door::Poll | Door::Select | Door::Wait | Door::Sleep | Door::Epoll(EpollDoor::Wait) => true,
@@ -64,11 +64,11 @@ fn waits(row: &Row, call: &Call) -> bool {
 
 /// After these the group's folder may be out of reach.
 fn changes_identity(row: &Row) -> bool {
-    const CHROOT: u16 = 161;
-    const PIVOT_ROOT: u16 = 155;
-    const UNSHARE: u16 = 272;
-    const SETNS: u16 = 308;
-    const CAPSET: u16 = 126;
+    const CHROOT: u16 = linux_raw_sys::general::__NR_chroot as u16;
+    const PIVOT_ROOT: u16 = linux_raw_sys::general::__NR_pivot_root as u16;
+    const UNSHARE: u16 = linux_raw_sys::general::__NR_unshare as u16;
+    const SETNS: u16 = linux_raw_sys::general::__NR_setns as u16;
+    const CAPSET: u16 = linux_raw_sys::general::__NR_capset as u16;
     // setuid, setgid, setreuid, setregid, setgroups, setresuid, setresgid, setfsuid, setfsgid
     matches!(row.nr, 105 | 106 | 113 | 114 | 116 | 117 | 119 | 122 | 123)
         || matches!(row.nr, CHROOT | PIVOT_ROOT | UNSHARE | SETNS | CAPSET)
@@ -171,8 +171,7 @@ pub unsafe fn map_in_place(file: i64) -> bool {
 
 /// Makes the segment's file and maps it in place of the one that this process has inherited.
 fn make_segment(path: &[u8], slot: u32) -> bool {
-    const FTRUNCATE: u64 = 77;
-    const UNLINK: u64 = 87;
+    use crate::raw::nr::{FTRUNCATE, UNLINK};
     let ring = RINGS_OFFSET + slot as usize * RING_BYTES;
     let Some(_room) = FileRoom::make(SEGMENT_BYTES as u64) else { return false };
     // SAFETY: a new file; the caller is the only thread.

@@ -33,6 +33,7 @@ pub mod guest;
 pub mod inquiry;
 pub mod invariant;
 pub mod join;
+pub mod kernel;
 pub mod lock;
 pub mod log;
 pub mod mapping;

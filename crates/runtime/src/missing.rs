@@ -38,8 +38,8 @@ pub fn give_up() {
 
 /// Makes sure that there is memory behind a part of a ring, whose address this is.
 pub fn populate(address: u64, bytes: usize) -> bool {
-    const MADV_POPULATE_WRITE: u64 = 23;
-    const EFAULT: i64 = -14;
+    use crate::kernel::MADV_POPULATE_WRITE;
+    use crate::raw::err::EFAULT;
     // SAFETY: populates pages of our own shared mapping, or reports that it cannot.
     let result = unsafe { raw::call3(nr::MADVISE, address, bytes as u64, MADV_POPULATE_WRITE) };
     // A kernel that does not know it says EINVAL: what is missing then ends in `replace`.
@@ -73,7 +73,7 @@ pub fn has_entries(slot: u32) -> bool {
 
 /// Whether every running thread could begin a log. While all stand still.
 pub fn is_room_for_all() -> bool {
-    const STATFS: u64 = 137;
+    use crate::raw::nr::STATFS;
     let mut runs = 0u64;
     thread::for_each(|thread| runs += u64::from(is_running(thread)));
     let mut status = [0u64; 15];

@@ -22,7 +22,7 @@ pub const MAKE_OR_FIND: u64 = READ_WRITE | 0o100; // CREAT
 pub unsafe fn open(path: *const u8, flags: u64) -> i64 {
     const NONBLOCK_NOFOLLOW_CLOEXEC: u64 = 0o2_404_000;
     const OWNER_ONLY: u64 = 0o600;
-    const EACCES: i64 = -13;
+    use crate::raw::err::EACCES;
     // SAFETY: a path that ends with NUL, by the caller; what was opened here is closed here if it is not used.
     unsafe {
         let file = raw::call3(nr::OPEN, path as u64, flags | NONBLOCK_NOFOLLOW_CLOEXEC, OWNER_ONLY);
@@ -36,7 +36,7 @@ pub unsafe fn open(path: *const u8, flags: u64) -> i64 {
 
 /// Whether the open file is a regular one of this process's user, which nobody else may read or write.
 fn is_own(file: u64) -> bool {
-    const GETEUID: u64 = 107;
+    use crate::raw::nr::GETEUID;
     const KIND_AND_OTHERS: u32 = 0o170_077;
     const REGULAR: u32 = 0o100_000;
     let mut status = [0u32; 36];

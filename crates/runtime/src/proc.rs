@@ -140,7 +140,7 @@ pub fn path_of(folder: &[u8], fd: i32) -> [u8; 40] {
 
 /// What kind of thing the kernel says is behind a descriptor: `pipe:[7]`, `anon_inode:[eventpoll]`, a path.
 pub fn object_name(fd: i32, name: &mut [u8]) -> Option<&[u8]> {
-    const READLINK: u64 = 89;
+    use crate::raw::nr::READLINK;
     let path = path_of(b"fd", fd);
     // SAFETY: the kernel reads a path and writes at most the name's room.
     let len =

@@ -9,80 +9,8 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::context::{Context, reg};
-
-/// Numbers and constants of the kernel's interface that the runtime uses itself.
-pub mod nr {
-    #![allow(missing_docs)]
-    pub const READ: u64 = 0;
-    pub const WRITE: u64 = 1;
-    pub const OPEN: u64 = 2;
-    pub const CLOSE: u64 = 3;
-    pub const FSTAT: u64 = 5;
-    pub const POLL: u64 = 7;
-    pub const LSEEK: u64 = 8;
-    pub const MMAP: u64 = 9;
-    pub const MPROTECT: u64 = 10;
-    pub const MUNMAP: u64 = 11;
-    pub const RT_SIGACTION: u64 = 13;
-    pub const RT_SIGPROCMASK: u64 = 14;
-    pub const RT_SIGRETURN: u64 = 15;
-    pub const IOCTL: u64 = 16;
-    pub const SCHED_YIELD: u64 = 24;
-    pub const MREMAP: u64 = 25;
-    pub const MADVISE: u64 = 28;
-    pub const NANOSLEEP: u64 = 35;
-    pub const ARCH_PRCTL: u64 = 158;
-    pub const GETPID: u64 = 39;
-    pub const SENDTO: u64 = 44;
-    pub const RECVFROM: u64 = 45;
-    pub const GETSOCKOPT: u64 = 55;
-    pub const CLONE: u64 = 56;
-    pub const EXIT: u64 = 60;
-    pub const KILL: u64 = 62;
-    pub const FCNTL: u64 = 72;
-    pub const GETCWD: u64 = 79;
-    pub const CHDIR: u64 = 80;
-    pub const GETPPID: u64 = 110;
-    pub const SETSID: u64 = 112;
-    pub const RT_SIGTIMEDWAIT: u64 = 128;
-    pub const RT_SIGQUEUEINFO: u64 = 129;
-    pub const SIGALTSTACK: u64 = 131;
-    pub const PRCTL: u64 = 157;
-    pub const GETTID: u64 = 186;
-    pub const FUTEX: u64 = 202;
-    pub const SCHED_SETAFFINITY: u64 = 203;
-    pub const GETDENTS64: u64 = 217;
-    pub const CLOCK_GETTIME: u64 = 228;
-    pub const EXIT_GROUP: u64 = 231;
-    pub const EPOLL_CTL: u64 = 233;
-    pub const TGKILL: u64 = 234;
-    pub const FACCESSAT: u64 = 269;
-    pub const GET_ROBUST_LIST: u64 = 274;
-    pub const FALLOCATE: u64 = 285;
-    pub const RT_TGSIGQUEUEINFO: u64 = 297;
-    pub const PRLIMIT64: u64 = 302;
-    pub const GETRANDOM: u64 = 318;
-    pub const PIDFD_OPEN: u64 = 434;
-}
-
-/// Negated errno values as the kernel returns them.
-pub mod err {
-    #![allow(missing_docs)]
-    pub const EPERM: i64 = -1;
-    pub const ENOENT: i64 = -2;
-    pub const ESRCH: i64 = -3;
-    pub const EINTR: i64 = -4;
-    pub const EBADF: i64 = -9;
-    pub const EAGAIN: i64 = -11;
-    pub const ENOMEM: i64 = -12;
-    pub const EACCES: i64 = -13;
-    pub const EFAULT: i64 = -14;
-    pub const EBUSY: i64 = -16;
-    pub const EEXIST: i64 = -17;
-    pub const EINVAL: i64 = -22;
-    pub const ENOSYS: i64 = -38;
-    pub const ETIMEDOUT: i64 = -110;
-}
+use crate::kernel::FUTEX_WAKE;
+pub use crate::kernel::{err, nr};
 
 /// Whether a kernel result is an error.
 #[inline(always)]
@@ -257,9 +185,8 @@ pub fn is_window_end(ip: u64) -> bool {
     ip == &raw const us_window_end as u64
 }
 
-const FUTEX_WAIT: u64 = 0;
-const FUTEX_WAKE: u64 = 1;
-const FUTEX_PRIVATE: u64 = 128;
+const FUTEX_WAIT: u64 = linux_raw_sys::general::FUTEX_WAIT as u64;
+const FUTEX_PRIVATE: u64 = linux_raw_sys::general::FUTEX_PRIVATE_FLAG as u64;
 
 /// A relative time for the kernel.
 #[repr(C)]
@@ -364,7 +291,7 @@ pub fn decimal(digits: &[u8]) -> Option<u64> {
 
 /// Whether a number of this process's table of descriptors stands for anything.
 pub fn is_open(fd: i32) -> bool {
-    const F_GETFD: u64 = 1;
+    use crate::kernel::F_GETFD;
     // SAFETY: asks for a flag.
     !failed(unsafe { call2(nr::FCNTL, fd as u64, F_GETFD) })
 }
@@ -375,7 +302,7 @@ pub const CAP_HEADER: [u32; 2] = [0x2008_0522, 0];
 /// The calling thread's capabilities: effective, permitted and inheritable, the lower halves and then the upper ones. `None` where
 /// the kernel does not say.
 pub fn capabilities() -> Option<[u32; 6]> {
-    const CAPGET: u64 = 125;
+    use nr::CAPGET;
     let mut words = [0; 6];
     // SAFETY: the kernel reads a header and writes six words.
     let asked = unsafe { call2(CAPGET, CAP_HEADER.as_ptr() as u64, words.as_mut_ptr() as u64) };

@@ -1,16 +1,16 @@
 //! What the kernel says of a signal.
 
 /// `si_code`: by kill.
-pub const SI_USER: i32 = 0;
+pub const SI_USER: i32 = linux_raw_sys::general::SI_USER as i32;
 
 /// `si_code`: by sigqueue.
-pub const SI_QUEUE: i32 = -1;
+pub const SI_QUEUE: i32 = linux_raw_sys::general::SI_QUEUE;
 
 /// `si_code`: by a timer.
-pub const SI_TIMER: i32 = -2;
+pub const SI_TIMER: i32 = linux_raw_sys::general::SI_TIMER;
 
 /// `si_code`: by tgkill.
-pub const SI_TKILL: i32 = -6;
+pub const SI_TKILL: i32 = linux_raw_sys::general::SI_TKILL;
 
 /// The kernel's siginfo.
 #[repr(C, align(16))]

@@ -207,3 +207,32 @@ fn what_is_wrong_with_a_picture_is_said() {
     ];
     assert_eq!(faults(&imports, &drawn), expected);
 }
+
+/// A number that the runtime has from the kernel's headers is written down nowhere else in it.
+#[test]
+fn numbers_of_the_kernel_are_taken_from_it() {
+    const LIST: &str = "crates/runtime/src/kernel.rs";
+    let sources = sources();
+    let list = sources.iter().find(|file| file.path == LIST).expect("the list");
+    let words = list.text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let known: BTreeSet<&str> =
+        words.filter(|word| word.contains('_') && *word == word.to_ascii_uppercase()).collect();
+    assert!(known.contains("PR_SET_NAME") && known.len() > 50, "the list has moved: {known:?}");
+    let mut complaints = Complaints::default();
+    for file in sources.iter().filter(|file| file.path.starts_with(TOP)) {
+        for (number, line) in file.text.lines().enumerate() {
+            let Some((name, rest)) =
+                line.split_once("const ").and_then(|(_, constant)| constant.split_once(": "))
+            else {
+                continue;
+            };
+            let is_number = rest
+                .split_once(" = ")
+                .is_some_and(|(_, value)| value.starts_with(|c: char| c.is_ascii_digit()));
+            if is_number && known.contains(name) {
+                complaints.add(format!("{}:{}: {name}", file.path, number + 1));
+            }
+        }
+    }
+    complaints.settle(&format!("{LIST} has these"));
+}

@@ -125,8 +125,7 @@ unsafe extern "C" fn spawn_with_tls(_flags: u64, _top: *mut u8, _place: *mut Pla
 /// # Safety
 /// The caller's own place; `frame` is the kernel's, if it was parked in the handler.
 pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
-    const SET_ROBUST_LIST: u64 = 273;
-    const SET_TID_ADDRESS: u64 = 218;
+    use crate::raw::nr::{SET_ROBUST_LIST, SET_TID_ADDRESS};
     let tid = raw::gettid();
     let leads = tid == state::REAL_PID.load(Ordering::Relaxed);
     // SAFETY: addresses in this thread's own control block, as libc had registered them in the primary.
@@ -215,7 +214,7 @@ unsafe fn rename_owner(head: u64, from: u32, to: u32) {
 }
 
 /// System call number, and what glibc registers with.
-pub const RSEQ: u64 = 334;
+pub const RSEQ: u64 = crate::raw::nr::RSEQ;
 /// See [`RSEQ`].
 pub const RSEQ_SIGNATURE: u64 = 0x5305_3053;
 /// See [`RSEQ`].
@@ -229,8 +228,7 @@ pub fn rseq_area(tls: u64) -> Option<u64> {
 /// # Safety
 /// Attributes of the calling thread only.
 unsafe fn restore_scheduling(place: &Place, leads: bool) {
-    const SETPRIORITY: u64 = 141;
-    const SCHED_SETSCHEDULER: u64 = 144;
+    use crate::raw::nr::{SCHED_SETSCHEDULER, SETPRIORITY};
     let pinned = state::header().filter(|header| header.config.flags & CONFIG_PINNED != 0);
     // SAFETY: the kernel reads the words it is given.
     unsafe {

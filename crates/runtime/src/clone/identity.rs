@@ -10,32 +10,18 @@ use core::sync::atomic::Ordering;
 use super::Obstacle;
 use super::park::{self, Place};
 use crate::fdtable::{AT_FDCWD, Stat};
+use crate::kernel::{
+    PR_CAP_AMBIENT, PR_CAPBSET_DROP, PR_CAPBSET_READ, PR_GET_DUMPABLE, PR_GET_NO_NEW_PRIVS,
+    PR_GET_SECUREBITS, PR_GET_TIMERSLACK, PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NO_NEW_PRIVS,
+    PR_SET_SECUREBITS, PR_SET_TIMERSLACK,
+};
 use crate::lock::Lock;
+use crate::raw::nr::{
+    CAPSET, GETGROUPS, GETRESGID, GETRESUID, PERSONALITY, SETFSGID, SETFSUID, SETGROUPS, SETRESGID, SETRESUID,
+};
 use crate::raw::{self, call1, call2, call3, call6, failed, nr};
 use crate::state::{self, Decimal};
 
-const SETGROUPS: u64 = 116;
-const GETGROUPS: u64 = 115;
-const SETRESUID: u64 = 117;
-const GETRESUID: u64 = 118;
-const SETRESGID: u64 = 119;
-const GETRESGID: u64 = 120;
-const SETFSUID: u64 = 122;
-const SETFSGID: u64 = 123;
-const CAPSET: u64 = 126;
-const PERSONALITY: u64 = 135;
-const PR_GET_DUMPABLE: u64 = 3;
-const PR_SET_DUMPABLE: u64 = 4;
-const PR_CAPBSET_READ: u64 = 23;
-const PR_CAPBSET_DROP: u64 = 24;
-const PR_GET_SECUREBITS: u64 = 27;
-const PR_SET_SECUREBITS: u64 = 28;
-const PR_SET_KEEPCAPS: u64 = 8;
-const PR_SET_TIMERSLACK: u64 = 29;
-const PR_GET_TIMERSLACK: u64 = 30;
-const PR_SET_NO_NEW_PRIVS: u64 = 38;
-const PR_GET_NO_NEW_PRIVS: u64 = 39;
-const PR_CAP_AMBIENT: u64 = 47;
 const AMBIENT_IS_SET: u64 = 1;
 const AMBIENT_RAISE: u64 = 2;
 const AMBIENT_CLEAR_ALL: u64 = 4;
@@ -255,7 +241,7 @@ pub fn are_together(leader: Option<*mut Place>) -> Result<(), Obstacle> {
 /// Whether a thread, which stands still, is in another folder, or in other name spaces, than the one that forks. In a thread of
 /// the runtime's own.
 fn is_apart(tid: u32, leader: u32) -> bool {
-    const KCMP: u64 = 312;
+    use crate::raw::nr::KCMP;
     const KCMP_FS: u64 = 3;
     const SPACES: [&[u8]; 7] =
         [b"/ns/mnt", b"/ns/net", b"/ns/ipc", b"/ns/uts", b"/ns/cgroup", b"/ns/user", b"/ns/time"];

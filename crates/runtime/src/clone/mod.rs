@@ -205,7 +205,7 @@ fn leader() -> Option<*mut Place> {
 /// Gives memory of the rings back: a ring whose standby was far behind has used all of it. While every thread stands
 /// still, since one that is inside a call may have it write into its ring.
 fn empty_rings() {
-    const MADV_REMOVE: u64 = 9;
+    use crate::kernel::MADV_REMOVE;
     for slot in thread::slots() {
         // SAFETY: every thread is parked, and this is the coordinator.
         let block = unsafe { thread::standing(slot) };
@@ -418,7 +418,7 @@ fn is_supervised() -> bool {
 /// process in between, which borrows our memory and has no signal for its end, makes it and is gone; the kernel gives the
 /// copy to the supervisor. 0 in the copy.
 fn fork_away() -> i64 {
-    const WAIT4: u64 = 61;
+    use crate::raw::nr::WAIT4;
     const ALL_KINDS: u64 = 0x4000_0000;
     let mut made = -11i64;
     // SAFETY: see there; the child in between is ours alone.

@@ -317,10 +317,7 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
 /// # Safety
 /// The place and the block are the caller's.
 unsafe fn fill(place: &mut Place, thread: *mut Thread) {
-    const GETPRIORITY: u64 = 140;
-    const SCHED_GETPARAM: u64 = 143;
-    const SCHED_GETSCHEDULER: u64 = 145;
-    const SCHED_GETAFFINITY: u64 = 204;
+    use crate::raw::nr::{GETPRIORITY, SCHED_GETAFFINITY, SCHED_GETPARAM, SCHED_GETSCHEDULER};
     place.word.store(word::HOLD, Ordering::Relaxed);
     place.tls = tls::thread_pointer();
     place.block = thread;
@@ -344,7 +341,7 @@ unsafe fn fill(place: &mut Place, thread: *mut Thread) {
 /// Whether libc has registered this thread's area for restartable sequences: the kernel says so when it is asked to
 /// do it again. One that has just been made has not, and libc ends the program if it then cannot.
 fn has_rseq(tls: u64) -> bool {
-    const EBUSY: i64 = -16;
+    use crate::raw::err::EBUSY;
     const UNREGISTER: u64 = 1;
     let Some(area) = child::rseq_area(tls) else { return false };
     // SAFETY: libc's area of the calling thread; what has been registered by mistake is taken back.

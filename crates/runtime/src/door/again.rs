@@ -11,36 +11,20 @@ use crate::call::Call;
 use crate::door::transfer::takes;
 use crate::door::{taken, taken_away};
 use crate::fdtable::AT_FDCWD;
+use crate::kernel::{RENAME_EXCHANGE, SEEK_CUR, SEEK_SET, XATTR_CREATE};
+use crate::raw::nr::{
+    BIND, CONNECT, COPY_FILE_RANGE, GETDENTS, GETPEERNAME, GETSOCKNAME, MSGGET, RECVMMSG, RENAMEAT2, SEMGET,
+    SENDFILE, SENDMMSG, SHMGET, SHUTDOWN, SPLICE, TEE, VMSPLICE,
+};
 use crate::sys::spans;
 use crate::{fdtable, guest, raw};
 
 const LSEEK: u64 = raw::nr::LSEEK;
-const GETDENTS: u64 = 78;
-const SENDFILE: u64 = 40;
-const SHUTDOWN: u64 = 48;
 const GETSOCKOPT: u64 = raw::nr::GETSOCKOPT;
-const SPLICE: u64 = 275;
-const TEE: u64 = 276;
-const VMSPLICE: u64 = 278;
-const RECVMMSG: u64 = 299;
-const SENDMMSG: u64 = 307;
-const COPY_FILE_RANGE: u64 = 326;
-const SHMGET: u64 = 29;
-const SEMGET: u64 = 64;
-const MSGGET: u64 = 68;
 const IPC_EXCL: u64 = 0o2000;
-const RENAMEAT2: u64 = 316;
-const RENAME_EXCHANGE: u64 = 2;
 const FALLOCATE: u64 = raw::nr::FALLOCATE;
 /// FALLOC_FL_COLLAPSE_RANGE and FALLOC_FL_INSERT_RANGE.
 const RANGES_MOVE: u64 = 0x28;
-const XATTR_CREATE: u64 = 1;
-const CONNECT: u64 = 42;
-const BIND: u64 = 49;
-const GETPEERNAME: u64 = 52;
-const GETSOCKNAME: u64 = 51;
-const SEEK_SET: u64 = 0;
-const SEEK_CUR: u64 = 1;
 
 /// Which kind a call is, and where the name lies that it makes or takes away: folder and path.
 #[inline]
@@ -130,7 +114,7 @@ fn arguments(nr: u64, args: &[u64; 6], before: u64) -> [u64; 6] {
 /// Makes a call in doubt a second time, in the light of what the dead primary had noted before it, and of whether it
 /// had entered the kernel.
 pub fn make(nr: u64, args: &[u64; 6], noted: (u64, bool), mut execute: impl FnMut(&[u64; 6]) -> i64) -> i64 {
-    const EEXIST: i64 = -17;
+    use crate::raw::err::EEXIST;
     let (before, entered) = noted;
     if entered && let Some(result) = done(nr, args, before) {
         return result;
@@ -185,7 +169,7 @@ pub fn interrupted(nr: u64, noted: Option<(u64, bool)>, seen: u64) -> Option<(u6
 /// The result of a call that must not be made a second time, because the first has been done and would be undone, or
 /// its outcome taken.
 fn done(nr: u64, args: &[u64; 6], before: u64) -> Option<i64> {
-    const EINPROGRESS: i64 = -115;
+    use crate::raw::err::EINPROGRESS;
     if is_exchange(nr, args) {
         return (before != 0 && object(args[0], args[1]) != before).then_some(0);
     }
@@ -209,8 +193,8 @@ fn is_exchange(nr: u64, args: &[u64; 6]) -> bool {
 /// Whether a TCP socket that does not wait has begun to connect: it does so still, or it is connected, or the error
 /// waits.
 fn is_under_way(fd: u64) -> bool {
-    const O_NONBLOCK: i64 = 0o4000;
-    const POLLERR: i64 = 8;
+    const O_NONBLOCK: i64 = linux_raw_sys::general::O_NONBLOCK as i64;
+    const POLLERR: i64 = linux_raw_sys::general::POLLERR as i64;
     let flags = fdtable::status_flags(fd as i32);
     flags >= 0
         && flags & O_NONBLOCK != 0
@@ -220,9 +204,9 @@ fn is_under_way(fd: u64) -> bool {
 /// The errors of calls that take something away, or join something, and find that done. Which groups a socket has joined
 /// is not looked at before: these calls are made where it is known.
 fn is_echo(nr: u64, args: &[u64; 6], before: u64, error: i64) -> bool {
-    const EEXIST: i64 = 17;
-    const EADDRINUSE: i64 = 98;
-    const EADDRNOTAVAIL: i64 = 99;
+    const EEXIST: i64 = linux_raw_sys::errno::EEXIST as i64;
+    const EADDRINUSE: i64 = linux_raw_sys::errno::EADDRINUSE as i64;
+    const EADDRNOTAVAIL: i64 = linux_raw_sys::errno::EADDRNOTAVAIL as i64;
     match nr {
         // setsockopt: groups joined and left.
         54 => matches!(error, EADDRINUSE | EADDRNOTAVAIL | EEXIST),
@@ -249,7 +233,7 @@ pub fn is_position(nr: u64) -> bool {
 /// Notes what a call has done to positions and counts, in every copy, at the call's turn or, where it acts, before its thread can
 /// park: settling a later call compares the kernel's with these.
 pub fn note(nr: u64, args: &[u64; 6], result: i64) {
-    const SHUT_RD: u64 = 0;
+    use crate::kernel::SHUT_RD;
     let count = |fd: u64, f: &dyn Fn(&fdtable::Shadow)| {
         if let Some(shadow) = fdtable::get(fd as i32) {
             f(shadow);
@@ -315,8 +299,8 @@ fn note_position(nr: u64, args: &[u64; 6], result: i64) {
 /// The object behind a name, never following a link at its end; 0 for none. With the time of its making, where the file
 /// system keeps one: the next object may get the number of one that is gone.
 fn object(folder: u64, path: u64) -> u64 {
-    const STATX: u64 = 332;
-    const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+    use crate::kernel::AT_SYMLINK_NOFOLLOW;
+    use crate::raw::nr::STATX;
     const INO_AND_BTIME: u64 = 0x900;
     // Words of the kernel's struct statx: the number; when it was made, s and ns; the device, major and minor.
     const INO: usize = 4;
@@ -345,7 +329,7 @@ const TCP_CLOSE: u8 = 7;
 /// The state of a TCP socket, `None` for anything else.
 fn tcp_state(fd: u64) -> Option<u8> {
     const IPPROTO_TCP: u64 = 6;
-    const TCP_INFO: u64 = 11;
+    use crate::kernel::TCP_INFO;
     let (mut state, mut len) = (0u8, 1u32);
     let args = [fd, IPPROTO_TCP, TCP_INFO, &raw mut state as u64, &raw mut len as u64, 0];
     // SAFETY: the kernel writes at most one byte, and the length.
@@ -367,7 +351,7 @@ fn is_bound(fd: u64) -> bool {
 
 /// Whether a socket has the address at `wanted`; any port where none in particular was asked for.
 fn has_address(fd: u64, wanted: u64) -> bool {
-    const AF_UNIX: u16 = 1;
+    const AF_UNIX: u16 = linux_raw_sys::net::AF_UNIX as u16;
     let Some(have) = name(GETSOCKNAME, fd) else { return false };
     if have[2..4] == [0, 0] {
         return false;

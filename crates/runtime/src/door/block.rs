@@ -12,6 +12,7 @@ use crate::above::above;
 use crate::call::Call;
 use crate::door::patience::Patience;
 use crate::door::turn_waits;
+use crate::kernel::{FUTEX_CLOCK_REALTIME, FUTEX_WAIT_BITSET};
 use crate::members::of_family;
 use crate::raw::{self, Timespec};
 use crate::thread::{Mode, Thread};
@@ -62,9 +63,7 @@ pub enum Wait {
     Follow,
 }
 
-const FUTEX_WAIT_BITSET: u64 = 9;
-const FUTEX_PRIVATE: u64 = 128;
-const FUTEX_CLOCK_REALTIME: u64 = 256;
+const FUTEX_PRIVATE: u64 = linux_raw_sys::general::FUTEX_PRIVATE_FLAG as u64;
 
 /// Sleeps while `word` holds `value`. Guest signals that arrive meanwhile are delivered here, before the
 /// return: a thread that blocks in a door is at a door. `shared` is for process-shared objects.

@@ -194,7 +194,7 @@ pub fn is_nonblocking(fd: u64) -> bool {
 }
 
 /// The kernel's flag of that name.
-pub const O_NONBLOCK: i64 = 0o4000;
+pub const O_NONBLOCK: i64 = linux_raw_sys::general::O_NONBLOCK as i64;
 
 /// Parks, if that was what the transfer was cut off for.
 pub fn park(thread: &mut Thread) {

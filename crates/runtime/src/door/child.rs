@@ -22,7 +22,7 @@ const ARMED: u8 = 3;
 
 /// In the child, before it returns to its own code.
 pub fn begin(thread: &mut Thread, flags: u64) {
-    const CLONE_PARENT: u64 = 0x8000;
+    use crate::kernel::CLONE_PARENT;
     // Where parent and child have the same frames, its traps would be written over them.
     if flags & CLONE_PARENT != 0
         || spawn::is_elsewhere(flags)
@@ -43,7 +43,7 @@ fn is_armed(thread: &Thread) -> bool {
 
 /// Any call of such a child that comes to a door.
 pub fn call(thread: &mut Thread, call: &Call) -> i64 {
-    const SIG_SETMASK: u64 = 2;
+    use crate::kernel::SIG_SETMASK;
     let is_armed = is_armed(thread);
     match call.nr {
         nr::RT_SIGPROCMASK if is_armed => return child::mask(thread, call),

@@ -3,10 +3,9 @@
 //! A number outlives its process, and one in a segment has been written by whoever has that mapped. So the process is held first,
 //! by a pidfd, and then the kernel has to say that it is a copy: it shares our table of descriptors, as nobody else does.
 
+use crate::kernel::SIGKILL;
 use crate::members;
 use crate::raw::{self, failed};
-
-const SIGKILL: u64 = 9;
 
 /// A process that was held, and ended if it was a copy.
 struct Held {
@@ -17,7 +16,7 @@ struct Held {
 
 /// Ends the process `pid` if it has the table of our thread `own`, or of our first one: either may have none of it any more.
 fn kill_held(pid: u32, own: u32) -> Held {
-    const PIDFD_SEND_SIGNAL: u64 = 424;
+    use crate::raw::nr::PIDFD_SEND_SIGNAL;
     // SAFETY: a descriptor that its caller closes, and a signal to a copy of ours.
     unsafe {
         let pidfd = raw::call2(raw::nr::PIDFD_OPEN, u64::from(pid), 0);
@@ -44,7 +43,7 @@ pub fn kill(pid: u32, own: u32) {
 
 /// Ends a standby and waits until it is gone.
 pub fn end(pid: u32) {
-    const POLLIN: u64 = 1;
+    use crate::kernel::POLLIN;
     let held = kill_held(pid, raw::gettid());
     // A pidfd becomes readable when the whole process is gone: only then are its references to the shared table released. One
     // that is about to end has given the table back already, and looks like a stranger.
@@ -65,7 +64,7 @@ pub fn end(pid: u32) {
 /// Whether the process of this number shares the table of descriptors that our thread has. Where the kernel may not say, the
 /// number has to do.
 fn shares_table(pid: u32, own: u32) -> bool {
-    const KCMP: u64 = 312;
+    use crate::raw::nr::KCMP;
     const KCMP_FILES: u64 = 2;
     // SAFETY: asks about two processes.
     let order = unsafe { raw::call6(KCMP, [u64::from(own), u64::from(pid), KCMP_FILES, 0, 0, 0]) };

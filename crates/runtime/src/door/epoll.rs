@@ -28,7 +28,7 @@ pub const CTL_ADD: u64 = 1;
 pub const CTL_DEL: u64 = 2;
 /// As above.
 pub const CTL_MOD: u64 = 3;
-const EPOLLONESHOT: u32 = 1 << 30;
+const EPOLLONESHOT: u32 = linux_raw_sys::general::EPOLLONESHOT;
 const EVENT_BYTES: usize = 12;
 /// Registrations that can exist at one time.
 const REGISTRATIONS: usize = 1 << 17;
@@ -406,7 +406,7 @@ fn solo_wait(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6]) -> (i64, 
 /// Arms every registration anew: an edge that the dead primary consumed and did not log would never come
 /// again. By the promoted copy, before its threads go live.
 pub fn rearm() {
-    const EPOLLET: u32 = 1 << 31;
+    const EPOLLET: u32 = linux_raw_sys::general::EPOLLET;
     for (place, registration) in POOL.iter().enumerate().take(HIGH.load(Ordering::Relaxed) as usize) {
         let events = registration.events.load(Ordering::Relaxed);
         // One that is inherited waits for the signals of the parent, as it does natively.

@@ -14,6 +14,7 @@ use crate::call::Call;
 use crate::door::recorded::{take_begin, take_end};
 use crate::door::{limits, process};
 use crate::fdtable::AT_FDCWD;
+use crate::kernel::X_OK;
 use crate::raw::{self, call6, failed};
 use crate::signal::{self, death};
 use crate::state::{self, Role};
@@ -22,10 +23,9 @@ use crate::thread::{Mode, Thread, stop_logging};
 use crate::verdict::drop_standby;
 use crate::{bound, guest, paths, recorder, seats, tls, turns};
 
-const EXECVE: u16 = 59;
+const EXECVE: u16 = linux_raw_sys::general::__NR_execve as u16;
 /// System call number.
-pub const EXECVEAT: u64 = 322;
-const X_OK: u64 = 1;
+pub const EXECVEAT: u64 = crate::raw::nr::EXECVEAT;
 
 /// execve, execveat.
 pub fn exec(thread: &mut Thread, call: &Call) -> i64 {

@@ -11,13 +11,13 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::{begin, return_ticket, take_begin, take_end};
 use crate::fdtable::{AT_FDCWD, Stat};
+use crate::raw::nr::CHROOT;
 use crate::raw::{self, call6, nr};
 use crate::state::{self, Decimal, joined};
 use crate::thread::{Mode, Thread};
 use crate::verdict;
 
-const CHROOT: u64 = 161;
-const PATH_MAX: usize = 4096;
+const PATH_MAX: usize = linux_raw_sys::general::PATH_MAX as usize;
 const NO_ARGUMENTS: CallArgs = CallArgs { fd: -1, digest: 0, len: 0 };
 
 /// chdir, fchdir, chroot.
@@ -102,7 +102,7 @@ fn follow(call: &Call, wanted: u64, path: &[u8]) {
     if !has_come()
         && let Some(fd) = (0..LOOKED_AT).find(|fd| is_open_for(*fd, wanted))
     {
-        const FCHDIR: u64 = 81;
+        use crate::raw::nr::FCHDIR;
         // SAFETY: the folder is this copy's own.
         unsafe { raw::call1(FCHDIR, fd as u64) };
     }

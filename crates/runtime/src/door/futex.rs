@@ -91,8 +91,7 @@ pub fn waits(call: &Call) -> Option<bool> {
     const WAIT_BITSET: u64 = 9;
     const WAIT_REQUEUE_PI: u64 = 11;
     const LOCK_PI2: u64 = 13;
-    const FUTEX_WAITV: u64 = 449;
-    const FUTEX_WAIT: u64 = 455;
+    use crate::raw::nr::{FUTEX_WAIT, FUTEX_WAITV};
     match (call.nr, call.args[1] & 0x7f) {
         (nr::FUTEX, WAIT | WAIT_BITSET | WAIT_REQUEUE_PI) => Some(call.args[3] != 0),
         // The kernel begins such a lock again behind any handler, and the young calls as any other.

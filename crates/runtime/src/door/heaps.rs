@@ -9,12 +9,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use us_abi::{HEAPS_ADDRESS, HEAPS_BYTES};
 
 use crate::call::Call;
+use crate::kernel::{MAP_FIXED, MAP_FIXED_NOREPLACE};
 use crate::raw::err;
 use crate::state;
 use crate::thread::Thread;
 
-const MAP_FIXED: u64 = 0x10;
-const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const PAGE: u64 = 4096;
 /// Mappings of so many bytes begin at a multiple of it, so that they may have large pages.
 const HUGE: u64 = 2 << 20;

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::process::mirror;
 use crate::above::above;
 use crate::call::Call;
+use crate::raw::nr::CAPSET;
 use crate::raw::{self, failed, nr};
 use crate::signal::SIGSETXID;
 use crate::signal::identity::{self, Answer};
@@ -25,7 +26,6 @@ static UNKNOWN: [AtomicU32; UNKNOWN_MAX] = [const { AtomicU32::new(0) }; UNKNOWN
 const UNKNOWN_MAX: usize = 1024;
 /// How many.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-const CAPSET: u64 = 126;
 /// Between two looks at what another thread is about to do, ns.
 const PAUSE_NS: u64 = 50_000;
 

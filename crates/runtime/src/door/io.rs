@@ -19,13 +19,13 @@ use crate::fdtable::{self, Kind, Shadow};
 use crate::guest::{self, Digest};
 use crate::mapping::views;
 use crate::raw;
+use crate::raw::nr::WRITEV;
 use crate::signal::{self, Plan};
 use crate::sys::spans::{self, MessageHeader, Source, Vector};
 use crate::thread::{Mode, Thread};
 
-const WRITEV: u64 = 20;
 /// System call number.
-pub const SENDMSG: u64 = 46;
+pub const SENDMSG: u64 = crate::raw::nr::SENDMSG;
 
 /// Position argument of pread and pwrite.
 pub fn has_position(nr: u64) -> bool {
@@ -34,7 +34,7 @@ pub fn has_position(nr: u64) -> bool {
 
 /// readv, preadv, preadv2: one read into the ring, scattered from there.
 pub fn readv(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    const READV: u64 = 19;
+    use crate::raw::nr::READV;
     if call.nr == READV {
         return gathered(thread, row, call, Shape::Vectors(call.args[1], call.args[2]), 0);
     }
@@ -42,11 +42,11 @@ pub fn readv(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 }
 
 /// System call number.
-pub const RECVMSG: u64 = 47;
+pub const RECVMSG: u64 = crate::raw::nr::RECVMSG;
 /// The kernel's flag of that name.
-pub const MSG_DONTWAIT: u64 = 0x40;
+pub const MSG_DONTWAIT: u64 = crate::kernel::MSG_DONTWAIT;
 /// The kernel's flag of that name.
-pub const MSG_WAITALL: u64 = 0x100;
+pub const MSG_WAITALL: u64 = crate::kernel::MSG_WAITALL;
 
 /// recvmsg, recvfrom with an address, readv: outputs in several places. From a socket they are received into the
 /// ring, where they outlive the primary.

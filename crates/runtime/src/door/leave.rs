@@ -19,7 +19,7 @@ use crate::tls;
 #[cold]
 #[inline(never)]
 pub fn pass(call: &Call) -> i64 {
-    const FORK: u64 = 57;
+    use crate::raw::nr::FORK;
     if state::is_renumbered()
         && let Some(result) = renumbered(call)
     {

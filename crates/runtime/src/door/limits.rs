@@ -8,12 +8,11 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
 use crate::call::Call;
+use crate::raw::nr::{GETRLIMIT, SETRLIMIT};
 use crate::raw::{self, failed};
 use crate::{guest, state, thread};
 
-const GETRLIMIT: u64 = 97;
-const SETRLIMIT: u64 = 160;
-const PRLIMIT: u64 = 302;
+const PRLIMIT: u64 = crate::raw::nr::PRLIMIT64;
 const FSIZE: u64 = 1;
 const DATA: u64 = 2;
 const NPROC: u64 = 6;
@@ -204,7 +203,7 @@ pub fn allows_no_child() -> bool {
 
 /// The guest's question for, or change of, its limit of processes.
 fn of_processes(new: u64, old: u64) -> i64 {
-    const EINVAL: i64 = -22;
+    use crate::raw::err::EINVAL;
     let mut limit: Limit = [0; 2];
     let asked = set(NPROC, None, &mut limit);
     if failed(asked) {

@@ -14,6 +14,9 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet, shared};
+use crate::kernel::{
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, PROT_EXEC, PROT_WRITE,
+};
 use crate::mapping::{pieces, unforked, views};
 use crate::members::of_family;
 use crate::raw::{self, failed};
@@ -22,14 +25,6 @@ use crate::turns::live_turns;
 use crate::verdict::drop_standby;
 use crate::{fdtable, guest, real, seats, tls, twins};
 
-const MAP_SHARED: u64 = 1;
-const MAP_PRIVATE: u64 = 2;
-const MAP_TYPE: u64 = 0xf;
-const MAP_FIXED: u64 = 0x10;
-const MAP_ANONYMOUS: u64 = 0x20;
-const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
-const PROT_WRITE: u64 = 2;
-const PROT_EXEC: u64 = 4;
 const PAGE: u64 = 4096;
 /// Largest file mapping whose bytes are carried by the log.
 const CARRIED_MAX: u64 = 64 << 20;
@@ -39,7 +34,7 @@ static NEXT: AtomicU64 = AtomicU64::new(GUEST_MAPS_ADDRESS as u64);
 
 /// A call that both copies execute on their own memory.
 pub fn local_of(thread: &Thread, call: &Call) -> i64 {
-    const PKEY_MPROTECT: u64 = 329;
+    use crate::raw::nr::PKEY_MPROTECT;
     let result = local(call);
     let protects = matches!(call.nr, raw::nr::MPROTECT | PKEY_MPROTECT);
     if protects { note_code(thread, call, result) } else { result }
@@ -88,8 +83,8 @@ fn spare(thread: &mut Thread, start: u64, bytes: u64) {
 /// mlock and its kin. Whether the kernel locks depends on limits and on what is locked already: the answer is the primary's, and
 /// a standby that cannot follow does not fail.
 pub fn lock(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    const MLOCKALL: u64 = 151;
-    const MCL_ONFAULT: u64 = 4;
+    use crate::kernel::MCL_ONFAULT;
+    use crate::raw::nr::MLOCKALL;
     let mut call = *call;
     if call.nr == MLOCKALL && call.args[0] & 3 != 0 {
         // What is there, and what will be, when it is touched: the segment's gigabytes have hardly a page, and would be given all.
@@ -243,7 +238,7 @@ fn is_common(call: &Call) -> bool {
     if !of_family::is_member() || !is_shared(flags) || prot & PROT_WRITE == 0 {
         return false;
     }
-    const READLINK: u64 = 89;
+    use crate::raw::nr::READLINK;
     let number = crate::state::Decimal::new(fd);
     let path = crate::state::joined(&[b"/proc/self/fd/", number.bytes()]);
     let mut name = [0u8; 64];
@@ -317,7 +312,7 @@ fn log_content(thread: &mut Thread, call: &Call, result: i64) {
 /// cannot be: there are pages behind the file's end.
 fn log_mapped(thread: &mut Thread, call: &Call, result: i64) -> bool {
     const SMALL: usize = 64 << 10;
-    const PROT_READ: u64 = 1;
+    use crate::kernel::PROT_READ;
     let [_, bytes, prot, _, fd, _] = call.args;
     let bytes = bytes as usize;
     // What looking at a device's memory does is the program's own business.

@@ -19,7 +19,7 @@ pub fn receive(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// After any gathered input, in every copy.
 pub fn received(thread: &mut Thread, row: &Row, call: &Call, result: i64) {
-    const RECVMSG: u16 = 47;
+    const RECVMSG: u16 = linux_raw_sys::general::__NR_recvmsg as u16;
     if row.nr == RECVMSG && !failed(result) {
         received_descriptors(thread, call.args[1]);
     }

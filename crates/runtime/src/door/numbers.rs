@@ -8,6 +8,7 @@ use us_world::timer::ProcessorClock;
 use crate::call::Call;
 use crate::door::recorded::recorded;
 use crate::door::{own_files, timer, usage, wait};
+use crate::kernel::{SIGEV_THREAD_ID, TIMER_ABSTIME};
 use crate::members::{self, leader, mail};
 use crate::raw::Timespec;
 use crate::sys::spans;
@@ -167,8 +168,8 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
 
 /// Which of the first three arguments of a call are numbers of processes or threads.
 fn numbers_in(nr: u16, args: &[u64; 6]) -> [bool; 3] {
-    const F_SETOWN: u32 = 8;
-    const PRIO_PROCESS: u32 = 0;
+    const F_SETOWN: u32 = linux_raw_sys::general::F_SETOWN;
+    const PRIO_PROCESS: u32 = linux_raw_sys::general::PRIO_PROCESS;
     const IOPRIO_WHO_PROCESS: u32 = 1;
     let which = args[0] as u32;
     match nr {
@@ -283,7 +284,7 @@ pub fn translate(row: &Row, guests: &[u64; 6], room: &mut Room) -> [u64; 6] {
 
 /// Whether a call may tell of a process group or session: getpgrp, setsid; getpgid, getsid; ioctl.
 pub fn answers_a_group(nr: u16) -> bool {
-    matches!(nr, 111 | SETSID | 121 | 124 | IOCTL)
+    matches!(nr, GETPGRP | SETSID | GETPGID | GETSID | IOCTL)
 }
 
 /// The group's numbers in place of the kernel's in what such a call has answered.
@@ -293,7 +294,7 @@ pub fn answered(row: &Row, args: &[u64; 6], result: i64) -> i64 {
         return result;
     }
     match row.nr {
-        111 | 121 | 124 => leader::to_guest(result as u32).into(),
+        GETPGRP | GETPGID | GETSID => leader::to_guest(result as u32).into(),
         // The roster does not know of it yet.
         SETSID => state::GUEST_PID.load(Ordering::Relaxed).into(),
         IOCTL if matches!(args[1] as u32, TIOCGPGRP | TIOCGSID) => {
@@ -306,24 +307,25 @@ pub fn answered(row: &Row, args: &[u64; 6], result: i64) -> i64 {
     }
 }
 
-const SETPGID: u16 = 109;
-const SETSID: u16 = 112;
-const IOCTL: u16 = 16;
-const TIOCGPGRP: u32 = 0x540f;
-const TIOCSPGRP: u32 = 0x5410;
-const TIOCGSID: u32 = 0x5429;
-const TIMER_CREATE: u16 = 222;
-const TIMER_SETTIME: u16 = 223;
-const TIMER_ABSTIME: u64 = 1;
-const CLOCK_NANOSLEEP: u16 = 230;
-const CLOCK_GETRES: u16 = 229;
-const CAPGET: u16 = 125;
-const SENDMSG: u16 = 46;
-const FCNTL: u16 = 72;
-const SIGEV_THREAD_ID: u64 = 4;
-const F_SETOWN_EX: u32 = 15;
+const SETPGID: u16 = linux_raw_sys::general::__NR_setpgid as u16;
+const SETSID: u16 = linux_raw_sys::general::__NR_setsid as u16;
+const GETPGRP: u16 = linux_raw_sys::general::__NR_getpgrp as u16;
+const GETPGID: u16 = linux_raw_sys::general::__NR_getpgid as u16;
+const GETSID: u16 = linux_raw_sys::general::__NR_getsid as u16;
+const IOCTL: u16 = linux_raw_sys::general::__NR_ioctl as u16;
+const TIOCGPGRP: u32 = linux_raw_sys::ioctl::TIOCGPGRP;
+const TIOCSPGRP: u32 = linux_raw_sys::ioctl::TIOCSPGRP;
+const TIOCGSID: u32 = linux_raw_sys::ioctl::TIOCGSID;
+const TIMER_CREATE: u16 = linux_raw_sys::general::__NR_timer_create as u16;
+const TIMER_SETTIME: u16 = linux_raw_sys::general::__NR_timer_settime as u16;
+const CLOCK_NANOSLEEP: u16 = linux_raw_sys::general::__NR_clock_nanosleep as u16;
+const CLOCK_GETRES: u16 = linux_raw_sys::general::__NR_clock_getres as u16;
+const CAPGET: u16 = linux_raw_sys::general::__NR_capget as u16;
+const SENDMSG: u16 = linux_raw_sys::general::__NR_sendmsg as u16;
+const FCNTL: u16 = linux_raw_sys::general::__NR_fcntl as u16;
+const F_SETOWN_EX: u32 = linux_raw_sys::general::F_SETOWN_EX;
 /// Owner of a descriptor's signals: a thread (0) or a process (1); above that a group of processes.
-pub const F_OWNER_PID: u32 = 1;
+pub const F_OWNER_PID: u32 = linux_raw_sys::general::F_OWNER_PID;
 
 /// The kernel's number of a clock that counts the processor time of one process or thread: such a clock has that one's
 /// number in it. Any other clock is as it was.

@@ -8,6 +8,8 @@
 use us_abi::{COPIES_ADDRESS, GUEST_MAPS_ADDRESS, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, THREADS_MAX};
 
 use crate::call::Call;
+use crate::kernel::{MAP_FIXED, MAP_FIXED_NOREPLACE, MREMAP_FIXED};
+use crate::raw::nr::{MBIND, SET_MEMPOLICY_HOME_NODE};
 use crate::raw::{self, err, nr};
 
 /// Where each range that is the runtime's begins, and the address behind it. The first has the roster, the segment and the rings.
@@ -16,13 +18,8 @@ const OURS: [(u64, u64); 2] = [
     (COPIES_ADDRESS as u64, GUEST_MAPS_ADDRESS as u64),
 ];
 
-const MAP_FIXED: u64 = 0x10;
-const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
-const MREMAP_FIXED: u64 = 2;
 /// mlock, munlock, pkey_mprotect, mlock2, mseal.
 const OF_A_RANGE: [u64; 5] = [149, 150, 329, 325, 462];
-const MBIND: u64 = 237;
-const SET_MEMPOLICY_HOME_NODE: u64 = 450;
 const PAGE: u64 = 4096;
 
 /// The range of ours that a range of the guest's touches.

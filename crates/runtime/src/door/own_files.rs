@@ -11,6 +11,7 @@ use us_calls::{Door, In, Policy, Row};
 
 use crate::door::numbers;
 use crate::fdtable::{self, Kind};
+use crate::kernel::{F_GETFD, SEEK_SET};
 use crate::state::{self, Decimal};
 use crate::{guest, proc, raw, seats};
 
@@ -153,7 +154,7 @@ pub fn open_again(header: &SegmentHeader) {
 /// Gives the threads their names, which they take themselves only when they go live: what such a file says at a position is
 /// made when the position is set, and a program reads the rest of that.
 fn name_threads() {
-    const O_WRONLY: u64 = 1;
+    use crate::kernel::O_WRONLY;
     crate::thread::for_each(|thread| {
         let tid = seats::tid(thread.slot()).load(Ordering::Relaxed);
         let number = Decimal::new(u64::from(tid));
@@ -199,7 +200,7 @@ fn replace(fd: i32, header: &SegmentHeader) {
         Some(other) => take_number(other, fd),
         None => {
             const NEW_ONLY: u64 = 0o100 | 0o200 | 0o1000; // O_CREAT, O_EXCL, O_TRUNC
-            const O_CLOEXEC: u64 = 0o2000000;
+            use crate::kernel::O_CLOEXEC;
             // SAFETY: opens a path of our own.
             let new = unsafe {
                 let flags = fdtable::status_flags(fd) as u64 & !NEW_ONLY;
@@ -220,13 +221,10 @@ fn replace(fd: i32, header: &SegmentHeader) {
     shadow.identity.store(fdtable::kept(fdtable::identify(fd).0), Ordering::Relaxed);
 }
 
-const F_GETFD: u64 = 1;
-const SEEK_SET: u64 = 0;
-
 /// Makes `fd` stand for the open file of `from`; whether it is closed at an exec stays.
 fn take_number(from: i32, fd: i32) {
-    const DUP3: u64 = 292;
-    const FD_CLOEXEC: u64 = 1;
+    use crate::kernel::FD_CLOEXEC;
+    use crate::raw::nr::DUP3;
     // SAFETY: nobody acts yet, so nobody uses the number meanwhile.
     unsafe {
         let closes = raw::call2(raw::nr::FCNTL, fd as u64, F_GETFD) as u64 & FD_CLOEXEC;
@@ -252,7 +250,7 @@ fn successor_of(header: &SegmentHeader, tid: u32) -> u32 {
 
 /// Whether a descriptor is one of procfs, wherever that is mounted.
 fn is_of_proc(fd: i32) -> bool {
-    const FSTATFS: u64 = 138;
+    use crate::raw::nr::FSTATFS;
     const PROC_MAGIC: u64 = 0x9fa0;
     let mut about = [0u64; 15];
     // SAFETY: the kernel writes one struct statfs of 120 bytes.

@@ -11,21 +11,17 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
 use crate::door::{numbers, timer};
+use crate::kernel::{F_GETFL, F_GETLEASE, F_GETSIG, F_UNLCK, POLLIN, SIGIO};
+use crate::raw::nr::FCNTL;
 use crate::raw::{self, failed};
 use crate::thread::Thread;
 use crate::{fdtable, guest, state};
 
-const FCNTL: u64 = 72;
-const F_GETFL: u64 = 3;
-const F_SETOWN: u32 = 8;
-const F_GETSIG: u64 = 11;
-const F_SETOWN_EX: u32 = 15;
-const F_GETOWN_EX: u32 = 16;
-const F_SETLEASE: u32 = 1024;
-const F_GETLEASE: u64 = 1025;
-const F_UNLCK: u64 = 2;
+const F_SETOWN: u32 = linux_raw_sys::general::F_SETOWN;
+const F_SETOWN_EX: u32 = linux_raw_sys::general::F_SETOWN_EX;
+const F_GETOWN_EX: u32 = linux_raw_sys::general::F_GETOWN_EX;
+const F_SETLEASE: u32 = linux_raw_sys::general::F_SETLEASE;
 const O_ASYNC: i64 = 0o20000;
-const SIGIO: u64 = 29;
 /// Descriptors whose owner is remembered.
 const DESCRIPTORS: usize = 4096;
 
@@ -150,5 +146,3 @@ fn take(fd: u64, kind: u32, number: u32, leased: bool) {
         };
     }
 }
-
-const POLLIN: u64 = 1;

@@ -12,17 +12,12 @@ use crate::call::Call;
 use crate::door::usage;
 use crate::guest;
 use crate::raw::Timespec;
+use crate::raw::nr::{
+    CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, EPOLL_WAIT, FUTEX, NANOSLEEP, POLL, SEMTIMEDOP,
+};
 use crate::sys::vdso;
 
-const POLL: u64 = 7;
-const NANOSLEEP: u64 = 35;
-const SIGTIMEDWAIT: u64 = 128;
-const FUTEX: u64 = 202;
-const SEMTIMEDOP: u64 = 220;
-const CLOCK_NANOSLEEP: u64 = 230;
-const EPOLL_WAIT: u64 = 232;
-const EPOLL_PWAIT: u64 = 281;
-const EPOLL_PWAIT2: u64 = 441;
+const SIGTIMEDWAIT: u64 = crate::raw::nr::RT_SIGTIMEDWAIT;
 const MONOTONIC: i32 = 1;
 
 /// Where a call has its relative time-out.

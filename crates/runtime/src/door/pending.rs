@@ -25,7 +25,7 @@ use crate::thread::{self, Mode, Thread};
 use crate::{fdtable, guest, state};
 
 /// System call number.
-const TKILL: u64 = 200;
+const TKILL: u64 = crate::raw::nr::TKILL;
 /// Signals that can be remembered: as many as the kernel lets an ordinary user queue on a small machine. A standby that would
 /// have to remember more cannot take over.
 const WAITING_MAX: usize = 4096;
@@ -66,7 +66,7 @@ impl Shadow {
 
 /// Whether a call sends to a group of processes with the guest in it.
 fn is_to_own_group(call: &Call) -> bool {
-    const GETPGID: u64 = 121;
+    use crate::raw::nr::GETPGID;
     let to = call.args[0] as u32 as i32;
     // SAFETY: asks for a number. A standby is where its primary is.
     call.nr == nr::KILL
@@ -76,7 +76,7 @@ fn is_to_own_group(call: &Call) -> bool {
 
 /// What a call sends to the guest itself; `None` for any other target, and for the signal that only asks.
 fn sent_by(call: &Call) -> Option<Sent> {
-    const GETUID: u64 = 102;
+    use crate::raw::nr::GETUID;
     let [a, b, c, d, ..] = call.args;
     let own = state::GUEST_PID.load(Ordering::Relaxed);
     let (process, tid, signal, info) = match call.nr {
@@ -210,7 +210,7 @@ static WAITED: AtomicU64 = AtomicU64::new(0);
 
 /// What waits in the kernel for the calling thread and its process, of which the caller blocks everything.
 pub fn waiting() -> u64 {
-    const RT_SIGPENDING: u64 = 127;
+    use crate::raw::nr::RT_SIGPENDING;
     let mut waiting = 0u64;
     // SAFETY: the kernel writes one word.
     unsafe { raw::call2(RT_SIGPENDING, &raw mut waiting as u64, 8) };

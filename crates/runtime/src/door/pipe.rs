@@ -22,18 +22,15 @@ use us_calls::Row;
 use crate::door::carry;
 use crate::door::witness;
 use crate::fdtable::{self, Kind, Shadow, queued};
+use crate::kernel::{POLLIN, POLLOUT, RWF_NOWAIT};
+use crate::raw::err::EOPNOTSUPP;
+use crate::raw::nr::{PREADV2, PWRITEV2, READV, WRITEV};
 use crate::raw::{self, err, failed};
 use crate::sys::spans::{self, Source, Vector};
 use crate::thread::Thread;
 
 /// What a pipe takes whole or not at all, bytes.
-const PIPE_BUF: u64 = 4096;
-const READV: u64 = 19;
-const WRITEV: u64 = 20;
-const PREADV2: u64 = 327;
-const PWRITEV2: u64 = 328;
-const RWF_NOWAIT: u64 = 8;
-const EOPNOTSUPP: i64 = -95;
+const PIPE_BUF: u64 = crate::kernel::PIPE_BUF;
 /// What one call moves at most, bytes: the kernel's own limit.
 const MOST: u64 = 0x7fff_f000;
 
@@ -160,7 +157,7 @@ pub fn take(
 /// How many of `left` bytes a pipe takes now, all of them for sure if nobody else writes; 0 for none. Where that is an error,
 /// they are the kernel's to say.
 fn taken_at_once(fd: u64, left: u64) -> u64 {
-    const F_GETPIPE_SZ: u64 = 1032;
+    use crate::kernel::F_GETPIPE_SZ;
     if left > PIPE_BUF && queued(fd as i32) == Some(0) {
         // SAFETY: asks for a number.
         let size = unsafe { raw::call3(raw::nr::FCNTL, fd, F_GETPIPE_SZ, 0) };
@@ -207,10 +204,7 @@ fn cut(span: Vector, skip: u64, most: u64) -> Vector {
     Vector { base: span.base + skip, len: (span.len - skip).min(most) }
 }
 
-const O_ACCMODE: i64 = 3;
-
-const POLLIN: u64 = 1;
-const POLLOUT: u64 = 4;
+const O_ACCMODE: i64 = linux_raw_sys::general::O_ACCMODE as i64;
 
 /// What a wait came to.
 #[derive(PartialEq, Eq)]

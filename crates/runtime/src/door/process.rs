@@ -216,7 +216,7 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
     if is_first {
         // The kernel clears this word at the end of a thread; for a standby's first thread, which was made by a plain
         // clone, nobody has told it. Whoever joins that thread would wait for ever.
-        const SET_TID_ADDRESS: u64 = 218;
+        use crate::raw::nr::SET_TID_ADDRESS;
         let word = tls::thread_pointer() + tls::END_OFFSET.load(Ordering::Relaxed);
         // SAFETY: the word of this thread's control block, as glibc itself has set it in the primary.
         unsafe { raw::call1(SET_TID_ADDRESS, word) };
@@ -341,7 +341,7 @@ pub fn identity(thread: &Thread, call: &Call) -> i64 {
 
 /// Credentials, limits, umask: state of the process that must be true in both copies, so both execute.
 pub fn mirror(call: &Call) -> i64 {
-    const PRLIMIT: u64 = 302;
+    const PRLIMIT: u64 = crate::raw::nr::PRLIMIT64;
     let mut call = *call;
     if let Some(result) = limits::raised(&call) {
         return result;
@@ -357,7 +357,7 @@ pub fn mirror(call: &Call) -> i64 {
 /// Whether such a call is about another process: then it is one for the primary alone. Made by a standby too it would
 /// come late, and in a replay it would meet whoever has that number now.
 pub fn names_another(call: &Call) -> bool {
-    const PRLIMIT: u64 = 302;
+    const PRLIMIT: u64 = crate::raw::nr::PRLIMIT64;
     let whom = call.args[0] as u32;
     call.nr == PRLIMIT && whom != 0 && whom != state::GUEST_PID.load(Ordering::Relaxed)
 }
@@ -395,12 +395,10 @@ fn changes_thread(option: u64) -> bool {
 /// Attributes that a standby only remembers: in `ps` its threads say what they are, and it must not outlive
 /// the supervisor, until it is promoted.
 fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
-    const PR_SET_PDEATHSIG: u64 = 1;
-    const PR_GET_PDEATHSIG: u64 = 2;
-    const PR_SET_NAME: u64 = 15;
-    const PR_GET_NAME: u64 = 16;
-    const PR_SET_CHILD_SUBREAPER: u64 = 36;
-    const PR_GET_CHILD_SUBREAPER: u64 = 37;
+    use crate::kernel::{
+        PR_GET_CHILD_SUBREAPER, PR_GET_NAME, PR_GET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NAME,
+        PR_SET_PDEATHSIG,
+    };
     match call.args[0] & 0xffff_ffff {
         PR_SET_NAME => {
             let mut name = [0u8; 16];
@@ -438,7 +436,7 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
 /// At a promotion: what the kernel must know of this process and has known of the dead one.
 pub fn take_over_attributes() {
     crate::signal::death::take_over();
-    const PR_SET_CHILD_SUBREAPER: u64 = 36;
+    use crate::kernel::PR_SET_CHILD_SUBREAPER;
     if members::own().is_some_and(|own| own.reaps_orphans.load(Ordering::SeqCst) != 0) {
         // SAFETY: an attribute of our own process.
         unsafe { raw::call2(raw::nr::PRCTL, PR_SET_CHILD_SUBREAPER, 1) };
@@ -448,7 +446,7 @@ pub fn take_over_attributes() {
 /// set_robust_list, rseq, set_tid_address: of this copy's thread. The last one tells its number, which is the group's; the word is
 /// cleared [at the end](exit_thread), since what the kernel clears is how the runtime, like libc, knows that a thread is gone.
 pub fn thread_area(thread: &mut Thread, call: &Call) -> i64 {
-    const SET_TID_ADDRESS: u64 = 218;
+    use crate::raw::nr::SET_TID_ADDRESS;
     if call.nr != SET_TID_ADDRESS {
         return mirror(call);
     }

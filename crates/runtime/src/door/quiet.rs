@@ -76,7 +76,7 @@ impl Facts {
 
 /// Whether the file at `path`, the end of a line of `maps`, is that one and quiet. The coordinator asks.
 pub fn is_quiet_at(path: &[u8], device: u64, inode: u64) -> bool {
-    const STATFS: u64 = 137;
+    use crate::raw::nr::STATFS;
     let mut text = [0u8; PATH_MAX];
     let Some(place) = text.get_mut(..path.len()) else { return false };
     place.copy_from_slice(path);
@@ -88,7 +88,7 @@ pub fn is_quiet_at(path: &[u8], device: u64, inode: u64) -> bool {
 
 /// As a primary: what the standby needs to map the file behind `call` itself, if it can.
 pub fn facts(call: &Call) -> Option<Facts> {
-    const FSTATFS: u64 = 138;
+    use crate::raw::nr::FSTATFS;
     let [_, bytes, _, _, fd, _] = call.args;
     let is_read_only = fdtable::get(fd as i32).is_some_and(fdtable::Shadow::is_read_only);
     if bytes <= LEAST_BYTES || !is_read_only {
@@ -99,7 +99,7 @@ pub fn facts(call: &Call) -> Option<Facts> {
 
 /// Logs where such a file has been mapped.
 pub fn log(thread: &mut Thread, call: &Call, result: i64, facts: &Facts) {
-    const READLINK: u64 = 89;
+    use crate::raw::nr::READLINK;
     let [_, bytes, _, _, fd, _] = call.args;
     note(facts.identity());
     let most = size_of::<ReturnHead>() + size_of::<Facts>() + PATH_MAX;

@@ -18,12 +18,12 @@ use crate::door::witness::{self, Shape};
 use crate::door::{buffers, pipe};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::guest::{self, Digest};
+use crate::raw::err::EFAULT;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::sys::spans::Vector;
 use crate::thread::{Mode, Thread};
 
-const EFAULT: i64 = -14;
 /// Longest piece, bytes.
 const PIECE: usize = PAYLOAD_BYTES_MAX - size_of::<ReturnHead>();
 
@@ -319,7 +319,7 @@ fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result:
 /// A further piece of the same read: only what is there already, as one large read would have taken it.
 #[inline(never)]
 fn more(thread: &Thread, row: &Row, input: &Input, args: &[u64; 6]) -> i64 {
-    const POLLIN: u64 = 1;
+    use crate::kernel::POLLIN;
     let none = raw::Look::new();
     let mut args = *args;
     if row.nr as u64 == raw::nr::RECVFROM {

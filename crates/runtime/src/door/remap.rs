@@ -12,6 +12,7 @@ use super::memory::{errno_or, follow, local, offer};
 use super::{heaps, mutex, own_addresses};
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
+use crate::kernel::MAP_FIXED;
 use crate::mapping::views;
 use crate::proc::{self, Line};
 use crate::raw::{self, err, failed, nr};
@@ -196,8 +197,6 @@ fn part_by_part(call: &Call) -> i64 {
         to as i64
     }
 }
-
-const MAP_FIXED: u64 = 0x10;
 
 /// Room for `bytes` bytes, `at` that place as `how` says, so that nothing else comes there meanwhile.
 fn reserve(bytes: u64, at: Option<u64>, how: u64) -> i64 {

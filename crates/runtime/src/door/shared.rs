@@ -10,6 +10,7 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::memory;
 use crate::door::recorded::{begin, end, recorded, take_begin, take_end};
+use crate::kernel::{MAP_FIXED_NOREPLACE, MAP_SHARED};
 use crate::raw::{self, failed, nr};
 use crate::thread::{Mode, Thread};
 use crate::verdict::drop_standby;
@@ -17,8 +18,6 @@ use crate::{fdtable, own_file, paths, seats, state};
 
 const PAGE: u64 = 4096;
 const READ_WRITE: u64 = 3;
-const MAP_SHARED: u64 = 1;
-const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 /// In the names of stand-ins: what is no file's identity, whose highest bits are never set.
 const SYSTEM_V: u64 = 1 << 63;
 
@@ -30,7 +29,7 @@ pub fn file(call: &Call, address: u64, fixed: u64) -> Option<i64> {
 }
 
 fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Option<i64> {
-    const FTRUNCATE: u64 = 77;
+    use crate::raw::nr::FTRUNCATE;
     let mut path = [0u8; paths::PATH_BYTES];
     paths::shared_path(name, &mut path)?;
     // SAFETY: a file of the replay's own, mapped where the guest's memory was; the descriptor does not stay.
@@ -52,7 +51,7 @@ fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Optio
 
 /// shmat, shmdt.
 pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    const SHMAT: u64 = 30;
+    use crate::raw::nr::SHMAT;
     if call.nr != SHMAT {
         return recorded(thread, row, call);
     }
@@ -98,7 +97,7 @@ pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// Bytes of a shared segment, by the kernel.
 fn size_of_segment(id: u64) -> u64 {
-    const SHMCTL: u64 = 31;
+    use crate::raw::nr::SHMCTL;
     const IPC_STAT: u64 = 2;
     // struct shmid64_ds: the size is behind struct ipc64_perm.
     let mut stat = [0u64; 32];

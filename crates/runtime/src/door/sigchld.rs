@@ -17,7 +17,7 @@ use crate::siginfo::SI_USER;
 use crate::signal;
 use crate::state;
 
-const SIGCHLD: i32 = 17;
+const SIGCHLD: i32 = linux_raw_sys::general::SIGCHLD as i32;
 
 /// Birth of the process, for each place of the roster, of whose end a signal has told this process.
 static TOLD: [AtomicU64; PROCESSES_MAX] = [const { AtomicU64::new(0) }; PROCESSES_MAX];
@@ -189,7 +189,7 @@ fn is_news_of_the_told(info: &mut [u64; 16], sender: u32) -> bool {
 /// A child of the kernel's that waits to be asked for, and that no signal has told of. What an adopted one has left there
 /// goes. One by one, since of several the kernel names the same one again and again.
 fn waiting() -> Option<News> {
-    const P_PID: u64 = 1;
+    use crate::kernel::P_PID;
     // Nobody at all: the roster need not be looked through.
     look(0, 0, WEXITED | WNOHANG | WNOWAIT)?;
     members::children().find_map(|entry| {

@@ -15,6 +15,7 @@ use crate::door::kept::{self, Kept};
 use crate::door::recorded::{begin, take_begin, take_end};
 use crate::door::{child, limits, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
+use crate::kernel::{CLONE_VFORK, SIGCHLD};
 use crate::log::Next;
 use crate::raw::{self, err, failed};
 use crate::state::{self, Role};
@@ -26,19 +27,17 @@ use crate::{bound, guest, members, signal, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 /// System call number.
-pub const FORK: u64 = 57;
+pub const FORK: u64 = crate::raw::nr::FORK;
 /// The child shares the memory.
-pub const CLONE_VM: u64 = 0x100;
-const CLONE_VFORK: u64 = 0x4000;
+pub const CLONE_VM: u64 = crate::kernel::CLONE_VM;
 /// The child is a thread.
-pub const CLONE_THREAD: u64 = 0x1_0000;
+pub const CLONE_THREAD: u64 = crate::kernel::CLONE_THREAD;
 /// The child has a thread pointer of its own.
-pub const CLONE_SETTLS: u64 = 0x8_0000;
+pub const CLONE_SETTLS: u64 = crate::kernel::CLONE_SETTLS;
 /// The kernel stores the child's number in its parent's memory.
 pub const PARENT_SETTID: u64 = 0x10_0000;
 /// It stores a descriptor of the child there.
 pub const PIDFD: u64 = 0x1000;
-const SIGCHLD: u64 = 17;
 
 /// Flags of a clone in any of its forms.
 pub fn clone_flags(call: &Call) -> u64 {
@@ -172,8 +171,7 @@ static ARE_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// After a call that may have changed that.
 pub fn note_namespace(call: &Call) {
-    const UNSHARE: u64 = 272;
-    const SETNS: u64 = 308;
+    use crate::raw::nr::{SETNS, UNSHARE};
     if !matches!(call.nr, UNSHARE | SETNS) {
         return;
     }
@@ -186,7 +184,7 @@ pub fn note_namespace(call: &Call) {
 /// Whether a child made with these flags is in another pid namespace. Such a child has other numbers than the group and cannot list
 /// itself: its maker does, or the maker's successor would have no child to wait for.
 pub fn is_elsewhere(flags: u64) -> bool {
-    const CLONE_NEWPID: u64 = 0x2000_0000;
+    use crate::kernel::CLONE_NEWPID;
     flags & CLONE_NEWPID != 0 || ARE_ELSEWHERE.load(Ordering::Relaxed)
 }
 

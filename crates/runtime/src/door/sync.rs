@@ -13,6 +13,7 @@ use us_calls::Class;
 
 use crate::door::block::{self, Deadline, Wait};
 use crate::door::common;
+use crate::kernel::FUTEX_WAKE;
 use crate::log::Next;
 use crate::mapping::views;
 use crate::raw::{self, Timespec};
@@ -35,20 +36,20 @@ pub struct Value {
 pub mod errno {
     #![allow(missing_docs)]
     use core::ffi::c_int;
-    pub const EPERM: c_int = 1;
-    pub const ESRCH: c_int = 3;
-    pub const EINTR: c_int = 4;
-    pub const EAGAIN: c_int = 11;
-    pub const EBUSY: c_int = 16;
-    pub const EINVAL: c_int = 22;
-    pub const EDEADLK: c_int = 35;
-    pub const EOVERFLOW: c_int = 75;
+    pub const EPERM: c_int = linux_raw_sys::errno::EPERM as c_int;
+    pub const ESRCH: c_int = linux_raw_sys::errno::ESRCH as c_int;
+    pub const EINTR: c_int = linux_raw_sys::errno::EINTR as c_int;
+    pub const EAGAIN: c_int = linux_raw_sys::errno::EAGAIN as c_int;
+    pub const EBUSY: c_int = linux_raw_sys::errno::EBUSY as c_int;
+    pub const EINVAL: c_int = linux_raw_sys::errno::EINVAL as c_int;
+    pub const EDEADLK: c_int = linux_raw_sys::errno::EDEADLK as c_int;
+    pub const EOVERFLOW: c_int = linux_raw_sys::errno::EOVERFLOW as c_int;
     pub const ENOTSUP: c_int = 95;
-    pub const ETIMEDOUT: c_int = 110;
+    pub const ETIMEDOUT: c_int = linux_raw_sys::errno::ETIMEDOUT as c_int;
     /// In the log only: the operation was left by cancellation.
-    pub const ECANCELED: c_int = 125;
-    pub const EOWNERDEAD: c_int = 130;
-    pub const ENOTRECOVERABLE: c_int = 131;
+    pub const ECANCELED: c_int = linux_raw_sys::errno::ECANCELED as c_int;
+    pub const EOWNERDEAD: c_int = linux_raw_sys::errno::EOWNERDEAD as c_int;
+    pub const ENOTRECOVERABLE: c_int = linux_raw_sys::errno::ENOTRECOVERABLE as c_int;
 }
 
 /// The thread that came to a door; null for one that the runtime has not met or that is outside a group.
@@ -156,8 +157,7 @@ pub fn becomes_threaded() {
     THREADED.store(true, Ordering::Relaxed);
 }
 
-const FUTEX_WAKE: u64 = 1;
-const FUTEX_PRIVATE: u64 = 128;
+const FUTEX_PRIVATE: u64 = linux_raw_sys::general::FUTEX_PRIVATE_FLAG as u64;
 
 /// Wakes up to `count` sleepers of the word at `address`. An address, not a reference: once a lock is
 /// released its next owner may free it, and a wake of an address that is gone is harmless.
@@ -190,9 +190,9 @@ pub unsafe fn deadline(clock: c_int, time: *const Timespec) -> Result<Deadline, 
 }
 
 /// Number of the clock of that name.
-pub const CLOCK_REALTIME: c_int = 0;
+pub const CLOCK_REALTIME: c_int = linux_raw_sys::general::CLOCK_REALTIME as c_int;
 /// Number of the clock of that name.
-pub const CLOCK_MONOTONIC: c_int = 1;
+pub const CLOCK_MONOTONIC: c_int = linux_raw_sys::general::CLOCK_MONOTONIC as c_int;
 
 /// How an attempt at a blocking operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,8 @@ use crate::door::refused::refused;
 use crate::door::{epoll, mapped, numbers, own_files, owner, quiet};
 use crate::fdtable::{self, Kind};
 use crate::guest;
+use crate::kernel::O_RDONLY;
+use crate::raw::nr::{ACCEPT, ACCEPT4, EVENTFD, EVENTFD2, OPEN, OPENAT, PIPE2, SOCKET};
 use crate::signal::{self, Plan};
 use crate::sys::spans;
 use crate::thread::{Mode, Thread};
@@ -154,13 +156,11 @@ fn forget(fd_use: FdUse, args: &[u64; 6]) {
     }
 }
 
-const O_RDONLY: u64 = 0;
-
 /// The access mode with which a call opens a file, if it is one that says it.
 fn how_opened(nr: u64, args: &[u64; 6]) -> Option<u64> {
-    const O_ACCMODE: u64 = 3;
-    const CREAT: u64 = 85;
-    const O_WRONLY: u64 = 1;
+    use crate::kernel::O_ACCMODE;
+    use crate::kernel::O_WRONLY;
+    use crate::raw::nr::CREAT;
     match nr {
         OPEN => Some(args[1] & O_ACCMODE),
         OPENAT => Some(args[2] & O_ACCMODE),
@@ -169,18 +169,9 @@ fn how_opened(nr: u64, args: &[u64; 6]) -> Option<u64> {
     }
 }
 
-const OPEN: u64 = 2;
-const OPENAT: u64 = 257;
-const SOCKET: u64 = 41;
-const ACCEPT: u64 = 43;
-const ACCEPT4: u64 = 288;
-const EVENTFD: u64 = 284;
-const EVENTFD2: u64 = 290;
-const PIPE2: u64 = 293;
-
 /// What the primary finds out about a new descriptor.
 fn identify(fd_use: FdUse, call: &Call, result: i64) -> u64 {
-    const O_APPEND: u64 = 0o2000;
+    use crate::kernel::O_APPEND;
     let fd = match fd_use {
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) => result as i32,
         // Both ends of a pipe are one object.
@@ -215,7 +206,7 @@ fn identify(fd_use: FdUse, call: &Call, result: i64) -> u64 {
 }
 
 fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity: u64) {
-    const O_DIRECT: u64 = 0o40000;
+    use crate::kernel::O_DIRECT;
     let nr = u64::from(row.nr);
     match row.fd {
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {

@@ -14,15 +14,12 @@ use crate::call::Call;
 use crate::door::recorded::execute_marked;
 use crate::door::{numbers, pidfd, wait, witness};
 use crate::members::leader;
-use crate::raw::{failed, nr as calls};
+use crate::raw::failed;
+use crate::raw::nr::{self as calls, GETSOCKOPT, MQ_TIMEDRECEIVE, MSGRCV, SENDMMSG};
 use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
 use crate::thread::Thread;
 use crate::{fdtable, guest, members};
 
-const GETSOCKOPT: u64 = 55;
-const MSGRCV: u64 = 70;
-const MQ_TIMEDRECEIVE: u64 = 243;
-const SENDMMSG: u64 = 307;
 /// What no error and no count is.
 const NEVER: u32 = u32::MAX;
 /// Messages that one call may have: the kernel's own limit.
@@ -148,8 +145,7 @@ fn pending_error(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<
 
 /// Whether a getsockopt asks for the error that waits.
 pub fn asks_error(asked: &[u64; 6]) -> bool {
-    const SOL_SOCKET: u64 = 1;
-    const SO_ERROR: u64 = 4;
+    use crate::kernel::{SO_ERROR, SOL_SOCKET};
     asked[1] & 0xffff_ffff == SOL_SOCKET && asked[2] & 0xffff_ffff == SO_ERROR
 }
 

@@ -6,15 +6,9 @@ use core::ffi::CStr;
 use crate::inquiry;
 use crate::proc;
 use crate::raw;
+use crate::raw::nr::{INOTIFY_RM_WATCH, MQ_UNLINK, MSGCTL, SEMCTL, SHMCTL, UMOUNT2};
 use crate::state::{Decimal, joined};
 use crate::sys::own_table::with_own_table;
-
-const SHMCTL: u64 = 31;
-const SEMCTL: u64 = 66;
-const MSGCTL: u64 = 71;
-const MQ_UNLINK: u64 = 241;
-const INOTIFY_RM_WATCH: u64 = 255;
-const UMOUNT2: u64 = 166;
 
 /// What such a call takes away.
 enum Object {
@@ -56,9 +50,9 @@ pub fn is_there(nr: u64, args: &[u64; 6]) -> bool {
 
 /// Whether a call that is made again has failed because the first has taken away what there was.
 pub fn is_echo(nr: u64, args: &[u64; 6], was_there: bool, error: i64) -> bool {
-    const ENOENT: i64 = 2;
-    const EINVAL: i64 = 22;
-    const EIDRM: i64 = 43;
+    const ENOENT: i64 = linux_raw_sys::errno::ENOENT as i64;
+    const EINVAL: i64 = linux_raw_sys::errno::EINVAL as i64;
+    const EIDRM: i64 = linux_raw_sys::errno::EIDRM as i64;
     let errors: &[i64] = match object(nr, args) {
         None => return false,
         Some(Object::Keyed(_)) => &[EINVAL, EIDRM],
@@ -72,7 +66,7 @@ pub fn is_echo(nr: u64, args: &[u64; 6], was_there: bool, error: i64) -> bool {
 fn has_key(nr: u64, id: u64, command: usize) -> bool {
     const IPC_STAT: u64 = 2;
     /// It is there, and not for us to look at.
-    const EACCES: i64 = -13;
+    const EACCES: i64 = crate::raw::err::EACCES;
     let mut stat = [0u64; 16];
     let mut args = [id, 0, 0, 0, 0, 0];
     (args[command], args[command + 1]) = (IPC_STAT, stat.as_mut_ptr() as u64);
@@ -83,9 +77,9 @@ fn has_key(nr: u64, id: u64, command: usize) -> bool {
 
 #[cold]
 fn has_queue(name: u64) -> bool {
-    const MQ_OPEN: u64 = 240;
+    use crate::raw::nr::MQ_OPEN;
     const NEW: u64 = 0o100 | 0o200; // O_CREAT, O_EXCL
-    const EEXIST: i64 = -17;
+    use crate::raw::err::EEXIST;
     // No queue can be made like that: the call says only whether there is one.
     let impossible = [-1i64; 8];
     // SAFETY: the kernel reads the guest's name and our attributes.

@@ -25,7 +25,7 @@ use crate::sys::{gate_stack, trap};
 use crate::thread::{self, Mode, Shared, Thread};
 use crate::{bound, missing, notice, paths, real, signal, state, tls, turns};
 
-pub(super) const EAGAIN: i32 = 11;
+pub(super) const EAGAIN: i32 = linux_raw_sys::errno::EAGAIN as i32;
 
 static LOCK: Lock = Lock::new();
 

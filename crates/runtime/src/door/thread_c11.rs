@@ -27,7 +27,7 @@ pub unsafe extern "C" fn thrd_create(handle: *mut u64, start: StartC11, argument
     const THRD_SUCCESS: i32 = 0;
     const THRD_ERROR: i32 = 2;
     const THRD_NOMEM: i32 = 3;
-    const ENOMEM: i32 = 12;
+    const ENOMEM: i32 = linux_raw_sys::errno::ENOMEM as i32;
     let current = tls::current();
     if current.is_null() {
         // SAFETY: libc's own function with the guest's arguments.

@@ -8,17 +8,13 @@ use us_calls::Row;
 
 use super::numbers;
 use crate::call::Call;
+use crate::raw::nr::{
+    IOPRIO_SET, SCHED_GETAFFINITY, SCHED_SETATTR, SCHED_SETPARAM, SCHED_SETSCHEDULER, SETPRIORITY,
+};
 use crate::raw::{self, failed};
 use crate::thread::place::{Place, SchedAttr};
 use crate::thread::{self, Mode, Shared, Thread};
 use crate::{guest, seats, state};
-
-const SETPRIORITY: u64 = 141;
-const SCHED_SETPARAM: u64 = 142;
-const SCHED_SETSCHEDULER: u64 = 144;
-const SCHED_GETAFFINITY: u64 = 204;
-const IOPRIO_SET: u64 = 251;
-const SCHED_SETATTR: u64 = 314;
 
 // Words of a `sched_attr` of the kernel's first version: size, policy, flags (two words), nice, priority, times.
 const SIZE: usize = 0;
@@ -46,7 +42,7 @@ pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 
 
 /// Remembers, in every copy, what has been set for this or another thread of the guest's.
 fn note(thread: &mut Thread, call: &Call) {
-    const PRIO_PROCESS: u32 = 0;
+    const PRIO_PROCESS: u32 = linux_raw_sys::general::PRIO_PROCESS;
     const IOPRIO_WHO_PROCESS: u32 = 1;
     let whom = match call.nr {
         raw::nr::SCHED_SETAFFINITY | SCHED_SETPARAM | SCHED_SETSCHEDULER | SCHED_SETATTR => {

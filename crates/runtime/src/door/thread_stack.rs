@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 /// asked for ends there, also where the slot's last one had more.
 fn stack_of(slot: u32, bytes: u64, guard: u64) -> Option<u64> {
     const STACK_FLAGS: u64 = 0x2_0000 | 0x4000 | 0x22; // STACK|NORESERVE|PRIVATE|ANONYMOUS
-    const MAP_FIXED: u64 = 0x10;
+    use crate::kernel::MAP_FIXED;
     let block = thread::shared(slot);
     let (start, room) = stack_range(slot as usize);
     let top = (start + room) as u64;

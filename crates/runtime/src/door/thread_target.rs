@@ -84,7 +84,7 @@ pub unsafe extern "C" fn pthread_kill(handle: u64, signal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigqueue(handle: u64, signal: c_int, value: u64) -> c_int {
     const SI_QUEUE: u32 = -1i32 as u32;
-    const GETUID: u64 = 102;
+    use crate::raw::nr::GETUID;
     let Some(thread) = target(handle) else {
         // SAFETY: libc's function of that name has this type; a `union sigval` travels in a register.
         return unsafe {

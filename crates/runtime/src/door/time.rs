@@ -14,13 +14,13 @@ use crate::above::above;
 use crate::call::Call;
 use crate::door::{numbers, recorded, usage};
 use crate::log::Next;
+use crate::raw::nr::CLOCK_GETRES;
 use crate::raw::{self, Timespec, failed};
 use crate::sys::vdso;
 use crate::thread::{Mode, Thread};
 use crate::{family, guest, real, signal, tls};
 
 const REALTIME: i32 = 0;
-const CLOCK_GETRES: u64 = 229;
 
 /// Value of a clock in nanoseconds, or a negated errno, the same in every copy.
 #[inline(always)]

@@ -14,24 +14,19 @@ use us_world::timer::{self, Clock, Now, ProcessorClock, Setting, Time, Whose};
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
 use crate::door::{numbers, usage};
+use crate::kernel::{SIGEV_THREAD_ID, TIMER_ABSTIME};
+use crate::raw::nr::{ALARM, SETITIMER, TIMER_CREATE, TIMER_DELETE, TIMER_SETTIME};
 use crate::siginfo::Info;
 use crate::thread::{Shared, Thread};
 use crate::verdict::drop_standby;
 use crate::{guest, raw, state};
 
-const ALARM: u64 = 37;
-const SETITIMER: u64 = 38;
-const TIMER_CREATE: u64 = 222;
-const TIMER_SETTIME: u64 = 223;
-const TIMER_DELETE: u64 = 226;
-const ITIMER_REAL: usize = 0;
+const ITIMER_REAL: usize = linux_raw_sys::general::ITIMER_REAL as usize;
 const ITIMERS: usize = 3;
 /// POSIX timers that can be kept: the numbers that the kernel gives are small.
 const TIMERS: usize = 256;
-const TIMER_ABSTIME: u64 = 1;
-const SIGEV_THREAD_ID: u64 = 4;
 const CLOCK_THREAD_CPUTIME: i32 = 3;
-const SIGALRM: i32 = 14;
+const SIGALRM: i32 = linux_raw_sys::general::SIGALRM as i32;
 const SECOND_NS: u64 = 1_000_000_000;
 const MICROSECOND_NS: u64 = 1000;
 
@@ -294,8 +289,7 @@ pub fn look_at_threads(waiting: impl Fn(u32) -> u64) {
 /// What every timer has left, as the kernel says, where `waiting` signals wait for the process: a log begins here, and what
 /// has fired before is not in it. Returns those of the signals that are timers'.
 pub fn take_stock(waiting: u64) -> u64 {
-    const GETITIMER: u64 = 36;
-    const TIMER_GETTIME: u64 = 224;
+    use crate::raw::nr::{GETITIMER, TIMER_GETTIME};
     let now = raw::now_ns();
     let mut time = [0u64; 4];
     let mut explained = 0;

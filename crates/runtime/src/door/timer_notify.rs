@@ -22,8 +22,8 @@ use crate::tls::tid_of;
 use crate::{raw, real, tls};
 
 /// The notification that a function is called.
-const SIGEV_THREAD: i32 = 2;
-const SIGEV_THREAD_ID: i32 = 4;
+const SIGEV_THREAD: i32 = linux_raw_sys::general::SIGEV_THREAD as i32;
+const SIGEV_THREAD_ID: i32 = linux_raw_sys::general::SIGEV_THREAD_ID as i32;
 /// libc's own signal for this, which it lets no program block, wait for or handle.
 const SIGTIMER: i32 = 32;
 /// With which libc has all threads set their user at once: no thread of libc's ever blocks it.
@@ -235,7 +235,7 @@ fn set_cancel_state(state: c_int) -> c_int {
 
 /// Sets the calling thread's mask, as the guest would.
 fn set_mask(mask: u64) {
-    const SIG_SETMASK: u64 = 2;
+    use crate::kernel::SIG_SETMASK;
     if let Ok(thread) = current() {
         let args = [SIG_SETMASK, &raw const mask as u64, 0, 8, 0, 0];
         signal::mask(thread, &Call { nr: raw::nr::RT_SIGPROCMASK, args, caller: 0 });

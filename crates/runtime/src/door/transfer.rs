@@ -6,8 +6,7 @@ use crate::sys::spans::Source;
 
 /// Whether an input with these flags takes what it brings from the stream.
 pub fn takes(flags: u64) -> bool {
-    const MSG_PEEK: u64 = 2;
-    const MSG_ERRQUEUE: u64 = 0x2000;
+    use crate::kernel::{MSG_ERRQUEUE, MSG_PEEK};
     flags & (MSG_PEEK | MSG_ERRQUEUE) == 0
 }
 

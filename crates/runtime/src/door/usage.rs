@@ -15,9 +15,9 @@ use crate::thread::{self, Shared, Thread};
 use crate::{guest, state, tls};
 
 /// System call number.
-pub const GETRUSAGE: u64 = 98;
+pub const GETRUSAGE: u64 = crate::raw::nr::GETRUSAGE;
 /// System call number.
-pub const TIMES: u64 = 100;
+pub const TIMES: u64 = crate::raw::nr::TIMES;
 
 const PROCESS_CPUTIME: i32 = 2;
 const THREAD_CPUTIME: i32 = 3;
@@ -109,8 +109,8 @@ pub fn clock_told(clock: i32, ns: u64) {
 
 /// Behind `getrusage` and `times`, in every copy: the answer lies in the guest's memory, and is put right there.
 pub fn told(thread: &Thread, call: &Call) {
-    const RUSAGE_CHILDREN: i32 = -1;
-    const RUSAGE_SELF: i32 = 0;
+    const RUSAGE_CHILDREN: i32 = linux_raw_sys::general::RUSAGE_CHILDREN;
+    const RUSAGE_SELF: i32 = linux_raw_sys::general::RUSAGE_SELF as i32;
     let [who, place, ..] = call.args;
     if call.nr == TIMES {
         let Some(ticks) = guest::load::<[u64; 4]>(who) else { return };

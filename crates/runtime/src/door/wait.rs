@@ -12,19 +12,19 @@ use us_world::child::{self, Child, End, Meaning, Standing, Wait, Waited};
 use crate::call::Call;
 use crate::door::{numbers, sigchld, witness};
 use crate::members::leader;
+use crate::raw::err::ECHILD;
 use crate::raw::{self, failed, nr};
 use crate::thread::Thread;
 use crate::{guest, members, signal};
 
 /// Numbers of the two calls.
-pub const WAIT4: u64 = 61;
+pub const WAIT4: u64 = crate::raw::nr::WAIT4;
 /// See [`WAIT4`].
-pub const WAITID: u64 = 247;
+pub const WAITID: u64 = crate::raw::nr::WAITID;
 
-pub(super) const WNOHANG: u64 = 1;
-pub(super) const WEXITED: u64 = 4;
-pub(super) const WNOWAIT: u64 = 0x0100_0000;
-const ECHILD: i64 = -10;
+pub(super) use crate::kernel::WEXITED;
+pub(super) use crate::kernel::WNOHANG;
+pub(super) use crate::kernel::WNOWAIT;
 /// How long the death of a child with a standby may stay undecided, ns.
 const VERDICT_NS: u64 = 3_000_000_000;
 /// Pause between two looks where both the kernel and the roster may have news, ns.
@@ -126,10 +126,7 @@ pub(super) fn child_of(entry: &Process, first: u32) -> Child {
 
 impl Ask {
     fn new(nr: u64, args: &[u64; 6]) -> Option<Ask> {
-        const P_ALL: u64 = 0;
-        const P_PID: u64 = 1;
-        const P_PGID: u64 = 2;
-        const P_PIDFD: u64 = 3;
+        use crate::kernel::{P_ALL, P_PGID, P_PID, P_PIDFD};
         let id = |value: u64| value as u32;
         let group_of = |value: u32| Whom::Group(leader::to_kernel(value));
         if nr == WAITID {
@@ -178,14 +175,14 @@ impl Ask {
 }
 
 fn own_group() -> u32 {
-    const GETPGRP: u64 = 111;
+    use crate::raw::nr::GETPGRP;
     // SAFETY: asks for a number.
     unsafe { raw::call1(GETPGRP, 0) as u32 }
 }
 
 /// The process group of a listed process; that of one that has ended is no longer known.
 fn group_of(entry: &Process) -> Option<u32> {
-    const GETPGID: u64 = 121;
+    use crate::raw::nr::GETPGID;
     // SAFETY: asks for a number.
     let group = unsafe { raw::call1(GETPGID, u64::from(members::primary(entry))) };
     (!failed(group)).then_some(group as u32)
@@ -430,7 +427,7 @@ fn is_discarded(entry: &Process) -> bool {
 /// Takes what the kernel keeps of an adopted child's first primary, if it was ours. That one has been killed, and its end may
 /// take longer than its successor has lived: once the child is off the list, nobody knows what such an end means.
 fn reap_first(entry: &Process) {
-    const P_PID: u64 = 1;
+    use crate::kernel::P_PID;
     let args = [P_PID, u64::from(entry.pid.load(Ordering::Relaxed)), 0, WEXITED, 0, 0];
     // SAFETY: the kernel writes nothing.
     while unsafe { raw::call6(WAITID, args) } == raw::err::EINTR {}
@@ -451,8 +448,7 @@ fn has_vanished(entry: &Process) -> bool {
 
 /// The stop or continuation of an adopted child that is still to be told.
 fn standing(entry: &Process, ask: &Ask) -> Option<News> {
-    const WSTOPPED: u64 = 2;
-    const WCONTINUED: u64 = 8;
+    use crate::kernel::{WCONTINUED, WSTOPPED};
     let seen = entry.standing.load(Ordering::Acquire);
     let told_stopped = entry.told_stopped.load(Ordering::Acquire) != 0;
     let asks_for = |option| ask.options & option != 0;

@@ -21,17 +21,16 @@ use us_world::Told;
 use crate::door::pipe;
 use crate::door::recorded::execute_marked;
 use crate::fdtable::{self, Shadow};
+use crate::raw::err::ENOTSOCK;
+use crate::raw::nr::{RECVMMSG, SENDMMSG};
 use crate::raw::{self, failed};
 use crate::real::single_threaded;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::thread::Thread;
 use crate::{guest, state};
 
-const RECVMMSG: u64 = 299;
-const SENDMMSG: u64 = 307;
-const ENOTSOCK: i64 = -88;
 /// The kernel's flag of that name: on a datagram its whole length is told, a stream's bytes are thrown away.
-pub const MSG_TRUNC: u64 = 0x20;
+pub const MSG_TRUNC: u64 = crate::kernel::MSG_TRUNC;
 
 /// The upper bytes of every mark in a slot's first word, where an event's header has the length: none is so long.
 const MARKS: u64 = 0x7573;
@@ -366,8 +365,7 @@ pub fn rights(slot: *const u8, f: impl FnMut(i32)) {
 /// Puts the payload of the missing `Return` together, behind the slot's head, as the call of this number and
 /// order of outputs has it. Returns its bytes. The pieces that were received in place lie there already.
 pub fn compose(slot: *mut u8, nr: u64) -> usize {
-    const RECVFROM: u64 = 45;
-    const RECVMSG: u64 = 47;
+    use crate::raw::nr::{RECVFROM, RECVMSG};
     let Some(got) = message_in(slot) else { return 0 };
     // The message lies at the same distance from its slot in every copy, since rings have fixed addresses.
     let data = got.vector.base as *const u8;

@@ -103,7 +103,7 @@ pub fn add(start: u64, bytes: u64, object: u64, offset: u64) -> Result<(), &'sta
 
 /// Maps the copy of a piece, and fills it if `copies`. False if that is not possible.
 fn add_copy(start: u64, bytes: u64, offset: u64, region: usize, copies: bool) -> bool {
-    const FTRUNCATE: u64 = 77;
+    use crate::raw::nr::FTRUNCATE;
     let mut path = [0u8; paths::PATH_BYTES];
     if paths::family_path(crate::members::of_family::number(), region, &mut path).is_none() {
         return false;

@@ -24,7 +24,7 @@ impl Touched {
 
     /// Whether the page there has. One that may have been swapped out has.
     pub fn has(&mut self, page: u64) -> bool {
-        const MINCORE: u64 = 27;
+        use crate::raw::nr::MINCORE;
         let chunk = page & !(CHUNK * PAGE - 1);
         if self.chunk != chunk {
             self.chunk = chunk;
@@ -51,7 +51,7 @@ impl Touched {
 
 /// Whether anything could have been swapped out. Asked once.
 fn has_swap() -> bool {
-    const SYSINFO: u64 = 99;
+    use crate::raw::nr::SYSINFO;
     static ANSWER: AtomicU32 = AtomicU32::new(0);
     match ANSWER.load(Ordering::Relaxed) {
         0 => {

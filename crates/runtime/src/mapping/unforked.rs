@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::proc;
 use crate::raw;
+use crate::raw::nr::MADVISE;
 use crate::sys::room::Room;
 
-const MADVISE: u64 = 28;
 const DONTFORK: u64 = 10;
 const DOFORK: u64 = 11;
 const WIPEONFORK: u64 = 18;

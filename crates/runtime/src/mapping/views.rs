@@ -124,8 +124,7 @@ pub fn add_repeated(start: u64, args: &[u64; 6]) {
     };
     let mut at = 0;
     if is_it() {
-        const MAP_SHARED: u64 = 1;
-        const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+        use crate::kernel::{MAP_FIXED_NOREPLACE, MAP_SHARED};
         let wanted = pieces::place_for(start, bytes.next_multiple_of(PAGE)).unwrap_or(0);
         let how = MAP_SHARED | if wanted == 0 { 0 } else { MAP_FIXED_NOREPLACE };
         // SAFETY: new memory.

@@ -158,7 +158,7 @@ pub fn strike_off(entry: &Process) {
 /// The process group of a listed process. Of one that is between two primaries, what was last known: a signal to the group
 /// is sent to its standby as well, which does not take it.
 fn group_of(entry: &Process) -> Option<u32> {
-    const GETPGID: u64 = 121;
+    use crate::raw::nr::GETPGID;
     // SAFETY: asks for a number.
     let group = unsafe { raw::call1(GETPGID, u64::from(primary(entry))) };
     if !failed(group) {
@@ -196,8 +196,8 @@ pub fn remember_group(entry: &Process) {
 /// A process of the group sends a signal to `target`, as `kill` names it. SIGKILL is no failure then, and nobody is to
 /// take over; of any other a standby must know that it was sent.
 pub fn note_send(target: i32, signal: u64) {
-    const SIGKILL: u64 = 9;
-    const GETPGID: u64 = 121;
+    use crate::kernel::SIGKILL;
+    use crate::raw::nr::GETPGID;
     // SAFETY: asks for a number.
     let group = |pid: u32| unsafe { raw::call1(GETPGID, u64::from(pid)) };
     let wanted = match target {
@@ -209,8 +209,7 @@ pub fn note_send(target: i32, signal: u64) {
         1.. => entry.pid.load(Ordering::Relaxed) == target as u32,
         _ => group_of(entry).is_some_and(|group| i64::from(group) == wanted),
     };
-    const SIGCONT: u64 = 18;
-    const SIGSTOP: u64 = 19;
+    use crate::kernel::{SIGCONT, SIGSTOP};
     let own = state::GUEST_PID.load(Ordering::Relaxed);
     for entry in listed().filter(meant) {
         match signal {

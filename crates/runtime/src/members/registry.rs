@@ -13,14 +13,13 @@ use us_abi::{
 };
 
 use crate::call::Call;
+use crate::raw::nr::GETEUID;
 use crate::raw::{self, failed, nr};
 use crate::{own_file, paths, state};
 
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
 /// The user that the group's files belong to.
 static OWNER: AtomicI64 = AtomicI64::new(-1);
-
-const GETEUID: u64 = 107;
 
 fn user() -> i64 {
     // SAFETY: asks for a number.
@@ -107,11 +106,7 @@ pub fn is_told(at: usize, entry: &Process) -> bool {
 
 /// Whether after this call, of a process with the group's user, it may be another's; or be unable to say so.
 fn gives_up(call: &Call) -> bool {
-    const SETUID: u64 = 105;
-    const SETREUID: u64 = 113;
-    const SETRESUID: u64 = 117;
-    const SETFSUID: u64 = 122;
-    const CHROOT: u64 = 161;
+    use crate::raw::nr::{CHROOT, SETFSUID, SETRESUID, SETREUID, SETUID};
     const SAME: u32 = u32::MAX;
     let owner = OWNER.load(Ordering::Relaxed);
     let users = match call.nr {

@@ -7,6 +7,7 @@ use us_abi::{ImageHead, Inherited, PAYLOAD_BYTES_MAX, how};
 
 use crate::fdtable::{self, Kind};
 use crate::log::Next;
+use crate::raw::nr::READLINK;
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, death};
 use crate::thread::Thread;
@@ -20,10 +21,9 @@ static VARIABLES: AtomicU32 = AtomicU32::new(0);
 
 const AT_RANDOM: u64 = 25;
 const AT_EXECFN: u64 = 31;
-const PATH_MAX: usize = 4096;
+const PATH_MAX: usize = linux_raw_sys::general::PATH_MAX as usize;
 /// Longest argument or variable that the kernel takes, bytes.
 const STRING_MAX: usize = 128 << 10;
-const READLINK: u64 = 89;
 /// Offset of libc's canary from the thread pointer; the pointer guard follows.
 const GUARDS: u64 = 40;
 

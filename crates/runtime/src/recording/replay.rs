@@ -41,7 +41,7 @@ fn follow(header: &SegmentHeader, thread: &mut Thread) {
 
 /// Makes the child that the recording tells of. `true` in that child.
 pub fn fork(thread: &mut Thread, call: &Call, pid: u32) -> bool {
-    const SIGCHLD: u64 = 17;
+    use crate::kernel::SIGCHLD;
     // SAFETY: a fork on the same stack, in its own memory.
     let made = unsafe { raw::call6(nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]) };
     if failed(made) {
@@ -59,9 +59,8 @@ pub fn fork(thread: &mut Thread, call: &Call, pid: u32) -> bool {
 
 /// What the kernel would have done for libc: the child's number in its control block.
 fn name_child(call: &Call, pid: u32) {
-    const CLONE_CHILD_SETTID: u64 = 0x100_0000;
-    const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
-    const SET_TID_ADDRESS: u64 = 218;
+    use crate::kernel::{CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID};
+    use crate::raw::nr::SET_TID_ADDRESS;
     if call.nr != nr::CLONE {
         return;
     }

@@ -9,13 +9,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::Process;
 
+use crate::kernel::{PR_GET_PDEATHSIG, PR_SET_PDEATHSIG};
 use crate::siginfo::{Info, SI_USER};
 use crate::{guest, members, raw, state};
 
-const PR_SET_PDEATHSIG: u64 = 1;
-const PR_GET_PDEATHSIG: u64 = 2;
-const SIGKILL: u32 = 9;
-const SIGSYS: u32 = 31;
+const SIGKILL: u32 = linux_raw_sys::general::SIGKILL;
+const SIGSYS: u32 = linux_raw_sys::general::SIGSYS;
 const HIGHEST: u64 = 64;
 
 /// What the guest has asked for, in every copy; 0 for nothing.

@@ -46,8 +46,7 @@ pub fn apply_mask(mask: u64) {
 /// Before an exec, and after one that has failed: a new image begins with what its predecessor blocked, and that has
 /// what the runtime keeps open in shadow only.
 pub fn hand_on_mask(thread: &Thread, to_new_image: bool) {
-    const SIG_BLOCK: u64 = 0;
-    const SIG_UNBLOCK: u64 = 1;
+    use crate::kernel::{SIG_BLOCK, SIG_UNBLOCK};
     let hidden = thread.signals.mask & !mask_of_faults();
     if hidden != 0 {
         let how = if to_new_image { SIG_BLOCK } else { SIG_UNBLOCK };
@@ -206,8 +205,7 @@ pub fn action(thread: &mut Thread, call: &Call, note: impl FnOnce(i32, bool, boo
 
 /// Puts what belongs into the kernel for a guest's disposition.
 fn install(signal: i32, action: Action) {
-    const SA_NOCLDSTOP: u64 = 1;
-    const SA_NOCLDWAIT: u64 = 2;
+    use crate::kernel::{SA_NOCLDSTOP, SA_NOCLDWAIT};
     let ours = |handler: u64, extra: u64| Action {
         handler,
         flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | extra,
@@ -310,9 +308,9 @@ pub fn take_back(thread: &mut Thread) {
     set_mask(thread, thread.signals.mask);
 }
 
-pub(super) const SS_DISABLE: u64 = 2;
+pub(super) use crate::kernel::SS_DISABLE;
 /// The stack is given up while a handler runs on it.
-pub(super) const SS_AUTODISARM: u64 = 1 << 31;
+pub(super) const SS_AUTODISARM: u64 = crate::kernel::SS_AUTODISARM;
 /// What a thread begins with.
 pub(super) const NO_STACK: [u64; 3] = [0, SS_DISABLE, 0];
 
@@ -325,7 +323,7 @@ pub(super) fn is_on_alt_stack(thread: &Thread, sp: u64) -> bool {
 
 /// sigaltstack: the kernel keeps the runtime's; the guest's is a shadow, used when a handler asks for it.
 pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
-    const SS_ONSTACK: u64 = 1;
+    use crate::kernel::SS_ONSTACK;
     const BYTES_MIN: u64 = 2048;
     let [new, old, ..] = call.args;
     let mut shown = thread.signals.alt_stack;

@@ -16,6 +16,7 @@ use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::context::{Context, reg};
 use crate::event::Event;
+use crate::kernel::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO};
 use crate::log::{Next, has_ticket};
 use crate::members::{self, mail};
 use crate::raw::{self, call4, err};
@@ -52,15 +53,15 @@ use run::handle;
 pub use sigsys::{awaits_own, has_sent_own};
 
 const SIGNALS: usize = 65;
-const SIGILL: i32 = 4;
-const SIGTRAP: i32 = 5;
-const SIGBUS: i32 = 7;
-const SIGFPE: i32 = 8;
-const SIGKILL: i32 = 9;
-const SIGSEGV: i32 = 11;
-const SIGSTOP: i32 = 19;
+const SIGILL: i32 = linux_raw_sys::general::SIGILL as i32;
+const SIGTRAP: i32 = linux_raw_sys::general::SIGTRAP as i32;
+const SIGBUS: i32 = linux_raw_sys::general::SIGBUS as i32;
+const SIGFPE: i32 = linux_raw_sys::general::SIGFPE as i32;
+const SIGKILL: i32 = linux_raw_sys::general::SIGKILL as i32;
+const SIGSEGV: i32 = linux_raw_sys::general::SIGSEGV as i32;
+const SIGSTOP: i32 = linux_raw_sys::general::SIGSTOP as i32;
 /// What the runtime traps and wakes threads with.
-pub const SIGSYS: i32 = 31;
+pub const SIGSYS: i32 = linux_raw_sys::general::SIGSYS as i32;
 /// What the C library cancels threads with.
 const SIGCANCEL: i32 = 32;
 
@@ -70,16 +71,9 @@ pub const SIGSETXID: i32 = 33;
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
 /// `si_code`: by the kernel itself.
-const SI_KERNEL: i32 = 0x80;
+const SI_KERNEL: i32 = linux_raw_sys::general::SI_KERNEL as i32;
 /// What an instruction of the guest's own brings about.
 const FAULTS: u64 = bit(SIGILL) | bit(SIGTRAP) | bit(SIGBUS) | bit(SIGFPE) | bit(SIGSEGV);
-
-const SA_SIGINFO: u64 = 4;
-const SA_RESTORER: u64 = 0x0400_0000;
-const SA_ONSTACK: u64 = 0x0800_0000;
-const SA_RESTART: u64 = 0x1000_0000;
-const SA_NODEFER: u64 = 0x4000_0000;
-const SA_RESETHAND: u64 = 0x8000_0000;
 
 /// Signals whose default action ends a process and that somebody outside sends: caught, so that a plain
 /// `kill` ends the program instead of promoting its standby.
@@ -154,18 +148,15 @@ pub fn set_ignored(ignored: u64) {
 
 /// Whether the ends of children are nobody's news: they leave nothing behind, and no wait tells of them.
 pub fn discards_children() -> bool {
-    const SIGCHLD: i32 = 17;
-    const SA_NOCLDWAIT: u64 = 2;
+    const SIGCHLD: i32 = linux_raw_sys::general::SIGCHLD as i32;
+    use crate::kernel::SA_NOCLDWAIT;
     let action = disposition(SIGCHLD);
     action.handler == SIG_IGN || action.flags & SA_NOCLDWAIT != 0
 }
 
 /// The mask that a call puts in force while it waits (ppoll, pselect, epoll_pwait), as the guest's.
 fn waiting_mask(call: &Call) -> Option<u64> {
-    const PSELECT6: u64 = 270;
-    const PPOLL: u64 = 271;
-    const EPOLL_PWAIT: u64 = 281;
-    const EPOLL_PWAIT2: u64 = 441;
+    use crate::raw::nr::{EPOLL_PWAIT, EPOLL_PWAIT2, PPOLL, PSELECT6};
     let at = match call.nr {
         PPOLL => call.args[3],
         EPOLL_PWAIT | EPOLL_PWAIT2 => call.args[4],

@@ -145,9 +145,7 @@ fn restartable(thread: &Thread, row: &Row) -> bool {
 
 /// Whether the socket that a call is about has been given a time after which such a call ends (SO_RCVTIMEO, SO_SNDTIMEO).
 fn has_time_out(fd: u64, row: &Row) -> bool {
-    const SOL_SOCKET: u64 = 1;
-    const SO_RCVTIMEO: u64 = 20;
-    const SO_SNDTIMEO: u64 = 21;
+    use crate::kernel::{SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET};
     let puts_out = row.class == Class::Write || row.policy == Policy::Special(Door::Connect);
     let option = if puts_out { SO_SNDTIMEO } else { SO_RCVTIMEO };
     let is_about_one = matches!(row.fd, FdUse::Uses(0) | FdUse::CreatesFrom(0) | FdUse::Message(0));

@@ -54,8 +54,8 @@ pub fn lies_at(part: &Part, from: u64, bytes: u64) -> Option<bool> {
 
 /// What a call in doubt puts out, in this copy's memory.
 fn source_of(part: &Part) -> Option<Source> {
-    const WRITE: u16 = 1;
-    const WRITEV: u16 = 20;
+    const WRITE: u16 = linux_raw_sys::general::__NR_write as u16;
+    const WRITEV: u16 = linux_raw_sys::general::__NR_writev as u16;
     // SAFETY: the thread of a call in doubt sleeps until the bell rings.
     let begun = unsafe { thread::shared(part.slot).doubt.of_standing() };
     match begun.call.0 {

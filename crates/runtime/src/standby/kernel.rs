@@ -16,13 +16,13 @@ impl Kernel for Own {
     const PATTERN_MAX: u64 = witness::PATTERN_MAX as u64;
 
     fn tcp(&mut self, fd: i32) -> Option<TcpFigures> {
-        const POLLPRI: u64 = 2;
-        const POLLERR: i64 = 8;
-        const SIOCATMARK: u64 = 0x8905;
+        use crate::kernel::POLLPRI;
+        const POLLERR: i64 = linux_raw_sys::general::POLLERR as i64;
+        use crate::kernel::SIOCATMARK;
         const SIOCINQ: u64 = 0x541b;
         const SIOCOUTQ: u64 = 0x5411;
         const IPPROTO_TCP: u64 = 6;
-        const TCP_INFO: u64 = 11;
+        use crate::kernel::TCP_INFO;
         let mut info = [0u64; 32];
         let mut len = 256u32;
         let (mut inq, mut outq, mut at_mark) = (0i32, 0i32, 0i32);

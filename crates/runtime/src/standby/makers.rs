@@ -20,12 +20,12 @@ use crate::{guest, proc, raw};
 
 const SOCKADDR_MAX: usize = 128;
 /// System call numbers.
-const IOCTL: u16 = 16;
-const MQ_OPEN: u16 = 240;
-const OPEN_TREE: u16 = 428;
-const FSMOUNT: u16 = 432;
-const PIDFD_GETFD: u16 = 438;
-const OPEN_TREE_ATTR: u16 = 467;
+const IOCTL: u16 = linux_raw_sys::general::__NR_ioctl as u16;
+const MQ_OPEN: u16 = linux_raw_sys::general::__NR_mq_open as u16;
+const OPEN_TREE: u16 = linux_raw_sys::general::__NR_open_tree as u16;
+const FSMOUNT: u16 = linux_raw_sys::general::__NR_fsmount as u16;
+const PIDFD_GETFD: u16 = linux_raw_sys::general::__NR_pidfd_getfd as u16;
+const OPEN_TREE_ATTR: u16 = linux_raw_sys::general::__NR_open_tree_attr as u16;
 
 /// Numbers that are nobody's orphans, the orphans, and the calls that may have made them, in the same order as what each makes.
 /// The poller's, which alone settles.
@@ -216,8 +216,7 @@ fn is_same(a: i32, b: i32) -> bool {
 /// Whether a descriptor is what the path of an open leads to, opened in the same way.
 fn is_opened_by(doubt: &Doubt, fd: i32) -> bool {
     const SHOWN: u64 = 0o3 | 0o2000 | 0o4000 | 0o10000000; // access mode, O_APPEND, O_NONBLOCK, O_PATH
-    const O_NOFOLLOW: u64 = 0o400000;
-    const O_PATH: u64 = 0o10000000;
+    use crate::kernel::{O_NOFOLLOW, O_PATH};
     let asked = &doubt.asked;
     let (folder, path, flags) = match doubt.row.nr {
         2 => (AT_FDCWD, asked[0], asked[1]),
@@ -237,7 +236,7 @@ fn is_opened_by(doubt: &Doubt, fd: i32) -> bool {
 /// Whether a descriptor is the terminal behind this master, which an ioctl has opened. Left open it would hang the terminal up for
 /// nobody.
 fn is_terminal_of(master: u64, fd: i32) -> bool {
-    const TIOCGPTN: u64 = 0x8004_5430;
+    use crate::kernel::TIOCGPTN;
     const MAJOR: u64 = 136;
     let mut minor = 0u32;
     // SAFETY: the kernel writes one word.
@@ -283,7 +282,7 @@ fn name_by(nr: u64, fd: i32, name: &mut [u8]) -> Option<u32> {
 
 /// Local address of a socket, `None` for anything else.
 fn local_name(fd: i32) -> Option<[u8; SOCKADDR_MAX]> {
-    const GETSOCKNAME: u64 = 51;
+    use crate::raw::nr::GETSOCKNAME;
     let mut name = [0u8; SOCKADDR_MAX];
     name_by(GETSOCKNAME, fd, &mut name).map(|_| name)
 }
@@ -291,7 +290,7 @@ fn local_name(fd: i32) -> Option<[u8; SOCKADDR_MAX]> {
 /// The outputs of an accept: the length word, then as much of the peer's address as the guest has room for. Returns
 /// their bytes.
 fn peer_name(doubt: &Doubt, fd: i32, bytes: &mut [u8; 4 + SOCKADDR_MAX]) -> usize {
-    const GETPEERNAME: u64 = 52;
+    use crate::raw::nr::GETPEERNAME;
     let [_, address, room, ..] = doubt.asked;
     if address == 0 || room == 0 {
         return 0;

@@ -55,7 +55,7 @@ static STACK: Stack = Stack::new();
 /// A standby ends with its supervisor. By this thread, because the kernel keeps the wish for each thread, and at a
 /// promotion it is this one that takes it back: a promoted program must not end with its supervisor.
 fn end_with_supervisor(header: &SegmentHeader) {
-    const PR_SET_PDEATHSIG: u64 = 1;
+    use crate::kernel::PR_SET_PDEATHSIG;
     let supervised = || {
         // SAFETY: asks for a number.
         let parent = unsafe { raw::call1(raw::nr::GETPPID, 0) } as u32;

@@ -15,6 +15,7 @@ use crate::clock::{self, KERNEL};
 use crate::door::{numbers, witness};
 use crate::fault::{self, Point};
 use crate::invariant::{self, Still};
+use crate::kernel::{PR_SET_NAME, PR_SET_PDEATHSIG};
 use crate::mapping::{pieces, views};
 use crate::members::{self, leader, of_family};
 use crate::standby::stall::Stall;
@@ -23,9 +24,6 @@ use crate::state::{self, Role};
 use crate::thread::{self, Mode, Thread};
 use crate::turns::turn_order;
 use crate::{backlog, family, fdtable, notice, raw, real, recorder, seats, signal};
-
-const PR_SET_PDEATHSIG: u64 = 1;
-const PR_SET_NAME: u64 = 15;
 
 /// Looks at rings of which nothing moves, until shared memory is shown as it is: 50 ms.
 const STUCK: u32 = 300;
@@ -143,7 +141,7 @@ fn is_all_live() -> bool {
 
 /// The dead primary was stopped, so no thread goes on before somebody lets this one go on.
 fn stop(header: &SegmentHeader) {
-    const SIGSTOP: u64 = 19;
+    use crate::kernel::SIGSTOP;
     is_live(header);
     // SAFETY: to our own process.
     unsafe { raw::call2(raw::nr::KILL, u64::from(state::REAL_PID.load(Ordering::Relaxed)), SIGSTOP) };

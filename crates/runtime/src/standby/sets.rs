@@ -7,12 +7,9 @@ use us_calls::{Door, EpollDoor, Policy};
 use us_world::set::{self, Answer, Change, Control, Good, Registrations};
 
 use crate::door::epoll::{self, CTL_ADD, CTL_DEL, CTL_MOD};
+use crate::raw::err::{EEXIST, EINVAL, ENOENT};
 use crate::raw::failed;
 use crate::standby::settle::{Doubt, complete, for_doubts};
-
-const ENOENT: i64 = -2;
-const EEXIST: i64 = -17;
-const EINVAL: i64 = -22;
 
 /// Settles all of them. By the poller, while nobody acts.
 pub fn settle() {

@@ -32,9 +32,9 @@ use crate::thread::{self, RingMemory, Shared};
 use crate::{backlog, guest, invariant, members, raw, seats, state};
 
 /// System call numbers.
-const WRITEV: u16 = 20;
-const SENDMSG: u16 = 46;
-const MSGSND: u16 = 69;
+const WRITEV: u16 = linux_raw_sys::general::__NR_writev as u16;
+const SENDMSG: u16 = linux_raw_sys::general::__NR_sendmsg as u16;
+const MSGSND: u16 = linux_raw_sys::general::__NR_msgsnd as u16;
 
 /// A call in doubt.
 #[derive(Clone, Copy)]
@@ -253,7 +253,7 @@ fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
             input(doubt, verdicts.of(doubt.slot))
         }
         (_, Some(Verdict::Failed)) => {
-            const ECONNRESET: i64 = -104;
+            use crate::raw::err::ECONNRESET;
             complete(doubt, 0, ReturnHead { result: ECONNRESET, identity: 0 }, &[]);
             true
         }
@@ -317,10 +317,10 @@ fn taken(doubt: &Doubt) -> bool {
 /// A call that others may have seen the effect of: a message put into a queue of the kernel's, as an output that keeps no
 /// count; what never waits was done if the kernel was entered with it.
 fn waiting(doubt: &Doubt) -> bool {
-    const SEMOP: u16 = 65;
-    const SEMTIMEDOP: u16 = 220;
-    const TIMERFD_SETTIME: u16 = 286;
-    const MQ_TIMEDSEND: u16 = 242;
+    const SEMOP: u16 = linux_raw_sys::general::__NR_semop as u16;
+    const SEMTIMEDOP: u16 = linux_raw_sys::general::__NR_semtimedop as u16;
+    const TIMERFD_SETTIME: u16 = linux_raw_sys::general::__NR_timerfd_settime as u16;
+    const MQ_TIMEDSEND: u16 = linux_raw_sys::general::__NR_mq_timedsend as u16;
     let done = match doubt.row.nr {
         MSGSND | MQ_TIMEDSEND if !doubt.entered() || fails_again(doubt) => return true,
         MSGSND => queue_has_room(doubt.asked[0], doubt.asked[2]),
@@ -342,7 +342,7 @@ fn waiting(doubt: &Doubt) -> bool {
 
 /// Whether a timerfd_settime that the kernel was entered with is not to be made again.
 fn is_timer_set(doubt: &Doubt) -> bool {
-    const TIMERFD_GETTIME: u64 = 287;
+    use crate::raw::nr::TIMERFD_GETTIME;
     /// TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET
     const FLAGS: u64 = 3;
     let [fd, flags, new, old, ..] = doubt.asked;
@@ -356,7 +356,7 @@ fn is_timer_set(doubt: &Doubt) -> bool {
 
 /// Whether a call only adds to semaphores that are there: then it did not wait.
 fn only_posts(doubt: &Doubt) -> bool {
-    const SEMCTL: u64 = 66;
+    use crate::raw::nr::SEMCTL;
     const IPC_STAT: u64 = 2;
     const OPERATIONS_MAX: u64 = 500;
     let [set, list, count, ..] = doubt.asked;
@@ -374,7 +374,7 @@ fn only_posts(doubt: &Doubt) -> bool {
 
 /// Whether a System V queue would take a message of this length.
 fn queue_has_room(queue: u64, len: u64) -> bool {
-    const MSGCTL: u64 = 71;
+    use crate::raw::nr::MSGCTL;
     const IPC_STAT: u64 = 2;
     let mut stat = [0u64; 15];
     // SAFETY: the kernel writes one struct msqid64_ds of 120 bytes.
@@ -439,9 +439,9 @@ fn fails_again(doubt: &Doubt) -> bool {
 /// The kernel was entered and keeps no count. What could go on now was not waiting, so it was done; what cannot was,
 /// and is made again. So is an output to which nobody listens any more: it tells that, as it did unless this is new.
 fn could_go_on(fd: i32) -> bool {
-    const POLLOUT: i64 = 4;
-    const POLLERR: i64 = 8;
-    const POLLHUP: i64 = 16;
+    const POLLOUT: i64 = linux_raw_sys::general::POLLOUT as i64;
+    const POLLERR: i64 = linux_raw_sys::general::POLLERR as i64;
+    const POLLHUP: i64 = linux_raw_sys::general::POLLHUP as i64;
     raw::poll(fd, POLLOUT as u64) & (POLLOUT | POLLERR | POLLHUP) == POLLOUT
 }
 
@@ -503,8 +503,8 @@ fn copied(doubt: &Doubt, verdict: Option<Verdict>) -> bool {
 
 /// A signal to another process, or to a group of them.
 fn sent_to_another(doubt: &Doubt) {
-    const KILL: u16 = 62;
-    const GETPGID: u64 = 121;
+    const KILL: u16 = linux_raw_sys::general::__NR_kill as u16;
+    use crate::raw::nr::GETPGID;
     let by_descriptor = u64::from(doubt.row.nr) == pidfd::SEND_SIGNAL;
     let first = doubt.asked[0] as i32;
     let to = if by_descriptor { numbers::meant_by(first).map_or(-1, |pid| pid as i32) } else { first };

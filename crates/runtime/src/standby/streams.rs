@@ -10,12 +10,12 @@ use crate::standby::settle::{Doubt, for_doubts, makes_process};
 use crate::sys::room::Room;
 use crate::sys::spans::{self, Source, Vector};
 
-const READ: u16 = 0;
-const WRITEV: u16 = 20;
-const SENDFILE: u16 = 40;
-const SPLICE: u16 = 275;
-const TEE: u16 = 276;
-const COPY_FILE_RANGE: u16 = 326;
+const READ: u16 = linux_raw_sys::general::__NR_read as u16;
+const WRITEV: u16 = linux_raw_sys::general::__NR_writev as u16;
+const SENDFILE: u16 = linux_raw_sys::general::__NR_sendfile as u16;
+const SPLICE: u16 = linux_raw_sys::general::__NR_splice as u16;
+const TEE: u16 = linux_raw_sys::general::__NR_tee as u16;
+const COPY_FILE_RANGE: u16 = linux_raw_sys::general::__NR_copy_file_range as u16;
 
 /// The parts of all calls in doubt. The poller's, like the list below: it alone settles.
 static PARTS: Room<Part> = Room::new();

@@ -11,9 +11,9 @@
 
 use crate::call::Call;
 use crate::guest;
+use crate::raw::nr::OPENAT;
 use crate::thread::{Mode, Thread};
 
-const OPENAT: u64 = 257;
 const READ_ONLY_CLOEXEC: u64 = 0o2000000;
 const QUESTIONS: [&[u8]; 2] = [b"/proc/sys/vm/overcommit_memory\0", PROCESSORS];
 const PROCESSORS: &[u8] = b"/sys/devices/system/cpu/online\0";

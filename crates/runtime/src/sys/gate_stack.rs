@@ -88,8 +88,8 @@ pub fn begin(thread: &mut Thread, low: u64, end: u64) {
 
 /// The same for the main thread, whose arguments end at that address.
 pub fn begin_main(thread: &mut Thread, end: u64) {
-    const RLIMIT_STACK: u64 = 3;
-    const PRLIMIT64: u64 = 302;
+    use crate::kernel::RLIMIT_STACK;
+    use crate::raw::nr::PRLIMIT64;
     let mut limit = [0u64; 2];
     // SAFETY: the kernel writes two words.
     unsafe { raw::call4(PRLIMIT64, 0, RLIMIT_STACK, 0, limit.as_mut_ptr() as u64) };

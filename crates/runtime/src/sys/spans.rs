@@ -448,10 +448,10 @@ fn add(digest: &mut Digest, input: &In, args: &[u64; 6]) {
 /// Bytes of a socket address that mean something: a local one ends with its path, one of the internet is shorter than the structure
 /// that holds any. The rest is old stack.
 fn address_bytes(address: u64, len: u64) -> u64 {
-    const AF_UNSPEC: u16 = 0;
-    const AF_UNIX: u16 = 1;
-    const AF_INET: u16 = 2;
-    const AF_INET6: u16 = 10;
+    const AF_UNSPEC: u16 = linux_raw_sys::net::AF_UNSPEC as u16;
+    const AF_UNIX: u16 = linux_raw_sys::net::AF_UNIX as u16;
+    const AF_INET: u16 = linux_raw_sys::net::AF_INET as u16;
+    const AF_INET6: u16 = linux_raw_sys::net::AF_INET6 as u16;
     match guest::load::<u16>(address) {
         // Of one that only ends a connection nothing else is looked at.
         Some(AF_UNSPEC) => len.min(2),
@@ -467,7 +467,7 @@ fn address_bytes(address: u64, len: u64) -> u64 {
 /// Where an interface is named in a `struct ifreq`, and in how many bytes: its name ends with a NUL, the rest is old stack; who asks
 /// for the name says the number.
 fn interface_named(request: u64, address: u64, name: u64) -> (u64, u64) {
-    const SIOCGIFNAME: u64 = 0x8910;
+    use crate::kernel::SIOCGIFNAME;
     match request {
         SIOCGIFNAME => (address + name, 4),
         _ => (address, name.min(guest::string_len(address) as u64)),

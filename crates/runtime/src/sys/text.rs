@@ -108,7 +108,7 @@ pub fn rewrite(start: u64, bytes: u64, change: impl FnOnce(u64)) -> bool {
 
 /// Puts a file in memory with the bytes at `from` in the place of what is at `to`, as text.
 fn from_file(from: u64, to: u64, bytes: u64) -> bool {
-    const MEMFD_CREATE: u64 = 319;
+    use crate::raw::nr::MEMFD_CREATE;
     const CLOEXEC: u64 = 1;
     // SAFETY: a descriptor of our own, closed before the program's first instruction; the mapping replaces memory whose bytes
     // the file has.
@@ -134,7 +134,7 @@ fn from_file(from: u64, to: u64, bytes: u64) -> bool {
 
 /// Whether a file may be as large as a library's text: otherwise writing one would end the program with SIGXFSZ.
 fn has_room_for_files() -> bool {
-    const RLIMIT_FSIZE: u64 = 1;
+    use crate::kernel::RLIMIT_FSIZE;
     const ENOUGH: u64 = 64 << 20;
     let mut limit = [0u64; 2];
     // SAFETY: the kernel writes two words.

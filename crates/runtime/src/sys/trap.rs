@@ -6,14 +6,14 @@
 use core::sync::atomic::Ordering;
 
 use crate::context::{Context, reg};
+use crate::kernel::PR_SYS_DISPATCH_ON;
 use crate::raw;
 use crate::siginfo::Info;
 use crate::sys::vdso;
 use crate::thread::Thread;
 
 /// An option of prctl.
-pub const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
-const PR_SYS_DISPATCH_ON: u64 = 1;
+pub const PR_SET_SYSCALL_USER_DISPATCH: u64 = crate::kernel::PR_SET_SYSCALL_USER_DISPATCH;
 
 core::arch::global_asm!(".hidden __ehdr_start");
 
@@ -97,9 +97,9 @@ fn select(value: u8) {
 }
 
 /// Code in a SIGSYS's siginfo that says: syscall user dispatch.
-pub const SYS_USER_DISPATCH: i32 = 2;
+pub const SYS_USER_DISPATCH: i32 = linux_raw_sys::general::SYS_USER_DISPATCH as i32;
 /// The same: a filter of the guest's (seccomp).
-pub const SYS_SECCOMP: i32 = 1;
+pub const SYS_SECCOMP: i32 = linux_raw_sys::general::SYS_SECCOMP as i32;
 
 /// Whether a SIGSYS that somebody sent stands for a trap as well. The kernel keeps one of each standard signal: if ours
 /// was pending when the guest made a system call, the trap's own is dropped, the call is not made, and the thread
@@ -120,7 +120,7 @@ pub unsafe fn has_swallowed_trap(context: &Context) -> bool {
 
 /// Asks a thread of this process to look up. False if there is none.
 pub fn nudge(tid: u32) -> bool {
-    const SIGSYS: u64 = 31;
+    use crate::kernel::SIGSYS;
     let process = u64::from(crate::state::REAL_PID.load(core::sync::atomic::Ordering::Relaxed));
     let mut info = Info::default();
     (info.0[0], info.0[1]) = (SIGSYS, u64::from(us_abi::NUDGE_CODE as u32));
