@@ -6,13 +6,13 @@
 //! # Safety
 //! Between fork and its end the child makes plain system calls, with arguments that change nothing.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 
 use libc::{c_long, pid_t};
 
+use crate::proc;
 use crate::reap::reap;
 
 /// What the runtime does when a call fails.
@@ -104,9 +104,8 @@ fn tries(own: pid_t) -> Vec<Try> {
 
 /// The name of a call that a filter does not let pass, or may not; `None` if all is well.
 pub fn obstacle() -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:")).map_or("0", str::trim);
-    if mode == "0" { None } else { first_missing() }
+    let is_filtered = proc::status("self", "Seccomp:").is_some_and(|mode| mode != "0");
+    if is_filtered { first_missing() } else { None }
 }
 
 fn first_missing() -> Option<String> {

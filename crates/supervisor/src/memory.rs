@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use crate::proc;
+
 /// The score of a process that the kernel ends before all others.
 const FIRST: i32 = 1000;
 
@@ -92,14 +94,13 @@ fn without_resources<T>(act: impl FnOnce() -> T) -> T {
 pub fn is_scarce(pid: u32) -> bool {
     let needed = needed_for(pid);
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let free = field_kib(&machine, "MemAvailable:");
+    let free = proc::field(&machine, "MemAvailable:").and_then(kib);
     free.is_some_and(|free| free < needed / MACHINE_PART) || room(pid).is_some_and(|room| room < needed)
 }
 
 /// What a copy of the process may come to have, bytes.
 fn needed_for(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    field_kib(&status, "RssAnon:").unwrap_or(0) + BESIDES
+    proc::status(pid, "RssAnon:").and_then(|size| kib(&size)).unwrap_or(0) + BESIDES
 }
 
 /// Why a standby is ended before the kernel has to choose.
@@ -118,9 +119,9 @@ pub fn relief(pid: u32) -> Option<Duration> {
     Some(if left == 0 { Duration::ZERO } else { Duration::from_millis((left / RUSH).clamp(1, 100)) })
 }
 
-fn field_kib(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+/// Bytes of a size as the kernel writes it: `12 kB`.
+fn kib(size: &str) -> Option<u64> {
+    size.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// Bytes that the limits of the process's groups leave, if there are any.
@@ -194,7 +195,10 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_process_is_found() {
-        assert_eq!(field_kib("VmRSS:\t 5 kB\nRssAnon:\t 12 kB\n", "RssAnon:"), Some(12 << 10));
+        assert_eq!(
+            proc::field("VmRSS:\t 5 kB\nRssAnon:\t 12 kB\n", "RssAnon:").and_then(kib),
+            Some(12 << 10)
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What `/proc` says of a process.
 
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -62,6 +63,17 @@ pub fn obstacle() -> Option<&'static str> {
         ),
         Ok(_) => None,
     }
+}
+
+/// The value behind a name in a text of the kernel's.
+pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
+}
+
+/// The value behind a name in the `status` of a process: a number, or `self`. `None` when there is no such process.
+pub fn status(pid: impl Display, name: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    field(&text, name).map(str::to_owned)
 }
 
 /// The process `pid`, or `None` when there is none.
@@ -180,9 +192,7 @@ pub fn owner(pid: u32) -> Option<u32> {
 /// Whether somebody traces the process, or it has asked its parent to (`PTRACE_TRACEME`): each signal would stop it until that one
 /// lets it go on.
 pub fn is_traced(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    tracer.is_some_and(|tracer| tracer.trim() != "0")
+    status(pid, "TracerPid:").is_some_and(|tracer| tracer != "0")
 }
 
 /// Whether a signal of ours can be sent to the process: its runtime is there to take it, and nobody would hold it up.
@@ -193,16 +203,12 @@ pub fn takes_nudges(pid: u32) -> bool {
 /// Whether the process `from` could send the process `to` a signal.
 pub fn may_signal(from: u32, to: u32) -> bool {
     const CAP_KILL: u64 = 1 << 5;
-    let field = |pid: u32, name: &str| -> Option<String> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
-    };
     let users = |pid: u32| -> Option<Vec<u32>> {
-        field(pid, "Uid:")?.split_ascii_whitespace().map(|user| user.parse().ok()).collect()
+        status(pid, "Uid:")?.split_ascii_whitespace().map(|user| user.parse().ok()).collect()
     };
     let (Some(sender), Some(receiver)) = (users(from), users(to)) else { return false };
     let capabilities =
-        field(from, "CapEff:").and_then(|mask| u64::from_str_radix(&mask, 16).ok()).unwrap_or(0);
+        status(from, "CapEff:").and_then(|mask| u64::from_str_radix(&mask, 16).ok()).unwrap_or(0);
     // Real or effective against real or saved.
     capabilities & CAP_KILL != 0
         || sender.iter().take(2).any(|user| receiver.first() == Some(user) || receiver.get(2) == Some(user))
@@ -210,9 +216,7 @@ pub fn may_signal(from: u32, to: u32) -> bool {
 
 /// Whether the process has a handler for `signal`: one without it would be ended by the signal.
 pub fn catches(pid: u32, signal: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = status(pid, "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
     mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 

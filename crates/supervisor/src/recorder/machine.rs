@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::elf;
 use crate::options::Options;
+use crate::proc;
 
 /// What this machine and the files of `program` are, for a recording of `options`.
 pub fn header(options: &Options, program: &Path, library: &Path) -> Header {
@@ -58,9 +59,8 @@ pub fn stack(header: &Header) -> Option<(u64, u64)> {
 }
 
 fn umask() -> u32 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0)
+    let mask = proc::status("self", "Umask:");
+    mask.and_then(|mask| u32::from_str_radix(&mask, 8).ok()).unwrap_or(0)
 }
 
 /// The processor's features, as the kernel names them: libc chooses its functions by them.
