@@ -71,6 +71,8 @@ fn set_guests(place: usize, limit: Limit) -> i64 {
         }
         result = set(RAISED[place], Some(&wanted), &mut [0; 2]);
         if !failed(result) {
+            // Nothing is added to what has no bound.
+            let more = if limit[0] == INFINITY { [0; 2] } else { more };
             ADDED[place].iter().zip(more).for_each(|(word, bytes)| word.store(bytes, Ordering::Relaxed));
             break;
         }
@@ -96,15 +98,20 @@ pub fn hand_on(to_new_image: bool) {
         set(NPROC, Some(&[processes[0], hard_of_guest()]), &mut [0; 2]);
     }
     static HANDED: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
+    static IS_HANDED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
     for (place, which) in RAISED.into_iter().enumerate() {
         let more = added(place);
         let mut limit: Limit = [INFINITY; 2];
+        let was_handed = IS_HANDED[place].swap(false, Ordering::Relaxed);
         if more[0] == 0 || failed(set(which, None, &mut limit)) {
             continue;
         }
         if !to_new_image {
-            set_guests(place, HANDED[place].each_ref().map(|word| word.load(Ordering::Relaxed)));
+            if was_handed {
+                set_guests(place, HANDED[place].each_ref().map(|word| word.load(Ordering::Relaxed)));
+            }
         } else if limit[0] != INFINITY && limit[0] > more[0] {
+            IS_HANDED[place].store(true, Ordering::Relaxed);
             let guests = without(limit, more);
             HANDED[place].iter().zip(guests).for_each(|(word, bytes)| word.store(bytes, Ordering::Relaxed));
             // The hard one of a process that may not raise it stays where it is, should the exec fail.
