@@ -26,6 +26,8 @@ use crate::{bound, guest, paths, recorder, seats, tls, turns};
 const EXECVE: u16 = linux_raw_sys::general::__NR_execve as u16;
 /// System call number.
 pub const EXECVEAT: u64 = crate::raw::nr::EXECVEAT;
+const FACCESSAT2: u64 = linux_raw_sys::general::__NR_faccessat2 as u64;
+const EFFECTIVE: u64 = linux_raw_sys::general::AT_EACCESS as u64;
 
 /// execve, execveat.
 pub fn exec(thread: &mut Thread, call: &Call) -> i64 {
@@ -156,8 +158,8 @@ fn add_ours(call: &mut Call) -> Lent {
     lent
 }
 
-/// An error that the call would give anyway. `None` when it may succeed. Whether the file may be executed is asked here for the real
-/// user without the capabilities of another one, and by exec for the effective user: what exec says of that counts.
+/// An error that the call would give anyway. `None` when it may succeed. Whether the file may be executed is asked for the effective
+/// user, as exec does. Where a filter does not let that be asked, only the real one's rights are known, and what exec says counts.
 fn hopeless(call: &Call) -> Option<i64> {
     let (folder, path) =
         if call.nr == EXECVEAT { (call.args[0], call.args[1]) } else { (AT_FDCWD, call.args[0]) };
@@ -165,6 +167,11 @@ fn hopeless(call: &Call) -> Option<i64> {
         return None;
     }
     // SAFETY: asks only.
+    let result = unsafe { raw::call4(FACCESSAT2, folder, path, X_OK, EFFECTIVE) };
+    if !matches!(result, raw::err::ENOSYS | raw::err::EPERM) {
+        return failed(result).then_some(result);
+    }
+    // SAFETY: as above.
     let result = unsafe { raw::call3(raw::nr::FACCESSAT, folder, path, X_OK) };
     (failed(result) && result != raw::err::EACCES).then_some(result)
 }
