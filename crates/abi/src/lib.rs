@@ -8,6 +8,7 @@
 
 pub mod event;
 pub mod family;
+pub mod handout;
 pub mod image;
 pub mod limits;
 pub mod registry;
@@ -34,6 +35,10 @@ pub const ENV_SEGMENT: &str = "UNDERSTUDY_SEGMENT";
 
 /// Environment variable holding what `LD_PRELOAD` was before the supervisor added the runtime.
 pub const ENV_PRELOAD: &str = "UNDERSTUDY_PRELOAD";
+
+/// Environment variable of an image that could not raise its hard limits again: what of RLIMIT_DATA's and RLIMIT_AS's is the
+/// runtime's, bytes, in decimal with a comma between them.
+pub const ENV_LIMITS: &str = "UNDERSTUDY_LIMITS";
 
 /// Exit codes of `understudy` itself (the guest's own code is passed through otherwise).
 pub mod exit {

@@ -32,7 +32,7 @@ fn the_program_does_not_see_how_it_was_started() {
     let out = sandbox.understudy(&["run", "env"]).env_remove("LD_PRELOAD").output().unwrap();
     let environment = text(&out.stdout);
     assert!(!environment.is_empty());
-    for hidden in ["LD_PRELOAD=", "UNDERSTUDY_SEGMENT=", "UNDERSTUDY_PRELOAD="] {
+    for hidden in ["LD_PRELOAD=", "UNDERSTUDY_SEGMENT=", "UNDERSTUDY_PRELOAD=", "UNDERSTUDY_LIMITS="] {
         assert!(!environment.contains(hidden), "{environment}");
     }
 }

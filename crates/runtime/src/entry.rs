@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::{
-    CONFIG_DETACHED, Cause, Config, ENV_PRELOAD, ENV_SEGMENT, MAGIC, SEGMENT_ADDRESS, SEGMENT_BYTES,
-    SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
+    CONFIG_DETACHED, Cause, Config, ENV_LIMITS, ENV_PRELOAD, ENV_SEGMENT, MAGIC, SEGMENT_ADDRESS,
+    SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
 };
 
 use crate::door::{limits, mutex, time};
@@ -30,7 +30,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     unsafe { above::set(&Layers) };
     image::remember_strings(count, arguments, environment);
     fault::begin(environment);
-    let path = take_environment(environment);
+    let (path, kept) = take_environment(environment);
     state::read_auxiliary();
     // First of all: a question to the loader that it must deny takes memory, from a sanitizer's allocator if there is one.
     if path.is_some_and(|path| {
@@ -44,12 +44,12 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     if !probe::is_executed() {
         return;
     }
-    limits::begin();
+    limits::begin(kept);
     let header = match join(path) {
         Joined::Member(header) => header,
         Joined::Relative => return become_child(),
         // Without the runtime the program must not see what was raised for it.
-        Joined::Not => return limits::hand_on(true),
+        Joined::Not => return limits::hand_on(true, false),
     };
     state::set_header(header);
     // SAFETY: mapped for ever; atomics and constants.
@@ -86,9 +86,11 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     begin::make_standby(header);
 }
 
-/// Finds our variable, and takes it and the preload out of the environment that the guest will see.
-fn take_environment(environment: *mut *mut u8) -> Option<*const u8> {
+/// Finds our variables, and takes them and the preload out of the environment that the guest will see. The path of a segment, and
+/// what of the hard limits is ours.
+fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, [u64; 2]) {
     let mut path = None;
+    let mut kept = [0; 2];
     let mut preload = None;
     // SAFETY: the process's environment: a NULL-terminated array of NUL-terminated strings.
     unsafe {
@@ -100,6 +102,8 @@ fn take_environment(environment: *mut *mut u8) -> Option<*const u8> {
                 path = Some(value);
             } else if let Some(value) = value_of(entry, ENV_PRELOAD.as_bytes()) {
                 preload = Some(value);
+            } else if let Some(value) = value_of(entry, ENV_LIMITS.as_bytes()) {
+                kept = two_numbers(value);
             } else {
                 *to = entry;
                 to = to.add(1);
@@ -117,7 +121,18 @@ fn take_environment(environment: *mut *mut u8) -> Option<*const u8> {
             restore_preload(environment, preload);
         }
     }
-    path
+    (path, kept)
+}
+
+/// Two decimal numbers with a comma between them; zeros where there are none.
+///
+/// # Safety
+/// `text` ends with NUL.
+unsafe fn two_numbers(text: *const u8) -> [u64; 2] {
+    // SAFETY: the caller's promise.
+    let text = unsafe { core::slice::from_raw_parts(text, guest::string_len(text as u64)) };
+    let mut numbers = text.split(|byte| *byte == b',').map(|digits| raw::decimal(digits).unwrap_or(0));
+    [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)]
 }
 
 /// Puts LD_PRELOAD back to what the user had set, or takes it out.

@@ -4,7 +4,7 @@
 //! missing are some texts of the kernel's about the process itself. A descriptor of `/proc` would be a way out of the jail, kept
 //! or handed over; a text is none.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::{Inquiry, inquiry, subject};
 
@@ -19,6 +19,14 @@ const DEAF_NS: u64 = 1_000_000_000;
 /// Until when nobody asks.
 static DEAF_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 
+/// The supervisor does not know this process's segment yet: nobody would answer.
+static UNHEARD: AtomicBool = AtomicBool::new(false);
+
+/// Until this is called with `false` nothing is asked. By a process that joins, around that.
+pub fn keep_silent(silent: bool) {
+    UNHEARD.store(silent, Ordering::Relaxed);
+}
+
 /// The right to ask.
 struct Asking(&'static Inquiry);
 
@@ -27,7 +35,7 @@ impl Asking {
     fn new() -> Option<Asking> {
         let inquiry = &state::header()?.inquiry;
         let (start, own) = (raw::now_ns(), raw::gettid());
-        if start < DEAF_UNTIL_NS.load(Ordering::Relaxed) {
+        if UNHEARD.load(Ordering::Relaxed) || start < DEAF_UNTIL_NS.load(Ordering::Relaxed) {
             return None;
         }
         loop {

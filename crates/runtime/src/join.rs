@@ -19,7 +19,7 @@ use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
-use crate::{bound, fdtable, missing, notice, own_file, paths};
+use crate::{bound, fdtable, inquiry, missing, notice, own_file, paths};
 
 /// A child that has lived for so long is worth a standby, ns.
 const AGE_NS: u64 = 5_000_000;
@@ -125,8 +125,11 @@ pub fn join(thread: &mut Thread) {
         return;
     }
     paths::SEGMENT.store(pid, Ordering::Relaxed);
-    // What a new image has inherited has not been looked at: most have no use for it.
+    // What a new image has inherited has not been looked at: most have no use for it. In a root without /proc nobody could tell
+    // yet what is open, and an ancestor of the same image has looked.
+    inquiry::keep_silent(true);
     fdtable::take_stock();
+    inquiry::keep_silent(false);
     thread.verify = state::VERIFY.load(Ordering::Relaxed);
     begin_alone(thread, Mode::Solo);
     state::set_role(Role::Primary);

@@ -30,6 +30,7 @@ pub mod family;
 pub mod fault;
 pub mod fdtable;
 pub mod guest;
+pub mod handout;
 pub mod inquiry;
 pub mod invariant;
 pub mod join;

@@ -2,9 +2,13 @@
 //!
 //! What lies in a segment or the roster names processes to signal and bytes to believe. A path that somebody else may have
 //! changed since the supervisor made it must lead to nothing: no link at its end, and a regular file of this
-//! process's own user that nobody else may read or write.
+//! process's own user that nobody else may read or write. What the path does not lead to the supervisor may give
+//! ([`handout`]): the process has another user than the folder, or another root.
+
+use us_abi::handout::{MAKE as MAKE_IT, READ as READ_IT, READ_WRITE as READ_WRITE_IT};
 
 use crate::raw::{self, failed, nr};
+use crate::{guest, handout};
 
 /// Opens what is there, for reading.
 pub const READ: u64 = 0;
@@ -15,11 +19,39 @@ pub const MAKE: u64 = READ_WRITE | 0o300; // CREAT EXCL
 /// Makes the file if it is not there.
 pub const MAKE_OR_FIND: u64 = READ_WRITE | 0o100; // CREAT
 
-/// Opens the file at `path`. The descriptor, which must not stay in the guest's table, or an errno below zero.
+/// Opens the file at `path`, or has it given. The descriptor, which must not stay in the guest's table, or an errno below zero.
 ///
 /// # Safety
 /// The path ends with NUL.
 pub unsafe fn open(path: *const u8, flags: u64) -> i64 {
+    const ENOTDIR: i64 = -20;
+    // SAFETY: the caller's promise is passed on.
+    let file = unsafe { open_path(path, flags) };
+    match file {
+        // SAFETY: as above.
+        raw::err::ENOENT | raw::err::EACCES | ENOTDIR => unsafe { ask(path, flags) }.unwrap_or(file),
+        _ => file,
+    }
+}
+
+/// # Safety
+/// The path ends with NUL.
+unsafe fn ask(path: *const u8, flags: u64) -> Option<i64> {
+    let wanted = match flags {
+        READ => READ_IT,
+        READ_WRITE => READ_WRITE_IT,
+        MAKE => MAKE_IT,
+        _ => return None,
+    };
+    // SAFETY: a string that ends with NUL, by the caller.
+    let path = unsafe { core::slice::from_raw_parts(path, guest::string_len(path as u64)) };
+    let folder = path.iter().rposition(|byte| *byte == b'/')? + 1;
+    handout::ask(&path[..folder], &path[folder..], wanted)
+}
+
+/// # Safety
+/// The path ends with NUL.
+unsafe fn open_path(path: *const u8, flags: u64) -> i64 {
     const NONBLOCK_NOFOLLOW_CLOEXEC: u64 = 0o2_404_000;
     const OWNER_ONLY: u64 = 0o600;
     use crate::raw::err::EACCES;
@@ -30,7 +62,7 @@ pub unsafe fn open(path: *const u8, flags: u64) -> i64 {
             return file;
         }
         raw::call1(nr::CLOSE, file as u64);
-        EACCES
+        raw::err::EACCES
     }
 }
 

@@ -28,7 +28,7 @@ use crate::spawn::pidfd_signal;
 use crate::{place, proc, roster};
 
 /// The file of the runtime's plans of patched texts.
-const PLANS: &str = "sites";
+pub const PLANS: &str = "sites";
 
 /// A process named for ever: a pid alone is used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

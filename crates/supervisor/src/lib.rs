@@ -3,7 +3,8 @@
 //! One `understudy run` is one supervisor of one group. It makes the segment and the roster, starts the program with
 //! the runtime preloaded, and then lives in `group`: a thread that handles signals and the ends of processes, one
 //! more for each process, which blocks on futexes in its segment ([`sentry`]), one that waits for news in the
-//! roster ([`roster`]), and, where there was a failover, one that reaps (`undertaker`). Everything a person or a script learns about a group comes from its folder ([`folder`]),
+//! roster ([`roster`]), one that gives files to those that cannot open them (`handout`), and, where there was a failover, one that
+//! reaps (`undertaker`). Everything a person or a script learns about a group comes from its folder ([`folder`]),
 //! which is gone when the group is.
 //!
 //! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory), [`spawn`] (fork, signals), [`reap`] (wait),
@@ -26,6 +27,7 @@ pub mod family;
 pub mod filter;
 pub mod folder;
 mod group;
+mod handout;
 pub mod history;
 #[allow(unsafe_code)]
 pub mod identity;

@@ -92,6 +92,19 @@ impl Roster {
         self.registry().mixed.load(Ordering::Acquire) != 0
     }
 
+    /// Says that processes of more than one user write the roster.
+    pub fn note_other_user(&self) {
+        self.registry().mixed.store(1, Ordering::Release);
+    }
+
+    /// The kernel's pid of the primary of the process that began with the number `pid`, if that has failed over. Nobody but us
+    /// has written it.
+    pub fn successor_of(&self, pid: u32) -> Option<u32> {
+        let used = self.registry().used.load(Ordering::Relaxed) as usize;
+        let words = self.registry().primaries.iter().take(used).map(|word| word.load(Ordering::SeqCst));
+        words.filter(|word| *word != 0).find(|word| (word >> 32) as u32 == pid).map(|word| word as u32)
+    }
+
     /// The kernel's pid of the process's primary.
     pub fn primary_of(&self, place: Place) -> u32 {
         let word = self.registry().primaries[place.at].load(Ordering::SeqCst);

@@ -17,6 +17,7 @@ use crate::events::Voice;
 use crate::filter;
 use crate::folder::{self, GroupFolder, Meta, ProcessId, Recording};
 use crate::group::Group;
+use crate::handout::Handout;
 use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
 use crate::reap::End;
@@ -68,6 +69,14 @@ pub fn run(options: &Options) -> Result<End, Error> {
     // Last, so that what has failed before leaves no file.
     let recorded = options.record.as_deref();
     let recorded = recorded.map(|file| Prepared::new(options, file, &path, &library)).transpose()?;
+    // A recording has paths of its own, and is a program's own user's.
+    let handout = match &recorded {
+        None => folder
+            .segment_path()
+            .map_err(std::io::Error::other)
+            .and_then(|path| Handout::open(&path, options.config(0))),
+        Some(_) => Err(std::io::Error::other("a recording is made")),
+    };
     let primary =
         match start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref()) {
             Ok(primary) => primary,
@@ -85,6 +94,12 @@ pub fn run(options: &Options) -> Result<End, Error> {
     meta.primary = ProcessId::of(primary.pid);
     (meta.root, meta.lead) = (primary.pid, primary.pid);
     let place = roster.find(primary.pid).map(|(place, _)| place);
+    let handout =
+        handout.and_then(|handout| handout.start(Arc::clone(&folder.dir), Arc::clone(&roster), primary.pid));
+    if let Err(cause) = handout {
+        let line = format!("{}: who changes the user or the root cannot join later: {cause}", folder.name);
+        voice.say(Verbosity::Verbose, &line);
+    }
     let bell = Arc::new(bell);
     let beside = recorded.and_then(|recorded| {
         let started = Beside::start(recorded, &folder, primary.pid, Arc::clone(&roster), Arc::clone(&bell));

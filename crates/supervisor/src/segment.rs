@@ -6,9 +6,11 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 use rustix::thread::futex;
 use us_abi::{
     CONFIG_RECORDED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEATS, SEGMENT_BYTES, SPARE_ENTRY_BYTES,
@@ -47,6 +49,41 @@ impl Segment {
         let segment = Segment::map(dir, name, &file)?;
         segment.write_constants(config);
         Ok(segment)
+    }
+
+    /// A file like a new segment, in no folder: what the supervisor decides before the start, and nothing else.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn likeness(config: Config) -> Result<File, Error> {
+        crate::spawn::raise_file_size_limit()?;
+        let fail = |cause: io::Error| Error::system("make a file in memory", cause);
+        let file = in_memory().map_err(fail)?;
+        let map = Mapping::new(Path::new("likeness"), &file, RINGS_OFFSET)?;
+        Segment { map, file: (0, 0) }.write_constants(config);
+        Ok(file)
+    }
+
+    /// Another of the same kind.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn likeness_of(first: &File) -> io::Result<File> {
+        let mut head = [0; size_of::<SegmentHeader>()];
+        first.read_exact_at(&mut head, 0)?;
+        let file = in_memory()?;
+        file.write_all_at(&head, 0)?;
+        Ok(file)
+    }
+
+    /// Makes the segment's file for a process that cannot; what is in it is that one's affair.
+    ///
+    /// # Errors
+    /// When the file is there, or cannot be made.
+    pub fn make_file(dir: &Dir, name: &str) -> io::Result<File> {
+        let file = dir.make_file(name)?;
+        rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64)?;
+        Ok(file)
     }
 
     /// Maps the segment that a process of the group has made in `dir`.
@@ -153,6 +190,13 @@ impl Segment {
         // Written by the guest's process: a wild value must not lead outside the table.
         (self.header().slots.load(Ordering::Acquire) as usize).min(THREADS_MAX)
     }
+}
+
+/// A file of a segment's size in memory.
+fn in_memory() -> io::Result<File> {
+    let file = rustix::fs::memfd_create("segment", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64)?;
+    Ok(file.into())
 }
 
 /// Wakes every process that waits on `word`.

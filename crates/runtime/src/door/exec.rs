@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
-use us_abi::{Cause, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
+use us_abi::{Cause, ENV_LIMITS, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 
 use crate::above::above;
 use crate::call::Call;
@@ -90,10 +90,10 @@ pub fn borrowed(thread: &mut Thread, call: &Call, hand_on: impl Fn(&Thread, bool
     thread.spawn.lent = add_ours(&mut call);
     hand_on(thread, true);
     signal::hand_on_ignored(true);
-    limits::hand_on(true);
+    limits::hand_on(true, thread.spawn.lent[1] != 0);
     // SAFETY: the guest's own call.
     let result = unsafe { call6(call.nr, call.args) };
-    limits::hand_on(false);
+    limits::hand_on(false, false);
     signal::hand_on_ignored(false);
     hand_on(thread, false);
     result
@@ -115,8 +115,9 @@ fn release([start, bytes]: Lent) {
 fn make(call: &Call) -> i64 {
     let mut call = *call;
     let memory = add_ours(&mut call);
+    let is_ours = memory[1] != 0;
     death::hand_on(true);
-    limits::hand_on(true);
+    limits::hand_on(true, is_ours);
     // SAFETY: the calling thread's own block.
     let mut thread = unsafe { tls::current().as_mut() };
     if let Some(thread) = &mut thread {
@@ -135,7 +136,7 @@ fn make(call: &Call) -> i64 {
     };
     signal::hand_on_ignored(false);
     thread.inspect(|thread| signal::hand_on_mask(thread, false));
-    limits::hand_on(false);
+    limits::hand_on(false, false);
     death::hand_on(false);
     release(memory);
     result
@@ -270,7 +271,7 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
     } else {
         (0..MAX).find(|index| guest::load::<u64>(from + index * 8).is_none_or(|entry| entry == 0))?
     };
-    let table_bytes = (count + 4) * 8;
+    let table_bytes = (count + 5) * 8;
     let bytes = table_bytes + 5 * paths::PATH_BYTES as u64;
     // SAFETY: new memory; it goes with this image.
     let memory = unsafe { raw::call6(raw::nr::MMAP, [0, bytes, 3, 0x22, u64::MAX, 0]) };
@@ -287,7 +288,7 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         let is_preload = guest::read(start.as_mut_ptr(), entry, 11) && &start == b"LD_PRELOAD=";
         let written = if is_preload {
             preloaded = true;
-            // SAFETY: the table has room for all entries and four more.
+            // SAFETY: the table has room for all entries and five more.
             unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], entry + 11, &[])?) };
             next += 1;
             let separator: &[u8] = if guest::string_len(entry + 11) == 0 { b"" } else { b":" };
@@ -306,9 +307,16 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         (b".", name.bytes())
     };
     let path: [&[u8]; 6] = [ENV_SEGMENT.as_bytes(), b"=", paths::folder(), b"segment", dot, name];
-    let mut ours = [strings.put(&path, 0, &[])?, 0];
+    let mut ours = [strings.put(&path, 0, &[])?, 0, 0];
+    let mut last = 0;
     if !preloaded {
-        ours[1] = strings.put(&[b"LD_PRELOAD=", paths::library()], 0, &[])?;
+        last += 1;
+        ours[last] = strings.put(&[b"LD_PRELOAD=", paths::library()], 0, &[])?;
+    }
+    if let Some(kept) = limits::kept() {
+        last += 1;
+        let [data, all] = kept.map(state::Decimal::new);
+        ours[last] = strings.put(&[ENV_LIMITS.as_bytes(), b"=", data.bytes(), b",", all.bytes()], 0, &[])?;
     }
     for entry in ours {
         // SAFETY: as above; a zero ends the table.
@@ -316,7 +324,7 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         next += 1;
     }
     // SAFETY: as above.
-    unsafe { table.add(next.min(count as usize + 3)).write(0) };
+    unsafe { table.add(next.min(count as usize + 4)).write(0) };
     Some([memory as u64, bytes])
 }
 

@@ -80,19 +80,36 @@ fn set_guests(place: usize, limit: Limit) -> i64 {
     result
 }
 
-/// In the constructor, before anything is mapped: the limits that the program has been started with.
-pub fn begin() {
+/// In the constructor, before anything is mapped: the limits that the program has been started with. `kept` is what the image
+/// before has left of its own in the hard ones.
+pub fn begin(kept: [u64; 2]) {
     for (place, which) in RAISED.into_iter().enumerate() {
         let mut limit: Limit = [INFINITY; 2];
-        if !failed(set(which, None, &mut limit)) && limit[0] != INFINITY {
+        if failed(set(which, None, &mut limit)) {
+            continue;
+        }
+        let is_kept = limit[1] != INFINITY && kept[place] != 0 && kept[place] < limit[1];
+        if is_kept {
+            limit[1] -= kept[place];
+            limit[0] = limit[0].min(limit[1]);
+            ADDED[place].iter().for_each(|word| word.store(kept[place], Ordering::Relaxed));
+        }
+        if is_kept || limit[0] != INFINITY {
             set_guests(place, limit);
         }
     }
 }
 
+/// What stays in the hard limits at an exec: of a process that could not raise them again, which its next image would have to.
+pub fn kept() -> Option<[u64; 2]> {
+    let kept = [added(0)[1], added(1)[1]];
+    (kept != [0; 2] && !may_raise()).then_some(kept)
+}
+
 /// Before an exec, and after one that has failed: the new image begins with the guest's own limits. Those that a child in its
-/// parent's memory has set by itself are its own already.
-pub fn hand_on(to_new_image: bool) {
+/// parent's memory has set by itself are its own already. An image that `knows` what of its hard ones is ours keeps that.
+pub fn hand_on(to_new_image: bool, knows: bool) {
+    let keeps = knows && kept().is_some();
     let mut processes: Limit = [INFINITY; 2];
     if to_new_image && !failed(set(NPROC, None, &mut processes)) && processes[1] > hard_of_guest() {
         set(NPROC, Some(&[processes[0], hard_of_guest()]), &mut [0; 2]);
@@ -115,7 +132,8 @@ pub fn hand_on(to_new_image: bool) {
             let guests = without(limit, more);
             HANDED[place].iter().zip(guests).for_each(|(word, bytes)| word.store(bytes, Ordering::Relaxed));
             // The hard one of a process that may not raise it stays where it is, should the exec fail.
-            set(which, Some(&guests), &mut [0; 2]);
+            let hard = if keeps { limit[1] } else { guests[1] };
+            set(which, Some(&[guests[0], hard]), &mut [0; 2]);
         }
     }
 }

@@ -31,6 +31,14 @@ fn registry() -> Option<&'static Registry> {
     unsafe { REGISTRY.load(Ordering::Relaxed).as_ref() }
 }
 
+/// Whose an open file is.
+fn owner_of(file: u64) -> i64 {
+    let mut status = [0u32; 36];
+    // SAFETY: 144 bytes, as the kernel writes them.
+    let asked = unsafe { raw::call2(nr::FSTAT, file, status.as_mut_ptr() as u64) };
+    if asked == 0 { i64::from(status[7]) } else { -1 }
+}
+
 /// Maps the registry, for reading and for good: no later call makes such a mapping writable. In the constructor.
 pub fn map() -> bool {
     const READ: u64 = 1;
@@ -47,6 +55,7 @@ pub fn map() -> bool {
         }
         let args = [REGISTRY_ADDRESS as u64, REGISTRY_BYTES as u64, READ, SHARED_NOREPLACE, file as u64, 0];
         let mapped = raw::call6(nr::MMAP, args);
+        let owner = owner_of(file as u64);
         raw::call1(nr::CLOSE, file as u64);
         if mapped != REGISTRY_ADDRESS as i64 {
             return false;
@@ -56,7 +65,7 @@ pub fn map() -> bool {
             raw::call2(nr::MUNMAP, REGISTRY_ADDRESS as u64, REGISTRY_BYTES as u64);
             return false;
         }
-        OWNER.store(user(), Ordering::Relaxed);
+        OWNER.store(owner, Ordering::Relaxed);
         REGISTRY.store(registry, Ordering::Release);
     }
     true
