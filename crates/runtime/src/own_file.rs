@@ -54,7 +54,6 @@ unsafe fn ask(path: *const u8, flags: u64) -> Option<i64> {
 unsafe fn open_path(path: *const u8, flags: u64) -> i64 {
     const NONBLOCK_NOFOLLOW_CLOEXEC: u64 = 0o2_404_000;
     const OWNER_ONLY: u64 = 0o600;
-    use crate::raw::err::EACCES;
     // SAFETY: a path that ends with NUL, by the caller; what was opened here is closed here if it is not used.
     unsafe {
         let file = raw::call3(nr::OPEN, path as u64, flags | NONBLOCK_NOFOLLOW_CLOEXEC, OWNER_ONLY);

@@ -3,15 +3,21 @@
 //! A number outlives its process, and one in a segment has been written by whoever has that mapped. So the process is held first,
 //! by a pidfd, and then the kernel has to say that it is a copy: it shares our table of descriptors, as nobody else does.
 
+use core::sync::atomic::Ordering;
+
+use us_abi::{SegmentHeader, command};
+
 use crate::kernel::SIGKILL;
-use crate::members;
 use crate::raw::{self, failed};
+use crate::{members, state};
 
 /// A process that was held, and ended if it was a copy.
 struct Held {
     /// Below zero where the kernel gives none: the table is full, or a filter does not let the call pass.
     pidfd: i64,
     is_copy: bool,
+    /// The kernel does not let us: it is behind, and has still the user that we had.
+    is_refused: bool,
 }
 
 /// Ends the process `pid` if it has the table of our thread `own`, or of our first one: either may have none of it any more.
@@ -22,10 +28,11 @@ fn kill_held(pid: u32, own: u32) -> Held {
         let pidfd = raw::call2(raw::nr::PIDFD_OPEN, u64::from(pid), 0);
         let first = raw::call1(raw::nr::GETPID, 0) as u32;
         let is_copy = shares_table(pid, own) || shares_table(pid, first);
+        let mut is_refused = false;
         if is_copy && (failed(pidfd) || failed(raw::call4(PIDFD_SEND_SIGNAL, pidfd as u64, SIGKILL, 0, 0))) {
-            raw::call2(raw::nr::KILL, u64::from(pid), SIGKILL);
+            is_refused = raw::call2(raw::nr::KILL, u64::from(pid), SIGKILL) == raw::err::EPERM;
         }
-        Held { pidfd, is_copy }
+        Held { pidfd, is_copy, is_refused }
     }
 }
 
@@ -45,6 +52,10 @@ pub fn kill(pid: u32, own: u32) {
 pub fn end(pid: u32) {
     use crate::kernel::POLLIN;
     let held = kill_held(pid, raw::gettid());
+    if let Some(header) = state::header().filter(|_| held.is_refused) {
+        header.command.0.store(command::END, Ordering::SeqCst);
+        raw::futex_wake_shared(&header.command.0);
+    }
     // A pidfd becomes readable when the whole process is gone: only then are its references to the shared table released. One
     // that is about to end has given the table back already, and looks like a stranger.
     let patience_ms = if held.is_copy { 2000 } else { 100 };
@@ -59,6 +70,12 @@ pub fn end(pid: u32) {
     if is_to_be_buried && members::header().is_some() {
         await_burial(pid);
     }
+}
+
+/// The process goes on, and may have another standby, which is not to end.
+pub fn ended_in_vain(header: &SegmentHeader) {
+    let (end, follow) = (command::END, command::FOLLOW);
+    let _ = header.command.0.compare_exchange(end, follow, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// Whether the process of this number shares the table of descriptors that our thread has. Where the kernel may not say, the

@@ -12,7 +12,7 @@ use us_abi::{Cause, ENV_LIMITS, ENV_PRELOAD, ENV_SEGMENT, GroupState, leaving};
 use crate::above::above;
 use crate::call::Call;
 use crate::door::recorded::{take_begin, take_end};
-use crate::door::{limits, process};
+use crate::door::{copies, limits, process};
 use crate::fdtable::AT_FDCWD;
 use crate::kernel::X_OK;
 use crate::raw::{self, call6, failed};
@@ -198,6 +198,7 @@ fn replace(call: &Call) -> i64 {
     header.state.0.store(GroupState::Starting as u32, Ordering::SeqCst);
     state::attention();
     let result = make(call);
+    copies::ended_in_vain(header);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     drop_standby(Cause::Exec, &[b"the standby was given up for an exec that failed"]);
     result
@@ -221,6 +222,7 @@ fn become_recorded(thread: &mut Thread, call: &Call) -> i64 {
         state::attention();
     }
     let result = make(call);
+    copies::ended_in_vain(header);
     header.leaving.0.store(leaving::NO, Ordering::SeqCst);
     if protected {
         drop_standby(Cause::Exec, &[b"the standby was given up for an exec that failed"]);
