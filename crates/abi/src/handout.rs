@@ -9,6 +9,8 @@ pub const READ: u8 = 0;
 pub const READ_WRITE: u8 = 2;
 /// Made, for reading and writing.
 pub const MAKE: u8 = 3;
+/// Made if it is not there, for reading and writing.
+pub const MAKE_OR_FIND: u8 = 4;
 
 /// The longest message.
 pub const REQUEST_BYTES_MAX: usize = 64;

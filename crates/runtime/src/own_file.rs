@@ -5,7 +5,7 @@
 //! process's own user that nobody else may read or write. What the path does not lead to the supervisor may give
 //! ([`handout`]): the process has another user than the folder, or another root.
 
-use us_abi::handout::{MAKE as MAKE_IT, READ as READ_IT, READ_WRITE as READ_WRITE_IT};
+use us_abi::handout as wanted;
 
 use crate::raw::{self, failed, nr};
 use crate::{guest, handout};
@@ -38,9 +38,10 @@ pub unsafe fn open(path: *const u8, flags: u64) -> i64 {
 /// The path ends with NUL.
 unsafe fn ask(path: *const u8, flags: u64) -> Option<i64> {
     let wanted = match flags {
-        READ => READ_IT,
-        READ_WRITE => READ_WRITE_IT,
-        MAKE => MAKE_IT,
+        READ => wanted::READ,
+        READ_WRITE => wanted::READ_WRITE,
+        MAKE => wanted::MAKE,
+        MAKE_OR_FIND => wanted::MAKE_OR_FIND,
         _ => return None,
     };
     // SAFETY: a string that ends with NUL, by the caller.

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::Uid;
 
 /// Flags of every opening.
 const SAFE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
@@ -101,6 +102,16 @@ impl Dir {
     pub fn file(&self, name: impl AsRef<OsStr>, flags: OFlags) -> io::Result<File> {
         let fd = self.open_at(name.as_ref(), flags, Mode::empty())?;
         is_ours(&rustix::fs::fstat(&fd)?, FileType::RegularFile)?;
+        Ok(fd.into())
+    }
+
+    /// Opens the file `name` of another user, for reading and writing: one that was made here, and given to that user.
+    ///
+    /// # Errors
+    /// When it is not that user's, or is not there.
+    pub fn file_of(&self, name: impl AsRef<OsStr>, user: Uid) -> io::Result<File> {
+        let fd = self.open_at(name.as_ref(), OFlags::RDWR, Mode::empty())?;
+        is_of(&rustix::fs::fstat(&fd)?, FileType::RegularFile, user)?;
         Ok(fd.into())
     }
 
@@ -257,11 +268,15 @@ fn open_at(folder: &OwnedFd, name: &OsStr, flags: OFlags, mode: Mode) -> io::Res
 
 /// Whether it is of that kind, of our user, and nobody else may write it.
 fn is_ours(stat: &Stat, kind: FileType) -> io::Result<()> {
+    is_of(stat, kind, rustix::process::geteuid())
+}
+
+fn is_of(stat: &Stat, kind: FileType, user: Uid) -> io::Result<()> {
     let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     if FileType::from_raw_mode(stat.st_mode) != kind {
         return Err(io::Error::other("it is of another kind"));
     }
-    if stat.st_uid != rustix::process::geteuid().as_raw() {
+    if stat.st_uid != user.as_raw() {
         return refuse("it belongs to another user");
     }
     if stat.st_mode & 0o022 != 0 {

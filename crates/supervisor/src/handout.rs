@@ -23,7 +23,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
-use us_abi::{Config, handout};
+use rustix::process::Uid;
+use us_abi::{Config, REGIONS_MAX, handout};
 
 use crate::child::Child;
 use crate::dir::Dir;
@@ -111,7 +112,7 @@ impl Desk<'_> {
         let mut request = [0u8; handout::REQUEST_BYTES_MAX];
         let (bytes, _) = rustix::net::recv(asker, &mut request[..], RecvFlags::empty())?;
         let Some((wanted, name)) = request[..bytes].split_first() else { return Ok(()) };
-        let file = self.file(pid, *wanted, OsStr::from_bytes(name));
+        let file = self.file(pid, who.uid, *wanted, OsStr::from_bytes(name));
         if file.is_ok() && who.uid != rustix::process::geteuid() {
             // It could not say so itself.
             self.roster.note_other_user();
@@ -119,7 +120,7 @@ impl Desk<'_> {
         send(asker, file.ok())
     }
 
-    fn file(&self, pid: u32, wanted: u8, name: &OsStr) -> io::Result<File> {
+    fn file(&self, pid: u32, user: Uid, wanted: u8, name: &OsStr) -> io::Result<File> {
         let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
         let segment_of = || name.to_str().and_then(|name| name.strip_prefix(SEGMENT));
         match (wanted, name.to_str()) {
@@ -140,7 +141,27 @@ impl Desk<'_> {
                 }
             }
             (handout::MAKE, Some(name)) if name == folder::member(pid) => Segment::make_file(self.dir, name),
+            (handout::MAKE_OR_FIND, Some(name)) if self.is_of_family(name) => self.of_user(name, user),
             _ => Err(refused()),
+        }
+    }
+
+    /// Whether it is the name of a copy of the present family's memory.
+    fn is_of_family(&self, name: &str) -> bool {
+        let family = self.roster.family().number.load(Ordering::Acquire);
+        (0..REGIONS_MAX).any(|region| name == format!("family.{family}.{region}"))
+    }
+
+    /// A file that processes of one user have among themselves, made for the first of them. What one has put there no other user
+    /// is given: it is memory that those share who have it natively.
+    fn of_user(&self, name: &str, user: Uid) -> io::Result<File> {
+        match self.dir.make_file(name) {
+            Ok(file) => {
+                rustix::fs::fchown(&file, Some(user), None)?;
+                Ok(file)
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => self.dir.file_of(name, user),
+            Err(cause) => Err(cause),
         }
     }
 }
@@ -190,7 +211,8 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let (dir, roster, given) = given(state.path());
         let desk = Desk { given: &given, dir: &dir, roster: &roster, root: 5 };
-        let get = |pid, wanted, name: &str| desk.file(pid, wanted, OsStr::new(name));
+        let own = rustix::process::geteuid();
+        let get = |pid, wanted, name: &str| desk.file(pid, own, wanted, OsStr::new(name));
         let is = |file: io::Result<File>, name: &str| {
             file.unwrap().metadata().unwrap().ino() == dir.identity(name).unwrap().1
         };
@@ -206,6 +228,13 @@ mod tests {
             assert!(!is(get(pid, handout::READ_WRITE, name), name), "{name} is not that of {pid}");
         }
         assert!(get(8, handout::MAKE, "segment.8").is_ok());
+        let number = roster.family().number.load(Ordering::Acquire);
+        let copy = format!("family.{number}.3");
+        for _ in 0..2 {
+            assert!(is(get(9, handout::MAKE_OR_FIND, &copy), &copy));
+        }
+        let other = Uid::from_raw(own.as_raw() + 1);
+        assert!(desk.file(9, other, handout::MAKE_OR_FIND, OsStr::new(&copy)).is_err());
         for (wanted, name) in [
             (handout::MAKE, "segment.7"),
             (handout::MAKE, "segment.9"),
@@ -213,6 +242,9 @@ mod tests {
             (handout::READ_WRITE, "meta.json"),
             (handout::READ_WRITE, "segment/../meta.json"),
             (handout::READ, "roster"),
+            (handout::READ_WRITE, "family.0.3"),
+            (handout::MAKE_OR_FIND, "family.99.3"),
+            (handout::MAKE_OR_FIND, "shared.1"),
             (9, "roster"),
         ] {
             assert!(get(7, wanted, name).is_err(), "{name}");
