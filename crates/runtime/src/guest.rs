@@ -8,7 +8,10 @@
 //! Addresses come from the guest's own call and are only used for what the kernel would do with them.
 
 use core::arch::naked_asm;
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::raw::err;
 
 /// Whether this processor has the CRC32 instruction. Set by the constructor.
 pub static HAS_CRC: AtomicBool = AtomicBool::new(false);
@@ -193,6 +196,68 @@ pub fn load<T: Copy + Default>(from: u64) -> Option<T> {
 #[inline]
 pub fn store<T: Copy>(to: u64, value: &T) -> bool {
     write(to, (&raw const *value).cast(), size_of::<T>())
+}
+
+/// Where the guest says that a `T` lies, for a call to read. Zero is nowhere. It cannot be looked at but by a copy that may fail, and
+/// is no [`GuestMut`]: what a call reads and what it writes are not taken for each other.
+#[repr(transparent)]
+pub struct GuestPtr<T>(u64, PhantomData<fn() -> T>);
+
+/// Where the guest wants a `T`, for a call to write. Zero is nowhere.
+#[repr(transparent)]
+pub struct GuestMut<T>(u64, PhantomData<fn(T)>);
+
+impl<T> Clone for GuestPtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for GuestPtr<T> {}
+
+impl<T> Clone for GuestMut<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for GuestMut<T> {}
+
+impl<T: Copy + Default> GuestPtr<T> {
+    /// The address that an argument is.
+    pub const fn at(argument: u64) -> GuestPtr<T> {
+        GuestPtr(argument, PhantomData)
+    }
+
+    /// Whether the guest gives nothing.
+    pub const fn is_nowhere(self) -> bool {
+        self.0 == 0
+    }
+
+    /// What lies there: nothing if that is nowhere.
+    ///
+    /// # Errors
+    /// EFAULT if it cannot be read.
+    #[inline]
+    pub fn given(self) -> Result<Option<T>, i64> {
+        match self.0 {
+            0 => Ok(None),
+            address => load(address).map(Some).ok_or(err::EFAULT),
+        }
+    }
+}
+
+impl<T: Copy> GuestMut<T> {
+    /// The address that an argument is.
+    pub const fn at(argument: u64) -> GuestMut<T> {
+        GuestMut(argument, PhantomData)
+    }
+
+    /// Writes it there, if that is anywhere: 0, or EFAULT.
+    #[inline]
+    pub fn tell(self, value: &T) -> i64 {
+        if self.0 != 0 && !store(self.0, value) { err::EFAULT } else { 0 }
+    }
 }
 
 /// Bytes of the NUL-terminated string at `from`, without the NUL; at most 4096, 0 if it cannot be read.

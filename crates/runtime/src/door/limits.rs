@@ -8,9 +8,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
 use crate::call::Call;
+use crate::guest::{GuestMut, GuestPtr};
 use crate::raw::nr::{GETRLIMIT, SETRLIMIT};
 use crate::raw::{self, failed};
-use crate::{guest, state, thread};
+use crate::{state, thread};
 
 const PRLIMIT: u64 = crate::raw::nr::PRLIMIT64;
 const FSIZE: u64 = 1;
@@ -18,7 +19,6 @@ const DATA: u64 = 2;
 const NPROC: u64 = 6;
 const AS: u64 = 9;
 const INFINITY: u64 = u64::MAX;
-const FAULT: i64 = -14;
 
 /// Soft and hard limit, as the kernel has them.
 type Limit = [u64; 2];
@@ -155,15 +155,12 @@ pub fn raised(call: &Call) -> Option<i64> {
     };
     let own = whom as u32 == 0 || whom as u32 == state::GUEST_PID.load(Ordering::Relaxed);
     if which as u32 as u64 == NPROC && own {
-        return Some(of_processes(new, old));
+        return Some(of_processes(GuestPtr::at(new), GuestMut::at(old)));
     }
     let place = RAISED.into_iter().position(|raised| raised == which as u32 as u64).filter(|_| own)?;
-    let wanted = match new {
-        0 => None,
-        address => match guest::load::<Limit>(address) {
-            Some(limit) => Some(limit),
-            None => return Some(FAULT),
-        },
+    let wanted = match GuestPtr::<Limit>::at(new).given() {
+        Ok(wanted) => wanted,
+        Err(error) => return Some(error),
     };
     let mut before: Limit = [0; 2];
     let asked = set(RAISED[place], None, &mut before);
@@ -172,10 +169,10 @@ pub fn raised(call: &Call) -> Option<i64> {
     if failed(result) {
         return Some(result);
     }
-    if old != 0 && !guest::store(old, &shown) {
-        return Some(FAULT);
+    match GuestMut::at(old).tell(&shown) {
+        0 => Some(result),
+        error => Some(error),
     }
-    Some(result)
 }
 
 /// Asks for a limit of this process and sets another, if one is given.
@@ -227,7 +224,7 @@ pub fn allows_no_child() -> bool {
 }
 
 /// The guest's question for, or change of, its limit of processes.
-fn of_processes(new: u64, old: u64) -> i64 {
+fn of_processes(new: GuestPtr<Limit>, old: GuestMut<Limit>) -> i64 {
     use crate::raw::err::EINVAL;
     let mut limit: Limit = [0; 2];
     let asked = set(NPROC, None, &mut limit);
@@ -236,13 +233,13 @@ fn of_processes(new: u64, old: u64) -> i64 {
     }
     let soft = if is_lifted() { KEPT.load(Ordering::Relaxed) } else { limit[0] };
     let shown = [soft, limit[1].min(hard_of_guest())];
-    if new != 0 {
-        let wanted = match guest::load::<Limit>(new) {
-            None => return FAULT,
-            Some(wanted) if wanted[0] > wanted[1] => return EINVAL,
-            Some(wanted) if wanted[1] > shown[1] && !may_raise() => return raw::err::EPERM,
-            Some(wanted) => wanted,
-        };
+    let wanted = match new.given() {
+        Err(error) => return error,
+        Ok(Some(wanted)) if wanted[0] > wanted[1] => return EINVAL,
+        Ok(Some(wanted)) if wanted[1] > shown[1] && !may_raise() => return raw::err::EPERM,
+        Ok(wanted) => wanted,
+    };
+    if let Some(wanted) = wanted {
         if is_lifted() {
             KEPT.store(wanted[0], Ordering::Relaxed);
         } else {
@@ -253,7 +250,7 @@ fn of_processes(new: u64, old: u64) -> i64 {
         }
         HARD.store(wanted[1], Ordering::Relaxed);
     }
-    if old != 0 && !guest::store(old, &shown) { FAULT } else { 0 }
+    old.tell(&shown)
 }
 
 /// Whether the process may raise its hard limits (CAP_SYS_RESOURCE).

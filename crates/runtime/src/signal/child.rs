@@ -19,12 +19,13 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
         return err::EINVAL;
     }
     let before = thread.signals.child.mask;
-    let after = match changed(before, how, set) {
+    let after = match changed(before, how, GuestPtr::at(set)) {
         Ok(after) => blockable(after),
         Err(error) => return error,
     };
-    if old != 0 && !guest::store(old, &before) {
-        return err::EFAULT;
+    let told = GuestMut::at(old).tell(&before);
+    if told != 0 {
+        return told;
     }
     thread.signals.child.mask = after;
     set_in_kernel(after & mask_of_faults());
@@ -43,11 +44,11 @@ pub fn action(thread: &mut Thread, call: &Call) -> Option<i64> {
         return None;
     }
     let before = Action { handler: thread.signals.child.system, ..Action::default() };
-    if new != 0 {
-        let Some(after) = guest::load::<[u64; 4]>(new) else { return Some(err::EFAULT) };
-        thread.signals.child.system = after[0];
+    match GuestPtr::<[u64; 4]>::at(new).given() {
+        Ok(after) => thread.signals.child.system = after.map_or(before.handler, |after| after[0]),
+        Err(error) => return Some(error),
     }
-    Some(if old != 0 && !guest::store(old, &before) { err::EFAULT } else { 0 })
+    Some(GuestMut::at(old).tell(&before))
 }
 
 /// Before its exec, and after one that has failed: the new image begins with what it has asked for.

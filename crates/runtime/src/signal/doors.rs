@@ -84,11 +84,8 @@ pub fn hand_on_ignored(to_new_image: bool) {
 }
 
 /// A mask after a call of rt_sigprocmask with these arguments.
-pub(super) fn changed(before: u64, how: u64, set: u64) -> Result<u64, i64> {
-    if set == 0 {
-        return Ok(before);
-    }
-    let given = guest::load::<u64>(set).ok_or(err::EFAULT)?;
+pub(super) fn changed(before: u64, how: u64, set: GuestPtr<u64>) -> Result<u64, i64> {
+    let Some(given) = set.given()? else { return Ok(before) };
     match how as u32 {
         0 => Ok(before | given),
         1 => Ok(before & !given),
@@ -106,12 +103,13 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
     }
     let before = thread.signals.mask;
     thread.signals.mask_before = before;
-    let after = match changed(before, how, set) {
+    let after = match changed(before, how, GuestPtr::at(set)) {
         Ok(after) => after,
         Err(error) => return error,
     };
-    if old != 0 && !guest::store(old, &before) {
-        return -14;
+    let told = GuestMut::at(old).tell(&before);
+    if told != 0 {
+        return told;
     }
     if after != before {
         set_mask(thread, after);
@@ -171,20 +169,20 @@ pub fn unblocked(thread: &mut Thread) {
 /// signal, and whether it is ignored, and was.
 pub fn action(thread: &mut Thread, call: &Call, note: impl FnOnce(i32, bool, bool)) -> i64 {
     let [signal, new, old, size, ..] = call.args;
+    let (new, old) = (GuestPtr::<[u64; 4]>::at(new), GuestMut::<[u64; 4]>::at(old));
     let signal = signal as u32 as i32;
     if size != 8 || signal < 1 || signal as usize >= SIGNALS {
         return err::EINVAL;
     }
     let mut before = disposition(signal);
-    if new != 0 {
-        if signal == SIGKILL || signal == SIGSTOP {
-            return err::EINVAL;
-        }
-        let mut given = [0u64; 4];
-        if !guest::read(given.as_mut_ptr().cast(), new, 32) {
-            return -14;
-        }
-        let [handler, flags, restorer, mask] = given;
+    if !new.is_nowhere() && (signal == SIGKILL || signal == SIGSTOP) {
+        return err::EINVAL;
+    }
+    let given = match new.given() {
+        Ok(given) => given,
+        Err(error) => return error,
+    };
+    if let Some([handler, flags, restorer, mask]) = given {
         let place = &DISPOSITIONS[signal as usize];
         place.flags.store(flags, Ordering::Relaxed);
         place.restorer.store(restorer, Ordering::Relaxed);
@@ -199,8 +197,7 @@ pub fn action(thread: &mut Thread, call: &Call, note: impl FnOnce(i32, bool, boo
         install(signal, Action { handler, flags, restorer, mask });
     }
     before.restorer = 0;
-    let shown = [before.handler, before.flags, before.restorer, before.mask];
-    if old != 0 && !guest::store(old, &shown) { -14 } else { 0 }
+    old.tell(&[before.handler, before.flags, before.restorer, before.mask])
 }
 
 /// Puts what belongs into the kernel for a guest's disposition.
@@ -326,16 +323,17 @@ pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
     use crate::kernel::SS_ONSTACK;
     const BYTES_MIN: u64 = 2048;
     let [new, old, ..] = call.args;
+    let (new, old) = (GuestPtr::<[u64; 3]>::at(new), GuestMut::<[u64; 3]>::at(old));
     let mut shown = thread.signals.alt_stack;
     let is_on = is_on_alt_stack(thread, gate_stack::guests(thread));
     if is_on {
         shown[1] |= SS_ONSTACK;
     }
-    if new != 0 {
-        let mut given = [0u64; 3];
-        if !guest::read(given.as_mut_ptr().cast(), new, 24) {
-            return -14;
-        }
+    let given = match new.given() {
+        Ok(given) => given,
+        Err(error) => return error,
+    };
+    if let Some(given) = given {
         if is_on {
             return err::EPERM;
         }
@@ -348,7 +346,7 @@ pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
             _ => return err::EINVAL,
         };
     }
-    if old != 0 && !guest::store(old, &shown) { -14 } else { 0 }
+    old.tell(&shown)
 }
 
 /// Bytes of the runtime's own signal stack of a thread: the kernel's frame with the widest vector registers,

@@ -16,6 +16,7 @@ use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::context::{Context, reg};
 use crate::event::Event;
+use crate::guest::{GuestMut, GuestPtr};
 use crate::kernel::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO};
 use crate::log::{Next, has_ticket};
 use crate::members::{self, mail};
