@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::handout::{NAME_BYTES, REQUEST_BYTES_MAX, name};
 
+use crate::raw::nr::{CONNECT, SETSOCKOPT};
 use crate::raw::{self, Timespec, failed, nr};
 
 /// How long the supervisor may take for an answer, ns. The program may stand still meanwhile.
@@ -41,7 +42,7 @@ struct Message {
 
 /// The file `file` of the folder with the path `folder`, which ends with `/`: a descriptor, if the supervisor gives it.
 pub fn ask(folder: &[u8], file: &[u8], wanted: u8) -> Option<i64> {
-    const SOCKET: u64 = 41;
+    use crate::raw::nr::SOCKET;
     const UNIX: u64 = 1;
     const SEQPACKET_CLOEXEC: u64 = 0o2_000_005;
     let now = raw::now_ns();
@@ -63,7 +64,7 @@ pub fn ask(folder: &[u8], file: &[u8], wanted: u8) -> Option<i64> {
 }
 
 fn talk(socket: u64, folder: &[u8], file: &[u8], wanted: u8) -> Option<i64> {
-    const SOL_SOCKET: u64 = 1;
+    use crate::kernel::SOL_SOCKET;
     const TIMEOUTS: [u64; 2] = [20, 21]; // SO_RCVTIMEO, SO_SNDTIMEO
     const NOSIGNAL: u64 = 0x4000;
     let limit = Timespec { sec: 0, nsec: ANSWER_NS as i64 / 1000 }; // as a timeval: microseconds
@@ -95,9 +96,6 @@ fn talk(socket: u64, folder: &[u8], file: &[u8], wanted: u8) -> Option<i64> {
     receive(socket)
 }
 
-const CONNECT: u64 = 42;
-const SETSOCKOPT: u64 = 54;
-
 /// # Safety
 /// As for [`raw::call6`].
 unsafe fn call5(number: u64, [a, b, c, d, e]: [u64; 5]) -> i64 {
@@ -113,9 +111,9 @@ fn again(call: impl Fn() -> i64) -> i64 {
 
 /// Whether the other end is root's, or this process's own user's: anybody may take such a name.
 fn is_trusted(socket: u64) -> bool {
-    const SOL_SOCKET: u64 = 1;
+    use crate::kernel::SOL_SOCKET;
     const PEERCRED: u64 = 17;
-    const GETEUID: u64 = 107;
+    use crate::raw::nr::GETEUID;
     let (mut peer, mut bytes) = ([u32::MAX; 3], 12u32);
     // SAFETY: the kernel writes 12 bytes, and their count; the second call asks for a number.
     let (asked, own) = unsafe {
@@ -127,7 +125,7 @@ fn is_trusted(socket: u64) -> bool {
 
 /// The answer's descriptor.
 fn receive(socket: u64) -> Option<i64> {
-    const RECVMSG: u64 = 47;
+    use crate::raw::nr::RECVMSG;
     const CMSG_CLOEXEC: u64 = 0x4000_0000;
     const RIGHTS: u32 = 1;
     const HEAD_AND_ONE: u64 = 20;

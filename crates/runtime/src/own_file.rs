@@ -24,7 +24,7 @@ pub const MAKE_OR_FIND: u64 = READ_WRITE | 0o100; // CREAT
 /// # Safety
 /// The path ends with NUL.
 pub unsafe fn open(path: *const u8, flags: u64) -> i64 {
-    const ENOTDIR: i64 = -20;
+    use crate::raw::err::ENOTDIR;
     // SAFETY: the caller's promise is passed on.
     let file = unsafe { open_path(path, flags) };
     match file {

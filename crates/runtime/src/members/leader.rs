@@ -13,6 +13,7 @@ use us_abi::Process;
 
 use super::{find, listed, own, primary, registry};
 use crate::call::Call;
+use crate::raw::nr::{GETSID, SETPGID, SETSID};
 use crate::raw::{self, failed};
 use crate::{seats, state};
 
@@ -44,7 +45,7 @@ pub fn to_guest(group: u32) -> u32 {
 
 /// The process group, by the kernel's number, of a process that the kernel knows by this one.
 fn group_of(pid: u32) -> Option<u32> {
-    const GETPGID: u64 = 121;
+    use crate::raw::nr::GETPGID;
     // SAFETY: asks for a number.
     let group = unsafe { raw::call1(GETPGID, pid.into()) };
     (!failed(group)).then_some(group as u32)
@@ -137,10 +138,6 @@ pub fn session(mut make: impl FnMut() -> i64) -> i64 {
     }
     result
 }
-
-const SETPGID: u64 = 109;
-const SETSID: u64 = 112;
-const GETSID: u64 = 124;
 
 fn own_number() -> u32 {
     state::GUEST_PID.load(Ordering::Relaxed)
