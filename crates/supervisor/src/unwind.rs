@@ -215,7 +215,7 @@ impl Process {
     /// The tables of what is mapped from `start` on, as its own headers say, and how far from its own addresses it is.
     fn tables(&self, start: u64) -> Option<(u64, Option<Tables>)> {
         const PAGE: u64 = 4096;
-        const INDEX: u32 = 0x6474_e550; // PT_GNU_EH_FRAME
+        const INDEX: u32 = libc::PT_GNU_EH_FRAME;
         let head = self.read(start, PAGE)?;
         let image = Image::parse(&head)?;
         let loads = || image.segments().filter(|segment| segment.kind == elf::LOAD);

@@ -8,7 +8,7 @@ use us_abi::{CallArgs, EventKind};
 
 use super::rings;
 
-const CLONE: u16 = 56;
+const CLONE: u16 = libc::SYS_clone as u16;
 /// A header's bytes.
 const HEAD: usize = 16;
 

@@ -20,7 +20,7 @@ use crate::{child, clock, spawn};
 /// Bytes that are taken out of a ring at once.
 const PIECE: usize = 1 << 20;
 
-const EXIT_GROUP: u16 = 231;
+const EXIT_GROUP: u16 = libc::SYS_exit_group as u16;
 
 /// How often the rings of a process are emptied at its end.
 const LAST_LOOKS: u32 = 1000;
