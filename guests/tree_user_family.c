@@ -4,6 +4,7 @@
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: family the standbys take over together
+// kit: no-record what is executed as another user is in no recording
 #include "guest.h"
 #include <grp.h>
 #include <pthread.h>
