@@ -95,6 +95,8 @@ limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS" --unsteady "$UNSTEADY"
 # Copies die and are late at named points, in windows that a kill from outside hardly ever meets.
 step guests-faults timeout -k 60 400 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --jobs "$JOBS" --timeout 30 --unsteady 8
+# A program is written into a file, ended there, and goes on from it.
+step checkpoints timeout -k 60 500 "$kit" guests --mode checkpoint --jobs "$JOBS" --timeout 30 --unsteady 6
 # Several standbys: the one that takes over is killed as well.
 for guests in clone tcp file mutex cond epoll turns tree; do
     # Of a message queue that processes share a call in doubt is a guess, and a storm with two standbys asks often.

@@ -127,6 +127,9 @@ pub mod command {
     pub const PARK: u32 = 4;
     /// To a replay: its rings hold everything that was logged before a failover. Tickets that are missing do not come.
     pub const CLOSE_GAPS: u32 = 5;
+    /// To the primary: park every thread, and make a copy that stands still for a checkpoint. Answered by
+    /// [`Stand::state`](super::Stand::state).
+    pub const CHECKPOINT: u32 = 6;
 }
 
 /// Values of [`SegmentHeader::recorder`].
@@ -313,6 +316,42 @@ pub struct SegmentHeader {
     pub unsettled_calls: [UnsettledCall; UNSETTLED_KEPT],
     /// What a copy asks about itself where its root has no `/proc`, and what the supervisor says.
     pub inquiry: Inquiry,
+    /// The copy that is made for a checkpoint.
+    pub stand: Stand,
+}
+
+/// A copy that stands still, so that somebody can write it down, and what it takes to go on in its place.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Stand {
+    /// Futex: a value of [`stand`]. Supervisor before it asks, copy, supervisor.
+    pub state: AtomicU32,
+    /// Kernel's pid of the copy. Copy.
+    pub pid: AtomicU32,
+    /// Address of the registers with which it goes on. Copy.
+    pub context: AtomicU64,
+    /// Address of the function that goes on with them. Copy.
+    pub resume: AtomicU64,
+    /// Base of the thread-local storage of the thread that goes on. Copy.
+    pub tls: AtomicU64,
+    /// Address of the path of the group's folder, where there is room for one of any length. Copy.
+    pub folder: AtomicU64,
+    /// End of the heap. Copy.
+    pub heap_end: AtomicU64,
+    /// Why there is none, with [`stand::FAILED`].
+    pub why: Text,
+}
+
+/// Values of [`Stand::state`].
+pub mod stand {
+    /// It is asked for.
+    pub const ASKED: u32 = 0;
+    /// It stands still, and the program as well: what both share can be looked at.
+    pub const STANDS: u32 = 1;
+    /// That has been done, and the program may go on.
+    pub const DESCRIBED: u32 = 2;
+    /// There is none.
+    pub const FAILED: u32 = 3;
 }
 
 /// Bytes of a text of `/proc` that one answer has room for.

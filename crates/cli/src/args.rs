@@ -141,6 +141,26 @@ pub enum Command {
         #[command(flatten)]
         owner: Owner,
     },
+    /// Write a checkpoint of the program into a file, from which `run --from` goes on; the program itself goes on as well
+    ///
+    /// What it holds is the program as it was at one moment: its memory, its files by path and position, its pipes with what
+    /// is in them. Its network connections are not in it: they are reset where it goes on.
+    Checkpoint {
+        /// The group
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: String,
+        /// The checkpoint: a new file, readable by you alone
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// End the program where its checkpoint is taken: nothing of it happens behind that
+        #[arg(long)]
+        stop: bool,
+        /// Machine-readable
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        owner: Owner,
+    },
     /// Signal the primary, whichever process that is now
     Signal {
         /// The group
@@ -326,8 +346,11 @@ pub struct Run {
     /// Figures of this group: a page at /, and /metrics for Prometheus, for as long as it lives; a port alone is one of 127.0.0.1
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub metrics: Option<std::net::SocketAddr>,
+    /// Go on with the program of this checkpoint
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "command"])]
+    pub from: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(required = true, value_names = ["PROGRAM", "ARG"], num_args = 1.., trailing_var_arg = true)]
+    #[arg(required_unless_present = "from", value_names = ["PROGRAM", "ARG"], num_args = 1.., trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 

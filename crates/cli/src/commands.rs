@@ -1,5 +1,6 @@
 //! Which subcommand does what: one file each.
 
+mod checkpoint;
 mod doctor;
 mod explain;
 mod manual;
@@ -56,6 +57,9 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
             .map(|()| 0),
         Command::Failover { name, process, json, owner } => {
             find(&name, &owner).and_then(|group| switch::switch(&group, process, json))
+        }
+        Command::Checkpoint { name, output, stop, json, owner } => {
+            find(&name, &owner).and_then(|group| checkpoint::take(&group, &output, stop, json))
         }
         Command::Signal { name, signal, owner } => {
             find(&name, &owner).and_then(|group| control::signal(&group, signal)).map(|()| 0)

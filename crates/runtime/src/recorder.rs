@@ -90,7 +90,7 @@ pub fn goes_on_at_clone() -> bool {
 /// Whether a call that is broken off for a thread to park is part of a log that goes on. Of several standbys each follows
 /// behind the clone of another. Not a question of what the threads park for: a thread may ask before it has been said.
 pub fn goes_on_while_parking() -> bool {
-    goes_on() || state::header().is_some_and(|header| header.config.standbys > 1) && state::has_standby()
+    goes_on() || state::has_standby()
 }
 
 /// Every thread stands still. Whether the log has ended since the clone began: whoever ended it has put the threads' locks

@@ -31,6 +31,8 @@ static HEADER: AtomicPtr<SegmentHeader> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Set once every ring is drained, every call in doubt settled: the standby's threads execute from here on.
 pub static LIVE: AtomicBool = AtomicBool::new(false);
+/// Set in a process that has been put together from a checkpoint, until it is primary.
+pub static IS_RESTORED: AtomicBool = AtomicBool::new(false);
 /// Whether the copies compare digests.
 pub static VERIFY: AtomicBool = AtomicBool::new(true);
 /// Pid that the guest sees.

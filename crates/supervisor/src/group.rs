@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
@@ -68,6 +69,8 @@ pub(crate) struct Group<'a> {
     gone: Vec<(Place, u32)>,
     /// Somebody wants the whole group to end, and waits for it.
     is_stopping: bool,
+    /// Who write checkpoints.
+    writers: Vec<JoinHandle<()>>,
     outcome: Outcome,
     undertaker: Undertaker,
     kinship: Kinship,
@@ -113,6 +116,7 @@ impl<'a> Group<'a> {
             is_without_reader: false,
             gone: Vec::new(),
             is_stopping: false,
+            writers: Vec::new(),
             outcome,
             undertaker,
             kinship: Kinship::default(),

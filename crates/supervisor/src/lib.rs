@@ -8,10 +8,11 @@
 //! which is gone when the group is.
 //!
 //! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory), [`spawn`] (fork, signals), [`reap`] (wait),
-//! [`machine`] (trying what it offers) and [`identity`] (other users) only.
+//! [`machine`] (trying what it offers), [`identity`] (other users) and parts of [`checkpoint`] (becoming another program) only.
 #![deny(unsafe_code)]
 
 mod book;
+pub mod checkpoint;
 pub mod child;
 pub mod clock;
 pub mod control;

@@ -25,6 +25,12 @@ pub const FAILOVER: &str = "failover";
 /// A signal, whose number follows, for the process that leads: answered when that has it, or its next copy is sure to get it.
 pub const SIGNAL: &str = "signal";
 
+/// A checkpoint of the program is wanted, in the file that the caller has under the number that follows.
+pub const CHECKPOINT: &str = "checkpoint";
+
+/// Behind that: the program is to end where its checkpoint has been taken.
+pub const AND_STOP: &str = "stop";
+
 /// Somebody ends the whole group: its supervisor is to stay until every process of it has ended.
 pub const STOP: &str = "stop";
 
@@ -105,9 +111,17 @@ pub fn answer(mut caller: UnixStream, answer: &Value) {
 /// # Errors
 /// [`Error::NoSuchGroup`] when nobody is there to answer, and what the supervisor says against it.
 pub fn ask(group: &Found, request: &str) -> Result<Value, Error> {
+    ask_for(group, request, Some(ANSWER))
+}
+
+/// The same, waiting at most so long, or for as long as it takes.
+///
+/// # Errors
+/// As there.
+pub fn ask_for(group: &Found, request: &str, patience: Option<Duration>) -> Result<Value, Error> {
     let talk = |path: &Path| {
         let mut stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(ANSWER))?;
+        stream.set_read_timeout(patience)?;
         stream.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;

@@ -165,6 +165,13 @@ impl Roster {
         entry.state.store(process::LISTED, Ordering::SeqCst);
     }
 
+    /// The same of a program that is put together from a checkpoint: it knows itself by the number `pid`, and the kernel by `primary`.
+    pub fn enter_restored(&self, pid: u32, primary: u32) {
+        self.registry().used.fetch_max(ROOT as u32 + 1, Ordering::AcqRel);
+        self.registry().primaries[ROOT].store(pair(pid, primary), Ordering::SeqCst);
+        self.enter_root(pid);
+    }
+
     /// Every process that is listed.
     pub fn listed(&self) -> impl Iterator<Item = (Place, &Process)> {
         // Written by the guests: a wild value must not lead outside the table.

@@ -10,6 +10,7 @@ use serde_json::json;
 use us_abi::CONFIG_RECORDED;
 
 use crate::book::Book;
+use crate::checkpoint::restore::Checkpoint;
 use crate::child::Child;
 use crate::clock;
 use crate::error::Error;
@@ -34,13 +35,24 @@ use crate::{doctor, place, proc, program};
 /// # Errors
 /// Every error is from before the program started.
 pub fn run(options: &Options) -> Result<End, Error> {
+    run_from(options, None)
+}
+
+/// The same of a program that goes on where its checkpoint was taken, if there is one.
+///
+/// # Errors
+/// As there, and what could not be put together.
+pub fn run_from(options: &Options, checkpoint: Option<&Checkpoint>) -> Result<End, Error> {
     spawn::outlive_full_files();
     let mut voice = Voice::open(options.events.as_deref(), options.verbosity)?;
-    let path = program::resolve(&options.command[0])?;
+    let path = match checkpoint {
+        Some(checkpoint) => checkpoint.head().executable.clone().into(),
+        None => program::resolve(&options.command[0])?,
+    };
     program::check(&options.command[0], &path)?;
     // Our failure costs protection. Nobody could find us, so nobody needs us either.
     let alone = |voice: &Voice, why: &str| {
-        if options.is_required {
+        if options.is_required || checkpoint.is_some() {
             let program = options.command[0].to_string_lossy().into_owned();
             return Err(Error::CannotProtect { program, reason: why.into() });
         }
@@ -77,23 +89,27 @@ pub fn run(options: &Options) -> Result<End, Error> {
             .and_then(|path| Handout::open(&path, options.config(0))),
         Some(_) => Err(std::io::Error::other("a recording is made")),
     };
-    let primary =
-        match start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref()) {
-            Ok(primary) => primary,
-            // Of the file of a recording something is known already.
-            Err(cause @ Error::System { .. }) if recorded.is_none() => {
-                drop((segment, roster, folder));
-                return alone(&voice, &explain(&cause));
-            }
-            Err(cause) => {
-                recorded.into_iter().for_each(Prepared::discard);
-                return Err(cause);
-            }
-        };
+    let started = match checkpoint {
+        Some(checkpoint) => checkpoint.start(&folder, &segment, &roster),
+        None => start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref()),
+    };
+    let primary = match started {
+        Ok(primary) => primary,
+        // Of the file of a recording something is known already.
+        Err(cause @ Error::System { .. }) if recorded.is_none() => {
+            drop((segment, roster, folder));
+            return alone(&voice, &explain(&cause));
+        }
+        Err(cause) => {
+            recorded.into_iter().for_each(Prepared::discard);
+            return Err(cause);
+        }
+    };
     spawn::let_go_of_inherited();
     meta.primary = ProcessId::of(primary.pid);
-    (meta.root, meta.lead) = (primary.pid, primary.pid);
-    let place = roster.find(primary.pid).map(|(place, _)| place);
+    let known_as = checkpoint.map_or(primary.pid, |checkpoint| checkpoint.head().pid);
+    (meta.root, meta.lead) = (known_as, known_as);
+    let place = roster.find(known_as).map(|(place, _)| place);
     let handout =
         handout.and_then(|handout| handout.start(Arc::clone(&folder.dir), Arc::clone(&roster), primary.pid));
     if let Err(cause) = handout {
@@ -116,7 +132,7 @@ pub fn run(options: &Options) -> Result<End, Error> {
     });
     let shared = Arc::new(Shared {
         segment,
-        place: place.unwrap_or(Place { at: roster::ROOT, pid: primary.pid, born_ns: 0 }),
+        place: place.unwrap_or(Place { at: roster::ROOT, pid: known_as, born_ns: 0 }),
         roster,
         primary: Mutex::new(Some(primary.clone())),
         standby_pid: AtomicU32::new(0),

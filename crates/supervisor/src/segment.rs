@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 use rustix::thread::futex;
@@ -150,6 +150,16 @@ impl Segment {
         assert!(slot < THREADS_MAX);
         // SAFETY: the table lies inside the mapping (asserted in us-abi) and holds atomics only.
         unsafe { self.map.base().add(THREADS_OFFSET + slot * THREAD_ENTRY_BYTES).cast().as_ref() }
+    }
+
+    /// The bytes of all thread slots that have been used, as they are now.
+    pub fn thread_entries(&self) -> Vec<u8> {
+        let words = self.slots() * THREAD_ENTRY_BYTES / size_of::<u64>();
+        // SAFETY: as above; eight bytes of a table of atomics that is aligned to lines.
+        let word = |at: usize| unsafe {
+            self.map.base().add(THREADS_OFFSET).cast::<AtomicU64>().add(at).as_ref().load(Ordering::Relaxed)
+        };
+        (0..words).flat_map(|at| word(at).to_le_bytes()).collect()
     }
 
     /// Where the standby that sits at `seat` is in the ring of `slot`.

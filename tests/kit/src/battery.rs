@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::checkpoint::Checkpointed;
 use crate::guest::{self, Guest};
 use crate::place::{PlaceOptions, own_path};
 use crate::process::Sink;
@@ -33,9 +34,11 @@ enum Mode {
     Record,
     /// Recorded under protection, once with nothing killed and once with copies killed at random moments, and replayed
     Beside,
+    /// Under protection, a checkpoint taken at a random moment, and the program ended there and put together again from it
+    Checkpoint,
     /// Under protection by a library whose copies die and are late at named points (see --faulty)
     Faults,
-    /// All of them but the last, one after the other
+    /// All of them but the last two, one after the other
     All,
 }
 
@@ -50,6 +53,7 @@ impl Mode {
             Mode::Storm => "storm",
             Mode::Record => "record",
             Mode::Beside => "beside",
+            Mode::Checkpoint => "checkpoint",
             Mode::Faults => "faults",
             Mode::All => "all",
         }
@@ -57,7 +61,7 @@ impl Mode {
 
     /// Whether copies are killed in it at random moments.
     const fn races(self) -> bool {
-        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside | Mode::Faults)
+        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside | Mode::Checkpoint | Mode::Faults)
     }
 }
 
@@ -273,6 +277,14 @@ impl<'a> Session<'a> {
                 self.storm_once(guest, &reference, window, seed)?;
             }
         }
+        if self.options.mode == Mode::Checkpoint
+            && !self.skipped(guest, Mode::Checkpoint, guest.wants.no_checkpoint.as_deref())
+        {
+            let count = if self.options.mode == Mode::Checkpoint { self.options.seeds } else { 1 };
+            for seed in (self.options.seed..).take(count.max(1) as usize) {
+                self.checkpoint_once(guest, &reference, window, seed)?;
+            }
+        }
         let why_not = guest.wants.no_kill.as_deref().or(guest.wants.no_faults.as_deref());
         if self.options.mode == Mode::Faults && !self.skipped(guest, Mode::Faults, why_not) {
             for seed in self.seeds() {
@@ -280,6 +292,25 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
+    }
+
+    /// One checkpoint at a seeded moment. What no checkpoint can have is no failure: the program went on, and that was as it should be.
+    fn checkpoint_once(
+        &self,
+        guest: &'a Guest,
+        reference: &Reference,
+        window: Duration,
+        seed: u64,
+    ) -> Result<()> {
+        let mut rng = Rng::new(seed, &format!("{} checkpoint", guest.name));
+        let at = window.mul_f64(rng.fraction());
+        match self.stage.checkpointed(guest, reference, at)? {
+            Checkpointed::Judged(verdict) => self.judge(guest, Mode::Checkpoint, seed, verdict).map(|_| ()),
+            Checkpointed::Refused(why) => {
+                self.report.skip(&format!("{} {}", guest.name, Mode::Checkpoint.name()), &why);
+                Ok(())
+            }
+        }
     }
 
     fn seeds(&self) -> std::ops::Range<u64> {

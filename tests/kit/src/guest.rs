@@ -64,6 +64,8 @@ pub struct Directives {
     /// Why a standby that is made of it while it runs may diverge, if it may: a run with a recording besides then shows
     /// that this costs the recording nothing.
     pub stale: Option<String>,
+    /// Why no checkpoint of it can be compared.
+    pub no_checkpoint: Option<String>,
     /// Why it is recorded with one thread at a time, if it is.
     pub serial: Option<String>,
     /// Why it is protected with one thread at a time, if it is.
@@ -89,6 +91,7 @@ impl Default for Directives {
             no_record: None,
             no_faults: None,
             stale: None,
+            no_checkpoint: None,
             serial: None,
             turns: None,
             family: None,
@@ -126,6 +129,7 @@ impl Directives {
             "serial" => self.serial = Some(reason(rest)?),
             "turns" => self.turns = Some(reason(rest)?),
             "family" => self.family = Some(reason(rest)?),
+            "no-checkpoint" => self.no_checkpoint = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),
             "no-record" => self.no_record = Some(reason(rest)?),
             "no-faults" => self.no_faults = Some(reason(rest)?),

@@ -5,6 +5,7 @@
 //! events and `status --json`. It never looks inside.
 
 pub mod battery;
+pub mod checkpoint;
 pub mod events;
 pub mod foreign;
 pub mod guest;

@@ -287,18 +287,27 @@ pub fn group_name(dir: &Path) -> String {
     format!("kit-{number}")
 }
 
-fn program(guest: &Guest) -> Vec<OsString> {
+/// The guest's command.
+pub fn program(guest: &Guest) -> Vec<OsString> {
     let mut command = vec![guest.binary.clone().into_os_string()];
     command.extend(guest.wants.args.iter().map(OsString::from));
     command
 }
 
-fn launch(guest: &Guest, command: Vec<OsString>, dir: &Path, sink: Sink) -> Result<crate::process::Tree> {
+/// Starts a command in the guest's place.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn launch(guest: &Guest, command: Vec<OsString>, dir: &Path, sink: Sink) -> Result<crate::process::Tree> {
     let stdin = guest.wants.stdin.as_ref().map(|text| text.clone().into_bytes());
     Launch { command, dir: dir.to_path_buf(), stdin, sink }.spawn()
 }
 
-fn verdict(
+/// The judgement, by its complaints.
+///
+/// # Errors
+/// When the run's folder cannot be removed.
+pub fn verdict(
     complaints: Vec<String>,
     dir: PathBuf,
     ended: Ended,

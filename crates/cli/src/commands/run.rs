@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use us_supervisor::checkpoint::restore::Checkpoint;
 use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::record;
 use us_supervisor::{Error, Options, Verbosity, run, terminal};
@@ -10,7 +11,11 @@ use super::{later, serve};
 use crate::args::{Order, Record, Run, Verify};
 
 pub fn run_program(run: &Run) -> Result<i32, Error> {
-    let options = options(run)?;
+    let checkpoint = run.from.as_deref().map(Checkpoint::read).transpose()?;
+    let mut options = options(run)?;
+    if let Some(checkpoint) = &checkpoint {
+        options.command = checkpoint.head().program.iter().map(Into::into).collect();
+    }
     if let Some(pair) = &options.cpus {
         let told = us_supervisor::options::check_cpus(pair);
         let told = told.map_err(|why| Error::Usage(format!("--cpus: {why}")))?;
@@ -26,7 +31,7 @@ pub fn run_program(run: &Run) -> Result<i32, Error> {
     }
     match &run.record {
         Some(file) if run.standbys == 0 => record::record(&options, file).map(|end| end.exit_code()),
-        _ => run::run(&options).map(|end| end.exit_code()),
+        _ => run::run_from(&options, checkpoint.as_ref()).map(|end| end.exit_code()),
     }
 }
 

@@ -56,11 +56,9 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
     // copy is only about to make.
     crate::thread::for_each(|thread| seats::tid(thread.slot()).store(0, Ordering::Relaxed));
-    for place in park::places().filter(|place| *place != own) {
-        // SAFETY: everybody in the table stood still when this copy was made.
-        if !copied || !unsafe { remake(&mut *place) } {
-            give_up();
-        }
+    // SAFETY: everybody in the table stood still when this copy was made.
+    if !copied || !unsafe { remake_all(own) } {
+        give_up();
     }
     super::forget();
     if !copied || !poll::start() {
@@ -75,6 +73,15 @@ fn give_up() -> ! {
         // SAFETY: ends this copy, which has no effects of its own.
         unsafe { raw::call1(nr::EXIT_GROUP, 0) };
     }
+}
+
+/// Makes every thread but the calling one, whose place is `own`.
+///
+/// # Safety
+/// In a copy, by its only thread that runs guest code; everybody in the table stood still when it was made.
+pub unsafe fn remake_all(own: *mut Place) -> bool {
+    // SAFETY: the caller's promise.
+    park::places().filter(|place| *place != own).all(|place| unsafe { remake(&mut *place) })
 }
 
 /// # Safety
@@ -137,11 +144,8 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
         }
         let word = place.tls + crate::tls::END_OFFSET.load(Ordering::Relaxed);
         raw::call1(SET_TID_ADDRESS, word);
-        if !leads
-            && place.rseq
-            && let Some(area) = rseq_area(place.tls)
-        {
-            raw::call4(RSEQ, area, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
+        if !leads {
+            take_rseq(place);
         }
         restore_scheduling(place, leads);
         if state::may_threads_differ() && !place.own.restore() {
@@ -171,6 +175,17 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
     if !leads {
         ARRIVED.fetch_add(1, Ordering::AcqRel);
         raw::futex_wake(&ARRIVED, 1);
+    }
+}
+
+/// The calling thread has libc's area for restartable sequences again, if it had it.
+///
+/// # Safety
+/// By the thread that was parked there, or the one that is made in its place.
+pub unsafe fn take_rseq(place: &Place) {
+    if let Some(area) = rseq_area(place.tls).filter(|_| place.rseq) {
+        // SAFETY: libc's area of the calling thread.
+        unsafe { raw::call4(RSEQ, area, RSEQ_BYTES, 0, RSEQ_SIGNATURE) };
     }
 }
 

@@ -33,7 +33,10 @@ static PROMISED: AtomicBool = AtomicBool::new(false);
 /// The header of a primary that the supervisor asks for a clone.
 fn asked() -> Option<&'static SegmentHeader> {
     let is_asked = |header: &&SegmentHeader| {
-        matches!(header.command.0.load(Ordering::Acquire), command::CLONE | command::PARK)
+        matches!(
+            header.command.0.load(Ordering::Acquire),
+            command::CLONE | command::PARK | command::CHECKPOINT
+        )
     };
     state::header().filter(is_asked).filter(|_| state::role() == Role::Primary)
 }
@@ -122,7 +125,12 @@ pub fn await_idle() {
 pub fn await_quiet(header: &SegmentHeader) {
     state::attention();
     let start = raw::now_ns();
-    let asked = || matches!(header.command.0.load(Ordering::SeqCst), command::CLONE | command::PARK);
+    let asked = || {
+        matches!(
+            header.command.0.load(Ordering::SeqCst),
+            command::CLONE | command::PARK | command::CHECKPOINT
+        )
+    };
     while (asked() || BUSY.load(Ordering::SeqCst)) && raw::now_ns() - start < 2 * STAGE_TIMEOUT_NS {
         raw::nap(100_000);
     }

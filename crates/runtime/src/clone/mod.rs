@@ -8,6 +8,7 @@
 //! process as well, under whose number the outside knows a process.
 
 pub mod baseline;
+pub mod checkpoint;
 pub mod child;
 mod coordinator;
 mod identity;
@@ -17,7 +18,7 @@ pub mod signals;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-use us_abi::{Cause, GroupState, SegmentHeader, command, leaving, slot};
+use us_abi::{Cause, GroupState, SegmentHeader, Text, command, leaving, slot};
 use us_ring::Position;
 
 use crate::door::thread as threads;
@@ -60,11 +61,20 @@ fn fail(header: &SegmentHeader, why: &[&[u8]]) {
     state::attention();
 }
 
-fn refuse(header: &SegmentHeader, (why, tid): Obstacle) {
+fn refuse(header: &SegmentHeader, why: Obstacle) {
+    in_words(why, |words| fail(header, words));
+}
+
+/// The same into a text of the segment.
+fn fail_with(text: &Text, cause: Cause, why: Obstacle) {
+    in_words(why, |words| state::write_text(text, cause as u32, words));
+}
+
+fn in_words((why, tid): Obstacle, say: impl FnOnce(&[&[u8]])) {
     let number = state::Decimal::new(u64::from(tid));
     let place = if core::ptr::eq(why, missing::WHY) { paths::folder() } else { b"" };
     let who: [&[u8]; 5] = [b"thread ", number.bytes(), b" ", why, place];
-    fail(header, if tid == 0 { &who[3..] } else { &who });
+    say(if tid == 0 { &who[3..] } else { &who });
 }
 
 extern "C" fn coordinate(_: u64) {
@@ -73,6 +83,7 @@ extern "C" fn coordinate(_: u64) {
     match header.command.0.load(Ordering::Acquire) {
         command::CLONE => make(header),
         command::PARK => stand_still(header),
+        command::CHECKPOINT => checkpoint::make(header),
         _ => {
             release_all();
             coordinator::is_done();

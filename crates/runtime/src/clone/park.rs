@@ -35,6 +35,8 @@ pub mod word {
     pub const GO: u32 = 2;
     /// To one thread: note which signals wait for it, and stand still again.
     pub const TELL: u32 = 3;
+    /// To one thread: fork a copy that stands still for a checkpoint.
+    pub const STAND: u32 = 4;
 }
 
 /// A parked thread: what the kernel keeps of it and a fork does not copy.
@@ -236,6 +238,11 @@ unsafe extern "C" fn wait(place: *mut Place) {
             word::GO => return,
             word::FORK => {
                 if clone::fork(place) {
+                    return;
+                }
+            }
+            word::STAND => {
+                if clone::checkpoint::fork(place) {
                     return;
                 }
             }

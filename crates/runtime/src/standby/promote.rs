@@ -298,7 +298,9 @@ fn become_primary(header: &SegmentHeader) {
             entry.state.store(slot::FREE, Ordering::Relaxed);
         }
     }
-    header.epoch.fetch_add(1, Ordering::AcqRel);
+    // One that has been put together from a checkpoint follows nobody.
+    let is_first = state::IS_RESTORED.swap(false, Ordering::Relaxed);
+    header.epoch.fetch_add(u32::from(!is_first), Ordering::AcqRel);
     header.dropped.0.store(Cause::Promoted as u32, Ordering::Release);
     state::write_text(
         &header.why.0,

@@ -357,6 +357,10 @@ impl<'a> Group<'a> {
         }
         self.roster.listed().for_each(|(place, _)| self.roster.is_final(place));
         self.outcome.reap_dying();
+        for writer in std::mem::take(&mut self.writers) {
+            // One that has panicked has answered nobody.
+            let _ = writer.join();
+        }
         self.undertaker.finish();
         if let Some(recorder) = &mut self.recorder {
             recorder.finish();

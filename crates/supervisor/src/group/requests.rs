@@ -1,8 +1,12 @@
 //! What somebody wants of the group: callers at the desk, and the probe.
 
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+
 use serde_json::json;
 
 use super::{Group, Held};
+use crate::checkpoint;
 use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Finding, Probe};
@@ -26,6 +30,21 @@ impl<'a> Group<'a> {
                     }
                     None => self.nobody(pid),
                 },
+                (Some(request::CHECKPOINT), Some(_)) if self.watches.iter().any(Watch::is_busy) => {
+                    self.requests.push((what, caller));
+                    continue;
+                }
+                (Some(request::CHECKPOINT), Some(number)) => {
+                    let stops = words.next() == Some(request::AND_STOP);
+                    match self.take_checkpoint(&caller, number, stops) {
+                        Ok((copy, described, file)) => {
+                            let writer = checkpoint::take::write_beside(copy, described, file, caller);
+                            self.writers.extend(writer);
+                            continue;
+                        }
+                        Err(why) => why,
+                    }
+                }
                 (Some(request::STOP), None) => {
                     self.is_stopping = true;
                     request::answer(caller, &json!({}));
@@ -48,6 +67,24 @@ impl<'a> Group<'a> {
             request::answer(caller, &json!({ "error": refusal }));
         }
         self.watches.iter_mut().filter(|watch| watch.is_switching()).for_each(Watch::drive_switch);
+    }
+
+    /// Takes a checkpoint of the program, into the caller's file.
+    fn take_checkpoint(
+        &mut self,
+        caller: &UnixStream,
+        number: &str,
+        stops: bool,
+    ) -> Result<(checkpoint::take::Copy, checkpoint::take::Described, File), String> {
+        let file = checkpoint::take::callers_file(caller, number)?;
+        if self.watches.len() != 1 || self.roster.listed().count() != 1 {
+            return Err("a checkpoint has one process, and the group has several".into());
+        }
+        let watch = self.watches.first().ok_or("the program has ended")?;
+        let (copy, mut described) = watch.take_checkpoint(stops)?;
+        let meta = &self.book.borrow().meta;
+        (described.head.program, described.head.order) = (meta.program.clone(), meta.order.clone());
+        Ok((copy, described, file))
     }
 
     /// That a caller means none of the processes here, and which there are.

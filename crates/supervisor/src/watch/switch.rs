@@ -12,6 +12,9 @@ use us_order::detect::{Cause, Decision};
 
 use super::Watch;
 use super::back::Knock;
+use crate::checkpoint;
+use crate::checkpoint::take::{Copy, Described};
+use crate::child::Child;
 use crate::clock;
 use crate::history::Failover;
 use crate::request;
@@ -78,6 +81,34 @@ impl Watch<'_> {
         };
         request::answer(caller, &json!({ "error": refusal }));
         None
+    }
+
+    /// Whether it is about to have another primary, or its first standby: nothing else is asked of it meanwhile.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_between() || self.is_asked() || self.switch.is_some()
+    }
+
+    /// A copy of the program that stands still for a checkpoint, and what it is made of. With `stops` the program ends where it stands.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    pub(crate) fn take_checkpoint(&self, stops: bool) -> Result<(Copy, Described), String> {
+        if self.leaving() != leaving::NO {
+            return Err("the program is about to end".into());
+        }
+        let mut knock = Knock::default();
+        let end = || {
+            // The standby first: it must not take over.
+            self.shared.roster.doom_all();
+            self.standby.iter().for_each(Child::kill);
+            self.primary.kill();
+        };
+        checkpoint::take::take(
+            &self.shared.segment,
+            self.primary.pid,
+            || self.knock(&mut knock),
+            stops.then_some(end),
+        )
     }
 
     /// Whether a planned switch is under way.

@@ -1,0 +1,206 @@
+//! What a process is made of, besides its pages.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything but the pages.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// The program as it was typed, and its arguments.
+    pub program: Vec<String>,
+    /// Its file.
+    pub executable: String,
+    /// `--order` of the group.
+    pub order: String,
+    /// When the checkpoint was taken, RFC 3339.
+    pub taken: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Flags of the processor, as the kernel lists them.
+    pub processor: Vec<String>,
+    /// Version of the segment that the runtime in the checkpoint writes and reads.
+    pub segment_version: u32,
+    /// The number by which the process knows itself.
+    pub pid: u32,
+    /// Its folder, and its mask for new files.
+    pub folder: String,
+    /// See `folder`.
+    pub umask: u32,
+    /// How willingly the kernel ends it for want of memory: `oom_score_adj`.
+    pub oom_score: i32,
+    /// Whether it leads a session, and whether a process group.
+    pub leads: [bool; 2],
+    /// Soft and hard limits, by the kernel's numbers.
+    pub limits: Vec<[u64; 2]>,
+    /// Which thread slots have been used.
+    pub slots: u32,
+    /// Where it goes on.
+    pub place: Place,
+    /// Code, data, heap, stack, arguments and environment: start and end of each, as the kernel keeps them; of the heap the end
+    /// of what is in use, of the stack the start only.
+    pub areas: [u64; 11],
+    /// The auxiliary vector.
+    pub auxiliary: Vec<u64>,
+    /// Memory, by address.
+    pub mappings: Vec<Mapping>,
+    /// Files that are mapped.
+    pub files: Vec<File>,
+    /// Descriptors, by number.
+    pub descriptors: Vec<Descriptor>,
+    /// Objects behind descriptors.
+    pub objects: Vec<Object>,
+}
+
+/// Where a process goes on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Address of its registers.
+    pub context: u64,
+    /// Address of the function that goes on with them.
+    pub resume: u64,
+    /// Base of its thread-local storage.
+    pub tls: u64,
+    /// Address of the path of the group's folder.
+    pub folder: u64,
+}
+
+/// A piece of memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mapping {
+    /// Its first byte.
+    pub start: u64,
+    /// The byte behind its last one.
+    pub end: u64,
+    /// As `mmap` has it.
+    pub protection: u32,
+    /// Whether it grows downwards.
+    pub grows: bool,
+    /// The file that it is a private mapping of: its index, and the offset in it.
+    pub file: Option<(usize, u64)>,
+    /// What the kernel calls it, if it is the kernel's own (`[vdso]`).
+    pub kernel: Option<String>,
+}
+
+/// A file that is mapped: it has to be the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Where it is.
+    pub path: String,
+    /// Its length, bytes.
+    pub bytes: u64,
+    /// The checksum of all of it (CRC-32C).
+    pub checksum: u32,
+}
+
+/// A descriptor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its number.
+    pub fd: i32,
+    /// Whether an exec closes it.
+    pub closes: bool,
+    /// The object behind it: its index.
+    pub object: usize,
+    /// Status flags of the open file, as `fcntl` gives them.
+    pub flags: u32,
+}
+
+/// What is behind a descriptor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Object {
+    /// What the restored program is started with, of this number: a terminal, or the outside's end of a stream.
+    Inherited(i32),
+    /// A file, folder or device, by its path.
+    File {
+        /// Where it is.
+        path: String,
+        /// The position in it.
+        position: u64,
+    },
+    /// A file that nobody can open any more: it was removed, or never had a name.
+    Removed {
+        /// The name that it has been told to have.
+        name: String,
+        /// What is in it.
+        content: Vec<u8>,
+        /// The position in it.
+        position: u64,
+    },
+    /// One end of a pipe of the process's own. Both ends have the same number.
+    Pipe {
+        /// Which pipe.
+        number: u64,
+        /// Bytes that it can hold.
+        room: u32,
+        /// What is in it.
+        content: Vec<u8>,
+    },
+    /// One end of a pair of local sockets, both of the process's own. Both ends have the same number.
+    Pair {
+        /// Which pair.
+        number: u64,
+        /// Kind of socket.
+        kind: i32,
+        /// What waits to be read at this end: messages, or the pieces of a stream.
+        content: Vec<Vec<u8>>,
+        /// Room for what this end has sent and nobody has read, as `SO_SNDBUF` is set.
+        room: i32,
+        /// Whether the other end has said that nothing more comes.
+        is_shut: bool,
+    },
+    /// A counter of events.
+    Events {
+        /// Its count.
+        count: u64,
+        /// Whether a read takes one.
+        is_semaphore: bool,
+    },
+    /// A timer that is read.
+    Timer {
+        /// Its clock.
+        clock: i32,
+        /// How often it has come without having been read.
+        ticks: u64,
+        /// Until it comes next, and then between two times: seconds and nanoseconds. Zero for never.
+        left: [(i64, i64); 2],
+    },
+    /// Signals that are read: bit n-1 for signal n.
+    Signals(u64),
+    /// A set of descriptors that are watched.
+    Epoll(Vec<Registered>),
+    /// A socket that accepts connections, or has an address and no peer.
+    Socket {
+        /// As `socket` has them.
+        domain: i32,
+        /// Kind of socket.
+        kind: i32,
+        /// Protocol.
+        protocol: i32,
+        /// The bytes of its address, none if it has no name.
+        name: Vec<u8>,
+        /// The length of its queue of connections, `None` if it does not listen.
+        backlog: Option<i32>,
+        /// Options that are numbers: level, name, value.
+        options: Vec<(i32, i32, i32)>,
+    },
+    /// A connection, which has broken.
+    Broken {
+        /// As `socket` has it.
+        domain: i32,
+    },
+    /// A stream whose other end is gone: a reader finds its end, a writer nobody.
+    Ended {
+        /// Whether this end is written to.
+        is_written: bool,
+    },
+}
+
+/// A descriptor in an epoll set.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Registered {
+    /// Its number.
+    pub fd: i32,
+    /// What is watched for.
+    pub events: u32,
+    /// What the kernel gives back.
+    pub data: u64,
+}

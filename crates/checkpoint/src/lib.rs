@@ -1,0 +1,41 @@
+//! A parked program in a file.
+//!
+//! A checkpoint is a mark, a version and chunks: the [`Head`], which says what the process is made of, any number of chunks of
+//! pages, and the sums at its end. Each chunk has its length and a checksum, and is compressed where that is of use. A reader
+//! believes no length that is above its bounds, checks a chunk before it looks at it, and takes a checkpoint without its sums for cut.
+#![forbid(unsafe_code)]
+
+mod error;
+mod head;
+mod reader;
+mod writer;
+
+pub use error::Error;
+pub use head::{Descriptor, File, Head, Mapping, Object, Place, Registered};
+pub use reader::{Pages, Reader};
+pub use writer::{Sums, Writer};
+
+/// What a checkpoint begins with; behind it the version, a little-endian `u32`.
+pub const MARK: &[u8; 16] = b"understudy point";
+
+/// Version of the format that this crate writes and reads.
+pub const VERSION: u32 = 1;
+
+/// Bytes of pages in one chunk, at most.
+pub const CHUNK_BYTES: usize = 1 << 20;
+
+/// Bytes of a head, at most: descriptors with the contents of pipes are in it.
+pub(crate) const HEAD_BYTES: usize = 256 << 20;
+
+/// Bytes in front of a chunk's content: its kind, its bytes, its bytes as they are stored, their checksum.
+pub(crate) const FRONT_BYTES: usize = 16;
+
+/// What a chunk is.
+pub(crate) mod kind {
+    /// The [`Head`](crate::Head), as JSON.
+    pub const HEAD: u32 = 1;
+    /// Runs of memory: how many, address and bytes of each, and what stands there.
+    pub const PAGES: u32 = 2;
+    /// The [`Sums`](crate::Sums), as JSON.
+    pub const END: u32 = 3;
+}

@@ -1,0 +1,152 @@
+//! Reading a checkpoint: nothing in it is believed before its checksum is right, and no length above its bound.
+
+use std::io::{ErrorKind, Read};
+
+use crate::{CHUNK_BYTES, Error, FRONT_BYTES, HEAD_BYTES, Head, MARK, Sums, VERSION, kind};
+
+/// Runs in one chunk, at most: one a page.
+const RUNS_MAX: usize = CHUNK_BYTES / 4096 + 1;
+
+/// Bytes of a chunk of pages, at most.
+const PAGES_BYTES: usize = 4 + 16 * RUNS_MAX + CHUNK_BYTES;
+
+/// Reads one checkpoint from its beginning to its end.
+pub struct Reader<R: Read> {
+    from: R,
+    at: u64,
+    head: Head,
+    sums: Sums,
+    is_over: bool,
+}
+
+/// A chunk of pages.
+#[derive(Debug)]
+pub struct Pages {
+    content: Vec<u8>,
+    runs: usize,
+}
+
+impl Pages {
+    /// Address and content of each run.
+    pub fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut at = 4 + 16 * self.runs;
+        (0..self.runs).map(move |run| {
+            let (start, len) = run_at(&self.content, run);
+            let from = at;
+            at += len as usize;
+            (start, &self.content[from..at])
+        })
+    }
+}
+
+fn run_at(content: &[u8], run: usize) -> (u64, u64) {
+    let word = |at: usize| content[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    (word(4 + 16 * run), word(12 + 16 * run))
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the beginning.
+    ///
+    /// # Errors
+    /// When it is no checkpoint, one of another version, cut off or damaged.
+    pub fn new(mut from: R) -> Result<Reader<R>, Error> {
+        let mut mark = [0; MARK.len() + 4];
+        match from.read_exact(&mut mark) {
+            Err(cause) if cause.kind() == ErrorKind::UnexpectedEof => return Err(Error::NotACheckpoint),
+            result => result?,
+        }
+        let (mark, version) = mark.split_at(MARK.len());
+        if mark != MARK {
+            return Err(Error::NotACheckpoint);
+        }
+        let version = version.try_into().map_or(0, u32::from_le_bytes);
+        if version != VERSION {
+            return Err(Error::Version(version));
+        }
+        let mut at = MARK.len() as u64 + 4;
+        let begin = at;
+        let (kind, content) = chunk(&mut from, &mut at)?;
+        let damaged = |what| Error::Damaged { at: begin, what };
+        if kind != kind::HEAD {
+            return Err(damaged("its head is missing"));
+        }
+        let head = serde_json::from_slice(&content).map_err(|_| damaged("its head is not one"))?;
+        Ok(Reader { from, at, head, sums: Sums::default(), is_over: false })
+    }
+
+    /// What the process is made of.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The next pages, `None` behind the last ones.
+    ///
+    /// # Errors
+    /// When it is cut off or damaged.
+    pub fn pages(&mut self) -> Result<Option<Pages>, Error> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let begin = self.at;
+        let damaged = |what| Error::Damaged { at: begin, what };
+        let (kind, content) = chunk(&mut self.from, &mut self.at)?;
+        match kind {
+            kind::PAGES => {
+                let runs = content.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
+                let front = 4 + 16 * runs;
+                if runs == 0 || runs > RUNS_MAX || content.len() < front {
+                    return Err(damaged("its pages have no places"));
+                }
+                let sum = (0..runs).try_fold(0u64, |sum, run| sum.checked_add(run_at(&content, run).1));
+                if sum != Some((content.len() - front) as u64) {
+                    return Err(damaged("its pages are not as many as it says"));
+                }
+                self.sums.chunks += 1;
+                self.sums.bytes += content.len() as u64;
+                Ok(Some(Pages { content, runs }))
+            }
+            kind::END => {
+                let sums: Option<Sums> = serde_json::from_slice(&content).ok();
+                self.is_over = true;
+                if sums == Some(self.sums) { Ok(None) } else { Err(damaged("its sums are others")) }
+            }
+            _ => Err(damaged("a chunk is of no known kind")),
+        }
+    }
+}
+
+/// Reads one chunk: its kind and content.
+fn chunk(from: &mut impl Read, at: &mut u64) -> Result<(u32, Vec<u8>), Error> {
+    let begin = *at;
+    let damaged = |what| Error::Damaged { at: begin, what };
+    let cut = |cause: std::io::Error| match cause.kind() {
+        ErrorKind::UnexpectedEof => Error::Cut(begin),
+        _ => Error::System(cause),
+    };
+    let mut front = [0; FRONT_BYTES];
+    from.read_exact(&mut front).map_err(cut)?;
+    let word = |at: usize| front[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let [kind, bytes, stored, checksum] = [word(0), word(4), word(8), word(12)];
+    let most = if kind == kind::PAGES { PAGES_BYTES } else { HEAD_BYTES };
+    if bytes as usize > most || stored > bytes {
+        return Err(damaged("a chunk is longer than any is"));
+    }
+    // Not at once: a length is not believed before there is so much.
+    let mut content = Vec::new();
+    from.by_ref().take(stored.into()).read_to_end(&mut content)?;
+    if content.len() < stored as usize {
+        return Err(Error::Cut(begin));
+    }
+    if crc32c::crc32c(&content) != checksum {
+        return Err(damaged("its checksum is another"));
+    }
+    *at += FRONT_BYTES as u64 + u64::from(stored);
+    if stored < bytes {
+        content = zstd::bulk::decompress(&content, bytes as usize)
+            .map_err(|_| damaged("it cannot be decompressed"))?;
+    }
+    if content.len() != bytes as usize {
+        return Err(damaged("it is not as long as it says"));
+    }
+    Ok((kind, content))
+}

@@ -1,0 +1,151 @@
+//! What is written comes back; what is cut off or changed is told, and believed nowhere.
+
+use checkpoint::{Descriptor, Error, File, Head, Mapping, Object, Place, Reader, Writer};
+
+/// A generator of numbers that are always the same (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+fn head() -> Head {
+    Head {
+        program: vec!["program".into(), "an argument".into()],
+        executable: "/usr/bin/program".into(),
+        order: "auto".into(),
+        taken: "2026-01-01T00:00:00Z".into(),
+        kernel: "6.1.0".into(),
+        processor: vec!["fpu".into(), "avx".into()],
+        segment_version: 1,
+        pid: 4711,
+        folder: "/".into(),
+        umask: 0o22,
+        oom_score: 0,
+        leads: [false, false],
+        limits: vec![[u64::MAX; 2]; 16],
+        slots: 3,
+        place: Place { context: 1, resume: 2, tls: 3, folder: 4 },
+        areas: [7; 11],
+        auxiliary: vec![6, 4096, 0, 0],
+        mappings: vec![Mapping {
+            start: 0x1000,
+            end: 0x40_0000,
+            protection: 3,
+            grows: false,
+            file: Some((0, 0)),
+            kernel: None,
+        }],
+        files: vec![File { path: "/usr/bin/program".into(), bytes: 12, checksum: 34 }],
+        descriptors: vec![Descriptor { fd: 0, closes: false, object: 0, flags: 2 }],
+        objects: vec![Object::Pipe { number: 9, room: 65_536, content: b"in the pipe".to_vec() }],
+    }
+}
+
+/// A checkpoint of some chunks, and its pages.
+fn written() -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
+    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut writer = Writer::new(Vec::new(), &head()).unwrap();
+    let mut pages = Vec::new();
+    let mut at = 0x1000;
+    for run in 0..24 {
+        let bytes = 4096 * (1 + numbers.below(40)) as usize;
+        // Every other one cannot be compressed.
+        let content =
+            (0..bytes).map(|byte| if run % 2 == 0 { byte as u8 / 16 } else { numbers.below(256) as u8 });
+        let content: Vec<u8> = content.collect();
+        writer.begin_mapping();
+        writer.pages(at, &content).unwrap();
+        pages.push((at, content));
+        at += bytes as u64 + 4096 * numbers.below(2);
+    }
+    (writer.finish().unwrap(), pages)
+}
+
+/// Reads all of it, and puts runs together that were parted by a chunk's end.
+fn read(bytes: &[u8]) -> Result<(Head, Vec<(u64, Vec<u8>)>), Error> {
+    let mut reader = Reader::new(bytes)?;
+    let head = reader.head().clone();
+    let mut pages: Vec<(u64, Vec<u8>)> = Vec::new();
+    while let Some(chunk) = reader.pages()? {
+        for (start, content) in chunk.runs() {
+            pages.push((start, content.to_vec()));
+        }
+    }
+    Ok((head, pages))
+}
+
+fn flat(pages: &[(u64, Vec<u8>)]) -> Vec<(u64, u8)> {
+    pages.iter().flat_map(|(start, content)| (*start..).zip(content.iter().copied())).collect()
+}
+
+#[test]
+fn what_is_written_comes_back() {
+    let (bytes, pages) = written();
+    let (got, again) = read(&bytes).unwrap();
+    assert_eq!((got.pid, got.program), (4711, head().program));
+    assert!(matches!(&got.objects[0], Object::Pipe { content, .. } if content == b"in the pipe"));
+    assert!(flat(&again) == flat(&pages));
+}
+
+#[test]
+fn a_thousand_cuts() {
+    let (bytes, _) = written();
+    let mut numbers = Numbers(1);
+    for _ in 0..1000 {
+        let at = numbers.below(bytes.len() as u64) as usize;
+        match read(&bytes[..at]) {
+            Err(Error::Cut(place)) => assert!(place <= at as u64),
+            Err(Error::NotACheckpoint) => assert!(at < 20),
+            other => panic!("cut at {at}: {:?}", other.map(|_| ())),
+        }
+    }
+}
+
+#[test]
+fn a_thousand_flipped_bits() {
+    let (bytes, _) = written();
+    let mut numbers = Numbers(2);
+    for _ in 0..1000 {
+        let at = numbers.below(bytes.len() as u64) as usize;
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1 << numbers.below(8);
+        match read(&bytes) {
+            Err(error) => assert!(!error.to_string().is_empty()),
+            Ok(_) => panic!("a flipped bit in byte {at} is believed"),
+        }
+    }
+}
+
+#[test]
+fn other_files_are_refused() {
+    assert!(matches!(read(b""), Err(Error::NotACheckpoint)));
+    assert!(matches!(read(&[7; 4096]), Err(Error::NotACheckpoint)));
+    let (mut bytes, _) = written();
+    bytes[16] = 99;
+    assert!(matches!(read(&bytes), Err(Error::Version(99))));
+}
+
+#[test]
+fn what_stands_behind_the_end_is_not_read() {
+    let (mut bytes, pages) = written();
+    bytes.extend([0xff; 100]);
+    assert!(flat(&read(&bytes).unwrap().1) == flat(&pages));
+}
+
+#[test]
+fn lengths_are_not_believed() {
+    let (bytes, _) = written();
+    // The head's chunk says that it is enormous.
+    for word in [1usize, 2] {
+        let mut bytes = bytes.clone();
+        let at = 20 + 4 * word;
+        bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(matches!(read(&bytes), Err(Error::Damaged { at: 20, .. })));
+    }
+}

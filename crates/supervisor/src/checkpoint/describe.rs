@@ -1,0 +1,491 @@
+//! What a copy that stands still is made of, as the kernel tells it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::atomic::Ordering;
+
+use checkpoint::{Descriptor, Head, Mapping, Object, Place, Registered};
+use rustix::pipe::SpliceFlags;
+use rustix::process::Pid;
+use us_abi::{
+    REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
+    SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX, VERSION,
+};
+use us_sites::maps::{Line, WRITE};
+
+use super::raw;
+use crate::clock;
+use crate::segment::Segment;
+
+/// A head, and what of the segment goes with it.
+pub(crate) struct Described {
+    pub(crate) head: Head,
+    pub(super) entries: Vec<u8>,
+}
+
+/// Describes the copy `pid`. What is not known yet is the group's: its program and order.
+///
+/// # Errors
+/// What no checkpoint can have, in words.
+pub(super) fn describe(pid: u32, primary: u32, segment: &Segment, ends: bool) -> Result<Described, String> {
+    let text = |name: &str| {
+        fs::read(format!("/proc/{pid}/{name}"))
+            .map_err(|cause| format!("cannot read {name} of the copy: {cause}"))
+    };
+    let stand = &segment.header().stand;
+    let place = Place {
+        context: stand.context.load(Ordering::Relaxed),
+        resume: stand.resume.load(Ordering::Relaxed),
+        tls: stand.tls.load(Ordering::Relaxed),
+        folder: stand.folder.load(Ordering::Relaxed),
+    };
+    let link = |name: &str| {
+        let path = fs::read_link(format!("/proc/{pid}/{name}"))
+            .map_err(|cause| format!("cannot read {name}: {cause}"))?;
+        path.into_os_string().into_string().map_err(|_| format!("the path of {name} is not UTF-8"))
+    };
+    let status = text("status")?;
+    is_as_we_are(&status, link("root")?)?;
+    let (mappings, files) = mappings(&text("maps")?)?;
+    let (descriptors, objects) = descriptors([pid, primary], ends)?;
+    let auxiliary = text("auxv")?.chunks_exact(8).map(word).collect();
+    Ok(Described {
+        entries: segment.thread_entries(),
+        head: Head {
+            program: Vec::new(),
+            executable: link("exe")?,
+            order: String::new(),
+            taken: clock::now_text(),
+            kernel: kernel(),
+            processor: processor(),
+            segment_version: VERSION,
+            pid: segment.header().guest_pid.load(Ordering::Relaxed),
+            folder: link("cwd")?,
+            umask: umask(&status),
+            oom_score: String::from_utf8_lossy(&text("oom_score_adj")?).trim().parse().unwrap_or(0),
+            leads: leads(pid),
+            limits: limits(primary),
+            slots: segment.slots() as u32,
+            place,
+            areas: areas(&text("stat")?, stand.heap_end.load(Ordering::Relaxed))?,
+            auxiliary,
+            mappings,
+            files,
+            descriptors,
+            objects,
+        },
+    })
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// Release of the kernel.
+pub(super) fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// Flags of the processor.
+pub(super) fn processor() -> Vec<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
+    flags.map(|(_, flags)| flags.split_ascii_whitespace().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+fn umask(status: &[u8]) -> u32 {
+    let status = String::from_utf8_lossy(status);
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o22)
+}
+
+/// A process that goes on is started by a supervisor: it has its user, its root and its rights.
+fn is_as_we_are(status: &[u8], root: String) -> Result<(), String> {
+    const KEPT: [&str; 9] =
+        ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:"];
+    let own = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(status);
+    if KEPT.iter().any(|name| field(&status, name) != field(&own, name)) {
+        return Err("the program has another user or other rights than the supervisor".into());
+    }
+    if field(&status, "Seccomp:").is_some_and(|mode| mode != "0") {
+        return Err("the program has set a filter of system calls".into());
+    }
+    let own_root = fs::read_link("/proc/self/root").ok();
+    if own_root.is_none_or(|own| own.to_str() != Some(&root)) {
+        return Err("the program is in another root folder than the supervisor".into());
+    }
+    Ok(())
+}
+
+/// Whether a copy leads a session or a process group that is not ours: it has them of the program.
+fn leads(pid: u32) -> [bool; 2] {
+    let pid = crate::child::raw(pid);
+    let differs =
+        |one: rustix::io::Result<Pid>, own: Option<Pid>| one.ok().is_some_and(|one| Some(one) != own);
+    [
+        differs(rustix::process::getsid(pid), rustix::process::getsid(None).ok()),
+        differs(rustix::process::getpgid(pid), rustix::process::getpgid(None).ok()),
+    ]
+}
+
+fn limits(pid: u32) -> Vec<[u64; 2]> {
+    const LIMITS: u32 = 16;
+    (0..LIMITS).map(|kind| raw::limit(pid, kind).unwrap_or([u64::MAX; 2])).collect()
+}
+
+/// See [`Head::areas`].
+fn areas(stat: &[u8], heap_end: u64) -> Result<[u64; 11], String> {
+    let text = String::from_utf8_lossy(stat);
+    let fields: Vec<&str> =
+        text.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
+    // The first of these is the third of the line.
+    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
+    let of =
+        |number| field(number).ok_or("the kernel does not tell where the program's parts are".to_owned());
+    let [code, code_end, data, data_end] = [of(26)?, of(27)?, of(45)?, of(46)?];
+    let [heap, stack] = [of(47)?, of(28)?];
+    Ok([code, code_end, data, data_end, heap, heap_end, stack, of(48)?, of(49)?, of(50)?, of(51)?])
+}
+
+// ---- Memory ----
+
+/// Whether an address lies in what a group's processes share, and every process maps anew.
+fn is_of_group(address: u64) -> bool {
+    let within = |start: usize, bytes: usize| (start as u64..(start + bytes) as u64).contains(&address);
+    within(SEGMENT_ADDRESS, SEGMENT_BYTES)
+        || within(RINGS_ADDRESS, 2 * THREADS_MAX * RING_BYTES)
+        || within(ROSTER_ADDRESS, ROSTER_BYTES.next_multiple_of(4096))
+        || within(REGISTRY_ADDRESS, REGISTRY_BYTES.next_multiple_of(4096))
+}
+
+fn mappings(maps: &[u8]) -> Result<(Vec<Mapping>, Vec<checkpoint::File>), String> {
+    let (mut all, mut files, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+    for line in maps.split(|byte| *byte == b'\n') {
+        let Some(mapping) = Line::parse(line) else { continue };
+        // The path is all that is behind the number of the file: it may have blanks.
+        let name = String::from_utf8_lossy(line);
+        let name = name.splitn(6, ' ').nth(5).map_or("", str::trim_start);
+        if is_of_group(mapping.start) || name == "[vsyscall]" {
+            continue;
+        }
+        let kernel = ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name).then(|| name.to_owned());
+        if mapping.shared && mapping.protection & WRITE != 0 {
+            return Err(format!("{name} is mapped to be written by others as well"));
+        }
+        let is_gone = name.ends_with(" (deleted)");
+        let file = match mapping.inode {
+            0 => None,
+            // Its pages are the only ones.
+            _ if is_gone || name.starts_with("/dev/zero") => {
+                return Err(format!("{name} is mapped, and has no file any more"));
+            }
+            _ => {
+                let index = *known.entry(name.to_owned()).or_insert(files.len());
+                if index == files.len() {
+                    files.push(file(name)?);
+                }
+                Some((index, mapping.offset))
+            }
+        };
+        all.push(Mapping {
+            start: mapping.start,
+            end: mapping.end,
+            protection: mapping.protection as u32,
+            grows: name == "[stack]",
+            file,
+            kernel,
+        });
+    }
+    Ok((all, files))
+}
+
+/// A file that is mapped, and what it holds.
+pub(super) fn file(path: &str) -> Result<checkpoint::File, String> {
+    let fail = |cause: std::io::Error| format!("cannot read {path}, which is mapped: {cause}");
+    let mut file = fs::File::open(path).map_err(fail)?;
+    let (mut bytes, mut checksum) = (0u64, 0);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).map_err(fail)? {
+            0 => break,
+            got => {
+                bytes += got as u64;
+                checksum = crc32c::crc32c_append(checksum, &buffer[..got]);
+            }
+        }
+    }
+    Ok(checkpoint::File { path: path.to_owned(), bytes, checksum })
+}
+
+// ---- Descriptors ----
+
+/// Bytes of a file without a name that a checkpoint has room for.
+const REMOVED_BYTES: u64 = 32 << 20;
+
+/// What a pipe holds where the kernel does not say.
+const PIPE_BYTES: u32 = 64 << 10;
+
+struct Open {
+    fd: i32,
+    name: String,
+    flags: u32,
+    info: String,
+}
+
+fn descriptors([pid, primary]: [u32; 2], ends: bool) -> Result<(Vec<Descriptor>, Vec<Object>), String> {
+    let fail = |cause: std::io::Error| format!("cannot list the descriptors of the copy: {cause}");
+    let mut open = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).map_err(fail)?.flatten() {
+        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let name = fs::read_link(entry.path()).map_err(fail)?.into_os_string();
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).map_err(fail)?;
+        let flags = field(&info, "flags:").and_then(|text| u32::from_str_radix(text, 8).ok()).unwrap_or(0);
+        open.push(Open { fd, name: name.to_string_lossy().into_owned(), flags, info });
+    }
+    open.sort_by_key(|open| open.fd);
+    let held = rustix::process::pidfd_open(
+        crate::child::raw(pid).ok_or("the copy is gone")?,
+        rustix::process::PidfdFlags::empty(),
+    )
+    .map_err(|cause| format!("the copy is gone: {cause}"))?;
+    let (mut all, mut objects) = (Vec::new(), Vec::new());
+    for (at, one) in open.iter().enumerate() {
+        let same = open[..at]
+            .iter()
+            .position(|other| other.name == one.name && raw::is_same_file(pid, other.fd, one.fd));
+        let object = match same {
+            Some(before) => {
+                let before: &Descriptor = &all[before];
+                before.object
+            }
+            None => {
+                objects.push(object((&held, ends), [pid, primary], one, &open)?);
+                objects.len() - 1
+            }
+        };
+        all.push(Descriptor {
+            fd: one.fd,
+            closes: one.flags & libc::O_CLOEXEC as u32 != 0,
+            object,
+            flags: one.flags & !(libc::O_CLOEXEC as u32),
+        });
+    }
+    Ok((all, objects))
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+fn object(
+    (held, ends): (&OwnedFd, bool),
+    [pid, primary]: [u32; 2],
+    open: &Open,
+    all: &[Open],
+) -> Result<Object, String> {
+    let Open { fd, name, info, .. } = open;
+    let no_checkpoint =
+        |what: &str| Err(format!("descriptor {fd} is {what}, which no checkpoint can have yet"));
+    if open.flags & libc::O_ASYNC as u32 != 0 {
+        return no_checkpoint("one that sends signals");
+    }
+    if name.starts_with('/') {
+        let path = format!("/proc/{pid}/fd/{fd}");
+        let status =
+            fs::metadata(&path).map_err(|cause| format!("cannot look at descriptor {fd}: {cause}"))?;
+        let kind = status.file_type();
+        if is_locked(&status) {
+            return no_checkpoint("a file that is locked");
+        }
+        // What the kernel tells of a process is of the copy.
+        let own = [pid, primary].map(|pid| format!("/proc/{pid}/"));
+        let rest = own.iter().find_map(|own| name.strip_prefix(own));
+        let name = &rest.map_or_else(|| name.clone(), |rest| format!("/proc/self/{rest}"));
+        if kind.is_char_device() && (is_terminal(status.rdev()) || *fd <= 2 && !name.starts_with("/dev/null"))
+        {
+            return Ok(Object::Inherited((*fd).min(2)));
+        }
+        if kind.is_fifo() {
+            return no_checkpoint("a named pipe");
+        }
+        let position = field(info, "pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
+        if let Some(name) = name.strip_suffix(" (deleted)") {
+            if !kind.is_file() || status.len() > REMOVED_BYTES {
+                return no_checkpoint("something that has been removed");
+            }
+            let content = fs::read(&path).map_err(|cause| format!("cannot read descriptor {fd}: {cause}"))?;
+            return Ok(Object::Removed { name: name.to_owned(), content, position });
+        }
+        let there = fs::metadata(name).ok();
+        let is_of_process = name.starts_with("/proc/self/");
+        if !is_of_process
+            && there.is_none_or(|there| (there.dev(), there.ino()) != (status.dev(), status.ino()))
+        {
+            return no_checkpoint("something to which no path leads");
+        }
+        return Ok(Object::File { path: name.clone(), position });
+    }
+    let number = || name.split_once('[').and_then(|(_, rest)| rest.trim_end_matches(']').parse::<u64>().ok());
+    match name.split_once(':').map_or("", |(kind, _)| kind) {
+        "pipe" => pipe(held, open, all, number().unwrap_or(0)),
+        "socket" => socket((held, ends), open, all),
+        "anon_inode" if name.ends_with("[eventfd]") => Ok(Object::Events {
+            count: field(info, "eventfd-count:")
+                .and_then(|text| u64::from_str_radix(text, 16).ok())
+                .unwrap_or(0),
+            is_semaphore: field(info, "eventfd-semaphore:") == Some("1"),
+        }),
+        "anon_inode" if name.ends_with("[timerfd]") => {
+            timer(info).ok_or(format!("the kernel does not tell enough of the timer {fd}"))
+        }
+        "anon_inode" if name.ends_with("[signalfd]") => {
+            let mask = field(info, "sigmask:").and_then(|text| u64::from_str_radix(text, 16).ok());
+            Ok(Object::Signals(mask.unwrap_or(0)))
+        }
+        "anon_inode" if name.ends_with("[eventpoll]") => Ok(Object::Epoll(registered(info))),
+        _ => no_checkpoint(name),
+    }
+}
+
+/// Whether somebody holds a lock on a file: whose it is the kernel does not always tell.
+fn is_locked(status: &fs::Metadata) -> bool {
+    let (major, minor) = (rustix::fs::major(status.dev()), rustix::fs::minor(status.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", status.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.split_ascii_whitespace().any(|word| word == place)
+}
+
+fn is_terminal(device: u64) -> bool {
+    const TTY: [u32; 3] = [4, 5, 88];
+    const PSEUDO: std::ops::RangeInclusive<u32> = 136..=143;
+    let major = rustix::fs::major(device);
+    TTY.contains(&major) || PSEUDO.contains(&major)
+}
+
+fn timer(info: &str) -> Option<Object> {
+    let number = |name| field(info, name)?.parse().ok();
+    let time = |name| {
+        let (seconds, rest) = field(info, name)?.trim_matches(['(', ')']).split_once(',')?;
+        Some((seconds.trim().parse().ok()?, rest.trim().parse().ok()?))
+    };
+    Some(Object::Timer {
+        clock: number("clockid:")? as i32,
+        ticks: number("ticks:")?,
+        left: [time("it_value:")?, time("it_interval:")?],
+    })
+}
+
+fn registered(info: &str) -> Vec<Registered> {
+    let of = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let mut next = |name| words.find(|word| *word == name).and_then(|_| words.next());
+        let fd = next("tfd:")?.parse().ok()?;
+        let events = u32::from_str_radix(next("events:")?, 16).ok()?;
+        let data = u64::from_str_radix(next("data:")?, 16).ok()?;
+        Some(Registered { fd, events, data })
+    };
+    info.lines().filter_map(of).collect()
+}
+
+/// Takes a descriptor of the copy's.
+fn borrow(held: &OwnedFd, fd: i32) -> Result<OwnedFd, String> {
+    rustix::process::pidfd_getfd(held, fd, rustix::process::PidfdGetfdFlags::empty())
+        .map_err(|cause| format!("cannot look at descriptor {fd}: {cause}"))
+}
+
+fn pipe(held: &OwnedFd, open: &Open, all: &[Open], number: u64) -> Result<Object, String> {
+    let writes = |open: &Open| open.flags & libc::O_ACCMODE as u32 != 0;
+    let has_other = all.iter().any(|other| other.name == open.name && writes(other) != writes(open));
+    if !has_other {
+        return Ok(match open.fd {
+            0..=2 => Object::Inherited(open.fd),
+            _ => Object::Ended { is_written: writes(open) },
+        });
+    }
+    let end = borrow(held, open.fd)?;
+    let room = rustix::pipe::fcntl_getpipe_size(&end).map_or(PIPE_BYTES, |room| room as u32);
+    let content = if writes(open) { Vec::new() } else { content(&end, room)? };
+    Ok(Object::Pipe { number, room, content })
+}
+
+/// What is in a pipe, which keeps it.
+fn content(end: &OwnedFd, room: u32) -> Result<Vec<u8>, String> {
+    let fail = |cause: rustix::io::Errno| format!("cannot look into a pipe: {cause}");
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(fail)?;
+    // One that may not be as large holds what there is room for.
+    let _ = rustix::pipe::fcntl_setpipe_size(&writer, room as usize);
+    let got = rustix::pipe::tee(end, &writer, room as usize, SpliceFlags::NONBLOCK);
+    let mut bytes = vec![0; got.unwrap_or(0)];
+    fs::File::from(reader)
+        .read_exact(&mut bytes)
+        .map_err(|cause| format!("cannot look into a pipe: {cause}"))?;
+    Ok(bytes)
+}
+
+/// Options that a socket keeps: level and name. Each is a number.
+const OPTIONS: [(i32, i32); 10] = [
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::SOL_SOCKET, libc::SO_PASSCRED),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+];
+
+/// The number of a pair of local sockets both of whose ends this process has: that of the lower end.
+fn pair_of(domain: i32, open: &Open, all: &[Open]) -> Option<u64> {
+    let number = |open: &Open| open.name.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok();
+    let own = number(open).filter(|_| domain == libc::AF_UNIX)?;
+    let peer = raw::local_peer(own)?;
+    all.iter().any(|other| number(other) == Some(peer)).then_some(own.min(peer))
+}
+
+fn socket((held, ends): (&OwnedFd, bool), open: &Open, all: &[Open]) -> Result<Object, String> {
+    let socket = borrow(held, open.fd)?;
+    let of = |name| {
+        raw::option(&socket, libc::SOL_SOCKET, name).ok_or(format!("descriptor {} is no socket", open.fd))
+    };
+    let (domain, kind, protocol) = (of(libc::SO_DOMAIN)?, of(libc::SO_TYPE)?, of(libc::SO_PROTOCOL)?);
+    let listens = of(libc::SO_ACCEPTCONN)? != 0;
+    let has_peer = rustix::net::getpeername(socket.as_fd()).is_ok();
+    let options: Vec<(i32, i32, i32)> = OPTIONS
+        .iter()
+        .filter_map(|(level, name)| {
+            let value = raw::option(&socket, *level, *name).filter(|value| *value != 0);
+            value.map(|value| (*level, *name, value))
+        })
+        .collect();
+    if ends && matches!(domain, libc::AF_INET | libc::AF_INET6) {
+        // Whoever goes on wants the addresses at once, which the kernel would keep for what has become of the connections.
+        let _ = raw::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        if has_peer {
+            raw::reset_at_close(&socket);
+        }
+    }
+    if let Some(number) = pair_of(domain, open, all).filter(|_| !listens) {
+        let content = raw::waiting(&socket)
+            .map_err(|cause| format!("cannot look into descriptor {}: {cause}", open.fd))?;
+        // The kernel doubles what is set.
+        let room = raw::option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0) / 2;
+        return Ok(Object::Pair { room, number, kind, content, is_shut: raw::is_at_end(&socket) });
+    }
+    if !listens && has_peer {
+        return Ok(if open.fd <= 2 { Object::Inherited(open.fd) } else { Object::Broken { domain } });
+    }
+    Ok(Object::Socket {
+        domain,
+        kind,
+        protocol,
+        name: raw::name(&socket),
+        backlog: listens.then(|| raw::backlog(&socket).unwrap_or(libc::SOMAXCONN)),
+        options,
+    })
+}

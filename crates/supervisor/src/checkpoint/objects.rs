@@ -1,0 +1,280 @@
+//! What is behind the descriptors of a program that is put together.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use checkpoint::{Descriptor, Head, Object};
+use rustix::event::EventfdFlags;
+use rustix::fs::MemfdFlags;
+use rustix::pipe::PipeFlags;
+
+use super::raw;
+
+/// Where descriptors are kept until they get their numbers.
+type Lift<'a> = &'a dyn Fn(RawFd) -> Result<RawFd, String>;
+
+/// Makes every object of a checkpoint; a descriptor of each, -1 for one that nobody has.
+///
+/// # Errors
+/// Which one cannot be made, and why.
+pub(super) fn make(head: &Head, lift: Lift) -> Result<Vec<RawFd>, String> {
+    let (mut pipes, mut pairs, mut rooms) = (Vec::new(), Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    for (index, object) in head.objects.iter().enumerate() {
+        let Some(one) = head.descriptors.iter().find(|one| one.object == index) else {
+            all.push(-1);
+            continue;
+        };
+        let made = match object {
+            Object::Pipe { number, room, content } => {
+                end_of_pipe(&mut pipes, (*number, *room), content, one, lift)
+            }
+            Object::Pair { number, kind, content, room, is_shut } => {
+                end_of_pair(&mut pairs, (*number, *kind), content, *is_shut, lift)
+                    .inspect(|own| rooms.push((*own, *room)))
+            }
+            object => simple(object, one).and_then(|fd| lift(fd.as_raw_fd())),
+        };
+        let fd = made.map_err(|why| format!("descriptor {}: {why}", one.fd))?;
+        raw::set_flags(fd, one.flags);
+        all.push(fd);
+    }
+    // Last: what was in a pair needed room.
+    for (fd, room) in rooms {
+        let _ = raw::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, room);
+    }
+    Ok(all)
+}
+
+/// Fills the epoll sets, when every descriptor has its number. What has been closed since it was watched is watched no more.
+pub(super) fn watch(head: &Head) {
+    for (index, object) in head.objects.iter().enumerate() {
+        let set = head.descriptors.iter().find(|one| one.object == index);
+        if let (Object::Epoll(watched), Some(set)) = (object, set) {
+            for one in watched {
+                let _ = raw::watch(set.fd, one.fd, one.events, one.data);
+            }
+        }
+    }
+}
+
+fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
+    let cannot = |what: String| move |cause: io::Error| format!("cannot {what}: {cause}");
+    match object {
+        Object::Inherited(number) => {
+            let own = raw::duplicate(*number).or_else(|_| raw::open(c"/dev/null", libc::O_RDWR));
+            own.map_err(cannot("take a stream over".into()))
+        }
+        Object::File { path, position } => {
+            let words = CString::new(path.as_str()).map_err(|_| "its path has a zero byte".to_owned())?;
+            let flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+            let file = raw::open(&words, flags).map_err(cannot(format!("open {path}")))?;
+            // What has no position has none.
+            let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(*position));
+            Ok(file)
+        }
+        Object::Events { count, is_semaphore } => {
+            let how = if *is_semaphore { EventfdFlags::SEMAPHORE } else { EventfdFlags::empty() };
+            let events = rustix::event::eventfd(0, how | EventfdFlags::CLOEXEC)
+                .map_err(|cause| format!("cannot make an eventfd: {cause}"))?;
+            rustix::io::write(&events, &count.to_le_bytes())
+                .map_err(|cause| format!("cannot set an eventfd: {cause}"))?;
+            Ok(events)
+        }
+        Object::Removed { name, content, position } => {
+            let file = removed(name, one).map_err(cannot("make a file without a name".into()))?;
+            let mut file = fs::File::from(file);
+            file.write_all(content).map_err(cannot("fill a file without a name".into()))?;
+            file.seek(SeekFrom::Start(*position)).map_err(cannot("go to a position".into()))?;
+            Ok(file.into())
+        }
+        Object::Timer { clock, ticks, left } => {
+            raw::timer(*clock, *ticks, *left).map_err(cannot("set a timer".into()))
+        }
+        Object::Signals(mask) => raw::signals(*mask).map_err(cannot("make a signalfd".into())),
+        Object::Epoll(_) => raw::epoll().map_err(cannot("make an epoll set".into())),
+        Object::Socket { domain, kind, protocol, name, backlog, options } => {
+            let socket = raw::socket(*domain, *kind, *protocol).map_err(cannot("make a socket".into()))?;
+            for (level, option, value) in options {
+                // What this kernel does not know it does without.
+                let _ = raw::set_option(&socket, *level, *option, *value);
+            }
+            if has_name(*domain, name) {
+                match bind(&socket, *domain, name) {
+                    // What is left of a connection has the address of its listener.
+                    Err(_) if backlog.is_none() && *kind == libc::SOCK_STREAM => {}
+                    bound => bound.map_err(cannot(format!("take {}", words(*domain, name))))?,
+                }
+            }
+            if let Some(backlog) = backlog {
+                raw::listen(&socket, *backlog).map_err(cannot("listen".into()))?;
+            }
+            Ok(socket)
+        }
+        Object::Broken { domain } => broken(*domain).map_err(cannot("make a broken connection".into())),
+        Object::Ended { is_written } => {
+            let (reader, writer) = new_pipe(None)?;
+            Ok(if *is_written { writer } else { reader })
+        }
+        Object::Pipe { .. } | Object::Pair { .. } => Err("it has two ends".into()),
+    }
+}
+
+/// A file without a name, where it had one; in memory if it never was anywhere else.
+fn removed(name: &str, one: &Descriptor) -> io::Result<OwnedFd> {
+    let folder = Path::new(name).parent().filter(|_| !name.starts_with("/memfd:"));
+    let folder = folder.and_then(|folder| CString::new(folder.as_os_str().as_bytes()).ok());
+    let flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_ACCMODE);
+    let on_disk = folder.map(|folder| raw::open(&folder, flags | libc::O_TMPFILE | libc::O_RDWR));
+    on_disk.and_then(Result::ok).map_or_else(
+        || {
+            let name = name.trim_start_matches("/memfd:");
+            Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
+        },
+        Ok,
+    )
+}
+
+// ---- Pipes ----
+
+fn new_pipe(room: Option<u32>) -> Result<(OwnedFd, OwnedFd), String> {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+        .map_err(|cause| format!("cannot make a pipe: {cause}"))?;
+    if let Some(room) = room {
+        rustix::pipe::fcntl_setpipe_size(&writer, room as usize)
+            .map_err(|cause| format!("cannot make a pipe of {room} bytes: {cause}"))?;
+    }
+    Ok((reader, writer))
+}
+
+/// One end of a pipe; both are made with the first one.
+fn end_of_pipe(
+    pipes: &mut Vec<(u64, RawFd, RawFd)>,
+    (number, room): (u64, u32),
+    content: &[u8],
+    one: &Descriptor,
+    lift: Lift,
+) -> Result<RawFd, String> {
+    let known = pipes.iter().find(|(other, ..)| *other == number).copied();
+    let (_, reader, writer) = match known {
+        Some(pipe) => pipe,
+        None => {
+            let (reader, writer) = new_pipe(Some(room))?;
+            let pipe = (number, lift(reader.as_raw_fd())?, lift(writer.as_raw_fd())?);
+            pipes.push(pipe);
+            pipe
+        }
+    };
+    if !content.is_empty() {
+        let to = raw::duplicate(writer).map_err(|cause| cause.to_string())?;
+        let wrote = rustix::io::write(to.as_fd(), content);
+        if wrote != Ok(content.len()) {
+            return Err("what was in the pipe does not fit into the new one".into());
+        }
+    }
+    let writes = one.flags & libc::O_ACCMODE as u32 != 0;
+    Ok(if writes { writer } else { reader })
+}
+
+// ---- Sockets ----
+
+/// Room in a pair of sockets while it is filled.
+const FILL_BYTES: i32 = 64 << 20;
+
+/// One end of a pair; both are made with the first one.
+fn end_of_pair(
+    pairs: &mut Vec<(u64, [RawFd; 2])>,
+    (number, kind): (u64, i32),
+    content: &[Vec<u8>],
+    is_shut: bool,
+    lift: Lift,
+) -> Result<RawFd, String> {
+    let known = pairs.iter().find(|(other, _)| *other == number).map(|(_, ends)| *ends);
+    let [own, peer] = match known {
+        Some([first, second]) => [second, first],
+        None => {
+            let (one, other) =
+                raw::pair(kind).map_err(|cause| format!("cannot make a pair of sockets: {cause}"))?;
+            let ends = [lift(one.as_raw_fd())?, lift(other.as_raw_fd())?];
+            pairs.push((number, ends));
+            ends
+        }
+    };
+    if !content.is_empty() {
+        // Best without a bound, which needs a right.
+        for name in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
+            let _ = raw::set_option(&peer, libc::SOL_SOCKET, name, FILL_BYTES);
+        }
+    }
+    for message in content {
+        raw::send(peer, message).map_err(|cause| format!("what was in it does not fit: {cause}"))?;
+    }
+    if is_shut {
+        raw::shut(peer);
+    }
+    Ok(own)
+}
+
+/// Whether a socket's own address says anything: its family comes first.
+fn has_name(domain: i32, name: &[u8]) -> bool {
+    match domain {
+        libc::AF_UNIX => name.len() > 2,
+        _ => name.get(2..4).is_some_and(|port| port != [0, 0]),
+    }
+}
+
+/// The path of a local socket's address, if it has one.
+fn path(domain: i32, name: &[u8]) -> Option<&Path> {
+    let bytes = name.get(2..).filter(|_| domain == libc::AF_UNIX)?;
+    let path = bytes.split(|byte| *byte == 0).next().filter(|path| !path.is_empty())?;
+    Some(Path::new(std::ffi::OsStr::from_bytes(path)))
+}
+
+fn words(domain: i32, name: &[u8]) -> String {
+    match (path(domain, name), name.get(2..4)) {
+        (Some(path), _) => path.display().to_string(),
+        (None, Some([high, low])) if domain != libc::AF_UNIX => {
+            format!("port {}", u16::from_be_bytes([*high, *low]))
+        }
+        _ => "its address".into(),
+    }
+}
+
+fn bind(socket: &OwnedFd, domain: i32, name: &[u8]) -> io::Result<()> {
+    // What has become of the connections that the last one had may keep its place for a minute.
+    let reuse = |value| raw::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, value);
+    let before = raw::option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR).unwrap_or(0);
+    let _ = reuse(1);
+    let first = raw::bind(socket, name);
+    let _ = reuse(before);
+    // The file of a socket at which nobody listens any more is its own.
+    let is_left = |path: &Path| {
+        fs::metadata(path).is_ok_and(|status| status.file_type().is_socket())
+            && UnixStream::connect(path).is_err()
+    };
+    match path(domain, name).filter(|path| first.is_err() && is_left(path)) {
+        Some(path) => {
+            fs::remove_file(path)?;
+            raw::bind(socket, name)
+        }
+        None => first,
+    }
+}
+
+/// A connection whose other end is gone.
+fn broken(domain: i32) -> io::Result<OwnedFd> {
+    if domain == libc::AF_UNIX {
+        return Ok(UnixStream::pair()?.0.into());
+    }
+    let listener = TcpListener::bind(if domain == libc::AF_INET6 { "[::1]:0" } else { "127.0.0.1:0" })?;
+    let one = TcpStream::connect(listener.local_addr()?)?;
+    raw::reset_at_close(&listener.accept()?.0);
+    Ok(one.into())
+}

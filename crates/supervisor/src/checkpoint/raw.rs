@@ -1,0 +1,289 @@
+//! System calls on descriptors by their numbers, for which there is no safe wrapper.
+//!
+//! # Safety
+//! Each call is made by numbers, with memory that lives until it returns and is as large as it says. In a process that is about
+//! to become another program the numbers below that program's highest one are nobody's any more: see [`close_below`].
+
+use std::ffi::CStr;
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+fn known(result: i32) -> Result<i32> {
+    if result == -1 { Err(Error::last_os_error()) } else { Ok(result) }
+}
+
+fn owned(result: i32) -> Result<OwnedFd> {
+    // SAFETY: a new descriptor is the caller's.
+    known(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether two descriptors of a process stand for one open file.
+pub(super) fn is_same_file(pid: u32, one: RawFd, other: RawFd) -> bool {
+    const KCMP_FILE: i32 = 0;
+    // SAFETY: see the module.
+    unsafe { libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_FILE, one, other) == 0 }
+}
+
+/// A limit of a process, soft and hard; of our own with 0.
+pub(super) fn limit(pid: u32, kind: u32) -> Option<[u64; 2]> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    let none = ptr::null::<libc::rlimit>();
+    // SAFETY: see the module.
+    let told = unsafe { libc::syscall(libc::SYS_prlimit64, pid, kind, none, &raw mut limit) } == 0;
+    told.then_some([limit.rlim_cur, limit.rlim_max])
+}
+
+/// An option of a socket that is a number.
+pub(super) fn option(socket: &OwnedFd, level: i32, name: i32) -> Option<i32> {
+    let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
+    // SAFETY: see the module.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
+    (result == 0 && len as usize == size_of::<i32>()).then_some(value)
+}
+
+/// Sets an option of a socket that is a number.
+pub(super) fn set_option(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> Result<()> {
+    let len = size_of::<i32>() as u32;
+    // SAFETY: see the module.
+    known(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len) })
+        .map(|_| ())
+}
+
+/// Has a connection reset when it is closed.
+pub(super) fn reset_at_close(socket: &impl AsRawFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let len = size_of::<libc::linger>() as u32;
+    // SAFETY: see the module.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            len,
+        )
+    };
+}
+
+/// How many connections may wait at a listening TCP socket; `None` of any other.
+pub(super) fn backlog(socket: &OwnedFd) -> Option<i32> {
+    const TCP_INFO: i32 = 11;
+    /// Of a listener: the number of segments that have been acknowledged out of order, in a connection.
+    const BACKLOG_AT: usize = 28;
+    let mut info = [0u8; 104];
+    let mut len = info.len() as u32;
+    // SAFETY: see the module.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let told = info[BACKLOG_AT..BACKLOG_AT + 4].try_into().map_or(0, i32::from_le_bytes);
+    (result == 0 && told > 0).then_some(told)
+}
+
+/// The bytes of a socket's own address, none if it cannot be told.
+pub(super) fn name(socket: &OwnedFd) -> Vec<u8> {
+    let mut bytes = vec![0u8; size_of::<libc::sockaddr_storage>()];
+    let mut len = bytes.len() as u32;
+    // SAFETY: see the module.
+    let result = unsafe { libc::getsockname(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), &raw mut len) };
+    bytes.truncate(if result == 0 { len as usize } else { 0 });
+    bytes
+}
+
+/// Gives a socket an address, by its bytes.
+pub(super) fn bind(socket: &OwnedFd, name: &[u8]) -> Result<()> {
+    // SAFETY: see the module.
+    known(unsafe { libc::bind(socket.as_raw_fd(), name.as_ptr().cast(), name.len() as u32) }).map(|_| ())
+}
+
+/// Has a socket accept connections.
+pub(super) fn listen(socket: &OwnedFd, backlog: i32) -> Result<()> {
+    // SAFETY: see the module.
+    known(unsafe { libc::listen(socket.as_raw_fd(), backlog) }).map(|_| ())
+}
+
+/// A new socket.
+pub(super) fn socket(domain: i32, kind: i32, protocol: i32) -> Result<OwnedFd> {
+    // SAFETY: see the module.
+    owned(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })
+}
+
+/// A file, with these flags.
+pub(super) fn open(path: &CStr, flags: i32) -> Result<OwnedFd> {
+    // SAFETY: see the module.
+    owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
+}
+
+/// Another number for a descriptor.
+pub(super) fn duplicate(fd: RawFd) -> Result<OwnedFd> {
+    // SAFETY: see the module.
+    owned(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) })
+}
+
+/// Another number for a descriptor, at least `above`; nobody closes it but [`close_below`] and an exec.
+pub(super) fn lift(fd: RawFd, above: RawFd) -> Result<RawFd> {
+    // SAFETY: see the module.
+    known(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, above) })
+}
+
+/// Gives the open file behind `from` the number `to` as well.
+pub(super) fn place(from: RawFd, to: RawFd, closes: bool) -> Result<()> {
+    let how = if closes { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: see the module.
+    known(unsafe { libc::dup3(from, to, how) }).map(|_| ())
+}
+
+/// Closes every descriptor below this one: from here on they are another program's.
+///
+/// # Safety
+/// Nobody uses one of them any more.
+pub(super) unsafe fn close_below(fd: RawFd) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, fd - 1, 0) };
+}
+
+/// Sets the status flags of an open file that can be changed.
+pub(super) fn set_flags(fd: RawFd, flags: u32) {
+    const CHANGEABLE: i32 =
+        libc::O_NONBLOCK | libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
+    // SAFETY: see the module.
+    unsafe { libc::fcntl(fd, libc::F_SETFL, flags as i32 & CHANGEABLE) };
+}
+
+/// Puts an epoll set's member in place.
+pub(super) fn watch(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<()> {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: see the module.
+    known(unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &raw mut event) }).map(|_| ())
+}
+
+/// A new epoll set.
+pub(super) fn epoll() -> Result<OwnedFd> {
+    // SAFETY: see the module.
+    owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+}
+
+/// A timer that is read, as it was.
+pub(super) fn timer(clock: i32, ticks: u64, left: [(i64, i64); 2]) -> Result<OwnedFd> {
+    const SET_TICKS: libc::Ioctl = 0x4008_5400;
+    // SAFETY: see the module.
+    let timer = owned(unsafe { libc::timerfd_create(clock, libc::TFD_CLOEXEC) })?;
+    let [value, interval] = left.map(|(tv_sec, tv_nsec)| libc::timespec { tv_sec, tv_nsec });
+    let times = libc::itimerspec { it_interval: interval, it_value: value };
+    // SAFETY: see the module.
+    known(unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &times, ptr::null_mut()) })?;
+    if ticks != 0 {
+        // SAFETY: see the module.
+        known(unsafe { libc::ioctl(timer.as_raw_fd(), SET_TICKS, &raw const ticks) })?;
+    }
+    Ok(timer)
+}
+
+/// Signals that are read.
+pub(super) fn signals(mask: u64) -> Result<OwnedFd> {
+    // SAFETY: see the module.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_signalfd4, -1, &raw const mask, size_of::<u64>(), libc::SFD_CLOEXEC);
+        owned(fd as i32)
+    }
+}
+
+/// A pair of local sockets.
+pub(super) fn pair(kind: i32) -> Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0i32; 2];
+    // SAFETY: see the module.
+    known(unsafe { libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()) })?;
+    Ok((owned(ends[0])?, owned(ends[1])?))
+}
+
+/// Sends one message, at once or not at all.
+pub(super) fn send(socket: RawFd, message: &[u8]) -> Result<()> {
+    let how = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: see the module.
+    let sent = unsafe { libc::send(socket, message.as_ptr().cast(), message.len(), how) };
+    match sent {
+        -1 => Err(Error::last_os_error()),
+        sent if sent as usize == message.len() => Ok(()),
+        _ => Err(Error::other("there is not as much room as there was")),
+    }
+}
+
+/// Says that nothing more comes.
+pub(super) fn shut(socket: RawFd) {
+    // SAFETY: see the module.
+    unsafe { libc::shutdown(socket, libc::SHUT_WR) };
+}
+
+/// What waits to be read at a socket, which keeps it: message by message, or in pieces.
+pub(super) fn waiting(socket: &OwnedFd) -> Result<Vec<Vec<u8>>> {
+    const MESSAGE_BYTES: usize = 1 << 20;
+    let before = option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1);
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0)?;
+    let mut all = Vec::new();
+    let mut buffer = vec![0u8; MESSAGE_BYTES];
+    let how = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    loop {
+        // SAFETY: see the module.
+        let got = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), how) };
+        // The end of a stream is an empty piece.
+        if got <= 0 {
+            break;
+        }
+        all.push(buffer[..got as usize].to_vec());
+    }
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, before)?;
+    Ok(all)
+}
+
+/// Whether the other end of a local connection has said that nothing more comes.
+pub(super) fn is_at_end(socket: &OwnedFd) -> bool {
+    let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: see the module.
+    unsafe { libc::poll(&raw mut asked, 1, 0) == 1 && asked.revents & libc::POLLRDHUP != 0 }
+}
+
+/// The number of the socket at the other end of a local connection, by the number of this one.
+pub(super) fn local_peer(number: u64) -> Option<u64> {
+    const NETLINK_SOCK_DIAG: i32 = 4;
+    const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const REQUEST: u16 = 1;
+    const SHOW_PEER: u32 = 4;
+    const PEER: u16 = 2;
+    // A message's head; the question, and the answer behind it, in front of its attributes.
+    const HEAD: usize = 16;
+    const QUESTION: usize = 24;
+    const ANSWER: usize = 16;
+    let diagnosis = socket(libc::AF_NETLINK, libc::SOCK_RAW, NETLINK_SOCK_DIAG).ok()?;
+    let mut question = Vec::with_capacity(HEAD + QUESTION);
+    question.extend(((HEAD + QUESTION) as u32).to_ne_bytes());
+    question.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    question.extend(REQUEST.to_ne_bytes());
+    question.extend([0u8; 8]);
+    question.extend([libc::AF_UNIX as u8, 0, 0, 0]);
+    for word in [u32::MAX, u32::try_from(number).ok()?, SHOW_PEER, u32::MAX, u32::MAX] {
+        question.extend(word.to_ne_bytes());
+    }
+    send(diagnosis.as_raw_fd(), &question).ok()?;
+    let mut answer = [0u8; 4096];
+    // SAFETY: see the module.
+    let got = unsafe { libc::recv(diagnosis.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
+    let answer = answer.get(..usize::try_from(got).ok()?)?;
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    let mut rest = answer.get(HEAD + ANSWER..).filter(|_| kind == SOCK_DIAG_BY_FAMILY)?;
+    while let (Some(bytes), Some(name)) = (rest.get(..2), rest.get(2..4)) {
+        let bytes = usize::from(u16::from_ne_bytes(bytes.try_into().ok()?));
+        if u16::from_ne_bytes(name.try_into().ok()?) == PEER {
+            return Some(u32::from_ne_bytes(rest.get(4..8)?.try_into().ok()?).into());
+        }
+        rest = rest.get(bytes.max(4).next_multiple_of(4)..)?;
+    }
+    None
+}
