@@ -2,7 +2,7 @@
 //        All of them talk with the first process, and each may be struck.
 // Breaks if: who cannot open the files of its group does not become a member, or has another number or parent afterwards.
 // kit: tree
-// kit: no-record what is executed as another user is in no recording
+// kit: no-record a replay begins each image without the limits that were set before it
 #include "guest.h"
 #include <grp.h>
 #include <sys/resource.h>

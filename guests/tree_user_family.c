@@ -4,7 +4,8 @@
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: family the standbys take over together
-// kit: no-record what is executed as another user is in no recording
+// kit: stale a recorded group has no family: a standby beside a recording sees the memory as it was
+// kit: serial one thread at a time: its processes do to each other what no lock orders
 #include "guest.h"
 #include <grp.h>
 #include <pthread.h>

@@ -48,13 +48,15 @@ pub struct Handout {
 }
 
 impl Handout {
-    /// Makes the socket of the group whose first segment is at the path `segment`.
+    /// Makes the socket of the group whose program is told the path `segment`.
     ///
     /// # Errors
     /// When somebody has its name, or there is no room for it.
     pub fn open(segment: &Path, config: Config) -> io::Result<Handout> {
-        let folder = segment.parent().unwrap_or(segment);
-        let name = handout::name(&[folder.as_os_str().as_bytes(), b"/"].concat());
+        // By its bytes, as the runtime has it: a recording's path is longer than it need be.
+        let path = segment.as_os_str().as_bytes();
+        let folder = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let name = handout::name(&path[..folder]);
         let flags = SocketFlags::CLOEXEC;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new_abstract_name(&name)?)?;

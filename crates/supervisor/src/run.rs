@@ -81,14 +81,10 @@ pub fn run_from(options: &Options, checkpoint: Option<&Checkpoint>) -> Result<En
     // Last, so that what has failed before leaves no file.
     let recorded = options.record.as_deref();
     let recorded = recorded.map(|file| Prepared::new(options, file, &path, &library)).transpose()?;
-    // A recording has paths of its own, and is a program's own user's.
-    let handout = match &recorded {
-        None => folder
-            .segment_path()
-            .map_err(std::io::Error::other)
-            .and_then(|path| Handout::open(&path, options.config(0))),
-        Some(_) => Err(std::io::Error::other("a recording is made")),
-    };
+    let handout = folder.segment_path().map_err(std::io::Error::other).and_then(|path| match &recorded {
+        None => Handout::open(&path, options.config(0)),
+        Some(_) => Handout::open(&padded_paths(&library, &path).1, options.config(CONFIG_RECORDED)),
+    });
     let started = match checkpoint {
         Some(checkpoint) => checkpoint.start(&folder, &segment, &roster),
         None => start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref()),

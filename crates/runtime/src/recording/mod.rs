@@ -114,7 +114,10 @@ pub fn join_recorded(thread: &mut Thread, how: u32) {
     }
     join::join(thread);
     if state::role() == Role::Primary {
+        // The supervisor hears of it when it asks for a standby.
+        crate::inquiry::keep_silent(true);
         begin_child(thread, how);
+        crate::inquiry::keep_silent(false);
         thread.newborn = crate::members::config::get().is_some_and(|config| config.standbys != 0);
     }
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use recording::Writer;
@@ -18,6 +19,7 @@ use crate::ended::Ended;
 use crate::error::Error;
 use crate::events::Voice;
 use crate::folder::{GroupFolder, Meta, ProcessId, Recording, SEGMENT};
+use crate::handout::Handout;
 use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
 use crate::proc;
@@ -55,7 +57,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
     voice.set_group(&folder.name);
     let header = machine::header(options, &program, &library);
     let segment = Segment::create(&folder.dir, SEGMENT, options.config(CONFIG_RECORDED))?;
-    let roster = Roster::create(&folder.dir)?;
+    let roster = Arc::new(Roster::create(&folder.dir)?);
     let mut meta = run::meta(options);
     meta.recording = Some(Recording::into(path));
     folder.write_json("meta.json", &meta)?;
@@ -65,6 +67,9 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
     let segment_path = folder.segment_path()?;
     let mut environment =
         spawn::environment(&padded(&library, LIBRARY_BYTES), &padded(&segment_path, SEGMENT_BYTES));
+    // Without it what is executed as another user is not recorded.
+    let told = padded(&segment_path, SEGMENT_BYTES);
+    let handout = Handout::open(&told, options.config(CONFIG_RECORDED)).ok();
     let relay = Relay::open();
     relay.iter().for_each(|relay| relay.enter(&mut environment));
     let start = Start {
@@ -85,6 +90,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
             return Err(cause);
         }
     };
+    let _ = handout.map(|handout| handout.start(Arc::clone(&folder.dir), Arc::clone(&roster), pid));
     meta.primary = ProcessId::of(pid);
     (meta.root, meta.lead) = (pid, pid);
     let _ = folder.write_json("meta.json", &meta);
@@ -119,7 +125,7 @@ pub(super) fn not_made(path: &Path, cause: recording::Error) -> Error {
 
 struct Recorder<'a> {
     folder: &'a GroupFolder,
-    roster: Roster,
+    roster: Arc<Roster>,
     signals: Signals,
     relay: Option<Relay>,
     voice: Voice,
