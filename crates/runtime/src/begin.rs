@@ -139,6 +139,9 @@ pub fn take_place(thread: &mut Thread, mode: Mode) {
     // Locks are not ordered before there is a second thread.
     thread.call_mode.store(mode as u8, Ordering::Release);
     tls::set_current(thread);
+    // What the image before it blocked of the signals that the runtime needs is blocked in shadow only. Not before this thread has
+    // its block: of these signals one may wait since before the exec, and comes at once.
+    signal::apply_mask(thread.signals.mask);
     trap::arm(thread);
 }
 

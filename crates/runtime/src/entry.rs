@@ -371,8 +371,6 @@ fn prepare(guest_pid: u32, config: &Config) {
     thread.place.set_affinity(affinity);
     thread.signals.mask = mask;
     signal::take_over();
-    // What the image before it blocked of the signals that the runtime needs is blocked in shadow only.
-    signal::apply_mask(mask);
 }
 
 const AT_EXECFN: u64 = 31;
