@@ -1,5 +1,6 @@
 // Shows: a number closed in one thread is the next thread's new socket; each thread still finds its own bytes behind its numbers.
 // Breaks if: an in-doubt close is repeated after a failover and hits the number's new owner (ABA).
+// kit: no-checkpoint it sets no SO_REUSEADDR, and the kernel keeps its port for a minute, as natively
 #include "net.h"
 
 enum { THREADS = 3, ROUNDS = 60 };

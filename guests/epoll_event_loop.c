@@ -1,5 +1,6 @@
 // Shows: one epoll set with a signalfd, a timerfd, an eventfd, a pipe and a listener in it, as an event loop has them; each told by its pointer.
 // Breaks if: a source of another kind is not armed again, or tells another one's pointer, in the promoted copy.
+// kit: no-checkpoint it sets no SO_REUSEADDR, and the kernel keeps its port for a minute, as natively
 #include "net.h"
 #include <signal.h>
 #include <sys/epoll.h>

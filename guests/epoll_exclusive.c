@@ -1,5 +1,6 @@
 // Shows: workers with an epoll set each on one listener (EPOLLEXCLUSIVE): each connection is answered once, by whichever came first.
 // Breaks if: the exclusive registration cannot be armed again at a promotion, and no worker is woken for a connection any more.
+// kit: no-checkpoint it sets no SO_REUSEADDR, and the kernel keeps its port for a minute, as natively
 #include "net.h"
 #include <sys/epoll.h>
 

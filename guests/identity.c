@@ -1,5 +1,6 @@
 // Shows: getpid, gettid, getppid, getpgrp, getsid and raw system calls agree with each other and never change.
 // Breaks if: the promoted copy answers with its own numbers, or a thread's id differs by the way it is asked for.
+// kit: no-checkpoint its parent is another process
 #include "guest.h"
 #include <signal.h>
 #include <sys/syscall.h>

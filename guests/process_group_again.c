@@ -1,6 +1,7 @@
 // Shows: a process makes a process group of its own again and again, signals it, waits for a child in it, leaves it, and makes a
 //        session in the end: each has the process's own number.
 // Breaks if: the copy that has taken over makes a group or a session with another number than its program has.
+// kit: no-checkpoint the process group that it began in is gone
 #include "guest.h"
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,6 +1,7 @@
 // Shows: a process makes a process group of its own, as an interactive shell does, signals it by its number, and stays in it.
 // Breaks if: the copy that takes over is in the group that its first standby was made in, or a signal of its own is lost on its way
 //            to it, comes twice, or comes behind the call that sent it.
+// kit: no-checkpoint the process group that it began in is gone
 #include "guest.h"
 #include <signal.h>
 

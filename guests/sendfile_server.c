@@ -1,5 +1,6 @@
 // Shows: a server that answers with a header (MSG_MORE) and a file by sendfile, blocking and not, with ranges, for one connection after another.
 // Breaks if: a part of a file that a dead primary had sent is sent again, or the offset that the program keeps is wrong.
+// kit: no-checkpoint it sets no SO_REUSEADDR, and the kernel keeps its port for a minute, as natively
 #include "net.h"
 #include <poll.h>
 #include <sys/sendfile.h>

@@ -1,6 +1,7 @@
 // Shows: stdin given by the starter is read line by line while other threads work.
 // Breaks if: the standby reads the shared stdin itself: lines are lost.
 // kit: stdin one 1\ntwo 2\nthree 3\nfour 4\nfive 5\n
+// kit: no-checkpoint its input comes from outside
 #include "guest.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

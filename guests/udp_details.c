@@ -1,5 +1,6 @@
 // Shows: datagrams cut short tell their whole length (MSG_TRUNC), are looked at (MSG_PEEK), are empty, and bring address and time with them.
 // Breaks if: a look takes the datagram, an empty one is the end, or what came beside the bytes is not in the log.
+// kit: no-checkpoint datagrams that wait at a socket are lost, as datagrams may be
 #include "net.h"
 #include <sys/ioctl.h>
 

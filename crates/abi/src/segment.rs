@@ -352,6 +352,8 @@ pub mod stand {
     pub const DESCRIBED: u32 = 2;
     /// There is none.
     pub const FAILED: u32 = 3;
+    /// It is asked for, and the program is to stand still until all of it has been written.
+    pub const ASKED_FOR_LONG: u32 = 4;
 }
 
 /// Bytes of a text of `/proc` that one answer has room for.

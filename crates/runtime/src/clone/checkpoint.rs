@@ -24,6 +24,8 @@ use crate::{bound, clone, door, fdtable, paths, proc, recorder, seats, state};
 
 /// How long the supervisor may take to look, ns: the program stands still meanwhile.
 const LOOK_NS: u64 = 2_000_000_000;
+/// The same where the program ends when all of it has been written, ns.
+const WRITE_NS: u64 = 3_600_000_000_000;
 
 /// By the coordinator: the whole of it.
 pub fn make(header: &SegmentHeader) {
@@ -53,6 +55,8 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
     super::memory::list(header, false).map_err(|why| (why, 0))?;
     super::signals::collect(park::places(), leader);
     timer::look_at_threads(|tid| proc::pending_signals(tid).map_or(0, |(own, _)| own));
+    let is_long = header.stand.state.load(Ordering::Acquire) == stand::ASKED_FOR_LONG;
+    let patience_ns = if is_long { WRITE_NS } else { LOOK_NS };
     FORKED.store(0, Ordering::Release);
     limits::lift_processes();
     // SAFETY: an atomic, and a wake.
@@ -69,10 +73,12 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
     let start = raw::now_ns();
     loop {
         let now = header.stand.state.load(Ordering::Acquire);
-        if now >= stand::DESCRIBED || header.command.0.load(Ordering::Acquire) != command::CHECKPOINT {
+        if matches!(now, stand::DESCRIBED | stand::FAILED)
+            || header.command.0.load(Ordering::Acquire) != command::CHECKPOINT
+        {
             return Ok(());
         }
-        if raw::now_ns() - start > LOOK_NS {
+        if raw::now_ns() - start > patience_ns || !recorder::is_taken() {
             return Err((b"the supervisor did not look at the copy in time", 0));
         }
         raw::futex_wait_shared(&header.stand.state, now, 1_000_000);

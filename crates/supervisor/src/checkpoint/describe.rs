@@ -47,6 +47,7 @@ pub(super) fn describe(pid: u32, primary: u32, segment: &Segment, ends: bool) ->
             .map_err(|cause| format!("cannot read {name}: {cause}"))?;
         path.into_os_string().into_string().map_err(|_| format!("the path of {name} is not UTF-8"))
     };
+    is_alone(primary)?;
     let status = text("status")?;
     is_as_we_are(&status, link("root")?)?;
     let (mappings, files) = mappings(&text("maps")?)?;
@@ -100,6 +101,24 @@ fn umask(status: &[u8]) -> u32 {
     let status = String::from_utf8_lossy(status);
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o22)
+}
+
+/// Nobody else goes on with it, and all its threads are in one folder.
+fn is_alone(primary: u32) -> Result<(), String> {
+    // Those that have just been made, and those that have ended and that nobody has asked about.
+    if crate::proc::children(primary).next().is_some() {
+        return Err("the program has made a process, and has not waited for its end".into());
+    }
+    let folder = fs::read_link(format!("/proc/{primary}/cwd")).ok();
+    let threads = fs::read_dir(format!("/proc/{primary}/task")).into_iter().flatten().flatten();
+    let is_elsewhere = |thread: fs::DirEntry| {
+        let own = fs::read_link(thread.path().join("cwd"));
+        own.is_ok_and(|own| Some(&own) != folder.as_ref())
+    };
+    if threads.into_iter().any(is_elsewhere) {
+        return Err("a thread of the program has a folder of its own".into());
+    }
+    Ok(())
 }
 
 /// A process that goes on is started by a supervisor: it has its user, its root and its rights.
@@ -223,6 +242,11 @@ pub(super) fn file(path: &str) -> Result<checkpoint::File, String> {
 
 // ---- Descriptors ----
 
+/// Type of the file system of message queues.
+const QUEUES: i64 = 0x1980_0202;
+/// The device whose every opening makes a terminal.
+const MASTERS: (u32, u32) = (5, 2);
+
 /// Bytes of a file without a name that a checkpoint has room for.
 const REMOVED_BYTES: u64 = 32 << 20;
 
@@ -298,12 +322,23 @@ fn object(
         let status =
             fs::metadata(&path).map_err(|cause| format!("cannot look at descriptor {fd}: {cause}"))?;
         let kind = status.file_type();
+        if rustix::fs::statfs(&path).is_ok_and(|of| of.f_type as i64 == QUEUES) {
+            return no_checkpoint("a message queue");
+        }
+        if kind.is_char_device()
+            && (rustix::fs::major(status.rdev()), rustix::fs::minor(status.rdev())) == MASTERS
+        {
+            return no_checkpoint("a terminal of its own");
+        }
         if is_locked(&status) {
             return no_checkpoint("a file that is locked");
         }
         // What the kernel tells of a process is of the copy.
         let own = [pid, primary].map(|pid| format!("/proc/{pid}/"));
         let rest = own.iter().find_map(|own| name.strip_prefix(own));
+        if rest.is_some_and(|rest| rest.starts_with("task/")) {
+            return no_checkpoint("what the kernel tells of one thread");
+        }
         let name = &rest.map_or_else(|| name.clone(), |rest| format!("/proc/self/{rest}"));
         if kind.is_char_device() && (is_terminal(status.rdev()) || *fd <= 2 && !name.starts_with("/dev/null"))
         {

@@ -176,7 +176,12 @@ pub(super) fn timer(clock: i32, ticks: u64, left: [(i64, i64); 2]) -> Result<Own
     const SET_TICKS: libc::Ioctl = 0x4008_5400;
     // SAFETY: see the module.
     let timer = owned(unsafe { libc::timerfd_create(clock, libc::TFD_CLOEXEC) })?;
-    let [value, interval] = left.map(|(tv_sec, tv_nsec)| libc::timespec { tv_sec, tv_nsec });
+    let [mut value, interval] = left;
+    if value == (0, 0) && interval != (0, 0) {
+        // It has just come, and comes again: zero would be never.
+        value = (0, 1);
+    }
+    let [value, interval] = [value, interval].map(|(tv_sec, tv_nsec)| libc::timespec { tv_sec, tv_nsec });
     let times = libc::itimerspec { it_interval: interval, it_value: value };
     // SAFETY: see the module.
     known(unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &times, ptr::null_mut()) })?;

@@ -47,8 +47,8 @@ impl Drop for Copy {
 /// How long a copy that has been killed is waited for.
 const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Asks a program for a copy that stands still, and describes what both share. `knock` makes one of its threads look;
-/// `end` ends it there.
+/// Asks a program for a copy that stands still, and describes what both share. `knock` makes one of its threads look. With
+/// `stays` the program stands still behind that, until it is [let go](let_go).
 ///
 /// # Errors
 /// Why there is none, in words.
@@ -56,23 +56,24 @@ pub(crate) fn take(
     segment: &Segment,
     primary: u32,
     mut knock: impl FnMut(),
-    end: Option<impl FnOnce()>,
+    stays: bool,
 ) -> Result<(Copy, Described), String> {
     let header = segment.header();
     clear_text(&header.stand.why);
-    header.stand.state.store(stand::ASKED, Ordering::Release);
+    let asked = if stays { stand::ASKED_FOR_LONG } else { stand::ASKED };
+    header.stand.state.store(asked, Ordering::Release);
     let word = &header.command.0;
     word.compare_exchange(command::FOLLOW, command::CHECKPOINT, Ordering::SeqCst, Ordering::Acquire)
         .map_err(|_| "the program is asked for something else at this moment".to_owned())?;
     wake(word);
-    let asked = Instant::now();
+    let since = Instant::now();
     let take_back = || {
         let _ =
             word.compare_exchange(command::CHECKPOINT, command::FOLLOW, Ordering::SeqCst, Ordering::Acquire);
         wake(word);
     };
-    while header.stand.state.load(Ordering::Acquire) == stand::ASKED {
-        if asked.elapsed() > PARK {
+    while header.stand.state.load(Ordering::Acquire) == asked {
+        if since.elapsed() > PARK {
             take_back();
             return Err("the program did not come to a point where it can be parked".into());
         }
@@ -84,13 +85,18 @@ pub(crate) fn take(
     }
     let pid = header.stand.pid.load(Ordering::Acquire);
     let copy = Child::of_child(pid).ok_or("the copy is gone".to_owned()).map(|child| Copy { child });
-    let made = copy.and_then(|copy| Ok((describe::describe(pid, primary, segment, end.is_some())?, copy)));
-    if let Some(end) = end.filter(|_| made.is_ok()) {
-        end();
+    let made = copy.and_then(|copy| Ok((describe::describe(pid, primary, segment, stays)?, copy)));
+    if !stays || made.is_err() {
+        let_go(segment);
     }
-    header.stand.state.store(stand::DESCRIBED, Ordering::Release);
-    wake(&header.stand.state);
     made.map(|(described, copy)| (copy, described))
+}
+
+/// Lets a program go on that stands still for its checkpoint.
+pub(crate) fn let_go(segment: &Segment) {
+    let state = &segment.header().stand.state;
+    state.store(stand::DESCRIBED, Ordering::Release);
+    wake(state);
 }
 
 /// Opens the file that a caller has under this number.
@@ -105,17 +111,21 @@ pub(crate) fn callers_file(caller: &UnixStream, number: &str) -> Result<File, St
 }
 
 /// Writes the checkpoint and answers the caller, in a thread of its own: the supervisor goes on, but does not end before it.
+/// `then` hears whether all of it has been written, before the caller does.
 pub(crate) fn write_beside(
     copy: Copy,
     described: Described,
     file: File,
     caller: UnixStream,
+    then: impl FnOnce(bool) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     let work = move || {
         let began = Instant::now();
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
-        let answer = match write(&copy, &described, file) {
+        let written = write(&copy, &described, file);
+        then(written.is_ok());
+        let answer = match written {
             Ok((bytes, pages)) => json!({
                 "bytes": bytes,
                 "memory_bytes": pages,

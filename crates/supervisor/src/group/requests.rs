@@ -38,7 +38,16 @@ impl<'a> Group<'a> {
                     let stops = words.next() == Some(request::AND_STOP);
                     match self.take_checkpoint(&caller, number, stops) {
                         Ok((copy, described, file)) => {
-                            let writer = checkpoint::take::write_beside(copy, described, file, caller);
+                            let end = self.watches.first().filter(|_| stops).map(Watch::end_when_written);
+                            let then = move |is_written| {
+                                if let Some(end) = end {
+                                    end(is_written);
+                                }
+                            };
+                            let writer = checkpoint::take::write_beside(copy, described, file, caller, then);
+                            if writer.is_err() {
+                                self.watches.iter().for_each(Watch::let_go_from_checkpoint);
+                            }
                             self.writers.extend(writer);
                             continue;
                         }

@@ -4,6 +4,7 @@
 //! parked because it does not react is switched all the same: it is then a failover like any other.
 
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
@@ -88,7 +89,7 @@ impl Watch<'_> {
         self.is_between() || self.is_asked() || self.switch.is_some()
     }
 
-    /// A copy of the program that stands still for a checkpoint, and what it is made of. With `stops` the program ends where it stands.
+    /// A copy of the program that stands still for a checkpoint, and what it is made of. With `stops` the program stands still as well.
     ///
     /// # Errors
     /// Why there is none, in words.
@@ -97,18 +98,27 @@ impl Watch<'_> {
             return Err("the program is about to end".into());
         }
         let mut knock = Knock::default();
-        let end = || {
-            // The standby first: it must not take over.
-            self.shared.roster.doom_all();
-            self.standby.iter().for_each(Child::kill);
-            self.primary.kill();
-        };
-        checkpoint::take::take(
-            &self.shared.segment,
-            self.primary.pid,
-            || self.knock(&mut knock),
-            stops.then_some(end),
-        )
+        checkpoint::take::take(&self.shared.segment, self.primary.pid, || self.knock(&mut knock), stops)
+    }
+
+    /// Nobody writes it: a program that stands still for that goes on.
+    pub(crate) fn let_go_from_checkpoint(&self) {
+        checkpoint::take::let_go(&self.shared.segment);
+    }
+
+    /// Ends a program that stands still, once it is known to be written; otherwise it goes on.
+    pub(crate) fn end_when_written(&self) -> impl FnOnce(bool) + Send + 'static {
+        let shared = Arc::clone(&self.shared);
+        // The standby first: it must not take over.
+        let copies: Vec<Child> =
+            self.standby.iter().chain(self.spares.copies()).chain([&self.primary]).cloned().collect();
+        move |is_written| match is_written {
+            true => {
+                shared.roster.doom_all();
+                copies.iter().for_each(Child::kill);
+            }
+            false => checkpoint::take::let_go(&shared.segment),
+        }
     }
 
     /// Whether a planned switch is under way.
