@@ -5,6 +5,7 @@
 // kit: allow unprotected a copy would not share its memory with the child
 // kit: allow standby_lost the same
 // kit: no-record the recording ends there
+// kit: no-checkpoint a process that it has made beside itself is not there
 #include "guest.h"
 #include <sched.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 // Shows: threads add and delete descriptors on one set while another waits on it; data pointers stay true.
 // Breaks if: registrations and reports are logged without an order between them: a report for a registration not yet made.
 // kit: no-kill after a failover an edge may be reported a second time, and this guest counts them
+// kit: no-checkpoint a set tells an edge once more that it has told before
 #include "guest.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

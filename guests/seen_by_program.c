@@ -1,5 +1,6 @@
 // Shows: what a program asks about itself is its own: descriptors, environment, dispositions, mask, alternate stack, children, timers, attributes, limits, usage.
 // Breaks if: a descriptor, a handler, a child, a timer, a limit or a variable of the runtime's shows, before a failover or behind it.
+// kit: no-checkpoint its parent, and the group and session that it began in, are others
 #include "guest.h"
 #include <dirent.h>
 #include <sched.h>

@@ -1,5 +1,6 @@
 // Shows: connects that do not wait, a second and a third time on the same socket, while signals with SA_RESTART come all the time.
 // Breaks if: a connect that a signal put off is answered as if it had begun before, or one in doubt as if it had not.
+// kit: no-checkpoint it sets no SO_REUSEADDR, and the kernel keeps its port for a minute, as natively
 #include "net.h"
 #include <poll.h>
 #include <signal.h>

@@ -48,7 +48,7 @@ fn head() -> Head {
 }
 
 /// A checkpoint of some chunks, and its pages.
-fn written() -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
+fn written() -> (Vec<u8>, Pages) {
     let mut numbers = Numbers(88_172_645_463_325_252);
     let mut writer = Writer::new(Vec::new(), &head()).unwrap();
     let mut pages = Vec::new();
@@ -67,11 +67,14 @@ fn written() -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
     (writer.finish().unwrap(), pages)
 }
 
-/// Reads all of it, and puts runs together that were parted by a chunk's end.
-fn read(bytes: &[u8]) -> Result<(Head, Vec<(u64, Vec<u8>)>), Error> {
+/// Addresses and what stands there.
+type Pages = Vec<(u64, Vec<u8>)>;
+
+/// Reads all of it.
+fn read(bytes: &[u8]) -> Result<(Head, Pages), Error> {
     let mut reader = Reader::new(bytes)?;
     let head = reader.head().clone();
-    let mut pages: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut pages = Pages::new();
     while let Some(chunk) = reader.pages()? {
         for (start, content) in chunk.runs() {
             pages.push((start, content.to_vec()));

@@ -48,7 +48,7 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
     if bound::is_bound() {
         return Err((bound::WHY, 0));
     }
-    if !super::is_supervised() {
+    if !super::away::is_supervised() {
         return Err((b"the supervisor is not the process's parent", 0));
     }
     let Some(leader) = leader() else { return Err((b"no thread is left that could fork", 0)) };

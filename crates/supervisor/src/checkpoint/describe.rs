@@ -322,7 +322,7 @@ fn object(
         let status =
             fs::metadata(&path).map_err(|cause| format!("cannot look at descriptor {fd}: {cause}"))?;
         let kind = status.file_type();
-        if rustix::fs::statfs(&path).is_ok_and(|of| of.f_type as i64 == QUEUES) {
+        if rustix::fs::statfs(&path).is_ok_and(|of| of.f_type == QUEUES) {
             return no_checkpoint("a message queue");
         }
         if kind.is_char_device()

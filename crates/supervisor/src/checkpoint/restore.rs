@@ -385,7 +385,7 @@ fn free_place(taken: &[(u64, u64)], bytes: u64) -> Option<u64> {
     let groups = (REGISTRY_ADDRESS.min(ROSTER_ADDRESS) as u64, (SEGMENT_ADDRESS as u64) + (1 << 42));
     let is_free = |at: u64| {
         let meets = |(start, end): &(u64, u64)| *start < at + bytes && at < *end;
-        !meets(&groups) && !taken.iter().any(|range| meets(range))
+        !meets(&groups) && !taken.iter().any(meets)
     };
     (0..1 << 12).map(|step| FIRST + step * STEP).find(|at| is_free(*at))
 }
