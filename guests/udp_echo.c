@@ -1,5 +1,6 @@
 // Shows: UDP over loopback: sendto, recvfrom with the sender's address, connected sockets, ECONNREFUSED, receive timeouts.
 // Breaks if: a datagram is sent or taken twice after a failover.
+// kit: no-checkpoint datagrams that wait at a socket are lost, as datagrams may be
 #include "net.h"
 
 enum { ROUNDS = 100 };

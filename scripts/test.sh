@@ -152,6 +152,11 @@ if command -v python3 >/dev/null; then
 else
     skip matrix "no python3"
 fi
+if command -v python3 >/dev/null; then
+    step checkpoint-servers timeout -k 10 200 tests/checkpoint/run.py "$UNDERSTUDY" "$RUNS"
+else
+    skip checkpoint-servers "no python3"
+fi
 if command -v mdbook >/dev/null || [[ -x $TARGET/tools/bin/mdbook ]]; then
     whole book-build timeout -k 10 60 scripts/book.sh
 else

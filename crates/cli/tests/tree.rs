@@ -366,12 +366,13 @@ fn children_that_are_gone_at_once_leave_nothing() {
         (folder("fd").count(), folder("task").count(), segments, files)
     };
     sandbox.wait_for_event("protected");
-    // Signals, bell, segment, roster and registry are mapped; socket, both folders, three streams, events and two copies.
+    // Signals, bell, segment, roster and registry are mapped; both sockets, what is handed out at one of them, both folders, three
+    // streams, events and two copies.
     wait_for(|| (held().2 == 1).then_some(()), "as few segments");
-    wait_for(|| (held().1 == 3).then_some(()), "as few threads");
+    wait_for(|| (held().1 == 4).then_some(()), "as few threads");
     // Segment, roster, registry, plans, two of what was started and what happened, and the socket.
     wait_for(|| (held().3 == 7).then_some(()), "as few files");
-    wait_for(|| (held().0 <= 13).then_some(()), "as few descriptors");
+    wait_for(|| (held().0 <= 15).then_some(()), "as few descriptors");
     assert_eq!(processes(&sandbox).len(), 1);
     kill(running.child.id(), Signal::TERM);
     assert_eq!(running.finish().0, Some(7));

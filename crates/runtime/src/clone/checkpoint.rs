@@ -166,16 +166,36 @@ unsafe extern "C" fn freeze(_registers: *mut u64, _state: &core::sync::atomic::A
         "mov [rdi + 48], rsp",
         "stmxcsr [rdi + 56]",
         "fnstcw [rdi + 60]",
-        "mov dword ptr [rsi], {stands}",
-        "mov rdi, rsi",
+        "mov r12, rsi",
+        "mov dword ptr [r12], {stands}",
+        "mov rdi, r12",
         "mov esi, 1", // FUTEX_WAKE
         "mov edx, 0x7fffffff",
-        "mov eax, 202",
+        "mov eax, {futex}",
         "syscall",
         "2:",
-        "mov eax, 34", // pause
+        "mov rdi, r12",
+        "xor esi, esi", // FUTEX_WAIT
+        "mov edx, {stands}",
+        "xor r10d, r10d",
+        "mov eax, {futex}",
         "syscall",
-        "jmp 2b",
+        "cmp dword ptr [r12], {stands}",
+        "je 2b",
+        // All that was wanted of the descriptors has been looked at, and the program may be about to close the last other one of a
+        // connection.
+        "xor edi, edi",
+        "mov esi, 0xffffffff",
+        "xor edx, edx",
+        "mov eax, {close_range}",
+        "syscall",
+        "3:",
+        "mov eax, {pause}",
+        "syscall",
+        "jmp 3b",
+        futex = const nr::FUTEX,
+        close_range = const linux_raw_sys::general::__NR_close_range,
+        pause = const linux_raw_sys::general::__NR_pause,
         stands = const stand::STANDS,
     )
 }

@@ -512,6 +512,13 @@ fn socket((held, ends): (&OwnedFd, bool), open: &Open, all: &[Open]) -> Result<O
         let room = raw::option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0) / 2;
         return Ok(Object::Pair { room, number, kind, content, is_shut: raw::is_at_end(&socket) });
     }
+    if domain == libc::AF_UNIX
+        && !listens
+        && !has_peer
+        && !raw::waiting(&socket).unwrap_or_default().is_empty()
+    {
+        return Err(format!("descriptor {} is a local socket with messages that nobody has read", open.fd));
+    }
     if !listens && has_peer {
         return Ok(if open.fd <= 2 { Object::Inherited(open.fd) } else { Object::Broken { domain } });
     }

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Servers that are written into a file under load, ended there, and go on from it.
+
+A client counts: the server's answer says how often. Where the checkpoint has been taken the last answer is known, and one request may
+have been on its way. What goes on has counted to one of these two, and counts on without a gap, also when its primary is killed.
+
+usage: run.py UNDERSTUDY [RUNS]
+"""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+COUNTER = """
+import socketserver, threading
+lock, count = threading.Lock(), [0]
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            with lock:
+                count[0] += 1
+                answer = count[0]
+            self.wfile.write(b"%d\\n" % answer)
+            self.wfile.flush()
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+Server(("127.0.0.1", PORT), Handler).serve_forever()
+"""
+
+# Name, program, what counts, what asks for the count without counting (None: counting is asking).
+SERVERS = {
+    "redis": (["redis-server", "--port", "PORT", "--save", "", "--dir", "FOLDER"], b"INCR k\r\n", b"GET k\r\n"),
+    "memcached": (["memcached", "-u", "root", "-l", "127.0.0.1", "-p", "PORT"], b"incr k 1\r\n", b"get k\r\n"),
+    "threads": (["python3", "-c", COUNTER], b"\n", None),
+}
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.file = self.socket.makefile("rb")
+
+    def line(self):
+        """A line of an answer, without its end."""
+        line = self.file.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the connection has ended")
+        return line.strip()
+
+    def ask(self, words):
+        """The number that an answer says."""
+        self.socket.sendall(words)
+        first = self.line()
+        if first.startswith(b"VALUE"):
+            number = self.line()
+            self.line()
+            return int(number)
+        if first.startswith(b"$"):
+            return int(self.line())
+        return int(first.lstrip(b":"))
+
+    def close(self):
+        """Nothing more is asked."""
+        self.file.close()
+        self.socket.close()
+
+
+class Load(threading.Thread):
+    """Counts until the connection breaks."""
+
+    def __init__(self, port, words):
+        super().__init__()
+        self.client, self.words, self.last = Client(port), words, 0
+
+    def run(self):
+        """Remembers the last answer."""
+        try:
+            while True:
+                self.last = self.client.ask(self.words)
+        except OSError:
+            self.client.close()
+
+
+def connected(port):
+    """A client of a server that is about to listen."""
+    for _ in range(500):
+        try:
+            return Client(port)
+        except OSError:
+            time.sleep(0.02)
+    raise TimeoutError("the server does not listen")
+
+
+def free_port():
+    """A port that nobody has."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Trial:
+    """One server, once."""
+
+    def __init__(self, understudy, name, folder):
+        program, self.count, self.look = SERVERS[name]
+        self.understudy, self.folder, self.port = understudy, folder, free_port()
+        words = {"PORT": str(self.port), "FOLDER": folder}
+        self.program = [words.get(word, word.replace("PORT", str(self.port))) for word in program]
+        self.name = f"checkpoint-{name}-{self.port}"
+
+    def understands(self, *words):
+        """A command of ours that must work; what it says."""
+        done = subprocess.run([self.understudy, *words], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def start(self, *words):
+        """Starts a group of our name."""
+        said = open(os.path.join(self.folder, "said"), "ab")
+        with said:
+            return subprocess.Popen(
+                [self.understudy, "run", "-q", "--name", self.name, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+            )
+
+    def primary(self):
+        """The pid of the program now."""
+        line = self.understands("status", self.name).splitlines()[1]
+        return int(line.split()[2])
+
+    def run(self):
+        """What is wrong, or nothing."""
+        file = os.path.join(self.folder, "checkpoint")
+        group = self.start("--", *self.program)
+        try:
+            client = connected(self.port)
+            if self.look and self.program[0] == "memcached":
+                client.socket.sendall(b"set k 0 0 1\r\n0\r\n")
+                client.line()
+            client.close()
+            self.understands("wait", self.name, "--protected", "--timeout", "20")
+            load = Load(self.port, self.count)
+            load.start()
+            time.sleep(random.uniform(0.02, 0.3))
+            self.understands("checkpoint", self.name, "--stop", "-o", file)
+            load.join()
+            group.wait()
+            group = self.start("--from", file)
+            client = connected(self.port)
+            now = client.ask(self.look) if self.look else client.ask(self.count) - 1
+            if now not in (load.last, load.last + 1):
+                return f"it was told {load.last}, and goes on from {now}"
+            if not self.look:
+                now += 1
+            self.understands("wait", self.name, "--protected", "--timeout", "20")
+            killed = self.primary()
+            for step in range(1, 201):
+                if step == 100:
+                    os.kill(killed, signal.SIGKILL)
+                if client.ask(self.count) != now + step:
+                    return f"behind {now + step - 1} comes another number"
+            client.close()
+            return None
+        finally:
+            subprocess.run([self.understudy, "stop", self.name, "--signal", "KILL"], capture_output=True, check=False)
+            group.wait()
+
+
+def main():
+    """Runs each server so often."""
+    understudy = os.path.abspath(sys.argv[1])
+    runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    passed, failed, skipped = 0, 0, 0
+    for name, (program, _, _) in SERVERS.items():
+        if not shutil.which(program[0]):
+            print(f"skip  {name}: there is no {program[0]}")
+            skipped += runs
+            continue
+        for number in range(1, runs + 1):
+            folder = tempfile.mkdtemp(prefix="checkpoint-")
+            try:
+                wrong = Trial(understudy, name, folder).run()
+            except (OSError, RuntimeError, TimeoutError, ValueError) as error:
+                wrong = f"{type(error).__name__}: {error}"
+            if wrong is None:
+                passed += 1
+                print(f"pass  {name} {number}")
+                shutil.rmtree(folder)
+            else:
+                failed += 1
+                print(f"FAIL  {name} {number}: {wrong}\n      files: {folder}")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
