@@ -7,20 +7,18 @@
 //! In a process that has been given that memory, the thread goes on behind that place. It is then as if it had just been forked: it
 //! makes the other threads, and becomes a primary as any standby does whose log is at its end.
 
-use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{Cause, GroupState, SegmentHeader, command, stand};
 
-use super::park::{self, Place, word};
-use super::{FORKED, Obstacle, RESULT, baseline, child, coordinator, leader, park_all, release_all};
-use crate::door::{limits, remap, timer};
+use super::park::{Place, keep_registers, put_registers_back, word};
+use super::{Obstacle, baseline, child, coordinator, leader, park_all, release_all};
+use crate::door::limits;
 use crate::mapping::unforked;
-use crate::raw::{self, failed, nr};
-use crate::standby::{poll, promote};
-use crate::thread::Mode;
-use crate::{bound, clone, door, fdtable, paths, proc, recorder, seats, state};
+use crate::raw::{self, nr};
+use crate::standby::poll;
+use crate::{bound, clone, fdtable, kernel, paths, recorder, seats, state};
 
 /// How long the supervisor may take to look, ns: the program stands still meanwhile.
 const LOOK_NS: u64 = 2_000_000_000;
@@ -32,7 +30,7 @@ pub fn make(header: &SegmentHeader) {
     recorder::goes_on_at_clone();
     let outcome = park_all(header, command::CHECKPOINT).and_then(|()| stand(header));
     if let Err(why) = outcome {
-        super::fail_with(&header.stand.why, Cause::CannotClone, why);
+        clone::fail_with(&header.stand.why, Cause::CannotClone, why);
         header.stand.state.store(stand::FAILED, Ordering::Release);
     }
     let word = &header.command.0;
@@ -48,28 +46,15 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
     if bound::is_bound() {
         return Err((bound::WHY, 0));
     }
-    if !super::away::is_supervised() {
+    if !clone::away::is_supervised() {
         return Err((b"the supervisor is not the process's parent", 0));
     }
     let Some(leader) = leader() else { return Err((b"no thread is left that could fork", 0)) };
-    super::memory::list(header, false).map_err(|why| (why, 0))?;
-    super::signals::collect(park::places(), leader);
-    timer::look_at_threads(|tid| proc::pending_signals(tid).map_or(0, |(own, _)| own));
+    clone::identity::are_together(Some(leader))?;
+    clone::memory::list(header, false).map_err(|why| (why, 0))?;
     let is_long = header.stand.state.load(Ordering::Acquire) == stand::ASKED_FOR_LONG;
     let patience_ns = if is_long { WRITE_NS } else { LOOK_NS };
-    FORKED.store(0, Ordering::Release);
-    limits::lift_processes();
-    // SAFETY: an atomic, and a wake.
-    unsafe {
-        (*leader).word.store(word::STAND, Ordering::Release);
-        raw::futex_wake(&(*leader).word, 1);
-    }
-    while FORKED.load(Ordering::Acquire) == 0 {
-        raw::futex_wait(&FORKED, 0, 0);
-    }
-    if failed(RESULT.load(Ordering::Acquire)) {
-        return Err((b"the kernel refused to fork", 0));
-    }
+    clone::have_forked(leader, word::STAND)?;
     let start = raw::now_ns();
     loop {
         let now = header.stand.state.load(Ordering::Acquire);
@@ -87,12 +72,11 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
 
 /// By the leader, parked: forks. True in the process that goes on in the copy's place.
 pub fn fork(own: *mut Place) -> bool {
-    const PARENT: u64 = 0x8000;
-    const SIGCHLD: u64 = 17;
+    const PARENT: u64 = kernel::CLONE_PARENT | kernel::SIGCHLD;
     baseline::take();
     unforked::take_back();
     // SAFETY: a fork on the same stack in its own memory, while every thread stands still.
-    let result = unsafe { raw::call6(nr::CLONE, [PARENT | SIGCHLD, 0, 0, 0, 0, 0]) };
+    let result = unsafe { raw::call6(nr::CLONE, [PARENT, 0, 0, 0, 0, 0]) };
     unforked::give_again();
     if result == 0 {
         stop();
@@ -101,10 +85,7 @@ pub fn fork(own: *mut Place) -> bool {
         return true;
     }
     // SAFETY: the leader's own place.
-    unsafe { (*own).word.store(word::HOLD, Ordering::Release) };
-    RESULT.store(result, Ordering::Release);
-    FORKED.store(1, Ordering::Release);
-    raw::futex_wake(&FORKED, 1);
+    unsafe { clone::has_forked(own, result) };
     false
 }
 
@@ -116,22 +97,12 @@ static REGISTERS: Registers = Registers(UnsafeCell::new([0; 8]));
 
 /// In the copy: notes what the kernel keeps, says where to go on, and stands still. Returns in the process that goes on.
 fn stop() {
-    const SET_PDEATHSIG: u64 = 1;
-    const SIGKILL: u64 = 9;
-    const BRK: u64 = 12;
     let Some(header) = state::header() else { return };
-    state::LIVE.store(false, Ordering::SeqCst);
-    promote::forget();
-    door::common::forget();
-    state::set_role(state::Role::Standby);
-    // SAFETY: attributes of our own new process.
-    unsafe {
-        state::REAL_PID.store(raw::call1(nr::GETPID, 0) as u32, Ordering::Relaxed);
-        raw::call2(nr::PRCTL, SET_PDEATHSIG, SIGKILL);
-    }
-    remap::in_copy();
-    if !super::memory::make_own() {
-        end();
+    child::be_copy();
+    // SAFETY: an attribute of our own new process.
+    unsafe { raw::call2(nr::PRCTL, kernel::PR_SET_PDEATHSIG, kernel::SIGKILL) };
+    if !clone::memory::make_own() {
+        child::give_up();
     }
     KEPT.note();
     let stands = &header.stand;
@@ -141,31 +112,17 @@ fn stop() {
     stands.tls.store(crate::tls::thread_pointer(), Ordering::Relaxed);
     stands.folder.store(paths::folder().as_ptr() as u64, Ordering::Relaxed);
     // SAFETY: asks for a number.
-    stands.heap_end.store(unsafe { raw::call1(BRK, 0) } as u64, Ordering::Relaxed);
+    stands
+        .heap_end
+        .store(unsafe { raw::call1(linux_raw_sys::general::__NR_brk.into(), 0) } as u64, Ordering::Relaxed);
     // SAFETY: the registers' place is this thread's; see there.
     unsafe { freeze(REGISTERS.0.get().cast(), &header.stand.state) };
-}
-
-fn end() -> ! {
-    loop {
-        // SAFETY: ends this copy, which has no effects of its own.
-        unsafe { raw::call1(nr::EXIT_GROUP, 0) };
-    }
 }
 
 /// Keeps the registers, says that the copy stands, and sleeps for ever. Returns when [`resume`] comes back to it.
 #[unsafe(naked)]
 unsafe extern "C" fn freeze(_registers: *mut u64, _state: &core::sync::atomic::AtomicU32) {
-    naked_asm!(
-        "mov [rdi], rbx",
-        "mov [rdi + 8], rbp",
-        "mov [rdi + 16], r12",
-        "mov [rdi + 24], r13",
-        "mov [rdi + 32], r14",
-        "mov [rdi + 40], r15",
-        "mov [rdi + 48], rsp",
-        "stmxcsr [rdi + 56]",
-        "fnstcw [rdi + 60]",
+    keep_registers!(
         "mov r12, rsi",
         "mov dword ptr [r12], {stands}",
         "mov rdi, r12",
@@ -204,21 +161,13 @@ unsafe extern "C" fn freeze(_registers: *mut u64, _state: &core::sync::atomic::A
 /// from, which goes away here.
 #[unsafe(naked)]
 unsafe extern "C" fn resume(_registers: *const u64, _from: u64, _bytes: u64) {
-    naked_asm!(
-        "mov rbx, [rdi]",
-        "mov rbp, [rdi + 8]",
-        "mov r12, [rdi + 16]",
-        "mov r13, [rdi + 24]",
-        "mov r14, [rdi + 32]",
-        "mov r15, [rdi + 40]",
-        "mov rsp, [rdi + 48]",
-        "ldmxcsr [rdi + 56]",
-        "fldcw [rdi + 60]",
+    put_registers_back!(
         "mov rdi, rsi",
         "mov rsi, rdx",
-        "mov eax, 11", // munmap
+        "mov eax, {munmap}",
         "syscall",
         "ret",
+        munmap = const nr::MUNMAP,
     )
 }
 
@@ -250,8 +199,7 @@ impl Kept {
 
     /// Calls `f` with each signal whose action can be changed.
     fn each(&self, f: impl Fn(u64, &[AtomicU64; 4])) {
-        const SIGKILL: u64 = 9;
-        const SIGSTOP: u64 = 19;
+        use crate::kernel::{SIGKILL, SIGSTOP};
         let all =
             (1..).zip(&self.actions[1..]).filter(|(signal, _)| *signal != SIGKILL && *signal != SIGSTOP);
         all.for_each(|(signal, place)| f(signal, place));
@@ -263,10 +211,9 @@ impl Kept {
 /// # Safety
 /// By its only thread; `own` is that thread's place.
 unsafe fn go_on(own: *mut Place) {
-    let Some(header) = state::header() else { end() };
+    let Some(header) = state::header() else { child::give_up() };
     state::IS_RESTORED.store(true, Ordering::Relaxed);
-    // SAFETY: asks for a number.
-    state::REAL_PID.store(unsafe { raw::call1(nr::GETPID, 0) } as u32, Ordering::Relaxed);
+    child::learn_number();
     KEPT.give_back();
     // SAFETY: the place of the calling thread, which nobody else looks at.
     unsafe { child::take_rseq(&*own) };
@@ -276,14 +223,10 @@ unsafe fn go_on(own: *mut Place) {
     seats::sit(0, false);
     seats::begin_at_tails(header, 0);
     identify_again();
-    clone::reset_blocks(Mode::Replay);
-    door::pending::adopt_queues(super::signals::each);
-    crate::thread::for_each(|thread| seats::tid(thread.slot()).store(0, Ordering::Relaxed));
     // SAFETY: everybody in the table stood still when the copy was made.
-    if !unsafe { child::remake_all(own) } {
+    if !unsafe { child::be_whole(own) } {
         give_up(header, b"a thread could not be made");
     }
-    clone::forget();
     // As if its primary had just died, and the log were at its end.
     header.death_ns.0.store(raw::now_ns(), Ordering::Relaxed);
     header.chosen.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -299,7 +242,7 @@ fn give_up(header: &SegmentHeader, why: &[u8]) -> ! {
     state::write_text(&header.why.0, Cause::CannotClone as u32, &[why]);
     header.state.0.store(GroupState::Unprotected as u32, Ordering::Release);
     state::attention();
-    end()
+    child::give_up()
 }
 
 /// The same numbers stand for other open files.

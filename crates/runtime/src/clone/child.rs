@@ -29,13 +29,7 @@ const SETTLS: u64 = 0x8_0000;
 
 /// The thread that has forked, as the forked copy: makes the process a standby and every other thread anew.
 pub fn lead(header: &SegmentHeader, own: *mut Place) {
-    state::LIVE.store(false, Ordering::SeqCst);
-    promote::forget();
-    door::common::forget();
-    state::set_role(state::Role::Standby);
-    // SAFETY: asks for a number.
-    state::REAL_PID.store(unsafe { raw::call1(nr::GETPID, 0) } as u32, Ordering::Relaxed);
-    door::remap::in_copy();
+    be_copy();
     super::take_seat();
     if super::is_spare() {
         seats::claim(header, seats::own(), state::REAL_PID.load(Ordering::Relaxed));
@@ -51,37 +45,52 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
     let copied = memory::make_own();
     header.clone_stage.store(if copied { 1 } else { 2 }, Ordering::Release);
     raw::futex_wake_shared(&header.clone_stage);
-    reset_blocks(Mode::Replay);
-    door::pending::adopt_queues(signals::each);
-    // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
-    // copy is only about to make.
-    crate::thread::for_each(|thread| seats::tid(thread.slot()).store(0, Ordering::Relaxed));
     // SAFETY: everybody in the table stood still when this copy was made.
-    if !copied || !unsafe { remake_all(own) } {
-        give_up();
-    }
-    super::forget();
-    if !copied || !poll::start() {
+    if !copied || !unsafe { be_whole(own) } || !poll::start() {
         give_up();
     }
     door::limits::put_back();
 }
 
+/// In a copy that has just been forked: it is no primary, and has a number of its own.
+pub(super) fn be_copy() {
+    state::LIVE.store(false, Ordering::SeqCst);
+    promote::forget();
+    door::common::forget();
+    state::set_role(state::Role::Standby);
+    learn_number();
+    door::remap::in_copy();
+}
+
+/// Asks the kernel for this process's number.
+pub(super) fn learn_number() {
+    // SAFETY: asks for a number.
+    state::REAL_PID.store(unsafe { raw::call1(nr::GETPID, 0) } as u32, Ordering::Relaxed);
+}
+
+/// Makes a copy follow whose seat is at the log's end, and makes every thread but the calling one, whose place is `own`. False if one
+/// cannot be made.
+///
+/// # Safety
+/// By the copy's only thread that runs guest code; everybody in the table stood still when it was made.
+pub(super) unsafe fn be_whole(own: *mut Place) -> bool {
+    reset_blocks(Mode::Replay);
+    door::pending::adopt_queues(signals::each);
+    // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
+    // copy is only about to make.
+    crate::thread::for_each(|thread| seats::tid(thread.slot()).store(0, Ordering::Relaxed));
+    // SAFETY: the caller's promise.
+    let all = park::places().filter(|place| *place != own).all(|place| unsafe { remake(&mut *place) });
+    super::forget();
+    all
+}
+
 /// A standby that cannot be whole is none: the primary's supervisor sees it end.
-fn give_up() -> ! {
+pub(super) fn give_up() -> ! {
     loop {
         // SAFETY: ends this copy, which has no effects of its own.
         unsafe { raw::call1(nr::EXIT_GROUP, 0) };
     }
-}
-
-/// Makes every thread but the calling one, whose place is `own`.
-///
-/// # Safety
-/// In a copy, by its only thread that runs guest code; everybody in the table stood still when it was made.
-pub unsafe fn remake_all(own: *mut Place) -> bool {
-    // SAFETY: the caller's promise.
-    park::places().filter(|place| *place != own).all(|place| unsafe { remake(&mut *place) })
 }
 
 /// # Safety

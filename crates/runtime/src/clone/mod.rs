@@ -351,33 +351,36 @@ fn fork_now(header: &SegmentHeader) -> Result<u32, Obstacle> {
     seats::keep_free(header, seat);
     empty_rings();
     let rings = Still::parked_now(header);
+    header.clone_stage.store(0, Ordering::Release);
+    let pid = have_forked(leader, word::FORK)?;
+    if !rings.goes_on(header) {
+        end_copy(pid);
+        return Err((b"the log went on while every thread was parked", 0));
+    }
+    if !memory::is_empty() && !is_settled(header) {
+        end_copy(pid);
+        seats::drop_spare(header, seat, Cause::CannotClone, &[b"the copy could not make its memory its own"]);
+        return Err((b"the copy could not make its memory its own", 0));
+    }
+    Ok(pid)
+}
+
+/// Has the leader fork, by this word, when it is known which signals wait for the threads; the copy's number.
+fn have_forked(leader: *mut Place, how: u32) -> Result<u32, Obstacle> {
     signals::collect(park::places(), leader);
     timer::look_at_threads(|tid| proc::pending_signals(tid).map_or(0, |(own, _)| own));
-    header.clone_stage.store(0, Ordering::Release);
     FORKED.store(0, Ordering::Release);
     limits::lift_processes();
     // SAFETY: an atomic, and a wake.
     unsafe {
-        (*leader).word.store(word::FORK, Ordering::Release);
+        (*leader).word.store(how, Ordering::Release);
         raw::futex_wake(&(*leader).word, 1);
     }
     while FORKED.load(Ordering::Acquire) == 0 {
         raw::futex_wait(&FORKED, 0, 0);
     }
     let pid = RESULT.load(Ordering::Acquire);
-    if failed(pid) {
-        return Err((b"the kernel refused to fork", 0));
-    }
-    if !rings.goes_on(header) {
-        end_copy(pid as u32);
-        return Err((b"the log went on while every thread was parked", 0));
-    }
-    if !memory::is_empty() && !is_settled(header) {
-        end_copy(pid as u32);
-        seats::drop_spare(header, seat, Cause::CannotClone, &[b"the copy could not make its memory its own"]);
-        return Err((b"the copy could not make its memory its own", 0));
-    }
-    Ok(pid as u32)
+    if failed(pid) { Err((b"the kernel refused to fork", 0)) } else { Ok(pid as u32) }
 }
 
 /// Ends the copy that has just been made. The supervisor may have reaped it meanwhile, and its number be another process's: it is
@@ -439,11 +442,20 @@ pub fn fork(own: *mut Place) -> bool {
         return true;
     }
     // SAFETY: the leader's own place.
+    unsafe { has_forked(own, result) };
+    false
+}
+
+/// By the leader: stands still again, and says what has become of its fork.
+///
+/// # Safety
+/// The caller's own place.
+unsafe fn has_forked(own: *mut Place, result: i64) {
+    // SAFETY: the caller's promise.
     unsafe { (*own).word.store(word::HOLD, Ordering::Release) };
     RESULT.store(result, Ordering::Release);
     FORKED.store(1, Ordering::Release);
     raw::futex_wake(&FORKED, 1);
-    false
 }
 
 /// In the forked copy: the coordinator is not here.

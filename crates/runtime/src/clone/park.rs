@@ -8,7 +8,6 @@
 //! A place belongs to the thread that has claimed it, until its `tid` is published; then to the coordinator and,
 //! in a forked copy, to the threads that are made from it. Nobody changes it while both may look.
 
-use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -178,25 +177,48 @@ pub fn of(tid: u32) -> Option<*mut Place> {
     places().find(|place| unsafe { (**place).tid.load(Ordering::Acquire) } == tid)
 }
 
+/// Instructions that keep at rdi what a function of the C ABI must preserve: rbx, rbp, r12 to r15, rsp; then mxcsr and the x87 control
+/// word.
+macro_rules! keep_registers {
+    ($($rest:tt)*) => {
+        core::arch::naked_asm!(
+            "mov [rdi], rbx",
+            "mov [rdi + 8], rbp",
+            "mov [rdi + 16], r12",
+            "mov [rdi + 24], r13",
+            "mov [rdi + 32], r14",
+            "mov [rdi + 40], r15",
+            "mov [rdi + 48], rsp",
+            "stmxcsr [rdi + 56]",
+            "fnstcw [rdi + 60]",
+            $($rest)*
+        )
+    };
+}
+/// Instructions that put it back from there.
+macro_rules! put_registers_back {
+    ($($rest:tt)*) => {
+        core::arch::naked_asm!(
+            "mov rbx, [rdi]",
+            "mov rbp, [rdi + 8]",
+            "mov r12, [rdi + 16]",
+            "mov r13, [rdi + 24]",
+            "mov r14, [rdi + 32]",
+            "mov r15, [rdi + 40]",
+            "mov rsp, [rdi + 48]",
+            "ldmxcsr [rdi + 56]",
+            "fldcw [rdi + 60]",
+            $($rest)*
+        )
+    };
+}
+pub(super) use {keep_registers, put_registers_back};
+
 /// Saves what a function of the C ABI must preserve, and calls `wait(place)`. Returns when that returns; in a
 /// forked copy when another thread comes by [`go_on_at`].
 #[unsafe(naked)]
 unsafe extern "C" fn park_at(_place: *mut Place, _wait: unsafe extern "C" fn(*mut Place)) {
-    naked_asm!(
-        "mov [rdi], rbx",
-        "mov [rdi + 8], rbp",
-        "mov [rdi + 16], r12",
-        "mov [rdi + 24], r13",
-        "mov [rdi + 32], r14",
-        "mov [rdi + 40], r15",
-        "mov [rdi + 48], rsp",
-        "stmxcsr [rdi + 56]",
-        "fnstcw [rdi + 60]",
-        "sub rsp, 8",
-        "call rsi",
-        "add rsp, 8",
-        "ret",
-    )
+    keep_registers!("sub rsp, 8", "call rsi", "add rsp, 8", "ret",)
 }
 
 /// Becomes the thread that was parked there: on its stack, behind its call of [`park_at`].
@@ -205,18 +227,7 @@ unsafe extern "C" fn park_at(_place: *mut Place, _wait: unsafe extern "C" fn(*mu
 /// In a forked copy, once for each place, by a thread with that place's thread-local storage.
 #[unsafe(naked)]
 pub unsafe extern "C" fn go_on_at(_place: u64) {
-    naked_asm!(
-        "mov rbx, [rdi]",
-        "mov rbp, [rdi + 8]",
-        "mov r12, [rdi + 16]",
-        "mov r13, [rdi + 24]",
-        "mov r14, [rdi + 32]",
-        "mov r15, [rdi + 40]",
-        "mov rsp, [rdi + 48]",
-        "ldmxcsr [rdi + 56]",
-        "fldcw [rdi + 60]",
-        "ret",
-    )
+    put_registers_back!("ret",)
 }
 
 unsafe extern "C" fn wait(place: *mut Place) {
