@@ -1,5 +1,8 @@
 //! Every limit in one place, with the relations between them asserted.
 
+use crate::registry::{REGISTRY_ADDRESS, REGISTRY_BYTES};
+use crate::roster::{ROSTER_ADDRESS, ROSTER_BYTES};
+
 /// Bytes of one thread's ring. A power of two: positions wrap by masking. That is how far a standby may be
 /// behind; what a ring costs is the part that has been used, and a ring whose standby keeps up goes back to
 /// its beginning after every [`RING_STEP`].
@@ -130,7 +133,26 @@ pub const COPIES_BYTES: usize = 1 << 37;
 /// Address of what else a standby of a family keeps out of sight.
 pub const KEPT_ADDRESS: usize = COPIES_ADDRESS + 2 * COPIES_BYTES;
 
+/// Whether an address lies in what each process of a group maps for itself and no copy takes over: segment, rings, roster, registry.
+pub const fn is_of_group(address: usize) -> bool {
+    let ranges = [
+        (SEGMENT_ADDRESS, SEGMENT_BYTES),
+        (RINGS_ADDRESS, 2 * THREADS_MAX * RING_BYTES),
+        (ROSTER_ADDRESS, ROSTER_BYTES.next_multiple_of(4096)),
+        (REGISTRY_ADDRESS, REGISTRY_BYTES.next_multiple_of(4096)),
+    ];
+    let mut at = 0;
+    while at < ranges.len() {
+        if address.wrapping_sub(ranges[at].0) < ranges[at].1 {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
 const _: () = {
+    assert!(is_of_group(SEGMENT_ADDRESS) && !is_of_group(SEGMENT_ADDRESS + SEGMENT_BYTES));
     assert!(stack_range(THREADS_MAX).0 <= COPIES_ADDRESS);
     assert!(matches!(slot_of_stack(stack_range(THREADS_MAX - 1).0), Some(slot) if slot == THREADS_MAX - 1));
     assert!(

@@ -240,7 +240,7 @@ fn at_least(found: &str, least: (u32, u32)) -> bool {
 }
 
 fn kernel() -> Check {
-    let found = rustix::system::uname().release().to_string_lossy().into_owned();
+    let found = crate::recorder::machine::kernel();
     let ok = at_least(&found, KERNEL_MIN) && cfg!(target_arch = "x86_64");
     Check::new("kernel", ok, true, found, "Linux 5.11 or newer on x86-64")
 }

@@ -76,6 +76,11 @@ pub fn status(pid: impl Display, name: &str) -> Option<String> {
     field(&text, name).map(str::to_owned)
 }
 
+/// The mask for new files of a process: a number, or `self`.
+pub fn umask(pid: impl Display) -> Option<u32> {
+    u32::from_str_radix(&status(pid, "Umask:")?, 8).ok()
+}
+
 /// The process `pid`, or `None` when there is none.
 pub fn read(pid: u32) -> Option<Process> {
     if pid == 0 {

@@ -6,10 +6,7 @@
 //! on. Those of files that nobody changes ([`quiet`]) stay as they are. Of a shared mapping the copy keeps the mapping
 //! itself too, out of the guest's sight ([`crate::mapping::views`]).
 
-use us_abi::{
-    REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
-    SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX,
-};
+use us_abi::SegmentHeader;
 
 use crate::door::{quiet, sync};
 use crate::mapping::touched::Touched;
@@ -260,13 +257,7 @@ pub fn is_empty() -> bool {
 }
 
 fn is_ours(address: u64) -> bool {
-    let within = |start: usize, bytes: usize| address.wrapping_sub(start as u64) < bytes as u64;
-    within(SEGMENT_ADDRESS, SEGMENT_BYTES)
-        || within(RINGS_ADDRESS, 2 * THREADS_MAX * RING_BYTES)
-        || within(ROSTER_ADDRESS, ROSTER_BYTES.next_multiple_of(PAGE as usize))
-        || within(REGISTRY_ADDRESS, REGISTRY_BYTES.next_multiple_of(PAGE as usize))
-        || views::is_kept(address)
-        || pieces::is_copy(address)
+    us_abi::is_of_group(address as usize) || views::is_kept(address) || pieces::is_copy(address)
 }
 
 /// In the copy, by its only thread: puts own bytes in place of everything that is listed.

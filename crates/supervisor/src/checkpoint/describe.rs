@@ -10,14 +10,13 @@ use std::sync::atomic::Ordering;
 use checkpoint::{Descriptor, Head, Mapping, Object, Place, Registered};
 use rustix::pipe::SpliceFlags;
 use rustix::process::Pid;
-use us_abi::{
-    REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, ROSTER_ADDRESS, ROSTER_BYTES,
-    SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX, VERSION,
-};
+use us_abi::{THREAD_ENTRY_BYTES, VERSION};
 use us_sites::maps::{Line, WRITE};
 
 use super::raw;
 use crate::clock;
+use crate::proc::field;
+use crate::recorder::machine;
 use crate::segment::Segment;
 
 /// A head, and what of the segment goes with it.
@@ -26,11 +25,34 @@ pub(crate) struct Described {
     pub(super) entries: Vec<u8>,
 }
 
-/// Describes the copy `pid`. What is not known yet is the group's: its program and order.
+/// What a program goes on to change when it no longer stands still.
+pub(super) struct Shared {
+    descriptors: Vec<Descriptor>,
+    objects: Vec<Object>,
+    entries: Vec<u8>,
+}
+
+impl Shared {
+    /// Looks at what the program `primary`, which stands still, and its copy `pid` share. `ends` if the program does not go on.
+    ///
+    /// # Errors
+    /// What no checkpoint can have, in words.
+    pub(super) fn look(pid: u32, primary: u32, segment: &Segment, ends: bool) -> Result<Shared, String> {
+        // Those that have just been made, and those that have ended and that nobody has asked about.
+        if crate::proc::children(primary).next().is_some() {
+            return Err("the program has made a process, and has not waited for its end".into());
+        }
+        let (descriptors, objects) = descriptors([pid, primary], ends)?;
+        Ok(Shared { descriptors, objects, entries: segment.thread_entries() })
+    }
+}
+
+/// Describes the copy `pid`, which stands still for ever. What is not known yet is the group's, its program and order, and what the
+/// files that are mapped hold.
 ///
 /// # Errors
 /// What no checkpoint can have, in words.
-pub(super) fn describe(pid: u32, primary: u32, segment: &Segment, ends: bool) -> Result<Described, String> {
+pub(super) fn describe(pid: u32, segment: &Segment, shared: Shared) -> Result<Described, String> {
     let text = |name: &str| {
         fs::read(format!("/proc/{pid}/{name}"))
             .map_err(|cause| format!("cannot read {name} of the copy: {cause}"))
@@ -47,78 +69,50 @@ pub(super) fn describe(pid: u32, primary: u32, segment: &Segment, ends: bool) ->
             .map_err(|cause| format!("cannot read {name}: {cause}"))?;
         path.into_os_string().into_string().map_err(|_| format!("the path of {name} is not UTF-8"))
     };
-    is_alone(primary)?;
-    let status = text("status")?;
-    is_as_we_are(&status, link("root")?)?;
+    is_as_we_are(&text("status")?, link("root")?)?;
     let (mappings, files) = mappings(&text("maps")?)?;
-    let (descriptors, objects) = descriptors([pid, primary], ends)?;
     let auxiliary = text("auxv")?.chunks_exact(8).map(word).collect();
+    let slots = (shared.entries.len() / THREAD_ENTRY_BYTES) as u32;
     Ok(Described {
-        entries: segment.thread_entries(),
+        entries: shared.entries,
         head: Head {
             program: Vec::new(),
             executable: link("exe")?,
             order: String::new(),
             taken: clock::now_text(),
-            kernel: kernel(),
-            processor: processor(),
+            kernel: machine::kernel(),
+            processor: machine::cpu(),
             segment_version: VERSION,
             pid: segment.header().guest_pid.load(Ordering::Relaxed),
             folder: link("cwd")?,
-            umask: umask(&status),
+            umask: crate::proc::umask(pid).unwrap_or(0o22),
             oom_score: String::from_utf8_lossy(&text("oom_score_adj")?).trim().parse().unwrap_or(0),
             leads: leads(pid),
-            limits: limits(primary),
-            slots: segment.slots() as u32,
+            limits: limits(pid),
+            slots,
             place,
             areas: areas(&text("stat")?, stand.heap_end.load(Ordering::Relaxed))?,
             auxiliary,
             mappings,
             files,
-            descriptors,
-            objects,
+            descriptors: shared.descriptors,
+            objects: shared.objects,
         },
     })
 }
 
+impl Described {
+    /// Reads the files that are mapped: what the checkpoint does not hold must be the same where it goes on.
+    ///
+    /// # Errors
+    /// Which one cannot be read.
+    pub(super) fn read_files(&mut self) -> Result<(), String> {
+        self.head.files.iter_mut().try_for_each(|known| file(&known.path).map(|now| *known = now))
+    }
+}
+
 fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
-}
-
-/// Release of the kernel.
-pub(super) fn kernel() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
-}
-
-/// Flags of the processor.
-pub(super) fn processor() -> Vec<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = text.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
-    flags.map(|(_, flags)| flags.split_ascii_whitespace().map(str::to_owned).collect()).unwrap_or_default()
-}
-
-fn umask(status: &[u8]) -> u32 {
-    let status = String::from_utf8_lossy(status);
-    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o22)
-}
-
-/// Nobody else goes on with it, and all its threads are in one folder.
-fn is_alone(primary: u32) -> Result<(), String> {
-    // Those that have just been made, and those that have ended and that nobody has asked about.
-    if crate::proc::children(primary).next().is_some() {
-        return Err("the program has made a process, and has not waited for its end".into());
-    }
-    let folder = fs::read_link(format!("/proc/{primary}/cwd")).ok();
-    let threads = fs::read_dir(format!("/proc/{primary}/task")).into_iter().flatten().flatten();
-    let is_elsewhere = |thread: fs::DirEntry| {
-        let own = fs::read_link(thread.path().join("cwd"));
-        own.is_ok_and(|own| Some(&own) != folder.as_ref())
-    };
-    if threads.into_iter().any(is_elsewhere) {
-        return Err("a thread of the program has a folder of its own".into());
-    }
-    Ok(())
 }
 
 /// A process that goes on is started by a supervisor: it has its user, its root and its rights.
@@ -172,15 +166,12 @@ fn areas(stat: &[u8], heap_end: u64) -> Result<[u64; 11], String> {
 
 // ---- Memory ----
 
-/// Whether an address lies in what a group's processes share, and every process maps anew.
-fn is_of_group(address: u64) -> bool {
-    let within = |start: usize, bytes: usize| (start as u64..(start + bytes) as u64).contains(&address);
-    within(SEGMENT_ADDRESS, SEGMENT_BYTES)
-        || within(RINGS_ADDRESS, 2 * THREADS_MAX * RING_BYTES)
-        || within(ROSTER_ADDRESS, ROSTER_BYTES.next_multiple_of(4096))
-        || within(REGISTRY_ADDRESS, REGISTRY_BYTES.next_multiple_of(4096))
+/// Whether a mapping of that name is the kernel's own.
+pub(super) fn is_kernels(name: &str) -> bool {
+    ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name)
 }
 
+/// What is mapped, and which files; what those hold is not read here.
 fn mappings(maps: &[u8]) -> Result<(Vec<Mapping>, Vec<checkpoint::File>), String> {
     let (mut all, mut files, mut known) = (Vec::new(), Vec::new(), HashMap::new());
     for line in maps.split(|byte| *byte == b'\n') {
@@ -188,10 +179,10 @@ fn mappings(maps: &[u8]) -> Result<(Vec<Mapping>, Vec<checkpoint::File>), String
         // The path is all that is behind the number of the file: it may have blanks.
         let name = String::from_utf8_lossy(line);
         let name = name.splitn(6, ' ').nth(5).map_or("", str::trim_start);
-        if is_of_group(mapping.start) || name == "[vsyscall]" {
+        if us_abi::is_of_group(mapping.start as usize) || name == "[vsyscall]" {
             continue;
         }
-        let kernel = ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name).then(|| name.to_owned());
+        let kernel = is_kernels(name).then(|| name.to_owned());
         if mapping.shared && mapping.protection & WRITE != 0 {
             return Err(format!("{name} is mapped to be written by others as well"));
         }
@@ -205,7 +196,7 @@ fn mappings(maps: &[u8]) -> Result<(Vec<Mapping>, Vec<checkpoint::File>), String
             _ => {
                 let index = *known.entry(name.to_owned()).or_insert(files.len());
                 if index == files.len() {
-                    files.push(file(name)?);
+                    files.push(checkpoint::File { path: name.to_owned(), bytes: 0, checksum: 0 });
                 }
                 Some((index, mapping.offset))
             }
@@ -299,10 +290,6 @@ fn descriptors([pid, primary]: [u32; 2], ends: bool) -> Result<(Vec<Descriptor>,
         });
     }
     Ok((all, objects))
-}
-
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 fn object(

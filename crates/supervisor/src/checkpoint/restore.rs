@@ -24,6 +24,7 @@ use crate::child::Child;
 use crate::error::Error;
 use crate::folder::{self, GroupFolder};
 use crate::reap::reap;
+use crate::recorder::machine;
 use crate::roster::{self, Roster};
 use crate::segment::Segment;
 use crate::spawn;
@@ -199,7 +200,8 @@ impl Checkpoint {
         let head = &self.head;
         let own = std::fs::read("/proc/self/maps")?;
         let own: Vec<(Line, String)> = own.split(|byte| *byte == b'\n').filter_map(parse).collect();
-        let kernels: Vec<&(Line, String)> = own.iter().filter(|(_, name)| is_kernels(name)).collect();
+        let kernels: Vec<&(Line, String)> =
+            own.iter().filter(|(_, name)| describe::is_kernels(name)).collect();
         let room: u64 = kernels.iter().map(|(line, _)| line.end - line.start).sum();
         let count = self.runs.len() + 3 * head.mappings.len() + 2 * head.limits.len() + 64;
         let bytes = room + (count as u64 + 1) * 64 + (1 << 20);
@@ -368,10 +370,6 @@ fn folder_path(group: &GroupFolder) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn is_kernels(name: &str) -> bool {
-    ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name)
-}
-
 fn parse(line: &[u8]) -> Option<(Line, String)> {
     let parsed = Line::parse(line)?;
     let name = String::from_utf8_lossy(us_sites::maps::path(line)).into_owned();
@@ -395,12 +393,11 @@ fn check(head: &Head) -> Result<(), String> {
     if head.segment_version != VERSION {
         return Err("it was taken by another version of Understudy".into());
     }
-    let kernel = describe::kernel();
+    let kernel = machine::kernel();
     if head.kernel != kernel {
         return Err(format!("it was taken on Linux {}, and this is {kernel}", head.kernel));
     }
-    let own = describe::processor();
-    if let Some(flag) = head.processor.iter().find(|flag| !own.contains(flag)) {
+    if let Some(flag) = machine::lacking(&head.processor, &machine::cpu()).next() {
         return Err(format!("it was taken on a processor with {flag}, which this one has not"));
     }
     for file in &head.files {

@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET, command, stand};
 
-use super::describe;
 pub(crate) use super::describe::Described;
+use super::describe::{self, Shared};
 use crate::child::Child;
 use crate::error::Error;
 use crate::folder::Found;
@@ -85,11 +85,17 @@ pub(crate) fn take(
     }
     let pid = header.stand.pid.load(Ordering::Acquire);
     let copy = Child::of_child(pid).ok_or("the copy is gone".to_owned()).map(|child| Copy { child });
-    let made = copy.and_then(|copy| Ok((describe::describe(pid, primary, segment, stays)?, copy)));
-    if !stays || made.is_err() {
+    let looked = copy.and_then(|copy| Ok((copy, Shared::look(pid, primary, segment, stays)?)));
+    if !stays || looked.is_err() {
         let_go(segment);
     }
-    made.map(|(described, copy)| (copy, described))
+    let (copy, shared) = looked?;
+    // Of what is the copy's alone there is time to speak: it changes no more.
+    let described = describe::describe(pid, segment, shared);
+    if stays && described.is_err() {
+        let_go(segment);
+    }
+    Ok((copy, described?))
 }
 
 /// Lets a program go on that stands still for its checkpoint.
@@ -114,7 +120,7 @@ pub(crate) fn callers_file(caller: &UnixStream, number: &str) -> Result<File, St
 /// `then` hears whether all of it has been written, before the caller does.
 pub(crate) fn write_beside(
     copy: Copy,
-    described: Described,
+    mut described: Described,
     file: File,
     caller: UnixStream,
     then: impl FnOnce(bool) + Send + 'static,
@@ -123,7 +129,8 @@ pub(crate) fn write_beside(
         let began = Instant::now();
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
-        let written = write(&copy, &described, file);
+        let known = described.read_files().map_err(|why| std::io::Error::other(why).into());
+        let written = known.and_then(|()| write(&copy, &described, file));
         then(written.is_ok());
         let answer = match written {
             Ok((bytes, pages)) => json!({

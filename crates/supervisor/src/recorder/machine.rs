@@ -32,10 +32,10 @@ pub fn header(options: &Options, program: &Path, library: &Path) -> Header {
             .collect(),
         executable: program.into(),
         directory: std::env::current_dir().unwrap_or_default(),
-        umask: umask(),
+        umask: proc::umask("self").unwrap_or(0),
         files: files(program, library),
         cpu: cpu(),
-        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        kernel: kernel(),
         limits: LIMITS.iter().map(|(number, limit)| limit_of(*number, *limit)).collect(),
         started_unix_ns: crate::clock::unix_ns(),
         understudy: env!("CARGO_PKG_VERSION").into(),
@@ -58,13 +58,13 @@ pub fn stack(header: &Header) -> Option<(u64, u64)> {
     header.limits.iter().find(|(number, ..)| *number == STACK).map(|(_, soft, hard)| (*soft, *hard))
 }
 
-fn umask() -> u32 {
-    let mask = proc::status("self", "Umask:");
-    mask.and_then(|mask| u32::from_str_radix(&mask, 8).ok()).unwrap_or(0)
+/// Release of the kernel.
+pub fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 /// The processor's features, as the kernel names them: libc chooses its functions by them.
-fn cpu() -> Vec<String> {
+pub fn cpu() -> Vec<String> {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = info.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
     let mut names: Vec<String> =
@@ -143,7 +143,8 @@ pub fn differences(header: &Header) -> Vec<String> {
     found
 }
 
-fn lacking<'a>(wanted: &'a [String], given: &'a [String]) -> impl Iterator<Item = &'a str> {
+/// Features that are wanted and not given, but for those that no program makes use of.
+pub fn lacking<'a>(wanted: &'a [String], given: &'a [String]) -> impl Iterator<Item = &'a str> {
     wanted.iter().filter(|name| !given.contains(name) && !is_of_the_kernel(name)).map(String::as_str)
 }
 

@@ -7,7 +7,7 @@
 pub(crate) mod beside;
 mod facts;
 mod feed;
-mod machine;
+pub(crate) mod machine;
 mod making;
 pub mod record;
 pub mod replay;
