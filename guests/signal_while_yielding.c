@@ -3,7 +3,6 @@
 // kit: allow unprotected the loop is interrupted where no copy can find it
 // kit: no-kill protection ends with the signal, and a kill behind it is a death like any other
 // kit: no-record a signal is delivered between two doors, where no replay finds it again: the recording ends there, and says so
-// kit: no-checkpoint a known defect: a thread that spins around sched_yield may not hear that it goes on
 #include "guest.h"
 #include <sched.h>
 #include <signal.h>

@@ -213,8 +213,9 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         } else {
             signal::deliver_late(thread);
         }
-        // Not any thread: this call may be one of a door's own, in the middle of making a thread, and a copy of that is none.
-        if clone::has_promised() {
+        // One that spins around a call without an event passes no other place to stand still at, or the kernel's signal would
+        // have to find it between two calls.
+        if clone::has_promised() || park::is_wanted() && thread.is_between_calls() {
             park::at_door(thread);
             // The call has not begun: what it does to memory is for the turn to order.
             turns::take(thread);

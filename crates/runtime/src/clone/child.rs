@@ -79,6 +79,7 @@ pub(super) unsafe fn be_whole(own: *mut Place) -> bool {
     // A slot may still name the thread of an older standby's: a promotion would send there what waits for one that this
     // copy is only about to make.
     crate::thread::for_each(|thread| seats::tid(thread.slot()).store(0, Ordering::Relaxed));
+    promote::awaits_leader();
     // SAFETY: the caller's promise.
     let all = park::places().filter(|place| *place != own).all(|place| unsafe { remake(&mut *place) });
     super::forget();
@@ -167,7 +168,7 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
         }
         raw::call2(nr::PRCTL, 15, c"understudy".as_ptr() as u64);
     }
-    // Until it is live. Not by the role of this process: it may have taken over before its first thread comes here.
+    // Until it is live.
     let mask = signal::mask_of_faults();
     // SAFETY: the block of the thread that this now is; the mask of the calling thread.
     unsafe {
@@ -181,7 +182,9 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
     if let Some(frame) = frame {
         frame.mask = mask;
     }
-    if !leads {
+    if leads {
+        promote::leader_has_settled();
+    } else {
         ARRIVED.fetch_add(1, Ordering::AcqRel);
         raw::futex_wake(&ARRIVED, 1);
     }

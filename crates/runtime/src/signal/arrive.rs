@@ -157,20 +157,8 @@ pub unsafe fn nudged(context: &mut Context) {
     if state::role() != Role::Primary || thread.borrowed.load(Ordering::Relaxed) != 0 {
         return;
     }
-    if thread.calls() == Mode::Replay {
-        // Promoted while it computes. With nothing left to apply it goes live here as well as at a door.
-        let computes = !trap::is_in_door(context.regs[reg::RIP]);
-        if !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
-            return;
-        }
-        if !computes {
-            // It may sleep on memory of the guest's, or be about to, and hears no bell there.
-            thread.pending.store(1, Ordering::SeqCst);
-            raw::rewind(context, &thread.pending);
-            return;
-        }
-        above().go_live(thread);
-        context.mask = kernel_mask(thread.signals.mask);
+    if thread.calls() == Mode::Replay && !hears(thread, Some(context)) {
+        return;
     }
     thread.pending.store(1, Ordering::SeqCst);
     if raw::rewind(context, &thread.pending) {
@@ -180,13 +168,50 @@ pub unsafe fn nudged(context: &mut Context) {
     unsafe { deliver_in_place(thread, context) };
 }
 
+/// This copy may have been promoted while the thread met no door. If it computes at `context` and has nothing left to apply, it
+/// goes live here: true. If it is at a door, the door says so to it: it may sleep on memory of the guest's, or be about to,
+/// and hears no bell there.
+fn hears(thread: &mut Thread, context: Option<&mut Context>) -> bool {
+    if !state::LIVE.load(Ordering::SeqCst) || thread.peek().is_some() {
+        return false;
+    }
+    match context {
+        Some(context) if !trap::is_in_door(context.regs[reg::RIP]) => {
+            above().go_live(thread);
+            context.mask = kernel_mask(thread.signals.mask);
+            return true;
+        }
+        context => {
+            thread.pending.store(1, Ordering::SeqCst);
+            if let Some(context) = context {
+                raw::rewind(context, &thread.pending);
+            }
+        }
+    }
+    false
+}
+
+/// The calling thread is called to life where it goes through a door next.
+pub fn nudged_at_door(thread: &mut Thread) {
+    if state::role() == Role::Primary && thread.calls() == Mode::Replay {
+        hears(thread, None);
+    }
+}
+
 /// At a door without an event, where nothing can be delivered as one. A thread that passes no other door (it waits for a
 /// handler's word in a loop around `sched_yield`, or in futex calls of its own) must get its signals all the same: without
 /// a log here and now, otherwise when they are late.
 #[cold]
 #[inline(never)]
 pub fn deliver_late(thread: &mut Thread) {
-    if thread.calls() == Mode::Replay || !has_deliverable(thread) {
+    if thread.calls() == Mode::Replay {
+        if !thread.is_between_calls() || !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
+            return;
+        }
+        // It passes no other door: in a loop around `sched_yield`, say. Nobody else tells it.
+        above().go_live(thread);
+    }
+    if !has_deliverable(thread) {
         return;
     }
     // In the middle of making a thread a handler would stand between the two events of that, and the thread is soon behind it.

@@ -43,7 +43,7 @@ mod sigsys;
 
 use announced::{follows, replay_next};
 use arrive::end_by;
-pub use arrive::{deliver_late, entered, filtered, nudged, put_into_queue, sent};
+pub use arrive::{deliver_late, entered, filtered, nudged, nudged_at_door, put_into_queue, sent};
 pub use doors::*;
 pub use frame::returned;
 pub use info::{forget_put_back, has_sent, sends};

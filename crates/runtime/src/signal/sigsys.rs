@@ -75,8 +75,12 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
             // SAFETY: the kernel's context of this thread.
             unsafe { super::sent(&said, &mut *context) };
         } else if is_trap {
-            // Only the trap is handled now; whoever sent the signal sends it again.
+            // Only the trap is handled now; whoever sent the signal sends it again, and may have done so for the last time.
             death::look();
+            // SAFETY: the calling thread's own block.
+            if let Some(thread) = unsafe { tls::current().as_mut() } {
+                super::nudged_at_door(thread);
+            }
         } else {
             death::look();
             // SAFETY: the kernel's context of this thread.

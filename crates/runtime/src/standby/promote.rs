@@ -66,8 +66,26 @@ pub fn attend(header: &SegmentHeader) {
     }
 }
 
+/// The thread that has forked a copy is on its way to its place in it.
+static AWAITS_LEADER: AtomicBool = AtomicBool::new(false);
+
+/// In a new copy, before its poller: its first thread takes its place last.
+pub fn awaits_leader() {
+    AWAITS_LEADER.store(true, Ordering::Release);
+}
+
+/// By that thread, in its place.
+pub fn leader_has_settled() {
+    AWAITS_LEADER.store(false, Ordering::Release);
+}
+
 /// The poller's last work.
 pub fn run(header: &SegmentHeader) {
+    // A thread without its place has no number: a signal that waits for it alone would be sent to nobody, and it would not be
+    // called to life. It waits for nobody.
+    while AWAITS_LEADER.load(Ordering::Acquire) {
+        raw::nap(20_000);
+    }
     // First: once the supervisor has reaped the dead primary nobody knows its group.
     numbers::join_group();
     fault::at(Point::Drain, 0);

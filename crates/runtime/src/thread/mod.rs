@@ -175,6 +175,12 @@ impl Thread {
         self.lately.unmapped = (0, 0);
     }
 
+    /// Whether a call that begins now is the program's own, and not one that libc makes in the middle of a door: in that of making
+    /// a thread, say, where a copy would have half of one.
+    pub fn is_between_calls(&self) -> bool {
+        !self.making && !self.doubt.is_open()
+    }
+
     /// For the slot's next thread: the last one may have been left behind by a fork in the middle of anything, and what a
     /// copy of it was in the middle of differs.
     pub fn stop_short(&mut self) {
