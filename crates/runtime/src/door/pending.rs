@@ -15,10 +15,12 @@ use crate::call::Call;
 use crate::clock::KERNEL;
 use crate::door::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
 use crate::door::{identity, numbers, pidfd, sigchld};
+use crate::fdtable::Kind;
+use crate::kernel::MSG_NOSIGNAL;
 use crate::lock::Lock;
 use crate::members::{self, leader, mail};
 use crate::raw::{self, failed, nr};
-use crate::siginfo::{Info, SI_TKILL, SI_USER};
+use crate::siginfo::{Info, SI_TKILL, SI_USER, bit};
 use crate::signal::{self, Plan};
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
@@ -198,6 +200,57 @@ fn sent_once(thread: &mut Thread, row: &'static Row, arguments: CallArgs) -> i64
     // Its own handler finds a call that has returned.
     signal::solo_restart(thread, row, 0);
     0
+}
+
+/// A call has ended with this error, as the log has it: the kernel has sent its thread a signal with that, which waits where the
+/// primary has it until the log says that it was taken. What its handler is to hear is announced with the call's end; whether
+/// one that is blocked was sent is known of pipes and TCP.
+#[cold]
+pub fn sent_with(thread: &Thread, row: &Row, error: i64, announced: u8) {
+    use us_calls::Class;
+    const SIGPIPE: i32 = linux_raw_sys::general::SIGPIPE as i32;
+    const SIGXFSZ: i32 = linux_raw_sys::general::SIGXFSZ as i32;
+    let signal = match error {
+        raw::err::EPIPE if row.class == Class::Write => SIGPIPE,
+        raw::err::EFBIG => SIGXFSZ,
+        _ => return,
+    };
+    let asked = &thread.begun().asked;
+    let is_open = thread.signals.mask & bit(signal) == 0;
+    let is_sent = if is_open { announced != 0 } else { signal == SIGPIPE && tells_of_nobody(row, asked) };
+    if !is_sent || is_silent(row, asked) || !signal::waits(signal) {
+        return;
+    }
+    let mut info = Info([0; 16]);
+    // SAFETY: asks for a number.
+    let user = unsafe { raw::call1(raw::nr::GETUID, 0) } as u64;
+    (info.0[0], info.0[1]) = (signal as u64, SI_USER as u64);
+    info.0[2] = u64::from(state::GUEST_PID.load(Ordering::Relaxed)) | user << 32;
+    info.stamp();
+    // Below any ticket that is to come. Its thread finds it in its queue: nobody else can send it such that it looks as it did.
+    let at = KERNEL.0.load(Ordering::Relaxed).saturating_sub(1);
+    add(Sent { info, target: Target::slot(thread.slot()), at, queued: true });
+}
+
+/// Whether what such a call puts bytes into tells with a signal that nobody takes them: a pipe, or a connection of TCP's.
+fn tells_of_nobody(row: &Row, asked: &[u64; 6]) -> bool {
+    let fd = match u64::from(row.nr) {
+        nr::SPLICE => asked[2],
+        nr::TEE => asked[1],
+        _ => asked[0],
+    };
+    let kind = fdtable::get(fd as i32).map(fdtable::Shadow::kind);
+    matches!(kind, Some(Kind::Pipe | Kind::Tcp | Kind::TcpAccepted))
+}
+
+/// Whether a call has asked for the error alone.
+fn is_silent(row: &Row, asked: &[u64; 6]) -> bool {
+    let flags = match u64::from(row.nr) {
+        nr::SENDTO | nr::SENDMMSG => asked[3],
+        nr::SENDMSG => asked[2],
+        _ => 0,
+    };
+    flags & MSG_NOSIGNAL != 0
 }
 
 /// False if there is no room for it.

@@ -13,7 +13,7 @@ use us_calls::{Door, Policy, Row};
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::door::patience::Patience;
-use crate::door::{again, numbers, observe, pidfd, taken, usage, wait, witness};
+use crate::door::{again, numbers, observe, pending, pidfd, taken, usage, wait, witness};
 use crate::event::Event;
 use crate::fault::{self, Point};
 use crate::log::{Next, has_ticket};
@@ -212,6 +212,9 @@ fn take_end_of<R>(
     thread.shown.result = head.result;
     thread.ends.announced = event.header.flags >> 4;
     let result = apply(thread, head, bytes, event.header.flags);
+    if matches!(head.result, raw::err::EPIPE | raw::err::EFBIG) {
+        pending::sent_with(thread, row, head.result, event.header.flags >> 4);
+    }
     if has_ticket(ticket) {
         clock::pass(&KERNEL.0, ticket);
     }
