@@ -112,6 +112,8 @@ pub struct Process {
     /// The process group or session that it has made and leads, by the kernel's number, if that is not its own: it was made by a
     /// promoted copy. Itself; whoever has put it there.
     pub leads: AtomicU32,
+    /// How many of its threads have counted a signal to another process of the group, and not yet asked the kernel. Itself.
+    pub sending: AtomicU32,
 }
 
 /// Letters that can be on their way at a time. Of one more the value is not known to a standby.

@@ -380,6 +380,7 @@ impl Roster {
             (&entry.stopped, 0),
             (&entry.group, 0),
             (&entry.leads, 0),
+            (&entry.sending, 0),
             (&entry.standing, 0),
             (&entry.told_stopped, 0),
             (&entry.death_signal, 0),

@@ -120,7 +120,9 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
     const PATIENCE_NS: u64 = 3_000_000_000;
     let start = raw::now_ns();
     let letter = mail::post(call, args);
+    let counted = members::Sending::begin();
     note_send(call, args, letter.is_some());
+    let mut counted = Some(counted);
     let mut args = *args;
     let info;
     if let Some(letter) = letter {
@@ -133,6 +135,7 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
         let primary = || members::primary_of(target as u32).unwrap_or(target as u32);
         let asked = primary();
         let result = attempt(&args);
+        drop(counted.take());
         // Of one that is there it is the kernel's answer: it has no such thread. A group is changed by its process as well.
         let has_gone = || call == u64::from(SETPGID) || primary() != asked || !members::exists(asked);
         let between =

@@ -9,19 +9,19 @@ pub mod leader;
 pub mod mail;
 pub mod of_family;
 pub mod registry;
+mod sent;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use us_abi::{
-    CONTINUED, MAGIC, PROCESSES_MAX, Process, ROSTER_ADDRESS, ROSTER_BYTES, Roster, RosterHeader, SIGNALS,
-    VERSION, end, kin, process,
+    CONTINUED, MAGIC, PROCESSES_MAX, Process, ROSTER_ADDRESS, ROSTER_BYTES, Roster, RosterHeader, VERSION,
+    end, kin, process,
 };
 
-use us_world::pending::raised_again;
-
 use crate::raw::{self, failed, nr};
-use crate::siginfo::{Info, SI_USER};
 use crate::{own_file, state};
+
+pub use sent::{Sending, each_unseen, is_raised_again, note_send, seen, sender_of_raised, sent_so_far};
 
 static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
 /// This process's entry.
@@ -30,9 +30,7 @@ static OWN: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 fn be(entry: Option<&'static Process>) {
     let entry = entry.map_or(core::ptr::null_mut(), |entry| (&raw const *entry).cast_mut());
     OWN.store(entry, Ordering::Relaxed);
-    for seen in &SEEN {
-        seen.store(0, Ordering::Relaxed);
-    }
+    sent::forget();
 }
 
 fn roster() -> Option<&'static Roster> {
@@ -193,103 +191,6 @@ pub fn remember_group(entry: &Process) {
     let _ = group_of(entry);
 }
 
-/// A process of the group sends a signal to `target`, as `kill` names it. SIGKILL is no failure then, and nobody is to
-/// take over; of any other a standby must know that it was sent.
-pub fn note_send(target: i32, signal: u64) {
-    use crate::kernel::SIGKILL;
-    use crate::raw::nr::GETPGID;
-    // SAFETY: asks for a number.
-    let group = |pid: u32| unsafe { raw::call1(GETPGID, u64::from(pid)) };
-    let wanted = match target {
-        0 => group(0),
-        target => i64::from(leader::to_kernel(target.unsigned_abs())),
-    };
-    let meant = |entry: &&Process| match target {
-        -1 => true,
-        1.. => entry.pid.load(Ordering::Relaxed) == target as u32,
-        _ => group_of(entry).is_some_and(|group| i64::from(group) == wanted),
-    };
-    use crate::kernel::{SIGCONT, SIGSTOP};
-    let own = state::GUEST_PID.load(Ordering::Relaxed);
-    for entry in listed().filter(meant) {
-        match signal {
-            SIGSTOP => entry.stopped.store(1, Ordering::SeqCst),
-            SIGCONT => entry.stopped.store(0, Ordering::SeqCst),
-            _ => {}
-        }
-        if signal == SIGKILL {
-            // It ends wherever it is, and its standby with it: what it has done in its turns may be missing there.
-            of_family::break_up(&[b"a relative has sent SIGKILL to a process"]);
-            entry.doomed.store(1, Ordering::SeqCst);
-        } else if entry.pid.load(Ordering::Relaxed) != own
-            && let Some(sent) = entry.sent.get(signal as usize)
-        {
-            entry.last_sender.store(own, Ordering::Relaxed);
-            sent.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Of each signal, how often it had been sent to this process when it was last taken.
-static SEEN: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
-
-/// How often relatives have sent this process a signal so far.
-pub fn sent_so_far(signal: i32) -> u32 {
-    own().and_then(|own| own.sent.get(signal as usize)).map_or(0, |sent| sent.load(Ordering::SeqCst))
-}
-
-/// A signal has been taken, of which so many had been sent when it arrived.
-pub fn seen(signal: i32, sent: u32) {
-    const REAL_TIME: i32 = 32;
-    let Some(seen) = SEEN.get(signal as usize) else { return };
-    if signal < REAL_TIME {
-        return seen.store(sent, Ordering::Relaxed);
-    }
-    // Each of them is taken by itself. One from outside the group is in no count.
-    let one_more = |seen: u32| (seen != sent).then(|| seen.wrapping_add(1));
-    let _ = seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-}
-
-/// Real-time signals of one number that are sent again, at most.
-const WAITING_MAX: u32 = 64;
-
-/// At a promotion: calls `f` for each signal that a relative has sent and that the dead primary has not taken, of those that
-/// the guest lets wait.
-pub fn each_unseen(waits: impl Fn(i32) -> bool, mut f: impl FnMut(u64)) {
-    let counts = if registry::doubts() { 0 } else { SIGNALS };
-    for (signal, seen) in SEEN.iter().enumerate().take(counts).skip(1) {
-        // It counts as seen when it is taken: until then the next copy has to raise it again.
-        // What is thrown away, or stops a process, waits for nobody.
-        if !waits(signal as i32) {
-            continue;
-        }
-        let unseen = sent_so_far(signal as i32).wrapping_sub(seen.load(Ordering::Relaxed));
-        if unseen != 0 {
-            RAISED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
-        }
-        (0..raised_again(signal as i32, unseen, WAITING_MAX)).for_each(|_| f(signal as u64));
-    }
-}
-
-/// Whether [`each_unseen`] is about to raise this signal: a relative has sent it by kill.
-pub fn is_raised_again(info: &Info) -> bool {
-    let (signal, sender) = (info.signal(), info.0[2] as u32);
-    let is_relative = sender != state::GUEST_PID.load(Ordering::Relaxed) && find(sender).is_some();
-    let seen = SEEN.get(signal as usize).map_or(0, |seen| seen.load(Ordering::Relaxed));
-    info.code() == SI_USER && is_relative && sent_so_far(signal) != seen
-}
-
-/// Signals that a promotion has raised in a relative's place and that have not arrived yet.
-static RAISED: AtomicU64 = AtomicU64::new(0);
-
-/// Who is to be named as the sender of a signal that has arrived from this very process: the relative whose it was.
-pub fn sender_of_raised(signal: i32) -> Option<u32> {
-    let bit = 1 << (signal - 1);
-    (RAISED.fetch_and(!bit, Ordering::SeqCst) & bit != 0)
-        .then(|| own().map(|own| own.last_sender.load(Ordering::Relaxed)))
-        .flatten()
-}
-
 /// Whether the kernel would give this process's standby to a guest: to an ancestor that reaps orphans.
 pub fn is_below_a_reaper() -> bool {
     // An orphan's parent is off the list, and the kernel knows the next.
@@ -441,6 +342,7 @@ pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
         (&entry.stopped, 0),
         (&entry.group, 0),
         (&entry.leads, 0),
+        (&entry.sending, 0),
         (&entry.standing, 0),
         (&entry.told_stopped, 0),
         (&entry.death_signal, 0),
@@ -508,10 +410,7 @@ pub fn recognise() {
     }
     let pid = state::GUEST_PID.load(Ordering::Relaxed);
     be(find(pid));
-    for (signal, seen) in SEEN.iter().enumerate() {
-        // What an earlier image has taken is not known; what waits, waits in the kernel.
-        seen.store(sent_so_far(signal as i32), Ordering::Relaxed);
-    }
+    sent::adopt();
 }
 
 /// The parent that it was born with; 0 in a new image.
