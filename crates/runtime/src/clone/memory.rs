@@ -8,6 +8,7 @@
 
 use us_abi::SegmentHeader;
 
+use crate::door::memory::keeps_for_itself;
 use crate::door::{quiet, sync};
 use crate::mapping::touched::Touched;
 use crate::mapping::views::{self, View};
@@ -228,6 +229,7 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
 /// Whether the process is of a family, of which its shared memory then is.
 fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
     let common = || list.iter().filter(|mapping| mapping.is_common);
+    keeps_for_itself(0);
     if is_forming {
         pieces::begin();
         for mapping in common() {
@@ -247,7 +249,11 @@ fn share(list: &[Mapping], is_forming: bool) -> Result<bool, &'static [u8]> {
     pieces::forget();
     let bytes: u64 = common().map(|mapping| mapping.end - mapping.start).sum();
     let wanted = bytes >= of_family::least_bytes() && members::may_have_relatives() && of_family::may_be();
-    if wanted && of_family::want() { Err(of_family::WHY) } else { Ok(false) }
+    if wanted && of_family::want() {
+        return Err(of_family::WHY);
+    }
+    keeps_for_itself(bytes);
+    Ok(false)
 }
 
 /// Whether there is nothing to copy.

@@ -159,11 +159,26 @@ pub fn nothing_shared_lately() {
     mapped::forget();
 }
 
+/// Bytes of memory that only children can share, and that the standby has for itself alone.
+static UNSHARED: AtomicU64 = AtomicU64::new(0);
+
+/// A standby is about to be made that has so much of such memory.
+pub fn keeps_for_itself(bytes: u64) {
+    UNSHARED.store(bytes, Ordering::Relaxed);
+}
+
 /// Before a fork, as a primary: memory that a child will share, and that the standby has for itself alone, could not be
-/// put back at a promotion.
+/// put back at a promotion. Nor does the standby hear of what the child does there, if that is so much that only a family's does.
 pub fn before_fork() {
-    if SHARED_LATELY.load(Ordering::Relaxed) && seats::is_followed() {
+    let is_newer = || SHARED_LATELY.load(Ordering::Relaxed);
+    let is_for_a_family = || of_family::would_be_wanted(UNSHARED.load(Ordering::Relaxed));
+    if !seats::is_followed() {
+        return;
+    }
+    if is_newer() {
         drop_standby(Cause::CannotReplay, &[b"a child shares memory that is newer than the standby"]);
+    } else if is_for_a_family() {
+        drop_standby(Cause::CannotReplay, &[of_family::WHY]);
     }
 }
 

@@ -63,6 +63,12 @@ pub fn least_bytes() -> u64 {
     members::family().map_or(u64::MAX, us_abi::Family::least)
 }
 
+/// Whether a process that shares so much memory would be one of a family, and is by itself.
+pub fn would_be_wanted(bytes: u64) -> bool {
+    let is_possible = |family: &Family| family.wanted.load(Ordering::Acquire) != us_abi::FAMILY_HOPELESS;
+    bytes >= least_bytes() && !is_member() && may_be() && members::family().is_some_and(is_possible)
+}
+
 /// This process goes another way again and again although its threads take turns: others change what it reads. If it shares
 /// memory at all, of whatever size, that is to be followed as well.
 pub fn may_be_small() {
