@@ -9,9 +9,13 @@
 
 use core::arch::naked_asm;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::raw::err;
+use linux_raw_sys::{general, net};
+
+use crate::raw::{Timespec, err};
+use crate::siginfo::Info;
 
 /// Whether this processor has the CRC32 instruction. Set by the constructor.
 pub static HAS_CRC: AtomicBool = AtomicBool::new(false);
@@ -185,11 +189,35 @@ pub fn is_writable(at: u64) -> bool {
     unsafe { touch_or_fault(at as *mut u8) == 0 }
 }
 
+/// What any bytes are: a number, or several side by side.
+///
+/// # Safety
+/// No bytes are invalid for it.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($name:ty),+ $(,)?) => {
+        $(
+            // SAFETY: numbers and addresses that nobody follows.
+            unsafe impl Plain for $name {}
+        )+
+    };
+}
+plain! {
+    u8, u16, u32, u64, i8, i16, i32, i64, Timespec, Info,
+    general::__kernel_old_itimerval, general::__kernel_old_timeval, general::__user_cap_header_struct,
+    general::epoll_event, general::f_owner_ex, general::robust_list_head, general::sigevent, net::iovec,
+}
+
+// SAFETY: as of one.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
+
 /// A value out of the guest's memory.
 #[inline]
-pub fn load<T: Copy + Default>(from: u64) -> Option<T> {
-    let mut value = T::default();
-    read((&raw mut value).cast(), from, size_of::<T>()).then_some(value)
+pub fn load<T: Plain>(from: u64) -> Option<T> {
+    let mut value = MaybeUninit::<T>::uninit();
+    // SAFETY: all its bytes have been copied there, and any are one.
+    read(value.as_mut_ptr().cast(), from, size_of::<T>()).then(|| unsafe { value.assume_init() })
 }
 
 /// A value into the guest's memory.
@@ -207,31 +235,72 @@ pub struct GuestPtr<T>(u64, PhantomData<fn() -> T>);
 #[repr(transparent)]
 pub struct GuestMut<T>(u64, PhantomData<fn(T)>);
 
-impl<T> Clone for GuestPtr<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
+macro_rules! places {
+    ($($name:ident),+) => {
+        $(
+            impl<T> Clone for $name<T> {
+                fn clone(&self) -> Self {
+                    *self
+                }
+            }
+
+            impl<T> Copy for $name<T> {}
+
+            impl<T> $name<T> {
+                /// The address that an argument is.
+                #[inline(always)]
+                pub const fn at(argument: u64) -> $name<T> {
+                    $name(argument, PhantomData)
+                }
+
+                /// Whether the guest gives nothing.
+                #[inline(always)]
+                pub const fn is_nowhere(self) -> bool {
+                    self.0 == 0
+                }
+
+                /// As an argument of a call.
+                #[inline(always)]
+                pub const fn address(self) -> u64 {
+                    self.0
+                }
+
+                /// One of several that lie side by side.
+                #[inline(always)]
+                pub const fn nth(self, index: u64) -> $name<T> {
+                    Self::at(self.0.wrapping_add(index.wrapping_mul(size_of::<T>() as u64)))
+                }
+
+                /// Its bytes.
+                #[inline(always)]
+                pub const fn bytes(self) -> $name<u8> {
+                    $name::at(self.0)
+                }
+
+                /// A part of it: by [`part!`], which knows where that lies.
+                #[inline(always)]
+                pub const fn part<F>(self, offset: usize, _: fn(T) -> F) -> $name<F> {
+                    $name::at(self.0.wrapping_add(offset as u64))
+                }
+            }
+        )+
+    };
 }
+places!(GuestPtr, GuestMut);
 
-impl<T> Copy for GuestPtr<T> {}
-
-impl<T> Clone for GuestMut<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
+/// Where a field lies of what the guest has at an address: `part!(address, Struct, field)`.
+macro_rules! part {
+    ($at:expr, $whole:ty, $field:ident) => {
+        $at.part(core::mem::offset_of!($whole, $field), |whole: $whole| whole.$field)
+    };
 }
+pub(crate) use part;
 
-impl<T> Copy for GuestMut<T> {}
-
-impl<T: Copy + Default> GuestPtr<T> {
-    /// The address that an argument is.
-    pub const fn at(argument: u64) -> GuestPtr<T> {
-        GuestPtr(argument, PhantomData)
-    }
-
-    /// Whether the guest gives nothing.
-    pub const fn is_nowhere(self) -> bool {
-        self.0 == 0
+impl<T: Plain> GuestPtr<T> {
+    /// What lies there, if that can be read.
+    #[inline]
+    pub fn load(self) -> Option<T> {
+        load(self.0)
     }
 
     /// What lies there: nothing if that is nowhere.
@@ -247,16 +316,64 @@ impl<T: Copy + Default> GuestPtr<T> {
     }
 }
 
+impl GuestPtr<u8> {
+    /// Copies so many bytes from there. False if they are not all readable.
+    #[inline]
+    pub fn copy_to(self, to: *mut u8, bytes: usize) -> bool {
+        read(to, self.0, bytes)
+    }
+
+    /// Fills `to` from there. False if there are not so many bytes.
+    #[inline]
+    pub fn fill(self, to: &mut [u8]) -> bool {
+        read(to.as_mut_ptr(), self.0, to.len())
+    }
+
+    /// As [`string_len`].
+    pub fn string_len(self) -> usize {
+        string_len(self.0)
+    }
+}
+
+impl<T, const N: usize> GuestMut<[T; N]> {
+    /// One of them.
+    pub const fn item(self, index: u64) -> GuestMut<T> {
+        GuestMut::<T>::at(self.0).nth(index)
+    }
+}
+
 impl<T: Copy> GuestMut<T> {
-    /// The address that an argument is.
-    pub const fn at(argument: u64) -> GuestMut<T> {
-        GuestMut(argument, PhantomData)
+    /// Writes it there. False if that is not all writable.
+    #[inline]
+    pub fn store(self, value: &T) -> bool {
+        store(self.0, value)
     }
 
     /// Writes it there, if that is anywhere: 0, or EFAULT.
     #[inline]
     pub fn tell(self, value: &T) -> i64 {
         if self.0 != 0 && !store(self.0, value) { err::EFAULT } else { 0 }
+    }
+}
+
+impl<T: Plain> GuestMut<T> {
+    /// What a call has written there.
+    #[inline]
+    pub fn written(self) -> Option<T> {
+        load(self.0)
+    }
+}
+
+impl GuestMut<u8> {
+    /// Whether a byte can be written there.
+    pub fn is_writable(self) -> bool {
+        is_writable(self.0)
+    }
+
+    /// Copies so many bytes there. False if they are not all writable.
+    #[inline]
+    pub fn copy_from(self, from: *const u8, bytes: usize) -> bool {
+        write(self.0, from, bytes)
     }
 }
 

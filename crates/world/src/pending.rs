@@ -5,6 +5,8 @@
 //! carries the ticket of its send, so that it does not matter when the copy's threads come by: a signal that was taken at ticket
 //! `t` was not sent after `t`.
 
+use core::mem::offset_of;
+
 /// `si_code`: by kill.
 pub const SI_USER: i32 = 0;
 /// `si_code`: by tgkill.
@@ -309,18 +311,45 @@ pub const fn judge(to: To, entered: bool) -> Send {
     }
 }
 
-/// Bytes of a `signalfd_siginfo`.
-pub const RECORD_BYTES: u64 = 128;
+/// The kernel's `signalfd_siginfo`: what a read from a signalfd tells of a signal.
+#[allow(missing_docs)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SignalRecord {
+    pub signal: u32,
+    pub errno: u32,
+    pub code: i32,
+    pub pid: u32,
+    pub uid: u32,
+    pub fd: i32,
+    pub tid: u32,
+    pub band: u32,
+    pub overrun: u32,
+    pub trap: u32,
+    pub status: i32,
+    pub number: i32,
+    pub value: u64,
+    pub used: [u64; 2],
+    pub address: u64,
+    pub address_bits: u16,
+    rest: [u8; 46],
+}
 
-/// The first four words of the siginfo that a `signalfd_siginfo` tells of, which `word` reads by its offset.
+/// Bytes of one.
+pub const RECORD_BYTES: u64 = size_of::<SignalRecord>() as u64;
+const _: () = assert!(RECORD_BYTES == 128 && offset_of!(SignalRecord, address_bits) == 80);
+
+/// The first four words of the siginfo that one tells of, which `word` reads by its offset.
 #[must_use]
 pub fn of_record(word: impl Fn(u64) -> u32) -> [u64; 4] {
-    const ERRNO: u64 = 4;
-    const CODE: u64 = 8;
-    const PID: u64 = 12;
-    const VALUE: u64 = 48;
-    let at = |offset| u64::from(word(offset));
-    [at(0) | at(ERRNO) << 32, at(CODE), at(PID), at(VALUE) | at(VALUE + 4) << 32]
+    const VALUE: usize = offset_of!(SignalRecord, value);
+    let at = |offset: usize| u64::from(word(offset as u64));
+    [
+        at(offset_of!(SignalRecord, signal)) | at(offset_of!(SignalRecord, errno)) << 32,
+        at(offset_of!(SignalRecord, code)),
+        at(offset_of!(SignalRecord, pid)),
+        at(VALUE) | at(VALUE + size_of::<u32>()) << 32,
+    ]
 }
 
 #[cfg(test)]

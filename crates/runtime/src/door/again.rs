@@ -4,6 +4,10 @@
 //! is gone already, the socket has its peer. Whether the first attempt would have met that error too is
 //! known from what was there just before it, which the primary looks up and puts into the `Enter`.
 
+use core::mem::{MaybeUninit, offset_of};
+
+use linux_raw_sys::general::{STATX_BTIME, STATX_INO, linux_dirent64, statx};
+use linux_raw_sys::net::{__kernel_sockaddr_storage, sockaddr_in, sockaddr_un};
 use us_world::repeat::{Repeat, Seen, is_taken_away, repeated};
 use us_world::{Direction, Transfer};
 
@@ -11,13 +15,14 @@ use crate::call::Call;
 use crate::door::transfer::takes;
 use crate::door::{taken, taken_away};
 use crate::fdtable::AT_FDCWD;
+use crate::guest::{GuestMut, GuestPtr, part};
 use crate::kernel::{RENAME_EXCHANGE, SEEK_CUR, SEEK_SET, XATTR_CREATE};
 use crate::raw::nr::{
     BIND, CONNECT, COPY_FILE_RANGE, GETDENTS, GETPEERNAME, GETSOCKNAME, MSGGET, RECVMMSG, RENAMEAT2, SEMGET,
     SENDFILE, SENDMMSG, SHMGET, SHUTDOWN, SPLICE, TEE, VMSPLICE,
 };
 use crate::sys::spans;
-use crate::{fdtable, guest, raw};
+use crate::{fdtable, raw};
 
 const LSEEK: u64 = raw::nr::LSEEK;
 const GETSOCKOPT: u64 = raw::nr::GETSOCKOPT;
@@ -267,7 +272,7 @@ pub fn note(nr: u64, args: &[u64; 6], result: i64) {
             shadow.count(Direction::In, Transfer::of(spans::messages_bytes(args[1], bytes)))
         }),
         GETSOCKOPT if taken::asks_error(args) => {
-            let error = guest::load::<i32>(args[3]).unwrap_or(0);
+            let error = GuestMut::<i32>::at(args[3]).written().unwrap_or(0);
             count(args[0], &|shadow| shadow.note_error(-i64::from(error)));
         }
         SHUTDOWN if args[1] & 0xffff_ffff != SHUT_RD => count(args[0], &fdtable::Shadow::set_shut),
@@ -281,16 +286,17 @@ fn note_position(nr: u64, args: &[u64; 6], result: i64) {
     match nr {
         LSEEK => shadow.seek(result as u64),
         raw::nr::GETDENTS64 | GETDENTS if result > 0 => {
-            // The last entry's `d_off`, 8 bytes into it; `d_reclen` follows.
+            // The last entry's. The entries of either call begin alike.
             let (mut at, mut offset) = (0, 0);
             while at < result {
-                offset = guest::load::<u64>(args[1] + at as u64 + 8).unwrap_or(0);
-                match guest::load::<u16>(args[1] + at as u64 + 16) {
+                let entry = GuestMut::<linux_dirent64>::at(args[1].wrapping_add(at as u64));
+                offset = part!(entry, linux_dirent64, d_off).written().unwrap_or(0);
+                match part!(entry, linux_dirent64, d_reclen).written() {
                     Some(len) if len > 0 => at += i64::from(len),
                     _ => return,
                 }
             }
-            shadow.seek(offset);
+            shadow.seek(offset as u64);
         }
         _ => {}
     }
@@ -301,19 +307,18 @@ fn note_position(nr: u64, args: &[u64; 6], result: i64) {
 fn object(folder: u64, path: u64) -> u64 {
     use crate::kernel::AT_SYMLINK_NOFOLLOW;
     use crate::raw::nr::STATX;
-    const INO_AND_BTIME: u64 = 0x900;
-    // Words of the kernel's struct statx: the number; when it was made, s and ns; the device, major and minor.
-    const INO: usize = 4;
-    const MADE_S: usize = 10;
-    const MADE_NS: usize = 11;
-    const DEVICE: usize = 17;
-    let mut stat = [0u64; 32];
+    const INO_AND_BTIME: u64 = (STATX_INO | STATX_BTIME) as u64;
+    let mut stat = MaybeUninit::<statx>::zeroed();
     let place = stat.as_mut_ptr() as u64;
-    // SAFETY: the kernel reads a path, and writes one struct statx of 256 bytes.
+    // SAFETY: the kernel reads a path, and writes one struct statx.
     let asked = unsafe { raw::call6(STATX, [folder, path, AT_SYMLINK_NOFOLLOW, INO_AND_BTIME, place, 0]) };
     if asked == 0 {
-        let made = stat[MADE_S].wrapping_mul(1_000_000_000).wrapping_add(stat[MADE_NS] & 0xffff_ffff);
-        return (stat[DEVICE].rotate_left(40) ^ stat[INO] ^ made.rotate_left(20)) | 1 << 63;
+        // SAFETY: numbers, of which all were zero before.
+        let stat = unsafe { stat.assume_init() };
+        let ns = u64::from(stat.stx_btime.tv_nsec);
+        let made = (stat.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(ns);
+        let device = u64::from(stat.stx_dev_major) | u64::from(stat.stx_dev_minor) << 32;
+        return (device.rotate_left(40) ^ stat.stx_ino ^ made.rotate_left(20)) | 1 << 63;
     }
     let stat = fdtable::Stat::at(folder, path, AT_SYMLINK_NOFOLLOW);
     stat.map_or(0, |stat| (stat.dev.rotate_left(40) ^ stat.ino) | 1 << 63)
@@ -336,34 +341,47 @@ fn tcp_state(fd: u64) -> Option<u8> {
     (unsafe { raw::call6(raw::nr::GETSOCKOPT, args) } == 0).then_some(state)
 }
 
-fn name(nr: u64, fd: u64) -> Option<[u8; 128]> {
-    let mut name = [0u8; 128];
-    let mut len = 128u32;
-    // SAFETY: the kernel writes at most 128 bytes, and the length.
+fn name(nr: u64, fd: u64) -> Option<Name> {
+    let mut name: Name = [0; _];
+    let mut len = size_of::<Name>() as u32;
+    // SAFETY: the kernel writes at most so many bytes, and the length.
     let known = unsafe { raw::call3(nr, fd, name.as_mut_ptr() as u64, &raw mut len as u64) } == 0;
     known.then_some(name)
 }
 
+/// An address of any family.
+type Name = [u8; size_of::<__kernel_sockaddr_storage>()];
+
+/// Where an address of the internet has its port, and a local one its path.
+const PORT: usize = offset_of!(sockaddr_in, sin_port);
+const PATH: usize = offset_of!(sockaddr_un, sun_path);
+
+fn port(name: &Name) -> [u8; 2] {
+    [name[PORT], name[PORT + 1]]
+}
+
 /// Whether a socket has an address of its own: a port, or a path.
 fn is_bound(fd: u64) -> bool {
-    name(GETSOCKNAME, fd).is_some_and(|name| name[2..4] != [0, 0])
+    name(GETSOCKNAME, fd).is_some_and(|name| port(&name) != [0, 0])
 }
 
 /// Whether a socket has the address at `wanted`; any port where none in particular was asked for.
 fn has_address(fd: u64, wanted: u64) -> bool {
     const AF_UNIX: u16 = linux_raw_sys::net::AF_UNIX as u16;
     let Some(have) = name(GETSOCKNAME, fd) else { return false };
-    if have[2..4] == [0, 0] {
+    if port(&have) == [0, 0] {
         return false;
     }
-    match (guest::load::<u16>(wanted), guest::load::<[u8; 2]>(wanted + 2)) {
+    let (local, inet) = (GuestPtr::<sockaddr_un>::at(wanted), GuestPtr::<sockaddr_in>::at(wanted));
+    match (part!(local, sockaddr_un, sun_family).load(), part!(inet, sockaddr_in, sin_port).load()) {
         (Some(AF_UNIX), _) => {
-            let len = guest::string_len(wanted + 2).min(107);
-            let mut path = [0u8; 108];
-            guest::read(path.as_mut_ptr(), wanted + 2, len);
-            have[2..2 + len] == path[..len] && have[2 + len] == 0
+            let mut path = [0u8; size_of::<sockaddr_un>() - PATH];
+            let given = part!(local, sockaddr_un, sun_path).bytes();
+            let len = given.string_len().min(path.len() - 1);
+            given.fill(&mut path[..len]);
+            have[PATH..PATH + len] == path[..len] && have[PATH + len] == 0
         }
-        (Some(_), Some(port)) => port == [0, 0] || port == have[2..4],
+        (Some(_), Some(wanted)) => wanted == 0 || wanted.to_ne_bytes() == port(&have),
         _ => false,
     }
 }

@@ -4,7 +4,7 @@
 //! for it, must not be taken for the log either; and a call whose lists cannot be read fails before it takes anything.
 
 use crate::door::witness::Shape;
-use crate::guest;
+use crate::guest::{GuestMut, GuestPtr, Plain};
 use crate::sys::spans::{MessageHeader, Vector};
 use crate::thread::Thread;
 
@@ -29,7 +29,7 @@ pub fn is_there(thread: &mut Thread, at: u64, bytes: u64) -> bool {
 fn are_pages(thread: &mut Thread, first: u64, last: u64) -> bool {
     let lately = &mut thread.lately;
     for (page, known) in [(first, &mut lately.read_into), (last, &mut lately.read_up_to)] {
-        *known = if guest::is_writable((page - 1) << 12) { page } else { 0 };
+        *known = if GuestMut::at((page - 1) << 12).is_writable() { page } else { 0 };
         if *known == 0 {
             return false;
         }
@@ -43,16 +43,22 @@ pub fn are_there(thread: &mut Thread, shape: Shape, wanted: u64) -> bool {
         Shape::From([to, bytes, ..]) => is_there(thread, to, bytes),
         // Without a byte to fill nothing is read, not even an empty message.
         Shape::Vectors(list, count) => wanted != 0 && are_vectors(thread, list, count),
-        Shape::Message(at) => guest::load::<MessageHeader>(at)
-            .is_some_and(|header| are_vectors(thread, header.vectors, header.vector_count)),
+        Shape::Message(at) => at
+            .written()
+            .is_some_and(|header| are_vectors(thread, GuestPtr::at(header.vectors), header.vector_count)),
     }
 }
 
-fn are_vectors(thread: &mut Thread, list: u64, count: u64) -> bool {
-    let at = |index: u64| guest::load::<Vector>(list.wrapping_add(index * size_of::<Vector>() as u64));
+// SAFETY: numbers, and addresses that nobody follows.
+unsafe impl Plain for MessageHeader {}
+// SAFETY: as above.
+unsafe impl Plain for Vector {}
+
+fn are_vectors(thread: &mut Thread, list: GuestPtr<Vector>, count: u64) -> bool {
     count <= VECTORS_MAX
         && (0..count).all(|index| {
-            at(index)
+            list.nth(index)
+                .load()
                 .is_some_and(|vector| vector.len <= BYTES_MAX && is_there(thread, vector.base, vector.len))
         })
 }

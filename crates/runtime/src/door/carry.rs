@@ -12,11 +12,12 @@ use crate::above::above;
 use crate::call::Call;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, RECVMSG, SENDMSG, has_position};
 use crate::door::witness::Shape;
+use crate::fdtable;
+use crate::guest::GuestPtr;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
 use crate::sys::spans::{self, MessageHeader, Source, Vector};
 use crate::thread::{Mode, Thread};
-use crate::{fdtable, guest};
 
 /// Whether a read that was cut off goes on: natively it would have come back whole.
 pub fn wants_whole(row: &Row, fd: i32, args: &[u64; 6]) -> bool {
@@ -77,13 +78,13 @@ pub const VECTORS: usize = 64;
 /// The places of a gathered input, as many as are carried on.
 pub fn shape_vectors(shape: Shape, vectors: &mut [Vector; VECTORS]) -> &[Vector] {
     let (list, count) = match shape {
-        Shape::Vectors(list, count) => (list, count),
+        Shape::Vectors(list, count) => (list.address(), count),
         Shape::From([base, len, ..]) => {
             vectors[0] = Vector { base, len };
             return &vectors[..1];
         }
         Shape::Message(at) => {
-            let header = guest::load::<spans::MessageHeader>(at).unwrap_or_default();
+            let header = at.written().unwrap_or_default();
             (header.vectors, header.vector_count)
         }
     };
@@ -120,7 +121,7 @@ pub fn output(thread: &mut Thread, call: &Call, source: Source, done: i64) -> i6
         }
         Source::Vectors(list, count) => copy_vectors(list, count, &mut vectors),
         Source::Message(at) => {
-            let header = guest::load::<MessageHeader>(at).unwrap_or_default();
+            let header = GuestPtr::<MessageHeader>::at(at).load().unwrap_or_default();
             copy_vectors(header.vectors, header.vector_count, &mut vectors)
         }
     };

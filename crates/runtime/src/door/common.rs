@@ -17,6 +17,7 @@ use us_calls::{Class, Row};
 use us_ring::Position;
 
 use super::sync::{self, ALL, Caller, Outcome};
+use crate::guest::GuestPtr;
 use crate::log::Next;
 use crate::thread::{self, Mode, Thread};
 use crate::{state, twins};
@@ -242,7 +243,7 @@ pub fn look(caller: Caller, op: u16, address: usize) -> u32 {
             }
         }
     }
-    crate::guest::load(address as u64).unwrap_or(0)
+    GuestPtr::at(address as u64).load().unwrap_or(0)
 }
 
 /// How the log says that an acquisition ended.
@@ -327,7 +328,7 @@ fn noted_by(entry: &ThreadEntry, note: Note) -> Option<(usize, bool)> {
     let made = match place & change::BITS {
         change::MADE => true,
         // Killed at the very instruction: by what is there.
-        change::BEGUN => crate::guest::load::<u32>(address as u64) == Some(values as u32),
+        change::BEGUN => GuestPtr::<u32>::at(address as u64).load() == Some(values as u32),
         _ => return None,
     };
     Some((address, made))

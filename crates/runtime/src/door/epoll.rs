@@ -8,6 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use linux_raw_sys::general::epoll_event;
 use us_abi::event::{CallArgs, EventKind, ReturnHead};
 use us_calls::Row;
 
@@ -16,9 +17,9 @@ use crate::door::patience::Patience;
 use crate::door::pending;
 use crate::door::recorded::{begin, end, execute, return_ticket, take_begin_with, take_end};
 use crate::fdtable;
-use crate::guest::{self, Digest};
+use crate::guest::{Digest, GuestMut, GuestPtr};
 use crate::lock::Lock;
-use crate::raw::{self, failed};
+use crate::raw::{self, err, failed};
 use crate::signal::{self, Plan};
 use crate::thread::{Mode, Thread};
 
@@ -29,7 +30,7 @@ pub const CTL_DEL: u64 = 2;
 /// As above.
 pub const CTL_MOD: u64 = 3;
 const EPOLLONESHOT: u32 = linux_raw_sys::general::EPOLLONESHOT;
-const EVENT_BYTES: usize = 12;
+const EVENT_BYTES: usize = size_of::<epoll_event>();
 /// Registrations that can exist at one time.
 const REGISTRATIONS: usize = 1 << 17;
 /// Events of one wait; more are left for the next, as epoll may.
@@ -171,12 +172,12 @@ pub fn forget(fd: i32) {
 pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let [epoll, op, fd, event, ..] = call.args;
     let (epoll, fd) = (epoll as i32, fd as i32);
-    let mut kernel_event = [0u8; EVENT_BYTES];
-    if op != CTL_DEL && !guest::read(kernel_event.as_mut_ptr(), event, EVENT_BYTES) {
-        return -14;
+    let mut kernel_event = epoll_event { events: 0, data: 0 };
+    if op != CTL_DEL {
+        let Some(given) = GuestPtr::at(event).load() else { return err::EFAULT };
+        kernel_event = given;
     }
-    let events = u32::from_le_bytes([kernel_event[0], kernel_event[1], kernel_event[2], kernel_event[3]]);
-    let data = guest::load::<u64>(event + 4).unwrap_or(0);
+    let epoll_event { events, data } = kernel_event;
     let mut digest = Digest::new();
     digest.number(op);
     digest.number(fd as u64);
@@ -205,7 +206,7 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         let place = if op == CTL_DEL { None } else { locked(free_place) };
         let token = place.map_or(0, |place| u64::from(place) + 1);
         if let Some(place) = place {
-            kernel_event[4..].copy_from_slice(&u64::from(place).to_le_bytes());
+            kernel_event.data = u64::from(place);
         }
         let mut change = Change { op, epoll, fd, token, born: 0 };
         let mut args = call.args;
@@ -276,14 +277,13 @@ fn older(epoll: i32, fd: i32, born: u64) -> Option<u32> {
     registrations(epoll, fd).find(|at| POOL[*at as usize].born.load(Ordering::Relaxed) < born)
 }
 
-/// Copies events to the guest with its own data words instead of our tokens.
-fn translate(to: u64, events: *const u8, count: usize) -> bool {
-    for index in 0..count {
-        // SAFETY: `count` events lie there.
-        let (mask, token) = unsafe {
-            let event = events.add(index * EVENT_BYTES);
-            (event.cast::<u32>().read_unaligned(), event.add(4).cast::<u64>().read_unaligned())
-        };
+/// Copies the events of a wait to the guest with its own data words instead of our tokens. What the wait comes to: where there is no
+/// room for all it tells of those before, as the kernel's own.
+#[inline(always)]
+fn translate(to: GuestMut<epoll_event>, result: i64, event: impl Fn(usize) -> Option<epoll_event>) -> i64 {
+    let short = |index| if index == 0 { err::EFAULT } else { index as i64 };
+    for index in 0..result.max(0) as usize {
+        let Some(epoll_event { events, data: token }) = event(index) else { return short(index) };
         let data = POOL.get(token as usize).map_or(token, |place| {
             if place.events.load(Ordering::Relaxed) & EPOLLONESHOT != 0 {
                 // Fired: disabled until the guest arms it. Re-arming it at a promotion would hand the same
@@ -292,12 +292,11 @@ fn translate(to: u64, events: *const u8, count: usize) -> bool {
             }
             place.data.load(Ordering::Acquire)
         });
-        let at = to + (index * EVENT_BYTES) as u64;
-        if !guest::store(at, &mask) || !guest::store(at + 4, &data) {
-            return false;
+        if !to.nth(index as u64).store(&epoll_event { events, data }) {
+            return short(index);
         }
     }
-    true
+    result
 }
 
 /// epoll_wait, epoll_pwait, epoll_pwait2.
@@ -345,7 +344,9 @@ fn record_wait(
     args[1] = events as u64;
     let result = execute(thread, row, call.nr, &args);
     let count = result.max(0) as usize;
-    let shown = translate(call.args[1], events, count);
+    // SAFETY: so many events lie there.
+    let event = |index| Some(unsafe { events.cast::<epoll_event>().add(index).read() });
+    let shown = translate(GuestMut::at(call.args[1]), result, event);
     let plan = signal::plan(thread, row, result);
     if plan.is_abandoned() {
         return None;
@@ -358,7 +359,7 @@ fn record_wait(
     if plan.carry_out(thread) {
         return None;
     }
-    Some(if shown { result } else { -14 })
+    Some(shown)
 }
 
 #[inline(never)]
@@ -376,7 +377,7 @@ fn wait_in_any_mode(
             if signal::solo_restart(thread, row, result) {
                 return None;
             }
-            Some(if shown { result } else { -14 })
+            Some(shown)
         }
         Mode::Record => record_wait(thread, row, call, &mut patience, digest),
         Mode::Replay => {
@@ -384,23 +385,27 @@ fn wait_in_any_mode(
             let began = take_begin_with(thread, row, call.args[0] as i32, digest, |_, _| ())?;
             patience.continues(call, began);
             let taken = take_end(thread, row, |_, head, bytes, flags| {
-                let count = head.result.max(0) as usize;
-                (head.result, translate(call.args[1], bytes.as_ptr(), count), flags)
+                let event = |index: usize| {
+                    let place = bytes.get(index * EVENT_BYTES..)?.first_chunk::<EVENT_BYTES>()?;
+                    // SAFETY: the bytes of one, which is packed.
+                    Some(unsafe { place.as_ptr().cast::<epoll_event>().read() })
+                };
+                (head.result, translate(GuestMut::at(call.args[1]), head.result, event), flags)
             });
             let (result, shown, flags) = taken?;
             if Plan::replay(thread, flags, result) {
                 return None;
             }
-            Some(if shown { result } else { -14 })
+            Some(shown)
         }
     })
 }
 
 /// Without a log the kernel writes into the guest's own array, and the words are put right in place.
-fn solo_wait(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6]) -> (i64, bool) {
+fn solo_wait(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6]) -> (i64, i64) {
     let result = execute(thread, row, call.nr, args);
-    let count = result.max(0) as usize;
-    (result, count == 0 || translate(call.args[1], call.args[1] as *const u8, count))
+    let to = GuestMut::<epoll_event>::at(call.args[1]);
+    (result, translate(to, result, |index| to.nth(index as u64).written()))
 }
 
 /// Arms every registration anew: an edge that the dead primary consumed and did not log would never come

@@ -14,6 +14,7 @@ use crate::call::Call;
 use crate::door::recorded::{take_begin, take_end};
 use crate::door::{copies, limits, process};
 use crate::fdtable::AT_FDCWD;
+use crate::guest::GuestPtr;
 use crate::kernel::X_OK;
 use crate::raw::{self, call6, failed};
 use crate::signal::{self, death};
@@ -21,7 +22,7 @@ use crate::state::{self, Role};
 use crate::thread::spawn::Lent;
 use crate::thread::{Mode, Thread, stop_logging};
 use crate::verdict::drop_standby;
-use crate::{bound, guest, paths, recorder, seats, tls, turns};
+use crate::{bound, paths, recorder, seats, tls, turns};
 
 const EXECVE: u16 = linux_raw_sys::general::__NR_execve as u16;
 /// System call number.
@@ -152,7 +153,8 @@ pub fn leads_into_group() -> bool {
 fn add_ours(call: &mut Call) -> Lent {
     let environment = if call.nr == EXECVEAT { 3 } else { 2 };
     let group = leads_into_group() && limits::leave_room();
-    let Some(lent) = group.then(|| environment_with_ours(call.args[environment])).flatten() else {
+    let Some(lent) = group.then(|| environment_with_ours(GuestPtr::at(call.args[environment]))).flatten()
+    else {
         return [0; 2];
     };
     call.args[environment] = lent[0];
@@ -266,12 +268,12 @@ fn end_image(thread: &mut Thread) -> Option<i64> {
 
 /// A copy of an environment with our variables. `None` if there is no memory for it: the new image is then
 /// not protected, and the supervisor says so.
-fn environment_with_ours(from: u64) -> Option<Lent> {
+fn environment_with_ours(from: GuestPtr<u64>) -> Option<Lent> {
     const MAX: u64 = 1 << 16;
-    let count = if from == 0 {
+    let count = if from.is_nowhere() {
         0
     } else {
-        (0..MAX).find(|index| guest::load::<u64>(from + index * 8).is_none_or(|entry| entry == 0))?
+        (0..MAX).find(|index| from.nth(*index).load().is_none_or(|entry| entry == 0))?
     };
     let table_bytes = (count + 5) * 8;
     let bytes = table_bytes + 5 * paths::PATH_BYTES as u64;
@@ -285,16 +287,17 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
     let mut next = 0;
     let mut preloaded = false;
     for index in 0..count {
-        let entry = guest::load::<u64>(from + index * 8)?;
-        let mut start = [0u8; 11];
-        let is_preload = guest::read(start.as_mut_ptr(), entry, 11) && &start == b"LD_PRELOAD=";
+        const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
+        let entry = from.nth(index).load()?;
+        let is_preload = GuestPtr::<[u8; 11]>::at(entry).load().is_some_and(|start| &start == PRELOAD);
+        let value = GuestPtr::<u8>::at(entry + PRELOAD.len() as u64);
         let written = if is_preload {
             preloaded = true;
             // SAFETY: the table has room for all entries and five more.
-            unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], entry + 11, &[])?) };
+            unsafe { table.add(next).write(strings.put(&[ENV_PRELOAD.as_bytes(), b"="], value, &[])?) };
             next += 1;
-            let separator: &[u8] = if guest::string_len(entry + 11) == 0 { b"" } else { b":" };
-            strings.put(&[b"LD_PRELOAD="], entry + 11, &[separator, paths::library()])?
+            let separator: &[u8] = if value.string_len() == 0 { b"" } else { b":" };
+            strings.put(&[PRELOAD], value, &[separator, paths::library()])?
         } else {
             entry
         };
@@ -309,16 +312,20 @@ fn environment_with_ours(from: u64) -> Option<Lent> {
         (b".", name.bytes())
     };
     let path: [&[u8]; 6] = [ENV_SEGMENT.as_bytes(), b"=", paths::folder(), b"segment", dot, name];
-    let mut ours = [strings.put(&path, 0, &[])?, 0, 0];
+    let mut ours = [strings.put(&path, GuestPtr::at(0), &[])?, 0, 0];
     let mut last = 0;
     if !preloaded {
         last += 1;
-        ours[last] = strings.put(&[b"LD_PRELOAD=", paths::library()], 0, &[])?;
+        ours[last] = strings.put(&[b"LD_PRELOAD=", paths::library()], GuestPtr::at(0), &[])?;
     }
     if let Some(kept) = limits::kept() {
         last += 1;
         let [data, all] = kept.map(state::Decimal::new);
-        ours[last] = strings.put(&[ENV_LIMITS.as_bytes(), b"=", data.bytes(), b",", all.bytes()], 0, &[])?;
+        ours[last] = strings.put(
+            &[ENV_LIMITS.as_bytes(), b"=", data.bytes(), b",", all.bytes()],
+            GuestPtr::at(0),
+            &[],
+        )?;
     }
     for entry in ours {
         // SAFETY: as above; a zero ends the table.
@@ -342,23 +349,23 @@ struct Strings {
 }
 
 impl Strings {
-    /// A string of parts, a string of the guest's if `theirs` is not 0, and more parts.
-    fn put(&mut self, parts: &[&[u8]], theirs: u64, more: &[&[u8]]) -> Option<u64> {
+    /// A string of parts, a string of the guest's if there is one, and more parts.
+    fn put(&mut self, parts: &[&[u8]], theirs: GuestPtr<u8>, more: &[&[u8]]) -> Option<u64> {
         let start = self.at;
         for part in parts {
-            self.bytes(part.as_ptr(), part.len())?;
+            self.bytes(GuestPtr::at(part.as_ptr() as u64), part.len())?;
         }
-        if theirs != 0 {
-            self.bytes(theirs as *const u8, guest::string_len(theirs))?;
+        if !theirs.is_nowhere() {
+            self.bytes(theirs, theirs.string_len())?;
         }
         for part in more.iter().chain([&b"\0"[..]].iter()) {
-            self.bytes(part.as_ptr(), part.len())?;
+            self.bytes(GuestPtr::at(part.as_ptr() as u64), part.len())?;
         }
         Some(start as u64)
     }
 
-    fn bytes(&mut self, from: *const u8, len: usize) -> Option<()> {
-        if len > self.left || !guest::read(self.at, from as u64, len) {
+    fn bytes(&mut self, from: GuestPtr<u8>, len: usize) -> Option<()> {
+        if len > self.left || !from.copy_to(self.at, len) {
             return None;
         }
         // SAFETY: inside the memory that was set aside.

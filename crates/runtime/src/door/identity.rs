@@ -8,15 +8,18 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::process::mirror;
+use linux_raw_sys::general::__user_cap_header_struct;
+
 use crate::above::above;
 use crate::call::Call;
+use crate::guest::GuestPtr;
 use crate::raw::nr::CAPSET;
 use crate::raw::{self, failed, nr};
 use crate::signal::SIGSETXID;
 use crate::signal::identity::{self, Answer};
 use crate::sys::libc_text;
 use crate::thread::{self, Thread};
-use crate::{guest, state, turns, verdict};
+use crate::{state, turns, verdict};
 
 /// The thread that libc sends signals for, by its slot and one more; 0 for none. It holds libc's lock, which lets one in.
 static FOR: AtomicU32 = AtomicU32::new(0);
@@ -100,10 +103,12 @@ fn is_of_process(call: &Call) -> bool {
 /// capset names the calling thread, which is the only one that it changes: by the group's number, of which the kernel knows nothing.
 fn set_capabilities(thread: &Thread, call: &Call) -> i64 {
     let mut call = *call;
-    let Some([version, number]) = guest::load::<[u32; 2]>(call.args[0]) else { return raw::err::EFAULT };
-    let own = [version, 0];
-    if number == thread.guest_tid() {
-        call.args[0] = own.as_ptr() as u64;
+    let Some(given) = GuestPtr::<__user_cap_header_struct>::at(call.args[0]).load() else {
+        return raw::err::EFAULT;
+    };
+    let own = __user_cap_header_struct { pid: 0, ..given };
+    if given.pid as u32 == thread.guest_tid() {
+        call.args[0] = &raw const own as u64;
     }
     mirror(&call)
 }

@@ -16,7 +16,7 @@ use crate::door::transfer::{append_position, takes, word_of};
 use crate::door::witness::{self, Shape};
 use crate::door::{buffers, message, output as shown, pipe};
 use crate::fdtable::{self, Kind, Shadow};
-use crate::guest::{self, Digest};
+use crate::guest::{Digest, GuestPtr};
 use crate::mapping::views;
 use crate::raw;
 use crate::raw::nr::WRITEV;
@@ -36,7 +36,7 @@ pub fn has_position(nr: u64) -> bool {
 pub fn readv(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     use crate::raw::nr::READV;
     if call.nr == READV {
-        return gathered(thread, row, call, Shape::Vectors(call.args[1], call.args[2]), 0);
+        return gathered(thread, row, call, Shape::Vectors(GuestPtr::at(call.args[1]), call.args[2]), 0);
     }
     recorded(thread, row, call)
 }
@@ -144,7 +144,9 @@ fn gathered_in_any_mode(
                 let taken = take_outputs(thread, row, call, &before, |thread, head| {
                     if counts && let Some(shadow) = fdtable::get(fd) {
                         let word = match shape {
-                            Shape::Vectors(list, count) => word_of(shadow, Source::Vectors(list, count)),
+                            Shape::Vectors(list, count) => {
+                                word_of(shadow, Source::Vectors(list.address(), count))
+                            }
                             _ => 0,
                         };
                         let bytes = head.result.max(0) as u64;
@@ -278,7 +280,7 @@ fn put_out_witnessed(
             let header = MessageHeader { vectors, vector_count, ..MessageHeader::default() };
             witness::send(thread, args[0], header, 0)
         }
-        Source::Message(at) => match guest::load::<MessageHeader>(at) {
+        Source::Message(at) => match GuestPtr::<MessageHeader>::at(at).load() {
             Some(header) => witness::send(thread, args[0], header, args[2]),
             None => None,
         },

@@ -3,8 +3,10 @@
 //! The segment alone is larger than many a limit: a program that allows itself 200 MiB of address space would get no
 //! memory any more, and one whose files may have 100 KiB would be ended by SIGXFSZ in the middle of joining.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use linux_raw_sys::general::rlimit64;
 use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
 use crate::call::Call;
@@ -14,14 +16,17 @@ use crate::raw::{self, failed};
 use crate::{state, thread};
 
 const PRLIMIT: u64 = crate::raw::nr::PRLIMIT64;
-const FSIZE: u64 = 1;
-const DATA: u64 = 2;
-const NPROC: u64 = 6;
-const AS: u64 = 9;
+const FSIZE: u64 = linux_raw_sys::general::RLIMIT_FSIZE as u64;
+const DATA: u64 = linux_raw_sys::general::RLIMIT_DATA as u64;
+const NPROC: u64 = linux_raw_sys::general::RLIMIT_NPROC as u64;
+const AS: u64 = linux_raw_sys::general::RLIMIT_AS as u64;
 const INFINITY: u64 = u64::MAX;
 
 /// Soft and hard limit, as the kernel has them.
 type Limit = [u64; 2];
+const _: () = assert!(
+    size_of::<Limit>() == size_of::<rlimit64>() && offset_of!(rlimit64, rlim_max) == size_of::<u64>()
+);
 
 /// The limits that the runtime's own memory counts against. Of these the kernel has higher ones than the guest.
 const RAISED: [u64; 2] = [DATA, AS];

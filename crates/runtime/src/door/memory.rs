@@ -14,6 +14,7 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
 use crate::door::{heaps, mapped, mutex, own_addresses, quiet, shared};
+use crate::guest::{GuestMut, GuestPtr};
 use crate::kernel::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, PROT_EXEC, PROT_WRITE,
 };
@@ -23,7 +24,7 @@ use crate::raw::{self, failed};
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns;
 use crate::verdict::drop_standby;
-use crate::{fdtable, guest, real, seats, tls, twins};
+use crate::{fdtable, real, seats, tls, twins};
 
 const PAGE: u64 = 4096;
 /// Largest file mapping whose bytes are carried by the log.
@@ -342,7 +343,7 @@ fn log_mapped(thread: &mut Thread, call: &Call, result: i64) -> bool {
         place.cast::<ReturnHead>().write(ReturnHead { result, identity: bytes as u64 });
         place.add(size_of::<ReturnHead>())
     };
-    if !guest::read(to, result as u64, bytes) {
+    if !GuestPtr::<u8>::at(result as u64).copy_to(to, bytes) {
         return false;
     }
     thread.publish(EventKind::Return, 0, raw::nr::MMAP as u16, NO_TICKET, size);
@@ -367,7 +368,7 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
                 base = if failed(head.result) { head.result } else { stand_in(call, head.result, impose) };
             }
             if !failed(base) {
-                guest::write(base as u64 + at, content.as_ptr(), content.len());
+                GuestMut::<u8>::at(base as u64 + at).copy_from(content.as_ptr(), content.len());
             }
             at += content.len() as u64;
             flags & RETURN_MORE != 0

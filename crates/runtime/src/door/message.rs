@@ -7,27 +7,28 @@ use crate::call::Call;
 use crate::door::io::{gathered, output};
 use crate::door::table;
 use crate::door::witness::Shape;
+use crate::fdtable;
+use crate::guest::{GuestMut, GuestPtr};
 use crate::raw::failed;
 use crate::sys::spans::{self, MessageHeader, Source};
 use crate::thread::Thread;
-use crate::{fdtable, guest};
 
 /// recvmsg: payload, address, control data and flags in one event. Descriptors that arrive enter the shadow.
 pub fn receive(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    gathered(thread, row, call, Shape::Message(call.args[1]), call.args[2])
+    gathered(thread, row, call, Shape::Message(GuestMut::at(call.args[1])), call.args[2])
 }
 
 /// After any gathered input, in every copy.
 pub fn received(thread: &mut Thread, row: &Row, call: &Call, result: i64) {
     const RECVMSG: u16 = linux_raw_sys::general::__NR_recvmsg as u16;
     if row.nr == RECVMSG && !failed(result) {
-        received_descriptors(thread, call.args[1]);
+        received_descriptors(thread, GuestMut::at(call.args[1]));
     }
 }
 
 /// sendmsg: begun before, done after, like any output. Descriptors that go out are no longer the group's alone.
 pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    lend_descriptors(call.args[1]);
+    lend_descriptors(GuestPtr::at(call.args[1]));
     let arguments = |thread: &Thread| CallArgs {
         fd: call.args[0] as i32,
         digest: if thread.verify { spans::digest(row, &call.args) } else { 0 },
@@ -37,8 +38,8 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 }
 
 /// Notes the descriptors in the control data of a message that is about to be sent.
-fn lend_descriptors(message: u64) {
-    let header = guest::load::<MessageHeader>(message).unwrap_or_default();
+fn lend_descriptors(message: GuestPtr<MessageHeader>) {
+    let header = message.load().unwrap_or_default();
     if header.control_len == 0 {
         return;
     }
@@ -50,7 +51,7 @@ fn lend_descriptors(message: u64) {
 }
 
 /// Notes the descriptors in the control data of a received message.
-fn received_descriptors(thread: &mut Thread, message: u64) {
-    let header = guest::load::<MessageHeader>(message).unwrap_or_default();
+fn received_descriptors(thread: &mut Thread, message: GuestMut<MessageHeader>) {
+    let header = message.written().unwrap_or_default();
     spans::for_rights(header.control, header.control_len, |fd| table::opened(thread, fd, 0));
 }

@@ -2,18 +2,20 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use linux_raw_sys::general::{__user_cap_header_struct, f_owner_ex, sigevent};
 use us_calls::Row;
 use us_world::timer::ProcessorClock;
 
 use crate::call::Call;
 use crate::door::recorded::recorded;
 use crate::door::{own_files, timer, usage, wait};
+use crate::guest::{GuestMut, GuestPtr, Plain};
 use crate::kernel::{SIGEV_THREAD_ID, TIMER_ABSTIME};
 use crate::members::{self, leader, mail};
 use crate::raw::Timespec;
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, guest, raw, state};
+use crate::{fdtable, raw, state};
 
 /// The kernel's number for a number of the group's.
 pub fn to_kernel(number: u64) -> u64 {
@@ -190,12 +192,26 @@ fn numbers_in(nr: u16, args: &[u64; 6]) -> [bool; 3] {
     }
 }
 
+/// The largest of them is a `sigevent`.
+type Words = [u64; size_of::<sigevent>() / size_of::<u64>()];
+
 /// Where what the arguments of a call point at is copied to.
 #[derive(Default)]
 pub struct Room {
-    words: [u64; 8],
+    words: Words,
     control: spans::Control,
     path: own_files::Path,
+}
+
+impl Room {
+    /// Where the kernel finds it, as long as nothing else is put here.
+    fn put<T: Plain>(&mut self, value: T) -> u64 {
+        const { assert!(size_of::<T>() <= size_of::<Words>() && align_of::<T>() <= align_of::<Words>()) };
+        let place = (&raw mut self.words).cast::<T>();
+        // SAFETY: there is room for it, as has just been asserted.
+        unsafe { place.write(value) };
+        place as u64
+    }
 }
 
 /// The arguments of a call, in which those that name a process or a thread have the kernel's number.
@@ -218,8 +234,7 @@ pub fn translate(row: &Row, guests: &[u64; 6], room: &mut Room) -> [u64; 6] {
         if row.nr == TIMER_SETTIME
             && let Some(time) = timer::own_time(&args)
         {
-            room.words[..4].copy_from_slice(&time);
-            args[2] = room.words.as_ptr() as u64;
+            args[2] = room.put(time);
         }
         args[0] = timer::to_kernel(row, args[0]);
     }
@@ -227,56 +242,52 @@ pub fn translate(row: &Row, guests: &[u64; 6], room: &mut Room) -> [u64; 6] {
     match row.nr {
         SETPGID => args[1] = leader::wanted(guests).into(),
         IOCTL if args[1] as u32 == TIOCSPGRP => {
-            if let Some(group) = guest::load::<u32>(args[2]) {
-                room.words[0] = leader::to_kernel(group).into();
-                args[2] = room.words.as_ptr() as u64;
+            if let Some(group) = GuestPtr::<u32>::at(args[2]).load() {
+                args[2] = room.put(leader::to_kernel(group));
             }
         }
         TIMER_CREATE => {
             args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32);
-            let event = guest::load::<[u64; 8]>(args[1]).filter(|event| event[1] >> 32 == SIGEV_THREAD_ID);
-            if let (true, Some(event)) = (args[1] != 0, event) {
-                room.words = event;
-                room.words[2] = to_kernel(event[2] & 0xffff_ffff);
-                args[1] = room.words.as_ptr() as u64;
+            let event = GuestPtr::<sigevent>::at(args[1]);
+            if let Ok(Some(mut event)) = event.given()
+                && event.sigev_notify as u64 == SIGEV_THREAD_ID
+            {
+                // SAFETY: an event of this kind has a number there.
+                let tid = unsafe { event._sigev_un._tid };
+                event._sigev_un._tid = to_kernel(tid as u32 as u64) as i32;
+                args[1] = room.put(event);
             }
         }
         CLOCK_NANOSLEEP => {
             let clock = args[0] as u32 as i32;
-            let until = guest::load::<Timespec>(args[2]).filter(|_| args[1] & TIMER_ABSTIME != 0);
+            let until = GuestPtr::<Timespec>::at(args[2]).load().filter(|_| args[1] & TIMER_ABSTIME != 0);
             if let Some(until) = until.filter(|until| usage::is_clock(clock) && until.sec >= 0) {
                 let until = Timespec::from_ns(usage::to_own(clock, until.ns()));
-                room.words[..2].copy_from_slice(&[until.sec as u64, until.nsec as u64]);
-                args[2] = room.words.as_ptr() as u64;
+                args[2] = room.put(until);
             }
             args[0] = u64::from(clock_to_kernel(clock) as u32);
         }
         CLOCK_GETRES => args[0] = u64::from(clock_to_kernel(args[0] as u32 as i32) as u32),
         FCNTL if args[1] as u32 == F_SETOWN_EX => {
-            if let Some([kind, number]) = guest::load::<[u32; 2]>(args[2])
-                && kind <= F_OWNER_PID
+            if let Some(f_owner_ex { type_, pid }) = GuestPtr::at(args[2]).load()
+                && type_ as u32 <= F_OWNER_PID
             {
-                room.words[0] = u64::from(kind) | to_kernel(number.into()) << 32;
-                args[2] = room.words.as_ptr() as u64;
+                args[2] = room.put(f_owner_ex { type_, pid: to_kernel(pid as u32 as u64) as i32 });
             }
         }
         CAPGET => {
-            if let Some([version, number]) = guest::load::<[u32; 2]>(args[0])
-                && number != 0
+            if let Some(__user_cap_header_struct { version, pid }) = GuestPtr::at(args[0]).load()
+                && pid != 0
             {
-                room.words[0] = u64::from(version) | to_kernel(number.into()) << 32;
-                args[0] = room.words.as_ptr() as u64;
+                let pid = to_kernel(pid as u32 as u64) as i32;
+                args[0] = room.put(__user_cap_header_struct { version, pid });
             }
         }
         SENDMSG => {
-            const CONTROL: usize = 4;
-            if let Some(header) = guest::load::<[u64; 7]>(args[1]) {
-                room.words[..7].copy_from_slice(&header);
-                let control =
-                    spans::with_credentials(header[CONTROL], header[CONTROL + 1], &mut room.control);
-                if control != header[CONTROL] {
-                    room.words[CONTROL] = control;
-                    args[1] = room.words.as_ptr() as u64;
+            if let Some(header) = GuestPtr::<spans::MessageHeader>::at(args[1]).load() {
+                let control = spans::with_credentials(header.control, header.control_len, &mut room.control);
+                if control != header.control {
+                    args[1] = room.put(spans::MessageHeader { control, ..header });
                 }
             }
         }
@@ -301,8 +312,9 @@ pub fn answered(row: &Row, args: &[u64; 6], result: i64) -> i64 {
         // The roster does not know of it yet.
         SETSID => state::GUEST_PID.load(Ordering::Relaxed).into(),
         IOCTL if matches!(args[1] as u32, TIOCGPGRP | TIOCGSID) => {
-            if let Some(group) = guest::load::<u32>(args[2]) {
-                guest::store(args[2], &leader::to_guest(group));
+            let place = GuestMut::<u32>::at(args[2]);
+            if let Some(group) = place.written() {
+                place.store(&leader::to_guest(group));
             }
             result
         }

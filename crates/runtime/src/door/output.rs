@@ -5,11 +5,12 @@ use core::sync::atomic::Ordering;
 
 use us_abi::event::{EventKind, RETURN_OUTPUT};
 
+use crate::guest::GuestPtr;
 use crate::log::Next;
 use crate::raw::{self, failed, nr};
 use crate::sys::spans::{self, MessageHeader, Source};
 use crate::thread::{Mode, Thread};
-use crate::{fdtable, guest, members, state};
+use crate::{fdtable, members, state};
 
 /// How long a replay waits for the outputs of others that come before its own, naps of [`NAP_NS`]. One may be missing:
 /// its process was killed before it could say so.
@@ -97,7 +98,7 @@ fn show(to: u64, source: Source, bytes: u64) {
             spans::for_vectors(list, count, bytes, &mut |base, part| put(to, base, part));
         }
         Source::Message(at) => {
-            let Some(header) = guest::load::<MessageHeader>(at) else { return };
+            let Some(header) = GuestPtr::<MessageHeader>::at(at).load() else { return };
             spans::for_vectors(header.vectors, header.vector_count, bytes, &mut |base, part| {
                 put(to, base, part);
             });

@@ -11,9 +11,10 @@ use us_calls::{Door, In, Policy, Row};
 
 use crate::door::numbers;
 use crate::fdtable::{self, Kind};
+use crate::guest::GuestPtr;
 use crate::kernel::{F_GETFD, SEEK_SET};
 use crate::state::{self, Decimal};
-use crate::{guest, proc, raw, seats};
+use crate::{proc, raw, seats};
 
 const FOLDER: &[u8] = b"/proc/";
 /// Longest path that is looked at, bytes.
@@ -55,7 +56,7 @@ impl Writer<'_> {
 }
 
 /// The path that a call names, if it is one in `/proc`.
-fn path_in(row: &Row, args: &[u64; 6]) -> Option<(usize, u64)> {
+fn path_in(row: &Row, args: &[u64; 6]) -> Option<(usize, GuestPtr<u8>)> {
     /// symlink, symlinkat: what they name first is a text.
     const TEXTS: [u16; 2] = [88, 266];
     let arg = row.inputs.iter().find_map(|input| match *input {
@@ -63,8 +64,9 @@ fn path_in(row: &Row, args: &[u64; 6]) -> Option<(usize, u64)> {
         _ => None,
     })?;
     // The shortest that names a process has eight bytes, the NUL included.
-    let start = guest::load::<[u8; 8]>(args[arg])?;
-    (start.starts_with(FOLDER) && !TEXTS.contains(&row.nr)).then_some((arg, args[arg]))
+    let path = GuestPtr::<[u8; 8]>::at(args[arg]);
+    let start = path.load()?;
+    (start.starts_with(FOLDER) && !TEXTS.contains(&row.nr)).then_some((arg, path.bytes()))
 }
 
 /// A call has opened something, in every copy.
@@ -78,12 +80,12 @@ pub fn opened(row: &Row, args: &[u64; 6]) {
 /// long as the call.
 pub fn translate(row: &Row, args: &mut [u64; 6], path: &mut Path) {
     let Some((arg, from)) = path_in(row, args) else { return };
-    let len = guest::string_len(from);
+    let len = from.string_len();
     if len >= PATH_MAX {
         return;
     }
     let mut text = [0u8; PATH_MAX];
-    if !guest::read(text.as_mut_ptr(), from, len) {
+    if !from.fill(&mut text[..len]) {
         return;
     }
     let to_kernel = |number: u32| numbers::to_kernel(number.into()) as u32;

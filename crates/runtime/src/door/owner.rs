@@ -6,16 +6,18 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use linux_raw_sys::general::f_owner_ex;
 use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
 use crate::door::{numbers, timer};
+use crate::guest::{GuestMut, GuestPtr};
 use crate::kernel::{F_GETFL, F_GETLEASE, F_GETSIG, F_UNLCK, POLLIN, SIGIO};
 use crate::raw::nr::FCNTL;
 use crate::raw::{self, failed};
 use crate::thread::Thread;
-use crate::{fdtable, guest, state};
+use crate::{fdtable, state};
 
 const F_SETOWN: u32 = linux_raw_sys::general::F_SETOWN;
 const F_SETOWN_EX: u32 = linux_raw_sys::general::F_SETOWN_EX;
@@ -58,15 +60,17 @@ fn applied(call: &Call) {
             set(fd as i32, (number > 0).then_some([numbers::F_OWNER_PID, number as u32]));
         }
         F_SETOWN_EX => {
-            let given = guest::load::<[u32; 2]>(argument);
+            let given = GuestPtr::<f_owner_ex>::at(argument).load();
+            let given = given.map(|owner| [owner.type_ as u32, owner.pid as u32]);
             set(fd as i32, given.filter(|[kind, number]| *kind <= numbers::F_OWNER_PID && *number != 0));
         }
         // The answer lies in the guest's memory, and goes into the log from there.
         F_GETOWN_EX if !state::is_standby() => {
-            if let Some([kind, number]) = guest::load::<[u32; 2]>(argument)
-                && kind <= numbers::F_OWNER_PID
+            let place = GuestMut::<f_owner_ex>::at(argument);
+            if let Some(f_owner_ex { type_, pid }) = place.written()
+                && type_ as u32 <= numbers::F_OWNER_PID
             {
-                guest::store(argument, &[kind, numbers::to_guest(number)]);
+                place.store(&f_owner_ex { type_, pid: numbers::to_guest(pid as u32) as i32 });
             }
         }
         F_SETLEASE => lease(fd as i32, argument != F_UNLCK),
@@ -120,11 +124,11 @@ fn take(fd: u64, kind: u32, number: u32, leased: bool) {
     } else {
         timer::standby_tid(number)
     };
-    let owner = [kind, real];
+    let owner = f_owner_ex { type_: kind as i32, pid: real as i32 };
     // SAFETY: the kernel reads the owner, and answers questions about a descriptor that the program has.
     let (set, flags, signal, lease) = unsafe {
         (
-            raw::call3(FCNTL, fd, F_SETOWN_EX.into(), owner.as_ptr() as u64),
+            raw::call3(FCNTL, fd, F_SETOWN_EX.into(), &raw const owner as u64),
             raw::call3(FCNTL, fd, F_GETFL, 0),
             raw::call3(FCNTL, fd, F_GETSIG, 0),
             raw::call3(FCNTL, fd, F_GETLEASE, 0),

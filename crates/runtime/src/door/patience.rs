@@ -10,7 +10,7 @@ use us_world::patience::{self, Patience as Wait};
 
 use crate::call::Call;
 use crate::door::usage;
-use crate::guest;
+use crate::guest::{GuestMut, GuestPtr};
 use crate::raw::Timespec;
 use crate::raw::nr::{
     CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, EPOLL_WAIT, FUTEX, NANOSLEEP, POLL, SEMTIMEDOP,
@@ -139,7 +139,7 @@ impl Patience {
             && let Some(at) = rest_at(call.nr)
             && own.args[at] == &raw const own.rest as u64
         {
-            guest::store(call.args[at], &own.rest);
+            GuestMut::at(call.args[at]).store(&own.rest);
         }
     }
 }
@@ -156,7 +156,7 @@ fn ends(time_out: TimeOut, args: &[u64; 6]) -> Option<u64> {
         TimeOut::Milliseconds(at) => (args[at] as i32).max(0) as u64 * 1_000_000,
         TimeOut::Timespec(at) if args[at] == 0 => 0,
         TimeOut::Timespec(at) => {
-            let Timespec { sec, nsec } = guest::load(args[at])?;
+            let Timespec { sec, nsec } = GuestPtr::at(args[at]).load()?;
             patience::whole_ns(sec, nsec)
         }
     };

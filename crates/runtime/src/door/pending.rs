@@ -9,13 +9,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
-use us_world::pending::{self as rules, ANY, By, Known, Pending, RECORD_BYTES, Siginfo, Taken, Target};
+use us_world::pending::{
+    self as rules, ANY, By, Known, Pending, RECORD_BYTES, Siginfo, SignalRecord, Taken, Target,
+};
 
 use crate::call::Call;
 use crate::clock::KERNEL;
 use crate::door::recorded::{begin, end, recorded, recorded_once, take_begin_with, take_end};
 use crate::door::{identity, numbers, pidfd, sigchld};
 use crate::fdtable::Kind;
+use crate::guest::{GuestMut, GuestPtr, part};
 use crate::kernel::MSG_NOSIGNAL;
 use crate::lock::Lock;
 use crate::members::{self, leader, mail};
@@ -24,7 +27,7 @@ use crate::siginfo::{Info, SI_TKILL, SI_USER, bit};
 use crate::signal::{self, Plan};
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, guest, state};
+use crate::{fdtable, state};
 
 /// System call number.
 const TKILL: u64 = crate::raw::nr::TKILL;
@@ -100,7 +103,7 @@ fn sent_by(call: &Call) -> Option<Sent> {
     };
     let mut full = Info([0; 16]);
     if info != 0 {
-        full = guest::load::<Info>(info)?;
+        full = GuestPtr::at(info).load()?;
     } else {
         let code = if tid.is_some() { SI_TKILL } else { SI_USER };
         full.0[1] = u64::from(code as u32);
@@ -434,11 +437,11 @@ pub fn after_read(thread: &Thread, fd: i32, buffer: u64, result: i64) {
 
 #[cold]
 fn signals_read(thread: &Thread, buffer: u64, result: i64) {
-    const ERRNO: u64 = 4;
-    const PID: u64 = 12;
-    for at in (0..result as u64 / RECORD_BYTES).map(|index| buffer + index * RECORD_BYTES) {
+    let records = GuestMut::<SignalRecord>::at(buffer);
+    for record in (0..result as u64 / RECORD_BYTES).map(|index| records.nth(index)) {
         let mut info = Info([0; 16]);
-        let told = rules::of_record(|offset| guest::load::<u32>(at + offset).unwrap_or(0));
+        let word = |offset| GuestMut::<u32>::at(record.address().wrapping_add(offset)).written();
+        let told = rules::of_record(|offset| word(offset).unwrap_or(0));
         info.0[..told.len()].copy_from_slice(&told);
         // The kernel's number of the copy that reads, which the log carries as it was read.
         let reader = match state::header() {
@@ -449,17 +452,17 @@ fn signals_read(thread: &Thread, buffer: u64, result: i64) {
         if !state::is_standby() {
             info.recall();
             if mail::arrived_by_descriptor(&info, true) {
-                guest::store(at + ERRNO, &0u32);
+                part!(record, SignalRecord, errno).store(&0);
             }
         } else {
             if mail::arrived_by_descriptor(&info, false) {
-                guest::store(at + ERRNO, &0u32);
+                part!(record, SignalRecord, errno).store(&0);
             }
             info.0[0] = info.0[0] << 32 >> 32;
             signal::consumed(thread, &info, true, thread.begun().ticket);
         }
         if renamed {
-            guest::store(at + PID, &(info.0[2] as u32));
+            part!(record, SignalRecord, pid).store(&(info.0[2] as u32));
         }
     }
 }

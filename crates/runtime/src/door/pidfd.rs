@@ -4,8 +4,9 @@
 use us_calls::Row;
 
 use super::numbers;
+use crate::guest::GuestPtr;
 use crate::raw::{self, nr};
-use crate::{guest, members, proc};
+use crate::{members, proc};
 
 /// The call.
 pub const SEND_SIGNAL: u64 = 424;
@@ -23,7 +24,7 @@ fn named_by(fd: i32) -> Option<u32> {
 /// A signal by a descriptor as one by the number of the process, if that is one of the group.
 pub fn by_number(args: &[u64; 6]) -> Option<(&'static Row, [u64; 6])> {
     let [fd, signal, info, flags, ..] = *args;
-    let is_plain = flags == 0 && (info == 0 || guest::load::<u32>(info) == Some(signal as u32));
+    let is_plain = flags == 0 && (info == 0 || GuestPtr::<u32>::at(info).load() == Some(signal as u32));
     let pid = named_by(fd as i32).filter(|_| is_plain)?;
     let number = if info == 0 { nr::KILL } else { nr::RT_SIGQUEUEINFO };
     Some((us_calls::row(number)?, [pid.into(), signal, info, 0, 0, 0]))

@@ -12,14 +12,16 @@ use crate::clock::kernel_ticket;
 use crate::door::recorded::{begin, recorded, take_begin, take_begin_as_logged, take_end};
 use crate::door::refused::refused;
 use crate::door::{copies, limits, spawn};
+use crate::guest::{GuestMut, GuestPtr};
 use crate::log::Next;
+use crate::raw::err::EFAULT;
 use crate::raw::{self, call6};
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::spawn::Stored;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::{self, drop_standby};
-use crate::{bound, guest, members, seats, signal, tls, turns};
+use crate::{bound, members, seats, signal, tls, turns};
 
 const GETPID: u64 = raw::nr::GETPID;
 
@@ -156,7 +158,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     thread.turn.set_own(false);
     thread.signals.late = false;
     thread.set_guest_tid(pid);
-    thread.clears = 0;
+    thread.clears = GuestMut::at(0);
     thread.set_kernel_tid(real);
     thread.runs_as.store(real, Ordering::Relaxed);
     crate::signal::reset(thread);
@@ -200,12 +202,12 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
             },
         }
     }
-    let clears = core::mem::take(&mut thread.clears);
+    let clears = core::mem::replace(&mut thread.clears, GuestMut::at(0));
     // Others look at this word without a door: it changes in turn.
-    if clears != 0 && guest::store(clears, &0u32) {
+    if !clears.is_nowhere() && clears.store(&0) {
         const WAKE: u64 = 1;
         // SAFETY: a wake touches no memory.
-        unsafe { raw::call3(raw::nr::FUTEX, clears, WAKE, 1) };
+        unsafe { raw::call3(raw::nr::FUTEX, clears.address(), WAKE, 1) };
     }
     turns::give(thread);
     if state::header().is_some() && !state::is_standby() {
@@ -402,20 +404,18 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
     match call.args[0] & 0xffff_ffff {
         PR_SET_NAME => {
             let mut name = [0u8; 16];
-            if guest::load::<u8>(call.args[1]).is_none() {
-                return -14;
+            let given = GuestPtr::<u8>::at(call.args[1]);
+            if given.load().is_none() {
+                return EFAULT;
             }
-            let len = guest::string_len(call.args[1]).min(15);
-            guest::read(name.as_mut_ptr(), call.args[1], len);
+            let len = given.string_len().min(name.len() - 1);
+            given.fill(&mut name[..len]);
             thread.place.set_name(name);
             if state::is_standby() { 0 } else { mirror(call) }
         }
         PR_GET_NAME if state::is_standby() => {
-            if guest::store(call.args[1], &thread.place.name()) {
-                0
-            } else {
-                -14
-            }
+            let is_told = GuestMut::at(call.args[1]).store(&thread.place.name());
+            if is_told { 0 } else { EFAULT }
         }
         PR_SET_PDEATHSIG => crate::signal::death::set(call.args[1]),
         PR_GET_PDEATHSIG => crate::signal::death::get(call.args[1]),
@@ -426,7 +426,7 @@ fn shadowed(thread: &mut Thread, call: &Call) -> i64 {
         }
         PR_GET_CHILD_SUBREAPER if members::own().is_some() => {
             let reaps = members::own().map_or(0, |own| own.reaps_orphans.load(Ordering::SeqCst));
-            if guest::store(call.args[1], &reaps) { 0 } else { -14 }
+            if GuestMut::at(call.args[1]).store(&reaps) { 0 } else { EFAULT }
         }
         _ if state::is_standby() => 0,
         _ => mirror(call),
@@ -455,7 +455,7 @@ pub fn thread_area(thread: &mut Thread, call: &Call) -> i64 {
         return i64::from(thread.guest_tid());
     }
     let libcs = tls::thread_pointer() + tls::TID_OFFSET.load(Ordering::Relaxed);
-    thread.clears = if call.args[0] == libcs { 0 } else { call.args[0] };
+    thread.clears = GuestMut::at(if call.args[0] == libcs { 0 } else { call.args[0] });
     i64::from(thread.guest_tid())
 }
 

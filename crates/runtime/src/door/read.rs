@@ -17,7 +17,7 @@ use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
 use crate::door::{buffers, pipe};
 use crate::fdtable::{self, Kind, Shadow};
-use crate::guest::{self, Digest};
+use crate::guest::{Digest, GuestMut, GuestPtr};
 use crate::raw::err::EFAULT;
 use crate::raw::{self, failed};
 use crate::signal::{self, Plan};
@@ -51,7 +51,7 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             take_begin(thread, row, &read_arguments(row, args))?;
             let input = Input::of(row, call);
             let counts = !input.is_positioned && takes(input.flags);
-            let to = (!input.is_thrown_away).then_some(args[1]);
+            let to = (!input.is_thrown_away).then_some(GuestMut::at(args[1]));
             let (result, flags) = take_pieces(thread, row, to, args[0] as i32, counts)?;
             if flags & RETURN_PARTIAL != 0 {
                 let list = [Vector { base: args[1], len: args[2] }];
@@ -169,7 +169,8 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Pla
         }
         // With MSG_TRUNC the count of a datagram is its whole length, which may be more than there was room for.
         let got = if failed(result) { 0 } else { (result as usize).min(piece) };
-        let copied = input.is_thrown_away || guest::write(call.args[1] + total as u64, data, got);
+        let copied =
+            input.is_thrown_away || GuestMut::<u8>::at(call.args[1] + total as u64).copy_from(data, got);
         total += result.max(0);
         let whole = result == piece as i64 && (total as u64) < wanted;
         if copied && whole {
@@ -234,7 +235,7 @@ fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, P
         };
         // SAFETY: the payload lies behind the head, both reserved.
         let data = unsafe { place.add(size_of::<ReturnHead>()) };
-        guest::read(data, call.args[1] + at as u64, piece);
+        GuestPtr::<u8>::at(call.args[1] + at as u64).copy_to(data, piece);
         let (flags, value) = if is_last { (plan.flags(), result) } else { (RETURN_MORE, piece as i64) };
         put_return(thread, row, place, flags, value, piece);
         at += piece;
@@ -341,7 +342,7 @@ fn more(thread: &Thread, row: &Row, input: &Input, args: &[u64; 6]) -> i64 {
 fn take_pieces(
     thread: &mut Thread,
     row: &'static Row,
-    to: Option<u64>,
+    to: Option<GuestMut<u8>>,
     fd: i32,
     counts: bool,
 ) -> Option<(i64, u8)> {
@@ -349,7 +350,7 @@ fn take_pieces(
     loop {
         let (result, flags, got) = take_end(thread, row, |thread, head, bytes, flags| {
             if let Some(to) = to {
-                guest::write(to + at, bytes.as_ptr(), bytes.len());
+                to.nth(at).copy_from(bytes.as_ptr(), bytes.len());
             }
             if counts && let Some(shadow) = fdtable::get(fd) {
                 let word = bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));

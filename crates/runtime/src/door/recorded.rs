@@ -16,6 +16,7 @@ use crate::door::patience::Patience;
 use crate::door::{again, numbers, observe, pending, pidfd, taken, usage, wait, witness};
 use crate::event::Event;
 use crate::fault::{self, Point};
+use crate::guest::{GuestMut, GuestPtr};
 use crate::log::{Next, has_ticket};
 use crate::raw::{self, Look};
 use crate::signal::{self, Plan};
@@ -520,7 +521,7 @@ impl Chunk<'_> {
             // SAFETY: inside the reserved payload. What cannot be read stays what it was: the kernel wrote there
             // a moment ago, so only a guest that unmaps it meanwhile loses, and only in its standby.
             let to = unsafe { self.place.add(size_of::<ReturnHead>() + self.used) };
-            crate::guest::read(to, from, part);
+            GuestPtr::<u8>::at(from).copy_to(to, part);
             self.used += part;
             self.left -= part;
             from += part as u64;
@@ -576,7 +577,7 @@ pub(super) fn take_answer(
                 let from = start.max(skip);
                 let part = end.saturating_sub(from).min(source.len());
                 if part > 0 {
-                    crate::guest::write(to + (from - start) as u64, source.as_ptr(), part);
+                    GuestMut::<u8>::at(to + (from - start) as u64).copy_from(source.as_ptr(), part);
                     source = &source[part..];
                 }
             });

@@ -8,6 +8,7 @@ use us_calls::Row;
 use crate::above::above;
 use crate::call::Call;
 use crate::door::{pending as waiting, recorded, sigchld, table};
+use crate::guest::{GuestMut, GuestPtr};
 use crate::members::{self, mail};
 use crate::raw::err;
 use crate::siginfo::{Info, bit};
@@ -16,14 +17,14 @@ use crate::signal::{
 };
 use crate::sys::spans::{self, Before};
 use crate::thread::{Mode, Thread};
-use crate::{guest, signal, state};
+use crate::{signal, state};
 
 /// pause, rt_sigsuspend: waits until a handler has run.
 pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     const SIGSUSPEND: u64 = 130;
     let before = thread.signals.mask;
     let during =
-        if call.nr == SIGSUSPEND { guest::load::<u64>(call.args[0]).unwrap_or(before) } else { before };
+        if call.nr == SIGSUSPEND { GuestPtr::at(call.args[0]).load().unwrap_or(before) } else { before };
     if call.nr == SIGSUSPEND {
         set_mask(thread, during);
     }
@@ -45,7 +46,7 @@ fn without_ours(set: u64) -> u64 {
 
 /// signalfd, signalfd4: without the runtime's own signal in the set.
 pub fn descriptor(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let set = guest::load::<u64>(call.args[1]).map(without_ours);
+    let set = GuestPtr::at(call.args[1]).load().map(without_ours);
     let mut own = *call;
     if let Some(set) = &set {
         own.args[1] = &raw const *set as u64;
@@ -56,8 +57,9 @@ pub fn descriptor(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// rt_sigpending: what the kernel holds, and what the runtime has queued.
 pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let add = |thread: &mut Thread, call: &Call, _: i64| {
-        if let Some(set) = guest::load::<u64>(call.args[0]) {
-            guest::store(call.args[0], &((without_ours(set) | thread.queue.waiting()) & thread.signals.mask));
+        let place = GuestMut::at(call.args[0]);
+        if let Some(set) = place.written() {
+            place.store(&((without_ours(set) | thread.queue.waiting()) & thread.signals.mask));
         }
         0
     };
@@ -66,7 +68,7 @@ pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// rt_sigtimedwait: takes a waiting signal. What the runtime has queued comes first.
 pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    let place = call.args[1];
+    let place = GuestMut::<Info>::at(call.args[1]);
     thread.attempt(|thread, mode| {
         let mut before = Before::nothing();
         before.look(row, &call.args);
@@ -99,7 +101,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 if head.result > 0 {
                     members::seen(head.result as i32, head.identity as u32);
                     mail::is_taken(head.identity >> 32);
-                    let known = if place == 0 { None } else { guest::load::<Info>(place) };
+                    let known = if place.is_nowhere() { None } else { place.written() };
                     let mut info = known.unwrap_or_default();
                     info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;
                     let ticket = thread.begun().ticket;
@@ -113,22 +115,26 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 
 /// What the call returns, and the number of the letter with which the signal came, 0 for none.
 fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
-    let place = call.args[1];
-    if let Some(set) = guest::load::<u64>(call.args[0])
+    let place = GuestMut::<Info>::at(call.args[1]);
+    let set = GuestPtr::<u64>::at(call.args[0]).load();
+    if let Some(set) = set
         && let Some(info) = thread.queue.take(!set)
     {
         nothing_is_late(thread);
         apply_mask(thread.signals.mask | held(thread));
-        let stored = place == 0 || guest::store(place, &mail::without_letter(&info));
-        return (if stored { i64::from(info.signal()) } else { -14 }, mail::letter_of(&info));
+        let result = match place.tell(&mail::without_letter(&info)) {
+            0 => i64::from(info.signal()),
+            error => error,
+        };
+        return (result, mail::letter_of(&info));
     }
     let mut taken = Info::default();
     let mut args = call.args;
-    let set = guest::load::<u64>(call.args[0]).map(without_ours);
+    let set = set.map(without_ours);
     if let Some(set) = &set {
         args[0] = &raw const *set as u64;
     }
-    if place == 0 {
+    if place.is_nowhere() {
         args[1] = &raw mut taken as u64;
     }
     loop {
@@ -140,7 +146,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
         if result <= 0 {
             return (result, 0);
         }
-        let Some(mut info) = guest::load::<Info>(args[1]) else { return (result, 0) };
+        let Some(mut info) = GuestMut::<Info>::at(args[1]).written() else { return (result, 0) };
         info.recall();
         if result == 17 && !above().is_news(&mut info) {
             // As if nothing had come.
@@ -151,7 +157,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
             continue;
         }
         let letter = mail::letter_of(&info);
-        guest::store(args[1], &mail::without_letter(&info));
+        GuestMut::at(args[1]).store(&mail::without_letter(&info));
         return (result, letter);
     }
 }

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use linux_raw_sys::general::clone_args;
 use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, Header, kin};
 use us_calls::{Row, Sharing};
@@ -15,15 +16,16 @@ use crate::door::kept::{self, Kept};
 use crate::door::recorded::{begin, take_begin, take_end};
 use crate::door::{child, limits, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
+use crate::guest::{GuestMut, GuestPtr, part};
 use crate::kernel::{CLONE_VFORK, SIGCHLD};
 use crate::log::Next;
 use crate::raw::{self, err, failed};
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, patch};
-use crate::thread::spawn::{CLONE_ARGS_BYTES, ChildWords, Stored};
+use crate::thread::spawn::{CHILD_WORDS, CLONE_ARGS_BYTES, ChildWords, Stored};
 use crate::thread::{Mode, Thread};
 use crate::verdict::give_up_log;
-use crate::{bound, guest, members, signal, tls};
+use crate::{bound, members, signal, tls};
 
 const GETPID: u64 = raw::nr::GETPID;
 /// System call number.
@@ -44,17 +46,21 @@ pub fn clone_flags(call: &Call) -> u64 {
     match call.nr {
         FORK => SIGCHLD,
         call::VFORK => CLONE_VM | CLONE_VFORK | SIGCHLD,
-        call::CLONE3 => guest::load::<u64>(call.args[0]).unwrap_or(0),
+        call::CLONE3 => part!(given(call), clone_args, flags).load().unwrap_or(0),
         _ => call.args[0],
     }
 }
 
+/// What a clone3 is given.
+fn given(call: &Call) -> GuestPtr<clone_args> {
+    GuestPtr::at(call.args[0])
+}
+
 /// Whether the child of a clone has another stack than its parent.
 pub fn has_own_stack(call: &Call) -> bool {
-    const STACK: u64 = 40;
     match call.nr {
         call::VFORK => false,
-        call::CLONE3 => guest::load::<u64>(call.args[0] + STACK).is_some_and(|stack| stack != 0),
+        call::CLONE3 => part!(given(call), clone_args, stack).load().is_some_and(|stack| stack != 0),
         _ => call.args[1] != 0,
     }
 }
@@ -125,7 +131,7 @@ fn witness(thread: &mut Thread, call: &mut Call) {
         const PARENT_TID: usize = 3;
         let bytes = call.args[1] as usize;
         let fits = (CLONE3_BYTES as usize..=CLONE_ARGS_BYTES).contains(&bytes);
-        if fits && guest::read(thread.spawn.clone_args.as_mut_ptr().cast(), call.args[0], bytes) {
+        if fits && given(call).bytes().copy_to(thread.spawn.clone_args.as_mut_ptr().cast(), bytes) {
             let Some(slot) = prepare_slot(thread) else { return };
             thread.spawn.clone_args[FLAGS] |= PARENT_SETTID;
             thread.spawn.clone_args[PARENT_TID] = slot;
@@ -305,7 +311,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
                     continue;
                 }
                 let Some(result) = take_end(thread, row, |thread, head, words, _| {
-                    apply_child_words(child_argument(call), words);
+                    apply_child_words(GuestMut::at(child_argument(call).address()), words);
                     stored.follow(thread, head)
                 }) else {
                     continue;
@@ -326,7 +332,9 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     thread.spawn.lends = is_like_vfork(flags);
     thread.spawn.stored = stored;
     thread.spawn.argument = child_argument(call);
-    guest::read(thread.spawn.words.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
+    if let Some(words) = thread.spawn.argument.load() {
+        thread.spawn.words = words;
+    }
     if is_foreign {
         thread.borrowed.store(tls::SIDE_BY_SIDE, Ordering::Relaxed);
     } else if flags & CLONE_VM != 0 {
@@ -340,10 +348,9 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
 
 /// The thread pointer that a new thread is given; 0 if it has its maker's.
 fn thread_pointer_given(call: &Call) -> u64 {
-    const TLS: u64 = 7 * 8;
     match call.nr {
         _ if clone_flags(call) & CLONE_SETTLS == 0 => 0,
-        call::CLONE3 => guest::load::<u64>(call.args[0] + TLS).unwrap_or(0),
+        call::CLONE3 => part!(given(call), clone_args, tls).load().unwrap_or(0),
         _ => call.args[4],
     }
 }
@@ -402,7 +409,7 @@ pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             begin(thread, row, arguments);
             let result = make_witnessed(thread, call, lend);
             if result != 0 {
-                (thread.spawn.call, thread.spawn.argument) = (row.nr, 0);
+                (thread.spawn.call, thread.spawn.argument) = (row.nr, GuestPtr::at(0));
                 (thread.spawn.lends, thread.spawn.stored) = (true, stored);
                 log_made(thread, result);
             }
@@ -411,7 +418,7 @@ pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         Mode::Replay => {
             take_begin(thread, row, &arguments)?;
             take_end(thread, row, |thread, head, words, _| {
-                apply_child_words(0, words);
+                apply_child_words(GuestMut::at(0), words);
                 stored.follow(thread, head)
             })
         }
@@ -485,12 +492,15 @@ pub extern "C" fn after_clone(result: i64) {
 
 /// Where the argument of such a child lies. glibc's `__clone` has put it on the child's stack, behind the
 /// function; its `__clone3` keeps it in a register.
-fn child_argument(call: &Call) -> u64 {
-    match call.nr {
-        raw::nr::CLONE if call.args[1] != 0 => guest::load::<u64>(call.args[1] + 8).unwrap_or(0),
+fn child_argument(call: &Call) -> GuestPtr<ChildWords> {
+    GuestPtr::at(match call.nr {
+        raw::nr::CLONE if call.args[1] != 0 => {
+            let [_function, argument] = GuestPtr::<[u64; 2]>::at(call.args[1]).load().unwrap_or_default();
+            argument
+        }
         call::CLONE3 => call.args[4],
         _ => 0,
-    }
+    })
 }
 
 /// Publishes the result, the words that the child has changed, since a standby has no child that could, and what the child has
@@ -505,9 +515,8 @@ fn log_made(thread: &mut Thread, result: i64) {
     if ticket == NO_TICKET && !kept.pairs().is_empty() {
         ticket = kernel_ticket();
     }
-    let mut now: ChildWords = [0; 32];
-    let readable = thread.spawn.argument != 0
-        && guest::read(now.as_mut_ptr().cast(), thread.spawn.argument, size_of::<ChildWords>());
+    let now = thread.spawn.argument.given().ok().flatten();
+    let (now, readable) = (now.unwrap_or([0; _]), now.is_some());
     let Some(place) = thread.reserve(WITNESS_AT + 8) else { return };
     let mut bytes = size_of::<ReturnHead>();
     let words = thread.spawn.words.iter().zip(&now).enumerate();
@@ -526,11 +535,11 @@ fn log_made(thread: &mut Thread, result: i64) {
 }
 
 /// Does to this copy's memory what the primary's child did, and notes what it has kept.
-fn apply_child_words(argument: u64, words: &[u8]) {
+fn apply_child_words(argument: GuestMut<ChildWords>, words: &[u8]) {
     for pair in words.chunks_exact(16) {
         let word = |at: usize| pair[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        if argument != 0 && word(0) < 32 {
-            guest::store(argument + word(0) * 8, &word(8));
+        if word(0) < CHILD_WORDS as u64 && !argument.is_nowhere() {
+            argument.item(word(0)).store(&word(8));
         }
         kept::follow([word(0), word(8)]);
     }

@@ -14,7 +14,7 @@ use crate::door::recorded::{begin, end, execute, recorded, recorded_with, take_b
 use crate::door::refused::refused;
 use crate::door::{epoll, mapped, numbers, own_files, owner, quiet};
 use crate::fdtable::{self, Kind};
-use crate::guest;
+use crate::guest::GuestMut;
 use crate::kernel::O_RDONLY;
 use crate::raw::nr::{ACCEPT, ACCEPT4, EVENTFD, EVENTFD2, OPEN, OPENAT, PIPE2, SOCKET};
 use crate::signal::{self, Plan};
@@ -176,7 +176,7 @@ fn identify(fd_use: FdUse, call: &Call, result: i64) -> u64 {
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) => result as i32,
         // Both ends of a pipe are one object.
         FdUse::CreatesPair { arg } if !is_socketpair(arg) => {
-            return fdtable::identify(guest::load::<i32>(call.args[arg as usize]).unwrap_or(-1)).0;
+            return fdtable::identify(pair(&call.args, arg)[0]).0;
         }
         _ => return 0,
     };
@@ -228,7 +228,7 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
             }
         }
         FdUse::CreatesPair { arg } => {
-            let ends = [0, 4].map(|offset| guest::load::<i32>(args[arg as usize] + offset).unwrap_or(-1));
+            let ends = pair(args, arg);
             let kind = if is_socketpair(arg) { Kind::Socket } else { Kind::Pipe };
             opened(thread, ends[0], pack(identity, kind));
             match (kind, fdtable::get(ends[0]), fdtable::get(ends[1])) {
@@ -245,6 +245,11 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
         FdUse::Dups { from, .. } => duplicated(args[from as usize] as i32, result as i32),
         _ => {}
     }
+}
+
+/// The two descriptors that a call has made.
+fn pair(args: &[u64; 6], arg: u8) -> [i32; 2] {
+    GuestMut::at(args[arg as usize]).written().unwrap_or([-1; 2])
 }
 
 /// socketpair has its array behind three numbers, pipe has it first.

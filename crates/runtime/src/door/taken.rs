@@ -7,18 +7,21 @@
 //! # Safety
 //! All of it lies in the calling thread's ring, above the tail, at places that the thread has reserved.
 
+use linux_raw_sys::net::mmsghdr;
 use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::execute_marked;
 use crate::door::{numbers, pidfd, wait, witness};
+use crate::guest::{GuestMut, GuestPtr, part};
 use crate::members::leader;
+use crate::raw::err::EFAULT;
 use crate::raw::failed;
 use crate::raw::nr::{self as calls, GETSOCKOPT, MQ_TIMEDRECEIVE, MSGRCV, SENDMMSG};
 use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
 use crate::thread::Thread;
-use crate::{fdtable, guest, members};
+use crate::{fdtable, members};
 
 /// What no error and no count is.
 const NEVER: u32 = u32::MAX;
@@ -85,9 +88,11 @@ fn receive(thread: &mut Thread, row: &'static Row, call: &Call, bytes: u64) -> O
     let result = execute_marked(thread, row, call.nr, &args);
     if !failed(result) {
         let got = if call.nr == MSGRCV { result as usize + 8 } else { result as usize };
-        guest::write(call.args[1], data, got);
-        if wants_priority {
-            guest::write(call.args[3], priority, 4);
+        // What cannot be written there is gone all the same, as the kernel has it.
+        if !GuestMut::<u8>::at(call.args[1]).copy_from(data, got)
+            || wants_priority && !GuestMut::<u8>::at(call.args[3]).copy_from(priority, size_of::<u32>())
+        {
+            return Some(EFAULT);
         }
     }
     Some(result)
@@ -119,7 +124,7 @@ pub fn received(slot: *mut u8, nr: u64, asked: &[u64; 6]) -> Option<(usize, i64)
 /// getsockopt(SO_ERROR): the error is told once.
 fn pending_error(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
     let [_, _, _, value, len, _] = call.args;
-    if !asks_error(&call.args) || guest::load::<u32>(len)? != 4 {
+    if !asks_error(&call.args) || GuestPtr::<u32>::at(len).load()? != 4 {
         return None;
     }
     let place = thread.reserve(size_of::<ReturnHead>() + 8)?;
@@ -134,10 +139,9 @@ fn pending_error(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<
     let result = execute_marked(thread, row, call.nr, &args);
     if !failed(result) {
         // SAFETY: as above; the kernel has written there.
-        unsafe {
-            if !guest::write(value, data.add(4), 4) || !guest::write(len, data, 4) {
-                return Some(-14);
-            }
+        let [told_len, told] = unsafe { data.cast::<[u32; 2]>().read() };
+        if !GuestMut::at(value).store(&told) || !GuestMut::at(len).store(&told_len) {
+            return Some(EFAULT);
         }
     }
     Some(result)
@@ -153,7 +157,7 @@ pub fn asks_error(asked: &[u64; 6]) -> bool {
 pub fn error_told(slot: *mut u8, asked: &[u64; 6]) -> bool {
     // SAFETY: the slot of a dead primary, as `pending_error` has laid it out.
     asks_error(asked)
-        && guest::load::<u32>(asked[4]) == Some(4)
+        && GuestPtr::<u32>::at(asked[4]).load() == Some(4)
         && unsafe { witness::data_of(slot).add(4).cast::<u32>().read_unaligned() } != NEVER
 }
 
@@ -167,19 +171,23 @@ fn send_many(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64>
     let place = thread.reserve(size_of::<ReturnHead>() + bytes)?;
     // SAFETY: reserved.
     let list = unsafe { place.add(size_of::<ReturnHead>()) };
-    if !guest::read(list, call.args[1], bytes) {
+    if !GuestPtr::<u8>::at(call.args[1]).copy_to(list, bytes) {
         return None;
     }
-    let counted = |index: u64| list as u64 + index * MMSG_BYTES + MMSG_LEN_OFFSET;
+    // SAFETY: one of the headers above.
+    let counted =
+        |index: u64| unsafe { list.add((index * MMSG_BYTES + MMSG_LEN_OFFSET) as usize).cast::<u32>() };
     for index in 0..count {
-        guest::store(counted(index), &NEVER);
+        // SAFETY: as above.
+        unsafe { counted(index).write(NEVER) };
     }
     let mut args = call.args;
     (args[1], args[2]) = (list as u64, count);
     let result = execute_marked(thread, row, call.nr, &args);
     for index in 0..result.max(0) as u64 {
-        let to = call.args[1] + index * MMSG_BYTES + MMSG_LEN_OFFSET;
-        guest::write(to, counted(index) as *const u8, 4);
+        let to = GuestMut::<mmsghdr>::at(call.args[1]).nth(index);
+        // SAFETY: as above; the kernel has written there.
+        part!(to, mmsghdr, msg_len).store(&unsafe { counted(index).read() });
     }
     Some(result)
 }

@@ -202,7 +202,7 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<&'static mut Thread>
     block.doubt.set_open(false);
     block.signals.mask = parent.signals.mask;
     thread_place::inherit(block, parent);
-    block.signals.alt_stack = [0, 2, 0];
+    block.signals.alt_stack = [0, crate::kernel::SS_DISABLE, 0];
     block.stop_short();
     block.is_stillborn.store(false, Ordering::Relaxed);
     signal::reset(block);

@@ -8,13 +8,14 @@ use us_calls::Row;
 
 use super::numbers;
 use crate::call::Call;
+use crate::guest::{GuestMut, GuestPtr};
 use crate::raw::nr::{
     IOPRIO_SET, SCHED_GETAFFINITY, SCHED_SETATTR, SCHED_SETPARAM, SCHED_SETSCHEDULER, SETPRIORITY,
 };
 use crate::raw::{self, failed};
 use crate::thread::place::{Place, SchedAttr};
 use crate::thread::{self, Mode, Shared, Thread};
-use crate::{guest, seats, state};
+use crate::{seats, state};
 
 // Words of a `sched_attr` of the kernel's first version: size, policy, flags (two words), nice, priority, times.
 const SIZE: usize = 0;
@@ -88,13 +89,15 @@ fn set(place: &Place, call: &Call) {
     match call.nr {
         raw::nr::SCHED_SETAFFINITY => {
             let mut affinity = [0u64; 16];
-            guest::read(affinity.as_mut_ptr().cast(), third, (second as usize).min(size_of_val(&affinity)));
+            let bytes = (second as usize).min(size_of_val(&affinity));
+            GuestPtr::<u8>::at(third).copy_to(affinity.as_mut_ptr().cast(), bytes);
             place.set_affinity(of_those_there(affinity));
         }
         SETPRIORITY => place.set_nice(Some((third as u32 as i32).clamp(HIGHEST, LOWEST) as i8)),
         IOPRIO_SET => place.set_io_priority(Some(third as u32)),
         SCHED_SETPARAM => {
-            if let (Some(priority), Some(mut attributes)) = (guest::load(second), place.scheduling()) {
+            if let (Some(priority), Some(mut attributes)) = (GuestPtr::at(second).load(), place.scheduling())
+            {
                 attributes[PRIORITY] = priority;
                 place.set_scheduling(Some(attributes));
             }
@@ -104,13 +107,14 @@ fn set(place: &Place, call: &Call) {
             let policy = second as u32;
             attributes[POLICY] = policy & !RESET_ON_FORK;
             attributes[FLAGS] = if policy == attributes[POLICY] { 0 } else { FLAG_RESET_ON_FORK };
-            attributes[PRIORITY] = guest::load(third).unwrap_or(0);
+            attributes[PRIORITY] = GuestPtr::at(third).load().unwrap_or(0);
             place.set_scheduling(Some(attributes));
         }
         _ => {
             let mut attributes: SchedAttr = [0; 12];
-            let bytes = guest::load::<u32>(second).unwrap_or(0) as usize;
-            guest::read(attributes.as_mut_ptr().cast(), second, bytes.min(size_of::<SchedAttr>()));
+            let bytes = GuestPtr::<u32>::at(second).load().unwrap_or(0) as usize;
+            let bytes = bytes.min(size_of::<SchedAttr>());
+            GuestPtr::<u8>::at(second).copy_to(attributes.as_mut_ptr().cast(), bytes);
             if attributes[FLAGS] & FLAGS_KEEP != 0 {
                 return;
             }
@@ -197,9 +201,7 @@ fn own_affinity(thread: &Thread, call: &Call) -> i64 {
     if given & 7 != 0 {
         return raw::err::EINVAL;
     }
-    if guest::write(call.args[2], thread.place.affinity().as_ptr().cast(), bytes) {
-        bytes as i64
-    } else {
-        -14
-    }
+    let affinity = thread.place.affinity();
+    let is_told = GuestMut::<u8>::at(call.args[2]).copy_from(affinity.as_ptr().cast(), bytes);
+    if is_told { bytes as i64 } else { raw::err::EFAULT }
 }

@@ -11,10 +11,11 @@ use super::forward::{self, Domain};
 use super::libc_state::Family;
 use super::sync::{Caller, errno};
 use super::thread::{has_ended, slot_of};
+use crate::guest::GuestPtr;
 use crate::raw::nr;
 use crate::thread::Shared;
 use crate::tls::tid_of;
-use crate::{clock, forward_doors, guest, real, state, tls};
+use crate::{clock, forward_doors, real, state, tls};
 
 /// Signals of libc's own, which nobody else may send: of cancellation and of setuid.
 const INTERNAL: core::ops::RangeInclusive<c_int> = 32..=33;
@@ -137,8 +138,9 @@ impl Domain for Target {
 pub unsafe extern "C" fn pthread_setname_np(handle: u64, name: *const u8) -> c_int {
     if let Some(thread) = target(handle) {
         let mut kept = [0u8; 16];
-        let len = guest::string_len(name as u64);
-        if len < kept.len() && guest::read(kept.as_mut_ptr(), name as u64, len) {
+        let given = GuestPtr::<u8>::at(name as u64);
+        let len = given.string_len();
+        if len < kept.len() && given.fill(&mut kept[..len]) {
             // The order of two who name the same thread is the guest's to keep.
             thread.place.set_name(kept);
         }

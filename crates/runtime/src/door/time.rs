@@ -6,6 +6,7 @@
 use core::arch::x86_64::{__rdtscp, _rdtsc};
 use core::sync::atomic::Ordering;
 
+use linux_raw_sys::general::{__NR_gettimeofday, __NR_time, __kernel_old_timeval, timezone};
 use us_abi::event::EventKind;
 use us_abi::event::time::{CLOCK, COUNTER, PROCESSOR};
 use us_calls::{Class, Row};
@@ -13,12 +14,13 @@ use us_calls::{Class, Row};
 use crate::above::above;
 use crate::call::Call;
 use crate::door::{numbers, recorded, usage};
+use crate::guest::GuestMut;
 use crate::log::Next;
 use crate::raw::nr::CLOCK_GETRES;
-use crate::raw::{self, Timespec, failed};
+use crate::raw::{self, Timespec, err, failed};
 use crate::sys::vdso;
 use crate::thread::{Mode, Thread};
-use crate::{family, guest, real, signal, tls};
+use crate::{family, real, signal, tls};
 
 const REALTIME: i32 = 0;
 
@@ -175,86 +177,76 @@ fn told(thread: &mut Thread, what: u16) -> Option<u64> {
     }
 }
 
-fn fill(clock: i32, to: *mut Timespec) -> i64 {
+fn fill(clock: i32, to: GuestMut<Timespec>) -> i64 {
     match read(clock) {
-        Ok(ns) => {
-            if guest::store(to as u64, &Timespec::from_ns(ns)) {
-                0
-            } else {
-                -14
-            }
-        }
+        Ok(ns) if to.store(&Timespec::from_ns(ns)) => 0,
+        Ok(_) => err::EFAULT,
         Err(error) => error,
     }
 }
 
 /// The vDSO's `clock_gettime`: 0 or a negated errno.
-pub extern "C" fn vdso_clock_gettime(clock: i32, to: *mut Timespec) -> i32 {
+pub extern "C" fn vdso_clock_gettime(clock: i32, to: GuestMut<Timespec>) -> i32 {
     fill(clock, to) as i32
 }
 
 /// The vDSO's `gettimeofday`.
-pub extern "C" fn vdso_gettimeofday(to: *mut [i64; 2], zone: *mut [i32; 2]) -> i32 {
+pub extern "C" fn vdso_gettimeofday(to: GuestMut<__kernel_old_timeval>, zone: GuestMut<timezone>) -> i32 {
     match read(REALTIME) {
-        Ok(ns) => {
-            if !to.is_null() {
-                let value = [(ns / 1_000_000_000) as i64, (ns / 1000 % 1_000_000) as i64];
-                if !guest::store(to as u64, &value) {
-                    return -14;
-                }
-            }
-            if !zone.is_null() && !guest::store(zone as u64, &[0i32; 2]) {
-                return -14;
-            }
-            0
-        }
+        Ok(ns) => match to.tell(&of_day(ns)) {
+            0 => zone.tell(&timezone { tz_minuteswest: 0, tz_dsttime: 0 }) as i32,
+            error => error as i32,
+        },
         Err(error) => error as i32,
     }
 }
 
+const fn of_day(ns: u64) -> __kernel_old_timeval {
+    __kernel_old_timeval { tv_sec: (ns / 1_000_000_000) as i64, tv_usec: (ns / 1000 % 1_000_000) as i64 }
+}
+
 /// The vDSO's `time`.
-pub extern "C" fn vdso_time(to: *mut i64) -> i64 {
-    let seconds = read(REALTIME).unwrap_or(0) as i64 / 1_000_000_000;
-    if !to.is_null() {
-        guest::store(to as u64, &seconds);
-    }
+pub extern "C" fn vdso_time(to: GuestMut<i64>) -> i64 {
+    let seconds = seconds();
+    to.tell(&seconds);
     seconds
 }
 
+fn seconds() -> i64 {
+    read(REALTIME).unwrap_or(0) as i64 / 1_000_000_000
+}
+
 /// The vDSO's `clock_getres`: the same in both copies, so not logged, but for clocks that need not be there in both.
-pub extern "C" fn vdso_clock_getres(clock: i32, to: *mut Timespec) -> i32 {
+pub extern "C" fn vdso_clock_getres(clock: i32, to: GuestMut<Timespec>) -> i32 {
     if is_somebodys(clock) {
-        return by_gate(CLOCK_GETRES, [clock as u64, to as u64, 0, 0, 0, 0]) as i32;
+        return by_gate(CLOCK_GETRES, [clock as u64, to.address(), 0, 0, 0, 0]) as i32;
     }
     // SAFETY: the kernel writes one timespec, or nothing.
-    unsafe { raw::call2(CLOCK_GETRES, clock as u64, to as u64) as i32 }
+    unsafe { raw::call2(CLOCK_GETRES, clock as u64, to.address()) as i32 }
 }
 
 /// The vDSO's `getcpu`. Which processor a thread is on is nothing that a copy can repeat: always the first.
-pub extern "C" fn vdso_getcpu(cpu: *mut u32, node: *mut u32, _cache: *mut u8) -> i32 {
-    for place in [cpu, node] {
-        if !place.is_null() && !guest::store(place as u64, &0u32) {
-            return -14;
-        }
+pub extern "C" fn vdso_getcpu(cpu: GuestMut<u32>, node: GuestMut<u32>, _cache: GuestMut<u8>) -> i32 {
+    match cpu.tell(&0) {
+        0 => node.tell(&0) as i32,
+        error => error as i32,
     }
-    0
 }
 
 /// The vDSO's `getrandom`: the system call of that name, which is recorded. Its state is not used. Whoever asks how large that
 /// is hears that there is no such function, and makes the system call; a C library has asked before the constructor ran.
 pub extern "C" fn vdso_getrandom(
-    to: *mut u8,
+    to: GuestMut<u8>,
     len: usize,
     flags: u32,
-    _state: *mut u8,
+    _state: GuestMut<u8>,
     state_len: usize,
 ) -> isize {
     const QUESTION: usize = usize::MAX;
-    const ENOSYS: isize = -38;
     if state_len == QUESTION {
-        return ENOSYS;
+        return err::ENOSYS as isize;
     }
-    by_gate(raw::nr::GETRANDOM, [to as u64, len as u64, u64::from(flags), 0, 0, 0]) as isize
+    by_gate(raw::nr::GETRANDOM, [to.address(), len as u64, u64::from(flags), 0, 0, 0]) as isize
 }
 
 /// What a system call comes to that the guest makes by such a function.
@@ -316,18 +308,23 @@ unsafe extern "C" fn clock_gettime_for(clock: i32, to: *mut Timespec, caller: us
 /// As the C function.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
-pub unsafe extern "C" fn gettimeofday(_to: *mut [i64; 2], _zone: *mut [i32; 2]) -> i32 {
+pub unsafe extern "C" fn gettimeofday(_to: *mut __kernel_old_timeval, _zone: *mut timezone) -> i32 {
     core::arch::naked_asm!("mov rdx, [rsp]", "jmp {inner}", inner = sym gettimeofday_for)
 }
 
-unsafe extern "C" fn gettimeofday_for(to: *mut [i64; 2], zone: *mut [i32; 2], caller: usize) -> i32 {
+unsafe extern "C" fn gettimeofday_for(
+    to: *mut __kernel_old_timeval,
+    zone: *mut timezone,
+    caller: usize,
+) -> i32 {
     if !zone.is_null() || to.is_null() {
+        let (to, zone) = (GuestMut::at(to as u64), GuestMut::at(zone as u64));
         return with_errno(i64::from(vdso_gettimeofday(to, zone)));
     }
     match read_for(REALTIME, caller) {
         Ok(ns) => {
             // SAFETY: the caller's timeval, as for the C function.
-            unsafe { *to = [(ns / 1_000_000_000) as i64, (ns / 1000 % 1_000_000) as i64] };
+            unsafe { *to = of_day(ns) };
             0
         }
         Err(error) => with_errno(error),
@@ -340,16 +337,24 @@ unsafe extern "C" fn gettimeofday_for(to: *mut [i64; 2], zone: *mut [i32; 2], ca
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn time(to: *mut i64) -> i64 {
-    vdso_time(to)
+    vdso_time(GuestMut::at(to as u64))
 }
 
 /// A clock read by system call.
 pub fn by_call(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     const CLOCK_GETTIME: u64 = raw::nr::CLOCK_GETTIME;
+    const GETTIMEOFDAY: u64 = __NR_gettimeofday as u64;
+    const TIME: u64 = __NR_time as u64;
     match call.nr {
-        CLOCK_GETTIME => fill(call.args[0] as i32, call.args[1] as *mut Timespec),
-        96 => i64::from(vdso_gettimeofday(call.args[0] as *mut _, call.args[1] as *mut _)),
-        201 => vdso_time(call.args[0] as *mut i64),
+        CLOCK_GETTIME => fill(call.args[0] as i32, GuestMut::at(call.args[1])),
+        GETTIMEOFDAY => i64::from(vdso_gettimeofday(GuestMut::at(call.args[0]), GuestMut::at(call.args[1]))),
+        TIME => {
+            let seconds = seconds();
+            match GuestMut::at(call.args[0]).tell(&seconds) {
+                0 => seconds,
+                error => error,
+            }
+        }
         _ => recorded::recorded(thread, row, call),
     }
 }

@@ -5,8 +5,10 @@
 //! taken yet fires at once. The processor time that a dead process used up is not known: timers of processor
 //! time start over.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
+use linux_raw_sys::general::{__kernel_itimerspec, __kernel_old_itimerval, sigevent};
 use us_abi::Cause;
 use us_calls::Row;
 use us_world::timer::{self, Clock, Now, ProcessorClock, Setting, Time, Whose};
@@ -14,12 +16,13 @@ use us_world::timer::{self, Clock, Now, ProcessorClock, Setting, Time, Whose};
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
 use crate::door::{numbers, usage};
+use crate::guest::{GuestMut, GuestPtr};
 use crate::kernel::{SIGEV_THREAD_ID, TIMER_ABSTIME};
 use crate::raw::nr::{ALARM, SETITIMER, TIMER_CREATE, TIMER_DELETE, TIMER_SETTIME};
 use crate::siginfo::Info;
 use crate::thread::{Shared, Thread};
 use crate::verdict::drop_standby;
-use crate::{guest, raw, state};
+use crate::{raw, state};
 
 const ITIMER_REAL: usize = linux_raw_sys::general::ITIMER_REAL as usize;
 const ITIMERS: usize = 3;
@@ -97,7 +100,7 @@ struct Timer {
     /// The guest's, by the group's numbers.
     clock: AtomicI32,
     /// The guest's `sigevent`: value, then signal and kind, then the thread.
-    event: [AtomicU64; 3],
+    event: [AtomicU64; size_of::<Event>() / size_of::<u64>()],
     /// The kernel's number for it in this process.
     real: AtomicU64,
     /// Whether a signal of it waits in the queue of the thread that it is for.
@@ -149,13 +152,15 @@ fn applied(thread: &mut Thread, call: &Call, set_ns: u64) {
             set(&INTERVAL[ITIMER_REAL], Time { first_ns: a as u32 as u64 * SECOND_NS, interval_ns: 0 }, false)
         }
         SETITIMER => {
-            if let (Some(kept), Some(time)) = (INTERVAL.get(a as usize), load(b, MICROSECOND_NS)) {
+            if let (Some(kept), Some(time)) =
+                (INTERVAL.get(a as usize), load(GuestPtr::at(b), MICROSECOND_NS))
+            {
                 set(kept, time, false);
             }
         }
-        TIMER_CREATE => created(thread, a, b, c),
+        TIMER_CREATE => created(thread, a, GuestPtr::at(b), GuestMut::at(c)),
         TIMER_SETTIME => {
-            if let (Some(timer), Some(time)) = (POSIX.get(a as usize), load(c, 1)) {
+            if let (Some(timer), Some(time)) = (POSIX.get(a as usize), load(GuestPtr::at(c), 1)) {
                 set(&timer.kept, time, b & TIMER_ABSTIME != 0);
             }
         }
@@ -169,12 +174,31 @@ fn applied(thread: &mut Thread, call: &Call, set_ns: u64) {
 }
 
 /// What a call sets. Null sets nothing.
-fn load(from: u64, unit_ns: u64) -> Option<Time> {
-    guest::load::<[u64; 4]>(from).map(|words| Time::from_words(words, unit_ns))
+fn load(from: GuestPtr<Words>, unit_ns: u64) -> Option<Time> {
+    from.load().map(|words| Time::from_words(words, unit_ns))
 }
 
-fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
-    let Some(real) = guest::load::<u32>(place) else { return };
+/// What setitimer and timer_settime are given: the interval and the first time, in seconds and parts of one.
+type Words = [u64; 4];
+const _: () = assert!(
+    size_of::<Words>() == size_of::<__kernel_old_itimerval>()
+        && size_of::<Words>() == size_of::<__kernel_itimerspec>()
+        && offset_of!(__kernel_old_itimerval, it_value) == 2 * size_of::<u64>()
+        && offset_of!(__kernel_itimerspec, it_value) == 2 * size_of::<u64>()
+);
+
+/// The first words of a `sigevent`: value, then signal and kind, then the thread. Those behind mean nothing to the kernel.
+type Event = [u64; 3];
+/// All of one, for a call.
+type WholeEvent = [u64; size_of::<sigevent>() / size_of::<u64>()];
+const _: () = assert!(
+    offset_of!(sigevent, sigev_signo) == size_of::<u64>()
+        && offset_of!(sigevent, sigev_notify) == size_of::<u64>() + size_of::<u32>()
+        && offset_of!(sigevent, _sigev_un) == 2 * size_of::<u64>()
+);
+
+fn created(thread: &Thread, clock: u64, event: GuestPtr<Event>, place: GuestMut<u32>) {
+    let Some(real) = place.written() else { return };
     let mut number = real as usize;
     if state::is_renumbered() {
         // The number may be one that an older timer has kept since before the promotion.
@@ -182,17 +206,17 @@ fn created(thread: &Thread, clock: u64, event: u64, place: u64) {
             POSIX.get(*number).is_some_and(|timer| timer.exists.load(Ordering::Relaxed) != 0)
         };
         number = (0..TIMERS).map(|step| (number + step) % TIMERS).find(|at| !taken(at)).unwrap_or(number);
-        guest::store(place, &(number as u32));
+        place.store(&(number as u32));
     }
     let Some(timer) = POSIX.get(number) else {
         drop_standby(Cause::CannotReplay, &[b"a timer with a number that is too high to be kept"]);
         return;
     };
     // Without a sigevent: SIGALRM with the timer's number.
-    let [value, kind, target] = if event == 0 {
+    let [value, kind, target] = if event.is_nowhere() {
         [number as u64, SIGALRM as u64, 0]
     } else {
-        guest::load::<[u64; 3]>(event).unwrap_or_default()
+        event.load().unwrap_or_default()
     };
     for (to, from) in timer.event.iter().zip([value, kind, target]) {
         to.store(from, Ordering::Relaxed);
@@ -267,7 +291,7 @@ pub fn was_set(number: u64, asked: &[u64; 6], ticket: u64) -> bool {
         TIMER_SETTIME => (POSIX.get(which as usize).map(|timer| &timer.kept), third, fourth, 1),
         _ => return false,
     };
-    let (Some(kept), Some(time)) = (kept, load(time, unit_ns)) else { return false };
+    let (Some(kept), Some(time)) = (kept, load(GuestPtr::at(time), unit_ns)) else { return false };
     let fired_at = kept.fired_at.load(Ordering::Relaxed);
     let of = timer::Owner::Process { time, set_at: ticket, fired_at };
     // Its signal was taken: it was not refused.
@@ -291,7 +315,7 @@ pub fn look_at_threads(waiting: impl Fn(u32) -> u64) {
 pub fn take_stock(waiting: u64) -> u64 {
     use crate::raw::nr::{GETITIMER, TIMER_GETTIME};
     let now = raw::now_ns();
-    let mut time = [0u64; 4];
+    let mut time: Words = [0; _];
     let mut explained = 0;
     let bit = |signal: u64| 1u64.unbounded_shl((signal as u32).wrapping_sub(1));
     let mut note = |kept: &Kept, time, signal, waits| {
@@ -340,7 +364,7 @@ pub fn set_again() {
 }
 
 fn create_again(timer: &Timer) {
-    let mut event = [0u64; 8];
+    let mut event: WholeEvent = [0; _];
     for (to, from) in event.iter_mut().zip(&timer.event) {
         *to = from.load(Ordering::Relaxed);
     }
@@ -371,13 +395,13 @@ fn create_again(timer: &Timer) {
 
 /// The moment at which a call with TIMER_ABSTIME sets a timer, as this process's own clock shows it; `None` where that is what the
 /// guest has said.
-pub fn own_time(args: &[u64; 6]) -> Option<[u64; 4]> {
+pub fn own_time(args: &[u64; 6]) -> Option<Words> {
     let [number, flags, time, ..] = *args;
     let clock = POSIX.get(number as usize)?.clock.load(Ordering::Relaxed);
     if flags & TIMER_ABSTIME == 0 || !usage::is_clock(clock) {
         return None;
     }
-    let mut time = load(time, 1).filter(|time| time.first_ns != 0)?;
+    let mut time = load(GuestPtr::at(time), 1).filter(|time| time.first_ns != 0)?;
     time.first_ns = usage::to_own(clock, time.first_ns);
     Some(time.words(1))
 }

@@ -5,14 +5,16 @@
 
 use core::sync::atomic::Ordering;
 
+use linux_raw_sys::general::{__kernel_old_timeval, rusage};
 use us_world::timer::ProcessorClock;
 
 use crate::call::Call;
 use crate::door::numbers;
+use crate::guest::{GuestMut, part};
 use crate::raw::{self, Timespec};
 use crate::thread::used::{Count, Used};
 use crate::thread::{self, Shared, Thread};
-use crate::{guest, state, tls};
+use crate::{state, tls};
 
 /// System call number.
 pub const GETRUSAGE: u64 = crate::raw::nr::GETRUSAGE;
@@ -107,19 +109,23 @@ pub fn clock_told(clock: i32, ns: u64) {
     }
 }
 
+/// The kernel's `struct tms`: user and system time, the process's and its children's.
+type Ticks = [u64; 4];
+
 /// Behind `getrusage` and `times`, in every copy: the answer lies in the guest's memory, and is put right there.
 pub fn told(thread: &Thread, call: &Call) {
     const RUSAGE_CHILDREN: i32 = linux_raw_sys::general::RUSAGE_CHILDREN;
     const RUSAGE_SELF: i32 = linux_raw_sys::general::RUSAGE_SELF as i32;
     let [who, place, ..] = call.args;
     if call.nr == TIMES {
-        let Some(ticks) = guest::load::<[u64; 4]>(who) else { return };
+        let place = GuestMut::<Ticks>::at(who);
+        let Some(ticks) = place.written() else { return };
         let counts = [PROCESS, CHILDREN].map(|used| &USED[used].counts);
         let [[user, system], [child_user, child_system]] =
             counts.map(|counts| [&counts[USER_TICKS], &counts[SYSTEM_TICKS]]);
         let mut told = [user, system, child_user, child_system].into_iter().zip(ticks);
         let ticks = [(); 4].map(|()| told.next().map_or(0, |(count, ticks)| put_right(count, ticks)));
-        guest::store(who, &ticks);
+        place.store(&ticks);
         return;
     }
     let used = match who as u32 as i32 {
@@ -127,10 +133,12 @@ pub fn told(thread: &Thread, call: &Call) {
         RUSAGE_SELF => &USED[PROCESS],
         _ => of_thread(thread.shared()),
     };
-    let Some(times) = guest::load::<[[u64; 2]; 2]>(place) else { return };
-    let [user, system] = times.map(|[seconds, us]| seconds * 1_000_000 + us);
-    let told = [put_right(&used.counts[USER], user), put_right(&used.counts[SYSTEM], system)];
-    guest::store(place, &told.map(|us| [us / 1_000_000, us % 1_000_000]));
+    let place = GuestMut::<rusage>::at(place);
+    for (place, which) in [(part!(place, rusage, ru_utime), USER), (part!(place, rusage, ru_stime), SYSTEM)] {
+        let Some(time) = place.written() else { return };
+        let us = put_right(&used.counts[which], time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64) as i64;
+        place.store(&__kernel_old_timeval { tv_sec: us / 1_000_000, tv_usec: us % 1_000_000 });
+    }
 }
 
 fn put_right(count: &Count, value: u64) -> u64 {

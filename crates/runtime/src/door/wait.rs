@@ -4,18 +4,21 @@
 //! these end stands in the roster ([`crate::members`]); the guest sees one family. And the death of a child's primary is
 //! not told where a standby takes over.
 
+use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 
+use linux_raw_sys::general::{rusage, siginfo__bindgen_ty_1__bindgen_ty_1, siginfo_t};
 use us_abi::{Header, Process, ReturnHead, WILL, end, kin};
 use us_world::child::{self, Child, End, Meaning, Standing, Wait, Waited};
 
 use crate::call::Call;
 use crate::door::{numbers, sigchld, witness};
+use crate::guest::{GuestMut, part};
 use crate::members::leader;
 use crate::raw::err::ECHILD;
 use crate::raw::{self, failed, nr};
 use crate::thread::Thread;
-use crate::{guest, members, signal};
+use crate::{members, signal};
 
 /// Numbers of the two calls.
 pub const WAIT4: u64 = crate::raw::nr::WAIT4;
@@ -58,21 +61,12 @@ pub(super) struct News {
     uid: u32,
     pub(super) status: i32,
     rest: [u32; 25],
-    used: [u64; 18],
+    used: [u64; size_of::<rusage>() / size_of::<u64>()],
 }
 
 impl News {
-    const NONE: News = News {
-        signal: 0,
-        errno: 0,
-        code: 0,
-        pad: 0,
-        pid: 0,
-        uid: 0,
-        status: 0,
-        rest: [0; 25],
-        used: [0; 18],
-    };
+    const NONE: News =
+        News { signal: 0, errno: 0, code: 0, pad: 0, pid: 0, uid: 0, status: 0, rest: [0; 25], used: [0; _] };
 
     fn new(pid: u32, child::News { code, status }: child::News) -> News {
         News { signal: 17, code, pid, status, ..News::NONE }
@@ -259,13 +253,16 @@ pub fn is_logged(thread: &Thread, call: &Call, result: i64) {
         return;
     }
     let (pid, news) = if call.nr == WAITID {
-        let [code, child] = guest::load::<[i32; 2]>(call.args[2] + 8).unwrap_or_default();
+        let told = GuestMut::<News>::at(call.args[2]);
         (
-            child as u32,
-            child::News { code, status: guest::load::<i32>(call.args[2] + 24).unwrap_or_default() },
+            part!(told, News, pid).written().unwrap_or_default(),
+            child::News {
+                code: part!(told, News, code).written().unwrap_or_default(),
+                status: part!(told, News, status).written().unwrap_or_default(),
+            },
         )
     } else {
-        let status = guest::load::<i32>(call.args[1]).unwrap_or_default();
+        let status = GuestMut::<i32>::at(call.args[1]).written().unwrap_or_default();
         if status & 0x7f == 0x7f || status == 0xffff {
             // A stop, or a continuation.
             return;
@@ -313,10 +310,16 @@ impl Told {
 }
 
 /// Bytes that the log carries of a `siginfo_t`.
-const SIGINFO_BYTES: usize = 28;
-const RUSAGE_BYTES: usize = 144;
+const SIGINFO_BYTES: usize = offset_of!(News, rest);
+const RUSAGE_BYTES: usize = size_of::<rusage>();
 /// Where the resources lie in [`News`].
-const USED_AT: usize = 128;
+const USED_AT: usize = offset_of!(News, used);
+const _: () = assert!(
+    USED_AT == size_of::<siginfo_t>()
+        && size_of::<News>() == USED_AT + RUSAGE_BYTES
+        && offset_of!(News, pid) == offset_of!(siginfo__bindgen_ty_1__bindgen_ty_1, _sifields)
+        && offset_of!(News, code) == offset_of!(siginfo__bindgen_ty_1__bindgen_ty_1, si_code)
+);
 
 /// Makes the call for real.
 pub fn make(thread: &Thread, number: u64, args: &[u64; 6]) -> i64 {
@@ -531,20 +534,23 @@ fn lives_on(news: &News, peeks: bool) -> bool {
 
 /// Writes what is told to where the guest wants it.
 fn tell(number: u64, args: &[u64; 6], news: &News) -> i64 {
-    let used = (&raw const *news).cast::<u8>().wrapping_add(USED_AT);
-    let rusage = if number == WAITID { args[4] } else { args[3] };
-    if rusage != 0 && news.pid != 0 && !guest::write(rusage, used, RUSAGE_BYTES) {
+    let rusage = GuestMut::at(if number == WAITID { args[4] } else { args[3] });
+    if news.pid != 0 && rusage.tell(&news.used) != 0 {
         return raw::err::EFAULT;
     }
     if number == WAITID {
         // Single fields, as the kernel does it.
-        let [head, tail]: [[i32; 3]; 2] =
-            [[news.signal, 0, news.code], [news.pid as i32, news.uid as i32, news.status]];
-        let place = args[2];
-        let written = place == 0 || (guest::store(place, &head) && guest::store(place + 16, &tail));
+        let place = GuestMut::<News>::at(args[2]);
+        let written = place.is_nowhere()
+            || part!(place, News, signal).store(&news.signal)
+                && part!(place, News, errno).store(&0)
+                && part!(place, News, code).store(&news.code)
+                && part!(place, News, pid).store(&news.pid)
+                && part!(place, News, uid).store(&news.uid)
+                && part!(place, News, status).store(&news.status);
         return if written { 0 } else { raw::err::EFAULT };
     }
-    if news.pid != 0 && args[1] != 0 && !guest::store(args[1], &news.told().word()) {
+    if news.pid != 0 && GuestMut::at(args[1]).tell(&news.told().word()) != 0 {
         return raw::err::EFAULT;
     }
     i64::from(news.pid)

@@ -21,13 +21,14 @@ use us_world::Told;
 use crate::door::pipe;
 use crate::door::recorded::execute_marked;
 use crate::fdtable::{self, Shadow};
+use crate::guest::{GuestMut, GuestPtr, part};
 use crate::raw::err::ENOTSOCK;
 use crate::raw::nr::{RECVMMSG, SENDMMSG};
 use crate::raw::{self, failed};
 use crate::real::single_threaded;
+use crate::state;
 use crate::sys::spans::{self, MessageHeader, Vector};
 use crate::thread::Thread;
-use crate::{guest, state};
 
 /// The kernel's flag of that name: on a datagram its whole length is told, a stream's bytes are thrown away.
 pub const MSG_TRUNC: u64 = crate::kernel::MSG_TRUNC;
@@ -162,28 +163,28 @@ pub fn receive(thread: &Thread, fd: u64, place: *mut u8, bytes: usize, flags: u6
 #[derive(Clone, Copy)]
 pub enum Shape {
     /// recvmsg: the header at this address.
-    Message(u64),
+    Message(GuestMut<MessageHeader>),
     /// recvfrom: buffer, its length, address, address of its length.
     From([u64; 4]),
     /// readv: the vectors and their count.
-    Vectors(u64, u64),
+    Vectors(GuestPtr<Vector>, u64),
 }
 
 impl Shape {
     /// Bytes asked for.
     pub fn wanted(self) -> u64 {
         match self {
-            Shape::Message(at) => spans::message_bytes(at),
+            Shape::Message(at) => spans::message_bytes(at.address()),
             Shape::From([_, len, ..]) => len,
-            Shape::Vectors(list, count) => spans::vector_bytes(list, count),
+            Shape::Vectors(list, count) => spans::vector_bytes(list.address(), count),
         }
     }
 
     /// Where the first byte would go, 0 for nowhere.
     pub fn first(self) -> u64 {
-        let of = |list: u64| guest::load::<Vector>(list).map_or(0, |vector| vector.base);
+        let of = |list: GuestPtr<Vector>| list.load().map_or(0, |vector| vector.base);
         match self {
-            Shape::Message(at) => of(guest::load::<MessageHeader>(at).unwrap_or_default().vectors),
+            Shape::Message(at) => of(GuestPtr::at(at.written().unwrap_or_default().vectors)),
             Shape::From([to, ..]) => to,
             Shape::Vectors(list, _) => of(list),
         }
@@ -194,12 +195,12 @@ impl Shape {
 /// and hands them to the guest. `None`: make the call in the plain way.
 pub fn gather(thread: &mut Thread, fd: u64, shape: Shape, wanted: u64, flags: u64) -> Option<i64> {
     let given = match shape {
-        Shape::Message(at) => guest::load::<MessageHeader>(at)?,
+        Shape::Message(at) => at.written()?,
         _ => MessageHeader::default(),
     };
     let (name_room, name_capacity) = match shape {
         Shape::Message(_) => (given.name != 0, given.name_len),
-        Shape::From([_, _, at, len]) => (at != 0 && len != 0, guest::load::<u32>(len).unwrap_or(0)),
+        Shape::From([_, _, at, len]) => (at != 0 && len != 0, GuestPtr::<u32>::at(len).load().unwrap_or(0)),
         Shape::Vectors(..) => (false, 0),
     };
     let control = if given.control == 0 { 0 } else { given.control_len };
@@ -245,42 +246,49 @@ pub fn gather(thread: &mut Thread, fd: u64, shape: Shape, wanted: u64, flags: u6
     let tcp = fdtable::get(fd as i32).is_some_and(|shadow| shadow.kind().is_tcp());
     // A stream's bytes that are thrown away are written nowhere.
     let bytes = if tcp && flags & MSG_TRUNC != 0 { 0 } else { result as u64 };
-    hand_over(got, shape, bytes);
-    Some(result)
+    Some(if hand_over(got, shape, bytes) { result } else { raw::err::EFAULT })
 }
 
-/// Copies what has come to where the guest's own call would have put it.
-fn hand_over(got: &Message, shape: Shape, bytes: u64) {
+/// Copies what has come to where the guest's own call would have put it. False where that has no place for the sender's name, or for
+/// what the header is to say: like the kernel, behind the bytes.
+fn hand_over(got: &Message, shape: Shape, bytes: u64) -> bool {
     let data = got.vector.base;
     let name_part = got.header.name_len.min(got.name_capacity).min(NAME_MAX as u32) as usize;
-    let mut from = data;
-    let mut scatter = |list, count| {
-        spans::for_vectors(list, count, bytes.min(got.vector.len), &mut |base, part| {
-            guest::write(base, from as *const u8, part);
-            from += part as u64;
-        });
+    let scatter = |list, count| scatter_bytes(data, list, count, bytes.min(got.vector.len));
+    let put_name = |name: u64, name_len: GuestMut<u32>| {
+        GuestMut::<u8>::at(name).copy_from(got.name.as_ptr(), name_part)
+            && name_len.store(&got.header.name_len)
     };
     match shape {
-        Shape::Vectors(list, count) => scatter(list, count),
+        Shape::Vectors(list, count) => {
+            scatter(list.address(), count);
+            true
+        }
         Shape::From([buffer, len, name, name_len]) => {
-            guest::write(buffer, data as *const u8, bytes.min(len) as usize);
-            if name != 0 && name_len != 0 {
-                guest::write(name, got.name.as_ptr(), name_part);
-                guest::store(name_len, &got.header.name_len);
-            }
+            GuestMut::<u8>::at(buffer).copy_from(data as *const u8, bytes.min(len) as usize);
+            name == 0 || name_len == 0 || put_name(name, GuestMut::at(name_len))
         }
         Shape::Message(at) => {
-            let given = guest::load::<MessageHeader>(at).unwrap_or_default();
+            let given = at.written().unwrap_or_default();
             scatter(given.vectors, given.vector_count);
-            if given.name != 0 {
-                guest::write(given.name, got.name.as_ptr(), name_part);
-                guest::store(at + 8, &got.header.name_len);
-            }
-            guest::write(given.control, got.header.control as *const u8, got.header.control_len as usize);
-            guest::store(at + 40, &got.header.control_len);
-            guest::store(at + 48, &got.header.flags);
+            let is_named = given.name == 0 || put_name(given.name, part!(at, MessageHeader, name_len));
+            // The kernel drops what of this it cannot write.
+            GuestMut::<u8>::at(given.control)
+                .copy_from(got.header.control as *const u8, got.header.control_len as usize);
+            is_named
+                && part!(at, MessageHeader, control_len).store(&got.header.control_len)
+                && part!(at, MessageHeader, flags).store(&got.header.flags)
         }
     }
+}
+
+/// Copies so many bytes to the places of a list.
+fn scatter_bytes(data: u64, list: u64, count: u64, bytes: u64) {
+    let mut from = data;
+    spans::for_vectors(list, count, bytes, &mut |base, part| {
+        GuestMut::<u8>::at(base).copy_from(from as *const u8, part);
+        from += part as u64;
+    });
 }
 
 /// An output of `len` bytes, behind `done` others of the same call, is about to be made such that it does not wait, and that
@@ -450,10 +458,10 @@ pub fn scatter(
     row: &Row,
     shadow: &Shadow,
     fd: i32,
-    list: u64,
+    list: GuestPtr<Vector>,
     count: u64,
 ) -> Option<i64> {
-    let wanted = spans::vector_bytes(list, count).min(PATTERN_MAX as u64);
+    let wanted = spans::vector_bytes(list.address(), count).min(PATTERN_MAX as u64);
     if wanted == 0 {
         return None;
     }
@@ -469,11 +477,7 @@ pub fn scatter(
         execute_marked(thread, row, raw::nr::READ, &[fd as u64, data, wanted, 0, 0, 0])
     });
     if !failed(result) {
-        let mut from = data;
-        spans::for_vectors(list, count, result as u64, &mut |base, part| {
-            guest::write(base, from as *const u8, part);
-            from += part as u64;
-        });
+        scatter_bytes(data, list.address(), count, result as u64);
     }
     Some(result)
 }

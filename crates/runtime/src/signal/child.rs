@@ -44,8 +44,8 @@ pub fn action(thread: &mut Thread, call: &Call) -> Option<i64> {
         return None;
     }
     let before = Action { handler: thread.signals.child.system, ..Action::default() };
-    match GuestPtr::<[u64; 4]>::at(new).given() {
-        Ok(after) => thread.signals.child.system = after.map_or(before.handler, |after| after[0]),
+    match GuestPtr::<Action>::at(new).given() {
+        Ok(after) => thread.signals.child.system = after.map_or(before.handler, |after| after.handler),
         Err(error) => return Some(error),
     }
     Some(GuestMut::at(old).tell(&before))

@@ -169,7 +169,7 @@ pub fn unblocked(thread: &mut Thread) {
 /// signal, and whether it is ignored, and was.
 pub fn action(thread: &mut Thread, call: &Call, note: impl FnOnce(i32, bool, bool)) -> i64 {
     let [signal, new, old, size, ..] = call.args;
-    let (new, old) = (GuestPtr::<[u64; 4]>::at(new), GuestMut::<[u64; 4]>::at(old));
+    let (new, old) = (GuestPtr::<Action>::at(new), GuestMut::<Action>::at(old));
     let signal = signal as u32 as i32;
     if size != 8 || signal < 1 || signal as usize >= SIGNALS {
         return err::EINVAL;
@@ -182,7 +182,7 @@ pub fn action(thread: &mut Thread, call: &Call, note: impl FnOnce(i32, bool, boo
         Ok(given) => given,
         Err(error) => return error,
     };
-    if let Some([handler, flags, restorer, mask]) = given {
+    if let Some(Action { handler, flags, restorer, mask }) = given {
         let place = &DISPOSITIONS[signal as usize];
         place.flags.store(flags, Ordering::Relaxed);
         place.restorer.store(restorer, Ordering::Relaxed);
@@ -197,7 +197,7 @@ pub fn action(thread: &mut Thread, call: &Call, note: impl FnOnce(i32, bool, boo
         install(signal, Action { handler, flags, restorer, mask });
     }
     before.restorer = 0;
-    old.tell(&[before.handler, before.flags, before.restorer, before.mask])
+    old.tell(&before)
 }
 
 /// Puts what belongs into the kernel for a guest's disposition.
@@ -246,10 +246,10 @@ pub fn born_first(pid: u32) {
 /// Takes the signals over. In the constructor, before the standby is made.
 pub fn take_over() {
     for signal in 1..SIGNALS as i32 {
-        let mut kernel = [0u64; 4];
+        let mut kernel = Action::default();
         // SAFETY: asks for the disposition that the program was started with.
-        unsafe { call4(raw::nr::RT_SIGACTION, signal as u64, 0, kernel.as_mut_ptr() as u64, 8) };
-        if kernel[0] == SIG_IGN {
+        unsafe { call4(raw::nr::RT_SIGACTION, signal as u64, 0, &raw mut kernel as u64, 8) };
+        if kernel.handler == SIG_IGN {
             DISPOSITIONS[signal as usize].handler.store(SIG_IGN, Ordering::Relaxed);
         }
         let given = disposition(signal);
@@ -309,7 +309,7 @@ pub(super) use crate::kernel::SS_DISABLE;
 /// The stack is given up while a handler runs on it.
 pub(super) const SS_AUTODISARM: u64 = crate::kernel::SS_AUTODISARM;
 /// What a thread begins with.
-pub(super) const NO_STACK: [u64; 3] = [0, SS_DISABLE, 0];
+pub(super) const NO_STACK: Stack = [0, SS_DISABLE, 0];
 
 /// Whether `sp` lies on the stack that the guest has set. Asked of the stack pointer, as the kernel does: a handler that
 /// leaves by longjmp tells nobody, and the next one must find its stack free.
@@ -323,7 +323,7 @@ pub fn stack(thread: &mut Thread, call: &Call) -> i64 {
     use crate::kernel::SS_ONSTACK;
     const BYTES_MIN: u64 = 2048;
     let [new, old, ..] = call.args;
-    let (new, old) = (GuestPtr::<[u64; 3]>::at(new), GuestMut::<[u64; 3]>::at(old));
+    let (new, old) = (GuestPtr::<Stack>::at(new), GuestMut::<Stack>::at(old));
     let mut shown = thread.signals.alt_stack;
     let is_on = is_on_alt_stack(thread, gate_stack::guests(thread));
     if is_on {

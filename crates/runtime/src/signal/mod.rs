@@ -5,8 +5,10 @@
 //! it; asynchronous ones are put into the thread's queue, and a door delivers them. Faults of the guest's
 //! own making are delivered in place: they repeat.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use linux_raw_sys::general::kernel_sigaction;
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, leaving};
 use us_calls::{Class, Row};
@@ -16,7 +18,7 @@ use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::context::{Context, reg};
 use crate::event::Event;
-use crate::guest::{GuestMut, GuestPtr};
+use crate::guest::{GuestMut, GuestPtr, Plain};
 use crate::kernel::{SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_RESTORER, SA_SIGINFO};
 use crate::log::{Next, has_ticket};
 use crate::members::{self, mail};
@@ -25,6 +27,7 @@ use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::signal::sigsys::on_sigsys;
 use crate::state::{self, Role};
 use crate::sys::{gate, gate_stack, trap};
+use crate::thread::signal::Stack;
 use crate::thread::{Mode, Thread};
 use crate::{guest, tls, turns};
 
@@ -105,6 +108,15 @@ struct Action {
     mask: u64,
 }
 
+const _: () = assert!(
+    size_of::<Action>() == size_of::<kernel_sigaction>()
+        && offset_of!(Action, flags) == offset_of!(kernel_sigaction, sa_flags)
+        && offset_of!(Action, restorer) == offset_of!(kernel_sigaction, sa_restorer)
+        && offset_of!(Action, mask) == offset_of!(kernel_sigaction, sa_mask)
+);
+// SAFETY: numbers, and addresses that only the guest follows.
+unsafe impl Plain for Action {}
+
 /// The guest's dispositions. Written under the kernel's own ordering: by the door, at the call's turn.
 struct Disposition {
     handler: AtomicU64,
@@ -161,10 +173,10 @@ fn waiting_mask(call: &Call) -> Option<u64> {
     let at = match call.nr {
         PPOLL => call.args[3],
         EPOLL_PWAIT | EPOLL_PWAIT2 => call.args[4],
-        PSELECT6 if call.args[5] != 0 => guest::load::<u64>(call.args[5])?,
+        PSELECT6 => GuestPtr::at(call.args[5]).given().ok()??,
         _ => 0,
     };
-    if at == 0 { None } else { guest::load::<u64>(at) }
+    GuestPtr::at(at).given().ok().flatten()
 }
 
 /// Puts a call's own mask in force, in shadow: the kernel gets it with the call. Returns the mask to restore.

@@ -28,6 +28,7 @@ use core::cell::UnsafeCell;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
+use crate::guest::GuestMut;
 use crate::thread::call::Shown;
 use crate::thread::doubt::Begun;
 use crate::thread::ends::Ends;
@@ -99,7 +100,7 @@ pub struct Thread {
     /// How often it has been parked.
     pub stops: u32,
     /// The word that the guest wants cleared at this thread's end, 0 for libc's.
-    pub clears: u64,
+    pub clears: GuestMut<u32>,
     /// Lowest address of the stack on which the thread begins, as its maker knows it.
     pub born_on: u64,
 }
@@ -162,7 +163,7 @@ impl Thread {
             creation: (0, 0),
             takes_libc_lock: false,
             stops: 0,
-            clears: 0,
+            clears: GuestMut::at(0),
             born_on: 0,
         }
     }

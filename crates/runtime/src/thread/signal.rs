@@ -1,5 +1,17 @@
 //! A thread's signals, beside those that wait for a door.
 
+use core::mem::offset_of;
+
+use linux_raw_sys::general::stack_t;
+
+/// What sigaltstack is given: address, flags (of which the upper half is padding), size.
+pub type Stack = [u64; 3];
+const _: () = assert!(
+    size_of::<Stack>() == size_of::<stack_t>()
+        && offset_of!(stack_t, ss_flags) == size_of::<u64>()
+        && offset_of!(stack_t, ss_size) == 2 * size_of::<u64>()
+);
+
 /// Mask, stack, and what has come in the call where the thread is.
 pub struct Signals {
     /// The guest's signal mask of this thread.
@@ -26,8 +38,8 @@ pub struct Signals {
     pub outcome_says: bool,
     /// Processor time of this thread when the oldest of its waiting signals came, ns.
     pub due_cpu_ns: u64,
-    /// The alternate stack that the guest has set: address, flags, size.
-    pub alt_stack: [u64; 3],
+    /// The alternate stack that the guest has set.
+    pub alt_stack: Stack,
 }
 
 /// The signals of a child on its parent's block.

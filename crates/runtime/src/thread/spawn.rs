@@ -1,30 +1,37 @@
 //! What a thread keeps for a child that borrows its memory until it executes a file.
 
+use linux_raw_sys::general::clone_args;
+
+use crate::guest::{GuestMut, GuestPtr};
+
 /// Memory of an environment with our variables: address and bytes, zeros for none.
 pub type Lent = [u64; 2];
 
 /// The first words of what a child that borrows our memory was given: glibc's `posix_spawn` has its child put
 /// the error there.
-pub type ChildWords = [u64; 32];
+pub type ChildWords = [u64; CHILD_WORDS];
+
+/// How many they are.
+pub const CHILD_WORDS: usize = 32;
 
 /// The structure of a clone3, with an address of ours in it.
 pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
 
 /// Bytes of the kernel's `struct clone_args`, as far as it is known here.
-pub const CLONE_ARGS_BYTES: usize = 88;
+pub const CLONE_ARGS_BYTES: usize = size_of::<clone_args>();
 
 /// Where the kernel stores for the parent of a clone the child's number, and a descriptor of the child; 0 for nowhere.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Stored {
     /// The number.
-    pub number: u64,
+    pub number: GuestMut<u32>,
     /// The descriptor.
-    pub descriptor: u64,
+    pub descriptor: GuestMut<i32>,
 }
 
 impl Stored {
     /// Nothing.
-    pub const NOTHING: Stored = Stored { number: 0, descriptor: 0 };
+    pub const NOTHING: Stored = Stored { number: GuestMut::at(0), descriptor: GuestMut::at(0) };
 }
 
 /// The child.
@@ -34,7 +41,7 @@ pub struct Spawn {
     /// The call that made it.
     pub call: u16,
     /// Where its argument lies.
-    pub argument: u64,
+    pub argument: GuestPtr<ChildWords>,
     /// What was there before it ran.
     pub words: ChildWords,
     /// Whether it is made like vfork.
@@ -51,11 +58,11 @@ impl Spawn {
         Spawn {
             lent: [0; 2],
             call: 0,
-            argument: 0,
-            words: [0; 32],
+            argument: GuestPtr::at(0),
+            words: [0; _],
             lends: false,
             stored: Stored::NOTHING,
-            clone_args: [0; 11],
+            clone_args: [0; _],
         }
     }
 }
