@@ -4,10 +4,13 @@
 //! descriptor *now* is kept here, in private memory: its kind, its identity (a number may have been closed
 //! and given to another file meanwhile), and how many bytes the log says have moved.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use linux_raw_sys::general::stat;
 use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
 
+use crate::kernel::{SO_COOKIE, SO_PROTOCOL, SOL_SOCKET};
 use crate::proc;
 use crate::raw;
 
@@ -377,9 +380,12 @@ pub struct Stat {
 }
 
 const _: () = assert!(
-    size_of::<Stat>() == 144
-        && core::mem::offset_of!(Stat, size) == 48
-        && core::mem::offset_of!(Stat, modified) == 88
+    size_of::<Stat>() == size_of::<stat>()
+        && offset_of!(Stat, mode) == offset_of!(stat, st_mode)
+        && offset_of!(Stat, rdev) == offset_of!(stat, st_rdev)
+        && offset_of!(Stat, size) == offset_of!(stat, st_size)
+        && offset_of!(Stat, modified) == offset_of!(stat, st_mtime)
+        && offset_of!(Stat, changed) == offset_of!(stat, st_ctime)
 );
 
 /// The folder from which a path is looked up that says none.
@@ -389,7 +395,7 @@ impl Stat {
     /// Of an open file; `None` if the kernel refuses.
     pub fn of(fd: i32) -> Option<Stat> {
         let mut stat = Stat::default();
-        // SAFETY: the kernel writes one struct stat of 144 bytes.
+        // SAFETY: the kernel writes one struct stat.
         (unsafe { raw::call2(raw::nr::FSTAT, fd as u64, &raw mut stat as u64) } == 0).then_some(stat)
     }
 
@@ -397,7 +403,7 @@ impl Stat {
     pub fn at(folder: u64, path: u64, flags: u64) -> Option<Stat> {
         use crate::raw::nr::NEWFSTATAT;
         let mut stat = Stat::default();
-        // SAFETY: the kernel reads a path, and writes one struct stat of 144 bytes.
+        // SAFETY: the kernel reads a path, and writes one struct stat.
         let result = unsafe { raw::call4(NEWFSTATAT, folder, path, &raw mut stat as u64, flags) };
         (result == 0).then_some(stat)
     }
@@ -469,12 +475,11 @@ fn is_append(fd: i32) -> bool {
 
 /// A number that no other socket of this machine has had since it started; 0 if the kernel does not say.
 pub fn cookie(fd: i32) -> u64 {
-    socket_option(fd, 1, 57).unwrap_or(0)
+    socket_option(fd, SOL_SOCKET, SO_COOKIE).unwrap_or(0)
 }
 
 fn is_tcp(fd: i32) -> bool {
-    use crate::kernel::{SO_PROTOCOL, SOL_SOCKET};
-    const IPPROTO_TCP: u64 = 6;
+    const IPPROTO_TCP: u64 = linux_raw_sys::net::IPPROTO_TCP as u64;
     socket_option(fd, SOL_SOCKET, SO_PROTOCOL).is_some_and(|protocol| protocol & 0xffff_ffff == IPPROTO_TCP)
 }
 

@@ -52,7 +52,7 @@ impl Above for Layers {
         park::is_wanted() || clone::keep_promise()
     }
     fn is_news(&self, info: &mut Info) -> bool {
-        sigchld::is_news(&mut info.0)
+        sigchld::is_news(info)
     }
     fn came(&self, info: &Info) {
         timer::came(info);
@@ -63,7 +63,7 @@ impl Above for Layers {
     fn consumed(&self, slot: u32, info: &Info, exact: bool, ticket: u64) {
         pending::taken(slot, info, exact, ticket);
         timer::fired(info, ticket);
-        sigchld::taken(&info.0);
+        sigchld::taken(info);
     }
     fn end_by(&self, signal: i32) {
         process::leave(leaving::SIGNAL, signal);

@@ -333,8 +333,8 @@ const TCP_CLOSE: u8 = 7;
 
 /// The state of a TCP socket, `None` for anything else.
 fn tcp_state(fd: u64) -> Option<u8> {
-    const IPPROTO_TCP: u64 = 6;
     use crate::kernel::TCP_INFO;
+    const IPPROTO_TCP: u64 = linux_raw_sys::net::IPPROTO_TCP as u64;
     let (mut state, mut len) = (0u8, 1u32);
     let args = [fd, IPPROTO_TCP, TCP_INFO, &raw mut state as u64, &raw mut len as u64, 0];
     // SAFETY: the kernel writes at most one byte, and the length.

@@ -43,7 +43,7 @@ impl Siginfo for Info {
         self.code()
     }
     fn value(&self) -> u64 {
-        self.0[3]
+        self.value()
     }
 }
 
@@ -106,11 +106,13 @@ fn sent_by(call: &Call) -> Option<Sent> {
         full = GuestPtr::at(info).load()?;
     } else {
         let code = if tid.is_some() { SI_TKILL } else { SI_USER };
-        full.0[1] = u64::from(code as u32);
+        full.set_code(code);
+        full.set_sender(own);
         // SAFETY: asks for a number.
-        full.0[2] = u64::from(own) | (unsafe { raw::call1(GETUID, 0) } as u64) << 32;
+        full.set_user(unsafe { raw::call1(GETUID, 0) } as u32);
     }
-    full.0[0] = signal & 0xffff_ffff;
+    full.set_signal(signal as i32);
+    full.set_tag(0);
     Some(Sent { info: full, target, at: 0, queued: false })
 }
 
@@ -290,8 +292,7 @@ pub fn adopt_queues(each_sent: impl FnOnce(&mut dyn FnMut(Info, Target))) {
     });
     // What others have sent: of those the number is all that counts.
     for signal in (1..32u64).filter(|signal| waited >> (signal - 1) & 1 != 0) {
-        let mut info = Info([0; 16]);
-        (info.0[0], info.0[1]) = (signal, ANY as u64);
+        let info = Info::new(signal as i32, ANY);
         add(Sent { info, target: Target::PROCESS, at, queued: false });
     }
     for slot in thread::slots() {
@@ -458,11 +459,11 @@ fn signals_read(thread: &Thread, buffer: u64, result: i64) {
             if mail::arrived_by_descriptor(&info, false) {
                 part!(record, SignalRecord, errno).store(&0);
             }
-            info.0[0] = info.0[0] << 32 >> 32;
+            info.set_tag(0);
             signal::consumed(thread, &info, true, thread.begun().ticket);
         }
         if renamed {
-            part!(record, SignalRecord, pid).store(&(info.0[2] as u32));
+            part!(record, SignalRecord, pid).store(&info.sender());
         }
     }
 }

@@ -99,9 +99,18 @@ pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 fn size_of_segment(id: u64) -> u64 {
     use crate::raw::nr::SHMCTL;
     const IPC_STAT: u64 = 2;
-    // struct shmid64_ds: the size is behind struct ipc64_perm.
-    let mut stat = [0u64; 32];
-    // SAFETY: the kernel writes one struct of 112 bytes.
-    unsafe { raw::call3(SHMCTL, id, IPC_STAT, stat.as_mut_ptr() as u64) };
-    stat[6]
+    let mut stat = Described::default();
+    // SAFETY: the kernel writes one of these.
+    unsafe { raw::call3(SHMCTL, id, IPC_STAT, &raw mut stat as u64) };
+    stat.bytes
 }
+
+/// The kernel's `struct shmid64_ds`.
+#[repr(C)]
+#[derive(Default)]
+struct Described {
+    _permissions: [u64; 6],
+    bytes: u64,
+    _rest: [u64; 7],
+}
+const _: () = assert!(size_of::<Described>() == 112);

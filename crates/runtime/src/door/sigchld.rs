@@ -13,7 +13,8 @@ use super::wait::{News, WEXITED, WNOHANG, WNOWAIT, child_of, look, willed};
 use crate::door::pending;
 use crate::members::{self, registry};
 use crate::raw;
-use crate::siginfo::SI_USER;
+use crate::raw::nr::GETUID;
+use crate::siginfo::{Info, SI_USER};
 use crate::signal;
 use crate::state;
 
@@ -103,16 +104,15 @@ pub fn forget_owed() {
 }
 
 /// A signal has reached the guest, in a copy that takes it from the log: at a promotion this one is not told of again.
-pub fn taken(info: &[u64; 16]) {
-    let (signal, code, child) = (info[0] as u32 as i32, info[1] as u32 as i32, info[2] as u32);
-    if signal != SIGCHLD {
+pub fn taken(info: &Info) {
+    if info.signal() != SIGCHLD {
         return;
     }
     // Of several ends it is one signal, as with the kernel.
     OWED[0].store(0, Ordering::SeqCst);
-    if is_end(code)
+    if is_end(info.code())
         // Its primary's wait may have been told meanwhile.
-        && let Some(entry) = members::find_child(child)
+        && let Some(entry) = members::find_child(info.sender())
     {
         note(entry);
     }
@@ -133,21 +133,22 @@ fn known(entry: &Process) -> child::Child {
 }
 
 /// What a siginfo tells of a child.
-fn news_in(info: &[u64; 16]) -> child::News {
-    child::News { code: info[1] as u32 as i32, status: info[3] as u32 as i32 }
+fn news_in(info: &Info) -> child::News {
+    child::News { code: info.code(), status: info.status() }
 }
 
-fn tell(info: &mut [u64; 16], news: child::News) {
-    (info[1], info[3]) = (u64::from(news.code as u32), u64::from(news.status as u32));
+fn tell(info: &mut Info, news: child::News) {
+    info.set_code(news.code);
+    info.set_value(u64::from(news.status as u32));
 }
 
 /// Whether a SIGCHLD tells the guest anything; made to say what. The death of a child's primary does not, until it is
 /// known that nobody takes over; the supervisor then sends another, as it does for children that it has adopted.
-pub fn is_news(info: &mut [u64; 16]) -> bool {
+pub fn is_news(info: &mut Info) -> bool {
     if members::header().is_none() {
         return true;
     }
-    let (code, sender) = (info[1] as u32 as i32, info[2] as u32);
+    let (code, sender) = (info.code(), info.sender());
     if is_end(code) {
         let Some(entry) = members::find(sender) else { return is_news_of_the_told(info, sender) };
         let Some(news) = known(entry).told_by_signal(news_in(info), willed(entry)) else { return false };
@@ -160,25 +161,25 @@ pub fn is_news(info: &mut [u64; 16]) -> bool {
         return true;
     }
     // SAFETY: asks for a number.
-    let uid = unsafe { raw::call1(102, 0) } as u64;
+    info.set_user(unsafe { raw::call1(GETUID, 0) } as u32);
     let owed = OWED[0].swap(0, Ordering::SeqCst);
     if owed != 0 {
-        info[1] = u64::from(OWED[1].load(Ordering::Relaxed));
-        info[2] = u64::from(owed) | uid << 32;
-        info[3] = u64::from(OWED[2].load(Ordering::Relaxed));
+        info.set_code(OWED[1].load(Ordering::Relaxed) as i32);
+        info.set_sender(owed);
+        info.set_value(u64::from(OWED[2].load(Ordering::Relaxed)));
         return true;
     }
     let ended = |entry: &&Process| entry.end.load(Ordering::Acquire) == end::ENDED && note(entry);
     let adopted = members::adopted().find(ended);
     let Some(news) = adopted.map(News::of).or_else(waiting) else { return false };
-    info[2] = u64::from(news.pid) | uid << 32;
+    info.set_sender(news.pid);
     tell(info, news.told());
     true
 }
 
 /// The same of a child that is off the list: the guest's wait has told of its end while this signal waited behind a mask.
 /// What the kernel says in it of an adopted one is the death of its first primary.
-fn is_news_of_the_told(info: &mut [u64; 16], sender: u32) -> bool {
+fn is_news_of_the_told(info: &mut Info, sender: u32) -> bool {
     let Some(entry) = members::struck_off(sender) else { return true };
     let news = known(entry).told_behind_wait(news_in(info), News::of(entry).told());
     let Some(news) = news else { return false };

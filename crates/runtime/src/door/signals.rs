@@ -103,7 +103,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     mail::is_taken(head.identity >> 32);
                     let known = if place.is_nowhere() { None } else { place.written() };
                     let mut info = known.unwrap_or_default();
-                    info.0[0] = info.0[0] >> 32 << 32 | head.result as u64;
+                    info.set_signal(head.result as i32);
                     let ticket = thread.begun().ticket;
                     consumed(thread, &info, known.is_some(), ticket);
                 }

@@ -22,7 +22,7 @@ use crate::log::Next;
 use crate::raw::{self, err, failed};
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, patch};
-use crate::thread::spawn::{CHILD_WORDS, CLONE_ARGS_BYTES, ChildWords, Stored};
+use crate::thread::spawn::{CHILD_WORDS, ChildWords, NO_CLONE, Stored};
 use crate::thread::{Mode, Thread};
 use crate::verdict::give_up_log;
 use crate::{bound, members, signal, tls};
@@ -37,9 +37,9 @@ pub const CLONE_THREAD: u64 = crate::kernel::CLONE_THREAD;
 /// The child has a thread pointer of its own.
 pub const CLONE_SETTLS: u64 = crate::kernel::CLONE_SETTLS;
 /// The kernel stores the child's number in its parent's memory.
-pub const PARENT_SETTID: u64 = 0x10_0000;
+pub const PARENT_SETTID: u64 = linux_raw_sys::general::CLONE_PARENT_SETTID as u64;
 /// It stores a descriptor of the child there.
-pub const PIDFD: u64 = 0x1000;
+pub const PIDFD: u64 = linux_raw_sys::general::CLONE_PIDFD as u64;
 
 /// Flags of a clone in any of its forms.
 pub fn clone_flags(call: &Call) -> u64 {
@@ -119,23 +119,28 @@ fn witness(thread: &mut Thread, call: &mut Call) {
             && let Some(slot) = prepare_slot(thread)
         {
             let [_, _, descriptor, child, pointer, _] = call.args;
-            let (signal, flags) = (flags & 0xff, flags & !0xff | PARENT_SETTID);
-            thread.spawn.clone_args = [flags, descriptor, child, slot, signal, 0, 0, pointer, 0, 0, 0];
-            (call.nr, call.args[0]) = (call::CLONE3, thread.spawn.clone_args.as_ptr() as u64);
+            thread.spawn.clone_args = clone_args {
+                flags: flags & !0xff | PARENT_SETTID,
+                pidfd: descriptor,
+                child_tid: child,
+                parent_tid: slot,
+                exit_signal: flags & 0xff,
+                tls: pointer,
+                ..NO_CLONE
+            };
+            (call.nr, call.args[0]) = (call::CLONE3, &raw const thread.spawn.clone_args as u64);
             call.args[1] = CLONE3_BYTES;
         }
         return;
     }
     if call.nr == call::CLONE3 {
-        const FLAGS: usize = 0;
-        const PARENT_TID: usize = 3;
         let bytes = call.args[1] as usize;
-        let fits = (CLONE3_BYTES as usize..=CLONE_ARGS_BYTES).contains(&bytes);
-        if fits && given(call).bytes().copy_to(thread.spawn.clone_args.as_mut_ptr().cast(), bytes) {
+        let fits = (CLONE3_BYTES as usize..=size_of::<clone_args>()).contains(&bytes);
+        if fits && given(call).bytes().copy_to((&raw mut thread.spawn.clone_args).cast(), bytes) {
             let Some(slot) = prepare_slot(thread) else { return };
-            thread.spawn.clone_args[FLAGS] |= PARENT_SETTID;
-            thread.spawn.clone_args[PARENT_TID] = slot;
-            call.args[0] = thread.spawn.clone_args.as_ptr() as u64;
+            thread.spawn.clone_args.flags |= PARENT_SETTID;
+            thread.spawn.clone_args.parent_tid = slot;
+            call.args[0] = &raw const thread.spawn.clone_args as u64;
         }
     } else if let Some(slot) = prepare_slot(thread) {
         call.args[0] |= PARENT_SETTID;
@@ -144,7 +149,7 @@ fn witness(thread: &mut Thread, call: &mut Call) {
 }
 
 /// Bytes of the first `struct clone_args` that the kernel has had.
-const CLONE3_BYTES: u64 = 64;
+const CLONE3_BYTES: u64 = linux_raw_sys::general::CLONE_ARGS_SIZE_VER0 as u64;
 
 /// The number that the kernel has put into the slot of a dead primary's fork: 0 if there is no child. `None` if the slot is not
 /// prepared for one.

@@ -17,16 +17,11 @@ use crate::thread::place::{Place, SchedAttr};
 use crate::thread::{self, Mode, Shared, Thread};
 use crate::{seats, state};
 
-// Words of a `sched_attr` of the kernel's first version: size, policy, flags (two words), nice, priority, times.
-const SIZE: usize = 0;
-const POLICY: usize = 1;
-const FLAGS: usize = 2;
-const PRIORITY: usize = 5;
 /// In the policy of sched_setscheduler, and what a `sched_attr` says for it.
-const RESET_ON_FORK: u32 = 0x4000_0000;
-const FLAG_RESET_ON_FORK: u32 = 1;
+const RESET_ON_FORK: u32 = linux_raw_sys::general::SCHED_RESET_ON_FORK;
+const FLAG_RESET_ON_FORK: u64 = linux_raw_sys::general::SCHED_FLAG_RESET_ON_FORK as u64;
 /// SCHED_FLAG_KEEP_ALL: policy or parameters stay as they are.
-const FLAGS_KEEP: u32 = 0x18;
+const FLAGS_KEEP: u64 = linux_raw_sys::general::SCHED_FLAG_KEEP_ALL as u64;
 
 /// A call that asks for, or changes, the place of a thread.
 pub fn thread_state(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
@@ -98,24 +93,26 @@ fn set(place: &Place, call: &Call) {
         SCHED_SETPARAM => {
             if let (Some(priority), Some(mut attributes)) = (GuestPtr::at(second).load(), place.scheduling())
             {
-                attributes[PRIORITY] = priority;
+                attributes.priority = priority;
                 place.set_scheduling(Some(attributes));
             }
         }
         SCHED_SETSCHEDULER => {
-            let mut attributes: SchedAttr = [0; 12];
-            let policy = second as u32;
-            attributes[POLICY] = policy & !RESET_ON_FORK;
-            attributes[FLAGS] = if policy == attributes[POLICY] { 0 } else { FLAG_RESET_ON_FORK };
-            attributes[PRIORITY] = GuestPtr::at(third).load().unwrap_or(0);
-            place.set_scheduling(Some(attributes));
+            let given = second as u32;
+            let policy = given & !RESET_ON_FORK;
+            place.set_scheduling(Some(SchedAttr {
+                policy,
+                flags: if given == policy { 0 } else { FLAG_RESET_ON_FORK },
+                priority: GuestPtr::at(third).load().unwrap_or(0),
+                ..SchedAttr::default()
+            }));
         }
         _ => {
-            let mut attributes: SchedAttr = [0; 12];
+            let mut attributes = SchedAttr::default();
             let bytes = GuestPtr::<u32>::at(second).load().unwrap_or(0) as usize;
             let bytes = bytes.min(size_of::<SchedAttr>());
-            GuestPtr::<u8>::at(second).copy_to(attributes.as_mut_ptr().cast(), bytes);
-            if attributes[FLAGS] & FLAGS_KEEP != 0 {
+            GuestPtr::<u8>::at(second).copy_to((&raw mut attributes).cast(), bytes);
+            if attributes.flags & FLAGS_KEEP != 0 {
                 return;
             }
             place.set_scheduling(Some(attributes));
@@ -147,7 +144,7 @@ pub fn inherit(thread: &Shared, parent: &Shared) {
     own.set_affinity(place.affinity());
     own.set_nice(place.nice());
     own.set_io_priority(place.io_priority());
-    own.set_scheduling(place.scheduling().filter(|attributes| attributes[FLAGS] & FLAG_RESET_ON_FORK == 0));
+    own.set_scheduling(place.scheduling().filter(|attributes| attributes.flags & FLAG_RESET_ON_FORK == 0));
 }
 
 /// Gives the thread of this number the priority of its input and output that has been noted of it.
@@ -161,7 +158,6 @@ pub fn give_io_priority(place: &Place, tid: u32) {
 
 /// At a promotion: the place that the guest has given a thread while it followed.
 pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) {
-    const NICE: usize = 4;
     let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
     let place = &thread.place;
     let affinity = place.affinity();
@@ -171,11 +167,10 @@ pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) {
     unsafe {
         raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64);
         if let Some(mut attributes) = place.scheduling() {
-            attributes[SIZE] = size_of::<SchedAttr>() as u32;
             if let Some(nice) = place.nice() {
-                attributes[NICE] = i32::from(nice) as u32;
+                attributes.nice = i32::from(nice);
             }
-            raw::call3(SCHED_SETATTR, u64::from(tid), attributes.as_ptr() as u64, 0);
+            raw::call3(SCHED_SETATTR, u64::from(tid), &raw const attributes as u64, 0);
         }
         if let Some(nice) = place.nice() {
             raw::call3(SETPRIORITY, 0, u64::from(tid), i64::from(nice) as u64);

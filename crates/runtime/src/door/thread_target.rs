@@ -13,6 +13,7 @@ use super::sync::{Caller, errno};
 use super::thread::{has_ended, slot_of};
 use crate::guest::GuestPtr;
 use crate::raw::nr;
+use crate::siginfo::{Info, SI_QUEUE};
 use crate::thread::Shared;
 use crate::tls::tid_of;
 use crate::{clock, forward_doors, real, state, tls};
@@ -84,7 +85,6 @@ pub unsafe extern "C" fn pthread_kill(handle: u64, signal: c_int) -> c_int {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigqueue(handle: u64, signal: c_int, value: u64) -> c_int {
-    const SI_QUEUE: u32 = -1i32 as u32;
     use crate::raw::nr::GETUID;
     let Some(thread) = target(handle) else {
         // SAFETY: libc's function of that name has this type; a `union sigval` travels in a register.
@@ -97,13 +97,11 @@ pub unsafe extern "C" fn pthread_sigqueue(handle: u64, signal: c_int, value: u64
     if INTERNAL.contains(&signal) {
         return errno::EINVAL;
     }
-    // A `siginfo_t`: signal and errno, code, sender's process and user, value.
-    let mut info = [0u64; 16];
-    info[0] = u64::from(signal as u32);
-    info[1] = u64::from(SI_QUEUE);
-    info[2] = pid() | (call(GETUID, [0; 4]) as u64) << 32;
-    info[3] = value;
-    let args = [pid(), number(thread, handle), signal as u64, info.as_ptr() as u64];
+    let mut info = Info::new(signal, SI_QUEUE);
+    info.set_sender(pid() as u32);
+    info.set_user(call(GETUID, [0; 4]) as u32);
+    info.set_value(value);
+    let args = [pid(), number(thread, handle), signal as u64, &raw const info as u64];
     -call(nr::RT_TGSIGQUEUEINFO, args) as c_int
 }
 

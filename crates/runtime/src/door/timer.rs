@@ -277,7 +277,7 @@ pub fn came(info: &Info) {
 
 /// The timer whose signal this is.
 fn kept_of(info: &Info) -> Option<&'static Kept> {
-    match timer::whose(info.signal(), info.code(), info.0[2] as u32)? {
+    match timer::whose(info.signal(), info.code(), info.sender())? {
         Whose::Interval(which) => INTERVAL.get(which),
         Whose::Made(number) => POSIX.get(number as usize).map(|timer| &timer.kept),
     }

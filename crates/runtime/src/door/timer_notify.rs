@@ -262,7 +262,7 @@ unsafe extern "C-unwind" fn help(_: *mut c_void) -> *mut c_void {
             call(nr, &raw const set, &raw mut info, core::ptr::null::<c_void>(), 8usize)
         };
         if taken == c_long::from(SIGTIMER) && info.code() == SI_TIMER {
-            notify(info.0[3]);
+            notify(info.value());
         }
     }
 }

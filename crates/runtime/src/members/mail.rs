@@ -58,7 +58,7 @@ impl Letter {
     fn is_due(self, info: &Info) -> bool {
         self.is_to(own())
             && self.place.signal.load(Ordering::Relaxed) == info.signal() as u32
-            && self.is_from(info.0[2] as u32)
+            && self.is_from(info.sender())
             && self.place.arrived.load(Ordering::Relaxed) == 0
     }
 
@@ -69,12 +69,12 @@ impl Letter {
 
     /// The signal that announces it.
     pub fn info(self) -> Info {
-        let word = |word: &AtomicU32| u64::from(word.load(Ordering::Relaxed));
-        let mut info = Info([0; 16]);
-        info.0[0] = word(&self.place.signal) | u64::from(self.tag()) << 32;
-        info.0[1] = u64::from(SI_QUEUE as u32);
-        info.0[2] = word(&self.place.from) | word(&self.place.uid) << 32;
-        info.0[3] = self.place.value.load(Ordering::Relaxed);
+        let word = |word: &AtomicU32| word.load(Ordering::Relaxed);
+        let mut info = Info::new(word(&self.place.signal) as i32, SI_QUEUE);
+        info.set_tag(self.tag());
+        info.set_sender(word(&self.place.from));
+        info.set_user(word(&self.place.uid));
+        info.set_value(self.place.value.load(Ordering::Relaxed));
         info
     }
 
@@ -91,7 +91,7 @@ const TAGGED: u32 = 0xff00_0000;
 
 /// The tag of a signal that announces a letter, 0 for any other.
 fn tag_of(info: &Info) -> u32 {
-    let tag = (info.0[0] >> 32) as u32;
+    let tag = info.tag();
     if info.code() == SI_QUEUE && tag & TAGGED == TAG { tag } else { 0 }
 }
 
@@ -137,16 +137,13 @@ pub fn post(call: u64, args: &[u64; 6]) -> Option<Letter> {
             && place.state.compare_exchange(word, mail::TAKEN, Ordering::AcqRel, Ordering::Acquire).is_ok()
     };
     let place = all().iter().find(take)?;
-    for (word, value) in [
-        (&place.to, to),
-        (&place.from, own()),
-        (&place.signal, signal as u32),
-        (&place.uid, (info.0[2] >> 32) as u32),
-    ] {
+    for (word, value) in
+        [(&place.to, to), (&place.from, own()), (&place.signal, signal as u32), (&place.uid, info.user())]
+    {
         word.store(value, Ordering::Relaxed);
     }
     place.arrived.store(0, Ordering::Relaxed);
-    place.value.store(info.0[3], Ordering::Relaxed);
+    place.value.store(info.value(), Ordering::Relaxed);
     let number = super::header()?.letters.fetch_add(1, Ordering::AcqRel) + 1;
     let letter = Letter { place, number };
     place.state.store(letter.word(mail::SENDING), Ordering::Release);
@@ -157,12 +154,12 @@ pub fn post(call: u64, args: &[u64; 6]) -> Option<Letter> {
 /// no letter that is still to come: that one has been announced twice.
 pub fn arrived(info: &mut Info) -> bool {
     const REAL_TIME: i32 = 32;
-    info.0[LETTER] = 0;
+    info.set_letter(0);
     let tag = tag_of(info);
     if tag == 0 {
         return true;
     }
-    info.0[0] = info.0[0] << 32 >> 32;
+    info.set_tag(0);
     let found = letters()
         .filter(|(letter, _)| letter.is_due(info))
         // Of a standard signal the kernel keeps one, and forgets what else was sent meanwhile. A letter that is being sent
@@ -172,8 +169,8 @@ pub fn arrived(info: &mut Info) -> bool {
         .min_by_key(|letter| letter.number);
     let Some(letter) = found else { return false };
     letter.place.arrived.store(1, Ordering::Relaxed);
-    info.0[3] = letter.place.value.load(Ordering::Relaxed);
-    info.0[LETTER] = letter.number;
+    info.set_value(letter.place.value.load(Ordering::Relaxed));
+    info.set_letter(letter.number);
     true
 }
 
@@ -190,18 +187,15 @@ pub fn arrived_by_descriptor(info: &Info, acts: bool) -> bool {
     tag != 0
 }
 
-/// Where a siginfo carries the number of its letter.
-const LETTER: usize = 14;
-
 /// The number of the letter with which a signal has come, 0 for none.
 pub fn letter_of(info: &Info) -> u64 {
-    info.0[LETTER]
+    info.letter()
 }
 
 /// A siginfo as the guest is to see it.
 pub fn without_letter(info: &Info) -> Info {
     let mut info = *info;
-    info.0[LETTER] = 0;
+    info.set_letter(0);
     info
 }
 

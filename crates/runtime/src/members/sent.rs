@@ -155,7 +155,7 @@ pub fn each_unseen(waits: impl Fn(i32) -> bool, mut f: impl FnMut(u64)) {
 
 /// Whether [`each_unseen`] is about to raise this signal: a relative has sent it by kill.
 pub fn is_raised_again(info: &Info) -> bool {
-    let (signal, sender) = (info.signal(), info.0[2] as u32);
+    let (signal, sender) = (info.signal(), info.sender());
     let is_relative = sender != state::GUEST_PID.load(Ordering::Relaxed) && find(sender).is_some();
     let seen = SEEN.get(signal as usize).map_or(0, |seen| seen.load(Ordering::Relaxed));
     info.code() == SI_USER && is_relative && sent_so_far(signal) != seen

@@ -367,7 +367,7 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
         if (*info).code() <= 0 {
             return sent(&*info, place);
         }
-        if signal == SIGBUS && missing::replace((*info).0[2]) {
+        if signal == SIGBUS && missing::replace((*info).address()) {
             return;
         }
         match tls::current().as_mut() {
@@ -454,8 +454,7 @@ unsafe fn no_room(thread: &mut Thread, signal: i32, context: &mut Context) {
     if signal == SIGSEGV {
         return die_of_fault(SIGSEGV);
     }
-    let mut info = Info::default();
-    (info.0[0], info.0[1]) = (SIGSEGV as u64, SI_KERNEL as u64);
+    let info = Info::new(SIGSEGV, SI_KERNEL);
     // SAFETY: the caller's frame.
     unsafe { force(thread, SIGSEGV, &info, context) };
 }

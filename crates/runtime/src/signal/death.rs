@@ -140,7 +140,7 @@ pub fn look() {
         own.last_sender.store(parent, Ordering::Relaxed);
         own.sent[signal as usize].fetch_add(1, Ordering::SeqCst);
     }
-    let mut info = Info::default();
-    (info.0[0], info.0[1], info.0[2]) = (u64::from(signal), SI_USER as u64, u64::from(parent));
+    let mut info = Info::new(signal as i32, SI_USER);
+    info.set_sender(parent);
     info.send(None);
 }

@@ -77,7 +77,7 @@ impl Info {
     /// A signal has come from the kernel: what it was before it was put back, if it was.
     pub fn recall(&mut self) {
         let signal = self.signal() as u32;
-        if self.code() != SI_USER || self.0[2] as u32 != state::REAL_PID.load(Ordering::Relaxed) {
+        if self.code() != SI_USER || self.sender() != state::REAL_PID.load(Ordering::Relaxed) {
             return;
         }
         let oldest = PUT_BACK
@@ -95,7 +95,7 @@ impl Info {
 
     /// Notes how often the group's processes have sent this signal to this one, in bytes that no siginfo uses.
     pub fn stamp(&mut self) {
-        self.0[15] = u64::from(members::sent_so_far(self.signal()));
+        self.set_sent(members::sent_so_far(self.signal()));
     }
 
     /// Puts the group's numbers in place of this process's own. True if there were any.
@@ -105,7 +105,7 @@ impl Info {
 
     /// As [`Info::adopt`], of a signal that the process with this number has taken.
     pub fn adopt_from(&mut self, process: u32) -> bool {
-        let number = self.0[2] as u32;
+        let number = self.sender();
         let ours = match self.code() {
             SI_TIMER => above().timer_of(number),
             SI_USER if number == process && !state::is_standby() => members::sender_of_raised(self.signal())
@@ -114,7 +114,7 @@ impl Info {
             SI_USER | SI_QUEUE | SI_TKILL => members::known_as(number).unwrap_or(number),
             _ => number,
         };
-        self.0[2] = self.0[2] >> 32 << 32 | u64::from(ours);
+        self.set_sender(ours);
         ours != number
     }
 }

@@ -346,8 +346,7 @@ pub fn cancellation_point(thread: &mut Thread) {
 /// Ends the calling thread as cancelled, and says so in the log.
 pub fn log_cancellation(thread: &mut Thread) -> ! {
     if thread.calls() == Mode::Record {
-        let mut info = Info::default();
-        info.0[0] = SIGCANCEL as u64;
+        let info = Info::new(SIGCANCEL, 0);
         thread.append(EventKind::Signal, 0, SIGCANCEL as u16, NO_TICKET, &info);
     }
     cancellation::end_thread();

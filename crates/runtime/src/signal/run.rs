@@ -42,7 +42,7 @@ pub fn deliver_trapped(thread: &mut Thread) -> i64 {
     // SAFETY: inside the gate, which has not returned.
     unsafe {
         thread.shown.result = (*(*thread.shown.entry).call).nr as i64;
-        info.0[2] = gate::guest_position((*thread.shown.entry).gate_frame)[0];
+        info.set_address(gate::guest_position((*thread.shown.entry).gate_frame)[0]);
     }
     run(thread, &action, &info).1
 }

@@ -34,7 +34,7 @@ fn send_own_again(thread: &Thread, result: i64, info: impl Fn() -> Option<Info>)
     const TRIES: u32 = 100;
     for _ in 0..TRIES {
         let Some(mut info) = info().filter(|_| !raw::failed(result)) else { break };
-        info.0[2] = info.0[2] >> 32 << 32 | u64::from(state::REAL_PID.load(Ordering::Relaxed));
+        info.set_sender(state::REAL_PID.load(Ordering::Relaxed));
         info.send(Some(raw::gettid()));
         if !thread.awaits_own.load(Ordering::Relaxed) {
             return;
@@ -46,7 +46,7 @@ fn send_own_again(thread: &Thread, result: i64, info: impl Fn() -> Option<Info>)
 /// Whether a SIGSYS that stands for no call is the supervisor's or the runtime's, and not the program's. Without memory
 /// for its siginfo the kernel says that nobody has sent it.
 fn is_nudge(info: &Info) -> bool {
-    let sender = info.0[2] as u32;
+    let sender = info.sender();
     info.code() == us_abi::NUDGE_CODE || info.code() == SI_USER && (sender == 0 || death::is_told_by(sender))
 }
 
@@ -130,9 +130,9 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
     }
 }
 
-const ARCHITECTURE_386: u64 = 0x4000_0003;
+const ARCHITECTURE_386: u32 = 0x4000_0003;
 
 /// Whether a trap was a call by `int 0x80`.
 fn is_call_of_386(info: &Info) -> bool {
-    info.0[3] >> 32 == ARCHITECTURE_386
+    info.machine() == ARCHITECTURE_386
 }

@@ -2,10 +2,34 @@
 //!
 //! Any thread may set it for any other, in the guest's own order, and a promotion gives it to the kernel.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-/// A policy, as a `sched_attr`.
-pub type SchedAttr = [u32; 12];
+/// A policy: the kernel's `sched_attr`, in its first version.
+#[allow(missing_docs)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SchedAttr {
+    pub size: u32,
+    pub policy: u32,
+    pub flags: u64,
+    pub nice: i32,
+    pub priority: u32,
+    pub runtime: u64,
+    pub deadline: u64,
+    pub period: u64,
+}
+const _: () = assert!(size_of::<SchedAttr>() == SCHED_ATTR_SIZE_VER0);
+/// So the kernel calls it.
+const SCHED_ATTR_SIZE_VER0: usize = 48;
+
+/// What of one is remembered.
+struct Scheduling {
+    policy: AtomicU32,
+    nice: AtomicI32,
+    priority: AtomicU32,
+    flags: AtomicU64,
+    times: [AtomicU64; 3],
+}
 
 /// Of `nice`: that there is one.
 const GIVEN: u32 = 1 << 8;
@@ -17,7 +41,7 @@ pub struct Place {
     nice: AtomicU32,
     /// The priority of its input and output, and one more; 0 for none.
     io_priority: AtomicU32,
-    scheduling: [AtomicU32; 12],
+    scheduling: Scheduling,
     has_scheduling: AtomicBool,
     name: [AtomicU64; 2],
     /// Whether the kernel has been told of these, and of the thread's number here: at a promotion, before anybody is live.
@@ -31,7 +55,13 @@ impl Place {
             affinity: [const { AtomicU64::new(0) }; 16],
             nice: AtomicU32::new(0),
             io_priority: AtomicU32::new(0),
-            scheduling: [const { AtomicU32::new(0) }; 12],
+            scheduling: Scheduling {
+                policy: AtomicU32::new(0),
+                nice: AtomicI32::new(0),
+                priority: AtomicU32::new(0),
+                flags: AtomicU64::new(0),
+                times: [const { AtomicU64::new(0) }; 3],
+            },
             has_scheduling: AtomicBool::new(false),
             name: [const { AtomicU64::new(0) }; 2],
             is_given: AtomicBool::new(false),
@@ -71,15 +101,33 @@ impl Place {
 
     /// The policy that the guest has given it, if it has.
     pub fn scheduling(&self) -> Option<SchedAttr> {
-        self.has_scheduling
-            .load(Ordering::Acquire)
-            .then(|| self.scheduling.each_ref().map(|word| word.load(Ordering::Relaxed)))
+        let is_there = self.has_scheduling.load(Ordering::Acquire);
+        let kept = &self.scheduling;
+        let [runtime, deadline, period] = kept.times.each_ref().map(|time| time.load(Ordering::Relaxed));
+        is_there.then(|| SchedAttr {
+            size: size_of::<SchedAttr>() as u32,
+            policy: kept.policy.load(Ordering::Relaxed),
+            flags: kept.flags.load(Ordering::Relaxed),
+            nice: kept.nice.load(Ordering::Relaxed),
+            priority: kept.priority.load(Ordering::Relaxed),
+            runtime,
+            deadline,
+            period,
+        })
     }
 
     /// Sets it.
     pub fn set_scheduling(&self, scheduling: Option<SchedAttr>) {
         if let Some(attributes) = scheduling {
-            self.scheduling.iter().zip(attributes).for_each(|(to, from)| to.store(from, Ordering::Relaxed));
+            let SchedAttr { policy, flags, nice, priority, runtime, deadline, period, .. } = attributes;
+            let kept = &self.scheduling;
+            kept.policy.store(policy, Ordering::Relaxed);
+            kept.priority.store(priority, Ordering::Relaxed);
+            kept.flags.store(flags, Ordering::Relaxed);
+            kept.nice.store(nice, Ordering::Relaxed);
+            for (to, from) in kept.times.iter().zip([runtime, deadline, period]) {
+                to.store(from, Ordering::Relaxed);
+            }
         }
         self.has_scheduling.store(scheduling.is_some(), Ordering::Release);
     }

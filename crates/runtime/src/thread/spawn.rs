@@ -14,11 +14,20 @@ pub type ChildWords = [u64; CHILD_WORDS];
 /// How many they are.
 pub const CHILD_WORDS: usize = 32;
 
-/// The structure of a clone3, with an address of ours in it.
-pub type CloneArgs = [u64; CLONE_ARGS_BYTES / 8];
-
-/// Bytes of the kernel's `struct clone_args`, as far as it is known here.
-pub const CLONE_ARGS_BYTES: usize = size_of::<clone_args>();
+/// Of a clone3 that asks for nothing.
+pub const NO_CLONE: clone_args = clone_args {
+    flags: 0,
+    pidfd: 0,
+    child_tid: 0,
+    parent_tid: 0,
+    exit_signal: 0,
+    stack: 0,
+    stack_size: 0,
+    tls: 0,
+    set_tid: 0,
+    set_tid_size: 0,
+    cgroup: 0,
+};
 
 /// Where the kernel stores for the parent of a clone the child's number, and a descriptor of the child; 0 for nowhere.
 #[derive(Clone, Copy)]
@@ -49,7 +58,7 @@ pub struct Spawn {
     /// What the kernel stores for its parent.
     pub stored: Stored,
     /// What the kernel reads of a clone3 in the guest's place.
-    pub clone_args: CloneArgs,
+    pub clone_args: clone_args,
 }
 
 impl Spawn {
@@ -62,7 +71,7 @@ impl Spawn {
             words: [0; _],
             lends: false,
             stored: Stored::NOTHING,
-            clone_args: [0; _],
+            clone_args: NO_CLONE,
         }
     }
 }
