@@ -2,7 +2,6 @@
 // Breaks if: EINTR comes before the handler has run, or a wake is broken off for a signal that waits.
 // kit: allow unprotected no log has an event where such a handler runs
 // kit: no-record a signal is delivered between two doors, where no replay finds it again: the recording ends there, and says so
-// kit: no-checkpoint a known defect: a signal of a timer that comes as the program parks may be lost where it goes on
 #include "guest.h"
 #include <linux/futex.h>
 #include <signal.h>

@@ -97,10 +97,15 @@ pub(super) struct Knock {
 }
 
 impl Watch<'_> {
+    /// Whether no copy of the primary can be made any more. The runtime may have left it, and a signal would be the program's own.
+    pub(super) fn is_bound(&self) -> bool {
+        self.shared.segment.header().dropped.0.load(Ordering::Acquire) == Cause::Bound as u32
+    }
+
     /// Makes a thread of the primary look at the header's command.
     pub(super) fn knock(&self, knock: &mut Knock) {
         let now = clock::monotonic_ns();
-        if now < knock.due_ns {
+        if now < knock.due_ns || self.is_bound() {
             return;
         }
         knock.due_ns = now + NUDGE_NS;

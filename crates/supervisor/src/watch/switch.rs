@@ -97,6 +97,9 @@ impl Watch<'_> {
         if self.leaving() != leaving::NO {
             return Err("the program is about to end".into());
         }
+        if self.is_bound() {
+            return Err("a system call has bound the process to itself".into());
+        }
         let mut knock = Knock::default();
         checkpoint::take::take(&self.shared.segment, self.primary.pid, || self.knock(&mut knock), stops)
     }
