@@ -176,6 +176,8 @@ pub unsafe fn settle_in(place: &mut Place, frame: Option<&mut Context>) {
             thread.place.set_name(place.name);
             door::thread_place::give_io_priority(&thread.place, tid);
             adopt(thread, tid);
+        } else {
+            call_unborn(crate::tls::tid_of(place.tls), tid);
         }
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
     }
@@ -207,6 +209,19 @@ fn adopt(thread: &mut Thread, tid: u32) {
     seats::tid(thread.slot()).store(tid, Ordering::Relaxed);
     signal::set_stack(thread);
     trap::arm(thread);
+}
+
+/// The thread that the program knows by `number` is `tid` here, and in its first instructions: until it says so itself, who
+/// sends it a signal would send it to the number that it had where this copy was made.
+fn call_unborn(number: u32, tid: u32) {
+    crate::thread::for_each(|thread| {
+        if number != 0
+            && thread.guest_tid() == number
+            && seats::tid(thread.slot()).load(Ordering::Relaxed) == 0
+        {
+            thread.set_kernel_tid(tid);
+        }
+    });
 }
 
 /// Robust mutexes that the thread holds name their owner by the kernel's number, and the kernel looks at it.
