@@ -177,6 +177,14 @@ pub fn await_end_of(coordinator: u32) {
     }
 }
 
+/// By a lone thread that does not park: one that has given up meanwhile, since nobody wants a copy any more, is on its way out, and
+/// the program is not to see it.
+pub fn see_off() {
+    if ON_STACK.load(Ordering::Acquire) != 0 && !park::is_wanted() && real::single_threaded() {
+        await_end_of(number());
+    }
+}
+
 /// By the coordinator: it is there.
 pub(super) fn has_begun() {
     // The kernel may give a number twice.

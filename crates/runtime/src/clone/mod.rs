@@ -35,7 +35,7 @@ use crate::turns::{live_turns, turn_order};
 use crate::{bound, family, fdtable, missing, paths, recorder, seats, state, tls};
 use away::{fork_away, is_supervised};
 pub use coordinator::{
-    await_end_of, await_idle, await_quiet, has_promised, keep_promise, notice_command, number,
+    await_end_of, await_idle, await_quiet, has_promised, keep_promise, notice_command, number, see_off,
 };
 use park::{Place, word};
 

@@ -300,7 +300,7 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
     let Some((at, wanted)) = claim() else {
         // SAFETY: as above.
         unsafe { raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8) };
-        return;
+        return clone::see_off();
     };
     // SAFETY: the claimed place is this thread's; the kernel reads and writes the words it is given.
     unsafe {
@@ -377,12 +377,15 @@ fn has_rseq(tls: u64) -> bool {
 #[cold]
 #[inline(never)]
 pub fn at_door(thread: &mut Thread) -> bool {
-    if state::is_standby() || !(is_wanted() || thread.calls() != Mode::Replay && clone::keep_promise()) {
+    let has_promised = || thread.calls() != Mode::Replay && clone::has_promised();
+    if state::is_standby() || !(is_wanted() || has_promised()) {
+        clone::see_off();
         return false;
     }
     // The signal that brought us here is no guest's.
     signal::look_again(thread);
-    if thread.pending.load(Ordering::SeqCst) != 0 {
+    // Behind that: what is delivered first must not see the coordinator.
+    if thread.pending.load(Ordering::SeqCst) != 0 || !(is_wanted() || clone::keep_promise()) {
         return false;
     }
     thread.shared_with_guest();
@@ -424,6 +427,7 @@ pub fn comes_at_once(context: &Context) -> bool {
 /// In the handler, with the kernel's own frame.
 pub unsafe fn in_handler(context: &mut Context) -> bool {
     if !is_wanted() || state::is_standby() {
+        clone::see_off();
         return false;
     }
     let thread = tls::current();
