@@ -559,8 +559,11 @@ pub struct ThreadEntry {
     pub cut: AtomicU64,
     /// The same as `changes` of a word where it is counted as one who waits: address and a value of [`change`].
     pub counted: AtomicU64,
+    /// A signal to relatives that the thread has counted in the roster, and of which it has not yet asked the kernel: the signal, the
+    /// low bits of how often the process that is to have it has been promoted, and whom `kill` names. Primary; read at a promotion.
+    pub sent: AtomicU64,
     /// Zero.
-    pub pad3: [u64; 6],
+    pub pad3: [u64; 5],
 }
 
 /// What a standby that does not sit in the first seat writes of a thread slot. That of the first one is in

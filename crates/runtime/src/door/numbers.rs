@@ -1,6 +1,6 @@
 //! Numbers of processes and threads: the guest's, which are the group's for ever, and the kernel's.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use linux_raw_sys::general::{__user_cap_header_struct, f_owner_ex, sigevent};
 use us_calls::Row;
@@ -13,9 +13,10 @@ use crate::guest::{GuestMut, GuestPtr, Plain};
 use crate::kernel::{SIGEV_THREAD_ID, TIMER_ABSTIME};
 use crate::members::{self, leader, mail};
 use crate::raw::Timespec;
+use crate::state::Role;
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, raw, state};
+use crate::{fdtable, raw, state, tls};
 
 /// The kernel's number for a number of the group's.
 pub fn to_kernel(number: u64) -> u64 {
@@ -90,6 +91,12 @@ pub fn meant_by(fd: i32) -> Option<u32> {
     MEANT.get(fd as u32 as usize)?.load(Ordering::Relaxed).checked_sub(1)
 }
 
+/// Where the calling thread of a process with a segment notes a signal that it has counted.
+fn note_of_sent() -> Option<&'static AtomicU64> {
+    let is_primary = || state::header().is_some() && state::role() == Role::Primary;
+    Some(&tls::shared().filter(|thread| thread.has_ring() && is_primary())?.entry().sent)
+}
+
 /// Signals within the group are counted.
 fn note_send(number: u64, args: &[u64; 6], has_letter: bool) {
     const REAL_TIME: u32 = 32;
@@ -101,7 +108,11 @@ fn note_send(number: u64, args: &[u64; 6], has_letter: bool) {
     // Of queued ones there is a letter. One of a standard number may have no letter of its own, and is counted.
     let has_letter = has_letter && signal as u32 >= REAL_TIME;
     if signal as u32 != 0 && !has_letter {
-        members::note_send(args[0] as u32 as i32, u64::from(signal as u32));
+        let (target, signal) = (args[0] as u32 as i32, u64::from(signal as u32));
+        members::note_send(target, signal);
+        if let Some(note) = note_of_sent() {
+            note.store(members::noted(target, signal), Ordering::SeqCst);
+        }
     }
 }
 
@@ -137,7 +148,11 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
         let primary = || members::primary_of(target as u32).unwrap_or(target as u32);
         let asked = primary();
         let result = attempt(&args);
-        drop(counted.take());
+        if counted.take().is_some()
+            && let Some(note) = note_of_sent()
+        {
+            note.store(0, Ordering::Relaxed);
+        }
         // Of one that is there it is the kernel's answer: it has no such thread. A group is changed by its process as well.
         let has_gone = || call == u64::from(SETPGID) || primary() != asked || !members::exists(asked);
         let between =

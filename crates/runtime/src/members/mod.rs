@@ -21,7 +21,9 @@ use us_abi::{
 use crate::raw::{self, failed, nr};
 use crate::{own_file, state};
 
-pub use sent::{Sending, each_unseen, is_raised_again, note_send, seen, sender_of_raised, sent_so_far};
+pub use sent::{
+    Sending, each_unseen, is_raised_again, note_send, noted, seen, sender_of_raised, sent_so_far, take_back,
+};
 
 static ROSTER: AtomicPtr<Roster> = AtomicPtr::new(core::ptr::null_mut());
 /// This process's entry.

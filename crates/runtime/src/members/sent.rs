@@ -9,10 +9,8 @@ use super::{exists, find, group_of, leader, listed, of_family, own, primary, reg
 use crate::siginfo::{Info, SI_USER};
 use crate::{raw, state};
 
-/// A process of the group sends a signal to `target`, as `kill` names it. SIGKILL is no failure then, and nobody is to
-/// take over; of any other a standby must know that it was sent.
-pub fn note_send(target: i32, signal: u64) {
-    use crate::kernel::SIGKILL;
+/// The processes that `kill` would send to.
+fn meant(target: i32) -> impl Iterator<Item = &'static Process> {
     use crate::raw::nr::GETPGID;
     // SAFETY: asks for a number.
     let group = |pid: u32| unsafe { raw::call1(GETPGID, u64::from(pid)) };
@@ -20,14 +18,19 @@ pub fn note_send(target: i32, signal: u64) {
         0 => group(0),
         target => i64::from(leader::to_kernel(target.unsigned_abs())),
     };
-    let meant = |entry: &&Process| match target {
+    listed().filter(move |entry| match target {
         -1 => true,
         1.. => entry.pid.load(Ordering::Relaxed) == target as u32,
         _ => group_of(entry).is_some_and(|group| i64::from(group) == wanted),
-    };
-    use crate::kernel::{SIGCONT, SIGSTOP};
+    })
+}
+
+/// A process of the group sends a signal to `target`, as `kill` names it. SIGKILL is no failure then, and nobody is to
+/// take over; of any other a standby must know that it was sent.
+pub fn note_send(target: i32, signal: u64) {
+    use crate::kernel::{SIGCONT, SIGKILL, SIGSTOP};
     let own = state::GUEST_PID.load(Ordering::Relaxed);
-    for entry in listed().filter(meant) {
+    for entry in meant(target) {
         match signal {
             SIGSTOP => entry.stopped.store(1, Ordering::SeqCst),
             SIGCONT => entry.stopped.store(0, Ordering::SeqCst),
@@ -44,6 +47,33 @@ pub fn note_send(target: i32, signal: u64) {
             sent.fetch_add(1, Ordering::SeqCst);
         }
     }
+}
+
+/// What a thread notes of a signal that it has counted, until it has asked the kernel.
+pub fn noted(target: i32, signal: u64) -> u64 {
+    signal & 0xff | lives(target) << 8 | u64::from(target as u32) << 32
+}
+
+/// The low bits of how often a process has been promoted.
+fn lives(target: i32) -> u64 {
+    let lives = if target > 0 { super::mail::lives_of(target as u32) } else { 0 };
+    u64::from(lives & 0xff_ffff)
+}
+
+/// At a promotion: a signal that the dead primary's thread had counted and not sent is counted when it is sent again. Not so if who is
+/// to have it has been promoted since, and raised it by that count: true, it has been sent.
+pub fn take_back(noted: u64) -> bool {
+    let (signal, target) = (noted as usize & 0xff, (noted >> 32) as u32 as i32);
+    if noted == 0 || noted >> 8 & 0xff_ffff != lives(target) {
+        return noted != 0;
+    }
+    let own = state::GUEST_PID.load(Ordering::Relaxed);
+    for entry in meant(target).filter(|entry| entry.pid.load(Ordering::Relaxed) != own) {
+        if let Some(sent) = entry.sent.get(signal) {
+            sent.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    false
 }
 
 /// A thread of this process that has counted a signal, or is about to, and has not asked the kernel yet.
@@ -141,7 +171,9 @@ pub fn each_unseen(waits: impl Fn(i32) -> bool, mut f: impl FnMut(u64)) {
         if !waits(signal as i32) {
             continue;
         }
-        let unseen = sent_so_far(signal as i32).wrapping_sub(seen.load(Ordering::Relaxed));
+        // One that was counted and not sent may have been seen, and taken back.
+        let unseen = sent_so_far(signal as i32).wrapping_sub(seen.load(Ordering::Relaxed)) as i32;
+        let unseen = unseen.max(0) as u32;
         if unseen != 0 {
             RAISED.fetch_or(1 << (signal - 1), Ordering::SeqCst);
             are_any = true;

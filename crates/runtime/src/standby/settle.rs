@@ -526,7 +526,12 @@ fn sent_to_another(doubt: &Doubt) {
         None if to == own => To::Itself,
         None => To::Others,
     };
+    // It was about to be made.
+    let noted = state::entry(doubt.slot).sent.swap(0, Ordering::Relaxed);
     let Send::Done { came_back } = us_world::pending::judge(whom, doubt.entered()) else {
+        if members::take_back(noted) && matches!(whom, To::Another) {
+            return returned(doubt, 0, 0, &[]);
+        }
         if matches!(whom, To::Group { .. }) {
             // It is made again, and then comes to this process as well.
             pending::retract(doubt.ticket);
