@@ -6,7 +6,7 @@
 //! standby is made anew: pages that nobody has touched yet show what is in the file by then.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::Cause;
 use us_abi::event::{EventKind, NO_TICKET, ReturnHead};
@@ -176,35 +176,48 @@ fn by_path(args: &[u64; 6], path: &CStr, facts: &Facts) -> i64 {
     if failed(fd) { fd } else { by_descriptor(args, fd as u64, facts).unwrap_or(raw::err::EINVAL) }
 }
 
-/// Bits of [`MAPPED`].
+/// Files of which it is known which they are.
+const FILES: usize = 512;
+/// The files that a standby has mapped, or kept mapped, itself: their identities, in the order in which they came, and then 0.
+static MAPPED: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
+/// Bits of [`MORE`].
 const BITS: u64 = 4096;
-/// The files that a standby has mapped, or kept mapped, itself: a bit for each identity. One bit may be of several.
-static MAPPED: [AtomicU64; BITS as usize / 64] = [const { AtomicU64::new(0) }; BITS as usize / 64];
-static ANY: AtomicBool = AtomicBool::new(false);
+/// Those for which there was no room: a bit for each. One bit may be of several.
+static MORE: [AtomicU64; BITS as usize / 64] = [const { AtomicU64::new(0) }; BITS as usize / 64];
 
 fn bit(identity: u64) -> (&'static AtomicU64, u64) {
     let at = identity >> 8 & (BITS - 1);
-    (&MAPPED[at as usize / 64], 1 << (at % 64))
+    (&MORE[at as usize / 64], 1 << (at % 64))
 }
 
 /// The file is such a one.
 pub fn note(identity: u64) {
+    for place in &MAPPED {
+        match place.compare_exchange(0, identity, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(other) if other == identity => return,
+            Err(_) => {}
+        }
+    }
     let (word, bit) = bit(identity);
     word.fetch_or(bit, Ordering::Relaxed);
-    ANY.store(true, Ordering::Relaxed);
+}
+
+/// Whether it is, or may be.
+fn is_noted(identity: u64) -> bool {
+    let (word, bit) = bit(identity);
+    let mut known = MAPPED.iter().map(|place| place.load(Ordering::Relaxed)).take_while(|other| *other != 0);
+    known.any(|other| other == identity) || word.load(Ordering::Relaxed) & bit != 0
 }
 
 /// Before the mappings are listed for the first standby.
 pub fn forget() {
-    MAPPED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-    ANY.store(false, Ordering::Relaxed);
+    MAPPED.iter().chain(&MORE).for_each(|word| word.store(0, Ordering::Relaxed));
 }
 
 /// As a primary: the program has opened `fd` to write it.
 pub fn opened_to_write(fd: i32) {
-    let Some(shadow) = fdtable::get(fd).filter(|_| ANY.load(Ordering::Relaxed)) else { return };
-    let (word, bit) = bit(shadow.identity.load(Ordering::Relaxed));
-    if word.load(Ordering::Relaxed) & bit != 0 {
+    if fdtable::get(fd).is_some_and(|shadow| is_noted(shadow.identity.load(Ordering::Relaxed))) {
         crate::verdict::drop_standby(
             Cause::CannotReplay,
             &[b"a file that is mapped is opened to be written"],
