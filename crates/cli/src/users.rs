@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use us_supervisor::{Error, identity, status};
+use us_supervisor::{Error, identity, proc, status};
 
 use crate::commands::print;
 use crate::report;
@@ -29,7 +29,7 @@ pub fn show_all(name: Option<&str>, as_json: bool) -> Result<i32, Error> {
 
 /// What `status` says as that user; `None` when it says nothing, or does not come to an end.
 fn look(uid: u32, name: Option<&str>, as_json: bool) -> Option<String> {
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(proc::OWN_EXECUTABLE);
     command.arg("status").args(["--user", &uid.to_string()]).args(as_json.then_some("--json")).args(name);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let out = child.stdout.take()?;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::machine::{self, Text};
 use crate::place;
+use crate::proc;
 use crate::program;
 
 /// Oldest kernel with all that the runtime needs.
@@ -126,7 +127,7 @@ fn required(name: &'static str, ok: bool, way_out: &'static str) -> Check {
 
 fn proc_folder() -> Check {
     const WAY_OUT: &str = "programs run unprotected; mount /proc in this namespace";
-    let obstacle = crate::proc::obstacle();
+    let obstacle = proc::obstacle();
     Check::new("/proc", obstacle.is_none(), true, obstacle.unwrap_or("is that of this namespace"), WAY_OUT)
 }
 
@@ -148,7 +149,7 @@ fn memory_limit() -> Check {
 fn overcommit() -> Check {
     const WAY_OUT: &str =
         "a copy needs room for all memory that its program may write; set vm.overcommit_memory to 0";
-    let strict = setting("vm/overcommit_memory") == Some(2);
+    let strict = proc::setting("vm/overcommit_memory") == Some(2);
     let found = if strict { "strict (vm.overcommit_memory is 2)" } else { "copies share what nobody writes" };
     Check::new("overcommit", !strict, false, found, WAY_OUT)
 }
@@ -157,7 +158,7 @@ fn overcommit() -> Check {
 fn call_stacks() -> Check {
     const WAY_OUT: &str =
         "explain has no call stacks; set kernel.yama.ptrace_scope to 1 or 0, or run as root";
-    let scope = setting("kernel/yama/ptrace_scope").unwrap_or(0);
+    let scope = proc::setting("kernel/yama/ptrace_scope").unwrap_or(0);
     let ok = scope < 2 || (scope == 2 && rustix::process::geteuid().is_root());
     let found = if ok { "can be read" } else { "may not be read (kernel.yama.ptrace_scope)" };
     Check::new("call stacks", ok, false, found, WAY_OUT)
@@ -215,11 +216,6 @@ fn setting_of_logind(root: &Path, name: &str) -> Option<String> {
     values.last()
 }
 
-/// A number below `/proc/sys`.
-fn setting(name: &str) -> Option<u32> {
-    fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
-}
-
 /// A filter that was set before, by a unit or a container.
 fn filter() -> Check {
     let missing = crate::filter::obstacle();
@@ -240,7 +236,7 @@ fn at_least(found: &str, least: (u32, u32)) -> bool {
 }
 
 fn kernel() -> Check {
-    let found = crate::recorder::machine::kernel();
+    let found = crate::recorder::surroundings::kernel();
     let ok = at_least(&found, KERNEL_MIN) && cfg!(target_arch = "x86_64");
     Check::new("kernel", ok, true, found, "Linux 5.11 or newer on x86-64")
 }
@@ -259,9 +255,9 @@ fn glibc() -> Check {
 
 /// The system calls in a library that every program has, in the copy that this process uses.
 fn call_sites(name: &'static str, library: &str) -> Check {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let path = maps.lines().map(|line| OsStr::from_bytes(us_sites::maps::path(line.as_bytes())));
-    let path = path.map(Path::new).find(|path| path.file_name() == Some(OsStr::new(library)));
+    let maps = proc::bytes("self", "maps").unwrap_or_default();
+    let paths = proc::text::mappings(&maps).map(|(_, path)| Path::new(OsStr::from_bytes(path)));
+    let path = paths.into_iter().find(|path| path.file_name() == Some(OsStr::new(library)));
     let sites = path.and_then(sites_of);
     // None found would mean that the scan does not understand this library.
     let ok = sites.is_some_and(|sites| sites.patchable > 0);
@@ -297,10 +293,7 @@ fn scan(text: &[u8], address: u64) -> Option<(usize, usize)> {
 
 /// A sealed vDSO cannot be patched; the exported time functions still can.
 fn vdso() -> Check {
-    let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-    let flags =
-        maps.lines().skip_while(|line| !line.ends_with("[vdso]")).find(|line| line.starts_with("VmFlags:"));
-    let sealed = flags.is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "sl"));
+    let sealed = proc::text::has_sealed_vdso(&proc::lossy("self", "smaps"));
     let found = if sealed { "sealed: direct calls of it are not seen" } else { "can be patched" };
     Check::new(
         "vdso",

@@ -69,7 +69,7 @@ impl Handout {
     /// # Errors
     /// When the system has no room for it.
     pub fn start(self, dir: Arc<Dir>, roster: Arc<Roster>, root: u32) -> io::Result<()> {
-        let login = login_of(std::process::id());
+        let login = crate::proc::login(std::process::id());
         thread("handout", move || {
             loop {
                 match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
@@ -86,11 +86,6 @@ impl Handout {
     }
 }
 
-/// In which login the kernel has a process; empty where it counts none.
-fn login_of(pid: u32) -> Vec<u8> {
-    std::fs::read(format!("/proc/{pid}/loginuid")).unwrap_or_default()
-}
-
 /// What an asker is answered from.
 struct Desk<'a> {
     given: &'a Handout,
@@ -105,7 +100,10 @@ impl Desk<'_> {
         let pid = who.pid.as_raw_nonzero().get() as u32;
         let is_known = || Child::of_descendant(pid).is_some_and(|asker| asker.is_alive());
         // A login has ended what its parents had: it is somebody else's.
-        if !is_known() || login_of(pid) != login || self.roster.header().closing.load(Ordering::SeqCst) != 0 {
+        if !is_known()
+            || crate::proc::login(pid) != login
+            || self.roster.header().closing.load(Ordering::SeqCst) != 0
+        {
             return Ok(());
         }
         for timeout in [Timeout::Recv, Timeout::Send] {

@@ -3,12 +3,12 @@
 //! A copy hears of itself alone: of the segment's primary, or of its standby, as the supervisor knows them. What it is told it could
 //! read itself, were there a `/proc` in its root.
 
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 
 use us_abi::{ANSWER_BYTES, Inquiry, SegmentHeader, inquiry, subject};
 
+use crate::proc;
 use crate::segment::wake;
 use crate::sentry::Shared;
 
@@ -56,7 +56,7 @@ fn write(asked: &Inquiry, text: &[u8]) {
 /// The whole text. `None` where the kernel does not tell it.
 fn text(asked: &Inquiry, pid: u32) -> Option<Vec<u8>> {
     let number = asked.number.load(Ordering::Relaxed);
-    let whole = |name: &str| fs::read(format!("/proc/{pid}/{name}")).ok();
+    let whole = |name: &str| proc::bytes(pid, name).ok();
     match asked.subject.load(Ordering::Relaxed) {
         subject::MAPS => whole("maps"),
         subject::DETAILS => whole("smaps"),
@@ -68,7 +68,7 @@ fn text(asked: &Inquiry, pid: u32) -> Option<Vec<u8>> {
         subject::DESCRIPTORS => numbers(pid, "fd", number),
         subject::DESCRIPTOR => whole(&format!("fdinfo/{number}")),
         subject::OBJECT => {
-            let link = fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
+            let link = proc::link(pid, format_args!("fd/{number}")).ok()?;
             Some(link.as_os_str().as_bytes().to_vec())
         }
         _ => None,
@@ -77,12 +77,9 @@ fn text(asked: &Inquiry, pid: u32) -> Option<Vec<u8>> {
 
 /// A line for each name in a folder that is a number, from `least` on, the lowest first.
 fn numbers(pid: u32, folder: &str, least: u32) -> Option<Vec<u8>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/{folder}")).ok()?;
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-    let mut numbers: Vec<u32> =
-        entries.flatten().filter_map(number).filter(|number| *number >= least).collect();
-    numbers.sort_unstable();
-    Some(numbers.iter().flat_map(|number| format!("{number}\n").into_bytes()).collect())
+    let numbers = proc::numbers(pid, folder).ok()?;
+    let numbers = numbers.iter().filter(|number| **number >= least);
+    Some(numbers.flat_map(|number| format!("{number}\n").into_bytes()).collect())
 }
 
 #[cfg(test)]

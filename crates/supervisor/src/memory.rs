@@ -4,7 +4,7 @@
 //! it takes over it gets the program's own back, which the program can read.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -27,19 +27,11 @@ pub struct Raised {
     own: AtomicI32,
 }
 
-fn path(pid: u32) -> PathBuf {
-    format!("/proc/{pid}/oom_score_adj").into()
-}
-
-fn score(pid: u32) -> Option<i32> {
-    fs::read_to_string(path(pid)).ok()?.trim().parse().ok()
-}
-
 impl Raised {
     /// Raises the score of `standby`, of the primary `primary`. `None` where that is not allowed: the kernel then chooses between
     /// two that are alike.
     pub fn new(standby: u32, primary: u32) -> Option<Raised> {
-        let raised = Raised { pid: standby, own: score(primary)?.into() };
+        let raised = Raised { pid: standby, own: proc::oom_score(primary)?.into() };
         raised.write(FIRST).then_some(raised)
     }
 
@@ -50,24 +42,24 @@ impl Raised {
 
     /// Whether its standby is still there.
     pub fn is_of_use(&self) -> bool {
-        score(self.pid).is_some_and(|score| score == FIRST)
+        proc::oom_score(self.pid).is_some_and(|score| score == FIRST)
     }
 
     fn write(&self, score: i32) -> bool {
         // Whoever is allowed to lower any score sets, with each of his, the lowest that others may go to.
-        without_resources(|| fs::write(path(self.pid), score.to_string()).is_ok())
+        without_resources(|| proc::set_oom_score(self.pid, score))
     }
 
     /// Gives `standby` its primary's score, as it is now if the dead `primary` still shows it.
     pub fn restore(&self, standby: u32, primary: Option<u32>) {
         if self.pid == standby {
-            self.write(primary.and_then(score).unwrap_or_else(|| self.own.load(Ordering::Relaxed)));
+            self.write(primary.and_then(proc::oom_score).unwrap_or_else(|| self.own.load(Ordering::Relaxed)));
         }
     }
 
     /// Looks at its primary's score, which is about to be reaped, or once more.
     pub fn keep(&self, primary: u32) {
-        if let Some(score) = score(primary) {
+        if let Some(score) = proc::oom_score(primary) {
             self.own.store(score, Ordering::Relaxed);
         }
     }
@@ -93,14 +85,13 @@ fn without_resources<T>(act: impl FnOnce() -> T) -> T {
 /// the kernel may have ended both before it has got a standby's memory back, or on the machine.
 pub fn is_scarce(pid: u32) -> bool {
     let needed = needed_for(pid);
-    let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let free = proc::field(&machine, "MemAvailable:").and_then(kib);
-    free.is_some_and(|free| free < needed / MACHINE_PART) || room(pid).is_some_and(|room| room < needed)
+    proc::available_bytes().is_some_and(|free| free < needed / MACHINE_PART)
+        || room(pid).is_some_and(|room| room < needed)
 }
 
 /// What a copy of the process may come to have, bytes.
 fn needed_for(pid: u32) -> u64 {
-    proc::status(pid, "RssAnon:").and_then(|size| kib(&size)).unwrap_or(0) + BESIDES
+    proc::status(pid, "RssAnon:").and_then(|size| proc::text::kib(&size)).unwrap_or(0) + BESIDES
 }
 
 /// Why a standby is ended before the kernel has to choose.
@@ -119,24 +110,15 @@ pub fn relief(pid: u32) -> Option<Duration> {
     Some(if left == 0 { Duration::ZERO } else { Duration::from_millis((left / RUSH).clamp(1, 100)) })
 }
 
-/// Bytes of a size as the kernel writes it: `12 kB`.
-fn kib(size: &str) -> Option<u64> {
-    size.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
-}
-
 /// Bytes that the limits of the process's groups leave, if there are any.
 pub fn room(pid: u32) -> Option<u64> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let rooms = groups.lines().filter_map(|line| {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (fields.next()?, fields.next()?);
-        match controllers {
-            "" => Some(room_below(Path::new("/sys/fs/cgroup"), path, &V2)),
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                Some(room_below(Path::new("/sys/fs/cgroup/memory"), path, &V1))
-            }
-            _ => None,
+    let groups = proc::lossy(pid, "cgroup");
+    let rooms = proc::text::groups(&groups).filter_map(|(controllers, path)| match controllers {
+        "" => Some(room_below(Path::new("/sys/fs/cgroup"), path, &V2)),
+        _ if controllers.split(',').any(|name| name == "memory") => {
+            Some(room_below(Path::new("/sys/fs/cgroup/memory"), path, &V1))
         }
+        _ => None,
     });
     rooms.flatten().min()
 }
@@ -194,23 +176,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_process_is_found() {
-        assert_eq!(
-            proc::field("VmRSS:\t 5 kB\nRssAnon:\t 12 kB\n", "RssAnon:").and_then(kib),
-            Some(12 << 10)
-        );
-    }
-
-    #[test]
     fn a_score_is_raised_and_given_back() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let own = score(std::process::id()).unwrap();
+        let own = proc::oom_score(std::process::id()).unwrap();
         let raised = Raised::new(child.id(), std::process::id()).unwrap();
-        assert_eq!(score(child.id()), Some(FIRST));
+        assert_eq!(proc::oom_score(child.id()), Some(FIRST));
         raised.restore(child.id() + 1, None);
-        assert_eq!(score(child.id()), Some(FIRST));
+        assert_eq!(proc::oom_score(child.id()), Some(FIRST));
         raised.restore(child.id(), Some(std::process::id()));
-        assert_eq!(score(child.id()), Some(own));
+        assert_eq!(proc::oom_score(child.id()), Some(own));
         child.kill().unwrap();
         child.wait().unwrap();
     }

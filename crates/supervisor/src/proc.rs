@@ -1,11 +1,142 @@
-//! What `/proc` says of a process.
+//! What `/proc` says of a process, and of the machine. Nobody else reads there; what a text means, [`text`] knows.
+//!
+//! A process chooses its name and those of its files, so what is read are bytes, which need not be UTF-8.
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use us_sites::maps::{self, Line};
+
+pub mod text;
+
+pub use text::field;
+
+/// Our own executable file, also when another has taken its name.
+pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
+
+/// Where the kernel tells something of a process: of a number, or of `self`.
+pub fn path(pid: impl Display, what: impl Display) -> PathBuf {
+    format!("/proc/{pid}/{what}").into()
+}
+
+/// The folder of a process.
+fn folder(pid: impl Display) -> PathBuf {
+    format!("/proc/{pid}").into()
+}
+
+/// Leads to what a process has open under this number, also when it has no name.
+pub fn descriptor(pid: impl Display, fd: impl Display) -> PathBuf {
+    path(pid, format_args!("fd/{fd}"))
+}
+
+/// The path of what the kernel tells of whoever looks, by its name there.
+pub fn own(what: &str) -> String {
+    format!("/proc/self/{what}")
+}
+
+/// Whether a path leads into `/proc`.
+pub fn is_below(path: &Path) -> bool {
+    path.starts_with("/proc")
+}
+
+/// What a path that leads to what the kernel tells of this process names there.
+pub fn told_of(pid: impl Display, path: &str) -> Option<&str> {
+    path.strip_prefix(&format!("/proc/{pid}/"))
+}
+
+/// All that the kernel tells of a process under a name.
+///
+/// # Errors
+/// There is none, or it may not be looked at.
+pub fn bytes(pid: impl Display, what: impl Display) -> io::Result<Vec<u8>> {
+    fs::read(path(pid, what))
+}
+
+/// The same as text, in which what is none has been replaced; empty where there is nothing.
+pub fn lossy(pid: impl Display, what: impl Display) -> String {
+    String::from_utf8_lossy(&bytes(pid, what).unwrap_or_default()).into_owned()
+}
+
+/// Where a link of a process leads.
+///
+/// # Errors
+/// There is none, or it may not be looked at.
+pub fn link(pid: impl Display, what: impl Display) -> io::Result<PathBuf> {
+    fs::read_link(path(pid, what))
+}
+
+/// Opens what the kernel tells of a process under a name.
+///
+/// # Errors
+/// There is none, or it may not be looked at.
+pub fn open(pid: impl Display, what: impl Display) -> io::Result<File> {
+    File::open(path(pid, what))
+}
+
+/// The numbers that are names in a folder of a process, the lowest first: its threads, its descriptors.
+///
+/// # Errors
+/// There is none, or it may not be looked at.
+pub fn numbers(pid: impl Display, what: impl Display) -> io::Result<Vec<u32>> {
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let mut numbers: Vec<u32> = fs::read_dir(path(pid, what))?.flatten().filter_map(number).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// What the kernel tells of the machine under a name, empty where it does not.
+fn of_machine(what: &str) -> String {
+    fs::read_to_string(Path::new("/proc").join(what)).unwrap_or_default()
+}
+
+/// The processor's features, as the kernel names them.
+pub fn features() -> Vec<String> {
+    text::features(&of_machine("cpuinfo"))
+}
+
+/// Bytes of memory that the machine has to give.
+pub fn available_bytes() -> Option<u64> {
+    text::kib(field(&of_machine("meminfo"), "MemAvailable:")?)
+}
+
+/// Whether somebody holds a lock on the file of this device and number.
+pub fn has_lock(device: (u32, u32), inode: u64) -> bool {
+    text::has_lock(&of_machine("locks"), device, inode)
+}
+
+/// A number below `/proc/sys`.
+pub fn setting(name: &str) -> Option<u32> {
+    of_machine(&format!("sys/{name}")).trim().parse().ok()
+}
+
+/// The score by which the kernel chooses whom to end when memory is short.
+pub fn oom_score(pid: impl Display) -> Option<i32> {
+    lossy(pid, "oom_score_adj").trim().parse().ok()
+}
+
+/// Sets it. False where that is not allowed.
+pub fn set_oom_score(pid: impl Display, score: i32) -> bool {
+    fs::write(path(pid, "oom_score_adj"), score.to_string()).is_ok()
+}
+
+/// Processor time of all our children that have been waited for, with theirs, seconds.
+pub fn children_cpu_s() -> f64 {
+    bytes("self", "stat").ok().and_then(|stat| text::children_cpu_s(&stat)).unwrap_or(0.0)
+}
+
+/// In which login the kernel has a process; empty where it counts none.
+pub fn login(pid: u32) -> Vec<u8> {
+    bytes(pid, "loginuid").unwrap_or_default()
+}
+
+/// Stack pointer and next instruction of a thread, `None` while it runs, or when it may not be looked at.
+pub fn stands(pid: u32, tid: u32) -> Option<(u64, u64)> {
+    text::stands(&String::from_utf8_lossy(&bytes(pid, format_args!("task/{tid}/syscall")).ok()?))
+}
 
 /// A process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,7 +169,7 @@ impl Process {
     /// trace the process, and shows the others a zero.
     pub fn end(&self, pid: u32) -> Option<i32> {
         let is_told = || {
-            let owner = fs::metadata(format!("/proc/{pid}")).ok().map(|folder| folder.uid());
+            let owner = owner(pid);
             owner == Some(rustix::process::geteuid().as_raw()) || can_trace_others()
         };
         (!self.alive() && (self.status != 0 || is_told())).then_some(self.status)
@@ -48,15 +179,12 @@ impl Process {
 /// Whether processes of other users may be traced, and read as their tracers read them.
 pub fn can_trace_others() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & CAP_SYS_PTRACE != 0)
+    capabilities("self") & CAP_SYS_PTRACE != 0
 }
 
 /// What is wrong with `/proc` here, in words: it tells us who is whose child, where our own files are, and what a copy needs.
 pub fn obstacle() -> Option<&'static str> {
-    match std::fs::read_link("/proc/self") {
+    match fs::read_link(folder("self")) {
         Err(_) => Some("there is no /proc here"),
         Ok(own) if own.to_str() != Some(std::process::id().to_string().as_str()) => Some(
             "/proc belongs to another pid namespace: mount one for this namespace (unshare --mount-proc)",
@@ -65,20 +193,24 @@ pub fn obstacle() -> Option<&'static str> {
     }
 }
 
-/// The value behind a name in a text of the kernel's.
-pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()))
-}
-
 /// The value behind a name in the `status` of a process: a number, or `self`. `None` when there is no such process.
 pub fn status(pid: impl Display, name: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    field(&text, name).map(str::to_owned)
+    text::bytes_field(&bytes(pid, "status").ok()?, name)
+}
+
+/// The same, as a number in hexadecimal: a mask.
+fn mask(pid: impl Display, name: &str) -> Option<u64> {
+    text::hex_field(&lossy(pid, "status"), name)
+}
+
+/// The capabilities that a process has in force.
+fn capabilities(pid: impl Display) -> u64 {
+    mask(pid, "CapEff:").unwrap_or(0)
 }
 
 /// The mask for new files of a process: a number, or `self`.
 pub fn umask(pid: impl Display) -> Option<u32> {
-    u32::from_str_radix(&status(pid, "Umask:")?, 8).ok()
+    text::octal_field(&lossy(pid, "status"), "Umask:")
 }
 
 /// The process `pid`, or `None` when there is none.
@@ -86,16 +218,15 @@ pub fn read(pid: u32) -> Option<Process> {
     if pid == 0 {
         return None;
     }
-    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    text::process(&bytes(pid, "stat").ok()?)
 }
 
 /// Whether every thread of a process waits for something in the kernel, or is stopped. Not one that a debugger holds.
 pub fn sleeps(pid: u32) -> bool {
-    let threads: Vec<_> =
-        std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().collect();
-    let sleeps = |folder: &std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(folder.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['S', 'T']))
+    let threads = numbers(pid, "task").unwrap_or_default();
+    let sleeps = |tid: &u32| {
+        let stat = bytes(pid, format_args!("task/{tid}/stat")).unwrap_or_default();
+        matches!(text::state(&stat), Some('S' | 'T'))
     };
     !threads.is_empty() && threads.iter().all(sleeps)
 }
@@ -112,12 +243,13 @@ pub fn end_of(pid: u32) -> Option<i32> {
 
 /// The name of the process, as `ps` shows it.
 pub fn name(pid: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+    let name = bytes(pid, "comm").ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
 /// The name of one of its threads, without what acts on a terminal.
 pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
-    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let name = bytes(pid, format_args!("task/{tid}/comm")).ok()?;
     Some(crate::symbols::plain(name.trim_ascii_end()))
 }
 
@@ -144,8 +276,7 @@ pub fn is_descendant(pid: u32, ancestor: u32) -> bool {
 
 /// Every process.
 pub fn all() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    numbers("", "").unwrap_or_default().into_iter()
 }
 
 /// The children of `parent`.
@@ -159,9 +290,8 @@ pub fn maps(pid: u32, file: &Path) -> bool {
 }
 
 fn maps_path(pid: u32, file: &Path) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let file = file.to_string_lossy();
-    maps.lines().any(|line| line.ends_with(&*file))
+    let maps = bytes(pid, "maps").unwrap_or_default();
+    text::mappings(&maps).any(|(_, path)| path == file.as_os_str().as_bytes())
 }
 
 /// The processes that have `file` mapped, whoever their parents are.
@@ -176,9 +306,8 @@ pub type Object = (u64, u64);
 /// Memory that the process may share with others and that no file outside shows: what names each, and its bytes. What lies in
 /// `but`, a folder, is left out.
 pub fn common_memory(pid: u32, but: &str) -> Vec<(Object, u64)> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let parse = |line: &str| {
-        let (map, path) = (Line::parse(line.as_bytes())?, maps::path(line.as_bytes()));
+    let maps = bytes(pid, "maps").unwrap_or_default();
+    let one = |(map, path): (Line, &[u8])| {
         let both = maps::READ | maps::WRITE;
         let is_one = map.protection & both == both
             && map.shared
@@ -186,12 +315,12 @@ pub fn common_memory(pid: u32, but: &str) -> Vec<(Object, u64)> {
             && !path.starts_with(but.as_bytes());
         is_one.then_some(((map.device, map.inode), map.end.checked_sub(map.start)?))
     };
-    maps.lines().filter_map(parse).collect()
+    text::mappings(&maps).filter_map(one).collect()
 }
 
 /// The user that owns the process, `None` when there is none.
 pub fn owner(pid: u32) -> Option<u32> {
-    fs::metadata(format!("/proc/{pid}")).ok().map(|meta| meta.uid())
+    fs::metadata(folder(pid)).ok().map(|meta| meta.uid())
 }
 
 /// Whether somebody traces the process, or it has asked its parent to (`PTRACE_TRACEME`): each signal would stop it until that one
@@ -212,36 +341,14 @@ pub fn may_signal(from: u32, to: u32) -> bool {
         status(pid, "Uid:")?.split_ascii_whitespace().map(|user| user.parse().ok()).collect()
     };
     let (Some(sender), Some(receiver)) = (users(from), users(to)) else { return false };
-    let capabilities =
-        status(from, "CapEff:").and_then(|mask| u64::from_str_radix(&mask, 16).ok()).unwrap_or(0);
     // Real or effective against real or saved.
-    capabilities & CAP_KILL != 0
+    capabilities(from) & CAP_KILL != 0
         || sender.iter().take(2).any(|user| receiver.first() == Some(user) || receiver.get(2) == Some(user))
 }
 
 /// Whether the process has a handler for `signal`: one without it would be ended by the signal.
 pub fn catches(pid: u32, signal: i32) -> bool {
-    let mask = status(pid, "SigCgt:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
-    mask.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
-}
-
-fn parse(stat: &str) -> Option<Process> {
-    // The name, in brackets, may hold spaces and brackets of its own.
-    let after_name = stat.rsplit_once(')')?.1;
-    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
-    Some(Process {
-        state: fields.first()?.chars().next()?,
-        parent: number(1)? as u32,
-        session: number(3)? as u32,
-        threads: number(17)? as u32,
-        cpu_s: (number(11)? + number(12)?) as f64 / ticks_per_s,
-        rss_bytes: number(21)? * rustix::param::page_size() as u64,
-        start: number(19)?,
-        // Older kernels end the line before it.
-        status: number(49).unwrap_or(0) as i32,
-    })
+    mask(pid, "SigCgt:").is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 #[cfg(test)]
@@ -280,10 +387,26 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_brackets_and_spaces() {
-        let line = "7 (a) b (c) S 3 7 8 0 -1 0 0 0 0 0 150 50 0 0 20 0 4 0 999 0 10 0";
-        let process = parse(line).unwrap();
-        assert_eq!((process.state, process.parent, process.threads, process.start), ('S', 3, 4, 999));
-        assert_eq!((process.session, process.status), (8, 0));
+    fn numbers_come_in_order() {
+        let all = numbers("self", "fd").unwrap();
+        assert!(all.is_sorted() && all.contains(&0));
+        assert!(numbers(0, "fd").is_err());
+    }
+
+    #[test]
+    fn a_process_whose_name_is_no_text() {
+        use std::ffi::OsStr;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(OsStr::from_bytes(b"\xff) Z (\xfe"));
+        fs::copy("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(&program).arg("1000").spawn().unwrap();
+        let pid = child.id();
+        let found = read(pid).unwrap();
+        assert!(found.alive() && is_alive(pid, found.start) && is_descendant(pid, std::process::id()));
+        assert!(name(pid).is_some_and(|name| name.ends_with(") Z (\u{fffd}")));
+        assert!(maps(pid, &program) && mapping(&program) == [pid]);
+        assert_eq!((umask(pid), status(pid, "TracerPid:").as_deref()), (umask("self"), Some("0")));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

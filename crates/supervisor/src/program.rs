@@ -191,7 +191,7 @@ pub fn library() -> Result<PathBuf, Error> {
     let named = std::env::var_os(ENV_LIBRARY).map(PathBuf::from);
     let found = match &named {
         Some(path) => Some(path.clone()).filter(|path| path.is_file()),
-        None => fs::read_link("/proc/self/exe").ok().and_then(|binary| {
+        None => crate::proc::link("self", "exe").ok().and_then(|binary| {
             let folder = binary.parent()?;
             let places = [folder.join(NAME), folder.join("../lib/understudy").join(NAME)];
             places.into_iter().find(|path| path.is_file())

@@ -49,7 +49,7 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// Runs `act` on a path of the socket that leads through the folder's descriptor. It is short wherever the folder is: an
 /// address has room for 107 bytes.
 fn with_path<T>(folder: &Dir, act: impl FnOnce(&Path) -> std::io::Result<T>) -> std::io::Result<T> {
-    act(&Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string()).join(NAME))
+    act(&crate::proc::descriptor("self", folder.as_fd().as_raw_fd()).join(NAME))
 }
 
 /// The supervisor's end.

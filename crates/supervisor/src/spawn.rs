@@ -180,9 +180,8 @@ unsafe fn child(
 /// Closes what we were started with besides the three streams: it is the program's, which has it now. A socket that the program
 /// closes is to be closed, and a pipe to have an end.
 pub fn let_go_of_inherited() {
-    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let fds: Vec<RawFd> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for fd in fds.into_iter().filter(|fd| *fd > libc::STDERR_FILENO) {
+    let open = crate::proc::numbers("self", "fd").unwrap_or_default();
+    for fd in open.into_iter().map(|fd| fd as RawFd).filter(|fd| *fd > libc::STDERR_FILENO) {
         // SAFETY: a question about a number. What we have opened ourselves is closed by an exec, so what is not came with ours, and
         // nobody in this process has it.
         unsafe {

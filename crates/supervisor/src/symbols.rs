@@ -6,9 +6,12 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use us_sites::elf::{self, Function, Section};
+
+use crate::proc;
 
 /// Bytes of one section that are read, at most.
 const SECTION_MAX: u64 = 64 << 20;
@@ -33,13 +36,13 @@ pub struct Names {
 impl Names {
     /// In the files that lie below the root of the process `pid`.
     pub fn of(pid: u32) -> Option<Names> {
-        Names::below(&format!("/proc/{pid}/root"))
+        Names::below(proc::path(pid, "root"))
     }
 
-    fn below(root: &str) -> Option<Names> {
+    fn below(root: impl AsRef<Path>) -> Option<Names> {
         const BYTES_MAX: u64 = 256 << 20;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Some(Names { root: rustix::fs::open(root, flags, Mode::empty()).ok()?, left: BYTES_MAX })
+        Some(Names { root: rustix::fs::open(root.as_ref(), flags, Mode::empty()).ok()?, left: BYTES_MAX })
     }
 
     /// The names for each of `addresses`, as the file at `path` counts them.
@@ -64,7 +67,7 @@ impl Names {
         if FileType::from_raw_mode(mode) != FileType::RegularFile {
             return None;
         }
-        File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
+        File::open(proc::descriptor("self", found.as_raw_fd())).ok()
     }
 
     /// What was taken out of the file when it was packed, if that is installed.
@@ -144,10 +147,10 @@ mod tests {
     #[test]
     fn names_of_this_program_and_of_libc() {
         let own = names_of_this_program_and_of_libc as *const () as u64;
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let exe = std::env::current_exe().unwrap();
-        let base = maps.lines().find(|line| line.ends_with(exe.to_str().unwrap())).unwrap();
-        let (start, _) = us_sites::maps::range(base.as_bytes()).unwrap();
+        let maps = proc::bytes("self", "maps").unwrap();
+        let is_own = |path: &[u8]| path == exe.to_str().unwrap().as_bytes();
+        let start = proc::text::mappings(&maps).find(|(_, path)| is_own(path)).unwrap().0.start;
         let found = Names::below("/").unwrap().look_up(exe.to_str().unwrap(), &[own - start, 1]);
         let (name, at) = found[0].clone().unwrap();
         assert!(name.contains("names_of_this_program_and_of_libc"), "{name}");
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn what_is_no_program_has_no_names() {
         let mut files = Names::below("/").unwrap();
-        assert_eq!(files.look_up("/proc/self/stat", &[1]), [None]);
+        assert_eq!(files.look_up(&proc::own("stat"), &[1]), [None]);
         assert_eq!(files.look_up("/dev/null", &[1]), [None]);
         assert_eq!(files.look_up("/nowhere/at/all", &[1, 2]), [None, None]);
         assert!(Names::below("/nowhere").is_none());

@@ -5,7 +5,7 @@
 //! meanwhile, and writes all that is read here: whatever does not fit ends the list, and all of it is bounded.
 
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 
@@ -14,7 +14,9 @@ use gimli::{
     RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value, X86_64,
 };
 use us_sites::elf::{self, Image};
-use us_sites::maps::{self, Line};
+use us_sites::maps;
+
+use crate::proc;
 
 /// Callers that are looked for, at most.
 const FRAMES_MAX: usize = 32;
@@ -62,15 +64,7 @@ pub struct Place {
 
 /// Where a thread stands; `None` while it runs, or when it may not be looked at.
 pub fn place(pid: u32, tid: u32) -> Option<Place> {
-    parse_place(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
-}
-
-/// The last two words of the line, which is `running` where there are none.
-fn parse_place(line: &str) -> Option<Place> {
-    let mut words = line.split_ascii_whitespace().rev();
-    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let (pc, sp) = (number(words.next()?)?, number(words.next()?)?);
-    (sp != 0 && pc != 0).then_some(Place { sp, pc })
+    proc::stands(pid, tid).map(|(sp, pc)| Place { sp, pc })
 }
 
 /// The top of a stack, as it was at one moment: its thread goes on.
@@ -118,10 +112,10 @@ pub struct Process {
 impl Process {
     /// Reads what `pid` has mapped; `None` when it is gone, or may not be looked at.
     pub fn open(pid: u32) -> Option<Process> {
-        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+        let memory = proc::open(pid, "mem").ok()?;
         let mut maps = Vec::new();
-        File::open(format!("/proc/{pid}/maps")).ok()?.take(MAPS_MAX).read_to_end(&mut maps).ok()?;
-        let libraries = libraries(&String::from_utf8_lossy(&maps));
+        proc::open(pid, "maps").ok()?.take(MAPS_MAX).read_to_end(&mut maps).ok()?;
+        let libraries = libraries(&maps);
         Some(Process {
             memory,
             libraries,
@@ -132,13 +126,13 @@ impl Process {
 
     /// The same mappings, with the memory of `pid`, which is a copy of the same process.
     pub fn of_copy(self, pid: u32) -> Option<Process> {
-        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+        let memory = proc::open(pid, "mem").ok()?;
         Some(Process { memory, words_left: Cell::new(WORDS_MAX), ..self })
     }
 
     /// Copies what lies on a stack.
     pub fn top(pid: u32, place: Place) -> Option<Top> {
-        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+        let memory = proc::open(pid, "mem").ok()?;
         let mut bytes = vec![0; COPY_BYTES];
         let read = memory.read_at(&mut bytes, place.sp).ok()?;
         bytes.truncate(read);
@@ -348,14 +342,13 @@ impl Process {
 }
 
 /// What `maps` says is executable, by file. Code in no file is a library of its own, without a path.
-fn libraries(maps: &str) -> Vec<Library> {
+fn libraries(text: &[u8]) -> Vec<Library> {
     let mut all: Vec<Library> = Vec::new();
     // Where the mappings of a file begin, as they come: its headers lie in the first.
     let mut start_of_file = (String::new(), 0);
     let mut looked_at = 0;
-    for text in maps.lines() {
-        let Some(line) = Line::parse(text.as_bytes()) else { continue };
-        let path = path_of(text);
+    for (line, path) in proc::text::mappings(text) {
+        let path = &*String::from_utf8_lossy(path);
         if line.offset == 0 || start_of_file.0 != path {
             start_of_file = (path.to_owned(), line.start);
         }
@@ -382,16 +375,6 @@ fn libraries(maps: &str) -> Vec<Library> {
     all
 }
 
-/// The path that a line of `maps` ends with, spaces included.
-fn path_of(line: &str) -> &str {
-    const FIELDS: usize = 5;
-    let mut rest = line;
-    for _ in 0..FIELDS {
-        rest = rest.trim_start().split_once(' ').map_or("", |(_, rest)| rest);
-    }
-    rest.trim_start()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -399,22 +382,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
-        assert_eq!(parse_place("running\n"), None);
-        assert_eq!(parse_place("-1 0x0 0x0\n"), None);
-        assert_eq!(
-            parse_place("230 0x0 0x0 0x7ffc 0x0 0x0 0x0 0x7ffd10 0x7f0020\n"),
-            Some(Place { sp: 0x7f_fd10, pc: 0x7f_0020 })
-        );
-    }
-
-    #[test]
     fn lines_of_maps() {
-        let line = "55e0-55f0 r-xp 00001000 08:01 77                         /opt/my server";
-        assert_eq!(path_of(line), "/opt/my server");
-        assert_eq!(path_of("55e0-55f0 r-xp 00000000 00:00 0"), "");
         let all = libraries(
-            "1000-2000 r--p 00000000 08:01 7 /a\n2000-3000 r-xp 00001000 08:01 7 /a\n\
+            b"1000-2000 r--p 00000000 08:01 7 /a\n2000-3000 r-xp 00001000 08:01 7 /a\n\
              9000-a000 rwxp 00000000 00:00 0 \nb000-c000 r-xp 00000000 08:01 8 /b\n",
         );
         let told: Vec<_> = all.iter().map(|library| (library.path.as_str(), library.start)).collect();
@@ -462,7 +432,7 @@ mod tests {
         }
         let stack: Vec<u8> = stack.iter().flat_map(|word| word.to_le_bytes()).collect();
         memory.write_all_at(&stack, STACK_AT).unwrap();
-        let libraries = libraries("0-1000 r--p 00000000 08:01 7 /a\n1000-f00000 r-xp 00001000 08:01 7 /a\n");
+        let libraries = libraries(b"0-1000 r--p 00000000 08:01 7 /a\n1000-f00000 r-xp 00001000 08:01 7 /a\n");
         let (words_left, tables_left) = (Cell::new(WORDS_MAX), Cell::new(TABLES_MAX));
         let top = Top { place: Place { sp: STACK_AT, pc: 0 }, bytes: stack };
         (Process { memory, libraries, words_left, tables_left }, top)
@@ -497,7 +467,7 @@ mod tests {
             whole.memory.write_all_at(&seed.to_le_bytes().repeat(2), at).unwrap();
             let memory = whole.memory.try_clone().unwrap();
             let libraries =
-                libraries("0-1000 r--p 00000000 08:01 7 /a\n1000-f00000 r-xp 00001000 08:01 7 /a\n");
+                libraries(b"0-1000 r--p 00000000 08:01 7 /a\n1000-f00000 r-xp 00001000 08:01 7 /a\n");
             let mut damaged = Process {
                 memory,
                 libraries,

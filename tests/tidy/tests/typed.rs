@@ -1,4 +1,5 @@
-//! Addresses that the program hands over: the doors look at them only by way of `crates/runtime/src/guest.rs`.
+//! What others hand over: the program's addresses, which the doors look at only by way of `crates/runtime/src/guest.rs`, and the
+//! kernel's texts, which the supervisor reads only by way of its module `proc`.
 
 use us_tidy::{Complaints, root, sources};
 
@@ -74,4 +75,33 @@ fn doors_make_no_pointers_of_addresses() {
         }
     }
     complaints.settle("an address of the program's is no pointer of ours (crates/runtime/src/guest.rs):");
+}
+
+/// What is not shipped, and comments, say `/proc` as they like.
+fn names_of_proc(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    shipped.lines().enumerate().filter(|(_, line)| {
+        !line.trim_start().starts_with("//") && (line.contains("\"/proc") || line.contains("/proc/"))
+    })
+}
+
+#[test]
+fn one_module_reads_what_the_kernel_says_of_others() {
+    const READER: [&str; 2] = ["crates/supervisor/src/proc.rs", "crates/supervisor/src/proc/"];
+    /// The name of a check.
+    const SAID: [(&str, &str); 1] = [("crates/supervisor/src/doctor.rs", "Check::new(\"/proc\",")];
+    let mut complaints = Complaints::default();
+    let is_ours =
+        |path: &str| path.starts_with("crates/supervisor/src/") || path.starts_with("crates/cli/src/");
+    for file in sources().iter().filter(|file| is_ours(&file.path)) {
+        if READER.iter().any(|reader| file.path.starts_with(reader)) {
+            continue;
+        }
+        for (number, line) in names_of_proc(&file.text) {
+            if !SAID.iter().any(|(path, said)| *path == file.path && line.contains(said)) {
+                complaints.add(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+            }
+        }
+    }
+    complaints.settle("crates/supervisor/src/proc.rs reads there, and knows what the texts mean:");
 }

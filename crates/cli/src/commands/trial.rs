@@ -1,13 +1,12 @@
 //! `doctor --load`: a program is run natively and protected under its user's load, and what was seen is compared.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
-use us_supervisor::{Error, doctor, spawn, status};
+use us_supervisor::{Error, doctor, proc, spawn, status};
 
 use super::print;
 use crate::progress::Progress;
@@ -79,13 +78,13 @@ impl Bench<'_> {
     /// Once, with `wait` between two looks.
     fn once(&self, order: Option<&str>, all: &mut Run, wait: &dyn Fn()) -> Result<(), Error> {
         let name = format!("doctor-{}-{}-{}", std::process::id(), order.unwrap_or("native"), all.times);
-        let before_s = children_cpu_s();
+        let before_s = proc::children_cpu_s();
         let started = Instant::now();
         let mut program = Process(self.start(order, &name)?);
         while program.runs() && started.elapsed() < SETTLE {
             wait();
         }
-        let (began, before_load_s) = (Instant::now(), children_cpu_s());
+        let (began, before_load_s) = (Instant::now(), proc::children_cpu_s());
         if program.runs() {
             let mut load = Process(start_load(self.load)?);
             while program.runs() && load.runs() && began.elapsed() < self.length {
@@ -95,7 +94,7 @@ impl Bench<'_> {
             all.load_failed |= matches!(load.0.try_wait(), Ok(Some(end)) if !end.success());
             load.end_group();
         }
-        let load_cpu_s = children_cpu_s() - before_load_s;
+        let load_cpu_s = proc::children_cpu_s() - before_load_s;
         all.ended_by_itself = !program.runs();
         let time = if all.ended_by_itself { started.elapsed() } else { began.elapsed() };
         // What the status of a running group has is more than what is kept of one that has ended.
@@ -104,7 +103,7 @@ impl Bench<'_> {
         let found = found.or_else(|| order.and_then(|_| status::read(Some(&name)).ok()));
         found.into_iter().for_each(|found| all.note(&name, &found, time.as_secs_f64()));
         all.time_s += time.as_secs_f64();
-        all.cpu_s += (children_cpu_s() - before_s - load_cpu_s).max(0.0);
+        all.cpu_s += (proc::children_cpu_s() - before_s - load_cpu_s).max(0.0);
         Ok(())
     }
 
@@ -128,7 +127,7 @@ impl Bench<'_> {
 
 /// This program, also when its file has been replaced.
 fn own_path() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into())
+    std::env::current_exe().unwrap_or_else(|_| proc::OWN_EXECUTABLE.into())
 }
 
 fn start_load(load: &OsString) -> Result<Child, Error> {
@@ -171,13 +170,4 @@ impl Process {
         }
         let _ = self.0.wait();
     }
-}
-
-/// Processor time of all our children that have been waited for, with theirs.
-fn children_cpu_s() -> f64 {
-    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may have blanks: the third field is the first.
-    let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ').skip(13).take(2);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }

@@ -11,12 +11,13 @@ use checkpoint::{Descriptor, Head, Mapping, Object, Place, Registered};
 use rustix::pipe::SpliceFlags;
 use rustix::process::Pid;
 use us_abi::{THREAD_ENTRY_BYTES, VERSION};
-use us_sites::maps::{Line, WRITE};
+use us_sites::maps::WRITE;
 
 use super::raw;
 use crate::clock;
-use crate::proc::field;
-use crate::recorder::machine;
+use crate::proc;
+use crate::proc::text::{self, field};
+use crate::recorder::surroundings;
 use crate::segment::Segment;
 
 /// A head, and what of the segment goes with it.
@@ -39,7 +40,7 @@ impl Shared {
     /// What no checkpoint can have, in words.
     pub(super) fn look(pid: u32, primary: u32, segment: &Segment, ends: bool) -> Result<Shared, String> {
         // Those that have just been made, and those that have ended and that nobody has asked about.
-        if crate::proc::children(primary).next().is_some() {
+        if proc::children(primary).next().is_some() {
             return Err("the program has made a process, and has not waited for its end".into());
         }
         let (descriptors, objects) = descriptors([pid, primary], ends)?;
@@ -54,8 +55,7 @@ impl Shared {
 /// What no checkpoint can have, in words.
 pub(super) fn describe(pid: u32, segment: &Segment, shared: Shared) -> Result<Described, String> {
     let text = |name: &str| {
-        fs::read(format!("/proc/{pid}/{name}"))
-            .map_err(|cause| format!("cannot read {name} of the copy: {cause}"))
+        proc::bytes(pid, name).map_err(|cause| format!("cannot read {name} of the copy: {cause}"))
     };
     let stand = &segment.header().stand;
     let place = Place {
@@ -65,8 +65,7 @@ pub(super) fn describe(pid: u32, segment: &Segment, shared: Shared) -> Result<De
         folder: stand.folder.load(Ordering::Relaxed),
     };
     let link = |name: &str| {
-        let path = fs::read_link(format!("/proc/{pid}/{name}"))
-            .map_err(|cause| format!("cannot read {name}: {cause}"))?;
+        let path = proc::link(pid, name).map_err(|cause| format!("cannot read {name}: {cause}"))?;
         path.into_os_string().into_string().map_err(|_| format!("the path of {name} is not UTF-8"))
     };
     is_as_we_are(&text("status")?, link("root")?)?;
@@ -80,13 +79,13 @@ pub(super) fn describe(pid: u32, segment: &Segment, shared: Shared) -> Result<De
             executable: link("exe")?,
             order: String::new(),
             taken: clock::now_text(),
-            kernel: machine::kernel(),
-            processor: machine::cpu(),
+            kernel: surroundings::kernel(),
+            processor: proc::features(),
             segment_version: VERSION,
             pid: segment.header().guest_pid.load(Ordering::Relaxed),
             folder: link("cwd")?,
-            umask: crate::proc::umask(pid).unwrap_or(0o22),
-            oom_score: String::from_utf8_lossy(&text("oom_score_adj")?).trim().parse().unwrap_or(0),
+            umask: proc::umask(pid).unwrap_or(0o22),
+            oom_score: proc::oom_score(pid).unwrap_or(0),
             leads: leads(pid),
             limits: limits(pid),
             slots,
@@ -119,7 +118,7 @@ fn word(bytes: &[u8]) -> u64 {
 fn is_as_we_are(status: &[u8], root: String) -> Result<(), String> {
     const KEPT: [&str; 9] =
         ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:"];
-    let own = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let own = proc::lossy("self", "status");
     let status = String::from_utf8_lossy(status);
     if KEPT.iter().any(|name| field(&status, name) != field(&own, name)) {
         return Err("the program has another user or other rights than the supervisor".into());
@@ -127,7 +126,7 @@ fn is_as_we_are(status: &[u8], root: String) -> Result<(), String> {
     if field(&status, "Seccomp:").is_some_and(|mode| mode != "0") {
         return Err("the program has set a filter of system calls".into());
     }
-    let own_root = fs::read_link("/proc/self/root").ok();
+    let own_root = proc::link("self", "root").ok();
     if own_root.is_none_or(|own| own.to_str() != Some(&root)) {
         return Err("the program is in another root folder than the supervisor".into());
     }
@@ -152,16 +151,9 @@ fn limits(pid: u32) -> Vec<[u64; 2]> {
 
 /// See [`Head::areas`].
 fn areas(stat: &[u8], heap_end: u64) -> Result<[u64; 11], String> {
-    let text = String::from_utf8_lossy(stat);
-    let fields: Vec<&str> =
-        text.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
-    // The first of these is the third of the line.
-    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok());
-    let of =
-        |number| field(number).ok_or("the kernel does not tell where the program's parts are".to_owned());
-    let [code, code_end, data, data_end] = [of(26)?, of(27)?, of(45)?, of(46)?];
-    let [heap, stack] = [of(47)?, of(28)?];
-    Ok([code, code_end, data, data_end, heap, heap_end, stack, of(48)?, of(49)?, of(50)?, of(51)?])
+    let [code, code_end, data, data_end, heap, stack, a, a_end, e, e_end] =
+        text::areas(stat).ok_or("the kernel does not tell where the program's parts are")?;
+    Ok([code, code_end, data, data_end, heap, heap_end, stack, a, a_end, e, e_end])
 }
 
 // ---- Memory ----
@@ -174,11 +166,8 @@ pub(super) fn is_kernels(name: &str) -> bool {
 /// What is mapped, and which files; what those hold is not read here.
 fn mappings(maps: &[u8]) -> Result<(Vec<Mapping>, Vec<checkpoint::File>), String> {
     let (mut all, mut files, mut known) = (Vec::new(), Vec::new(), HashMap::new());
-    for line in maps.split(|byte| *byte == b'\n') {
-        let Some(mapping) = Line::parse(line) else { continue };
-        // The path is all that is behind the number of the file: it may have blanks.
-        let name = String::from_utf8_lossy(line);
-        let name = name.splitn(6, ' ').nth(5).map_or("", str::trim_start);
+    for (mapping, name) in text::mappings(maps) {
+        let name = &*String::from_utf8_lossy(name);
         if us_abi::is_of_group(mapping.start as usize) || name == "[vsyscall]" {
             continue;
         }
@@ -254,14 +243,13 @@ struct Open {
 fn descriptors([pid, primary]: [u32; 2], ends: bool) -> Result<(Vec<Descriptor>, Vec<Object>), String> {
     let fail = |cause: std::io::Error| format!("cannot list the descriptors of the copy: {cause}");
     let mut open = Vec::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd")).map_err(fail)?.flatten() {
-        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let name = fs::read_link(entry.path()).map_err(fail)?.into_os_string();
-        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).map_err(fail)?;
-        let flags = field(&info, "flags:").and_then(|text| u32::from_str_radix(text, 8).ok()).unwrap_or(0);
-        open.push(Open { fd, name: name.to_string_lossy().into_owned(), flags, info });
+    for fd in proc::numbers(pid, "fd").map_err(fail)? {
+        let name = fs::read_link(proc::descriptor(pid, fd)).map_err(fail)?.into_os_string();
+        let info = proc::bytes(pid, format_args!("fdinfo/{fd}")).map_err(fail)?;
+        let info = String::from_utf8_lossy(&info).into_owned();
+        let flags = text::octal_field(&info, "flags:").unwrap_or(0);
+        open.push(Open { fd: fd as i32, name: name.to_string_lossy().into_owned(), flags, info });
     }
-    open.sort_by_key(|open| open.fd);
     let held = rustix::process::pidfd_open(
         crate::child::raw(pid).ok_or("the copy is gone")?,
         rustix::process::PidfdFlags::empty(),
@@ -305,7 +293,7 @@ fn object(
         return no_checkpoint("one that sends signals");
     }
     if name.starts_with('/') {
-        let path = format!("/proc/{pid}/fd/{fd}");
+        let path = proc::descriptor(pid, fd);
         let status =
             fs::metadata(&path).map_err(|cause| format!("cannot look at descriptor {fd}: {cause}"))?;
         let kind = status.file_type();
@@ -321,12 +309,11 @@ fn object(
             return no_checkpoint("a file that is locked");
         }
         // What the kernel tells of a process is of the copy.
-        let own = [pid, primary].map(|pid| format!("/proc/{pid}/"));
-        let rest = own.iter().find_map(|own| name.strip_prefix(own));
+        let rest = [pid, primary].iter().find_map(|pid| proc::told_of(pid, name));
         if rest.is_some_and(|rest| rest.starts_with("task/")) {
             return no_checkpoint("what the kernel tells of one thread");
         }
-        let name = &rest.map_or_else(|| name.clone(), |rest| format!("/proc/self/{rest}"));
+        let name = &rest.map_or_else(|| name.clone(), proc::own);
         if kind.is_char_device() && (is_terminal(status.rdev()) || *fd <= 2 && !name.starts_with("/dev/null"))
         {
             return Ok(Object::Inherited((*fd).min(2)));
@@ -343,7 +330,7 @@ fn object(
             return Ok(Object::Removed { name: name.to_owned(), content, position });
         }
         let there = fs::metadata(name).ok();
-        let is_of_process = name.starts_with("/proc/self/");
+        let is_of_process = proc::told_of("self", name).is_some();
         if !is_of_process
             && there.is_none_or(|there| (there.dev(), there.ino()) != (status.dev(), status.ino()))
         {
@@ -351,22 +338,19 @@ fn object(
         }
         return Ok(Object::File { path: name.clone(), position });
     }
-    let number = || name.split_once('[').and_then(|(_, rest)| rest.trim_end_matches(']').parse::<u64>().ok());
+    let number = || text::object_number(name);
     match name.split_once(':').map_or("", |(kind, _)| kind) {
         "pipe" => pipe(held, open, all, number().unwrap_or(0)),
         "socket" => socket((held, ends), open, all),
         "anon_inode" if name.ends_with("[eventfd]") => Ok(Object::Events {
-            count: field(info, "eventfd-count:")
-                .and_then(|text| u64::from_str_radix(text, 16).ok())
-                .unwrap_or(0),
+            count: text::hex_field(info, "eventfd-count:").unwrap_or(0),
             is_semaphore: field(info, "eventfd-semaphore:") == Some("1"),
         }),
         "anon_inode" if name.ends_with("[timerfd]") => {
             timer(info).ok_or(format!("the kernel does not tell enough of the timer {fd}"))
         }
         "anon_inode" if name.ends_with("[signalfd]") => {
-            let mask = field(info, "sigmask:").and_then(|text| u64::from_str_radix(text, 16).ok());
-            Ok(Object::Signals(mask.unwrap_or(0)))
+            Ok(Object::Signals(text::hex_field(info, "sigmask:").unwrap_or(0)))
         }
         "anon_inode" if name.ends_with("[eventpoll]") => Ok(Object::Epoll(registered(info))),
         _ => no_checkpoint(name),
@@ -376,9 +360,7 @@ fn object(
 /// Whether somebody holds a lock on a file: whose it is the kernel does not always tell.
 fn is_locked(status: &fs::Metadata) -> bool {
     let (major, minor) = (rustix::fs::major(status.dev()), rustix::fs::minor(status.dev()));
-    let place = format!("{major:02x}:{minor:02x}:{}", status.ino());
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    locks.split_ascii_whitespace().any(|word| word == place)
+    proc::has_lock((major, minor), status.ino())
 }
 
 fn is_terminal(device: u64) -> bool {
@@ -389,28 +371,12 @@ fn is_terminal(device: u64) -> bool {
 }
 
 fn timer(info: &str) -> Option<Object> {
-    let number = |name| field(info, name)?.parse().ok();
-    let time = |name| {
-        let (seconds, rest) = field(info, name)?.trim_matches(['(', ')']).split_once(',')?;
-        Some((seconds.trim().parse().ok()?, rest.trim().parse().ok()?))
-    };
-    Some(Object::Timer {
-        clock: number("clockid:")? as i32,
-        ticks: number("ticks:")?,
-        left: [time("it_value:")?, time("it_interval:")?],
-    })
+    let text::Expiry { clock, ticks, left } = text::expiry(info)?;
+    Some(Object::Timer { clock, ticks, left })
 }
 
 fn registered(info: &str) -> Vec<Registered> {
-    let of = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let mut next = |name| words.find(|word| *word == name).and_then(|_| words.next());
-        let fd = next("tfd:")?.parse().ok()?;
-        let events = u32::from_str_radix(next("events:")?, 16).ok()?;
-        let data = u64::from_str_radix(next("data:")?, 16).ok()?;
-        Some(Registered { fd, events, data })
-    };
-    info.lines().filter_map(of).collect()
+    text::watched(info).map(|(fd, events, data)| Registered { fd, events, data }).collect()
 }
 
 /// Takes a descriptor of the copy's.

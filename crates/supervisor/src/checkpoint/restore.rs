@@ -23,8 +23,9 @@ use super::{describe, objects, raw};
 use crate::child::Child;
 use crate::error::Error;
 use crate::folder::{self, GroupFolder};
+use crate::proc;
 use crate::reap::reap;
-use crate::recorder::machine;
+use crate::recorder::surroundings;
 use crate::roster::{self, Roster};
 use crate::segment::Segment;
 use crate::spawn;
@@ -181,7 +182,7 @@ impl Checkpoint {
             let _ = rustix::process::setpgid(None, None);
         }
         // Who may not raise it keeps what we have.
-        let _ = std::fs::write("/proc/self/oom_score_adj", head.oom_score.to_string());
+        let _ = proc::set_oom_score("self", head.oom_score);
         let objects = objects::make(head, &lift)?;
         // SAFETY: what is needed of ours has been lifted.
         unsafe { raw::close_below(above) };
@@ -198,8 +199,10 @@ impl Checkpoint {
 
     fn steps(&self, made: &Made) -> io::Result<Steps> {
         let head = &self.head;
-        let own = std::fs::read("/proc/self/maps")?;
-        let own: Vec<(Line, String)> = own.split(|byte| *byte == b'\n').filter_map(parse).collect();
+        let own = proc::bytes("self", "maps")?;
+        let own: Vec<(Line, String)> = proc::text::mappings(&own)
+            .map(|(line, name)| (line, String::from_utf8_lossy(name).into_owned()))
+            .collect();
         let kernels: Vec<&(Line, String)> =
             own.iter().filter(|(_, name)| describe::is_kernels(name)).collect();
         let room: u64 = kernels.iter().map(|(line, _)| line.end - line.start).sum();
@@ -370,12 +373,6 @@ fn folder_path(group: &GroupFolder) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn parse(line: &[u8]) -> Option<(Line, String)> {
-    let parsed = Line::parse(line)?;
-    let name = String::from_utf8_lossy(us_sites::maps::path(line)).into_owned();
-    Some((parsed, name))
-}
-
 /// A place of so many bytes where nothing is, nor will be.
 fn free_place(taken: &[(u64, u64)], bytes: u64) -> Option<u64> {
     const FIRST: u64 = 1 << 36;
@@ -393,11 +390,11 @@ fn check(head: &Head) -> Result<(), String> {
     if head.segment_version != VERSION {
         return Err("it was taken by another version of Understudy".into());
     }
-    let kernel = machine::kernel();
+    let kernel = surroundings::kernel();
     if head.kernel != kernel {
         return Err(format!("it was taken on Linux {}, and this is {kernel}", head.kernel));
     }
-    if let Some(flag) = machine::lacking(&head.processor, &machine::cpu()).next() {
+    if let Some(flag) = surroundings::lacking(&head.processor, &proc::features()).next() {
         return Err(format!("it was taken on a processor with {flag}, which this one has not"));
     }
     for file in &head.files {

@@ -109,7 +109,7 @@ pub(crate) fn let_go(segment: &Segment) {
 pub(crate) fn callers_file(caller: &UnixStream, number: &str) -> Result<File, String> {
     let peer = rustix::net::sockopt::socket_peercred(caller).map_err(|cause| format!("who asks? {cause}"))?;
     let number: u32 = number.parse().map_err(|_| format!("{number:?} is no descriptor"))?;
-    let path = format!("/proc/{}/fd/{number}", peer.pid.as_raw_nonzero());
+    let path = crate::proc::descriptor(peer.pid.as_raw_nonzero(), number);
     OpenOptions::new()
         .write(true)
         .open(&path)
@@ -149,7 +149,7 @@ pub(crate) fn write_beside(
 
 /// Bytes of the file, and of the memory in it.
 fn write(copy: &Copy, described: &Described, file: File) -> Result<(u64, u64), checkpoint::Error> {
-    let proc = |name: &str| File::open(format!("/proc/{}/{name}", copy.child.pid));
+    let proc = |name: &str| crate::proc::open(copy.child.pid, name);
     let (memory, table) = (proc("mem")?, proc("pagemap")?);
     let (head, entries) = (&described.head, &described.entries);
     let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, file), head)?;

@@ -17,7 +17,7 @@ use recording::Writer;
 use super::rings::Rings;
 use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
-use super::{machine, padded, record};
+use super::{padded, record, surroundings};
 use crate::clock;
 use crate::error::Error;
 use crate::folder::{GroupFolder, SEGMENT};
@@ -60,7 +60,7 @@ impl Prepared {
         program: &Path,
         library: &Path,
     ) -> Result<Prepared, Error> {
-        let header = machine::header(options, program, library);
+        let header = surroundings::header(options, program, library);
         let writer = Writer::create(path, &header).map_err(|cause| record::not_made(path, cause))?;
         Ok(Prepared { path: path.into(), writer })
     }

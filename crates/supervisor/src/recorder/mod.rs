@@ -7,11 +7,11 @@
 pub(crate) mod beside;
 mod facts;
 mod feed;
-pub(crate) mod machine;
 mod making;
 pub mod record;
 pub mod replay;
 mod rings;
+pub(crate) mod surroundings;
 mod take;
 mod tape;
 

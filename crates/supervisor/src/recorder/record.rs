@@ -13,7 +13,7 @@ use us_abi::CONFIG_RECORDED;
 
 use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
-use super::{machine, padded};
+use super::{padded, surroundings};
 use crate::clock;
 use crate::ended::Ended;
 use crate::error::Error;
@@ -55,7 +55,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         None => GroupFolder::first_free(&default_name(&options.command[0]))?,
     };
     voice.set_group(&folder.name);
-    let header = machine::header(options, &program, &library);
+    let header = surroundings::header(options, &program, &library);
     let segment = Segment::create(&folder.dir, SEGMENT, options.config(CONFIG_RECORDED))?;
     let roster = Arc::new(Roster::create(&folder.dir)?);
     let mut meta = run::meta(options);

@@ -24,7 +24,7 @@ use super::facts::Facts;
 use super::feed::{Ending, Fed};
 use super::rings::Rings;
 use super::take::UNKNOWN;
-use super::{machine, of_recording};
+use super::{of_recording, surroundings};
 use crate::clock;
 use crate::dir::Dir;
 use crate::error::Error;
@@ -91,7 +91,7 @@ pub fn replay(order: &Order, told: &dyn Fn(u64)) -> Result<i32, Error> {
         )));
     }
     let reader = Reader::of(file).map_err(|cause| of_recording(&order.file, cause))?;
-    let differences = machine::differences(reader.header());
+    let differences = surroundings::differences(reader.header());
     if !differences.is_empty() && !order.force {
         return Err(Error::NotReplayed(format!("{}: {}", order.file.display(), differences.join("; "))));
     }
@@ -111,7 +111,7 @@ pub fn replay(order: &Order, told: &dyn Fn(u64)) -> Result<i32, Error> {
         library,
         roster,
         signals,
-        layout: Layout { directory: None, stack: machine::stack(reader.header()) },
+        layout: Layout { directory: None, stack: surroundings::stack(reader.header()) },
         reader,
         fed: Vec::new(),
         pids: HashMap::new(),

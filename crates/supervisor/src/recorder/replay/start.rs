@@ -52,7 +52,7 @@ impl Replay<'_> {
                 let mut head = [0u8; 2];
                 std::io::Read::read_exact(&mut opened, &mut head).is_ok() && &head == b"#!"
             });
-            !meant.starts_with("/proc") && (is_script || meant.canonicalize().is_ok_and(|real| real == file))
+            !proc::is_below(meant) && (is_script || meant.canonicalize().is_ok_and(|real| real == file))
         };
         if is_it(&meant) {
             return Ok((name, facts.directory.clone()));

@@ -19,7 +19,7 @@ use crate::proc;
 pub fn header(options: &Options, program: &Path, library: &Path) -> Header {
     let standard = [0, 1, 2].map(|fd| {
         // Rust has put something harmless where a descriptor was closed.
-        let stat = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
+        let stat = fs::metadata(proc::descriptor("self", fd)).ok()?;
         use std::os::unix::fs::MetadataExt;
         Some((stat.dev(), stat.ino()))
     });
@@ -34,7 +34,7 @@ pub fn header(options: &Options, program: &Path, library: &Path) -> Header {
         directory: std::env::current_dir().unwrap_or_default(),
         umask: proc::umask("self").unwrap_or(0),
         files: files(program, library),
-        cpu: cpu(),
+        cpu: proc::features(),
         kernel: kernel(),
         limits: LIMITS.iter().map(|(number, limit)| limit_of(*number, *limit)).collect(),
         started_unix_ns: crate::clock::unix_ns(),
@@ -61,16 +61,6 @@ pub fn stack(header: &Header) -> Option<(u64, u64)> {
 /// Release of the kernel.
 pub fn kernel() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
-}
-
-/// The processor's features, as the kernel names them: libc chooses its functions by them.
-pub fn cpu() -> Vec<String> {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
-    let mut names: Vec<String> =
-        flags.map_or("", |(_, flags)| flags).split_whitespace().map(Into::into).collect();
-    names.sort();
-    names
 }
 
 /// The program, its loader and its libraries, as the loader itself says it would find them.
@@ -122,7 +112,8 @@ const HEAD_BYTES: u64 = 64 << 10;
 /// In which respects this machine is not the one of the recording: a replay would go astray.
 pub fn differences(header: &Header) -> Vec<String> {
     let mut found = Vec::new();
-    let ours = cpu();
+    // libc chooses its functions by them.
+    let ours = proc::features();
     let (missing, extra): (Vec<_>, Vec<_>) =
         (lacking(&header.cpu, &ours).collect(), lacking(&ours, &header.cpu).collect());
     if !missing.is_empty() {
