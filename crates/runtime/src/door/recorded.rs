@@ -565,8 +565,9 @@ pub(super) fn take_answer(
     applied: impl Fn(&mut Thread, ReturnHead),
 ) -> Option<(ReturnHead, u8)> {
     let mut skip = 0usize;
+    let mut is_placed = true;
     loop {
-        let (head, flags, bytes) = take_end_of(thread, row, kind, |thread, head, bytes, flags| {
+        let (mut head, flags, bytes) = take_end_of(thread, row, kind, |thread, head, bytes, flags| {
             let mut source = bytes;
             let mut at = 0usize;
             // Lengths that the kernel returned through memory come first in the stream and are stored before
@@ -577,7 +578,8 @@ pub(super) fn take_answer(
                 let from = start.max(skip);
                 let part = end.saturating_sub(from).min(source.len());
                 if part > 0 {
-                    GuestMut::<u8>::at(to + (from - start) as u64).copy_from(source.as_ptr(), part);
+                    is_placed &=
+                        GuestMut::<u8>::at(to + (from - start) as u64).copy_from(source.as_ptr(), part);
                     source = &source[part..];
                 }
             });
@@ -587,6 +589,10 @@ pub(super) fn take_answer(
             (head, flags, bytes.len())
         })?;
         if flags & RETURN_MORE == 0 {
+            // Of a call in doubt that was done: nobody has found out yet that its answer has no place.
+            if !is_placed && !raw::failed(head.result) {
+                head.result = raw::err::EFAULT;
+            }
             return Some((head, flags));
         }
         skip += bytes;

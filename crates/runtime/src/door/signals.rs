@@ -1,5 +1,6 @@
 //! The calls about signals that pass the log, or the shadows of what waits.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use us_abi::event::ReturnHead;
@@ -74,16 +75,16 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         before.look(row, &call.args);
         match mode {
             Mode::Solo => {
-                let (result, letter) = take_or_wait(thread, row, call);
+                let Taken { result, letter, told } = take_or_wait(thread, row, call);
                 mail::is_taken(letter);
                 if result > 0 {
                     members::seen(result as i32, members::sent_so_far(result as i32));
                 }
-                (!solo_restart(thread, row, result)).then_some(result)
+                (!solo_restart(thread, row, result)).then_some(told)
             }
             Mode::Record => {
                 recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
-                let (result, letter) = take_or_wait(thread, row, call);
+                let Taken { result, letter, told } = take_or_wait(thread, row, call);
                 let plan = plan(thread, row, result);
                 if plan.is_abandoned() {
                     return None;
@@ -93,28 +94,54 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 let head = ReturnHead { result, identity: u64::from(sent) | letter << 32 };
                 recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
                 mail::is_taken(letter);
-                (!plan.carry_out(thread)).then_some(result)
+                (!plan.carry_out(thread)).then_some(told)
             }
             Mode::Replay => {
                 recorded::take_begin(thread, row, &spans::arguments(row, call, thread.verify))?;
-                let (head, flags) = recorded::take_outputs(thread, row, call, &before, |_, _| ())?;
-                if head.result > 0 {
-                    members::seen(head.result as i32, head.identity as u32);
+                let taken = Cell::new(0);
+                let note = |_: &mut Thread, head: ReturnHead| taken.set(head.result);
+                let (head, flags) = recorded::take_outputs(thread, row, call, &before, note)?;
+                let result = taken.get();
+                if result > 0 {
+                    members::seen(result as i32, head.identity as u32);
                     mail::is_taken(head.identity >> 32);
                     let known = if place.is_nowhere() { None } else { place.written() };
                     let mut info = known.unwrap_or_default();
-                    info.set_signal(head.result as i32);
+                    info.set_signal(result as i32);
                     let ticket = thread.begun().ticket;
                     consumed(thread, &info, known.is_some(), ticket);
                 }
-                (!Plan::replay(thread, flags, head.result)).then_some(head.result)
+                (!Plan::replay(thread, flags, result)).then_some(head.result)
             }
         }
     })
 }
 
-/// What the call returns, and the number of the letter with which the signal came, 0 for none.
-fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
+/// What a wait for signals has come to.
+struct Taken {
+    /// The signal that is taken, or why none is.
+    result: i64,
+    /// The number of the letter with which it came, 0 for none.
+    letter: u64,
+    /// What the guest is told: like the kernel, that there was no room for what the signal says, when it is gone.
+    told: i64,
+}
+
+impl Taken {
+    fn nothing(result: i64) -> Taken {
+        Taken { result, letter: 0, told: result }
+    }
+
+    fn one(result: i64, info: &Info, place: GuestMut<Info>) -> Taken {
+        let told = match place.tell(&mail::without_letter(info)) {
+            0 => result,
+            error => error,
+        };
+        Taken { result, letter: mail::letter_of(info), told }
+    }
+}
+
+fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> Taken {
     let place = GuestMut::<Info>::at(call.args[1]);
     let set = GuestPtr::<u64>::at(call.args[0]).load();
     if let Some(set) = set
@@ -122,11 +149,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
     {
         nothing_is_late(thread);
         apply_mask(thread.signals.mask | held(thread));
-        let result = match place.tell(&mail::without_letter(&info)) {
-            0 => i64::from(info.signal()),
-            error => error,
-        };
-        return (result, mail::letter_of(&info));
+        return Taken::one(info.signal().into(), &info, place);
     }
     let mut taken = Info::default();
     let mut args = call.args;
@@ -134,9 +157,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
     if let Some(set) = &set {
         args[0] = &raw const *set as u64;
     }
-    if place.is_nowhere() {
-        args[1] = &raw mut taken as u64;
-    }
+    args[1] = &raw mut taken as u64;
     loop {
         let result = recorded::execute(thread, row, call.nr, &args);
         if result == err::EINTR && thread.pending.load(Ordering::SeqCst) == 0 {
@@ -144,9 +165,9 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
             continue;
         }
         if result <= 0 {
-            return (result, 0);
+            return Taken::nothing(result);
         }
-        let Some(mut info) = GuestMut::<Info>::at(args[1]).written() else { return (result, 0) };
+        let mut info = taken;
         info.recall();
         if result == 17 && !above().is_news(&mut info) {
             // As if nothing had come.
@@ -156,9 +177,7 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> (i64, u64) {
         if !mail::arrived(&mut info) {
             continue;
         }
-        let letter = mail::letter_of(&info);
-        GuestMut::at(args[1]).store(&mail::without_letter(&info));
-        return (result, letter);
+        return Taken::one(result, &info, place);
     }
 }
 
