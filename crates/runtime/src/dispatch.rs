@@ -14,7 +14,7 @@ use crate::door::{
 use crate::members::{config, registry};
 use crate::raw::{self, call6};
 use crate::signal::{self, cancellation};
-use crate::sys::{allocator, point};
+use crate::sys::{allocator, gate_stack, point};
 use crate::thread::Thread;
 use crate::{bound, family, fdtable, join, log, state, tls, turns};
 
@@ -91,6 +91,43 @@ unsafe fn leave(entry: *mut Entry, result: i64) -> ! {
     }
 }
 
+/// The same, and what lies below is cleared, see [`gate_stack::is_own`].
+///
+/// # Safety
+/// The same.
+#[cold]
+unsafe fn leave_cleared(entry: *mut Entry, result: i64) -> ! {
+    // SAFETY: as there; the calling thread's own block; nothing that is still to be read lies below the entry.
+    unsafe {
+        if !tls::current().as_ref().is_some_and(|thread| gate_stack::is_own(thread, entry as u64)) {
+            leave(entry, result)
+        }
+        core::arch::asm!(
+            "mov rsp, {entry}",
+            "mov rdx, rax",
+            "lea rdi, [rsp - {bytes}]",
+            "mov ecx, {words}",
+            "xor eax, eax",
+            "rep stosq",
+            "mov rax, rdx",
+            "pop rdi",
+            "pop rbx",
+            "pop r12",
+            "pop r13",
+            "pop r14",
+            "pop r15",
+            "pop rbp",
+            "pop rcx",
+            "jmp rcx",
+            entry = in(reg) entry,
+            in("rax") result,
+            bytes = const gate_stack::CLEARED,
+            words = const gate_stack::CLEARED / 8,
+            options(noreturn),
+        )
+    }
+}
+
 /// Nobody calls it by its name in this language.
 #[used]
 static ENTER: unsafe extern "C" fn(*mut Call) -> i64 = enter;
@@ -98,8 +135,14 @@ static ENTER: unsafe extern "C" fn(*mut Call) -> i64 = enter;
 /// # Safety
 /// Both point into frames of the gate and of [`enter`], which jumps here.
 unsafe extern "C" fn entered(call: *mut Call, entry: *mut Entry) -> ! {
-    // SAFETY: the gate's own frame, and the one that `enter` has made.
-    unsafe { leave(entry, outcome(&*call, entry)) }
+    // SAFETY: the gate's own frame, and the one that `enter` has made; the calling thread's own block.
+    unsafe {
+        let result = outcome(&*call, entry);
+        if state::is_serial() {
+            leave_cleared(entry, result)
+        }
+        leave(entry, result)
+    }
 }
 
 #[inline(always)]

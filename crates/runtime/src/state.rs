@@ -55,7 +55,7 @@ static RECORDED: AtomicBool = AtomicBool::new(false);
 static DETACHED: AtomicBool = AtomicBool::new(false);
 
 /// One thread runs at a time: 0 no, [`TURNS_RECORDED`] or [`TURNS_LIVE`].
-static TURNS: AtomicU8 = AtomicU8::new(0);
+pub static TURNS: AtomicU8 = AtomicU8::new(0);
 /// Of a recorded group, or of a replay.
 const TURNS_RECORDED: u8 = 1;
 /// Of this process, beside its standby.

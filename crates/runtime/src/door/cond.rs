@@ -24,6 +24,7 @@ use super::unwind;
 use crate::door::waiters;
 use crate::raw::Timespec;
 use crate::signal::cancellation;
+use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
 use crate::thread::waiter::Waiter;
 
@@ -284,46 +285,76 @@ pub unsafe extern "C" fn pthread_cond_destroy(cond: *const Cond) -> c_int {
 }
 
 /// `pthread_cond_signal`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_signal(cond: *const Cond) -> c_int {
+pub unsafe extern "C" fn pthread_cond_signal(_cond: *const Cond) -> c_int {
+    clean_frame!(cond_signal)
+}
+
+unsafe extern "C" fn cond_signal(cond: *const Cond) -> c_int {
     // SAFETY: the guest's condition variable.
     unsafe { &*cond }.notify(1);
     0
 }
 
 /// `pthread_cond_broadcast`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_broadcast(cond: *const Cond) -> c_int {
+pub unsafe extern "C" fn pthread_cond_broadcast(_cond: *const Cond) -> c_int {
+    clean_frame!(cond_broadcast)
+}
+
+unsafe extern "C" fn cond_broadcast(cond: *const Cond) -> c_int {
     // SAFETY: the guest's condition variable.
     unsafe { &*cond }.notify(ALL);
     0
 }
 
 /// `pthread_cond_wait`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_wait(cond: *const Cond, mutex: *const Mutex) -> c_int {
+pub unsafe extern "C" fn pthread_cond_wait(_cond: *const Cond, _mutex: *const Mutex) -> c_int {
+    clean_frame!(cond_wait)
+}
+
+unsafe extern "C" fn cond_wait(cond: *const Cond, mutex: *const Mutex) -> c_int {
     // SAFETY: the guest's objects.
     let (cond, mutex) = unsafe { (&*cond, &*mutex) };
     wait(cond, mutex, Deadline::None)
 }
 
 /// `pthread_cond_timedwait`: until a time of the clock that the attributes named.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_timedwait(
-    cond: *const Cond,
-    mutex: *const Mutex,
-    time: *const Timespec,
+    _cond: *const Cond,
+    _mutex: *const Mutex,
+    _time: *const Timespec,
 ) -> c_int {
+    clean_frame!(cond_timedwait)
+}
+
+unsafe extern "C" fn cond_timedwait(cond: *const Cond, mutex: *const Mutex, time: *const Timespec) -> c_int {
     // SAFETY: the guest's condition variable.
     let flags = unsafe { &*cond }.flags.load(Ordering::Relaxed);
     let clock = if flags & MONOTONIC != 0 { CLOCK_MONOTONIC } else { CLOCK_REALTIME };
     // SAFETY: the guest's objects.
-    unsafe { pthread_cond_clockwait(cond, mutex, clock, time) }
+    unsafe { cond_clockwait(cond, mutex, clock, time) }
 }
 
 /// `pthread_cond_clockwait`: what C++ waits with.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_clockwait(
+    _cond: *const Cond,
+    _mutex: *const Mutex,
+    _clock: c_int,
+    _time: *const Timespec,
+) -> c_int {
+    clean_frame!(cond_clockwait)
+}
+
+unsafe extern "C" fn cond_clockwait(
     cond: *const Cond,
     mutex: *const Mutex,
     clock: c_int,

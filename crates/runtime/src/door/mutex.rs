@@ -6,7 +6,6 @@
 //!
 //! Priority inheritance and protection are accepted and have no effect on scheduling.
 
-use core::arch::naked_asm;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
@@ -22,6 +21,7 @@ use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::log::Next;
 use crate::mapping::views;
 use crate::raw::Timespec;
+use crate::sys::gate_stack::clean_frame;
 use crate::thread::{Mode, Thread};
 use crate::{clock, tls};
 use crate::{real, signal};
@@ -547,37 +547,38 @@ unsafe extern "C" fn mutex_clocklock(
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_lock(_mutex: *const Mutex) -> c_int {
-    naked_asm!("mov rsi, [rsp]", "jmp {}", sym mutex_lock)
+    clean_frame!(mutex_lock, "rsi")
 }
 
 /// `pthread_mutex_trylock`: passes the caller's address on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_trylock(_mutex: *const Mutex) -> c_int {
-    naked_asm!("mov rsi, [rsp]", "jmp {}", sym mutex_trylock)
+    clean_frame!(mutex_trylock, "rsi")
 }
 
 /// `pthread_mutex_timedlock`: passes the caller's address on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_timedlock(_mutex: *const Mutex, _time: *const Timespec) -> c_int {
-    naked_asm!("mov rdx, [rsp]", "jmp {}", sym mutex_timedlock)
+    clean_frame!(mutex_timedlock, "rdx")
 }
 
 /// `pthread_mutex_clocklock`: passes the caller's address on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_clocklock(
-    _mutex: *const Mutex,
-    _clock: c_int,
-    _time: *const Timespec,
-) -> c_int {
-    naked_asm!("mov rcx, [rsp]", "jmp {}", sym mutex_clocklock)
+pub unsafe extern "C" fn pthread_mutex_clocklock() {
+    clean_frame!(mutex_clocklock, "rcx")
 }
 
 /// `pthread_mutex_unlock`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_mutex_unlock(mutex: *const Mutex) -> c_int {
+pub unsafe extern "C" fn pthread_mutex_unlock(_mutex: *const Mutex) -> c_int {
+    clean_frame!(mutex_unlock)
+}
+
+unsafe extern "C" fn mutex_unlock(mutex: *const Mutex) -> c_int {
     // SAFETY: the guest's mutex.
     let mutex = unsafe { &*mutex };
     if mutex.kind.load(Ordering::Relaxed) & (kind::TYPE | kind::ROBUST) == 0 {

@@ -14,6 +14,7 @@ use super::common::{self, Note};
 use super::mutex::Patience;
 use super::sync::{self, ALL, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::raw::Timespec;
+use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
 
 /// In the bytes of glibc's `pthread_rwlock_t`; owner, sharing and preference lie where its initialisers
@@ -256,10 +257,14 @@ pub unsafe extern "C" fn pthread_rwlock_destroy(_lock: *const RwLock) -> c_int {
 macro_rules! untimed {
     ($($name:ident = $how:ident, $patience:ident;)*) => { $(
         #[doc = concat!("`", stringify!($name), "`.")]
+        #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(lock: *const RwLock) -> c_int {
-            // SAFETY: the guest's lock.
-            $how(unsafe { &*lock }, Patience::$patience)
+        pub unsafe extern "C" fn $name(_lock: *const RwLock) -> c_int {
+            unsafe extern "C" fn body(lock: *const RwLock) -> c_int {
+                // SAFETY: the guest's lock.
+                $how(unsafe { &*lock }, Patience::$patience)
+            }
+            clean_frame!(body)
         }
     )* };
 }
@@ -283,14 +288,18 @@ macro_rules! timed {
             unsafe { $clocked(lock, CLOCK_REALTIME, time) }
         }
         #[doc = concat!("`", stringify!($clocked), "`.")]
+        #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $clocked(lock: *const RwLock, clock: c_int, time: *const Timespec) -> c_int {
-            // SAFETY: the guest's time.
-            match unsafe { checked(clock, time) } {
-                // SAFETY: the guest's lock.
-                Ok(patience) => $how(unsafe { &*lock }, patience),
-                Err(error) => error,
+        pub unsafe extern "C" fn $clocked(_lock: *const RwLock, _clock: c_int, _time: *const Timespec) -> c_int {
+            unsafe extern "C" fn body(lock: *const RwLock, clock: c_int, time: *const Timespec) -> c_int {
+                // SAFETY: the guest's time.
+                match unsafe { checked(clock, time) } {
+                    // SAFETY: the guest's lock.
+                    Ok(patience) => $how(unsafe { &*lock }, patience),
+                    Err(error) => error,
+                }
             }
+            clean_frame!(body)
         }
     )* };
 }

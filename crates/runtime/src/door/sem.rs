@@ -24,6 +24,7 @@ use crate::log::Next;
 use crate::mapping::views;
 use crate::raw::Timespec;
 use crate::signal::{self, cancellation};
+use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
 
 /// glibc's `sem_t`.
@@ -223,33 +224,53 @@ pub unsafe extern "C" fn sem_destroy(_semaphore: *const Semaphore) -> c_int {
 }
 
 /// `sem_wait`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_wait(semaphore: *const Semaphore) -> c_int {
+pub unsafe extern "C" fn sem_wait(_semaphore: *const Semaphore) -> c_int {
+    clean_frame!(block)
+}
+
+unsafe extern "C" fn block(semaphore: *const Semaphore) -> c_int {
     // SAFETY: the guest's semaphore.
     wait(unsafe { &*semaphore }, Patience::Block)
 }
 
 /// `sem_trywait`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_trywait(semaphore: *const Semaphore) -> c_int {
+pub unsafe extern "C" fn sem_trywait(_semaphore: *const Semaphore) -> c_int {
+    clean_frame!(try_now)
+}
+
+unsafe extern "C" fn try_now(semaphore: *const Semaphore) -> c_int {
     // SAFETY: the guest's semaphore.
     wait(unsafe { &*semaphore }, Patience::Try)
 }
 
 /// `sem_timedwait`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_timedwait(semaphore: *const Semaphore, time: *const Timespec) -> c_int {
+pub unsafe extern "C" fn sem_timedwait(_semaphore: *const Semaphore, _time: *const Timespec) -> c_int {
+    clean_frame!(timed_wait)
+}
+
+unsafe extern "C" fn timed_wait(semaphore: *const Semaphore, time: *const Timespec) -> c_int {
     // SAFETY: the guest's semaphore and time.
-    unsafe { sem_clockwait(semaphore, CLOCK_REALTIME, time) }
+    unsafe { clock_wait(semaphore, CLOCK_REALTIME, time) }
 }
 
 /// `sem_clockwait`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_clockwait(
-    semaphore: *const Semaphore,
-    clock: c_int,
-    time: *const Timespec,
+    _semaphore: *const Semaphore,
+    _clock: c_int,
+    _time: *const Timespec,
 ) -> c_int {
+    clean_frame!(clock_wait)
+}
+
+unsafe extern "C" fn clock_wait(semaphore: *const Semaphore, clock: c_int, time: *const Timespec) -> c_int {
     // SAFETY: the guest's time. Checked first, as in glibc: it says so also when nobody would have waited.
     if let Err(error) = unsafe { sync::deadline(clock, time) } {
         return as_errno(error);
@@ -259,8 +280,13 @@ pub unsafe extern "C" fn sem_clockwait(
 }
 
 /// `sem_post`. It may be called in a signal handler.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_post(semaphore: *const Semaphore) -> c_int {
+pub unsafe extern "C" fn sem_post(_semaphore: *const Semaphore) -> c_int {
+    clean_frame!(post)
+}
+
+unsafe extern "C" fn post(semaphore: *const Semaphore) -> c_int {
     // SAFETY: the guest's semaphore.
     let semaphore = unsafe { &*semaphore };
     let caller = Caller::get();

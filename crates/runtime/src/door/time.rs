@@ -18,6 +18,7 @@ use crate::guest::GuestMut;
 use crate::log::Next;
 use crate::raw::nr::CLOCK_GETRES;
 use crate::raw::{self, Timespec, err, failed};
+use crate::sys::gate_stack::clean_frame;
 use crate::sys::vdso;
 use crate::thread::{Mode, Thread};
 use crate::{family, real, signal, tls};
@@ -288,7 +289,7 @@ fn read_for(clock: i32, caller: usize) -> Result<u64, i64> {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn clock_gettime(_clock: i32, _to: *mut Timespec) -> i32 {
-    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {inner}", inner = sym clock_gettime_for)
+    clean_frame!(clock_gettime_for, "rdx")
 }
 
 unsafe extern "C" fn clock_gettime_for(clock: i32, to: *mut Timespec, caller: usize) -> i32 {
@@ -309,7 +310,7 @@ unsafe extern "C" fn clock_gettime_for(clock: i32, to: *mut Timespec, caller: us
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn gettimeofday(_to: *mut __kernel_old_timeval, _zone: *mut timezone) -> i32 {
-    core::arch::naked_asm!("mov rdx, [rsp]", "jmp {inner}", inner = sym gettimeofday_for)
+    clean_frame!(gettimeofday_for, "rdx")
 }
 
 unsafe extern "C" fn gettimeofday_for(
@@ -335,9 +336,10 @@ unsafe extern "C" fn gettimeofday_for(
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn time(to: *mut i64) -> i64 {
-    vdso_time(GuestMut::at(to as u64))
+pub unsafe extern "C" fn time(_to: *mut i64) -> i64 {
+    clean_frame!(vdso_time)
 }
 
 /// A clock read by system call.

@@ -17,6 +17,7 @@
 //! Only the thread itself changes what is here, and a piece is used by nobody but the gate that has entered on it.
 
 use core::arch::asm;
+use core::mem::offset_of;
 
 use crate::thread::Thread;
 use crate::thread::gate_stack::{GateStack, PIECES};
@@ -136,7 +137,7 @@ pub fn guests_at(thread: &Thread, sp: u64) -> u64 {
 /// any case if a child is to go on there below the stack pointer while its parent waits in the gate.
 pub fn for_trap(thread: &Thread, sp: u64, lends: bool) -> u64 {
     let stack = &thread.gate_stack;
-    let stays = !lends && (stack.own_low..stack.own_end).contains(&sp);
+    let stays = !lends && is_own(thread, sp);
     if stays || stack.piece_of(sp).is_some() || stack.top == 0 { sp - RED_ZONE } else { stack.top }
 }
 
@@ -228,5 +229,70 @@ unsafe extern "C" fn call_and_put_back(_nr: u64, _args: *const [u64; 6], _copy: 
         "pop rbp",
         "pop rbx",
         "ret",
+    )
+}
+
+/// Bytes below a door's frames that are cleared: as much as doors were seen to use. Not more: a coroutine's stack, or a
+/// signal stack, may be an array on the thread's own.
+pub const CLEARED: u64 = 3 << 10;
+
+/// Whether that place is on the thread's own stack, and not near its lower end. Where threads take turns a door's frames are
+/// cleared there: a collector of garbage that takes any word on a stack for a pointer must find the same in every copy.
+#[inline(always)]
+pub fn is_own(thread: &Thread, place: u64) -> bool {
+    (thread.gate_stack.own_low..thread.gate_stack.own_end).contains(&place)
+}
+
+/// The body of a function of libc's that is the runtime's: it goes on in `$body`, with its caller's address in `$caller`, and
+/// where threads take turns it leaves nothing of its frames below the stack pointer.
+macro_rules! clean_frame {
+    ($body:path $(, $caller:literal)?) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            $(concat!("mov ", $caller, ", [rsp]"),)?
+            "cmp byte ptr [rip + {turns}], 0",
+            "jne 2f",
+            "jmp {body}",
+            "2: sub rsp, 8",
+            ".cfi_adjust_cfa_offset 8",
+            "call {body}",
+            "add rsp, 8",
+            ".cfi_adjust_cfa_offset -8",
+            "jmp {clear}",
+            ".cfi_endproc",
+            body = sym $body,
+            turns = sym crate::state::TURNS,
+            clear = sym crate::sys::gate_stack::clear,
+        )
+    };
+}
+pub(crate) use clean_frame;
+
+/// Clears what lies below its caller's frame, if that is on the thread's own stack, and returns what is in rax.
+///
+/// # Safety
+/// Where a function would return: nothing lives below the stack pointer.
+#[unsafe(naked)]
+pub unsafe extern "C" fn clear() {
+    core::arch::naked_asm!(
+        "mov rcx, qword ptr [rip + us_thread@GOTTPOFF]",
+        "mov rcx, qword ptr fs:[rcx]",
+        "test rcx, rcx",
+        "jz 2f",
+        "cmp rsp, [rcx + {own_low}]",
+        "jb 2f",
+        "cmp rsp, [rcx + {own_end}]",
+        "jae 2f",
+        "mov rdx, rax",
+        "lea rdi, [rsp - {bytes}]",
+        "mov ecx, {words}",
+        "xor eax, eax",
+        "rep stosq",
+        "mov rax, rdx",
+        "2: ret",
+        own_low = const offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low),
+        own_end = const offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_end),
+        bytes = const CLEARED,
+        words = const CLEARED / 8,
     )
 }
