@@ -263,6 +263,7 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
             // The call has not begun: what it does to memory is for the turn to order.
             turns::take(thread);
         }
+        thread.turn.set_heard();
     }
     if thread.newborn {
         join::consider(thread, row, call);

@@ -21,9 +21,11 @@ use crate::raw::{self, Timespec, err, failed};
 use crate::sys::gate_stack::clean_frame;
 use crate::sys::vdso;
 use crate::thread::{Mode, Thread};
-use crate::{family, real, signal, tls};
+use crate::{family, real, signal, state, tls, turns};
 
 const REALTIME: i32 = 0;
+/// Clocks of every kernel: a look at one is an event.
+const ALWAYS_THERE: core::ops::Range<i32> = 0..8;
 
 /// Value of a clock in nanoseconds, or a negated errno, the same in every copy.
 #[inline(always)]
@@ -34,6 +36,9 @@ fn read(clock: i32) -> Result<u64, i64> {
     }
     // SAFETY: the calling thread's own block.
     let thread = unsafe { &mut *thread };
+    if state::is_serial() {
+        give_way(thread, clock);
+    }
     let result = match thread.calls() {
         Mode::Record => {
             let value = plain(clock);
@@ -56,6 +61,14 @@ fn read(clock: i32) -> Result<u64, i64> {
     };
     family::tidy_up();
     result
+}
+
+/// Where threads take turns, others may wait for one that looks at clocks and comes to no other door.
+#[cold]
+fn give_way(thread: &mut Thread, clock: i32) {
+    if ALWAYS_THERE.contains(&clock) && thread.borrowed.load(Ordering::Relaxed) == 0 {
+        turns::at_look(thread);
+    }
 }
 
 /// Without a log nobody else asks about a signal that came in here, and the guest may pass no other door.
@@ -129,6 +142,9 @@ extern "C" fn counter(processor: *mut u64) -> u64 {
         give(processor, number);
         return value;
     };
+    if state::is_serial() {
+        give_way(thread, REALTIME);
+    }
     let (value, number) = match thread.calls() {
         Mode::Record => {
             let (value, number) = here();

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub struct Turn {
     is_own: AtomicBool,
     gives: AtomicBool,
+    heard: AtomicBool,
     number: AtomicU64,
     doors: AtomicU32,
 }
@@ -16,6 +17,7 @@ impl Turn {
         Turn {
             is_own: AtomicBool::new(false),
             gives: AtomicBool::new(false),
+            heard: AtomicBool::new(false),
             number: AtomicU64::new(0),
             doors: AtomicU32::new(0),
         }
@@ -41,6 +43,16 @@ impl Turn {
     /// Sets that.
     pub fn set_gives(&self, gives: bool) {
         self.gives.store(gives, Ordering::Relaxed);
+    }
+
+    /// A handler has run at the beginning of this call: the log has its signal before all that it says of the call.
+    pub fn set_heard(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether one has; not any more.
+    pub fn take_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) && self.heard.swap(false, Ordering::Relaxed)
     }
 
     /// The turn's number.

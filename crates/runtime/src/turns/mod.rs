@@ -9,7 +9,7 @@ pub mod live_turns;
 pub mod turn_order;
 
 use us_abi::event::{EventKind, Header, NO_TICKET};
-use us_calls::Row;
+use us_calls::{Policy, Row};
 
 use crate::members::of_family;
 use crate::raw::nr;
@@ -150,15 +150,38 @@ pub fn is_followed(thread: &Thread) -> bool {
     state::is_serial() && state::is_detached() && thread.calls() == Mode::Replay
 }
 
+/// At a look at a clock: a thread that computes between such looks comes to no other door, and others wait for it.
+pub fn at_look(thread: &mut Thread) {
+    if !thread.turn.is_own() {
+        return;
+    }
+    match thread.calls() {
+        Mode::Record if is_to_pause(thread) => {
+            pause(thread);
+            take(thread);
+        }
+        Mode::Replay => follow_pauses(thread),
+        _ => {}
+    }
+}
+
+/// Whether a thread that records gives others a turn at this door, though it waits for nothing.
+fn is_to_pause(thread: &mut Thread) -> bool {
+    turn_order::is_urged(thread) || thread.turn.count_door().is_multiple_of(DOORS) && turn_order::is_wanted()
+}
+
 /// Around a system call. `true` if the turn has to be taken again.
 #[inline]
 pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
+    let heard = thread.turn.take_heard();
     if !thread.turn.is_own() {
         return false;
     }
     // The end of a process is in no log but a recording.
     let has_events = has_events && (u64::from(row.nr) != nr::EXIT_GROUP || !state::takes_live_turns());
-    if has_events && (is_followed(thread) || of_family::is_member() && thread.calls() == Mode::Replay) {
+    let is_recorded = matches!(row.policy, Policy::Recorded);
+    let is_anybodys = is_followed(thread) || of_family::is_member() || is_recorded;
+    if has_events && is_anybodys && thread.calls() == Mode::Replay {
         // Where it waited for a lock that is free here: the wait comes before the call. So does a turn given to others, who may
         // change what the call puts out.
         follow_pauses(thread);
@@ -172,11 +195,11 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
         thread.turn.set_gives(true);
         return true;
     }
-    if has_events
-        && thread.calls() == Mode::Record
-        && thread.turn.count_door().is_multiple_of(DOORS)
-        && turn_order::is_wanted()
-    {
+    if has_events && thread.calls() == Mode::Record && {
+        let is_wanted = thread.turn.count_door().is_multiple_of(DOORS) && turn_order::is_wanted();
+        // Others may change what an allocator's call is about: see `heaps`.
+        is_wanted || is_recorded && !heard && turn_order::is_urged(thread)
+    } {
         pause(thread);
         take(thread);
     }

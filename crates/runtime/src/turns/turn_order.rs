@@ -4,7 +4,7 @@
 //! all processes of a recording. In a primary, or a program that is recorded, taking a turn is an event with its number; a
 //! standby, or a replay, waits until the turns before that number have ended.
 
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::EventKind;
 use us_abi::{BELLS, Cause, TurnBell, TurnOrder};
@@ -89,6 +89,7 @@ pub fn reset() {
         return;
     }
     own_turns::OWN.reset();
+    URGED.store(NOBODY, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
 }
 
@@ -227,6 +228,16 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     }
 }
 
+/// The turn of this process's that others have waited for through a whole look: [`TurnOrder::had`] of it.
+static URGED: AtomicU64 = AtomicU64::new(NOBODY);
+
+/// Whether others wait for this thread's turn, and have for a while. It need not compute to the end: at a door it can give it
+/// back, before one of them takes its own at this one's side.
+#[inline(always)]
+pub fn is_urged(thread: &Thread) -> bool {
+    URGED.load(Ordering::Relaxed) == thread.turn.number() + 1
+}
+
 /// Waits for the word; `None` if there is no log any more.
 fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
     let word = &order.word.0;
@@ -243,6 +254,9 @@ fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
             return None;
         }
         let passed = seen.look(scope, order);
+        if passed == Passed::No && scope == Scope::Process && seen.is_old() {
+            URGED.store(seen.had, Ordering::Relaxed);
+        }
         if passed != Passed::No
             && order.had.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
@@ -266,6 +280,11 @@ struct Seen {
 }
 
 impl Seen {
+    /// Whether it is not the first look at this turn.
+    fn is_old(&self) -> bool {
+        self.had != NOBODY && raw::now_ns() - self.since_ns >= LOOK_NS
+    }
+
     /// Whether whoever has the turn is passed over.
     fn look(&mut self, scope: Scope, order: &TurnOrder) -> Passed {
         let had = order.had.load(Ordering::Acquire);
