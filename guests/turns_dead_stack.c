@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-enum { THREADS = 4, ROUNDS = 120, WORDS = 500, ARENA = 1 << 16 };
+enum { THREADS = 4, ROUNDS = 120, WORDS = 2500, ARENA = 1 << 16 };
 
 /* All that the threads hand to a door lies here, so a word that points here is one of theirs. */
 static struct arena {

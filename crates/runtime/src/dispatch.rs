@@ -91,7 +91,7 @@ unsafe fn leave(entry: *mut Entry, result: i64) -> ! {
     }
 }
 
-/// The same, and what lies below is cleared, see [`gate_stack::is_own`].
+/// The same, and what lies below is cleared, see [`gate_stack::is_cleared`].
 ///
 /// # Safety
 /// The same.
@@ -99,7 +99,7 @@ unsafe fn leave(entry: *mut Entry, result: i64) -> ! {
 unsafe fn leave_cleared(entry: *mut Entry, result: i64) -> ! {
     // SAFETY: as there; the calling thread's own block; nothing that is still to be read lies below the entry.
     unsafe {
-        if !tls::current().as_ref().is_some_and(|thread| gate_stack::is_own(thread, entry as u64)) {
+        if !tls::current().as_ref().is_some_and(|thread| gate_stack::is_cleared(thread, entry as u64)) {
             leave(entry, result)
         }
         core::arch::asm!(

@@ -21,6 +21,7 @@ use core::mem::offset_of;
 
 use crate::thread::Thread;
 use crate::thread::gate_stack::{GateStack, PIECES};
+use crate::thread::signal::Signals;
 use crate::{guest, raw};
 
 /// Bytes of one piece: ten times of what the deepest door was seen to use, and the unwinder above it.
@@ -232,15 +233,20 @@ unsafe extern "C" fn call_and_put_back(_nr: u64, _args: *const [u64; 6], _copy: 
     )
 }
 
-/// Bytes below a door's frames that are cleared: as much as doors were seen to use. Not more: a coroutine's stack, or a
-/// signal stack, may be an array on the thread's own.
-pub const CLEARED: u64 = 3 << 10;
+/// Bytes below a door's frames that are cleared: somewhat more than the deepest door was seen to use.
+pub const CLEARED: u64 = 8 << 10;
 
-/// Whether that place is on the thread's own stack, and not near its lower end. Where threads take turns a door's frames are
-/// cleared there: a collector of garbage that takes any word on a stack for a pointer must find the same in every copy.
+/// Whether that place is on the thread's own stack, and not near its lower end.
 #[inline(always)]
-pub fn is_own(thread: &Thread, place: u64) -> bool {
+fn is_own(thread: &Thread, place: u64) -> bool {
     (thread.gate_stack.own_low..thread.gate_stack.own_end).contains(&place)
+}
+
+/// Where threads take turns, whether a door's frames are cleared at that place: a collector of garbage that takes any word on a
+/// stack for a pointer must find the same in every copy. A signal stack may be an array on the thread's own, and small.
+pub fn is_cleared(thread: &Thread, place: u64) -> bool {
+    let [alternate, _, bytes] = thread.signals.alt_stack;
+    is_own(thread, place) && place.wrapping_sub(alternate) >= bytes
 }
 
 /// The body of a function of libc's that is the runtime's: it goes on in `$body`, with its caller's address in `$caller`, and
@@ -268,7 +274,7 @@ macro_rules! clean_frame {
 }
 pub(crate) use clean_frame;
 
-/// Clears what lies below its caller's frame, if that is on the thread's own stack, and returns what is in rax.
+/// Clears what lies below its caller's frame, see [`is_cleared`], and returns what is in rax.
 ///
 /// # Safety
 /// Where a function would return: nothing lives below the stack pointer.
@@ -283,6 +289,10 @@ pub unsafe extern "C" fn clear() {
         "jb 2f",
         "cmp rsp, [rcx + {own_end}]",
         "jae 2f",
+        "mov rdi, rsp",
+        "sub rdi, [rcx + {alternate}]",
+        "cmp rdi, [rcx + {alternate} + 16]",
+        "jb 2f",
         "mov rdx, rax",
         "lea rdi, [rsp - {bytes}]",
         "mov ecx, {words}",
@@ -292,6 +302,7 @@ pub unsafe extern "C" fn clear() {
         "2: ret",
         own_low = const offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low),
         own_end = const offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_end),
+        alternate = const offset_of!(Thread, signals) + offset_of!(Signals, alt_stack),
         bytes = const CLEARED,
         words = const CLEARED / 8,
     )
