@@ -23,13 +23,29 @@ pub static HAS_CRC: AtomicBool = AtomicBool::new(false);
 /// Up to so many bytes are copied by loads and stores: `rep movsb` takes 10 ns and more before its first byte.
 const FEW_BYTES: usize = 256;
 
+const PAGE: u64 = 4096;
+
+/// Whether an address in the first page is one where no memory is: a call's argument that is not given, mostly. Looked at
+/// without touching it: a fault is two signals' worth of time, and a debugger stops the program at it.
+#[cold]
+#[inline(never)]
+extern "C" fn is_nowhere_low() -> bool {
+    let mut resident = 0u8;
+    // SAFETY: the kernel writes one byte.
+    unsafe { raw::call3(general::__NR_mincore.into(), 0, PAGE, &raw mut resident as u64) == err::ENOMEM }
+}
+
 /// A copy that reports a fault: returns the bytes that were not copied. A fault among the loads and stores goes on in
 /// `rep movsb`, which copies what there is and meets it again.
 #[unsafe(naked)]
 unsafe extern "C" fn copy_or_fault(_to: *mut u8, _from: *const u8, _bytes: usize) -> usize {
     naked_asm!(
         "mov rcx, rdx",
-        "cmp rdx, {few}",
+        "cmp rsi, {page}",
+        "jb 9f",
+        "cmp rdi, {page}",
+        "jb 9f",
+        "22: cmp rdx, {few}",
         "ja us_copy_start",
         ".globl us_few_start",
         ".hidden us_few_start",
@@ -89,7 +105,24 @@ unsafe extern "C" fn copy_or_fault(_to: *mut u8, _from: *const u8, _bytes: usize
         "us_copy_end:",
         "mov rax, rcx",
         "ret",
+        // By a call, so that who copies keeps its registers.
+        "9: test rdx, rdx",
+        "je 8b",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {low}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "mov rcx, rdx",
+        "test al, al",
+        "je 22b",
+        "mov rax, rdx",
+        "ret",
         few = const FEW_BYTES,
+        page = const PAGE,
+        low = sym is_nowhere_low,
     )
 }
 
@@ -118,6 +151,8 @@ unsafe extern "C" fn crc_or_fault(_seed: u64, _from: *const u8, _bytes: usize) -
         "mov rax, rdi",
         "xor r8d, r8d",
         "xor r9d, r9d",
+        "cmp rsi, {page}",
+        "jb 9f",
         ".globl us_crc_start",
         ".hidden us_crc_start",
         "us_crc_start:",
@@ -147,6 +182,22 @@ unsafe extern "C" fn crc_or_fault(_seed: u64, _from: *const u8, _bytes: usize) -
         "5: crc32 rax, r8",
         "crc32 rax, r9",
         "ret",
+        // As if the first byte had met a fault.
+        "9: push rdi",
+        "push rsi",
+        "push rdx",
+        "call {low}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "xor r8d, r8d",
+        "xor r9d, r9d",
+        "test al, al",
+        "mov rax, rdi",
+        "je 2b",
+        "jmp 5b",
+        page = const PAGE,
+        low = sym is_nowhere_low,
     )
 }
 
@@ -169,24 +220,9 @@ pub fn fault_exit(ip: u64) -> Option<u64> {
     [few, copy, crc, touch].into_iter().find(|(start, end)| ip >= *start && ip < *end).map(|(_, end)| end)
 }
 
-const PAGE: u64 = 4096;
-
-/// Whether an address in the first page is one where no memory is: a call's argument that is not given, mostly. Looked at
-/// without touching it: a fault is two signals' worth of time, and a debugger stops the program at it.
-#[cold]
-#[inline(never)]
-fn is_nowhere_low() -> bool {
-    let mut resident = 0u8;
-    // SAFETY: the kernel writes one byte.
-    unsafe { raw::call3(general::__NR_mincore.into(), 0, PAGE, &raw mut resident as u64) == err::ENOMEM }
-}
-
 /// Copies out of the guest's memory. False if it is not all readable.
 #[inline]
 pub fn read(to: *mut u8, from: u64, bytes: usize) -> bool {
-    if from < PAGE && bytes != 0 && is_nowhere_low() {
-        return false;
-    }
     // SAFETY: `to` is the caller's; a fault at `from` is caught.
     unsafe { copy_or_fault(to, from as *const u8, bytes) == 0 }
 }
@@ -194,9 +230,6 @@ pub fn read(to: *mut u8, from: u64, bytes: usize) -> bool {
 /// Copies into the guest's memory. False if it is not all writable.
 #[inline]
 pub fn write(to: u64, from: *const u8, bytes: usize) -> bool {
-    if to < PAGE && bytes != 0 && is_nowhere_low() {
-        return false;
-    }
     // SAFETY: `from` is the caller's; a fault at `to` is caught.
     unsafe { copy_or_fault(to as *mut u8, from, bytes) == 0 }
 }
@@ -454,8 +487,6 @@ impl Digest {
             return;
         }
         if HAS_CRC.load(Ordering::Relaxed) {
-            // The same as if it had met a fault at once.
-            let bytes = if from < PAGE && is_nowhere_low() { 0 } else { bytes };
             // SAFETY: a fault is caught; the call's own fate then tells both copies the same.
             self.0 ^= unsafe { crc_or_fault(self.0 & 0xffff_ffff, from as *const u8, bytes) } << 16;
         } else {
