@@ -12,6 +12,7 @@ mod trace;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -100,6 +101,17 @@ fn build(target: &Path) -> Result<PathBuf> {
 struct Run {
     child: Child,
     folder: PathBuf,
+    /// Both copies, once there are two: a primary outlives its supervisor, and would keep our output open for ever.
+    copies: Vec<OwnedFd>,
+}
+
+/// Holds a process, whatever becomes of its number.
+fn hold(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: asks for a descriptor, which is nobody else's.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
+    }
 }
 
 impl Run {
@@ -119,11 +131,11 @@ impl Run {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}", understudy.display()))?;
-        Ok(Run { child, folder })
+        Ok(Run { child, folder, copies: Vec::new() })
     }
 
     /// The primary and its standby, once there is one.
-    fn copies(&self) -> Result<(u32, u32)> {
+    fn copies(&mut self) -> Result<(u32, u32)> {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(20) {
             let events = fs::read_to_string(self.folder.join("events")).unwrap_or_default();
@@ -133,6 +145,7 @@ impl Run {
                 .find(|event| event["event"] == "protected");
             let copy = |name| protected.as_ref().and_then(|event| event[name].as_u64());
             if let (Some(primary), Some(standby)) = (copy("primary"), copy("standby")) {
+                self.copies.extend([primary, standby].iter().filter_map(|pid| hold(*pid as u32)));
                 return Ok((primary as u32, standby as u32));
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -143,9 +156,14 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Of a program that is stuck, too: its supervisor takes both copies with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for copy in &self.copies {
+            // SAFETY: a signal to the process that is held.
+            unsafe {
+                libc::syscall(libc::SYS_pidfd_send_signal, copy.as_raw_fd(), libc::SIGKILL, 0, 0);
+            }
+        }
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
