@@ -9,6 +9,7 @@ use us_calls::Row;
 use super::numbers;
 use crate::call::Call;
 use crate::guest::{GuestMut, GuestPtr};
+use crate::lock::Lock;
 use crate::raw::nr::{
     IOPRIO_SET, SCHED_GETAFFINITY, SCHED_SETATTR, SCHED_SETPARAM, SCHED_SETSCHEDULER, SETPRIORITY,
 };
@@ -86,7 +87,7 @@ fn set(place: &Place, call: &Call) {
             let mut affinity = [0u64; 16];
             let bytes = (second as usize).min(size_of_val(&affinity));
             GuestPtr::<u8>::at(third).copy_to(affinity.as_mut_ptr().cast(), bytes);
-            place.set_affinity(of_those_there(affinity));
+            TRIED.with(|| place.set_affinity(of_those_there(affinity)));
         }
         SETPRIORITY => place.set_nice(Some((third as u32 as i32).clamp(HIGHEST, LOWEST) as i8)),
         IOPRIO_SET => place.set_io_priority(Some(third as u32)),
@@ -121,6 +122,10 @@ fn set(place: &Place, call: &Call) {
         }
     }
 }
+
+/// A thread is somewhere else for a moment, to see whether there is such a place: a promotion that gives it its own there, and then, would
+/// be taken for the answer, and be undone.
+static TRIED: Lock = Lock::new();
 
 /// Those of a set's processors that there are. The kernel tells no other way than by trying: the calling thread runs there for a
 /// moment, in a standby as in the primary, where it is there already or soon again where it was.
@@ -160,12 +165,15 @@ pub fn give_io_priority(place: &Place, tid: u32) {
 pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) {
     let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
     let place = &thread.place;
-    let affinity = place.affinity();
     give_io_priority(place, tid);
-    let processors = if pinned { header.config.primary_cpus.as_ptr() } else { affinity.as_ptr().cast() };
-    // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
+    TRIED.with(|| {
+        let affinity = place.affinity();
+        let processors = if pinned { header.config.primary_cpus.as_ptr() } else { affinity.as_ptr().cast() };
+        // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
+        unsafe { raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64) };
+    });
+    // SAFETY: as above.
     unsafe {
-        raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64);
         if let Some(mut attributes) = place.scheduling() {
             if let Some(nice) = place.nice() {
                 attributes.nice = i32::from(nice);
