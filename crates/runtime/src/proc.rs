@@ -102,6 +102,21 @@ pub fn task_state(tid: u32) -> Option<u8> {
     letter
 }
 
+/// Whether a process has ended and only waits to be asked for. One whose first thread has ended has others.
+pub fn is_zombie(pid: u32) -> bool {
+    let path = state::joined(&[b"/proc/", Decimal::new(u64::from(pid)).bytes(), b"/stat"]);
+    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
+    let mut is_one = false;
+    read_file(&File { path, subject: inquiry::THREAD_STAT, number: pid }, |bytes| {
+        let end = bytes.iter().rposition(|byte| *byte == b')').unwrap_or(0);
+        let mut words = bytes[end..].split(|byte| *byte == b' ');
+        let (state, threads) = (words.nth(1), words.nth(16));
+        is_one |= state == Some(b"Z") && threads.and_then(decimal).is_some_and(|threads| threads <= 1);
+        bytes.len()
+    });
+    is_one
+}
+
 /// How many threads this process has.
 pub fn count_threads() -> Option<usize> {
     let mut count = None;

@@ -12,10 +12,11 @@ use us_order::turns::{self, Behind, GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_C
 
 use crate::above::above;
 use crate::members::{self, of_family};
+use crate::sys::own_table::with_own_table;
 use crate::thread::{Mode, Thread, own_turns};
 use crate::turns::live_turns::{self, Local};
 use crate::verdict::{give_up_log, report_divergence};
-use crate::{family, raw, state};
+use crate::{family, proc, raw, state};
 
 /// Nobody has the turn.
 const FREE: u32 = 0;
@@ -307,7 +308,7 @@ impl Seen {
             Scope::Family => cpu_ns > SHARED_COMPUTES_NS || clock_ns > 4 * SHARED_COMPUTES_NS,
             Scope::Recording => {
                 // Who has just taken it may not have put down its name, and who had it before may have ended.
-                if clock_ns > GONE_NS && !members::exists(holder) {
+                if clock_ns > GONE_NS && has_ended(holder) {
                     return Passed::Gone;
                 }
                 cpu_ns > SHARED_COMPUTES_NS || clock_ns > RECORDED_WAITS_NS
@@ -398,7 +399,7 @@ fn await_turn(scope: Scope, order: &TurnOrder, number: u64, passed_over: bool) {
             Scope::Recording => {
                 // Whoever had it was killed, and nobody says so in the log.
                 let holder = order.holder.load(Ordering::Relaxed);
-                let is_left = holder != 0 && !members::exists(holder) && has_begun();
+                let is_left = holder != 0 && has_ended(holder) && has_begun();
                 gone_since = gone_since.filter(|_| is_left).or(is_left.then(raw::now_ns));
                 if gone_since.is_some_and(|since| raw::now_ns() - since > GONE_NS) {
                     break;
@@ -410,6 +411,11 @@ fn await_turn(scope: Scope, order: &TurnOrder, number: u64, passed_over: bool) {
     }
     WAITING.fetch_sub(1, Ordering::SeqCst);
     bell.sleepers.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Whether who had a turn of a recording has ended, of itself or by a fault. Its parent may ask for it only in a turn.
+fn has_ended(holder: u32) -> bool {
+    !members::exists(holder) || with_own_table(|| i64::from(proc::is_zombie(holder))) == 1
 }
 
 /// Threads of this standby that wait for a turn.
