@@ -1,5 +1,5 @@
 // Shows: a program that takes any word on its stack for a pointer, as conservative collectors of garbage do, with threads that take turns.
-// Breaks if: what a door's frames have left below the stack pointer differs between the copies.
+// Breaks if: what a door has left below the stack pointer, or in registers, differs between the copies.
 // kit: varies
 // kit: turns collectors of that kind come with threads that race
 // kit: stale beside a recording nobody takes turns, and frames are not cleared
@@ -37,8 +37,20 @@ __attribute__((noinline)) static long scan(void)
     return found;
 }
 
+/* What the last function has left in registers that it may change, as the next one to save them would put it on the stack. */
+#define COUNT_REGISTERS(place) do { \
+    uintptr_t words[14]; \
+    __asm__ volatile("mov %%rsi, (%0)\n\tmov %%rdi, 8(%0)\n\tmov %%r8, 16(%0)\n\tmov %%r9, 24(%0)\n\t" \
+        "mov %%r10, 32(%0)\n\tmov %%r11, 40(%0)\n\tmovdqu %%xmm0, 48(%0)\n\tmovdqu %%xmm1, 64(%0)\n\t" \
+        "movdqu %%xmm2, 80(%0)\n\tmovdqu %%xmm3, 96(%0)" : : "b"(words) : "memory"); \
+    for (int w = 0; w < 14; w++) \
+        (place)->numbers[3] ^= (long)words[w]; \
+} while (0)
+
 static void pass_door(struct place *place, int round)
 {
+    int error;
+
     struct timespec soon;
 
     switch (round % 6) {
@@ -46,20 +58,24 @@ static void pass_door(struct place *place, int round)
         CHECK(clock_gettime(CLOCK_MONOTONIC, &place->time) == 0);
         break;
     case 1:
-        ZERO(pthread_mutex_lock(&arena->mutex));
-        place->numbers[1]++;
+        error = pthread_mutex_lock(&arena->mutex);
+        COUNT_REGISTERS(place);
+        CHECK(error == 0);
         ZERO(pthread_mutex_unlock(&arena->mutex));
         break;
     case 2:
         CHECK(clock_gettime(CLOCK_REALTIME, &soon) == 0);
         soon.tv_nsec = (soon.tv_nsec + 100000) % 1000000000;
         ZERO(pthread_mutex_lock(&arena->mutex));
-        int error = pthread_cond_timedwait(&arena->cond, &arena->mutex, &soon);
+        error = pthread_cond_timedwait(&arena->cond, &arena->mutex, &soon);
+        COUNT_REGISTERS(place);
         CHECK(error == 0 || error == ETIMEDOUT);
         ZERO(pthread_mutex_unlock(&arena->mutex));
         break;
     case 3:
-        CHECK(pthread_cond_broadcast(&arena->cond) == 0);
+        error = pthread_cond_broadcast(&arena->cond);
+        COUNT_REGISTERS(place);
+        CHECK(error == 0);
         break;
     case 4:
         CHECK(syscall(SYS_getppid) > 0);

@@ -12,6 +12,7 @@ use super::common;
 use super::sync::{self, ALL, Caller, errno, op};
 use crate::log::Next;
 use crate::mapping::views;
+use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
 
 /// In the bytes of glibc's `pthread_barrier_t`.
@@ -236,8 +237,13 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: *const Barrier) -> c_i
 }
 
 /// `pthread_barrier_wait`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_barrier_wait(barrier: *const Barrier) -> c_int {
+pub unsafe extern "C" fn pthread_barrier_wait(_barrier: *const Barrier) -> c_int {
+    clean_frame!(wait_at)
+}
+
+unsafe extern "C" fn wait_at(barrier: *const Barrier) -> c_int {
     // SAFETY: the guest's barrier.
     if unsafe { &*barrier }.wait() { SERIAL_THREAD } else { 0 }
 }

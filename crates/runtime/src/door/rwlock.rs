@@ -309,8 +309,13 @@ timed! {
 }
 
 /// `pthread_rwlock_unlock`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_rwlock_unlock(lock: *const RwLock) -> c_int {
+pub unsafe extern "C" fn pthread_rwlock_unlock(_lock: *const RwLock) -> c_int {
+    clean_frame!(unlock)
+}
+
+unsafe extern "C" fn unlock(lock: *const RwLock) -> c_int {
     // SAFETY: the guest's lock.
     unsafe { &*lock }.unlock();
     0

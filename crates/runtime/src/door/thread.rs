@@ -21,6 +21,7 @@ use crate::lock::Lock;
 use crate::log::Next;
 use crate::raw::{self};
 use crate::state::Role;
+use crate::sys::gate_stack::clean_frame;
 use crate::sys::{gate_stack, trap};
 use crate::thread::{self, Mode, Shared, Thread};
 use crate::{bound, missing, notice, paths, real, signal, state, tls, turns};
@@ -224,8 +225,18 @@ pub(super) fn prepare(slot: u32, parent: &Thread) -> Option<&'static mut Thread>
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
+    _handle: *mut u64,
+    _attributes: *const c_void,
+    _start: Start,
+    _argument: *mut c_void,
+) -> i32 {
+    clean_frame!(create_thread)
+}
+
+unsafe extern "C" fn create_thread(
     handle: *mut u64,
     attributes: *const c_void,
     start: Start,

@@ -14,6 +14,7 @@ use super::thread::{DETACHED, JOINABLE, JOINED, has_ended, slot_of};
 use crate::above::above;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
+use crate::sys::gate_stack::clean_frame;
 use crate::thread::{Mode, Shared, Thread};
 use crate::tls::end_word;
 use crate::{real, signal, state, tls, turns};
@@ -109,8 +110,13 @@ fn joinable(handle: u64) -> Option<&'static Shared> {
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_join(handle: u64, result: Result) -> c_int {
+pub unsafe extern "C" fn pthread_join(_handle: u64, _result: Result) -> c_int {
+    clean_frame!(join)
+}
+
+unsafe extern "C" fn join(handle: u64, result: Result) -> c_int {
     let block = slot_of(handle);
     if joinable(handle).is_some() {
         // SAFETY: the calling thread's own block.
@@ -263,8 +269,13 @@ pub unsafe extern "C" fn pthread_clockjoin_np(
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_detach(handle: u64) -> c_int {
+pub unsafe extern "C" fn pthread_detach(_handle: u64) -> c_int {
+    clean_frame!(detach)
+}
+
+unsafe extern "C" fn detach(handle: u64) -> c_int {
     let block = slot_of(handle);
     // SAFETY: libc's function with the guest's argument.
     let outcome = unsafe {

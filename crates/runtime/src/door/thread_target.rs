@@ -14,6 +14,7 @@ use super::thread::{has_ended, slot_of};
 use crate::guest::GuestPtr;
 use crate::raw::nr;
 use crate::siginfo::{Info, SI_QUEUE};
+use crate::sys::gate_stack::clean_frame;
 use crate::thread::Shared;
 use crate::tls::tid_of;
 use crate::{clock, forward_doors, real, state, tls};
@@ -60,8 +61,13 @@ fn pid() -> u64 {
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_kill(handle: u64, signal: c_int) -> c_int {
+pub unsafe extern "C" fn pthread_kill(_handle: u64, _signal: c_int) -> c_int {
+    clean_frame!(kill)
+}
+
+unsafe extern "C" fn kill(handle: u64, signal: c_int) -> c_int {
     let Some(thread) = target(handle) else {
         // SAFETY: libc's function of that name has this type.
         return unsafe {
