@@ -235,6 +235,8 @@ unsafe extern "C" fn call_and_put_back(_nr: u64, _args: *const [u64; 6], _copy: 
 
 /// Bytes below a door's frames that are cleared: somewhat more than the deepest door was seen to use.
 pub const CLEARED: u64 = 8 << 10;
+/// The same of libc's functions, which go less deep.
+const CLEARED_BY_FUNCTIONS: u64 = 4 << 10;
 
 /// Whether that place is on the thread's own stack, and not near its lower end.
 #[inline(always)]
@@ -328,7 +330,7 @@ pub unsafe extern "C" fn clear() {
         own_low = const offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low),
         own_end = const offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_end),
         alternate = const offset_of!(Thread, signals) + offset_of!(Signals, alt_stack),
-        bytes = const CLEARED,
-        words = const CLEARED / 8,
+        bytes = const CLEARED_BY_FUNCTIONS,
+        words = const CLEARED_BY_FUNCTIONS / 8,
     )
 }
