@@ -86,8 +86,10 @@ fi
 # The same entry on a bounded number of cases is one of the tests of the crate.
 if "$CARGO" +nightly fuzz --version >/dev/null 2>&1; then
     whole recording-fuzz "$CARGO" +nightly fuzz run --target-dir "$TARGET/fuzz" recording -- -max_total_time=30 -max_len=65536
+    whole checkpoint-fuzz "$CARGO" +nightly fuzz run --target-dir "$TARGET/fuzz" checkpoint -- -max_total_time=30 -max_len=65536
 else
     skip recording-fuzz "no nightly toolchain with cargo-fuzz"
+    skip checkpoint-fuzz "no nightly toolchain with cargo-fuzz"
 fi
 # Many times what it takes: only a runtime that hangs in many guests meets this end.
 limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod fuzz;
 mod head;
 mod reader;
 mod writer;

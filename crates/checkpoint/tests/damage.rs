@@ -1,6 +1,7 @@
 //! What is written comes back; what is cut off or changed is told, and believed nowhere.
 
-use checkpoint::{Descriptor, Error, File, Head, Mapping, Object, Place, Reader, Writer};
+use checkpoint::fuzz::{self, example};
+use checkpoint::{Error, Head, Object, Reader, Writer};
 
 /// A generator of numbers that are always the same (xorshift).
 struct Numbers(u64);
@@ -14,43 +15,10 @@ impl Numbers {
     }
 }
 
-fn head() -> Head {
-    Head {
-        program: vec!["program".into(), "an argument".into()],
-        executable: "/usr/bin/program".into(),
-        order: "auto".into(),
-        taken: "2026-01-01T00:00:00Z".into(),
-        kernel: "6.1.0".into(),
-        processor: vec!["fpu".into(), "avx".into()],
-        segment_version: 1,
-        pid: 4711,
-        folder: "/".into(),
-        umask: 0o22,
-        oom_score: 0,
-        leads: [false, false],
-        limits: vec![[u64::MAX; 2]; 16],
-        slots: 3,
-        place: Place { context: 1, resume: 2, tls: 3, folder: 4 },
-        areas: [7; 11],
-        auxiliary: vec![6, 4096, 0, 0],
-        mappings: vec![Mapping {
-            start: 0x1000,
-            end: 0x40_0000,
-            protection: 3,
-            grows: false,
-            file: Some((0, 0)),
-            kernel: None,
-        }],
-        files: vec![File { path: "/usr/bin/program".into(), bytes: 12, checksum: 34 }],
-        descriptors: vec![Descriptor { fd: 0, closes: false, object: 0, flags: 2 }],
-        objects: vec![Object::Pipe { number: 9, room: 65_536, content: b"in the pipe".to_vec() }],
-    }
-}
-
 /// A checkpoint of some chunks, and its pages.
 fn written() -> (Vec<u8>, Pages) {
     let mut numbers = Numbers(88_172_645_463_325_252);
-    let mut writer = Writer::new(Vec::new(), &head()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &example()).unwrap();
     let mut pages = Vec::new();
     let mut at = 0x1000;
     for run in 0..24 {
@@ -91,7 +59,7 @@ fn flat(pages: &[(u64, Vec<u8>)]) -> Vec<(u64, u8)> {
 fn what_is_written_comes_back() {
     let (bytes, pages) = written();
     let (got, again) = read(&bytes).unwrap();
-    assert_eq!((got.pid, got.program), (4711, head().program));
+    assert_eq!((got.pid, got.program), (4711, example().program));
     assert!(matches!(&got.objects[0], Object::Pipe { content, .. } if content == b"in the pipe"));
     assert!(flat(&again) == flat(&pages));
 }
@@ -150,5 +118,44 @@ fn lengths_are_not_believed() {
         let at = 20 + 4 * word;
         bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(matches!(read(&bytes), Err(Error::Damaged { at: 20, .. })));
+    }
+}
+
+/// `FUZZ_CASES`, or so many that all of them take a second.
+fn cases() -> u64 {
+    std::env::var("FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(20_000)
+}
+
+#[test]
+fn forged_bytes_with_right_checksums_are_told_or_read() {
+    let mut numbers = Numbers(1_442_695_040_888_963_407);
+    let head = serde_json::to_vec(&example()).unwrap();
+    for case in 0..cases() {
+        let mut data = match case % 4 {
+            1 => head.clone(),
+            // One run, or two, of as many bytes as there are.
+            2 => {
+                let runs = 1 + numbers.below(2) as usize;
+                let mut data = (runs as u32).to_le_bytes().to_vec();
+                (0..runs).for_each(|run| {
+                    data.extend((run as u64 * 4096).to_le_bytes());
+                    data.extend(16u64.to_le_bytes());
+                });
+                data.resize(data.len() + 16 * runs, 7);
+                data
+            }
+            _ => (0..numbers.below(64)).map(|_| numbers.below(256) as u8).collect(),
+        };
+        for _ in 0..numbers.below(4) {
+            let Some(end) = std::num::NonZero::new(data.len() as u64) else { break };
+            let at = numbers.below(end.get()) as usize;
+            match numbers.below(3) {
+                0 => data[at] ^= 1 << numbers.below(8),
+                1 => data[at] = [0, 0xff, 0x7f, 0x80][numbers.below(4) as usize],
+                _ => data.truncate(at),
+            }
+        }
+        data.insert(0, case as u8 % 4);
+        fuzz::entry(&data);
     }
 }

@@ -1,0 +1,87 @@
+//! One entry for a fuzzer: bytes that somebody forged, with checksums that are right.
+
+use crate::{Descriptor, FRONT_BYTES, File, Head, MARK, Mapping, Object, Place, Reader, VERSION, kind};
+
+/// Reads `data` in the way that its first byte says. Panics if a run of pages is not what its chunk says.
+pub fn entry(data: &[u8]) {
+    let Some((way, data)) = data.split_first() else { return };
+    match way & 3 {
+        // As it is: mostly no checkpoint, or one with a bad checksum.
+        0 => read(data),
+        1 => read(&forged(&[(kind::HEAD, data.len(), data)])),
+        // The number of runs, their places and their lengths are the forger's.
+        2 => read(&forged(&[head(), (kind::PAGES, data.len(), data), (kind::END, data.len(), data)])),
+        // So is the length before it was compressed.
+        _ => {
+            let (bytes, content) = data.split_at(data.len().min(4));
+            let bytes = bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            read(&forged(&[head(), (kind::PAGES, bytes as usize, content)]));
+        }
+    }
+}
+
+/// A head that says a little of everything.
+pub fn example() -> Head {
+    Head {
+        program: vec!["program".into(), "an argument".into()],
+        executable: "/usr/bin/program".into(),
+        order: "auto".into(),
+        taken: "2026-01-01T00:00:00Z".into(),
+        kernel: "6.1.0".into(),
+        processor: vec!["fpu".into(), "avx".into()],
+        segment_version: 1,
+        pid: 4711,
+        folder: "/".into(),
+        umask: 0o22,
+        oom_score: 0,
+        leads: [false, false],
+        limits: vec![[u64::MAX; 2]; 16],
+        slots: 3,
+        place: Place { context: 1, resume: 2, tls: 3, folder: 4 },
+        areas: [7; 11],
+        auxiliary: vec![6, 4096, 0, 0],
+        mappings: vec![Mapping {
+            start: 0x1000,
+            end: 0x40_0000,
+            protection: 3,
+            grows: false,
+            file: Some((0, 0)),
+            kernel: None,
+        }],
+        files: vec![File { path: "/usr/bin/program".into(), bytes: 12, checksum: 34 }],
+        descriptors: vec![Descriptor { fd: 0, closes: false, object: 0, flags: 2 }],
+        objects: vec![Object::Pipe { number: 9, room: 65_536, content: b"in the pipe".to_vec() }],
+    }
+}
+
+type Chunk<'a> = (u32, usize, &'a [u8]);
+
+/// The chunk of a good head.
+fn head() -> Chunk<'static> {
+    static HEAD: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    let head = HEAD.get_or_init(|| serde_json::to_vec(&example()).unwrap_or_default());
+    (kind::HEAD, head.len(), head)
+}
+
+/// A checkpoint of chunks: what each is, how long it says that it was before it was compressed, and what is stored.
+fn forged(chunks: &[Chunk]) -> Vec<u8> {
+    let mut file = [&MARK[..], &VERSION.to_le_bytes()].concat();
+    for (kind, bytes, stored) in chunks {
+        let front = [*kind, *bytes as u32, stored.len() as u32, crc32c::crc32c(stored)];
+        let front: [u8; FRONT_BYTES] = std::array::from_fn(|at| front[at / 4].to_le_bytes()[at % 4]);
+        file.extend_from_slice(&front);
+        file.extend_from_slice(stored);
+    }
+    file
+}
+
+fn read(bytes: &[u8]) {
+    let Ok(mut reader) = Reader::new(bytes) else { return };
+    while let Ok(Some(pages)) = reader.pages() {
+        let (mut runs, mut sum) = (0, 0);
+        for (_, content) in pages.runs() {
+            (runs, sum) = (runs + 1, sum + content.len());
+        }
+        assert!(runs != 0 && sum <= 2 * crate::CHUNK_BYTES, "pages without places");
+    }
+}
