@@ -90,11 +90,13 @@ pub(super) const JOINED: i32 = 2;
 pub(super) const JOINABLE: i32 = 3;
 pub(super) const CLAIMED: i32 = 4;
 
-/// In a forked child: the slot of a thread that was left behind.
+/// In a forked child: the slot of a thread that was left behind. How many threads it has had is not the child's: another thread of
+/// the parent's may have been about to make the next, and no log says on which side of the fork.
 pub fn vacate(slot: u32) {
     // SAFETY: this process has no other thread, and the slot is not the caller's.
     let block = unsafe { thread::standing(slot) };
-    block.fate.store(if block.generation() == 0 { UNUSED } else { JOINED }, Ordering::Relaxed);
+    block.set_generation(0);
+    block.fate.store(UNUSED, Ordering::Relaxed);
     block.is_being_made.store(false, Ordering::Relaxed);
     block.kept_for.store(0, Ordering::Relaxed);
     block.runs_as.store(0, Ordering::Relaxed);
