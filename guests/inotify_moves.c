@@ -1,5 +1,6 @@
 // Shows: inotify tells moves by cookie between two watched folders, a folder that goes, a mask that is added to, one event only, and its own end.
 // Breaks if: an event that the dead primary had read is told again, or a watch's number is given anew.
+// kit: no-checkpoint numbers of watches that were given back before are given once more
 #include "guest.h"
 #include <sys/inotify.h>
 

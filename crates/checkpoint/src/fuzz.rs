@@ -1,6 +1,8 @@
 //! One entry for a fuzzer: bytes that somebody forged, with checksums that are right.
 
-use crate::{Descriptor, FRONT_BYTES, File, Head, MARK, Mapping, Object, Place, Reader, VERSION, kind};
+use crate::{
+    Descriptor, FRONT_BYTES, File, Head, Holder, Lock, MARK, Mapping, Object, Place, Reader, VERSION, kind,
+};
 
 /// Reads `data` in the way that its first byte says. Panics if a run of pages is not what its chunk says.
 pub fn entry(data: &[u8]) {
@@ -22,6 +24,7 @@ pub fn entry(data: &[u8]) {
 
 /// A head that says a little of everything.
 pub fn example() -> Head {
+    let lock = Lock { holder: Holder::Process, is_exclusive: true, first: 1, last: Some(9) };
     Head {
         program: vec!["program".into(), "an argument".into()],
         executable: "/usr/bin/program".into(),
@@ -49,7 +52,7 @@ pub fn example() -> Head {
             kernel: None,
         }],
         files: vec![File { path: "/usr/bin/program".into(), bytes: 12, checksum: 34 }],
-        descriptors: vec![Descriptor { fd: 0, closes: false, object: 0, flags: 2 }],
+        descriptors: vec![Descriptor { fd: 0, closes: false, object: 0, flags: 2, locks: vec![lock] }],
         objects: vec![Object::Pipe { number: 9, room: 65_536, content: b"in the pipe".to_vec() }],
     }
 }

@@ -102,6 +102,44 @@ pub struct Descriptor {
     pub object: usize,
     /// Status flags of the open file, as `fcntl` gives them.
     pub flags: u32,
+    /// Locks that the program has taken by it.
+    #[serde(default)]
+    pub locks: Vec<Lock>,
+}
+
+/// A lock on a file, or on a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    /// Whose it is.
+    pub holder: Holder,
+    /// Whether nobody else may have one there.
+    pub is_exclusive: bool,
+    /// Its first byte.
+    pub first: u64,
+    /// Its last byte, `None` if it has all behind the first.
+    pub last: Option<u64>,
+}
+
+/// A file or folder that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// Its number.
+    pub number: u32,
+    /// Where it is.
+    pub path: String,
+    /// What is told of it, as `inotify_add_watch` has it.
+    pub events: u32,
+}
+
+/// Who has a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Holder {
+    /// The process, until it closes any descriptor of the file: `fcntl`.
+    Process,
+    /// The open file: `fcntl` with `F_OFD_SETLK`.
+    OpenFile,
+    /// The open file, and all of it: `flock`.
+    Whole,
 }
 
 /// What is behind a descriptor.
@@ -132,6 +170,15 @@ pub enum Object {
         /// Bytes that it can hold.
         room: u32,
         /// What is in it.
+        content: Vec<u8>,
+    },
+    /// An end of a pipe that has a name, or both.
+    NamedPipe {
+        /// Where it is.
+        path: String,
+        /// Bytes that it can hold.
+        room: u32,
+        /// What is in it, at the first descriptor that can read it.
         content: Vec<u8>,
     },
     /// One end of a pair of local sockets, both of the process's own. Both ends have the same number.
@@ -167,6 +214,8 @@ pub enum Object {
     Signals(u64),
     /// A set of descriptors that are watched.
     Epoll(Vec<Registered>),
+    /// Files and folders that are watched (inotify).
+    Watches(Vec<Watch>),
     /// A socket that accepts connections, or has an address and no peer.
     Socket {
         /// As `socket` has them.

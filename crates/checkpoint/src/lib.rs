@@ -12,7 +12,7 @@ mod reader;
 mod writer;
 
 pub use error::Error;
-pub use head::{Descriptor, File, Head, Mapping, Object, Place, Registered};
+pub use head::{Descriptor, File, Head, Holder, Lock, Mapping, Object, Place, Registered, Watch};
 pub use reader::{Pages, Reader};
 pub use writer::{Sums, Writer};
 

@@ -103,9 +103,9 @@ pub fn available_bytes() -> Option<u64> {
     text::kib(field(&of_machine("meminfo"), "MemAvailable:")?)
 }
 
-/// Whether somebody holds a lock on the file of this device and number.
-pub fn has_lock(device: (u32, u32), inode: u64) -> bool {
-    text::has_lock(&of_machine("locks"), device, inode)
+/// Where file systems of this device are mounted.
+pub fn mounts(device: (u32, u32)) -> Vec<PathBuf> {
+    text::mounts(&lossy("self", "mountinfo"), device).map(PathBuf::from).collect()
 }
 
 /// A number below `/proc/sys`.

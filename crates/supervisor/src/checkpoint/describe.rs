@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::Ordering;
 
-use checkpoint::{Descriptor, Head, Mapping, Object, Place, Registered};
+use checkpoint::{Descriptor, Head, Holder, Lock, Mapping, Object, Place, Registered, Watch};
 use rustix::pipe::SpliceFlags;
 use rustix::process::Pid;
 use us_abi::{THREAD_ENTRY_BYTES, VERSION};
@@ -270,11 +270,14 @@ fn descriptors([pid, primary]: [u32; 2], ends: bool) -> Result<(Vec<Descriptor>,
                 objects.len() - 1
             }
         };
+        // Of two numbers for one open file the first has its locks.
+        let is_file = same.is_none() && one.name.starts_with('/');
         all.push(Descriptor {
             fd: one.fd,
             closes: one.flags & libc::O_CLOEXEC as u32 != 0,
             object,
             flags: one.flags & !(libc::O_CLOEXEC as u32),
+            locks: if is_file { locks(primary, one.fd)? } else { Vec::new() },
         });
     }
     Ok((all, objects))
@@ -305,9 +308,6 @@ fn object(
         {
             return no_checkpoint("a terminal of its own");
         }
-        if is_locked(&status) {
-            return no_checkpoint("a file that is locked");
-        }
         // What the kernel tells of a process is of the copy.
         let rest = [pid, primary].iter().find_map(|pid| proc::told_of(pid, name));
         if rest.is_some_and(|rest| rest.starts_with("task/")) {
@@ -317,9 +317,6 @@ fn object(
         if kind.is_char_device() && (is_terminal(status.rdev()) || *fd <= 2 && !name.starts_with("/dev/null"))
         {
             return Ok(Object::Inherited((*fd).min(2)));
-        }
-        if kind.is_fifo() {
-            return no_checkpoint("a named pipe");
         }
         let position = field(info, "pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
         if let Some(name) = name.strip_suffix(" (deleted)") {
@@ -335,6 +332,9 @@ fn object(
             && there.is_none_or(|there| (there.dev(), there.ino()) != (status.dev(), status.ino()))
         {
             return no_checkpoint("something to which no path leads");
+        }
+        if kind.is_fifo() {
+            return named_pipe(held, open, all);
         }
         return Ok(Object::File { path: name.clone(), position });
     }
@@ -352,15 +352,32 @@ fn object(
         "anon_inode" if name.ends_with("[signalfd]") => {
             Ok(Object::Signals(text::hex_field(info, "sigmask:").unwrap_or(0)))
         }
+        "anon_inode" if name.ends_with("inotify") => watches(held, open),
         "anon_inode" if name.ends_with("[eventpoll]") => Ok(Object::Epoll(registered(info))),
         _ => no_checkpoint(name),
     }
 }
 
-/// Whether somebody holds a lock on a file: whose it is the kernel does not always tell.
-fn is_locked(status: &fs::Metadata) -> bool {
-    let (major, minor) = (rustix::fs::major(status.dev()), rustix::fs::minor(status.dev()));
-    proc::has_lock((major, minor), status.ino())
+/// The locks that the program has taken by a descriptor. The kernel tells them of the program itself: those of a process the copy
+/// has not.
+fn locks(primary: u32, fd: i32) -> Result<Vec<Lock>, String> {
+    let info = proc::bytes(primary, format_args!("fdinfo/{fd}"))
+        .map_err(|cause| format!("cannot see the locks of descriptor {fd}: {cause}"))?;
+    let info = String::from_utf8_lossy(&info);
+    let all = text::locks(&info).map(|lock| {
+        let (holder, lock) = lock.and_then(|lock| {
+            let holder = match lock.kind {
+                "POSIX" => Holder::Process,
+                "OFDLCK" => Holder::OpenFile,
+                "FLOCK" => Holder::Whole,
+                _ => return None,
+            };
+            Some((holder, lock))
+        })?;
+        Some(Lock { holder, is_exclusive: lock.is_exclusive, first: lock.first, last: lock.last })
+    });
+    all.collect::<Option<_>>()
+        .ok_or(format!("descriptor {fd} is a file with a lease, which no checkpoint can have yet"))
 }
 
 fn is_terminal(device: u64) -> bool {
@@ -377,6 +394,36 @@ fn timer(info: &str) -> Option<Object> {
 
 fn registered(info: &str) -> Vec<Registered> {
     text::watched(info).map(|(fd, events, data)| Registered { fd, events, data }).collect()
+}
+
+/// Events of inotify, and how they are told: `IN_ALL_EVENTS`, `IN_EXCL_UNLINK`, `IN_ONESHOT`. The kernel has bits of its own
+/// beside them.
+const WATCHED: u32 = 0x8400_0fff;
+
+/// What a descriptor of inotify watches. The kernel tells of files, and not where they are.
+fn watches(held: &OwnedFd, open: &Open) -> Result<Object, String> {
+    let fd = open.fd;
+    if rustix::io::ioctl_fionread(borrow(held, fd)?) != Ok(0) {
+        return Err(format!(
+            "descriptor {fd} is of inotify, and events wait there, which only the program can read"
+        ));
+    }
+    let path = |watch: text::Watch| {
+        let device = (watch.device >> 20, watch.device & 0xf_ffff);
+        let (kind, handle) = &watch.handle;
+        let file = proc::mounts(device).iter().find_map(|mount| raw::by_handle(mount, *kind, handle))?;
+        let path = proc::link("self", format_args!("fd/{}", file.as_raw_fd())).ok()?;
+        // It may be out of our sight, or have been removed.
+        let found = fs::metadata(&path).ok().filter(|found| found.ino() == watch.inode)?;
+        let is_same = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev())) == device;
+        let path = path.to_str().filter(|_| is_same)?.to_owned();
+        Some(Watch { number: watch.number, path, events: watch.events & WATCHED })
+    };
+    let all = text::watches(&open.info).map(|watch| watch.and_then(path));
+    let all: Option<Vec<_>> = all.collect();
+    all.map(Object::Watches).ok_or(format!(
+        "descriptor {fd} is of inotify, and only root finds out where the files are that it watches"
+    ))
 }
 
 /// Takes a descriptor of the copy's.
@@ -398,6 +445,17 @@ fn pipe(held: &OwnedFd, open: &Open, all: &[Open], number: u64) -> Result<Object
     let room = rustix::pipe::fcntl_getpipe_size(&end).map_or(PIPE_BYTES, |room| room as u32);
     let content = if writes(open) { Vec::new() } else { content(&end, room)? };
     Ok(Object::Pipe { number, room, content })
+}
+
+/// A pipe that has a name. Others may have it as well, and what is in it is theirs then; see [`Object::NamedPipe`].
+fn named_pipe(held: &OwnedFd, open: &Open, all: &[Open]) -> Result<Object, String> {
+    let reads = |open: &Open| open.flags & libc::O_ACCMODE as u32 != libc::O_WRONLY as u32;
+    let first = all.iter().find(|other| other.name == open.name && reads(other));
+    let end = borrow(held, open.fd)?;
+    let room = rustix::pipe::fcntl_getpipe_size(&end).map_or(PIPE_BYTES, |room| room as u32);
+    let is_first = first.is_some_and(|first| first.fd == open.fd);
+    let content = if is_first { content(&end, room)? } else { Vec::new() };
+    Ok(Object::NamedPipe { path: open.name.clone(), room, content })
 }
 
 /// What is in a pipe, which keeps it.

@@ -10,12 +10,13 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use checkpoint::{Descriptor, Head, Object};
+use checkpoint::{Descriptor, Head, Holder, Object, Watch};
 use rustix::event::EventfdFlags;
-use rustix::fs::MemfdFlags;
+use rustix::fs::{FileType, MemfdFlags, inotify};
 use rustix::pipe::PipeFlags;
 
 use super::raw;
+use crate::proc;
 
 /// Where descriptors are kept until they get their numbers.
 type Lift<'a> = &'a dyn Fn(RawFd) -> Result<RawFd, String>;
@@ -80,6 +81,7 @@ fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
             let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(*position));
             Ok(file)
         }
+        Object::NamedPipe { path, room, content } => named_pipe(path, *room, content, one),
         Object::Events { count, is_semaphore } => {
             let how = if *is_semaphore { EventfdFlags::SEMAPHORE } else { EventfdFlags::empty() };
             let events = rustix::event::eventfd(0, how | EventfdFlags::CLOEXEC)
@@ -99,6 +101,7 @@ fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
             raw::timer(*clock, *ticks, *left).map_err(cannot("set a timer".into()))
         }
         Object::Signals(mask) => raw::signals(*mask).map_err(cannot("make a signalfd".into())),
+        Object::Watches(watches) => watched(watches),
         Object::Epoll(_) => raw::epoll().map_err(cannot("make an epoll set".into())),
         Object::Socket { domain, kind, protocol, name, backlog, options } => {
             let socket = raw::socket(*domain, *kind, *protocol).map_err(cannot("make a socket".into()))?;
@@ -181,6 +184,91 @@ fn end_of_pipe(
     }
     let writes = one.flags & libc::O_ACCMODE as u32 != 0;
     Ok(if writes { writer } else { reader })
+}
+
+/// An end of a pipe that has a name, or both. What was in it is put there if nobody has kept the pipe, and with it what is in it.
+fn named_pipe(path: &str, room: u32, content: &[u8], one: &Descriptor) -> Result<OwnedFd, String> {
+    let cannot = |cause: io::Error| format!("cannot open {path}: {cause}");
+    let words = CString::new(path).map_err(|_| "its path has a zero byte".to_owned())?;
+    // Of one end alone the opening would wait for the other.
+    let both = raw::open(&words, libc::O_RDWR | libc::O_NONBLOCK).map_err(cannot)?;
+    if !rustix::fs::fstat(&both).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
+    {
+        return Err(format!("{path} is no pipe any more"));
+    }
+    let own = raw::open(&words, one.flags as i32 & libc::O_ACCMODE | libc::O_NONBLOCK).map_err(cannot)?;
+    if !content.is_empty() && rustix::io::ioctl_fionread(&both) == Ok(0) {
+        let _ = rustix::pipe::fcntl_setpipe_size(&both, room as usize);
+        if rustix::io::write(&both, content) != Ok(content.len()) {
+            return Err(format!("what was in {path} does not fit into it"));
+        }
+    }
+    Ok(own)
+}
+
+/// Takes the locks that the program had, when every descriptor has its number and no other of ours is left: whoever closes one of a
+/// file gives the process's locks on it back.
+///
+/// # Errors
+/// Which one somebody else has now.
+pub(super) fn lock(head: &Head) -> Result<(), String> {
+    for one in &head.descriptors {
+        let path = match head.objects.get(one.object) {
+            Some(Object::File { path, .. }) => path,
+            _ => "its file",
+        };
+        for lock in &one.locks {
+            let cannot = |cause: &str| {
+                Err(format!("descriptor {}: the lock on {path} cannot be had: {cause}", one.fd))
+            };
+            if lock.holder == Holder::Process && head.files.iter().any(|file| file.path == path) {
+                // It is opened once more, to be mapped, and closed.
+                return cannot("the file is mapped as well");
+            }
+            raw::lock(one.fd, lock).or_else(|cause| cannot(&cause.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Most numbers of watches that have been given back, and are passed over.
+const PASSED_MAX: u32 = 1 << 20;
+
+/// A descriptor of inotify, with watches of the numbers that the program knows.
+fn watched(watches: &[Watch]) -> Result<OwnedFd, String> {
+    let set = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+        .map_err(|cause| format!("cannot make a descriptor of inotify: {cause}"))?;
+    // Which nobody else watches, nor changes.
+    let nothing = rustix::fs::memfd_create("understudy-watch", MemfdFlags::CLOEXEC)
+        .map_err(|cause| format!("cannot make a file in memory: {cause}"))?;
+    let nothing = proc::descriptor("self", nothing.as_raw_fd());
+    let mut ordered: Vec<&Watch> = watches.iter().collect();
+    ordered.sort_by_key(|watch| watch.number);
+    // The kernel counts up from one.
+    let mut next = 1;
+    for watch in ordered {
+        let cannot = |cause: &dyn std::fmt::Display| format!("cannot watch {}: {cause}", watch.path);
+        if watch.number < next || watch.number > PASSED_MAX {
+            return Err(cannot(&"its number cannot be had"));
+        }
+        while next < watch.number {
+            let passed = inotify::add_watch(&set, &nothing, inotify::WatchFlags::DELETE_SELF);
+            let passed = passed.and_then(|number| inotify::remove_watch(&set, number));
+            passed.map_err(|cause| cannot(&cause))?;
+            next += 1;
+        }
+        let events = inotify::WatchFlags::from_bits_retain(watch.events);
+        let number =
+            inotify::add_watch(&set, Path::new(&watch.path), events).map_err(|cause| cannot(&cause))?;
+        if number as u32 != watch.number {
+            return Err(cannot(&"it has another number"));
+        }
+        next = watch.number + 1;
+    }
+    // What tells of the numbers that were passed over.
+    let mut told = [0; 4096];
+    while rustix::io::read(&set, &mut told).is_ok_and(|bytes| bytes != 0) {}
+    Ok(set)
 }
 
 // ---- Sockets ----

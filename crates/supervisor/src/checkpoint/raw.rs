@@ -7,7 +7,10 @@
 use std::ffi::CStr;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::ptr;
+
+use checkpoint::{Holder, Lock};
 
 fn known(result: i32) -> Result<i32> {
     if result == -1 { Err(Error::last_os_error()) } else { Ok(result) }
@@ -122,6 +125,24 @@ pub(super) fn open(path: &CStr, flags: i32) -> Result<OwnedFd> {
     owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
 }
 
+/// The file with this handle on the file system that is mounted there: root finds it.
+pub(super) fn by_handle(mount: &Path, kind: i32, handle: &[u8]) -> Option<OwnedFd> {
+    const HANDLE_BYTES: usize = 128;
+    #[repr(C)]
+    struct Handle {
+        bytes: u32,
+        kind: i32,
+        handle: [u8; HANDLE_BYTES],
+    }
+    let mount = std::fs::File::open(mount).ok()?;
+    let mut whole = Handle { bytes: handle.len() as u32, kind, handle: [0; HANDLE_BYTES] };
+    whole.handle.get_mut(..handle.len())?.copy_from_slice(handle);
+    let how = libc::O_PATH | libc::O_CLOEXEC;
+    // SAFETY: see the module.
+    let file = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw mut whole, how) };
+    owned(file as i32).ok()
+}
+
 /// Another number for a descriptor.
 pub(super) fn duplicate(fd: RawFd) -> Result<OwnedFd> {
     // SAFETY: see the module.
@@ -156,6 +177,35 @@ pub(super) fn set_flags(fd: RawFd, flags: u32) {
         libc::O_NONBLOCK | libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
     // SAFETY: see the module.
     unsafe { libc::fcntl(fd, libc::F_SETFL, flags as i32 & CHANGEABLE) };
+}
+
+/// Closes a descriptor that [`lift`] has made.
+pub(super) fn close(fd: RawFd) {
+    // SAFETY: see the module.
+    unsafe { libc::close(fd) };
+}
+
+/// Takes a lock by a descriptor, without waiting for it.
+pub(super) fn lock(fd: RawFd, lock: &Lock) -> Result<()> {
+    let how = if lock.is_exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
+    let length = lock.last.map_or(0, |last| last.saturating_sub(lock.first).saturating_add(1));
+    let part = libc::flock {
+        l_type: how as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: lock.first as i64,
+        l_len: length as i64,
+        l_pid: 0,
+    };
+    let whole = if lock.is_exclusive { libc::LOCK_EX } else { libc::LOCK_SH } | libc::LOCK_NB;
+    // SAFETY: see the module.
+    known(unsafe {
+        match lock.holder {
+            Holder::Process => libc::fcntl(fd, libc::F_SETLK, &raw const part),
+            Holder::OpenFile => libc::fcntl(fd, libc::F_OFD_SETLK, &raw const part),
+            Holder::Whole => libc::flock(fd, whole),
+        }
+    })
+    .map(|_| ())
 }
 
 /// Puts an epoll set's member in place.

@@ -190,7 +190,9 @@ impl Checkpoint {
             raw::place(objects[one.object], one.fd, one.closes)
                 .map_err(|cause| format!("cannot make descriptor {}: {cause}", one.fd))?;
         }
+        objects.iter().filter(|fd| **fd >= 0).for_each(|fd| raw::close(*fd));
         objects::watch(head);
+        objects::lock(head)?;
         rustix::process::umask(rustix::fs::Mode::from_bits_truncate(head.umask));
         Ok(made)
     }

@@ -175,10 +175,71 @@ pub fn object_number(name: &str) -> Option<u64> {
     name.split_once('[')?.1.trim_end_matches(']').parse().ok()
 }
 
-/// Whether a text of `locks` has one on the file of this device and number.
-pub fn has_lock(locks: &str, (major, minor): (u32, u32), inode: u64) -> bool {
-    let place = format!("{major:02x}:{minor:02x}:{inode}");
-    locks.split_ascii_whitespace().any(|word| word == place)
+/// A lock of which an `fdinfo` tells.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lock<'a> {
+    /// `POSIX`, `OFDLCK`, `FLOCK`, or what is no lock of a program's (`LEASE`).
+    pub kind: &'a str,
+    /// Whether it is to write.
+    pub is_exclusive: bool,
+    /// Its first byte.
+    pub first: u64,
+    /// Its last byte, `None` if it has all behind the first.
+    pub last: Option<u64>,
+}
+
+/// The locks that were taken by a descriptor, by its `fdinfo`. `None` for one that is told in another way than is known.
+pub fn locks(fdinfo: &str) -> impl Iterator<Item = Option<Lock<'_>>> {
+    fdinfo.lines().filter_map(|line| line.strip_prefix("lock:")).map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, kind, _, mode, _, _, first, last] = words[..] else { return None };
+        let last = if last == "EOF" { None } else { Some(last.parse().ok()?) };
+        Some(Lock { kind, is_exclusive: mode == "WRITE", first: first.parse().ok()?, last })
+    })
+}
+
+/// A file that is watched, as an `fdinfo` tells of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// The watch's number.
+    pub number: u32,
+    /// What is told of it.
+    pub events: u32,
+    /// The file's number, and its device as the kernel has it: `major << 20 | minor`.
+    pub inode: u64,
+    /// See `inode`.
+    pub device: u32,
+    /// The type of the file's handle, and its bytes.
+    pub handle: (i32, Vec<u8>),
+}
+
+/// What a descriptor of inotify watches, by its `fdinfo`. `None` for a file of which the kernel gives no handle.
+pub fn watches(fdinfo: &str) -> impl Iterator<Item = Option<Watch>> {
+    fdinfo.lines().filter(|line| line.starts_with("inotify ")).map(|line| {
+        let word = |name| line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name));
+        let number = |name| u64::from_str_radix(word(name)?, 16).ok();
+        let digits = word("f_handle:")?.as_bytes();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let bytes: Vec<u8> = digits.chunks(2).map(byte).collect::<Option<_>>()?;
+        let length = number("fhandle-bytes:")?;
+        Some(Watch {
+            number: number("wd:")? as u32,
+            events: number("mask:")? as u32,
+            inode: number("ino:")?,
+            device: number("sdev:")? as u32,
+            handle: (number("fhandle-type:")? as i32, bytes),
+        })
+        .filter(|watch| watch.handle.1.len() as u64 == length)
+    })
+}
+
+/// Where file systems of this device are mounted, by a text of `mountinfo`.
+pub fn mounts(mountinfo: &str, (major, minor): (u32, u32)) -> impl Iterator<Item = &str> {
+    let device = format!("{major}:{minor}");
+    mountinfo.lines().filter_map(move |line| {
+        let mut words = line.split_ascii_whitespace();
+        (words.nth(2)? == device).then(|| words.nth(1))?
+    })
 }
 
 #[cfg(test)]
@@ -211,7 +272,21 @@ mod tests {
             [("cpu,memory", "/a:b"), ("", "/")]
         );
         assert_eq!((object_number("pipe:[17]"), object_number("/dev/null")), (Some(17), None));
-        assert!(has_lock("1: POSIX  ADVISORY  WRITE 12 08:01:77 0 EOF\n", (8, 1), 77));
+        let locked = "flags:\t02\nlock:\t1: POSIX  ADVISORY  WRITE 12 08:01:77 3 9\nlock:\t2: FLOCK  ADVISORY  READ 12 08:01:77 0 EOF\n";
+        let [first, second] = &locks(locked).map(Option::unwrap).collect::<Vec<_>>()[..] else { panic!() };
+        assert_eq!((first.kind, first.is_exclusive, first.first, first.last), ("POSIX", true, 3, Some(9)));
+        assert_eq!((second.kind, second.is_exclusive, second.first, second.last), ("FLOCK", false, 0, None));
+        let watched = "inotify wd:3 ino:9e7e sdev:800013 mask:800afce ignored_mask:0 fhandle-bytes:4 fhandle-type:1 f_handle:7e9e0164\n";
+        let watch = watches(watched).next().flatten().unwrap();
+        assert_eq!(
+            (watch.number, watch.events, watch.inode, watch.device),
+            (3, 0x800_afce, 0x9e7e, 0x80_0013)
+        );
+        assert_eq!(watch.handle, (1, vec![0x7e, 0x9e, 1, 0x64]));
+        assert_eq!(watches("inotify wd:3 ino:9e7e sdev:1 mask:2\n").collect::<Vec<_>>(), [None]);
+        let mounted = "22 1 8:19 / / rw - ext4 /dev/a rw\n23 22 0:5 / /dev rw shared:2 - devtmpfs none rw\n";
+        assert_eq!(mounts(mounted, (8, 19)).collect::<Vec<_>>(), ["/"]);
+        assert_eq!(locks("lock:\tnobody knows\n").collect::<Vec<_>>(), [None]);
         let vdso = "7f00-7f01 r-xp 00000000 00:00 0 \t[heap]\nVmFlags: sl\n";
         assert!(!has_sealed_vdso(vdso));
     }
@@ -255,7 +330,7 @@ mod tests {
             let text = String::from_utf8_lossy(&bytes);
             let _ = (process(&bytes), areas(&bytes), children_cpu_s(&bytes), state(&bytes));
             let _ = (mappings(&bytes).count(), bytes_field(&bytes, "a"), stands(&text), expiry(&text));
-            let _ = (watched(&text).count(), groups(&text).count(), features(&text), object_number(&text));
+            let _ = (watched(&text).count(), locks(&text).count(), watches(&text).count(), groups(&text).count(), features(&text), object_number(&text));
             let _ = (hex_field(&text, ""), octal_field(&text, ""), kib(&text), has_sealed_vdso(&text));
         }
 
