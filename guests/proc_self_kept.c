@@ -1,5 +1,6 @@
 // Shows: files of /proc about the process itself that stay open: status, maps, task, fd, a duplicate; by name, by number, by thread.
 // Breaks if: after a failover they are still about the dead process, at another position, or not found by the number that the program has.
+// kit: no-checkpoint a list of memory that is read in pieces is of two processes where it goes on between them
 #include "guest.h"
 #include <dirent.h>
 #include <sys/prctl.h>

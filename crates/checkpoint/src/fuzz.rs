@@ -34,6 +34,7 @@ pub fn example() -> Head {
         processor: vec!["fpu".into(), "avx".into()],
         segment_version: 1,
         pid: 4711,
+        name: b"program".to_vec(),
         folder: "/".into(),
         umask: 0o22,
         oom_score: 0,

@@ -21,6 +21,9 @@ pub struct Head {
     pub segment_version: u32,
     /// The number by which the process knows itself.
     pub pid: u32,
+    /// What its first thread calls itself, without a NUL.
+    #[serde(default)]
+    pub name: Vec<u8>,
     /// Its folder, and its mask for new files.
     pub folder: String,
     /// See `folder`.

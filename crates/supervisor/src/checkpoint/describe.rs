@@ -31,6 +31,7 @@ pub(super) struct Shared {
     descriptors: Vec<Descriptor>,
     objects: Vec<Object>,
     entries: Vec<u8>,
+    name: Vec<u8>,
 }
 
 impl Shared {
@@ -44,7 +45,9 @@ impl Shared {
             return Err("the program has made a process, and has not waited for its end".into());
         }
         let (descriptors, objects) = descriptors([pid, primary], ends)?;
-        Ok(Shared { descriptors, objects, entries: segment.thread_entries() })
+        let mut name = proc::bytes(primary, "comm").unwrap_or_default();
+        name.pop();
+        Ok(Shared { descriptors, objects, entries: segment.thread_entries(), name })
     }
 }
 
@@ -83,6 +86,7 @@ pub(super) fn describe(pid: u32, segment: &Segment, shared: Shared) -> Result<De
             processor: proc::features(),
             segment_version: VERSION,
             pid: segment.header().guest_pid.load(Ordering::Relaxed),
+            name: shared.name,
             folder: link("cwd")?,
             umask: proc::umask(pid).unwrap_or(0o22),
             oom_score: proc::oom_score(pid).unwrap_or(0),

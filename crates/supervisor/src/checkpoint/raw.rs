@@ -179,6 +179,12 @@ pub(super) fn set_flags(fd: RawFd, flags: u32) {
     unsafe { libc::fcntl(fd, libc::F_SETFL, flags as i32 & CHANGEABLE) };
 }
 
+/// Where an open file is, if it has a position.
+pub(super) fn position(fd: RawFd) -> Option<u64> {
+    // SAFETY: see the module.
+    u64::try_from(unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }).ok()
+}
+
 /// Closes a descriptor that [`lift`] has made.
 pub(super) fn close(fd: RawFd) {
     // SAFETY: see the module.

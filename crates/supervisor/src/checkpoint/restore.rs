@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use checkpoint::{Head, Mapping, Reader};
+use checkpoint::{Head, Mapping, Object, Reader};
 use rustix::fs::MemfdFlags;
 use us_abi::{
     REGISTRY_ADDRESS, REGISTRY_BYTES, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES, VERSION,
@@ -304,6 +304,18 @@ impl Checkpoint {
         }
     }
 
+    /// Descriptors of what the kernel tells of the process, which has been read up to a position: what comes next the kernel has
+    /// put together already, and that was of another program.
+    fn read_so_far(&self) -> impl Iterator<Item = (RawFd, u64)> {
+        let told = self.head.objects.iter().enumerate().filter_map(|(index, object)| match object {
+            Object::File { path, position } if *position != 0 && proc::told_of("self", path).is_some() => {
+                Some((self.head.descriptors.iter().find(|one| one.object == index)?.fd, *position))
+            }
+            _ => None,
+        });
+        told.filter(|(fd, position)| raw::position(*fd) == Some(*position))
+    }
+
     /// What is left when the memory is there.
     fn finish(&self, steps: &mut Steps, made: &Made) -> io::Result<()> {
         const PR_SET_MM: u64 = 35;
@@ -335,6 +347,19 @@ impl Checkpoint {
             let own = raw::limit(0, kind as u32);
             if own.is_some_and(|own| limit[1] <= own[1] || rustix::process::geteuid().is_root()) {
                 steps.call(libc::SYS_prlimit64, &[0, kind, at, 0]);
+            }
+        }
+        const PR_SET_NAME: u64 = 15;
+        const NAME_BYTES: usize = 15;
+        let mut name = head.name.clone();
+        name.truncate(NAME_BYTES);
+        name.push(0);
+        let name_at = steps.keep(&name).ok_or_else(full)?;
+        steps.call(libc::SYS_prctl, &[PR_SET_NAME, name_at]);
+        for (fd, position) in self.read_so_far() {
+            // Only what is gone to anew is told anew.
+            for to in [0, position] {
+                steps.must(libc::SYS_lseek, &[fd as u64, to, libc::SEEK_SET as u64], to);
             }
         }
         steps.call(libc::SYS_arch_prctl, &[ARCH_SET_FS, head.place.tls]);
