@@ -3,14 +3,15 @@
 
 A client counts: the server's answer says how often. Where the checkpoint has been taken the last answer is known, and one request may
 have been on its way. What goes on has counted to one of these two, and counts on without a gap, also when its primary is killed.
+Every other one goes on elsewhere: in a network, a mount and a pid namespace of its own.
 
 usage: run.py UNDERSTUDY [RUNS]
 """
 
+import ctypes
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -34,6 +35,15 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 Server(("127.0.0.1", PORT), Handler).serve_forever()
 """
+
+# In a new network nobody has an address until its first interface is up.
+ELSEWHERE = """
+import fcntl, os, socket, struct, sys
+UP, SET = 0x1 | 0x8 | 0x40, 0x8914
+fcntl.ioctl(socket.socket(), SET, struct.pack("16sh22x", b"lo", UP))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc"]
 
 # Name, program, what counts, what asks for the count without counting (None: counting is asking).
 SERVERS = {
@@ -108,29 +118,75 @@ def free_port():
         return one.getsockname()[1]
 
 
+def enter_network(number):
+    """Goes into a network, by a descriptor: sockets that are made from here on are there."""
+    net = 0x4000_0000
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(number, net) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def has_namespaces():
+    """Whether we may make some, and go into them."""
+    able = shutil.which("unshare") and shutil.which("nsenter")
+    return able and subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+
+
 class Trial:
     """One server, once."""
 
-    def __init__(self, understudy, name, folder):
+    def __init__(self, understudy, name, folder, elsewhere):
         program, self.count, self.look = SERVERS[name]
         self.understudy, self.folder, self.port = understudy, folder, free_port()
         words = {"PORT": str(self.port), "FOLDER": folder}
         self.program = [words.get(word, word.replace("PORT", str(self.port))) for word in program]
         self.name = f"checkpoint-{name}-{self.port}"
+        self.elsewhere, self.inner, self.home = elsewhere, None, os.open("/proc/self/ns/net", os.O_RDONLY)
 
     def understands(self, *words):
         """A command of ours that must work; what it says."""
-        done = subprocess.run([self.understudy, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(self.there(self.understudy, *words), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
-    def start(self, *words):
+    def there(self, *words):
+        """A command where the program is."""
+        enter = ["nsenter", "--target", str(self.inner), "--net", "--mount", "--pid"] if self.inner else []
+        return [*enter, *words]
+
+    def connected(self):
+        """A client of the server, where that is."""
+        if not self.inner:
+            return connected(self.port)
+        inner = os.open(f"/proc/{self.inner}/ns/net", os.O_RDONLY)
+        try:
+            enter_network(inner)
+            return connected(self.port)
+        finally:
+            enter_network(self.home)
+            os.close(inner)
+
+    def go_on(self, file):
+        """Starts the group from its checkpoint."""
+        if not self.elsewhere:
+            return self.start("--from", file)
+        group = self.start("--from", file, before=[*UNSHARE, sys.executable, "-c", ELSEWHERE])
+        for _ in range(500):
+            with open(f"/proc/{group.pid}/task/{group.pid}/children", encoding="ascii") as children:
+                found = children.read().split()
+            if found:
+                self.inner = int(found[0])
+                return group
+            time.sleep(0.01)
+        raise TimeoutError("there is nobody in the new namespaces")
+
+    def start(self, *words, before=()):
         """Starts a group of our name."""
         said = open(os.path.join(self.folder, "said"), "ab")
         with said:
             return subprocess.Popen(
-                [self.understudy, "run", "-q", "--name", self.name, *words],
+                [*before, self.understudy, "run", "-q", "--name", self.name, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -158,8 +214,8 @@ class Trial:
             self.understands("checkpoint", self.name, "--stop", "-o", file)
             load.join()
             group.wait()
-            group = self.start("--from", file)
-            client = connected(self.port)
+            group = self.go_on(file)
+            client = self.connected()
             now = client.ask(self.look) if self.look else client.ask(self.count) - 1
             if now not in (load.last, load.last + 1):
                 return f"it was told {load.last}, and goes on from {now}"
@@ -169,14 +225,16 @@ class Trial:
             killed = self.primary()
             for step in range(1, 201):
                 if step == 100:
-                    os.kill(killed, signal.SIGKILL)
+                    subprocess.run(self.there("kill", "-KILL", str(killed)), check=True)
                 if client.ask(self.count) != now + step:
                     return f"behind {now + step - 1} comes another number"
             client.close()
             return None
         finally:
-            subprocess.run([self.understudy, "stop", self.name, "--signal", "KILL"], capture_output=True, check=False)
+            stop = self.there(self.understudy, "stop", self.name, "--signal", "KILL")
+            subprocess.run(stop, capture_output=True, check=False)
             group.wait()
+            os.close(self.home)
 
 
 def main():
@@ -184,6 +242,9 @@ def main():
     understudy = os.path.abspath(sys.argv[1])
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     passed, failed, skipped = 0, 0, 0
+    may_leave = has_namespaces()
+    if not may_leave:
+        print("skip  namespaces: we may make none, or there is no unshare or nsenter; all go on here")
     for name, (program, _, _) in SERVERS.items():
         if not shutil.which(program[0]):
             print(f"skip  {name}: there is no {program[0]}")
@@ -192,12 +253,13 @@ def main():
         for number in range(1, runs + 1):
             folder = tempfile.mkdtemp(prefix="checkpoint-")
             try:
-                wrong = Trial(understudy, name, folder).run()
+                elsewhere = may_leave and number % 2 == 0
+                wrong = Trial(understudy, name, folder, elsewhere).run()
             except (OSError, RuntimeError, TimeoutError, ValueError) as error:
                 wrong = f"{type(error).__name__}: {error}"
             if wrong is None:
                 passed += 1
-                print(f"pass  {name} {number}")
+                print(f"pass  {name} {number}{', elsewhere' if elsewhere else ''}")
                 shutil.rmtree(folder)
             else:
                 failed += 1
