@@ -268,7 +268,9 @@ fn own_number(handle: Option<u64>) -> u64 {
 /// primary was killed before it could say how that ended, the one that has taken over begins the call once more. `None` if that is
 /// this copy.
 fn follow_creation(parent: &mut Thread, logged: u64) -> Option<u32> {
-    loop {
+    // Not in a copy that acts, whose ring has what it has said itself: it has stood still, for a checkpoint or for a switch that
+    // was called off, and the log begins where it began.
+    while parent.calls() == Mode::Replay {
         match parent.peek() {
             Some(header) if header.kind == EventKind::Again as u8 => parent.take_front(&header),
             Some(header) if header.kind == EventKind::Enter as u8 => {
@@ -282,10 +284,10 @@ fn follow_creation(parent: &mut Thread, logged: u64) -> Option<u32> {
                 }
             }
             Some(_) => return take_end(parent, row(), |_, head, _, _| head.identity as u32),
-            None if parent.calls() != Mode::Replay => return None,
             None => parent.wait_more(),
         }
     }
+    None
 }
 
 fn arguments(word: u64) -> CallArgs {
