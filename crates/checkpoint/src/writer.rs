@@ -96,9 +96,26 @@ impl<W: Write> Writer<W> {
         self.chunk(kind::PAGES, &content)
     }
 
+    /// Whether pieces of it become smaller: of what does not, compression takes most of the time.
+    fn shrinks(&mut self, content: &[u8]) -> Result<bool, Error> {
+        const PIECE: usize = 8 << 10;
+        const PIECES: usize = 8;
+        if content.len() < 4 * PIECE * PIECES {
+            return Ok(true);
+        }
+        for piece in content.chunks(content.len() / PIECES).map(|part| &part[..PIECE.min(part.len())]) {
+            // A fiftieth at least.
+            if self.compressor.compress(piece)?.len() * 50 < piece.len() * 49 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn chunk(&mut self, kind: u32, content: &[u8]) -> Result<(), Error> {
-        let compressed = self.compressor.compress(content)?;
-        let stored = if compressed.len() < content.len() { &compressed } else { content };
+        let compressed = if self.shrinks(content)? { Some(self.compressor.compress(content)?) } else { None };
+        let stored =
+            compressed.as_deref().filter(|compressed| compressed.len() < content.len()).unwrap_or(content);
         for word in [kind, content.len() as u32, stored.len() as u32, crc32c::crc32c(stored)] {
             self.to.write_all(&word.to_le_bytes())?;
         }
