@@ -123,17 +123,6 @@ pub struct Lock {
     pub last: Option<u64>,
 }
 
-/// A file or folder that is watched.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watch {
-    /// Its number.
-    pub number: u32,
-    /// Where it is.
-    pub path: String,
-    /// What is told of it, as `inotify_add_watch` has it.
-    pub events: u32,
-}
-
 /// Who has a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Holder {
@@ -255,4 +244,15 @@ pub struct Registered {
     pub events: u32,
     /// What the kernel gives back.
     pub data: u64,
+}
+
+/// A file or folder that is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// Its number.
+    pub number: u32,
+    /// Where it is.
+    pub path: String,
+    /// What is told of it, as `inotify_add_watch` has it.
+    pub events: u32,
 }

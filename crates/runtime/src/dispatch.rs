@@ -65,16 +65,12 @@ pub unsafe extern "C" fn enter(_call: *mut Call) -> i64 {
     )
 }
 
-/// Back to the gate, out of [`entered`], with what [`enter`] has saved. Not by returns, see `raw::blocking`.
-///
-/// # Safety
-/// In the frame of `entered`, with what that was given; nothing in it has a destructor that is still to run.
-#[inline(always)]
-unsafe fn leave(entry: *mut Entry, result: i64) -> ! {
-    // SAFETY: the stack is as `enter` has left it below the address of `entered`'s return, and the gate wants nothing in rcx.
-    unsafe {
+/// What [`enter`] has saved is loaded again, and the gate goes on with `$result`, behind the steps that come first: see [`leave`].
+macro_rules! back_to_gate {
+    ($entry:ident, $result:ident $(; $($first:expr),+; $($operand:tt)+)?) => {
         core::arch::asm!(
             "mov rsp, {entry}",
+            $($($first,)+)?
             "pop rdi",
             "pop rbx",
             "pop r12",
@@ -84,11 +80,22 @@ unsafe fn leave(entry: *mut Entry, result: i64) -> ! {
             "pop rbp",
             "pop rcx",
             "jmp rcx",
-            entry = in(reg) entry,
-            in("rax") result,
+            entry = in(reg) $entry,
+            in("rax") $result,
+            $($($operand)+,)?
             options(noreturn),
         )
-    }
+    };
+}
+
+/// Back to the gate, out of [`entered`], with what [`enter`] has saved. Not by returns, see `raw::blocking`.
+///
+/// # Safety
+/// In the frame of `entered`, with what that was given; nothing in it has a destructor that is still to run.
+#[inline(always)]
+unsafe fn leave(entry: *mut Entry, result: i64) -> ! {
+    // SAFETY: the stack is as `enter` has left it below the address of `entered`'s return, and the gate wants nothing in rcx.
+    unsafe { back_to_gate!(entry, result) }
 }
 
 /// The same, and what lies below is cleared, see [`gate_stack::is_cleared`].
@@ -102,29 +109,9 @@ unsafe fn leave_cleared(entry: *mut Entry, result: i64) -> ! {
         if !tls::current().as_ref().is_some_and(|thread| gate_stack::is_cleared(thread, entry as u64)) {
             leave(entry, result)
         }
-        core::arch::asm!(
-            "mov rsp, {entry}",
-            "mov rdx, rax",
-            "lea rdi, [rsp - {bytes}]",
-            "mov ecx, {words}",
-            "xor eax, eax",
-            "rep stosq",
-            "mov rax, rdx",
-            "pop rdi",
-            "pop rbx",
-            "pop r12",
-            "pop r13",
-            "pop r14",
-            "pop r15",
-            "pop rbp",
-            "pop rcx",
-            "jmp rcx",
-            entry = in(reg) entry,
-            in("rax") result,
-            bytes = const gate_stack::CLEARED,
-            words = const gate_stack::CLEARED / 8,
-            options(noreturn),
-        )
+        back_to_gate!(entry, result;
+            gate_stack::clear_below!();
+            bytes = const gate_stack::CLEARED, words = const gate_stack::CLEARED / 8)
     }
 }
 

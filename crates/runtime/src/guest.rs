@@ -35,6 +35,19 @@ extern "C" fn is_nowhere_low() -> bool {
     unsafe { raw::call3(general::__NR_mincore.into(), 0, PAGE, &raw mut resident as u64) == err::ENOMEM }
 }
 
+/// Instructions that call [`is_nowhere_low`] as `{low}`: al is its answer, and rdi, rsi and rdx are kept.
+macro_rules! ask_low {
+    () => {
+        "push rdi
+        push rsi
+        push rdx
+        call {low}
+        pop rdx
+        pop rsi
+        pop rdi"
+    };
+}
+
 /// A copy that reports a fault: returns the bytes that were not copied. A fault among the loads and stores goes on in
 /// `rep movsb`, which copies what there is and meets it again.
 #[unsafe(naked)]
@@ -108,13 +121,7 @@ unsafe extern "C" fn copy_or_fault(_to: *mut u8, _from: *const u8, _bytes: usize
         // By a call, so that who copies keeps its registers.
         "9: test rdx, rdx",
         "je 8b",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {low}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        ask_low!(),
         "mov rcx, rdx",
         "test al, al",
         "je 22b",
@@ -183,13 +190,8 @@ unsafe extern "C" fn crc_or_fault(_seed: u64, _from: *const u8, _bytes: usize) -
         "crc32 rax, r9",
         "ret",
         // As if the first byte had met a fault.
-        "9: push rdi",
-        "push rsi",
-        "push rdx",
-        "call {low}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        "9:",
+        ask_low!(),
         "xor r8d, r8d",
         "xor r9d, r9d",
         "test al, al",

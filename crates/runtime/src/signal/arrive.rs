@@ -168,11 +168,16 @@ pub unsafe fn nudged(context: &mut Context) {
     unsafe { deliver_in_place(thread, context) };
 }
 
+/// Whether this copy has been promoted, and the thread has nothing left to apply.
+fn may_go_live(thread: &mut Thread) -> bool {
+    state::LIVE.load(Ordering::SeqCst) && thread.peek().is_none()
+}
+
 /// This copy may have been promoted while the thread met no door. If it computes at `context` and has nothing left to apply, it
 /// goes live here: true. If it is at a door, the door says so to it: it may sleep on memory of the guest's, or be about to,
 /// and hears no bell there.
 fn hears(thread: &mut Thread, context: Option<&mut Context>) -> bool {
-    if !state::LIVE.load(Ordering::SeqCst) || thread.peek().is_some() {
+    if !may_go_live(thread) {
         return false;
     }
     match context {
@@ -205,7 +210,7 @@ pub fn nudged_at_door(thread: &mut Thread) {
 #[inline(never)]
 pub fn deliver_late(thread: &mut Thread) {
     if thread.calls() == Mode::Replay {
-        if !thread.is_between_calls() || !state::LIVE.load(Ordering::Acquire) || thread.peek().is_some() {
+        if !thread.is_between_calls() || !may_go_live(thread) {
             return;
         }
         // It passes no other door: in a loop around `sched_yield`, say. Nobody else tells it.

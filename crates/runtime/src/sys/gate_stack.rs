@@ -276,6 +276,19 @@ macro_rules! clean_frame {
 }
 pub(crate) use clean_frame;
 
+/// Instructions that clear `{bytes}` bytes, or `{words}` words, below the stack pointer; they keep rax.
+macro_rules! clear_below {
+    () => {
+        "mov rdx, rax
+        lea rdi, [rsp - {bytes}]
+        mov ecx, {words}
+        xor eax, eax
+        rep stosq
+        mov rax, rdx"
+    };
+}
+pub(crate) use clear_below;
+
 /// Clears what lies below its caller's frame, see [`is_cleared`], and returns what is in rax.
 ///
 /// # Safety
@@ -295,12 +308,7 @@ pub unsafe extern "C" fn clear() {
         "sub rdi, [rcx + {alternate}]",
         "cmp rdi, [rcx + {alternate} + 16]",
         "jb 2f",
-        "mov rdx, rax",
-        "lea rdi, [rsp - {bytes}]",
-        "mov ecx, {words}",
-        "xor eax, eax",
-        "rep stosq",
-        "mov rax, rdx",
+        clear_below!(),
         // What is left in registers that a function may change is found on the stack once something saves them: the next gate,
         // or the loader where it binds a name.
         "xor edx, edx",

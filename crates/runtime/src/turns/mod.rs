@@ -167,7 +167,12 @@ pub fn at_look(thread: &mut Thread) {
 
 /// Whether a thread that records gives others a turn at this door, though it waits for nothing.
 fn is_to_pause(thread: &mut Thread) -> bool {
-    turn_order::is_urged(thread) || thread.turn.count_door().is_multiple_of(DOORS) && turn_order::is_wanted()
+    turn_order::is_urged(thread) || has_passed_doors(thread)
+}
+
+/// Counts this door. Whether it is one at which a thread gives its turn to others who wait for it.
+fn has_passed_doors(thread: &mut Thread) -> bool {
+    thread.turn.count_door().is_multiple_of(DOORS) && turn_order::is_wanted()
 }
 
 /// Around a system call. `true` if the turn has to be taken again.
@@ -195,11 +200,12 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
         thread.turn.set_gives(true);
         return true;
     }
-    if has_events && thread.calls() == Mode::Record && {
-        let is_wanted = thread.turn.count_door().is_multiple_of(DOORS) && turn_order::is_wanted();
-        // Others may change what an allocator's call is about: see `heaps`.
-        is_wanted || is_recorded && !heard && turn_order::is_urged(thread)
-    } {
+    // Others may change what an allocator's call is about: see `heaps`.
+    let may_be_urged = is_recorded && !heard;
+    if has_events
+        && thread.calls() == Mode::Record
+        && (has_passed_doors(thread) || may_be_urged && turn_order::is_urged(thread))
+    {
         pause(thread);
         take(thread);
     }

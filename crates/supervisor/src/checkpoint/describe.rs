@@ -244,13 +244,18 @@ struct Open {
     info: String,
 }
 
+/// The `fdinfo` of a descriptor.
+fn told_of_descriptor(pid: u32, fd: impl std::fmt::Display) -> std::io::Result<String> {
+    let info = proc::bytes(pid, format_args!("fdinfo/{fd}"))?;
+    Ok(String::from_utf8_lossy(&info).into_owned())
+}
+
 fn descriptors([pid, primary]: [u32; 2], ends: bool) -> Result<(Vec<Descriptor>, Vec<Object>), String> {
     let fail = |cause: std::io::Error| format!("cannot list the descriptors of the copy: {cause}");
     let mut open = Vec::new();
     for fd in proc::numbers(pid, "fd").map_err(fail)? {
         let name = fs::read_link(proc::descriptor(pid, fd)).map_err(fail)?.into_os_string();
-        let info = proc::bytes(pid, format_args!("fdinfo/{fd}")).map_err(fail)?;
-        let info = String::from_utf8_lossy(&info).into_owned();
+        let info = told_of_descriptor(pid, fd).map_err(fail)?;
         let flags = text::octal_field(&info, "flags:").unwrap_or(0);
         open.push(Open { fd: fd as i32, name: name.to_string_lossy().into_owned(), flags, info });
     }
@@ -365,9 +370,8 @@ fn object(
 /// The locks that the program has taken by a descriptor. The kernel tells them of the program itself: those of a process the copy
 /// has not.
 fn locks(primary: u32, fd: i32) -> Result<Vec<Lock>, String> {
-    let info = proc::bytes(primary, format_args!("fdinfo/{fd}"))
+    let info = told_of_descriptor(primary, fd)
         .map_err(|cause| format!("cannot see the locks of descriptor {fd}: {cause}"))?;
-    let info = String::from_utf8_lossy(&info);
     let all = text::locks(&info).map(|lock| {
         let (holder, lock) = lock.and_then(|lock| {
             let holder = match lock.kind {

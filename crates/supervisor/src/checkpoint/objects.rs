@@ -74,7 +74,7 @@ fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
             own.map_err(cannot("take a stream over".into()))
         }
         Object::File { path, position } => {
-            let words = CString::new(path.as_str()).map_err(|_| "its path has a zero byte".to_owned())?;
+            let words = c_path(path)?;
             let flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
             let file = raw::open(&words, flags).map_err(cannot(format!("open {path}")))?;
             // What has no position has none.
@@ -128,6 +128,11 @@ fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
         }
         Object::Pipe { .. } | Object::Pair { .. } => Err("it has two ends".into()),
     }
+}
+
+/// A path as the kernel takes it.
+fn c_path(path: &str) -> Result<CString, String> {
+    CString::new(path).map_err(|_| "its path has a zero byte".to_owned())
 }
 
 /// A file without a name, where it had one; in memory if it never was anywhere else.
@@ -189,7 +194,7 @@ fn end_of_pipe(
 /// An end of a pipe that has a name, or both. What was in it is put there if nobody has kept the pipe, and with it what is in it.
 fn named_pipe(path: &str, room: u32, content: &[u8], one: &Descriptor) -> Result<OwnedFd, String> {
     let cannot = |cause: io::Error| format!("cannot open {path}: {cause}");
-    let words = CString::new(path).map_err(|_| "its path has a zero byte".to_owned())?;
+    let words = c_path(path)?;
     // Of one end alone the opening would wait for the other.
     let both = raw::open(&words, libc::O_RDWR | libc::O_NONBLOCK).map_err(cannot)?;
     if !rustix::fs::fstat(&both).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
