@@ -17,7 +17,7 @@ pub(crate) struct Choice {
     pub start: usize,
     pub end: usize,
     pub shape: Shape,
-    cost: u32,
+    pub cost: u32,
 }
 
 /// Looks through all windows around a site for the one that changes least.
@@ -63,7 +63,8 @@ fn best_from(
         Kind::Counter => belongs_to_counter(text, start),
         _ => loads_rax(text, start) || keeps_r11(text, start),
     };
-    let too_far_back = site.switch_near && (before > 1 || (before == 1 && !is_near(start)));
+    let too_far_back =
+        site.switch_near && !(before == 0 || is_near(start) && before == 1 || loads_constant(text, start));
     let behind = at + usize::from(site.insn_len);
     let mut ends = Ends::new(text, behind);
     while let Some(end) = ends.next(start + LONGEST) {

@@ -24,6 +24,8 @@ const HALVES: [u8; 9] = [0x48, 0x89, 0xc2, 0x48, 0xc1, 0xea, 0x20, 0x89, 0xc0];
 /// `nop disp32(%rax)`, where the gate goes back to: the distance from there to the end of the site's instruction. Unwinders
 /// know nothing of stubs; by this the gate says that it was called at the site.
 const NOP_WITH_DISTANCE: [u8; 3] = [0x0f, 0x1f, 0x80];
+/// Bytes of a jump of one byte's reach: as many as a `syscall` has.
+const SHORT_JUMP_LEN: u64 = 2;
 /// `int3`. Nothing may arrive in the rest of a window. If something does, it must stop there and then, not
 /// slide on as it would over `nop`.
 const FILLER: u8 = 0xcc;
@@ -149,10 +151,28 @@ pub fn emit_patch(site: &Site, stub_addr: u64) -> Result<([u8; PATCH_MAX], usize
         return Err(EmitError::NotPatchable);
     }
     let mut bytes = [FILLER; PATCH_MAX];
+    if let Some(hop) = site.hop_addr() {
+        let from = site.patch_addr().wrapping_add(SHORT_JUMP_LEN);
+        let rel = i8::try_from(hop.wrapping_sub(from) as i64).map_err(|_| EmitError::OutOfReach)?;
+        bytes[..2].copy_from_slice(&[0xeb, rel as u8]);
+        return Ok((bytes, usize::from(site.patch_len)));
+    }
     let rel = displacement(site.patch_addr().wrapping_add(JUMP_LEN as u64), stub_addr)?;
     bytes[0] = 0xe9;
     bytes[1..JUMP_LEN].copy_from_slice(&rel.to_le_bytes());
     Ok((bytes, usize::from(site.patch_len)))
+}
+
+/// Where the padding is that a window of two bytes jumps to, and the jump to write there; `None` for any other window.
+///
+/// # Errors
+///
+/// [`EmitError::OutOfReach`].
+pub fn emit_hop(site: &Site, stub_addr: u64) -> Result<Option<(u64, [u8; JUMP_LEN])>, EmitError> {
+    let Some(hop) = site.hop_addr() else { return Ok(None) };
+    let mut bytes = [0xe9; JUMP_LEN];
+    bytes[1..].copy_from_slice(&displacement(hop.wrapping_add(JUMP_LEN as u64), stub_addr)?.to_le_bytes());
+    Ok(Some((hop, bytes)))
 }
 
 /// The `rel32` that leads from the end of an instruction at `from` to `to`.

@@ -15,6 +15,9 @@
 //! A stub writes nothing to the stack that it was called on: code in front of a `syscall` may stand a few bytes above the
 //! end of a coroutine's.
 //!
+//! Where no window is safe, padding near the site may help out: the two bytes of the `syscall` become a short jump to it, and
+//! the long one stands there. Padding counts only behind an instruction that control does not pass, so nobody arrives.
+//!
 //! Three parts, no allocation and no lock, for a process that has not run its first instruction yet:
 //! [`scan`] finds and classifies, [`emit_stub`] and [`emit_patch`] produce bytes, and the caller, who owns
 //! the memory, writes them. [`vdso`] lists what the kernel's own library exports. What a scan has decided can be
@@ -52,6 +55,7 @@ mod choose;
 mod decode;
 pub mod elf;
 mod emit;
+mod entries;
 pub mod maps;
 mod plan;
 mod program;
@@ -59,9 +63,10 @@ mod scan;
 pub mod vdso;
 
 pub use emit::{
-    CloneStub, EmitError, PATCH_MAX, STUB_MAX, Stub, emit_clone_stub, emit_counter_stub, emit_patch,
-    emit_stub,
+    CloneStub, EmitError, PATCH_MAX, STUB_MAX, Stub, emit_clone_stub, emit_counter_stub, emit_hop,
+    emit_patch, emit_stub,
 };
+pub use entries::{Entry, Functions, Memory, each_entry, judge};
 pub use plan::{Plan, find_plan, fingerprint, plan_words, write_plan};
 pub use program::{has_program_sites, scan_program};
 pub use scan::{DOUBT, SWITCH_REACH, ScanError, scan};
@@ -79,7 +84,7 @@ pub struct Site {
     pub(crate) insn_len: u8,
     /// Offset of the window's first byte. Equals `at` if there is no window.
     pub patch_start: u32,
-    /// Bytes of the window, 5 to 15; 0 if the site must not be patched.
+    /// Bytes of the window, 5 to 15, or 2 where a short jump leads to padding nearby; 0 if the site must not be patched.
     pub patch_len: u8,
     /// How the site is reached.
     pub kind: Kind,
@@ -88,6 +93,8 @@ pub struct Site {
     pub nr: Option<u32>,
     /// Address of the text's first byte, as given to [`scan`].
     pub text_addr: u64,
+    /// Offset of [`JUMP_LEN`] bytes of padding to which a window of two bytes jumps; 0 for none.
+    pub(crate) hop: u32,
     /// The window's bytes, as found.
     pub(crate) bytes: [u8; decode::LONGEST],
     /// Offset from `at - ZONE_BEFORE` of each instruction (or, below, of each branch target), as a bit.
@@ -109,6 +116,7 @@ impl Site {
         kind: Kind::Unpatchable(Reason::NoWindow),
         nr: None,
         text_addr: 0,
+        hop: 0,
         bytes: [0; decode::LONGEST],
         starts: 0,
         targets: 0,
@@ -129,6 +137,22 @@ impl Site {
     /// Address of the first instruction behind the window: where the stub goes back to.
     pub fn back_addr(&self) -> u64 {
         self.patch_addr() + u64::from(self.patch_len)
+    }
+
+    /// Address of the padding to which a window of two bytes jumps, if it does: the jump to the stub is written there.
+    pub fn hop_addr(&self) -> Option<u64> {
+        (self.hop != 0).then(|| self.text_addr + u64::from(self.hop))
+    }
+
+    /// The lowest offset that a patch of this site writes to.
+    pub(crate) fn first_written(&self) -> usize {
+        if self.hop == 0 { self.patch_start as usize } else { self.patch_start.min(self.hop) as usize }
+    }
+
+    /// The offset behind the highest one.
+    pub(crate) fn behind_written(&self) -> usize {
+        let behind = self.patch_start as usize + usize::from(self.patch_len);
+        if self.hop == 0 { behind } else { behind.max(self.hop as usize + JUMP_LEN) }
     }
 
     /// The window's original bytes: compare them with the text just before writing, and never write over

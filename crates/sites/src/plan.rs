@@ -23,7 +23,7 @@ pub const fn plan_words(sites: usize) -> usize {
 }
 
 /// Begins every plan. Another rule for windows, or another layout, is another mark.
-const MARK: u64 = u64::from_le_bytes(*b"USPLAN_1");
+const MARK: u64 = u64::from_le_bytes(*b"USPLAN_2");
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -119,8 +119,8 @@ impl Plan<'_> {
         let mut floor = 0;
         self.windows.iter().all(|packed| {
             let Some(site) = unpack(*packed, self.text, 0) else { return false };
-            let is_behind = site.patch_start >= floor;
-            floor = site.patch_start + u32::from(site.patch_len);
+            let is_behind = site.first_written() >= floor;
+            floor = site.behind_written();
             is_behind
         })
     }
@@ -130,13 +130,17 @@ const AFTER: u64 = 0;
 const BEFORE: u64 = 1;
 const MIXED: u64 = 2;
 const CLONE_LIKE: u64 = 3;
+/// A window of two bytes, and padding near it.
+const HOP: u64 = 4;
 
 /// A constant in place of a number that is not known: more than any that [`scan`](crate::scan) takes for one.
 const UNKNOWN: u64 = 0xffff;
 
-/// From the lowest bit: offset of the `syscall` 32, bytes of the window before it 4, of the window 4, kind 4, number 16.
+/// From the lowest bit: offset of the `syscall` 32, bytes of the window before it 4, of the window 4, kind 4, number 16. For a
+/// [`HOP`] the first of these and the four highest bits say how far the padding is from the window's end.
 fn pack(site: &Site) -> Option<u64> {
     let kind = match site.kind {
+        Kind::After if site.hop != 0 => HOP,
         Kind::After => AFTER,
         Kind::Before { .. } => BEFORE,
         Kind::Mixed => MIXED,
@@ -144,15 +148,23 @@ fn pack(site: &Site) -> Option<u64> {
         Kind::Counter | Kind::SigReturn | Kind::Unpatchable(_) => return None,
     };
     let nr = site.nr.map_or(UNKNOWN, u64::from);
-    let lens = site.syscall_at() as u64 | u64::from(site.patch_len) << 4;
-    Some(u64::from(site.at) | lens << 32 | kind << 40 | nr << 44)
+    let len = u64::from(site.patch_len) << 4;
+    let (low, high) = match i64::from(site.hop) - i64::from(site.at) - 2 {
+        distance if kind == HOP => {
+            let distance = i8::try_from(distance).ok()? as u8;
+            (u64::from(distance & 15), u64::from(distance >> 4))
+        }
+        _ => (site.syscall_at() as u64, 0),
+    };
+    Some(u64::from(site.at) | (low | len) << 32 | kind << 40 | nr << 44 | high << 60)
 }
 
 /// The site of a packed window, if the text has one there: a `syscall` among whole instructions that may be moved.
 fn unpack(packed: u64, text: &[u8], text_addr: u64) -> Option<Site> {
     let at = packed as u32;
     let (before, len) = ((packed >> 32 & 15) as u32, (packed >> 36 & 15) as usize);
-    let nr = match packed >> 44 {
+    let high = (packed >> 60) as u32;
+    let nr = match packed >> 44 & 0xffff {
         UNKNOWN => None,
         nr => Some(u32::try_from(nr).ok()?),
     };
@@ -161,8 +173,12 @@ fn unpack(packed: u64, text: &[u8], text_addr: u64) -> Option<Site> {
         (BEFORE, Some(nr)) => Kind::Before { nr },
         (MIXED, _) => Kind::Mixed,
         (CLONE_LIKE, _) => Kind::CloneLike,
+        (HOP, _) => return hop(at, (before | high << 4) as u8 as i8, nr, text, text_addr),
         _ => return None,
     };
+    if high != 0 {
+        return None;
+    }
     let patch_start = at.checked_sub(before)?;
     let window = text.get(patch_start as usize..)?.get(..len)?;
     if !(JUMP_LEN..=LONGEST).contains(&len) || !is_movable(window, before as usize) {
@@ -171,6 +187,22 @@ fn unpack(packed: u64, text: &[u8], text_addr: u64) -> Option<Site> {
     let mut bytes = [0; LONGEST];
     bytes[..len].copy_from_slice(window);
     Some(Site { at, patch_start, patch_len: len as u8, kind, nr, text_addr, bytes, ..Site::EMPTY })
+}
+
+/// The site of a window of two bytes whose padding is so far from its end.
+fn hop(at: u32, distance: i8, nr: Option<u32>, text: &[u8], text_addr: u64) -> Option<Site> {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let hop = at.checked_add(2)?.checked_add_signed(distance.into())?;
+    let padding = text.get(hop as usize..)?;
+    let mut end = 0;
+    while end < JUMP_LEN {
+        let (insn, _) = decode_at(padding, end).filter(|(insn, _)| insn.flow == Flow::Nop)?;
+        end += usize::from(insn.len);
+    }
+    let mut bytes = [0; LONGEST];
+    bytes[..2].copy_from_slice(text.get(at as usize..)?.get(..2).filter(|found| *found == SYSCALL)?);
+    let kind = Kind::After;
+    Some(Site { at, patch_start: at, patch_len: 2, kind, nr, text_addr, hop, bytes, ..Site::EMPTY })
 }
 
 /// Whether a window consists of whole instructions, its only `syscall` at that offset and all others movable.

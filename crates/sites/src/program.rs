@@ -1,6 +1,7 @@
 //! What is an instruction beyond doubt in a text of which nothing is known.
 
 use crate::decode::{Flow, decode_at};
+use crate::entries::each_pair;
 use crate::scan::{NR_LIMIT, ScanError, decide_all, error_check};
 use crate::{Kind, Reason, Site};
 
@@ -38,7 +39,6 @@ pub fn has_program_sites(text: &[u8]) -> usize {
 /// Calls `found` with each place where the bytes leave no doubt: its offset, the instruction's length, and its kind as far as it
 /// is known.
 fn each_program_site(text: &[u8], mut found: impl FnMut(usize, u8, Kind)) {
-    const STEP: usize = 64;
     let unknown = Kind::Unpatchable(Reason::NoWindow);
     let mut look = |at: usize| match text.get(at + 1) {
         Some(0x05) if is_surely_syscall(text, at) => found(at, 2, unknown),
@@ -48,18 +48,8 @@ fn each_program_site(text: &[u8], mut found: impl FnMut(usize, u8, Kind)) {
         }
         _ => {}
     };
-    let mut at = 0;
-    // Sixty-four at a time, and without a branch: a text of some megabytes is read by every image that has it.
-    while let (Some(first), Some(second)) = (text.get(at..at + STEP), text.get(at + 1..at + 1 + STEP)) {
-        let hits = first.iter().zip(second).fold(0u8, |hits, (first, second)| {
-            hits | u8::from((*first == 0x0f) & ((*second == 0x05) | (*second == 0x31) | (*second == 0x01)))
-        });
-        if hits != 0 {
-            first.iter().enumerate().filter(|(_, byte)| **byte == 0x0f).for_each(|(k, _)| look(at + k));
-        }
-        at += STEP;
-    }
-    (at..text.len()).filter(|at| text[*at] == 0x0f).for_each(look);
+    let is_one = |first, second| (first == 0x0f) & ((second == 0x05) | (second == 0x31) | (second == 0x01));
+    each_pair(text, is_one, &mut look);
 }
 
 /// Whether a number is loaded just before the `syscall` at `at`, or its result compared with an error just behind it.

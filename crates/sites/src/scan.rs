@@ -2,7 +2,7 @@
 
 use crate::choose::{Choice, Shape, choose};
 use crate::decode::{Flow, Insn, LONGEST, decode_at, window};
-use crate::{Kind, Reason, Site};
+use crate::{JUMP_LEN, Kind, Reason, Site};
 
 /// After a byte that starts no instruction, this many bytes are not trusted: long enough that decoding has
 /// fallen into step again (it takes a handful of instructions), short enough to cost nothing.
@@ -93,7 +93,7 @@ pub(crate) fn decide_all(text: &[u8], out: &mut [Site], found: usize, confirms: 
         }
         decide(text, &mut site, floor);
         if site.is_patchable() {
-            floor = (site.patch_start + u32::from(site.patch_len)) as usize;
+            floor = site.behind_written();
         }
         sites[kept] = site;
         kept += 1;
@@ -405,7 +405,13 @@ fn decide(text: &[u8], site: &mut Site, floor: usize) {
         return;
     }
     match choose(text, site, floor) {
-        Err(reason) => site.kind = Kind::Unpatchable(reason),
+        Err(reason) => match padding_near(text, site, floor) {
+            Some(hop) if !is_clone_like(site.nr, after) => {
+                site.displace(text, &Choice { start: at, end: at + 2, shape: Shape::After, cost: 0 });
+                (site.hop, site.kind) = (hop as u32, Kind::After);
+            }
+            _ => site.kind = Kind::Unpatchable(reason),
+        },
         Ok(choice) => {
             site.displace(text, &choice);
             site.kind = match (is_clone_like(site.nr, after), choice.shape, site.nr) {
@@ -416,6 +422,38 @@ fn decide(text: &[u8], site: &mut Site, floor: usize) {
             };
         }
     }
+}
+
+/// Padding that nobody comes to, long enough for a jump and within the reach of a short one: in the site's zone, where all that
+/// arrives is known.
+fn padding_near(text: &[u8], site: &Site, floor: usize) -> Option<usize> {
+    let origin = (site.at as usize).checked_sub(ZONE_BEFORE)?;
+    let mut run = None;
+    let mut is_dead = false;
+    let starts = (0..ZONE_BEFORE + ZONE_AFTER).filter(|at| site.starts & bit(*at) != 0);
+    for offset in starts {
+        let at = origin + offset;
+        let (insn, _) = decode_at(text, at)?;
+        if site.targets & bit(offset) != 0 {
+            (run, is_dead) = (None, false);
+        }
+        match insn.flow {
+            Flow::Nop if is_dead => {
+                let start = *run.get_or_insert(at);
+                let is_whole = at + usize::from(insn.len) - start >= JUMP_LEN;
+                let is_known = start + JUMP_LEN <= origin + ZONE_BEFORE + ZONE_AFTER;
+                let is_quiet = (start..start + JUMP_LEN).all(|place| {
+                    let offset = place - origin;
+                    offset >= 64 || site.targets & bit(offset) == 0
+                });
+                if is_whole && is_known && is_quiet && start >= floor {
+                    return Some(start);
+                }
+            }
+            flow => (run, is_dead) = (None, matches!(flow, Flow::Jump | Flow::Stop)),
+        }
+    }
+    None
 }
 
 impl Site {

@@ -33,8 +33,9 @@ fn plan_of(text: &[u8]) -> Vec<u64> {
 }
 
 /// What patches are made of.
-fn essence(site: &Site) -> (u64, u64, Vec<u8>, String, Option<u32>) {
-    (site.syscall_addr(), site.patch_addr(), site.window().to_vec(), format!("{:?}", site.kind), site.nr)
+fn essence(site: &Site) -> (u64, [Option<u64>; 2], Vec<u8>, String, Option<u32>) {
+    let places = [Some(site.patch_addr()), site.hop_addr()];
+    (site.syscall_addr(), places, site.window().to_vec(), format!("{:?}", site.kind), site.nr)
 }
 
 fn is_believed(words: &[u64], text: &[u8]) -> bool {
@@ -50,6 +51,32 @@ fn check_same(text: &[u8]) {
     let planned: Vec<_> = plan.sites(THERE).map(|site| essence(&site)).collect();
     assert_eq!(planned, with_window);
     assert_eq!(plan.found(), scanned.len());
+}
+
+/// A call between two whose neighbours may not move: padding before it, or behind it, takes the long jump.
+#[test]
+fn padding_near_a_call_without_a_window_is_kept_as_well() {
+    let long_nop = [0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+    let call = [0x48, 0x89, 0xc7, 0x89, 0xd8, 0x0f, 0x05];
+    let calls_again = [0xe8, 0, 0, 0, 0];
+    let before =
+        [[0xeb, 0x28].as_slice(), &long_nop, &calls_again, &call[3..], &calls_again, &[0xc3]].concat();
+    let behind = [&calls_again, &call[3..], calls_again.as_slice(), &[0xc3], &long_nop].concat();
+    for (middle, at, hop) in [(before, 17, 2), (behind, 7, 15)] {
+        let mut text = vec![0x90; 64];
+        text.extend(middle);
+        text.resize(256, 0x90);
+        let sites = sites_of(&text, HERE);
+        assert_eq!(sites.len(), 1);
+        assert_eq!(sites[0].syscall_addr(), HERE + 64 + at);
+        assert_eq!(sites[0].hop_addr(), Some(HERE + 64 + hop), "{:?}", sites[0]);
+        check_same(&text);
+        // Somebody comes to the padding: it is none.
+        let mut reached = text.clone();
+        reached[40..42].copy_from_slice(&[0xeb, (64 + hop + 1 - 42) as u8]);
+        assert_ne!(sites_of(&reached, HERE)[0].hop_addr(), Some(HERE + 64 + hop));
+        assert!(!is_believed(&plan_of(&text), &reached));
+    }
 }
 
 /// The one call through which glibc 2.43 cancels threads: r11 is saved, and behind the return there is one byte until the next

@@ -1,7 +1,7 @@
 //! Whatever the bytes: no panic, and never two patches over the same byte.
 
 use proptest::prelude::*;
-use us_sites::{STUB_MAX, Site, elf::Image, emit_clone_stub, emit_patch, emit_stub, scan, vdso};
+use us_sites::{STUB_MAX, Site, elf::Image, emit_clone_stub, emit_hop, emit_patch, emit_stub, scan, vdso};
 
 /// Pieces that make windows, branches into them and broken decodings likely.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
@@ -43,14 +43,28 @@ fn check(text: &[u8]) -> usize {
         }
         patched += 1;
         let (start, end) = (site.patch_start as usize, site.patch_start as usize + site.window().len());
-        assert!(start >= free_from && end <= text.len() && (5..=15).contains(&site.patch_len));
+        assert!(end <= text.len() && start >= free_from);
+        // A short jump leads to padding before it, or behind it.
+        let written = match site.hop_addr().map(|hop| (hop - ADDR) as usize) {
+            Some(hop) => {
+                assert!(site.patch_len == 2 && hop >= free_from && hop + 5 <= text.len());
+                assert!(hop >= end || hop + 5 <= start);
+                emit_hop(site, ADDR + 0x10_0000).expect("in reach");
+                end.max(hop + 5)
+            }
+            None => {
+                assert!((5..=15).contains(&site.patch_len));
+                end
+            }
+        };
         assert!(start <= site.at as usize && site.at as usize + 2 <= end);
         assert_eq!(site.window(), &text[start..end]);
-        free_from = end;
+        free_from = written;
         emit_stub(site, ADDR + 0x10_0000, ADDR, &mut stub).expect("in reach");
         emit_clone_stub(site, ADDR + 0x10_0000, ADDR, &mut stub).expect("in reach");
         emit_patch(site, ADDR + 0x10_0000).expect("in reach");
-        assert!(emit_patch(site, ADDR + (3 << 30)).is_err(), "3 GiB is too far");
+        let too_far = ADDR + (3 << 30);
+        assert!(emit_patch(site, too_far).is_err() || emit_hop(site, too_far).is_err(), "3 GiB is too far");
     }
     patched
 }
