@@ -45,7 +45,7 @@ def interleaved(bench, results, label, program, options, rounds):
 
 def over(limit, armed=None):
     """At most so many ns over native; `armed`: while syscall user dispatch is on in the primary."""
-    goal = f"<= {limit} ns over native" + (f" ({armed} with SUD armed)" if armed else "")
+    goal = f"<= {limit} ns over native" + (f" ({armed} where dispatch is armed)" if armed else "")
     return lambda native, protected: (goal, protected - native, limit, "{:+.1f} ns")
 
 

@@ -7,7 +7,7 @@ use us_abi::{CONFIG_PINNED, Cause, GroupState, SEATS, SegmentHeader, leaving};
 use crate::raw::{self, failed, nr};
 use crate::standby::poll;
 use crate::state::{self, Role};
-use crate::sys::trap;
+use crate::sys::wall;
 use crate::thread::{self, Mode, Thread};
 use crate::{notice, recorder, seats, signal, tls, turns};
 
@@ -142,7 +142,7 @@ pub fn take_place(thread: &mut Thread, mode: Mode) {
     // What the image before it blocked of the signals that the runtime needs is blocked in shadow only. Not before this thread has
     // its block: of these signals one may wait since before the exec, and comes at once.
     signal::apply_mask(thread.signals.mask);
-    trap::arm(thread);
+    wall::begin(thread);
 }
 
 /// The standby's first steps.

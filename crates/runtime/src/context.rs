@@ -39,4 +39,6 @@ pub mod reg {
     pub const RIP: usize = 16;
     pub const EFLAGS: usize = 17;
     pub const SEGMENTS: usize = 18;
+    /// What the processor said of a fault.
+    pub const ERROR: usize = 19;
 }

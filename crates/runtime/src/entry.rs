@@ -14,7 +14,7 @@ use crate::door::{limits, mutex, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::state::{self, Role};
-use crate::sys::{gate_stack, libc_text, patch, probe, vdso};
+use crate::sys::{gate_stack, libc_text, patch, probe, vdso, wall};
 use crate::thread::{self, Mode};
 use crate::wiring::Layers;
 use crate::{
@@ -66,6 +66,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);
     members::recognise();
     crate::signal::death::remember();
+    wall::lower();
     // SAFETY: asks for a number.
     let parent = unsafe { raw::call1(nr::GETPPID, 0) } as u32;
     let is_supervised = parent == header.supervisor_pid.load(Ordering::Relaxed);

@@ -17,7 +17,7 @@ use crate::door::limits::FileRoom;
 use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::sys::trap;
+use crate::sys::wall;
 use crate::thread::{self, Mode, Thread};
 use crate::{bound, fdtable, inquiry, missing, notice, own_file, paths};
 
@@ -129,12 +129,13 @@ pub fn join(thread: &mut Thread) {
     // yet what is open, and an ancestor of the same image has looked.
     inquiry::keep_silent(true);
     fdtable::take_stock();
+    wall::lower();
     inquiry::keep_silent(false);
     thread.verify = state::VERIFY.load(Ordering::Relaxed);
     begin_alone(thread, Mode::Solo);
     state::set_role(Role::Primary);
     notice::register(thread, raw::gettid());
-    trap::arm(thread);
+    wall::settle(thread);
     // As long as nobody could take over its parent is told of its end by the kernel alone.
     if !state::is_recorded() {
         own.joined.fetch_add(1, Ordering::AcqRel);

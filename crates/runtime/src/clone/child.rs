@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::raw::{self, nr};
 use crate::standby::{poll, promote};
 use crate::state::{self, Decimal};
-use crate::sys::trap;
+use crate::sys::wall;
 use crate::thread::{Mode, Thread};
 use crate::{door, seats, signal, verdict};
 
@@ -208,7 +208,7 @@ fn adopt(thread: &mut Thread, tid: u32) {
     thread.runs_as.store(tid, Ordering::Relaxed);
     seats::tid(thread.slot()).store(tid, Ordering::Relaxed);
     signal::set_stack(thread);
-    trap::arm(thread);
+    wall::begin(thread);
 }
 
 /// The thread that the program knows by `number` is `tid` here, and in its first instructions: until it says so itself, who

@@ -11,7 +11,7 @@ use crate::door::refused::make_unlogged;
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, death};
 use crate::state::{self, Role};
-use crate::sys::{program, trap};
+use crate::sys::{program, trap, wall};
 use crate::thread::{self, Thread};
 use crate::tls;
 
@@ -76,6 +76,7 @@ fn leave(thread: &mut Thread) {
         above().await_quiet(header);
     }
     death::hand_on(true);
+    wall::abandon();
     trap::open_all();
     program::restore();
     signal::hand_over(thread);
@@ -87,7 +88,8 @@ fn come_back(thread: &mut Thread) {
     LEFT.store(false, Ordering::SeqCst);
     signal::take_back(thread);
     trap::close_all();
-    trap::arm(thread);
+    wall::begin(thread);
+    wall::raise();
     death::hand_on(false);
 }
 

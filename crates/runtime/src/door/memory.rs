@@ -21,6 +21,7 @@ use crate::kernel::{
 use crate::mapping::{pieces, unforked, views};
 use crate::members::of_family;
 use crate::raw::{self, failed};
+use crate::sys::wall;
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns;
 use crate::verdict::drop_standby;
@@ -36,8 +37,11 @@ static NEXT: AtomicU64 = AtomicU64::new(GUEST_MAPS_ADDRESS as u64);
 /// A call that both copies execute on their own memory.
 pub fn local_of(thread: &Thread, call: &Call) -> i64 {
     use crate::raw::nr::PKEY_MPROTECT;
-    let result = local(call);
     let protects = matches!(call.nr, raw::nr::MPROTECT | PKEY_MPROTECT);
+    if protects {
+        before_code(call);
+    }
+    let result = local(call);
     if protects { note_code(thread, call, result) } else { result }
 }
 
@@ -60,6 +64,7 @@ pub fn advise(call: &Call) -> i64 {
 pub fn unmap(thread: &mut Thread, call: &Call) -> i64 {
     twins::unmapped(call.args[0], call.args[1]);
     mapped::unmapped(call.args[0], call.args[1]);
+    wall::forget(call.args[0], call.args[1]);
     let result = local(call);
     if result == 0 {
         pieces::unmapped(call.args[0], call.args[1]);
@@ -115,6 +120,7 @@ pub fn lock(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// bytes are carried, its place is not imposed.
 pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
     let call = &own_addresses::without_preference(call);
+    before_code(call);
     let flags = call.args[3];
     if flags & MAP_ANONYMOUS != 0 {
         return note_code(thread, call, heaps::map(thread, call, anonymous));
@@ -145,10 +151,40 @@ fn anonymous(call: &Call) -> i64 {
 /// shared: a library is mapped privately, and code that is written elsewhere is mapped twice.
 fn note_code(thread: &Thread, call: &Call, result: i64) -> i64 {
     let is_file = call.nr == raw::nr::MMAP && call.args[3] & MAP_ANONYMOUS == 0 && !is_shared(call.args[3]);
-    if call.args[2] & PROT_EXEC != 0 && !is_file && !failed(result) {
-        live_turns::made_code(thread, call.args[1]);
+    if call.args[2] & PROT_EXEC != 0 && !failed(result) {
+        if is_file {
+            wall::mapped(result as u64, call.args[1], call.args[5]);
+        } else {
+            live_turns::made_code(thread, call.args[1]);
+        }
     }
     result
+}
+
+/// Before the memory of a range is mapped, or protected anew: if its bytes may become text, and be anything.
+fn before_code(call: &Call) {
+    let [start, bytes, protection, flags, ..] = call.args;
+    let is_mmap = call.nr == raw::nr::MMAP;
+    if !is_mmap || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED {
+        wall::forget(start, bytes);
+    }
+    let is_text = is_mmap && flags & MAP_ANONYMOUS == 0 && !is_shared(flags) && protection & PROT_WRITE == 0;
+    if protection & PROT_EXEC != 0 && !is_text {
+        wall::before_code();
+    }
+}
+
+/// Before a call that makes memory executable in another way: shmat, personality.
+pub fn before_code_by(call: &Call) {
+    const SHM_EXEC: u64 = 0o100_000;
+    let makes = match call.nr {
+        raw::nr::SHMAT => call.args[2] & SHM_EXEC != 0,
+        raw::nr::PERSONALITY => wall::reading_executes(call.args[0]),
+        _ => false,
+    };
+    if makes {
+        wall::before_code();
+    }
 }
 
 /// Shared memory has been made since the standby has.
@@ -460,6 +496,7 @@ unsafe extern "C" fn exported_mmap(a: u64, b: u64, c: u64, d: u64, e: u64, f: u6
     } else {
         // SAFETY: the calling thread's own block.
         let thread = unsafe { &mut *thread };
+        before_code(&call);
         let result = guest_mmap(thread, call);
         note_code(thread, &call, result)
     };

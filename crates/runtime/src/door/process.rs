@@ -17,7 +17,7 @@ use crate::log::Next;
 use crate::raw::err::EFAULT;
 use crate::raw::{self, call6};
 use crate::state::{self, Role};
-use crate::sys::trap;
+use crate::sys::wall;
 use crate::thread::spawn::Stored;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::{self, drop_standby};
@@ -133,7 +133,7 @@ pub(super) fn become_child(thread: &mut Thread) {
         return;
     }
     thread.newborn = members::config::is_possible() && !thread::is_beyond(thread.slot());
-    trap::arm(thread);
+    wall::begin(thread);
     if state::is_recorded() && !thread::is_beyond(thread.slot()) {
         above().join_recorded(thread, us_abi::how::FORKED);
     }

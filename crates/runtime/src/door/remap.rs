@@ -18,6 +18,7 @@ use crate::proc::{self, Line};
 use crate::raw::{self, err, failed, nr};
 use crate::sys::own_table::with_own_table;
 use crate::sys::room::Room;
+use crate::sys::wall;
 use crate::thread::{Mode, Thread};
 use crate::{tls, twins};
 
@@ -146,6 +147,7 @@ fn to_an_offer(call: &mut Call) -> i64 {
 
 /// The call as the program would see it natively, where the kernel joins what a fork has kept apart here.
 fn kernel(call: &Call) -> i64 {
+    wall::forget(call.args[0], call.args[1]);
     let result = local(call);
     if result != err::EFAULT || !IS_COPY.load(Ordering::Relaxed) || own_addresses::answer(call).is_some() {
         return result;

@@ -10,6 +10,7 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::memory;
 use crate::door::recorded::{begin, end, recorded, take_begin, take_end};
+use crate::door::refused::refused;
 use crate::kernel::{MAP_FIXED_NOREPLACE, MAP_SHARED};
 use crate::raw::{self, failed, nr};
 use crate::thread::{Mode, Thread};
@@ -52,6 +53,10 @@ fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Optio
 /// shmat, shmdt.
 pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     use crate::raw::nr::SHMAT;
+    memory::before_code_by(call);
+    if !state::is_recorded() && !state::is_detached() {
+        return refused(thread, call, row.name);
+    }
     if call.nr != SHMAT {
         return recorded(thread, row, call);
     }

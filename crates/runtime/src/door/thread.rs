@@ -22,7 +22,7 @@ use crate::log::Next;
 use crate::raw::{self};
 use crate::state::Role;
 use crate::sys::gate_stack::clean_frame;
-use crate::sys::{gate_stack, trap};
+use crate::sys::{gate_stack, wall};
 use crate::thread::{self, Mode, Shared, Thread};
 use crate::{bound, missing, notice, paths, real, signal, state, tls, turns};
 
@@ -334,7 +334,7 @@ fn enter(thread: &mut Thread) {
     // Also in a process that nobody follows: its signals and their masks are the runtime's, and so are the returns of its handlers.
     signal::set_stack(thread);
     gate_stack::begin_thread(thread, thread.born_on, tls::thread_pointer());
-    trap::arm(thread);
+    wall::begin(thread);
     if state::header().is_some() && !state::is_standby() {
         notice::register(thread, tid);
     }

@@ -10,7 +10,7 @@ use crate::raw::{self, failed, nr};
 use crate::recording::{image, reset_clocks};
 use crate::standby::poll;
 use crate::state::{self, Role};
-use crate::sys::trap;
+use crate::sys::wall;
 use crate::thread::{self, Mode, Thread};
 use crate::{begin, guest, join, members, own_file, paths, signal, turns, verdict};
 
@@ -94,7 +94,7 @@ fn be_child(thread: &mut Thread, pid: u32) {
     }
     join::begin_alone(thread, Mode::Replay);
     crate::seats::tid(thread.slot()).store(raw::gettid(), Ordering::Relaxed);
-    trap::arm(thread);
+    wall::begin(thread);
     // SAFETY: mapped for ever; atomics and constants.
     follow(unsafe { &*header }, thread);
 }

@@ -147,7 +147,7 @@ fn unnoticed(thread: &Thread, context: &mut Context) {
 ///
 /// # Safety
 /// In the SIGSYS handler, with the kernel's own frame.
-pub unsafe fn nudged(context: &mut Context) {
+pub unsafe fn nudged(context: &mut Context, was_open: bool) {
     // SAFETY: the caller's frame.
     if unsafe { above().commanded(context) } {
         return;
@@ -155,6 +155,9 @@ pub unsafe fn nudged(context: &mut Context) {
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
     if state::role() != Role::Primary || thread.borrowed.load(Ordering::Relaxed) != 0 {
+        if was_open {
+            unnoticed(thread, context);
+        }
         return;
     }
     if thread.calls() == Mode::Replay && !hears(thread, Some(context)) {
@@ -372,6 +375,9 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
         if (*info).code() <= 0 {
             return sent(&*info, place);
         }
+        if signal == SIGSEGV && is_fetch(place) && wall::trespassed((*info).address()) {
+            return;
+        }
         if signal == SIGBUS && missing::replace((*info).address()) {
             return;
         }
@@ -383,6 +389,12 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
             None => die_of_fault(signal),
         }
     }
+}
+
+/// Whether a fault came of executing what is there, and not of reading or writing it.
+fn is_fetch(context: &Context) -> bool {
+    const FETCH: u64 = 0x10;
+    context.regs[reg::ERROR] & FETCH != 0
 }
 
 /// A signal that the kernel never blocks for us, SIGSYS or that of a fault, and that somebody has sent: an ordinary one. Whether

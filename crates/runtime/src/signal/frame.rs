@@ -192,6 +192,7 @@ pub(super) unsafe fn push(thread: &mut Thread, action: &Action, info: &Info, con
     regs[reg::RIP] = action.handler;
     regs[reg::RSP] = at;
     regs[reg::EFLAGS] &= !NOT_IN_HANDLERS;
+    wall::enter_handler(thread);
     true
 }
 
@@ -253,6 +254,7 @@ pub unsafe fn returned(context: &mut Context) -> bool {
         }
     }
     restore(thread, &frame);
+    wall::leave_handler(thread);
     context.mask = kernel_mask(thread.signals.mask | held(thread));
     if thread.queue.deliverable(thread.signals.mask) > 0 {
         thread.pending.store(1, Ordering::SeqCst);

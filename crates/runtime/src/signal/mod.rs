@@ -26,7 +26,7 @@ use crate::raw::{self, call4, err};
 use crate::siginfo::{Info, SI_TKILL, bit};
 use crate::signal::sigsys::on_sigsys;
 use crate::state::{self, Role};
-use crate::sys::{gate, gate_stack, trap};
+use crate::sys::{gate, gate_stack, trap, wall};
 use crate::thread::signal::Stack;
 use crate::thread::{Mode, Thread};
 use crate::{guest, tls, turns};

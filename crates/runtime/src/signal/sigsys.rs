@@ -9,7 +9,7 @@ use crate::siginfo::{Info, SI_USER};
 use crate::signal::{death, identity};
 use crate::state;
 use crate::sys::trap::{SYS_SECCOMP, SYS_USER_DISPATCH, has_swallowed_trap};
-use crate::sys::{gate, vdso};
+use crate::sys::{gate, vdso, wall};
 use crate::thread::Thread;
 use crate::tls;
 
@@ -83,8 +83,9 @@ pub unsafe extern "C" fn on_sigsys(_signal: i32, info: *const Info, context: *mu
             }
         } else {
             death::look();
+            let was_open = tls::shared().is_some_and(wall::look);
             // SAFETY: the kernel's context of this thread.
-            unsafe { super::nudged(&mut *context) };
+            unsafe { super::nudged(&mut *context, was_open) };
         }
     }
     if !is_trap {

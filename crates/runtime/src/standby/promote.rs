@@ -21,6 +21,7 @@ use crate::members::{self, leader, of_family};
 use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
+use crate::sys::wall;
 use crate::thread::{self, Mode, Thread};
 use crate::turns::turn_order;
 use crate::{backlog, family, fdtable, notice, raw, real, recorder, seats, signal};
@@ -373,6 +374,7 @@ pub fn go_live(thread: &mut Thread) {
     if real::single_threaded() {
         poll::await_end();
     }
+    wall::settle(thread);
     // Last: a fatal signal that was raised again ends a live program here, not a standby.
     signal::set_mask(thread, thread.signals.mask);
     signal::notice_cancellation(thread);

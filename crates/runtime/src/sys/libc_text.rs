@@ -19,14 +19,20 @@ pub fn remember(ranges: [(u64, u64); 2]) {
     }
 }
 
+fn is_inside(place: &[AtomicU64; 2], address: u64) -> bool {
+    (place[0].load(Ordering::Relaxed)..place[1].load(Ordering::Relaxed)).contains(&address)
+}
+
+/// Whether this address lies in libc's text or the loader's.
+pub fn has(address: u64) -> bool {
+    RANGES.iter().any(|place| is_inside(place, address))
+}
+
 /// Whether libc, or the loader, made this call for itself.
 pub fn is_own(call: &Call) -> bool {
     // SAFETY: behind the call in every stub, and in the trap's gate, stands the distance to the place of the instruction.
     let distance = unsafe { ((call.caller + 3) as *const i32).read_unaligned() };
     let site = call.caller.wrapping_add_signed(i64::from(distance));
     let function = real::SYSCALL.get() as u64;
-    let inside = |place: &[AtomicU64; 2]| {
-        (place[0].load(Ordering::Relaxed)..place[1].load(Ordering::Relaxed)).contains(&site)
-    };
-    RANGES.iter().any(inside) && !(function..function + FUNCTION_BYTES).contains(&site)
+    has(site) && !(function..function + FUNCTION_BYTES).contains(&site)
 }

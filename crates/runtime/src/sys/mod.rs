@@ -15,3 +15,4 @@ pub mod spans;
 pub mod text;
 pub mod trap;
 pub mod vdso;
+pub mod wall;

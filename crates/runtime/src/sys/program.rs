@@ -5,7 +5,7 @@
 //! diverges. So the texts of the program and of its libraries are looked through, before any thread exists, for those
 //! that are instructions beyond doubt. What is left, and what is mapped later, is as before.
 
-use us_sites::{Kind, STUB_MAX, Site};
+use us_sites::{JUMP_LEN, Kind, STUB_MAX, Site};
 
 use crate::raw::{self, failed, nr};
 use crate::sys::room::Room;
@@ -80,8 +80,11 @@ fn write(sites: &[Site], stubs: u64, shift: u64) {
             _ => us_sites::emit_stub(site, at, stubs, &mut stub),
         };
         let Ok(made) = made else { continue };
-        let (first, last) = (site.patch_addr() & !(PAGE - 1), (site.back_addr() - 1) & !(PAGE - 1));
-        if !WRITTEN.push(first) || (last != first && !WRITTEN.push(last)) {
+        let page = |address: u64| address & !(PAGE - 1);
+        let (first, last) = (page(site.patch_addr()), page(site.back_addr() - 1));
+        let hop = site.hop_addr().map_or([first; 2], |hop| [page(hop), page(hop + JUMP_LEN as u64 - 1)]);
+        let mut others = [last].into_iter().chain(hop).filter(|other| *other != first);
+        if !WRITTEN.push(first) || !others.all(|other| WRITTEN.push(other)) {
             return;
         }
         if !text::install(site, at, &stub[..made.len], shift) {

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use us_sites::Site;
 
 use crate::raw::{self, failed, nr};
+use crate::sys::room::Room;
 
 const READ_WRITE: u64 = 3;
 const READ_EXEC: u64 = 5;
@@ -64,18 +65,34 @@ pub fn with_sites(slots: usize, scan: impl FnOnce(&mut [Site])) {
 
 /// Writes a site's stub at `at`, and the jump to it at this distance from the site. False where it does not reach.
 pub fn install(site: &Site, at: u64, stub: &[u8], shift: u64) -> bool {
-    let Ok((patch, len)) = us_sites::emit_patch(site, at) else { return false };
+    let (Ok((patch, len)), Ok(hop)) = (us_sites::emit_patch(site, at), us_sites::emit_hop(site, at)) else {
+        return false;
+    };
     let window = site.patch_addr().wrapping_add(shift) as *mut u8;
     // SAFETY: the stub lies in the caller's new page; the site's bytes are those that were scanned, and nothing runs there.
     unsafe {
         core::ptr::copy_nonoverlapping(stub.as_ptr(), at as *mut u8, stub.len());
         core::ptr::copy_nonoverlapping(patch.as_ptr(), window, len);
+        if let Some((padding, jump)) = hop {
+            let padding = padding.wrapping_add(shift) as *mut u8;
+            core::ptr::copy_nonoverlapping(jump.as_ptr(), padding, jump.len());
+        }
     }
     true
 }
 
-/// Makes text of memory that has been written.
+/// The mappings that [`finish`] has made text of.
+static OWN: Room<(u64, u64)> = Room::new();
+
+/// Whether a mapping that begins there is text that the runtime has made.
+pub fn is_own(start: u64) -> bool {
+    // SAFETY: filled in the constructor; nobody changes it any more.
+    unsafe { OWN.all() }.iter().any(|(from, to)| start >= *from && start < *to)
+}
+
+/// Makes text of memory that has been written. Before any thread exists.
 pub fn finish(at: u64, bytes: u64) -> bool {
+    OWN.push((at, at + bytes.next_multiple_of(PAGE)));
     if BY_FILE.load(Ordering::Relaxed) {
         return from_file(at, at, bytes);
     }

@@ -10,7 +10,7 @@ use crate::kernel::PR_SYS_DISPATCH_ON;
 use crate::raw;
 use crate::siginfo::Info;
 use crate::sys::vdso;
-use crate::thread::Thread;
+use crate::thread::Shared;
 
 /// An option of prctl.
 pub const PR_SET_SYSCALL_USER_DISPATCH: u64 = crate::kernel::PR_SET_SYSCALL_USER_DISPATCH;
@@ -63,7 +63,7 @@ pub fn is_in_door(ip: u64) -> bool {
 }
 
 /// Arms the calling thread. `false` where the kernel cannot.
-pub fn arm(thread: &Thread) -> bool {
+pub fn arm(thread: &Shared) -> bool {
     let (start, len) = text_range();
     thread.selector.store(BLOCK, Ordering::Release);
     let args =

@@ -23,6 +23,10 @@ pub struct Shared {
     pub borrowed: AtomicU8,
     /// The selector byte of syscall user dispatch: always BLOCK.
     pub selector: AtomicU8,
+    /// Whether dispatch is armed in it.
+    pub is_armed: AtomicBool,
+    /// Handlers that it is in and whose return is to be trapped.
+    pub handlers: AtomicU32,
     /// Whether this thread has taken its place among the living after a promotion.
     is_live: AtomicBool,
     /// Whether this copy has mapped its ring, and the thread may use it.
@@ -112,6 +116,8 @@ impl Shared {
             call_mode: AtomicU8::new(0),
             borrowed: AtomicU8::new(0),
             selector: AtomicU8::new(0),
+            is_armed: AtomicBool::new(false),
+            handlers: AtomicU32::new(0),
             is_live: AtomicBool::new(false),
             has_ring: AtomicBool::new(false),
             pending: Look::new(),
