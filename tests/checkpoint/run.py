@@ -3,7 +3,7 @@
 
 A client counts: the server's answer says how often. Where the checkpoint has been taken the last answer is known, and one request may
 have been on its way. What goes on has counted to one of these two, and counts on without a gap, also when its primary is killed.
-Every other one goes on elsewhere: in a network, a mount and a pid namespace of its own.
+Every other one goes on elsewhere, in a network, a mount and a pid namespace of its own, and its file is encrypted.
 
 usage: run.py UNDERSTUDY [RUNS]
 """
@@ -142,6 +142,9 @@ class Trial:
         self.program = [words.get(word, word.replace("PORT", str(self.port))) for word in program]
         self.name = f"checkpoint-{name}-{self.port}"
         self.elsewhere, self.inner, self.home = elsewhere, None, os.open("/proc/self/ns/net", os.O_RDONLY)
+        self.key = os.path.join(folder, "key")
+        with open(os.open(self.key, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as key:
+            key.write(os.urandom(32))
 
     def understands(self, *words):
         """A command of ours that must work; what it says."""
@@ -171,7 +174,8 @@ class Trial:
         """Starts the group from its checkpoint."""
         if not self.elsewhere:
             return self.start("--from", file)
-        group = self.start("--from", file, before=[*UNSHARE, sys.executable, "-c", ELSEWHERE])
+        words = ["--from", file, "--decrypt", self.key]
+        group = self.start(*words, before=[*UNSHARE, sys.executable, "-c", ELSEWHERE])
         for _ in range(500):
             with open(f"/proc/{group.pid}/task/{group.pid}/children", encoding="ascii") as children:
                 found = children.read().split()
@@ -211,7 +215,8 @@ class Trial:
             load = Load(self.port, self.count)
             load.start()
             time.sleep(random.uniform(0.02, 0.3))
-            self.understands("checkpoint", self.name, "--stop", "-o", file)
+            sealed = ["--encrypt", self.key] if self.elsewhere else []
+            self.understands("checkpoint", self.name, "--stop", "-o", file, *sealed)
             load.join()
             group.wait()
             group = self.go_on(file)

@@ -10,6 +10,14 @@ pub enum Error {
     NotACheckpoint,
     /// It is one of another version of the format.
     Version(u32),
+    /// It is sealed in another version of the format.
+    SealVersion(u32),
+    /// It is sealed, and no key was given.
+    Sealed,
+    /// A key was given, and it is not sealed.
+    NotSealed,
+    /// It is sealed with another key, or its first bytes are damaged.
+    OtherKey,
     /// A chunk, at this offset, is not what was written.
     Damaged {
         /// Where the chunk begins, bytes.
@@ -25,7 +33,8 @@ pub enum Error {
 
 impl From<io::Error> for Error {
     fn from(cause: io::Error) -> Error {
-        Error::System(cause)
+        // What is read may be opened meanwhile, and that says more than the system does.
+        cause.downcast().unwrap_or_else(Error::System)
     }
 }
 
@@ -35,6 +44,18 @@ impl fmt::Display for Error {
             Error::NotACheckpoint => write!(f, "it is not a checkpoint"),
             Error::Version(version) => {
                 write!(f, "it is a checkpoint of format {version}, and this version reads {}", crate::VERSION)
+            }
+            Error::SealVersion(version) => {
+                write!(
+                    f,
+                    "it is encrypted in format {version}, and this version reads {}",
+                    crate::SEAL_VERSION
+                )
+            }
+            Error::Sealed => write!(f, "it is encrypted, and no key was given"),
+            Error::NotSealed => write!(f, "it is not encrypted, and whoever has the key did not write it"),
+            Error::OtherKey => {
+                write!(f, "it is encrypted with another key, or damaged in its first bytes")
             }
             Error::Damaged { at, what } => write!(f, "it is damaged at byte {at}: {what}"),
             Error::Cut(at) => {

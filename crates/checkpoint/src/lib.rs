@@ -3,17 +3,20 @@
 //! A checkpoint is a mark, a version and chunks: the [`Head`], which says what the process is made of, any number of chunks of
 //! pages, and the sums at its end. Each chunk has its length and a checksum, and is compressed where that is of use. A reader
 //! believes no length that is above its bounds, checks a chunk before it looks at it, and takes a checkpoint without its sums for cut.
+//! All of it can be [sealed](Sealer).
 #![forbid(unsafe_code)]
 
 mod error;
 pub mod fuzz;
 mod head;
 mod reader;
+mod seal;
 mod writer;
 
 pub use error::Error;
 pub use head::{Descriptor, File, Head, Holder, Lock, Mapping, Object, Place, Registered, Watch};
 pub use reader::{Pages, Reader};
+pub use seal::{KEY_BYTES, Key, Opener, Sealer, is_sealed};
 pub use writer::{Sums, Writer};
 
 /// What a checkpoint begins with; behind it the version, a little-endian `u32`.
@@ -21,6 +24,12 @@ pub const MARK: &[u8; 16] = b"understudy point";
 
 /// Version of the format that this crate writes and reads.
 pub const VERSION: u32 = 1;
+
+/// What a sealed checkpoint begins with; behind it the version, a little-endian `u32`.
+pub const SEAL: &[u8; 16] = b"understudy seal\n";
+
+/// Version of the seal that this crate makes and opens.
+pub const SEAL_VERSION: u32 = 1;
 
 /// Bytes of pages in one chunk, at most.
 pub const CHUNK_BYTES: usize = 1 << 20;

@@ -56,6 +56,9 @@ impl<R: Read> Reader<R> {
             result => result?,
         }
         let (mark, version) = mark.split_at(MARK.len());
+        if crate::is_sealed(mark) {
+            return Err(Error::Sealed);
+        }
         if mark != MARK {
             return Err(Error::NotACheckpoint);
         }
@@ -121,7 +124,7 @@ fn chunk(from: &mut impl Read, at: &mut u64) -> Result<(u32, Vec<u8>), Error> {
     let damaged = |what| Error::Damaged { at: begin, what };
     let cut = |cause: std::io::Error| match cause.kind() {
         ErrorKind::UnexpectedEof => Error::Cut(begin),
-        _ => Error::System(cause),
+        _ => cause.into(),
     };
     let mut front = [0; FRONT_BYTES];
     from.read_exact(&mut front).map_err(cut)?;

@@ -152,6 +152,9 @@ pub enum Command {
         /// The checkpoint: a new file, readable by you alone
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
+        /// Encrypt it with the key in KEYFILE: 32 random bytes or more, in a file that nobody else can read
+        #[arg(long, value_name = "KEYFILE")]
+        encrypt: Option<PathBuf>,
         /// End the program where its checkpoint is taken: nothing of it happens behind that
         #[arg(long)]
         stop: bool,
@@ -349,6 +352,9 @@ pub struct Run {
     /// Go on with the program of this checkpoint
     #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "command"])]
     pub from: Option<PathBuf>,
+    /// The checkpoint is encrypted with the key in KEYFILE, and with no other
+    #[arg(long, value_name = "KEYFILE", requires = "from")]
+    pub decrypt: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required_unless_present = "from", value_names = ["PROGRAM", "ARG"], num_args = 1.., trailing_var_arg = true)]
     pub command: Vec<OsString>,

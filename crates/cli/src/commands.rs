@@ -17,6 +17,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use us_abi::exit;
+use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::folder::{self, Found};
 use us_supervisor::run::explain;
 use us_supervisor::{Error, control, identity, terminal};
@@ -58,8 +59,11 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Failover { name, process, json, owner } => {
             find(&name, &owner).and_then(|group| switch::switch(&group, process, json))
         }
-        Command::Checkpoint { name, output, stop, json, owner } => {
-            find(&name, &owner).and_then(|group| checkpoint::take(&group, &output, stop, json))
+        Command::Checkpoint { name, output, encrypt, stop, json, owner } => {
+            find(&name, &owner).and_then(|group| {
+                let key = encrypt.as_deref().map(KeyFile::read).transpose()?;
+                checkpoint::take(&group, &output, key.as_ref(), stop, json)
+            })
         }
         Command::Signal { name, signal, owner } => {
             find(&name, &owner).and_then(|group| control::signal(&group, signal)).map(|()| 0)

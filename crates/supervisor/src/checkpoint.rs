@@ -6,7 +6,9 @@
 //! but their own list. Then it goes on.
 
 mod describe;
+pub mod key;
 mod objects;
+pub(crate) mod output;
 #[allow(unsafe_code)]
 mod raw;
 #[allow(unsafe_code)]

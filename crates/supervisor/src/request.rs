@@ -31,6 +31,9 @@ pub const CHECKPOINT: &str = "checkpoint";
 /// Behind that: the program is to end where its checkpoint has been taken.
 pub const AND_STOP: &str = "stop";
 
+/// Behind that, too: the checkpoint is to be sealed with the key in the file that the caller has under the number that follows.
+pub const AND_SEAL: &str = "seal=";
+
 /// Somebody ends the whole group: its supervisor is to stay until every process of it has ended.
 pub const STOP: &str = "stop";
 

@@ -4,16 +4,23 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::folder::Found;
 use us_supervisor::{Error, checkpoint};
 
 use super::print;
 
 /// Writes the checkpoint, and says how large it is. Nothing is left of one that is not whole.
-pub fn take(group: &Found, output: &Path, stop: bool, json: bool) -> Result<i32, Error> {
+pub fn take(
+    group: &Found,
+    output: &Path,
+    key: Option<&KeyFile>,
+    stop: bool,
+    json: bool,
+) -> Result<i32, Error> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(output);
     let file = file.map_err(|cause| Error::file("make", output, cause))?;
-    let answer = checkpoint::take::ask(group, &file, stop).inspect_err(|_| {
+    let answer = checkpoint::take::ask(group, &file, stop, key).inspect_err(|_| {
         let _ = std::fs::remove_file(output);
     })?;
     if json {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::checkpoint::restore::Checkpoint;
 use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::record;
@@ -11,7 +12,9 @@ use super::{later, serve};
 use crate::args::{Order, Record, Run, Verify};
 
 pub fn run_program(run: &Run) -> Result<i32, Error> {
-    let checkpoint = run.from.as_deref().map(Checkpoint::read).transpose()?;
+    let key = run.decrypt.as_deref().map(KeyFile::read).transpose()?;
+    let checkpoint = run.from.as_deref().map(|file| Checkpoint::read(file, key.as_ref())).transpose()?;
+    drop(key);
     let mut options = options(run)?;
     if let Some(checkpoint) = &checkpoint {
         options.command = checkpoint.head().program.iter().map(Into::into).collect();

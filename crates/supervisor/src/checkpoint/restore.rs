@@ -11,13 +11,14 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use checkpoint::{Head, Mapping, Object, Reader};
+use checkpoint::{Head, Mapping, Object, Opener, Reader};
 use rustix::fs::MemfdFlags;
 use us_abi::{
     REGISTRY_ADDRESS, REGISTRY_BYTES, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES, VERSION,
 };
 use us_sites::maps::{Line, WRITE};
 
+use super::key::KeyFile;
 use super::steps::{Steps, Then};
 use super::{describe, objects, raw};
 use crate::child::Child;
@@ -40,15 +41,19 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads all of a checkpoint.
+    /// Reads all of a checkpoint, which is sealed if there is a key.
     ///
     /// # Errors
-    /// When it is none, is damaged, or belongs to another machine: what differs.
-    pub fn read(path: &Path) -> Result<Checkpoint, Error> {
+    /// When it is none, is damaged, is sealed in another way, or belongs to another machine: what differs.
+    pub fn read(path: &Path, key: Option<&KeyFile>) -> Result<Checkpoint, Error> {
         let refuse = |why: &dyn std::fmt::Display| Error::NothingRun(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|cause| Error::file("open", path, cause))?;
-        let mut reader =
-            Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| refuse(&error))?;
+        let file = BufReader::with_capacity(1 << 20, file);
+        let from: Box<dyn Read> = match key.and_then(KeyFile::key) {
+            None => Box::new(file),
+            Some(key) => Box::new(Opener::new(file, key).map_err(|error| refuse(&error))?),
+        };
+        let mut reader = Reader::new(from).map_err(|error| refuse(&error))?;
         let head = reader.head().clone();
         check(&head).map_err(|why| refuse(&why))?;
         let fail = |cause: rustix::io::Errno| Error::system("make room for a checkpoint", cause);

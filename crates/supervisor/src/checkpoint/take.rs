@@ -1,7 +1,7 @@
 //! Taking a checkpoint of a program that runs.
 
-use std::fs::{File, OpenOptions};
-use std::io::BufWriter;
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -16,6 +16,8 @@ use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET, command, stand};
 
 pub(crate) use super::describe::Described;
 use super::describe::{self, Shared};
+use super::key::KeyFile;
+use super::output::Output;
 use crate::child::Child;
 use crate::error::Error;
 use crate::folder::Found;
@@ -105,23 +107,12 @@ pub(crate) fn let_go(segment: &Segment) {
     wake(state);
 }
 
-/// Opens the file that a caller has under this number.
-pub(crate) fn callers_file(caller: &UnixStream, number: &str) -> Result<File, String> {
-    let peer = rustix::net::sockopt::socket_peercred(caller).map_err(|cause| format!("who asks? {cause}"))?;
-    let number: u32 = number.parse().map_err(|_| format!("{number:?} is no descriptor"))?;
-    let path = crate::proc::descriptor(peer.pid.as_raw_nonzero(), number);
-    OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .map_err(|cause| format!("cannot write the checkpoint: {cause}"))
-}
-
 /// Writes the checkpoint and answers the caller, in a thread of its own: the supervisor goes on, but does not end before it.
 /// `then` hears whether all of it has been written, before the caller does.
 pub(crate) fn write_beside(
     copy: Copy,
     mut described: Described,
-    file: File,
+    output: Output,
     caller: UnixStream,
     then: impl FnOnce(bool) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
@@ -130,7 +121,7 @@ pub(crate) fn write_beside(
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
         let known = described.read_files().map_err(|why| std::io::Error::other(why).into());
-        let written = known.and_then(|()| write(&copy, &described, file));
+        let written = known.and_then(|()| write(&copy, &described, output));
         then(written.is_ok());
         let answer = match written {
             Ok((bytes, pages)) => json!({
@@ -148,25 +139,23 @@ pub(crate) fn write_beside(
 }
 
 /// Bytes of the file, and of the memory in it.
-fn write(copy: &Copy, described: &Described, file: File) -> Result<(u64, u64), checkpoint::Error> {
+fn write(copy: &Copy, described: &Described, output: Output) -> Result<(u64, u64), checkpoint::Error> {
     let proc = |name: &str| crate::proc::open(copy.child.pid, name);
     let (memory, table) = (proc("mem")?, proc("pagemap")?);
     let (head, entries) = (&described.head, &described.entries);
-    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, file), head)?;
+    let mut writer = Writer::new(output, head)?;
     writer.pages((SEGMENT_ADDRESS + THREADS_OFFSET) as u64, entries)?;
     let mut bytes = 0;
     let mut buffer = vec![0u8; PAGES * PAGE as usize];
     for mapping in head.mappings.iter().filter(|mapping| mapping.kernel.is_none()) {
         bytes += write_mapping(&mut writer, (mapping.start, mapping.end), &memory, &table, &mut buffer)?;
     }
-    let written = writer.written();
-    let file = writer.finish()?.into_inner().map_err(|cause| cause.into_error())?;
-    file.sync_data()?;
-    Ok((written, bytes))
+    let file = writer.finish()?.finish()?;
+    Ok((file.metadata()?.len(), bytes))
 }
 
 fn write_mapping(
-    writer: &mut Writer<BufWriter<File>>,
+    writer: &mut Writer<impl Write>,
     (start, end): (u64, u64),
     memory: &File,
     table: &File,
@@ -203,10 +192,18 @@ fn write_mapping(
 }
 
 /// Sends the request to a group: the file is the caller's own descriptor. With `stops` the program ends where its checkpoint is taken.
+/// It is sealed with `key`, what the key's file holds.
 ///
 /// # Errors
 /// What the supervisor says against it.
-pub fn ask(group: &Found, file: &File, stops: bool) -> Result<Value, Error> {
-    let end = if stops { request::AND_STOP } else { "" };
-    request::ask_for(group, &format!("{} {} {end}", request::CHECKPOINT, file.as_raw_fd()), None)
+pub fn ask(group: &Found, file: &File, stops: bool, key: Option<&KeyFile>) -> Result<Value, Error> {
+    let mut request = format!("{} {}", request::CHECKPOINT, file.as_raw_fd());
+    if stops {
+        request = format!("{request} {}", request::AND_STOP);
+    }
+    let key = key.map(KeyFile::hold).transpose()?;
+    if let Some(key) = &key {
+        request = format!("{request} {}{}", request::AND_SEAL, key.as_raw_fd());
+    }
+    request::ask_for(group, &request, None)
 }

@@ -1,12 +1,11 @@
 //! What somebody wants of the group: callers at the desk, and the probe.
 
-use std::fs::File;
 use std::os::unix::net::UnixStream;
 
 use serde_json::json;
 
 use super::{Group, Held};
-use crate::checkpoint;
+use crate::checkpoint::{self, output::Output};
 use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Finding, Probe};
@@ -35,8 +34,10 @@ impl<'a> Group<'a> {
                     continue;
                 }
                 (Some(request::CHECKPOINT), Some(number)) => {
-                    let stops = words.next() == Some(request::AND_STOP);
-                    match self.take_checkpoint(&caller, number, stops) {
+                    let more: Vec<&str> = words.collect();
+                    let stops = more.contains(&request::AND_STOP);
+                    let key = more.iter().find_map(|word| word.strip_prefix(request::AND_SEAL));
+                    match self.take_checkpoint(&caller, [Some(number), key], stops) {
                         Ok((copy, described, file)) => {
                             let end = self.watches.first().filter(|_| stops).map(Watch::end_when_written);
                             let then = move |is_written| {
@@ -82,10 +83,13 @@ impl<'a> Group<'a> {
     fn take_checkpoint(
         &mut self,
         caller: &UnixStream,
-        number: &str,
+        [number, key]: [Option<&str>; 2],
         stops: bool,
-    ) -> Result<(checkpoint::take::Copy, checkpoint::take::Described, File), String> {
-        let file = checkpoint::take::callers_file(caller, number)?;
+    ) -> Result<(checkpoint::take::Copy, checkpoint::take::Described, Output), String> {
+        let key = key.map(|number| checkpoint::output::callers_key(caller, number)).transpose()?;
+        let file = checkpoint::output::callers_file(caller, number.unwrap_or_default())?;
+        let output =
+            Output::new(file, key).map_err(|cause| format!("cannot write the checkpoint: {cause}"))?;
         if self.watches.len() != 1 || self.roster.listed().count() != 1 {
             return Err("a checkpoint has one process, and the group has several".into());
         }
@@ -93,7 +97,7 @@ impl<'a> Group<'a> {
         let (copy, mut described) = watch.take_checkpoint(stops)?;
         let meta = &self.book.borrow().meta;
         (described.head.program, described.head.order) = (meta.program.clone(), meta.order.clone());
-        Ok((copy, described, file))
+        Ok((copy, described, output))
     }
 
     /// That a caller means none of the processes here, and which there are.
