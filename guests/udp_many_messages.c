@@ -1,6 +1,5 @@
 // Shows: sendmmsg and recvmmsg: several datagrams in one call, each with its own length and address.
 // Breaks if: only the first message of the vector is logged, or the count is not.
-// kit: no-kill a call of several messages that is in doubt is made again, and this guest counts them
 // kit: no-checkpoint datagrams that wait at a socket are lost, as datagrams may be
 #include "net.h"
 

@@ -60,7 +60,7 @@ pub(crate) const GUESTS: &[(&str, &[&str])] = &[
     ("tcp_message_flags", &["setsockopt", "sendto", "sendmsg", "recvmsg"]),
     ("udp_echo", &["recvfrom"]),
     ("messages_at_once", &["sendmmsg"]),
-    ("udp_many_messages", &["recvmmsg"]),
+    ("messages_taken_once", &["recvmmsg"]),
     ("message_queues", &["msgsnd", "msgrcv", "mq_open", "mq_timedsend", "mq_timedreceive", "mq_unlink"]),
     (
         "names_changed_once",

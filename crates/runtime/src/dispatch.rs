@@ -8,7 +8,7 @@ use crate::door::observe::observe;
 use crate::door::patience::Patience;
 use crate::door::recorded::recorded;
 use crate::door::{
-    child, common, epoll, exec, folder, futex, identity, io, leave, memory, message, numbers, pending,
+    batch, child, common, epoll, exec, folder, futex, identity, io, leave, memory, message, numbers, pending,
     process, read, refused, remap, shared, signals, spawn, table, thread_place, time, timer, turn_waits,
 };
 use crate::members::{config, registry};
@@ -375,7 +375,9 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Writev => io::writev(thread, row, call),
         Door::RecvMsg => message::receive(thread, row, call),
         Door::SendMsg => message::send(thread, row, call),
-        Door::RecvMmsg | Door::SendMmsg | Door::Connect => recorded(thread, row, call),
+        Door::RecvMmsg => batch::receive(thread, row, call),
+        Door::SendMmsg => batch::send(thread, row, call),
+        Door::Connect => recorded(thread, row, call),
         Door::Sendfile | Door::Splice | Door::Vmsplice | Door::Receive | Door::Getdents | Door::Semctl => {
             recorded(thread, row, call)
         }

@@ -48,6 +48,8 @@ struct Stream {
     failed: AtomicBool,
     /// It was opened by a call that only reads.
     read_only: AtomicBool,
+    /// The error behind the messages that a call has brought, for the next one; 0 for none.
+    late_error: AtomicU32,
     /// Bytes read, as logged.
     read: AtomicU64,
     /// Bytes written, or the position, as logged.
@@ -73,6 +75,7 @@ static STREAMS: [Stream; SHADOWED] = [const {
         shut: AtomicBool::new(false),
         failed: AtomicBool::new(false),
         read_only: AtomicBool::new(false),
+        late_error: AtomicU32::new(0),
         read: AtomicU64::new(0),
         written: AtomicU64::new(0),
     }
@@ -149,6 +152,7 @@ fn take_stream(near: usize) -> u32 {
             stream.shut.store(false, Ordering::Relaxed);
             stream.failed.store(false, Ordering::Relaxed);
             stream.read_only.store(false, Ordering::Relaxed);
+            stream.late_error.store(0, Ordering::Relaxed);
             stream.read.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
             return at as u32 + 1;
@@ -295,6 +299,21 @@ impl Shadow {
     /// Whether a call has been told.
     pub fn has_failed(&self) -> bool {
         self.stream().is_some_and(|stream| stream.failed.load(Ordering::Relaxed))
+    }
+    /// A call has brought messages, and then met this error: the next call is told, as the kernel has it.
+    pub fn set_late_error(&self, result: i64) {
+        if let Some(stream) = self.stream() {
+            stream.late_error.store(-result as u32, Ordering::Relaxed);
+        }
+    }
+    /// That error, once.
+    pub fn take_late_error(&self) -> Option<i64> {
+        let stream = self.stream()?;
+        let error = stream.late_error.load(Ordering::Relaxed);
+        if error != 0 {
+            stream.late_error.store(0, Ordering::Relaxed);
+        }
+        (error != 0).then(|| -i64::from(error))
     }
     /// Bytes have come in, or gone out; by a standby, at the call's turn.
     pub fn count(&self, direction: Direction, transfer: Transfer) {

@@ -16,7 +16,7 @@ const CASTS: [&str; 2] = ["as *const ", "as *mut "];
 const FUNCTION: &str = "as *const () as u64";
 
 /// Doors that make pointers, and why those cannot lead where the kernel would say EFAULT.
-const MADE: [(&str, &str); 15] = [
+const MADE: [(&str, &str); 16] = [
     ("barrier.rs", OBJECT),
     ("common.rs", OBJECT),
     ("cond.rs", OBJECT),
@@ -31,8 +31,10 @@ const MADE: [(&str, &str); 15] = [
     ("thread_schedule.rs", HANDED_ON),
     ("timer_notify.rs", HANDED_ON),
     ("exec.rs", "memory that has just been mapped for the environment"),
-    ("witness.rs", "places in the thread's own ring"),
+    ("batch.rs", RING),
+    ("witness.rs", RING),
 ];
+const RING: &str = "places in the thread's own ring";
 const OBJECT: &str = "an object of libc's: its functions follow a bad address as well";
 const HANDED_ON: &str = "a function or a value that is handed on, and not followed";
 

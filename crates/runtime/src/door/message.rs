@@ -38,7 +38,7 @@ pub fn send(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 }
 
 /// Notes the descriptors in the control data of a message that is about to be sent.
-fn lend_descriptors(message: GuestPtr<MessageHeader>) {
+pub fn lend_descriptors(message: GuestPtr<MessageHeader>) {
     let header = message.load().unwrap_or_default();
     if header.control_len == 0 {
         return;
@@ -51,7 +51,7 @@ fn lend_descriptors(message: GuestPtr<MessageHeader>) {
 }
 
 /// Notes the descriptors in the control data of a received message.
-fn received_descriptors(thread: &mut Thread, message: GuestMut<MessageHeader>) {
+pub fn received_descriptors(thread: &mut Thread, message: GuestMut<MessageHeader>) {
     let header = message.written().unwrap_or_default();
     spans::for_rights(header.control, header.control_len, |fd| table::opened(thread, fd, 0));
 }

@@ -14,6 +14,7 @@ macro_rules! old_names {
 
 pub mod again;
 pub mod barrier;
+pub mod batch;
 pub mod block;
 pub mod buffers;
 pub mod c11;

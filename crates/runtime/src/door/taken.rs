@@ -1,5 +1,5 @@
 //! Calls whose second attempt would find less than the first: a message taken from a queue, an error that is told
-//! once, several messages at a time.
+//! once. Several messages at a time are [`batch`]'s.
 //!
 //! They are made with buffers in the ring's unpublished slot instead of the guest's. What the kernel has handed
 //! over is then there when the primary is not, and the slot shows whether it has.
@@ -7,26 +7,22 @@
 //! # Safety
 //! All of it lies in the calling thread's ring, above the tail, at places that the thread has reserved.
 
-use linux_raw_sys::net::mmsghdr;
 use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::execute_marked;
-use crate::door::{numbers, pidfd, wait, witness};
-use crate::guest::{GuestMut, GuestPtr, part};
+use crate::door::{batch, numbers, pidfd, wait, witness};
+use crate::guest::{GuestMut, GuestPtr};
+use crate::members;
 use crate::members::leader;
 use crate::raw::err::EFAULT;
 use crate::raw::failed;
-use crate::raw::nr::{self as calls, GETSOCKOPT, MQ_TIMEDRECEIVE, MSGRCV, SENDMMSG};
-use crate::sys::spans::{MMSG_BYTES, MMSG_LEN_OFFSET};
+use crate::raw::nr::{self as calls, GETSOCKOPT, MQ_TIMEDRECEIVE, MSGRCV, RECVMMSG, SENDMMSG};
 use crate::thread::Thread;
-use crate::{fdtable, members};
 
 /// What no error and no count is.
 const NEVER: u32 = u32::MAX;
-/// Messages that one call may have: the kernel's own limit.
-const MESSAGES: u64 = 1024;
 
 /// Makes a recorded call for real, with what it takes going through the slot where that matters.
 #[inline(always)]
@@ -48,7 +44,9 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
             let result = execute_marked(thread, row, nr, args);
             Some(numbers::answered(row, args, result))
         }
-        GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE | SENDMMSG => through_the_slot(thread, row, nr, *args),
+        GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE => through_the_slot(thread, row, nr, *args),
+        RECVMMSG => batch::take(thread, row, args),
+        SENDMMSG => batch::put_out(thread, row, args),
         _ => None,
     };
     special.unwrap_or_else(|| execute_marked(thread, row, nr, args))
@@ -59,7 +57,6 @@ fn through_the_slot(thread: &mut Thread, row: &'static Row, nr: u64, args: [u64;
     let call = &Call { nr, args, caller: 0 };
     match nr {
         GETSOCKOPT => pending_error(thread, row, call),
-        SENDMMSG => send_many(thread, row, call),
         // A type of eight bytes comes before the text.
         MSGRCV => receive(thread, row, call, args[2].checked_add(8)?),
         _ => receive(thread, row, call, args[2]),
@@ -159,54 +156,4 @@ pub fn error_told(slot: *mut u8, asked: &[u64; 6]) -> bool {
     asks_error(asked)
         && GuestPtr::<u32>::at(asked[4]).load() == Some(4)
         && unsafe { witness::data_of(slot).add(4).cast::<u32>().read_unaligned() } != NEVER
-}
-
-/// sendmmsg: the kernel puts each message's count into its header as it goes.
-fn send_many(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
-    let count = (call.args[2] & 0xffff_ffff).min(MESSAGES);
-    if count == 0 || !fdtable::get(call.args[0] as i32)?.kind().is_socket() {
-        return None;
-    }
-    let bytes = (count * MMSG_BYTES) as usize;
-    let place = thread.reserve(size_of::<ReturnHead>() + bytes)?;
-    // SAFETY: reserved.
-    let list = unsafe { place.add(size_of::<ReturnHead>()) };
-    if !GuestPtr::<u8>::at(call.args[1]).copy_to(list, bytes) {
-        return None;
-    }
-    // SAFETY: one of the headers above.
-    let counted =
-        |index: u64| unsafe { list.add((index * MMSG_BYTES + MMSG_LEN_OFFSET) as usize).cast::<u32>() };
-    for index in 0..count {
-        // SAFETY: as above.
-        unsafe { counted(index).write(NEVER) };
-    }
-    let mut args = call.args;
-    (args[1], args[2]) = (list as u64, count);
-    let result = execute_marked(thread, row, call.nr, &args);
-    for index in 0..result.max(0) as u64 {
-        let to = GuestMut::<mmsghdr>::at(call.args[1]).nth(index);
-        // SAFETY: as above; the kernel has written there.
-        part!(to, mmsghdr, msg_len).store(&unsafe { counted(index).read() });
-    }
-    Some(result)
-}
-
-/// The counts of a dead primary's sendmmsg, put together in its slot: how many messages have left.
-pub fn sent_many(slot: *mut u8, asked: &[u64; 6]) -> u64 {
-    let count = (asked[2] & 0xffff_ffff).min(MESSAGES);
-    // SAFETY: the slot of a dead primary, as `send_many` has laid it out; the counts go in front of what they are read
-    // from.
-    unsafe {
-        let data = witness::data_of(slot);
-        for index in 0..count {
-            let sent =
-                data.add((index * MMSG_BYTES + MMSG_LEN_OFFSET) as usize).cast::<u32>().read_unaligned();
-            if sent == NEVER {
-                return index;
-            }
-            data.add(index as usize * 4).cast::<u32>().write_unaligned(sent);
-        }
-    }
-    count
 }

@@ -12,7 +12,7 @@ use core::arch::x86_64::__m128i;
 use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, Header, ReturnHead};
-use us_abi::{PAYLOAD_BYTES_MAX, ThreadEntry};
+use us_abi::{LAG_LIMIT_MIN, PAYLOAD_BYTES_MAX, RING_STEP, ThreadEntry};
 use us_ring::Position;
 
 use us_calls::Row;
@@ -28,7 +28,7 @@ use crate::raw::{self, failed};
 use crate::real::single_threaded;
 use crate::state;
 use crate::sys::spans::{self, MessageHeader, Vector};
-use crate::thread::Thread;
+use crate::thread::{Mode, Thread};
 
 /// The kernel's flag of that name: on a datagram its whole length is told, a stream's bytes are thrown away.
 pub const MSG_TRUNC: u64 = crate::kernel::MSG_TRUNC;
@@ -49,10 +49,17 @@ const POSITION_MARK: u64 = 0x7573_706f_7369_7469;
 const NEVER: u32 = u32::MAX;
 /// Longest part of a slot that gets the pattern, bytes.
 pub const PATTERN_MAX: usize = 64 << 10;
+/// First word of a slot in which a call of several messages is under way: the second says where their headers lie, and how many.
+const MANY_MARK: u64 = 0x7573_6d61_6e79_6d73;
 /// Most payload of a message that is gathered and then put in its final order, bytes.
-pub const GATHERED_MAX: u64 = 96 << 10;
-const NAME_MAX: usize = 128;
-const CONTROL_MAX: u64 = 16 << 10;
+pub const GATHERED_MAX: u64 = 216 << 10;
+/// Most that a call gets of a ring before it is made, bytes: its event, and what that is put together from.
+pub const SLOT_MAX: usize = 480 << 10;
+const _: () = assert!(SLOT_MAX + 4096 < RING_STEP && SLOT_MAX + 4096 < LAG_LIMIT_MIN as usize);
+/// Longest name of a sender, bytes.
+pub const NAME_MAX: usize = 128;
+/// Most control data of a message that is received into a slot, bytes.
+pub const CONTROL_MAX: u64 = 16 << 10;
 const HEAD: usize = size_of::<Header>() + size_of::<ReturnHead>();
 
 /// The kernel's `struct mmsghdr`, and what belongs to it.
@@ -218,7 +225,7 @@ pub fn gather(thread: &mut Thread, fd: u64, shape: Shape, wanted: u64, flags: u6
         + control as usize
         + wanted as usize
         + 32;
-    debug_assert!(all <= PAYLOAD_BYTES_MAX);
+    debug_assert!(all <= SLOT_MAX && final_bytes <= PAYLOAD_BYTES_MAX - size_of::<ReturnHead>());
     let place = thread.reserve(all)?;
     // SAFETY: all of it reserved.
     let (at, result) = unsafe {
@@ -283,7 +290,7 @@ fn hand_over(got: &Message, shape: Shape, bytes: u64) -> bool {
 }
 
 /// Copies so many bytes to the places of a list.
-fn scatter_bytes(data: u64, list: u64, count: u64, bytes: u64) {
+pub fn scatter_bytes(data: u64, list: u64, count: u64, bytes: u64) {
     let mut from = data;
     spans::for_vectors(list, count, bytes, &mut |base, part| {
         GuestMut::<u8>::at(base).copy_from(from as *const u8, part);
@@ -342,6 +349,28 @@ pub fn told(slot: *const u8, entered: bool) -> Told {
         NEVER => Told::Nothing,
         moved => Told::Moved(moved),
     }
+}
+
+/// A call of so many messages, whose headers lie at `list`, is about to be made with the slot at `place`.
+pub fn mark_many(place: *mut u8, list: *mut u8, count: u64) {
+    mark(place, MANY_MARK, (list as u64 - slot_of(place) as u64) | count << 32);
+}
+
+/// Where the headers of a call of several messages lie in a slot, and how many there are. `None`: there is no such call.
+pub fn many_in(slot: *mut u8) -> Option<(*mut u8, u64)> {
+    // SAFETY: as in `message_in`.
+    unsafe {
+        let (word, second) = (slot.cast::<u64>().read(), slot.cast::<u64>().add(1).read());
+        let (offset, count) = (second as u32 as usize, second >> 32);
+        let fits = offset.is_multiple_of(8) && offset <= SLOT_MAX && count <= SLOT_MAX as u64 / 64;
+        (word == MANY_MARK && fits).then(|| (slot.add(offset), count))
+    }
+}
+
+/// The same of the call that the thread has just made.
+pub fn many_of(thread: &Thread) -> Option<(*mut u8, u64)> {
+    let is_logged = thread.calls() == Mode::Record;
+    is_logged.then(|| many_in(thread.ends.ring.at(thread.ends.producer.at))).flatten()
 }
 
 fn message_in(slot: *const u8) -> Option<Message> {
@@ -414,7 +443,10 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
     let slot = thread.ends.ring.at(thread.ends.producer.at).cast::<u64>();
     // SAFETY: the reserved event's own header, above the tail.
     unsafe {
-        if !matches!(slot.read(), PATTERN_MARK | COUNT_MARK | MESSAGE_MARK | PIECES_MARK | POSITION_MARK) {
+        if !matches!(
+            slot.read(),
+            PATTERN_MARK | COUNT_MARK | MESSAGE_MARK | MANY_MARK | PIECES_MARK | POSITION_MARK
+        ) {
             slot.write_volatile(0);
         }
     }

@@ -19,7 +19,9 @@ use us_world::{Identity, Settled, Told, Verdict, Verdicts, timer as rules};
 
 use crate::door::kept::Kept;
 use crate::door::thread::keep_for;
-use crate::door::{carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness};
+use crate::door::{
+    batch, carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness,
+};
 use crate::fdtable::{self, Kind};
 use crate::members::leader;
 use crate::standby::makers::{self, Claimed};
@@ -229,7 +231,7 @@ fn publish(slot: u32, header: &Header) {
 
 /// Settles one call. `false` if the kernel cannot tell.
 fn settle(doubt: &Doubt, verdicts: &Verdicts, claimed: &mut Claimed) -> bool {
-    if doubt.entered() && taken(doubt) {
+    if doubt.entered() && taken(doubt, claimed) {
         return true;
     }
     let Policy::Special(door) = doubt.row.policy else { return waiting(doubt) };
@@ -294,23 +296,31 @@ pub fn makes_process(doubt: &Doubt) -> bool {
 }
 
 /// A call that was made with buffers in its slot, which show what it has taken.
-fn taken(doubt: &Doubt) -> bool {
+fn taken(doubt: &Doubt, claimed: &mut Claimed) -> bool {
     let (place, asked) = (doubt.place(), &doubt.asked);
-    let (bytes, result) = match doubt.row.nr {
-        55 if taken::error_told(place, asked) => (8, 0),
+    let told = |result| ReturnHead { result, identity: 0 };
+    let (bytes, head) = match doubt.row.nr {
+        55 if taken::error_told(place, asked) => (8, told(0)),
         70 | 243 => match taken::received(place, doubt.row.nr.into(), asked) {
-            Some(taken) => taken,
+            Some((bytes, result)) => (bytes, told(result)),
             None => return false,
         },
-        307 => match taken::sent_many(place, asked) {
+        299 => match batch::received(place, asked) {
+            Some(taken) => {
+                batch::rights(place, |fd| claimed.add(fd));
+                taken
+            }
+            None => return false,
+        },
+        307 => match batch::sent(place) {
             0 => return false,
-            sent => (sent as usize * 4, sent as i64),
+            sent => (sent * 4, told(sent as i64)),
         },
         _ => return false,
     };
     // SAFETY: the dead primary's reserved slot, contiguous in the doubled mapping.
     let data = unsafe { core::slice::from_raw_parts(witness::data_of(place), bytes) };
-    complete(doubt, 0, ReturnHead { result, identity: 0 }, data);
+    complete(doubt, 0, head, data);
     true
 }
 
