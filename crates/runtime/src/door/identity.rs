@@ -76,7 +76,7 @@ fn is_unknown(number: u32) {
 
 /// A call that changes ids, of the calling thread or, where libc makes it for that, of all.
 pub fn change(thread: &mut Thread, call: &Call) -> i64 {
-    super::memory::before_code_by(call);
+    super::code::before_by(call);
     if FOR.load(Ordering::Relaxed) != thread.slot() + 1 {
         if !is_of_process(call) {
             state::changes_alone();

@@ -13,17 +13,16 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
-use crate::door::{heaps, mapped, mutex, own_addresses, quiet, shared};
+use crate::door::{code, heaps, mapped, mutex, own_addresses, quiet, shared};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::kernel::{
-    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, PROT_EXEC, PROT_WRITE,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, PROT_WRITE,
 };
 use crate::mapping::{pieces, unforked, views};
 use crate::members::of_family;
 use crate::raw::{self, failed};
 use crate::sys::wall;
 use crate::thread::{Mode, Thread};
-use crate::turns::live_turns;
 use crate::verdict::drop_standby;
 use crate::{fdtable, real, seats, tls, twins};
 
@@ -39,10 +38,10 @@ pub fn local_of(thread: &Thread, call: &Call) -> i64 {
     use crate::raw::nr::PKEY_MPROTECT;
     let protects = matches!(call.nr, raw::nr::MPROTECT | PKEY_MPROTECT);
     if protects {
-        before_code(call);
+        code::before(call);
     }
     let result = local(call);
-    if protects { note_code(thread, call, result) } else { result }
+    if protects { code::note(thread, call, result) } else { result }
 }
 
 /// The same, of whoever it is.
@@ -120,13 +119,13 @@ pub fn lock(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// bytes are carried, its place is not imposed.
 pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
     let call = &own_addresses::without_preference(call);
-    before_code(call);
+    code::before(call);
     let flags = call.args[3];
     if flags & MAP_ANONYMOUS != 0 {
-        return note_code(thread, call, heaps::map(thread, call, anonymous));
+        return code::note(thread, call, heaps::map(thread, call, anonymous));
     }
     let result = file(thread, call, false);
-    note_code(thread, call, result)
+    code::note(thread, call, result)
 }
 
 /// Anonymous memory. What is shared is a standby's own until it is promoted, and then its children's as well: private
@@ -145,46 +144,6 @@ fn anonymous(call: &Call) -> i64 {
         views::unmapped(call.args[0], call.args[1]);
     }
     local(&call)
-}
-
-/// Memory has been made executable, or mapped so. What comes from a file is no code of the program's own making, unless it is
-/// shared: a library is mapped privately, and code that is written elsewhere is mapped twice.
-fn note_code(thread: &Thread, call: &Call, result: i64) -> i64 {
-    let is_file = call.nr == raw::nr::MMAP && call.args[3] & MAP_ANONYMOUS == 0 && !is_shared(call.args[3]);
-    if call.args[2] & PROT_EXEC != 0 && !failed(result) {
-        if is_file {
-            wall::mapped(result as u64, call.args[1], call.args[5]);
-        } else {
-            live_turns::made_code(thread, call.args[1]);
-        }
-    }
-    result
-}
-
-/// Before the memory of a range is mapped, or protected anew: if its bytes may become text, and be anything.
-fn before_code(call: &Call) {
-    let [start, bytes, protection, flags, ..] = call.args;
-    let is_mmap = call.nr == raw::nr::MMAP;
-    if !is_mmap || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED {
-        wall::forget(start, bytes);
-    }
-    let is_text = is_mmap && flags & MAP_ANONYMOUS == 0 && !is_shared(flags) && protection & PROT_WRITE == 0;
-    if protection & PROT_EXEC != 0 && !is_text {
-        wall::before_code();
-    }
-}
-
-/// Before a call that makes memory executable in another way: shmat, personality.
-pub fn before_code_by(call: &Call) {
-    const SHM_EXEC: u64 = 0o100_000;
-    let makes = match call.nr {
-        raw::nr::SHMAT => call.args[2] & SHM_EXEC != 0,
-        raw::nr::PERSONALITY => wall::reading_executes(call.args[0]),
-        _ => false,
-    };
-    if makes {
-        wall::before_code();
-    }
 }
 
 /// Shared memory has been made since the standby has.
@@ -496,9 +455,9 @@ unsafe extern "C" fn exported_mmap(a: u64, b: u64, c: u64, d: u64, e: u64, f: u6
     } else {
         // SAFETY: the calling thread's own block.
         let thread = unsafe { &mut *thread };
-        before_code(&call);
+        code::before(&call);
         let result = guest_mmap(thread, call);
-        note_code(thread, &call, result)
+        code::note(thread, &call, result)
     };
     errno_or(result)
 }

@@ -21,6 +21,7 @@ pub mod c11;
 pub mod cancel;
 pub mod carry;
 pub mod child;
+pub mod code;
 pub mod common;
 pub mod compat;
 pub mod cond;

@@ -53,7 +53,7 @@ fn map(name: u64, address: u64, [bytes, prot, flags, offset]: [u64; 4]) -> Optio
 /// shmat, shmdt.
 pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     use crate::raw::nr::SHMAT;
-    memory::before_code_by(call);
+    super::code::before_by(call);
     if !state::is_recorded() && !state::is_detached() {
         return refused(thread, call, row.name);
     }
