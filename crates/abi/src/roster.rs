@@ -4,7 +4,7 @@
 //! other stands here: who is whose child, and how a process ended that its parent can no longer ask the kernel about. Whoever
 //! is in the group writes it, also with fewer rights than others: see the [`Registry`](crate::Registry).
 
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::family::{Family, TurnOrder};
 use crate::segment::Line;
@@ -114,6 +114,33 @@ pub struct Process {
     pub leads: AtomicU32,
     /// How many of its threads have counted a signal to another process of the group, and not yet asked the kernel. Itself.
     pub sending: AtomicU32,
+}
+
+impl Process {
+    /// Says everything of a process that has just been made, but for its birth and what relatives have sent it. By whoever has taken
+    /// the entry.
+    pub fn be_new(&self, pid: u32, parent: u32) {
+        for (word, value) in [
+            (&self.pid, pid),
+            (&self.parent, parent),
+            (&self.joined, 0),
+            (&self.doomed, 0),
+            (&self.reaps_orphans, 0),
+            (&self.stopped, 0),
+            (&self.group, 0),
+            (&self.leads, 0),
+            (&self.sending, 0),
+            (&self.standing, 0),
+            (&self.told_stopped, 0),
+            (&self.death_signal, 0),
+            (&self.stops_itself, 0),
+            (&self.kin, kin::KERNEL),
+            (&self.end, end::NONE),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.will.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Letters that can be on their way at a time. Of one more the value is not known to a standby.

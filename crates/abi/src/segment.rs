@@ -354,6 +354,10 @@ pub mod stand {
     pub const FAILED: u32 = 3;
     /// It is asked for, and the program is to stand still until all of it has been written.
     pub const ASKED_FOR_LONG: u32 = 4;
+    /// The process stands still, and waits for its relatives to do so. Coordinator.
+    pub const PARKED: u32 = 5;
+    /// All of them do, and each is to fork its copy. Supervisor.
+    pub const FORK: u32 = 6;
 }
 
 /// Bytes of a text of `/proc` that one answer has room for.

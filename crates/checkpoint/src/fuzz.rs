@@ -1,7 +1,8 @@
 //! One entry for a fuzzer: bytes that somebody forged, with checksums that are right.
 
 use crate::{
-    Descriptor, FRONT_BYTES, File, Head, Holder, Lock, MARK, Mapping, Object, Place, Reader, VERSION, kind,
+    Descriptor, FRONT_BYTES, File, Head, Holder, Lock, MARK, Mapping, Object, Place, Process, Reader, Shared,
+    VERSION, kind,
 };
 
 /// Reads `data` in the way that its first byte says. Panics if a run of pages is not what its chunk says.
@@ -25,36 +26,51 @@ pub fn entry(data: &[u8]) {
 /// A head that says a little of everything.
 pub fn example() -> Head {
     let lock = Lock { holder: Holder::Process, is_exclusive: true, first: 1, last: Some(9) };
+    let memory = |start, file, shared| Mapping {
+        start,
+        end: start + 0x40_0000,
+        protection: 3,
+        grows: false,
+        file,
+        shared,
+        kernel: None,
+    };
+    let process = |index: u32| Process {
+        pid: 4711 + index,
+        place: index,
+        executable: "/usr/bin/program".into(),
+        name: b"program".to_vec(),
+        folder: "/".into(),
+        umask: 0o22,
+        oom_score: 0,
+        session: None,
+        group: Some(4711),
+        leads: [false, index == 0],
+        limits: vec![[u64::MAX; 2]; 16],
+        slots: 3,
+        resumes: Place { context: 1, resume: 2, tls: 3, folder: 4 },
+        areas: [7; 11],
+        auxiliary: vec![6, 4096, 0, 0],
+        mappings: vec![memory(0x1000, Some((0, 0)), None), memory(0x80_0000, None, Some((0, 0)))],
+        descriptors: vec![Descriptor {
+            fd: index as i32,
+            closes: false,
+            object: 0,
+            flags: 2,
+            locks: vec![lock],
+        }],
+    };
     Head {
         program: vec!["program".into(), "an argument".into()],
-        executable: "/usr/bin/program".into(),
         order: "auto".into(),
         taken: "2026-01-01T00:00:00Z".into(),
         kernel: "6.1.0".into(),
         processor: vec!["fpu".into(), "avx".into()],
         segment_version: 1,
-        pid: 4711,
-        name: b"program".to_vec(),
-        folder: "/".into(),
-        umask: 0o22,
-        oom_score: 0,
-        leads: [false, false],
-        limits: vec![[u64::MAX; 2]; 16],
-        slots: 3,
-        place: Place { context: 1, resume: 2, tls: 3, folder: 4 },
-        areas: [7; 11],
-        auxiliary: vec![6, 4096, 0, 0],
-        mappings: vec![Mapping {
-            start: 0x1000,
-            end: 0x40_0000,
-            protection: 3,
-            grows: false,
-            file: Some((0, 0)),
-            kernel: None,
-        }],
         files: vec![File { path: "/usr/bin/program".into(), bytes: 12, checksum: 34 }],
-        descriptors: vec![Descriptor { fd: 0, closes: false, object: 0, flags: 2, locks: vec![lock] }],
         objects: vec![Object::Pipe { number: 9, room: 65_536, content: b"in the pipe".to_vec() }],
+        shared: vec![Shared { name: "memory".into(), bytes: 0x40_0000 }],
+        processes: vec![process(0), process(1)],
     }
 }
 

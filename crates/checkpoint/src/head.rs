@@ -1,4 +1,4 @@
-//! What a process is made of, besides its pages.
+//! What a program is made of, besides its pages.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct Head {
     /// The program as it was typed, and its arguments.
     pub program: Vec<String>,
-    /// Its file.
-    pub executable: String,
     /// `--order` of the group.
     pub order: String,
     /// When the checkpoint was taken, RFC 3339.
@@ -17,12 +15,35 @@ pub struct Head {
     pub kernel: String,
     /// Flags of the processor, as the kernel lists them.
     pub processor: Vec<String>,
-    /// Version of the segment that the runtime in the checkpoint writes and reads.
+    /// Version of the segment and the roster that the runtime in the checkpoint writes and reads.
     pub segment_version: u32,
-    /// The number by which the process knows itself.
+    /// Files that are mapped.
+    pub files: Vec<File>,
+    /// Objects behind descriptors, of all processes.
+    pub objects: Vec<Object>,
+    /// Memory that processes share, or that one has in several places.
+    pub shared: Vec<Shared>,
+    /// The processes. The program itself is the first, and there is always that one.
+    pub processes: Vec<Process>,
+}
+
+impl Head {
+    /// The program itself.
+    pub fn root(&self) -> &Process {
+        &self.processes[0]
+    }
+}
+
+/// One process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// The number by which it and its relatives know it.
     pub pid: u32,
+    /// Its place in the roster.
+    pub place: u32,
+    /// Its file.
+    pub executable: String,
     /// What its first thread calls itself, without a NUL.
-    #[serde(default)]
     pub name: Vec<u8>,
     /// Its folder, and its mask for new files.
     pub folder: String,
@@ -30,14 +51,18 @@ pub struct Head {
     pub umask: u32,
     /// How willingly the kernel ends it for want of memory: `oom_score_adj`.
     pub oom_score: i32,
-    /// Whether it leads a session, and whether a process group.
+    /// Its session, by the number that relatives know; `None` for that of its supervisor.
+    pub session: Option<u32>,
+    /// The same of its process group.
+    pub group: Option<u32>,
+    /// Whether it leads its session, and whether its process group.
     pub leads: [bool; 2],
     /// Soft and hard limits, by the kernel's numbers.
     pub limits: Vec<[u64; 2]>,
     /// Which thread slots have been used.
     pub slots: u32,
     /// Where it goes on.
-    pub place: Place,
+    pub resumes: Place,
     /// Code, data, heap, stack, arguments and environment: start and end of each, as the kernel keeps them; of the heap the end
     /// of what is in use, of the stack the start only.
     pub areas: [u64; 11],
@@ -45,12 +70,8 @@ pub struct Head {
     pub auxiliary: Vec<u64>,
     /// Memory, by address.
     pub mappings: Vec<Mapping>,
-    /// Files that are mapped.
-    pub files: Vec<File>,
     /// Descriptors, by number.
     pub descriptors: Vec<Descriptor>,
-    /// Objects behind descriptors.
-    pub objects: Vec<Object>,
 }
 
 /// Where a process goes on.
@@ -79,8 +100,19 @@ pub struct Mapping {
     pub grows: bool,
     /// The file that it is a private mapping of: its index, and the offset in it.
     pub file: Option<(usize, u64)>,
+    /// The shared memory that it shows: its index, and the offset in it.
+    pub shared: Option<(usize, u64)>,
     /// What the kernel calls it, if it is the kernel's own (`[vdso]`).
     pub kernel: Option<String>,
+}
+
+/// A piece of memory that mappings of one process or of several show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// The name that it was given, if it was.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
 }
 
 /// A file that is mapped: it has to be the same.
@@ -148,6 +180,8 @@ pub enum Object {
     },
     /// A file that nobody can open any more: it was removed, or never had a name.
     Removed {
+        /// Which file. What is in it stands at the first one with its number.
+        number: u64,
         /// The name that it has been told to have.
         name: String,
         /// What is in it.
@@ -155,7 +189,14 @@ pub enum Object {
         /// The position in it.
         position: u64,
     },
-    /// One end of a pipe of the process's own. Both ends have the same number.
+    /// Shared memory, as a file.
+    Memory {
+        /// Its index.
+        piece: usize,
+        /// The position in it.
+        position: u64,
+    },
+    /// One end of a pipe of the program's own. Both ends have the same number.
     Pipe {
         /// Which pipe.
         number: u64,
@@ -173,7 +214,7 @@ pub enum Object {
         /// What is in it, at the first descriptor that can read it.
         content: Vec<u8>,
     },
-    /// One end of a pair of local sockets, both of the process's own. Both ends have the same number.
+    /// One end of a pair of local sockets, both of the program's own. Both ends have the same number.
     Pair {
         /// Which pair.
         number: u64,
@@ -185,6 +226,8 @@ pub enum Object {
         room: i32,
         /// Whether the other end has said that nothing more comes.
         is_shut: bool,
+        /// Whether who sent a message is told with it.
+        tells_sender: bool,
     },
     /// A counter of events.
     Events {

@@ -1,7 +1,7 @@
 //! A parked program in a file.
 //!
-//! A checkpoint is a mark, a version and chunks: the [`Head`], which says what the process is made of, any number of chunks of
-//! pages, and the sums at its end. Each chunk has its length and a checksum, and is compressed where that is of use. A reader
+//! A checkpoint is a mark, a version and chunks: the [`Head`], which says what the program's processes are made of, any number of
+//! chunks of pages, each of one [`Owner`], and the sums at its end. Each chunk has its length and a checksum, and is compressed where that is of use. A reader
 //! believes no length that is above its bounds, checks a chunk before it looks at it, and takes a checkpoint without its sums for cut.
 //! All of it can be [sealed](Sealer).
 #![forbid(unsafe_code)]
@@ -9,12 +9,16 @@
 mod error;
 pub mod fuzz;
 mod head;
+mod owner;
 mod reader;
 mod seal;
 mod writer;
 
 pub use error::Error;
-pub use head::{Descriptor, File, Head, Holder, Lock, Mapping, Object, Place, Registered, Watch};
+pub use head::{
+    Descriptor, File, Head, Holder, Lock, Mapping, Object, Place, Process, Registered, Shared, Watch,
+};
+pub use owner::Owner;
 pub use reader::{Pages, Reader};
 pub use seal::{KEY_BYTES, Key, Opener, Sealer, is_sealed};
 pub use writer::{Sums, Writer};
@@ -23,7 +27,7 @@ pub use writer::{Sums, Writer};
 pub const MARK: &[u8; 16] = b"understudy point";
 
 /// Version of the format that this crate writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a sealed checkpoint begins with; behind it the version, a little-endian `u32`.
 pub const SEAL: &[u8; 16] = b"understudy seal\n";
@@ -37,6 +41,9 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes of a head, at most: descriptors with the contents of pipes are in it.
 pub(crate) const HEAD_BYTES: usize = 256 << 20;
 
+/// Bytes in front of a chunk's runs: whose they are, and how many.
+pub(crate) const WHOSE_BYTES: usize = 12;
+
 /// Bytes in front of a chunk's content: its kind, its bytes, its bytes as they are stored, their checksum.
 pub(crate) const FRONT_BYTES: usize = 16;
 
@@ -44,7 +51,7 @@ pub(crate) const FRONT_BYTES: usize = 16;
 pub(crate) mod kind {
     /// The [`Head`](crate::Head), as JSON.
     pub const HEAD: u32 = 1;
-    /// Runs of memory: how many, address and bytes of each, and what stands there.
+    /// Runs of memory: whose, how many, address and bytes of each, and what stands there.
     pub const PAGES: u32 = 2;
     /// The [`Sums`](crate::Sums), as JSON.
     pub const END: u32 = 3;

@@ -2,13 +2,15 @@
 
 use std::io::{ErrorKind, Read};
 
-use crate::{CHUNK_BYTES, Error, FRONT_BYTES, HEAD_BYTES, Head, MARK, Sums, VERSION, kind};
+use crate::{
+    CHUNK_BYTES, Error, FRONT_BYTES, HEAD_BYTES, Head, MARK, Owner, Sums, VERSION, WHOSE_BYTES, kind,
+};
 
 /// Runs in one chunk, at most: one a page.
 const RUNS_MAX: usize = CHUNK_BYTES / 4096 + 1;
 
 /// Bytes of a chunk of pages, at most.
-const PAGES_BYTES: usize = 4 + 16 * RUNS_MAX + CHUNK_BYTES;
+const PAGES_BYTES: usize = WHOSE_BYTES + 16 * RUNS_MAX + CHUNK_BYTES;
 
 /// Reads one checkpoint from its beginning to its end.
 pub struct Reader<R: Read> {
@@ -22,14 +24,20 @@ pub struct Reader<R: Read> {
 /// A chunk of pages.
 #[derive(Debug)]
 pub struct Pages {
+    owner: Owner,
     content: Vec<u8>,
     runs: usize,
 }
 
 impl Pages {
+    /// Whose they are: somebody that the head speaks of.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// Address and content of each run.
     pub fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let mut at = 4 + 16 * self.runs;
+        let mut at = WHOSE_BYTES + 16 * self.runs;
         (0..self.runs).map(move |run| {
             let (start, len) = run_at(&self.content, run);
             let from = at;
@@ -41,7 +49,7 @@ impl Pages {
 
 fn run_at(content: &[u8], run: usize) -> (u64, u64) {
     let word = |at: usize| content[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-    (word(4 + 16 * run), word(12 + 16 * run))
+    (word(WHOSE_BYTES + 16 * run), word(WHOSE_BYTES + 8 + 16 * run))
 }
 
 impl<R: Read> Reader<R> {
@@ -73,11 +81,14 @@ impl<R: Read> Reader<R> {
         if kind != kind::HEAD {
             return Err(damaged("its head is missing"));
         }
-        let head = serde_json::from_slice(&content).map_err(|_| damaged("its head is not one"))?;
+        let head: Head = serde_json::from_slice(&content).map_err(|_| damaged("its head is not one"))?;
+        if head.processes.is_empty() {
+            return Err(damaged("it has no process"));
+        }
         Ok(Reader { from, at, head, sums: Sums::default(), is_over: false })
     }
 
-    /// What the process is made of.
+    /// What the program is made of.
     pub fn head(&self) -> &Head {
         &self.head
     }
@@ -95,8 +106,15 @@ impl<R: Read> Reader<R> {
         let (kind, content) = chunk(&mut self.from, &mut self.at)?;
         match kind {
             kind::PAGES => {
-                let runs = content.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize);
-                let front = 4 + 16 * runs;
+                let owner = content.first_chunk().copied().and_then(Owner::from_bytes);
+                let owner = owner.filter(|owner| match owner {
+                    Owner::Process(index) => (*index as usize) < self.head.processes.len(),
+                    Owner::Shared(index) => (*index as usize) < self.head.shared.len(),
+                });
+                let owner = owner.ok_or(damaged("its pages are nobody's"))?;
+                let runs = content.get(8..WHOSE_BYTES).and_then(|bytes| bytes.try_into().ok());
+                let runs = runs.map_or(0, u32::from_le_bytes) as usize;
+                let front = WHOSE_BYTES + 16 * runs;
                 if runs == 0 || runs > RUNS_MAX || content.len() < front {
                     return Err(damaged("its pages have no places"));
                 }
@@ -106,7 +124,7 @@ impl<R: Read> Reader<R> {
                 }
                 self.sums.chunks += 1;
                 self.sums.bytes += content.len() as u64;
-                Ok(Some(Pages { content, runs }))
+                Ok(Some(Pages { owner, content, runs }))
             }
             kind::END => {
                 let sums: Option<Sums> = serde_json::from_slice(&content).ok();

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CHUNK_BYTES, Error, Head, MARK, VERSION, kind};
+use crate::{CHUNK_BYTES, Error, Head, MARK, Owner, VERSION, WHOSE_BYTES, kind};
 
 /// What a checkpoint ends with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,7 @@ pub struct Writer<W: Write> {
     to: W,
     sums: Sums,
     written: u64,
+    owner: Owner,
     runs: Vec<(u64, u64)>,
     /// The next pages are of another mapping.
     is_apart: bool,
@@ -39,6 +40,7 @@ impl<W: Write> Writer<W> {
             to,
             sums: Sums::default(),
             written: MARK.len() as u64 + 4,
+            owner: Owner::Process(0),
             runs: Vec::new(),
             is_apart: false,
             pages: Vec::with_capacity(CHUNK_BYTES),
@@ -52,6 +54,16 @@ impl<W: Write> Writer<W> {
     /// Bytes of the file so far.
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    /// What comes next is this one's; at the beginning the first process's.
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn begin(&mut self, owner: Owner) -> Result<(), Error> {
+        self.flush()?;
+        self.owner = owner;
+        Ok(())
     }
 
     /// What comes next is of another mapping: no run goes over two.
@@ -84,7 +96,8 @@ impl<W: Write> Writer<W> {
         if self.runs.is_empty() {
             return Ok(());
         }
-        let mut content = Vec::with_capacity(4 + 16 * self.runs.len() + self.pages.len());
+        let mut content = Vec::with_capacity(WHOSE_BYTES + 16 * self.runs.len() + self.pages.len());
+        content.extend(self.owner.bytes());
         content.extend((self.runs.len() as u32).to_le_bytes());
         for (start, len) in self.runs.drain(..) {
             content.extend(start.to_le_bytes());

@@ -1,7 +1,7 @@
 //! What is written comes back; what is cut off or changed is told, and believed nowhere.
 
 use checkpoint::fuzz::{self, example};
-use checkpoint::{Error, Head, Object, Reader, Writer};
+use checkpoint::{Error, Head, Object, Owner, Reader, Writer};
 
 /// A generator of numbers that are always the same (xorshift).
 struct Numbers(u64);
@@ -27,16 +27,21 @@ fn written() -> (Vec<u8>, Pages) {
         let content =
             (0..bytes).map(|byte| if run % 2 == 0 { byte as u8 / 16 } else { numbers.below(256) as u8 });
         let content: Vec<u8> = content.collect();
+        // A third of them, one behind the other, are the first process's, the second one's, and nobody's alone.
+        let owner = [Owner::Process(0), Owner::Process(1), Owner::Shared(0)][run / 8];
+        if run % 8 == 0 {
+            writer.begin(owner).unwrap();
+        }
         writer.begin_mapping();
         writer.pages(at, &content).unwrap();
-        pages.push((at, content));
+        pages.push((owner, at, content));
         at += bytes as u64 + 4096 * numbers.below(2);
     }
     (writer.finish().unwrap(), pages)
 }
 
-/// Addresses and what stands there.
-type Pages = Vec<(u64, Vec<u8>)>;
+/// Whose they are, addresses and what stands there.
+type Pages = Vec<(Owner, u64, Vec<u8>)>;
 
 /// Reads all of it.
 fn read(bytes: &[u8]) -> Result<(Head, Pages), Error> {
@@ -45,21 +50,26 @@ fn read(bytes: &[u8]) -> Result<(Head, Pages), Error> {
     let mut pages = Pages::new();
     while let Some(chunk) = reader.pages()? {
         for (start, content) in chunk.runs() {
-            pages.push((start, content.to_vec()));
+            pages.push((chunk.owner(), start, content.to_vec()));
         }
     }
     Ok((head, pages))
 }
 
-fn flat(pages: &[(u64, Vec<u8>)]) -> Vec<(u64, u8)> {
-    pages.iter().flat_map(|(start, content)| (*start..).zip(content.iter().copied())).collect()
+fn flat(pages: &Pages) -> Vec<(Owner, u64, u8)> {
+    let of_run = |(owner, start, content): &(Owner, u64, Vec<u8>)| {
+        let owner = *owner;
+        let bytes: Vec<_> = (*start..).zip(content.iter().copied()).collect();
+        bytes.into_iter().map(move |(at, byte)| (owner, at, byte))
+    };
+    pages.iter().flat_map(of_run).collect()
 }
 
 #[test]
 fn what_is_written_comes_back() {
     let (bytes, pages) = written();
     let (got, again) = read(&bytes).unwrap();
-    assert_eq!((got.pid, got.program), (4711, example().program));
+    assert_eq!((got.root().pid, got.processes[1].pid, &got.program), (4711, 4712, &example().program));
     assert!(matches!(&got.objects[0], Object::Pipe { content, .. } if content == b"in the pipe"));
     assert!(flat(&again) == flat(&pages));
 }
@@ -110,6 +120,23 @@ fn what_stands_behind_the_end_is_not_read() {
 }
 
 #[test]
+fn pages_of_nobody_are_refused() {
+    for owner in [Owner::Process(2), Owner::Shared(1)] {
+        let mut writer = Writer::new(Vec::new(), &example()).unwrap();
+        writer.begin(owner).unwrap();
+        writer.pages(0x1000, &[7; 4096]).unwrap();
+        assert!(matches!(read(&writer.finish().unwrap()), Err(Error::Damaged { .. })));
+    }
+}
+
+#[test]
+fn a_checkpoint_of_nothing_is_refused() {
+    let nothing = Head { processes: Vec::new(), ..example() };
+    let bytes = Writer::new(Vec::new(), &nothing).unwrap().finish().unwrap();
+    assert!(matches!(read(&bytes), Err(Error::Damaged { at: 20, .. })));
+}
+
+#[test]
 fn lengths_are_not_believed() {
     let (bytes, _) = written();
     // The head's chunk says that it is enormous.
@@ -136,7 +163,8 @@ fn forged_bytes_with_right_checksums_are_told_or_read() {
             // One run, or two, of as many bytes as there are.
             2 => {
                 let runs = 1 + numbers.below(2) as usize;
-                let mut data = (runs as u32).to_le_bytes().to_vec();
+                let mut data = numbers.below(3).to_le_bytes().to_vec();
+                data.extend((runs as u32).to_le_bytes());
                 (0..runs).for_each(|run| {
                     data.extend((run as u64 * 4096).to_le_bytes());
                     data.extend(16u64.to_le_bytes());

@@ -1,12 +1,17 @@
 //! Checkpoints: a program is written into a file, and put together again from one.
 //!
-//! *Taking* one ([`take`]): the program parks and forks a copy that stands still; while the program waits, what it shares with the
-//! copy is [described](describe); the copy's memory is written when the program has gone on. *Restoring* one ([`restore`]): a new
-//! process makes the [descriptors](objects) and becomes that copy by [`steps`], system calls that are made while there is no memory
-//! but their own list. Then it goes on.
+//! *Taking* one ([`take`]): all processes of the program park, and each forks a copy that stands still; while they wait, what they
+//! share with the copies is [described](describe): [descriptors], and [memory] that several have. The copies' own memory is written
+//! when the program has gone on. *Restoring* one ([`restore`]): new processes make the [objects] behind the descriptors, and each
+//! [becomes](image) such a copy by [`steps`], system calls that are made while there is no memory but their own list. When all
+//! have, they go on.
 
 mod describe;
+mod descriptors;
+#[allow(unsafe_code)]
+mod image;
 pub mod key;
+mod memory;
 mod objects;
 pub(crate) mod output;
 #[allow(unsafe_code)]

@@ -69,6 +69,8 @@ pub(crate) struct Group<'a> {
     gone: Vec<(Place, u32)>,
     /// Somebody wants the whole group to end, and waits for it.
     is_stopping: bool,
+    /// Until when a checkpoint that cannot be taken yet is tried again, CLOCK_MONOTONIC ns.
+    checkpoint_by_ns: Option<u64>,
     /// Who write checkpoints.
     writers: Vec<JoinHandle<()>>,
     outcome: Outcome,
@@ -116,6 +118,7 @@ impl<'a> Group<'a> {
             is_without_reader: false,
             gone: Vec::new(),
             is_stopping: false,
+            checkpoint_by_ns: None,
             writers: Vec::new(),
             outcome,
             undertaker,
@@ -228,7 +231,13 @@ impl<'a> Group<'a> {
 
     fn sleep(&mut self) {
         let now = clock::monotonic_ns();
-        let moments = [self.probe_at_ns(), self.roster_at_ns, self.outcome_at_ns(), self.kinship.look_at_ns];
+        let moments = [
+            self.probe_at_ns(),
+            self.roster_at_ns,
+            self.outcome_at_ns(),
+            self.kinship.look_at_ns,
+            self.checkpoint_at_ns(),
+        ];
         let watches = self.watches.iter_mut().filter_map(Watch::look_at_ns);
         let until_ns = moments.into_iter().flatten().chain(watches).min();
         let timeout = until_ns.map(|at_ns| clock::timespec(at_ns.saturating_sub(now)));

@@ -28,6 +28,10 @@ use crate::reap::Reaped;
 use crate::segment::wake;
 use crate::spawn::{self};
 
+mod kept;
+
+pub(crate) use kept::Ends;
+
 /// The roster's name in the group's folder.
 pub const NAME: &str = "roster";
 
@@ -165,11 +169,32 @@ impl Roster {
         entry.state.store(process::LISTED, Ordering::SeqCst);
     }
 
-    /// The same of a program that is put together from a checkpoint: it knows itself by the number `pid`, and the kernel by `primary`.
-    pub fn enter_restored(&self, pid: u32, primary: u32) {
-        self.registry().used.fetch_max(ROOT as u32 + 1, Ordering::AcqRel);
-        self.registry().primaries[ROOT].store(pair(pid, primary), Ordering::SeqCst);
-        self.enter_root(pid);
+    /// The registry says that the process of this place and number is the kernel's `primary`: a program is put together, and nobody
+    /// runs yet. What it leads is led by that one.
+    pub(crate) fn enter_restored(&self, at: usize, pid: u32, primary: u32, leads: bool) {
+        let Some(entry) = self.shared().processes.get(at) else { return };
+        self.registry().used.fetch_max(at as u32 + 1, Ordering::AcqRel);
+        self.registry().primaries[at].store(pair(pid, primary), Ordering::SeqCst);
+        entry.leads.store(if leads { primary } else { 0 }, Ordering::Release);
+    }
+
+    /// The same of a process group, or session, whose leader has ended: its members know it by the number `pid`, and the kernel by
+    /// `leads`.
+    pub(crate) fn enter_leader(&self, pid: u32, leads: u32) {
+        let is_free = |entry: &&Process| entry.state.load(Ordering::Relaxed) == process::FREE;
+        let places = self.shared().processes.iter();
+        let Some((at, entry)) = places.enumerate().find(|(_, entry)| is_free(entry)) else { return };
+        entry.be_new(pid, 0);
+        entry.leads.store(leads, Ordering::Relaxed);
+        self.header().used.fetch_max(at as u32 + 1, Ordering::AcqRel);
+        entry.state.store(process::LISTED, Ordering::SeqCst);
+    }
+
+    /// The number by which relatives know a process group or session of the kernel's.
+    pub(crate) fn group_known_as(&self, group: u32) -> u32 {
+        let leads = |entry: &Process| entry.leads.load(Ordering::Acquire) == group;
+        let leader = self.listed().find(|(place, entry)| leads(entry) || self.primary_of(*place) == group);
+        leader.map_or(group, |(place, _)| place.pid)
     }
 
     /// Every process that is listed.
@@ -371,26 +396,9 @@ impl Roster {
         });
         let Some((at, entry)) = free else { return false };
         self.header().used.fetch_max(at as u32 + 1, Ordering::AcqRel);
-        for (word, value) in [
-            (&entry.pid, pid),
-            (&entry.parent, 0),
-            (&entry.joined, 0),
-            (&entry.doomed, 0),
-            (&entry.reaps_orphans, 0),
-            (&entry.stopped, 0),
-            (&entry.group, 0),
-            (&entry.leads, 0),
-            (&entry.sending, 0),
-            (&entry.standing, 0),
-            (&entry.told_stopped, 0),
-            (&entry.death_signal, 0),
-            (&entry.stops_itself, 0),
-            (&entry.kin, kin::ADOPTED),
-            (&entry.end, end::ENDED),
-        ] {
-            word.store(value, Ordering::Relaxed);
-        }
-        entry.will.store(0, Ordering::Relaxed);
+        entry.be_new(pid, 0);
+        entry.kin.store(kin::ADOPTED, Ordering::Relaxed);
+        entry.end.store(end::ENDED, Ordering::Relaxed);
         self.note_end(at, pid, how.status);
         entry.status.store(how.status, Ordering::Relaxed);
         for (word, used) in entry.used_us.iter().zip(how.used_us) {

@@ -10,7 +10,7 @@ use serde_json::json;
 use us_abi::CONFIG_RECORDED;
 
 use crate::book::Book;
-use crate::checkpoint::restore::Checkpoint;
+use crate::checkpoint::restore::{Checkpoint, Restored};
 use crate::child::Child;
 use crate::clock;
 use crate::error::Error;
@@ -46,7 +46,7 @@ pub fn run_from(options: &Options, checkpoint: Option<&Checkpoint>) -> Result<En
     spawn::outlive_full_files();
     let mut voice = Voice::open(options.events.as_deref(), options.verbosity)?;
     let path = match checkpoint {
-        Some(checkpoint) => checkpoint.head().executable.clone().into(),
+        Some(checkpoint) => checkpoint.head().root().executable.clone().into(),
         None => program::resolve(&options.command[0])?,
     };
     program::check(&options.command[0], &path)?;
@@ -86,11 +86,12 @@ pub fn run_from(options: &Options, checkpoint: Option<&Checkpoint>) -> Result<En
         Some(_) => Handout::open(&padded_paths(&library, &path).1, options.config(CONFIG_RECORDED)),
     });
     let started = match checkpoint {
-        Some(checkpoint) => checkpoint.start(&folder, &segment, &roster),
-        None => start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref()),
+        Some(checkpoint) => checkpoint.start(&folder, &segment, &roster, || options.config(0)),
+        None => start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref())
+            .map(|child| vec![Restored::root(child)]),
     };
-    let primary = match started {
-        Ok(primary) => primary,
+    let (primary, others) = match started {
+        Ok(mut all) => (all.remove(0).child, all),
         // Of the file of a recording something is known already.
         Err(cause @ Error::System { .. }) if recorded.is_none() => {
             drop((segment, roster, folder));
@@ -103,7 +104,7 @@ pub fn run_from(options: &Options, checkpoint: Option<&Checkpoint>) -> Result<En
     };
     spawn::let_go_of_inherited();
     meta.primary = ProcessId::of(primary.pid);
-    let known_as = checkpoint.map_or(primary.pid, |checkpoint| checkpoint.head().pid);
+    let known_as = checkpoint.map_or(primary.pid, |checkpoint| checkpoint.head().root().pid);
     (meta.root, meta.lead) = (known_as, known_as);
     let place = roster.find(known_as).map(|(place, _)| place);
     let handout =
@@ -139,7 +140,8 @@ pub fn run_from(options: &Options, checkpoint: Option<&Checkpoint>) -> Result<En
         relieved: AtomicU32::new(0),
     });
     let book = Book { folder: &folder, meta, history: History::default(), voice, explaining: Vec::new() };
-    let group = Group::new(book, shared, signals, primary, options.probe.clone(), beside, relay);
+    let mut group = Group::new(book, shared, signals, primary, options.probe.clone(), beside, relay);
+    others.into_iter().for_each(|other| group.go_on_with(other));
     Ok(group.until_the_end())
 }
 

@@ -104,6 +104,14 @@ impl<'a> Watch<'a> {
         watch
     }
 
+    /// A process that goes on from a checkpoint, and has not said so yet.
+    pub(crate) fn restored(book: SharedBook<'a>, shared: Arc<Shared>, primary: Child) -> Watch<'a> {
+        let mut watch = Watch::new(book, shared, primary);
+        watch.is_awaited = true;
+        watch.answer_by_ns = clock::monotonic_ns() + START_TIMEOUT_MS * 1_000_000;
+        watch
+    }
+
     /// A process that has joined the group.
     pub(crate) fn member(book: SharedBook<'a>, shared: Arc<Shared>, primary: Child) -> Watch<'a> {
         let mut watch = Watch::new(book, shared, primary);

@@ -1,6 +1,6 @@
 //! A copy that stands still, so that the supervisor can write it down: a *checkpoint*. And its way back.
 //!
-//! Every thread parks as for a standby, and the first one forks. The copy has a table of descriptors of its own and one thread,
+//! Every thread parks as for a standby. When those of all its relatives do, the first one forks. The copy has a table of descriptors of its own and one thread,
 //! which stops at a place of which the segment tells. What the kernel keeps of the process and no file of `/proc` tells, the copy
 //! notes in its own memory first. The program stands still until the supervisor has looked at what both share.
 //!
@@ -12,17 +12,21 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{Cause, GroupState, SegmentHeader, command, stand};
 
+use super::memory::Purpose;
 use super::park::{Place, keep_registers, put_registers_back, word};
 use super::{Obstacle, baseline, child, coordinator, leader, park_all, release_all};
 use crate::door::limits;
 use crate::mapping::unforked;
+use crate::members::of_family;
 use crate::raw::{self, nr};
 use crate::standby::poll;
-use crate::{bound, clone, fdtable, kernel, paths, recorder, seats, state};
+use crate::{bound, clone, fdtable, kernel, paths, recorder, seats, state, twins};
 
 /// How long the supervisor may take to look, ns: the program stands still meanwhile.
 const LOOK_NS: u64 = 2_000_000_000;
-/// The same where the program ends when all of it has been written, ns.
+/// How long its relatives may take to stand still as well, ns.
+const OTHERS_NS: u64 = 5_000_000_000;
+/// The same as [`LOOK_NS`] where the program ends when all of it has been written, ns.
 const WRITE_NS: u64 = 3_600_000_000_000;
 
 /// By the coordinator: the whole of it.
@@ -46,22 +50,42 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
     if bound::is_bound() {
         return Err((bound::WHY, 0));
     }
-    if !clone::away::is_supervised() {
-        return Err((b"the supervisor is not the process's parent", 0));
+    if of_family::is_member() {
+        return Err((b"processes that share much memory have no checkpoint yet", 0));
     }
     let Some(leader) = leader() else { return Err((b"no thread is left that could fork", 0)) };
     clone::identity::are_together(Some(leader))?;
-    clone::memory::list(header, false).map_err(|why| (why, 0))?;
-    let is_long = header.stand.state.load(Ordering::Acquire) == stand::ASKED_FOR_LONG;
-    let patience_ns = if is_long { WRITE_NS } else { LOOK_NS };
+    clone::memory::list(header, Purpose::Checkpoint).map_err(|why| (why, 0))?;
+    let state = &header.stand.state;
+    let asked = state.load(Ordering::Acquire);
+    let patience_ns = if asked == stand::ASKED_FOR_LONG { WRITE_NS } else { LOOK_NS };
+    if state.compare_exchange(asked, stand::PARKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return Ok(());
+    }
+    raw::futex_wake_shared(state);
+    if !await_supervisor(header, OTHERS_NS, |now| now == stand::FORK)? {
+        return Ok(());
+    }
     clone::have_forked(leader, word::STAND)?;
+    await_supervisor(header, patience_ns, |_| false).map(|_| ())
+}
+
+/// Waits until the supervisor has said so. False if it wants nothing more of this process.
+fn await_supervisor(
+    header: &SegmentHeader,
+    patience_ns: u64,
+    has_said: impl Fn(u32) -> bool,
+) -> Result<bool, Obstacle> {
     let start = raw::now_ns();
     loop {
         let now = header.stand.state.load(Ordering::Acquire);
+        if has_said(now) {
+            return Ok(true);
+        }
         if matches!(now, stand::DESCRIBED | stand::FAILED)
             || header.command.0.load(Ordering::Acquire) != command::CHECKPOINT
         {
-            return Ok(());
+            return Ok(false);
         }
         if raw::now_ns() - start > patience_ns || !recorder::is_taken() {
             return Err((b"the supervisor did not look at the copy in time", 0));
@@ -72,11 +96,14 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
 
 /// By the leader, parked: forks. True in the process that goes on in the copy's place.
 pub fn fork(own: *mut Place) -> bool {
-    const PARENT: u64 = kernel::CLONE_PARENT | kernel::SIGCHLD;
     baseline::take();
     unforked::take_back();
-    // SAFETY: a fork on the same stack in its own memory, while every thread stands still.
-    let result = unsafe { raw::call6(nr::CLONE, [PARENT, 0, 0, 0, 0, 0]) };
+    let result = if clone::away::is_supervised() {
+        // SAFETY: a fork on the same stack in its own memory, while every thread stands still.
+        unsafe { raw::call6(nr::CLONE, [kernel::CLONE_PARENT | kernel::SIGCHLD, 0, 0, 0, 0, 0]) }
+    } else {
+        clone::away::fork_away_as(kernel::SIGCHLD)
+    };
     unforked::give_again();
     if result == 0 {
         stop();
@@ -99,8 +126,15 @@ static REGISTERS: Registers = Registers(UnsafeCell::new([0; 8]));
 fn stop() {
     let Some(header) = state::header() else { return };
     child::be_copy();
+    // Until it is the supervisor's: the signal would come with the end of whoever has made it.
+    const LOOKS: u32 = 1000;
+    for _ in (0..LOOKS).take_while(|_| !clone::away::is_supervised()) {
+        raw::nap(100_000);
+    }
     // SAFETY: an attribute of our own new process.
     unsafe { raw::call2(nr::PRCTL, kernel::PR_SET_PDEATHSIG, kernel::SIGKILL) };
+    // What others write is here as they have written it.
+    twins::stop();
     if !clone::memory::make_own() {
         child::give_up();
     }
@@ -215,6 +249,7 @@ unsafe fn go_on(own: *mut Place) {
     state::IS_RESTORED.store(true, Ordering::Relaxed);
     child::learn_number();
     KEPT.give_back();
+    unforked::give_again();
     // SAFETY: the place of the calling thread, which nobody else looks at.
     unsafe { child::take_rseq(&*own) };
     if !crate::thread::slots().all(crate::thread::map_ring) {

@@ -116,8 +116,22 @@ impl Mapping {
     }
 }
 
+/// What the copy is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To follow.
+    Standby,
+    /// To follow, in a family that is being formed.
+    Family,
+    /// To be written down. Memory that processes of the group may share stays as it is: the supervisor copies it while all stand
+    /// still.
+    Checkpoint,
+}
+
 /// Filled by the coordinator and read by the copy's leader, while nobody else runs.
 static LIST: Room<Mapping> = Room::new();
+
+const NO_MEMORY: &[u8] = b"no memory for the list of what is advised about forks";
 
 /// Files with an executable mapping: the program and its libraries, whose private data pages nobody changes. The
 /// coordinator's.
@@ -127,8 +141,7 @@ static PROGRAMS: Room<(u64, u64)> = Room::new();
 static PATHS: Room<u8> = Room::new();
 
 /// Lists what has to be copied. By the coordinator, while every thread stands still.
-/// `is_forming`: the process is to be of a family.
-pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8]> {
+pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8]> {
     let mut all = true;
     LIST.clear();
     PROGRAMS.clear();
@@ -186,6 +199,9 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
                 asked = list[at].file;
                 is_quiet = quiet::is_quiet_at(&paths[path.0..path.1], device, inode);
             }
+            if purpose == Purpose::Checkpoint && list[at].is_sparse {
+                continue;
+            }
             if is_quiet && (list[at].shared_of == 0 || list[at].is_read_only()) {
                 quiet::note(fdtable::kept(fdtable::identity_of(device, inode)));
                 continue;
@@ -205,7 +221,14 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
             list[..kept].iter().any(|other| other.is_of(&list[at]) && other.protection & proc::EXEC != 0);
         list[at].is_common &= !is_code;
     }
-    let in_family = share(&list[..kept], is_forming)?;
+    if purpose == Purpose::Checkpoint {
+        // Whoever follows goes on following, by what was chosen for it.
+        return match unforked::list() {
+            true => is_room(all, bytes),
+            false => Err(NO_MEMORY),
+        };
+    }
+    let in_family = share(&list[..kept], purpose == Purpose::Family)?;
     let shared = || list[..kept].iter().filter(|mapping| mapping.written_through && !in_family);
     let shares = shared().next().is_some();
     seats::decide(header, in_family, shares);
@@ -218,8 +241,12 @@ pub fn list(header: &SegmentHeader, is_forming: bool) -> Result<(), &'static [u8
     let is_alone = !sync::is_threaded();
     twins::choose(shared().filter(|_| is_alone).map(|mapping| (mapping.start, mapping.end)));
     if !unforked::list() {
-        return Err(b"no memory for the list of what is advised about forks");
+        return Err(NO_MEMORY);
     }
+    is_room(all, bytes)
+}
+
+fn is_room(all: bool, bytes: u64) -> Result<(), &'static [u8]> {
     if !all || bytes > BYTES_MAX {
         return Err(b"more is mapped of files or shared than can be copied");
     }

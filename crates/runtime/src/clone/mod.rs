@@ -323,7 +323,8 @@ fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(
         live_turns::decide(header);
     }
     identity::are_together(leader())?;
-    memory::list(header, is_forming).map_err(|why| (why, 0))
+    let purpose = if is_forming { memory::Purpose::Family } else { memory::Purpose::Standby };
+    memory::list(header, purpose).map_err(|why| (why, 0))
 }
 
 /// Waits for the other members' forks. If one of them cannot, there is none.

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use us_abi::Process;
+use us_abi::{Process, end, kin};
 
 use super::{find, listed, own, primary, registry};
 use crate::call::Call;
@@ -41,6 +41,25 @@ pub fn to_kernel(group: u32) -> u32 {
 pub fn to_guest(group: u32) -> u32 {
     let leader = leaders().find(|entry| entry.leads.load(Ordering::Acquire) == group);
     leader.map_or(group, |entry| entry.pid.load(Ordering::Relaxed))
+}
+
+/// Whether a process group lives on that this process led, which has ended, and whose number only its entry tells. The entry is no
+/// process's any more then.
+pub(super) fn outlives(entry: &Process) -> bool {
+    let led = entry.leads.load(Ordering::Acquire);
+    if led == 0 || led == entry.pid.load(Ordering::Relaxed) || registry::doubts() {
+        return false;
+    }
+    // SAFETY: signal 0 only asks.
+    if unsafe { raw::call2(raw::nr::KILL, u64::from(led).wrapping_neg(), 0) } == raw::err::ESRCH {
+        return false;
+    }
+    entry.parent.store(0, Ordering::Release);
+    entry.joined.store(0, Ordering::Release);
+    // One that nobody asks for any more, and whose place is somebody else's where the list is full.
+    entry.kin.store(kin::KERNEL, Ordering::Release);
+    entry.end.store(end::NONE, Ordering::Release);
+    true
 }
 
 /// The process group, by the kernel's number, of a process that the kernel knows by this one.

@@ -150,8 +150,15 @@ pub fn known_as(pid: u32) -> Option<u32> {
     heir.or_else(|| find(pid).filter(|entry| primary(entry) == pid).map(|_| pid))
 }
 
-/// Takes a process off the list: its parent has been told of its end.
+/// Takes a process off the list: its parent has been told of its end. One that led a process group by another number than its own
+/// stays, and is nobody's child, as long as there is that group: its relatives know the group by its number.
 pub fn strike_off(entry: &Process) {
+    if !leader::outlives(entry) {
+        forget(entry);
+    }
+}
+
+fn forget(entry: &Process) {
     let _ = entry.state.compare_exchange(process::LISTED, process::FREE, Ordering::AcqRel, Ordering::Acquire);
 }
 
@@ -330,31 +337,12 @@ fn disown(number: u32) {
 pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
     // The last process of that number: its parent takes no interest in its children's ends.
     if let Some(old) = find(pid) {
-        strike_off(old);
+        forget(old);
     }
     disown(pid);
     mail::forget(pid);
     let entry = take()?;
-    for (word, value) in [
-        (&entry.pid, pid),
-        (&entry.parent, parent),
-        (&entry.joined, 0),
-        (&entry.doomed, 0),
-        (&entry.reaps_orphans, 0),
-        (&entry.stopped, 0),
-        (&entry.group, 0),
-        (&entry.leads, 0),
-        (&entry.sending, 0),
-        (&entry.standing, 0),
-        (&entry.told_stopped, 0),
-        (&entry.death_signal, 0),
-        (&entry.stops_itself, 0),
-        (&entry.kin, kin::KERNEL),
-        (&entry.end, end::NONE),
-    ] {
-        word.store(value, Ordering::Relaxed);
-    }
-    entry.will.store(0, Ordering::Relaxed);
+    entry.be_new(pid, parent);
     for sent in &entry.sent {
         sent.store(0, Ordering::Relaxed);
     }

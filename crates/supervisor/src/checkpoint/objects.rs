@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use checkpoint::{Descriptor, Head, Holder, Object, Watch};
+use checkpoint::{Descriptor, Head, Holder, Object, Process, Watch};
 use rustix::event::EventfdFlags;
 use rustix::fs::{FileType, MemfdFlags, inotify};
 use rustix::pipe::PipeFlags;
@@ -21,15 +21,22 @@ use crate::proc;
 /// Where descriptors are kept until they get their numbers.
 type Lift<'a> = &'a dyn Fn(RawFd) -> Result<RawFd, String>;
 
-/// Makes every object of a checkpoint; a descriptor of each, -1 for one that nobody has.
+/// Makes those objects of a checkpoint for which `of` names a descriptor; one of each, -1 for one that is not made. `memory`:
+/// the files of shared memory.
 ///
 /// # Errors
 /// Which one cannot be made, and why.
-pub(super) fn make(head: &Head, lift: Lift) -> Result<Vec<RawFd>, String> {
+pub(super) fn make<'a>(
+    head: &Head,
+    of: impl Fn(usize) -> Option<&'a Descriptor>,
+    memory: &[RawFd],
+    lift: Lift,
+) -> Result<Vec<RawFd>, String> {
     let (mut pipes, mut pairs, mut rooms) = (Vec::new(), Vec::new(), Vec::new());
+    let mut removed = Vec::new();
     let mut all = Vec::new();
     for (index, object) in head.objects.iter().enumerate() {
-        let Some(one) = head.descriptors.iter().find(|one| one.object == index) else {
+        let Some(one) = of(index) else {
             all.push(-1);
             continue;
         };
@@ -37,27 +44,34 @@ pub(super) fn make(head: &Head, lift: Lift) -> Result<Vec<RawFd>, String> {
             Object::Pipe { number, room, content } => {
                 end_of_pipe(&mut pipes, (*number, *room), content, one, lift)
             }
-            Object::Pair { number, kind, content, room, is_shut } => {
+            Object::Pair { number, kind, content, room, is_shut, tells_sender } => {
                 end_of_pair(&mut pairs, (*number, *kind), content, *is_shut, lift)
-                    .inspect(|own| rooms.push((*own, *room)))
+                    .inspect(|own| rooms.push((*own, *room, *tells_sender)))
             }
-            object => simple(object, one).and_then(|fd| lift(fd.as_raw_fd())),
+            Object::Removed { number, name, content, position } => {
+                let first = removed.iter().find(|(known, _)| known == number).map(|(_, fd)| *fd);
+                let file = removed_file(first, (name, content, *position), one);
+                file.and_then(|fd| lift(fd.as_raw_fd())).inspect(|fd| removed.push((*number, *fd)))
+            }
+            object => simple(object, one, memory).and_then(|fd| lift(fd.as_raw_fd())),
         };
         let fd = made.map_err(|why| format!("descriptor {}: {why}", one.fd))?;
         raw::set_flags(fd, one.flags);
         all.push(fd);
     }
     // Last: what was in a pair needed room.
-    for (fd, room) in rooms {
+    for (fd, room, tells_sender) in rooms {
         let _ = raw::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, room);
+        let _ = raw::set_option(&fd, libc::SOL_SOCKET, libc::SO_PASSCRED, tells_sender.into());
     }
     Ok(all)
 }
 
-/// Fills the epoll sets, when every descriptor has its number. What has been closed since it was watched is watched no more.
-pub(super) fn watch(head: &Head) {
+/// Fills those of a process's epoll sets that `are_its`, when every descriptor has its number. What has been closed since it was
+/// watched is watched no more.
+pub(super) fn watch(head: &Head, process: &Process, are_its: impl Fn(usize) -> bool) {
     for (index, object) in head.objects.iter().enumerate() {
-        let set = head.descriptors.iter().find(|one| one.object == index);
+        let set = process.descriptors.iter().find(|one| one.object == index && are_its(index));
         if let (Object::Epoll(watched), Some(set)) = (object, set) {
             for one in watched {
                 let _ = raw::watch(set.fd, one.fd, one.events, one.data);
@@ -66,7 +80,7 @@ pub(super) fn watch(head: &Head) {
     }
 }
 
-fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
+fn simple(object: &Object, one: &Descriptor, memory: &[RawFd]) -> Result<OwnedFd, String> {
     let cannot = |what: String| move |cause: io::Error| format!("cannot {what}: {cause}");
     match object {
         Object::Inherited(number) => {
@@ -90,13 +104,7 @@ fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
                 .map_err(|cause| format!("cannot set an eventfd: {cause}"))?;
             Ok(events)
         }
-        Object::Removed { name, content, position } => {
-            let file = removed(name, one).map_err(cannot("make a file without a name".into()))?;
-            let mut file = fs::File::from(file);
-            file.write_all(content).map_err(cannot("fill a file without a name".into()))?;
-            file.seek(SeekFrom::Start(*position)).map_err(cannot("go to a position".into()))?;
-            Ok(file.into())
-        }
+        Object::Memory { piece, position } => open_again(memory[*piece], *position, one),
         Object::Timer { clock, ticks, left } => {
             raw::timer(*clock, *ticks, *left).map_err(cannot("set a timer".into()))
         }
@@ -126,13 +134,45 @@ fn simple(object: &Object, one: &Descriptor) -> Result<OwnedFd, String> {
             let (reader, writer) = new_pipe(None)?;
             Ok(if *is_written { writer } else { reader })
         }
-        Object::Pipe { .. } | Object::Pair { .. } => Err("it has two ends".into()),
+        Object::Pipe { .. } | Object::Pair { .. } | Object::Removed { .. } => {
+            Err("others may have it as well".into())
+        }
     }
 }
 
 /// A path as the kernel takes it.
 fn c_path(path: &str) -> Result<CString, String> {
     CString::new(path).map_err(|_| "its path has a zero byte".to_owned())
+}
+
+/// The open file behind a number of ours once more, as the program had it open.
+fn open_again(fd: RawFd, position: u64, one: &Descriptor) -> Result<OwnedFd, String> {
+    let path = c_path(&proc::descriptor("self", fd).to_string_lossy())?;
+    let flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | TMPFILE);
+    let file =
+        raw::open(&path, flags).map_err(|cause| format!("cannot open a file without a name: {cause}"))?;
+    let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(position));
+    Ok(file)
+}
+
+/// What `O_TMPFILE` says besides that it is a folder.
+const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+
+/// A file without a name, with what is in it: of several open ones the `first` has made it.
+fn removed_file(
+    first: Option<RawFd>,
+    (name, content, position): (&str, &[u8], u64),
+    one: &Descriptor,
+) -> Result<OwnedFd, String> {
+    if let Some(first) = first {
+        return open_again(first, position, one);
+    }
+    let cannot = |what: &str, cause: io::Error| format!("cannot {what}: {cause}");
+    let file = removed(name, one).map_err(|cause| cannot("make a file without a name", cause))?;
+    let mut file = fs::File::from(file);
+    file.write_all(content).map_err(|cause| cannot("fill a file without a name", cause))?;
+    // It was made to be filled.
+    open_again(file.as_raw_fd(), position, one)
 }
 
 /// A file without a name, where it had one; in memory if it never was anywhere else.
@@ -216,8 +256,8 @@ fn named_pipe(path: &str, room: u32, content: &[u8], one: &Descriptor) -> Result
 ///
 /// # Errors
 /// Which one somebody else has now.
-pub(super) fn lock(head: &Head) -> Result<(), String> {
-    for one in &head.descriptors {
+pub(super) fn lock(head: &Head, process: &Process) -> Result<(), String> {
+    for one in &process.descriptors {
         let path = match head.objects.get(one.object) {
             Some(Object::File { path, .. }) => path,
             _ => "its file",
@@ -226,7 +266,7 @@ pub(super) fn lock(head: &Head) -> Result<(), String> {
             let cannot = |cause: &str| {
                 Err(format!("descriptor {}: the lock on {path} cannot be had: {cause}", one.fd))
             };
-            if lock.holder == Holder::Process && head.files.iter().any(|file| file.path == path) {
+            if lock.holder == Holder::Process && head.files.iter().any(|file| file.path == *path) {
                 // It is opened once more, to be mapped, and closed.
                 return cannot("the file is mapped as well");
             }

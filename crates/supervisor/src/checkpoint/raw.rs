@@ -21,11 +21,11 @@ fn owned(result: i32) -> Result<OwnedFd> {
     known(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether two descriptors of a process stand for one open file.
-pub(super) fn is_same_file(pid: u32, one: RawFd, other: RawFd) -> bool {
+/// Whether two descriptors, each of a process, stand for one open file.
+pub(super) fn is_same_file((pid, one): (u32, RawFd), (other_pid, other): (u32, RawFd)) -> bool {
     const KCMP_FILE: i32 = 0;
     // SAFETY: see the module.
-    unsafe { libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_FILE, one, other) == 0 }
+    unsafe { libc::syscall(libc::SYS_kcmp, pid, other_pid, KCMP_FILE, one, other) == 0 }
 }
 
 /// A limit of a process, soft and hard; of our own with 0.
@@ -171,6 +171,19 @@ pub(super) unsafe fn close_below(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_close_range, 0, fd - 1, 0) };
 }
 
+/// Makes a child of this process's parent. 0 in it, negative if there is none.
+pub(super) fn fork_beside() -> i64 {
+    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    // SAFETY: a fork of a process of one thread.
+    unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }
+}
+
+/// Ends this child without any of its parent's endings.
+pub(super) fn end_here() -> ! {
+    // SAFETY: ends this process.
+    unsafe { libc::_exit(us_abi::exit::CANNOT_PROTECT) }
+}
+
 /// Sets the status flags of an open file that can be changed.
 pub(super) fn set_flags(fd: RawFd, flags: u32) {
     const CHANGEABLE: i32 =
@@ -284,6 +297,9 @@ pub(super) fn shut(socket: RawFd) {
 }
 
 /// What waits to be read at a socket, which keeps it: message by message, or in pieces.
+///
+/// # Errors
+/// Also where descriptors come with it, or who has sent it.
 pub(super) fn waiting(socket: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     const MESSAGE_BYTES: usize = 1 << 20;
     let before = option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1);
@@ -291,16 +307,27 @@ pub(super) fn waiting(socket: &OwnedFd) -> Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     let mut buffer = vec![0u8; MESSAGE_BYTES];
     let how = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    let mut more = false;
     loop {
-        // SAFETY: see the module.
-        let got = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), how) };
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: plain data, in which zeros mean nothing; see the module.
+        let (got, flags) = unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+            (libc::recvmsg(socket.as_raw_fd(), &raw mut message, how), message.msg_flags)
+        };
         // The end of a stream is an empty piece.
         if got <= 0 {
             break;
         }
+        // There is no room for what comes beside the bytes.
+        more |= flags & libc::MSG_CTRUNC != 0;
         all.push(buffer[..got as usize].to_vec());
     }
     set_option(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, before)?;
+    if more {
+        return Err(Error::other("descriptors wait there, or messages that say who has sent them"));
+    }
     Ok(all)
 }
 

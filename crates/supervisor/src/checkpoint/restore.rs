@@ -1,43 +1,69 @@
 //! A program is put together from a checkpoint.
 //!
-//! The child of a fork becomes it: it makes the descriptors, and then, by [`Steps`], gives up its memory for the checkpoint's.
+//! For each of its processes a child is made, which becomes it ([`image`](super::image)). What several of them have is made before,
+//! and nobody goes on before all are there.
 //!
 //! # Safety
-//! Between the fork and the steps the child is a process of one thread, made by one.
+//! The supervisor has one thread, and so has each child until it is another program.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use checkpoint::{Head, Mapping, Object, Opener, Reader};
+use checkpoint::{Head, Mapping, Object, Opener, Owner, Process, Reader};
 use rustix::fs::MemfdFlags;
-use us_abi::{
-    REGISTRY_ADDRESS, REGISTRY_BYTES, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES, VERSION,
-};
-use us_sites::maps::{Line, WRITE};
+use us_abi::{Config, PROCESSES_MAX, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, VERSION};
 
+use super::image::{Common, Image, PAGE, TASK_END, leader_of};
 use super::key::KeyFile;
-use super::steps::{Steps, Then};
-use super::{describe, objects, raw};
+use super::{describe, memory, objects, raw};
 use crate::child::Child;
 use crate::error::Error;
-use crate::folder::{self, GroupFolder};
+use crate::folder::{GroupFolder, member};
+use crate::mapping::Mapping as Shared;
 use crate::proc;
 use crate::reap::reap;
 use crate::recorder::surroundings;
-use crate::roster::{self, Roster};
+use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::spawn;
+
+/// A run of pages: address, bytes, and offset in the file of all of them.
+type Run = (u64, u64, u64);
 
 /// A checkpoint that has been read and found fit for this machine.
 pub struct Checkpoint {
     path: PathBuf,
     head: Head,
-    /// The pages, in memory: address, bytes and offset there of each run.
+    /// The pages, in memory.
     pages: OwnedFd,
-    runs: Vec<(u64, u64, u64)>,
+    /// Those of each process.
+    runs: Vec<Vec<Run>>,
+    /// What processes share.
+    memory: Vec<File>,
+    /// What stands in the roster: address and bytes.
+    roster: Vec<(u64, Vec<u8>)>,
+}
+
+/// A process that goes on.
+pub(crate) struct Restored {
+    /// Its place in the roster.
+    pub(crate) place: usize,
+    /// The number by which it knows itself.
+    pub(crate) pid: u32,
+    pub(crate) child: Child,
+    /// Its segment; of the program itself it is the group's.
+    pub(crate) segment: Option<Segment>,
+}
+
+impl Restored {
+    /// A program that has just been started, as if it were one.
+    pub(crate) fn root(child: Child) -> Restored {
+        Restored { place: crate::roster::ROOT, pid: child.pid, child, segment: None }
+    }
 }
 
 impl Checkpoint {
@@ -56,36 +82,66 @@ impl Checkpoint {
         let mut reader = Reader::new(from).map_err(|error| refuse(&error))?;
         let head = reader.head().clone();
         check(&head).map_err(|why| refuse(&why))?;
-        let fail = |cause: rustix::io::Errno| Error::system("make room for a checkpoint", cause);
-        let pages = rustix::fs::memfd_create("checkpoint", MemfdFlags::CLOEXEC).map_err(fail)?;
-        let mut to = File::from(
-            pages.try_clone().map_err(|cause| Error::system("make room for a checkpoint", cause))?,
-        );
-        let (mut runs, mut offset) = (Vec::new(), 0);
+        let fail = |cause: io::Error| Error::system("make room for a checkpoint", cause);
+        let pages = rustix::fs::memfd_create("checkpoint", MemfdFlags::CLOEXEC)
+            .map_err(|cause| fail(cause.into()))?;
+        let mut to = File::from(pages.try_clone().map_err(fail)?);
+        let (mut runs, mut roster, mut offset) = (vec![Vec::new(); head.processes.len()], Vec::new(), 0);
+        let memory = head.shared.iter().map(|piece| {
+            let file = memory::new(&piece.name)?;
+            file.set_len(piece.bytes)?;
+            Ok(file)
+        });
+        let memory: Vec<File> = memory.collect::<io::Result<_>>().map_err(fail)?;
         while let Some(chunk) = reader.pages().map_err(|error| refuse(&error))? {
             for (start, bytes) in chunk.runs() {
-                let is_inside = |mapping: &Mapping| {
-                    mapping.start <= start && bytes.len() as u64 <= mapping.end.saturating_sub(start)
-                };
-                let is_entries = start >= ENTRIES_AT && start + bytes.len() as u64 <= ENTRIES_END;
-                if !is_entries && !head.mappings.iter().any(is_inside) {
-                    return Err(refuse(&"it has pages where it has no memory"));
+                match chunk.owner() {
+                    Owner::Shared(piece) => {
+                        let piece = piece as usize;
+                        if !fits(start, bytes, (0, head.shared[piece].bytes)) {
+                            return Err(refuse(&"it has pages where it has no memory"));
+                        }
+                        memory[piece].write_all_at(bytes, start).map_err(fail)?;
+                    }
+                    Owner::Process(0) if fits(start, bytes, ROSTER) => roster.push((start, bytes.to_vec())),
+                    Owner::Process(index) => {
+                        let index = index as usize;
+                        let is_inside = |mapping: &Mapping| {
+                            mapping.shared.is_none() && fits(start, bytes, (mapping.start, mapping.end))
+                        };
+                        if !fits(start, bytes, ENTRIES)
+                            && !head.processes[index].mappings.iter().any(is_inside)
+                        {
+                            return Err(refuse(&"it has pages where it has no memory"));
+                        }
+                        to.write_all(bytes).map_err(fail)?;
+                        runs[index].push((start, bytes.len() as u64, offset));
+                        offset += bytes.len() as u64;
+                    }
                 }
-                to.write_all(bytes)
-                    .map_err(|cause| Error::system("keep the pages of a checkpoint", cause))?;
-                runs.push((start, bytes.len() as u64, offset));
-                offset += bytes.len() as u64;
             }
         }
-        Ok(Checkpoint { path: path.to_owned(), head, pages, runs })
+        Ok(Checkpoint { path: path.to_owned(), head, pages, runs, memory, roster })
     }
 
-    /// What the process is made of.
+    /// What the program is made of.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Puts the program together; its pid. It is listed in `roster` under the number that it knows.
+    pub(super) fn pages(&self) -> &OwnedFd {
+        &self.pages
+    }
+
+    pub(super) fn runs(&self, index: usize) -> &[Run] {
+        &self.runs[index]
+    }
+
+    pub(super) fn memory(&self) -> &[File] {
+        &self.memory
+    }
+
+    /// Puts the program together; its processes, the program itself first. Each is listed in `roster` under the number that it knows.
     ///
     /// # Errors
     /// What could not be put together; no process is left then.
@@ -94,327 +150,222 @@ impl Checkpoint {
         group: &GroupFolder,
         segment: &Segment,
         roster: &Roster,
-    ) -> Result<Child, Error> {
-        let header = segment.header();
-        header.guest_pid.store(self.head.pid, Ordering::Release);
-        header.slots.store(self.head.slots, Ordering::Release);
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|cause| Error::system("make a pipe", cause))?;
-        // SAFETY: no other thread has been started yet, so the child inherits no lock held by one.
-        let pid = unsafe { libc::fork() };
-        match pid {
-            -1 => Err(Error::system("start a process", io::Error::last_os_error())),
-            0 => {
-                drop(reader);
-                let why = self.become_it(group, segment, roster, &writer);
-                let _ = File::from(writer).write_all(why.as_bytes());
-                // SAFETY: ends this child without any of its parent's endings.
-                unsafe { libc::_exit(us_abi::exit::CANNOT_PROTECT) }
-            }
-            pid => {
-                drop(writer);
-                let mut said = Vec::new();
-                let _ = File::from(reader).read_to_end(&mut said);
-                if said.is_empty() {
-                    return Child::of_child(pid as u32)
-                        .ok_or_else(|| Error::system("watch the program", io::Error::last_os_error()));
-                }
-                reap(pid as u32);
-                Err(Error::NothingRun(format!("{}: {}", self.path.display(), in_words(&said))))
-            }
+        config: impl Fn() -> Config,
+    ) -> Result<Vec<Restored>, Error> {
+        if !self.roster.iter().all(|(address, bytes)| roster.put_back(*address, bytes)) {
+            return Err(self.refuse(&"its roster does not fit"));
         }
+        let processes = &self.head.processes;
+        let mut segments = Vec::new();
+        for (index, process) in processes.iter().enumerate() {
+            let own = match index {
+                0 => None,
+                _ => Some(Segment::create(&group.dir, &member(process.pid), config())?),
+            };
+            let header = own.as_ref().unwrap_or(segment).header();
+            header.guest_pid.store(process.pid, Ordering::Release);
+            header.slots.store(process.slots, Ordering::Release);
+            segments.push(own);
+        }
+        let made = self.make_all(group)?;
+        for ((process, own), pid) in processes.iter().zip(&segments).zip(&made.pids) {
+            own.as_ref().unwrap_or(segment).header().root_pid.store(*pid, Ordering::Release);
+            let leads = process.leads[0] || process.leads[1];
+            roster.enter_restored(process.place as usize, process.pid, *pid, leads);
+        }
+        made.leaderless.iter().for_each(|(number, leads)| roster.enter_leader(*number, *leads));
+        // Each waits for one byte.
+        let bytes = vec![0; made.pids.len()];
+        if let Err(cause) = File::from(made.gate).write_all(&bytes) {
+            made.pids.into_iter().for_each(end);
+            return Err(Error::system("let the program go on", cause));
+        }
+        for mut report in made.reports {
+            // With its end it is the program.
+            let _ = report.read_to_end(&mut Vec::new());
+        }
+        let all = processes.iter().zip(segments).zip(made.pids).map(|((process, segment), pid)| {
+            let child = Child::of_child(pid)
+                .ok_or_else(|| Error::system("watch the program", io::Error::last_os_error()))?;
+            Ok(Restored { place: process.place as usize, pid: process.pid, child, segment })
+        });
+        all.collect()
     }
 
-    /// As the child: becomes the program. What it returns is why not.
-    fn become_it(&self, group: &GroupFolder, segment: &Segment, roster: &Roster, report: &OwnedFd) -> String {
-        let own = std::process::id();
-        roster.enter_restored(self.head.pid, own);
-        segment.header().root_pid.store(own, Ordering::Release);
-        let text = |cause: io::Error| cause.to_string();
-        let made = self
-            .make_descriptors(group, report)
-            .and_then(|made| Ok((self.steps(&made).map_err(text)?, made)));
-        match made {
-            Err(why) => why,
-            // SAFETY: this is a process of one thread, of which nothing else is wanted; the checkpoint says where to go on.
-            Ok((steps, made)) => unsafe {
-                be_quiet();
-                let then = Then { function: self.head.place.resume, argument: self.head.place.context };
-                steps.run(made.report, &then)
-            },
-        }
+    fn refuse(&self, why: &dyn std::fmt::Display) -> Error {
+        Error::NothingRun(format!("{}: {why}", self.path.display()))
     }
 
-    // ---- Descriptors ----
-
-    /// Makes every descriptor of the program, and moves what the steps need above them.
-    fn make_descriptors(&self, group: &GroupFolder, report: &OwnedFd) -> Result<Made, String> {
-        let head = &self.head;
-        let above = head.descriptors.iter().map(|one| one.fd).max().unwrap_or(2).max(2) + 1;
+    /// Makes every process, up to where it waits to go on.
+    fn make_all(&self, group: &GroupFolder) -> Result<Made, Error> {
+        let fail = |cause: io::Error| Error::system("put a program together", cause);
+        let processes = &self.head.processes;
+        let highest = processes.iter().flat_map(|process| &process.descriptors).map(|one| one.fd).max();
+        let above = highest.unwrap_or(2).max(2) + 1;
         spawn::raise_descriptor_limit();
-        let lift = |fd: RawFd| {
+        let pipe =
+            || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|cause| fail(cause.into()));
+        let (gate, opener) = pipe()?;
+        let board = memory::new("numbers").map_err(fail)?;
+        board.set_len(PAGE * size_of::<AtomicU32>() as u64).map_err(fail)?;
+        let board = Shared::new(Path::new("numbers"), &board, PAGE as usize * size_of::<AtomicU32>())?;
+        // SAFETY: as many words as the mapping has, zeros at first, and whoever else has it writes whole ones.
+        let numbers =
+            unsafe { std::slice::from_raw_parts(board.base().as_ptr().cast::<AtomicU32>(), PAGE as usize) };
+        let objects = self.make_common(above).map_err(|why| self.refuse(&why))?;
+        let common = Common { group, objects, above, numbers, gate: &gate };
+        let reports = processes.iter().map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
+        let (mut started, mut sessions, mut failed) = (Vec::new(), Vec::new(), None);
+        for (session, members) in self.sessions() {
+            let become_it = |index: usize| {
+                // Whose report this is: with its end nobody is left who would say more.
+                let others = reports.iter().enumerate().filter(|(other, _)| *other != index);
+                others.for_each(|(_, (_, report))| raw::close(report.as_raw_fd()));
+                self.become_it(index, &common, &reports[index].1);
+            };
+            match session {
+                None => started.extend(members.into_iter().map(|index| fork(|| become_it(index)))),
+                Some(session) => {
+                    let leader = fork(|| self.lead(&members, &become_it));
+                    sessions.push((session, leader.max(0) as u32));
+                    started.push(leader);
+                }
+            }
+        }
+        // Each has its own of all that is wanted for it.
+        common.objects.iter().filter(|fd| **fd >= 0).for_each(|fd| raw::close(*fd));
+        let readers: Vec<File> = reports.into_iter().map(|(reader, _)| File::from(reader)).collect();
+        for (mut reader, process) in readers.iter().zip(processes) {
+            let mut said = vec![0; 4096];
+            let got = reader.read(&mut said).unwrap_or(0);
+            if got != 1 && failed.is_none() {
+                said.truncate(got);
+                let why = if got == 0 { "it has ended".into() } else { in_words(&said) };
+                let why = if processes.len() == 1 { why } else { format!("process {}: {why}", process.pid) };
+                failed = Some(self.refuse(&why));
+            }
+        }
+        let pids: Vec<u32> =
+            numbers[..processes.len()].iter().map(|pid| pid.load(Ordering::Acquire)).collect();
+        // Whoever has made others, and is none of them, has ended.
+        let made = started.iter().copied().filter(|pid| *pid > 0).map(|pid| pid as u32);
+        let (known, others): (Vec<u32>, Vec<u32>) = made.partition(|pid| pids.contains(pid));
+        if let Some(why) = failed {
+            pids.iter().copied().filter(|pid| *pid != 0 && !others.contains(pid)).for_each(end);
+            known.iter().copied().filter(|pid| !pids.contains(pid)).for_each(end);
+            others.into_iter().for_each(end);
+            return Err(why);
+        }
+        others.into_iter().for_each(|pid| _ = reap(pid));
+        let mut leaderless = sessions;
+        for group in processes.iter().filter_map(|process| process.group) {
+            let leader = leader_of(processes, group).map(|index| (group, pids[index]));
+            leaderless.extend(leader.filter(|known| !leaderless.contains(known)));
+        }
+        leaderless.retain(|(number, _)| {
+            let leads = |one: &Process| {
+                one.pid == *number && (one.leads[0] || one.leads[1] && one.group == Some(*number))
+            };
+            !processes.iter().any(leads)
+        });
+        Ok(Made { pids, leaderless, reports: readers, gate: opener })
+    }
+
+    /// The sessions, that of the supervisor first, and who is in each.
+    fn sessions(&self) -> Vec<(Option<u32>, Vec<usize>)> {
+        let mut all = vec![(None, Vec::new())];
+        for (index, process) in self.head.processes.iter().enumerate() {
+            match all.iter_mut().find(|(session, _)| *session == process.session) {
+                Some((_, members)) => members.push(index),
+                None => all.push((process.session, vec![index])),
+            }
+        }
+        all
+    }
+
+    /// As a new process: makes a session, and in it all of its members. It is the one that leads, if that is one of them.
+    fn lead(&self, members: &[usize], become_it: &dyn Fn(usize)) {
+        let _ = rustix::process::setsid();
+        let leads = |index: &usize| self.head.processes[*index].leads[0];
+        let leader = members.iter().copied().find(leads);
+        for index in members.iter().copied().filter(|index| Some(*index) != leader) {
+            // The supervisor's child, as this one is.
+            if raw::fork_beside() == 0 {
+                become_it(index);
+            }
+        }
+        leader.into_iter().for_each(become_it);
+    }
+
+    /// As a new process: becomes that one, or says why not.
+    fn become_it(&self, index: usize, common: &Common, report: &OwnedFd) {
+        let why = Image { checkpoint: self, index, common }.become_it(report);
+        let _ = rustix::io::write(report, why.as_bytes());
+        raw::end_here();
+    }
+
+    /// Objects that several processes have, and pipes and pairs that connect them: a descriptor of each, above those of all.
+    fn make_common(&self, above: i32) -> Result<Vec<i32>, String> {
+        let head = &self.head;
+        let users = |index: usize| {
+            let has = move |process: &&Process| process.descriptors.iter().any(|one| one.object == index);
+            head.processes.iter().filter(has).count()
+        };
+        let is_common = |index: usize| {
+            let connects = matches!(
+                head.objects[index],
+                Object::Pipe { .. } | Object::Pair { .. } | Object::Removed { .. }
+            );
+            head.processes.len() > 1 && (connects || users(index) > 1)
+        };
+        let first = |index: usize| {
+            let mut all = head.processes.iter().flat_map(|process| &process.descriptors);
+            all.find(|one| one.object == index && is_common(index))
+        };
+        let lift = |fd| {
             raw::lift(fd, above)
                 .map_err(|cause| format!("cannot keep a descriptor above the program's: {cause}"))
         };
-        let open = |path: &Path, how: i32| -> Result<RawFd, String> {
-            let file = std::fs::OpenOptions::new().read(true).write(how != libc::O_RDONLY).open(path);
-            let file = file.map_err(|cause| format!("cannot open {}: {cause}", path.display()))?;
-            lift(file.as_raw_fd())
-        };
-        let mut made = Made {
-            report: lift(report.as_raw_fd())?,
-            pages: lift(self.pages.as_raw_fd())?,
-            segment: open(&group.dir.at(folder::SEGMENT), libc::O_RDWR)?,
-            roster: open(&group.dir.at(roster::NAME), libc::O_RDWR)?,
-            registry: open(&group.dir.at(roster::REGISTRY), libc::O_RDWR)?,
-            // Only root may say whose file it executes.
-            executable: match rustix::process::geteuid().is_root() {
-                true => Some(open(Path::new(&head.executable), libc::O_RDONLY)?),
-                false => None,
-            },
-            files: Vec::new(),
-            above,
-            folder: folder_path(group)?,
-        };
-        for file in &head.files {
-            made.files.push(open(Path::new(&file.path), libc::O_RDONLY)?);
-        }
-        std::env::set_current_dir(&head.folder)
-            .map_err(|cause| format!("cannot go to {}: {cause}", head.folder))?;
-        if head.leads[0] {
-            let _ = rustix::process::setsid();
-        } else if head.leads[1] {
-            let _ = rustix::process::setpgid(None, None);
-        }
-        // Who may not raise it keeps what we have.
-        let _ = proc::set_oom_score("self", head.oom_score);
-        let objects = objects::make(head, &lift)?;
-        // SAFETY: what is needed of ours has been lifted.
-        unsafe { raw::close_below(above) };
-        for one in &head.descriptors {
-            raw::place(objects[one.object], one.fd, one.closes)
-                .map_err(|cause| format!("cannot make descriptor {}: {cause}", one.fd))?;
-        }
-        objects.iter().filter(|fd| **fd >= 0).for_each(|fd| raw::close(*fd));
-        objects::watch(head);
-        objects::lock(head)?;
-        rustix::process::umask(rustix::fs::Mode::from_bits_truncate(head.umask));
-        Ok(made)
-    }
-
-    // ---- Memory ----
-
-    fn steps(&self, made: &Made) -> io::Result<Steps> {
-        let head = &self.head;
-        let own = proc::bytes("self", "maps")?;
-        let own: Vec<(Line, String)> = proc::text::mappings(&own)
-            .map(|(line, name)| (line, String::from_utf8_lossy(name).into_owned()))
-            .collect();
-        let kernels: Vec<&(Line, String)> =
-            own.iter().filter(|(_, name)| describe::is_kernels(name)).collect();
-        let room: u64 = kernels.iter().map(|(line, _)| line.end - line.start).sum();
-        let count = self.runs.len() + 3 * head.mappings.len() + 2 * head.limits.len() + 64;
-        let bytes = room + (count as u64 + 1) * 64 + (1 << 20);
-        let taken = own.iter().map(|(line, _)| (line.start, line.end));
-        let taken: Vec<(u64, u64)> =
-            taken.chain(head.mappings.iter().map(|mapping| (mapping.start, mapping.end))).collect();
-        let base =
-            free_place(&taken, bytes).ok_or_else(|| io::Error::other("there is no place for the steps"))?;
-        let mut steps = Steps::map(base, count, room)?;
-        let (first, end) = steps.range();
-        // The kernel's own pages are kept out of the way, until their places are free.
-        let mut at = steps.room(room);
-        let mut kept = Vec::new();
-        for (line, name) in &kernels {
-            let bytes = line.end - line.start;
-            steps.must(libc::SYS_mremap, &[line.start, bytes, bytes, MAYMOVE_FIXED, at], at);
-            kept.push((name.as_str(), at, bytes));
-            at += bytes;
-        }
-        steps.call(libc::SYS_munmap, &[PAGE, first - PAGE]);
-        steps.call(libc::SYS_munmap, &[end, TASK_END - end]);
-        for mapping in &head.mappings {
-            self.map(&mut steps, made, mapping, &kept)?;
-        }
-        self.map_group(&mut steps, made);
-        for (start, bytes, offset) in &self.runs {
-            steps.must(libc::SYS_pread64, &[made.pages as u64, *start, *bytes, *offset], *bytes);
-        }
-        for mapping in head.mappings.iter().filter(|mapping| self.is_filled(mapping)) {
-            let protection = u64::from(mapping.protection);
-            steps.call(libc::SYS_mprotect, &[mapping.start, mapping.end - mapping.start, protection]);
-        }
-        self.finish(&mut steps, made)?;
-        Ok(steps)
-    }
-
-    fn is_filled(&self, mapping: &Mapping) -> bool {
-        let within = |start: u64| mapping.start <= start && start < mapping.end;
-        self.runs.iter().any(|(start, ..)| within(*start)) && mapping.protection & WRITE as u32 == 0
-    }
-
-    fn map(
-        &self,
-        steps: &mut Steps,
-        made: &Made,
-        mapping: &Mapping,
-        kept: &[(&str, u64, u64)],
-    ) -> io::Result<()> {
-        let bytes = mapping.end - mapping.start;
-        if let Some(name) = &mapping.kernel {
-            let found = kept.iter().find(|(own, _, own_bytes)| own == name && *own_bytes == bytes);
-            let (_, at, _) =
-                found.ok_or_else(|| io::Error::other(format!("{name} is another on this kernel")))?;
-            steps.must(libc::SYS_mremap, &[*at, bytes, bytes, MAYMOVE_FIXED, mapping.start], mapping.start);
-            return Ok(());
-        }
-        let grows = if mapping.grows { libc::MAP_GROWSDOWN } else { 0 };
-        let how = (libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE | grows) as u64;
-        let protection = match self.is_filled(mapping) {
-            true => (libc::PROT_READ | libc::PROT_WRITE) as u64,
-            false => u64::from(mapping.protection),
-        };
-        match mapping.file {
-            None => {
-                let how = how | libc::MAP_ANONYMOUS as u64;
-                steps.must(
-                    libc::SYS_mmap,
-                    &[mapping.start, bytes, protection, how, u64::MAX, 0],
-                    mapping.start,
-                );
-            }
-            Some((file, offset)) => {
-                let file = made.files[file] as u64;
-                steps.must(
-                    libc::SYS_mmap,
-                    &[mapping.start, bytes, protection, how, file, offset],
-                    mapping.start,
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// What the processes of the group share.
-    fn map_group(&self, steps: &mut Steps, made: &Made) {
-        let how = (libc::MAP_SHARED | libc::MAP_FIXED) as u64;
-        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-        for (address, bytes, file, protection) in [
-            (SEGMENT_ADDRESS, SEGMENT_BYTES, made.segment, protection),
-            (ROSTER_ADDRESS, ROSTER_BYTES, made.roster, protection),
-            (REGISTRY_ADDRESS, REGISTRY_BYTES, made.registry, libc::PROT_READ as u64),
-        ] {
-            let arguments = [address as u64, bytes as u64, protection, how, file as u64, 0];
-            steps.must(libc::SYS_mmap, &arguments, address as u64);
-        }
-    }
-
-    /// Descriptors of what the kernel tells of the process, which has been read up to a position: what comes next the kernel has
-    /// put together already, and that was of another program.
-    fn read_so_far(&self) -> impl Iterator<Item = (RawFd, u64)> {
-        let told = self.head.objects.iter().enumerate().filter_map(|(index, object)| match object {
-            Object::File { path, position } if *position != 0 && proc::told_of("self", path).is_some() => {
-                Some((self.head.descriptors.iter().find(|one| one.object == index)?.fd, *position))
-            }
-            _ => None,
-        });
-        told.filter(|(fd, position)| raw::position(*fd) == Some(*position))
-    }
-
-    /// What is left when the memory is there.
-    fn finish(&self, steps: &mut Steps, made: &Made) -> io::Result<()> {
-        const PR_SET_MM: u64 = 35;
-        const PR_SET_MM_MAP: u64 = 14;
-        const ARCH_SET_FS: u64 = 0x1002;
-        let head = &self.head;
-        let full = || io::Error::other("it has more than there is room for");
-        let auxiliary: Vec<u8> = head.auxiliary.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let auxiliary_at = steps.keep(&auxiliary).ok_or_else(full)?;
-        let mut map: Vec<u8> = head.areas.iter().flat_map(|word| word.to_le_bytes()).collect();
-        map.extend(auxiliary_at.to_le_bytes());
-        map.extend((auxiliary.len() as u32).to_le_bytes());
-        map.extend(made.executable.unwrap_or(-1).to_le_bytes());
-        let map_at = steps.keep(&map).ok_or_else(full)?;
-        steps.call(libc::SYS_prctl, &[PR_SET_MM, PR_SET_MM_MAP, map_at, map.len() as u64, 0]);
-        // The path of the group's folder, with a NUL.
-        let folder = steps.keep(&made.folder).ok_or_else(full)?;
-        let local = steps
-            .keep(&[folder.to_le_bytes(), (made.folder.len() as u64).to_le_bytes()].concat())
-            .ok_or_else(full)?;
-        let remote = [head.place.folder.to_le_bytes(), (made.folder.len() as u64).to_le_bytes()].concat();
-        let remote = steps.keep(&remote).ok_or_else(full)?;
-        let own = std::process::id().into();
-        steps.must(libc::SYS_process_vm_writev, &[own, local, 1, remote, 1, 0], made.folder.len() as u64);
-        for (kind, limit) in (0..).zip(&head.limits) {
-            let at =
-                steps.keep(&[limit[0].to_le_bytes(), limit[1].to_le_bytes()].concat()).ok_or_else(full)?;
-            // One that is above ours stays as it is.
-            let own = raw::limit(0, kind as u32);
-            if own.is_some_and(|own| limit[1] <= own[1] || rustix::process::geteuid().is_root()) {
-                steps.call(libc::SYS_prlimit64, &[0, kind, at, 0]);
-            }
-        }
-        const PR_SET_NAME: u64 = 15;
-        const NAME_BYTES: usize = 15;
-        let mut name = head.name.clone();
-        name.truncate(NAME_BYTES);
-        name.push(0);
-        let name_at = steps.keep(&name).ok_or_else(full)?;
-        steps.call(libc::SYS_prctl, &[PR_SET_NAME, name_at]);
-        for (fd, position) in self.read_so_far() {
-            // Only what is gone to anew is told anew.
-            for to in [0, position] {
-                steps.must(libc::SYS_lseek, &[fd as u64, to, libc::SEEK_SET as u64], to);
-            }
-        }
-        steps.call(libc::SYS_arch_prctl, &[ARCH_SET_FS, head.place.tls]);
-        // The report is among them: with its end the parent knows.
-        steps.call(libc::SYS_close_range, &[made.above as u64, u32::MAX.into(), 0]);
-        Ok(())
+        let memory: Vec<i32> = self.memory.iter().map(AsRawFd::as_raw_fd).collect();
+        objects::make(head, first, &memory, &lift)
     }
 }
 
-const PAGE: u64 = 4096;
-const TASK_END: u64 = 0x7fff_ffff_f000;
-const MAYMOVE_FIXED: u64 = 3;
-/// Where the segment has the threads' entries.
-const ENTRIES_AT: u64 = (SEGMENT_ADDRESS + us_abi::THREADS_OFFSET) as u64;
-const ENTRIES_END: u64 = (SEGMENT_ADDRESS + us_abi::RINGS_OFFSET) as u64;
-
-/// What the steps need, above the program's own descriptors.
+/// Processes that wait to go on.
 struct Made {
-    report: RawFd,
-    pages: RawFd,
-    segment: RawFd,
-    roster: RawFd,
-    registry: RawFd,
-    executable: Option<RawFd>,
-    files: Vec<RawFd>,
-    /// All of these, and nothing else, have this number or one above.
-    above: i32,
-    /// The path of the group's folder with its last `/`, and a NUL.
-    folder: Vec<u8>,
+    pids: Vec<u32>,
+    /// Sessions and process groups whose leaders are gone: the numbers that their members know, and the kernel's.
+    leaderless: Vec<(u32, u32)>,
+    reports: Vec<File>,
+    gate: OwnedFd,
 }
 
-fn folder_path(group: &GroupFolder) -> Result<Vec<u8>, String> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = group.segment_path().map_err(|error| error.to_string())?;
-    let parent = path.parent().ok_or("the group has no folder")?;
-    let mut bytes = parent.as_os_str().as_bytes().to_vec();
-    bytes.extend(b"/\0");
-    Ok(bytes)
+/// Makes a process that does this, and ends; its number, negative if there is none.
+fn fork(f: impl FnOnce()) -> i32 {
+    // SAFETY: no other thread has been started yet, so the child inherits no lock held by one.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        f();
+        raw::end_here();
+    }
+    pid
 }
 
-/// A place of so many bytes where nothing is, nor will be.
-fn free_place(taken: &[(u64, u64)], bytes: u64) -> Option<u64> {
-    const FIRST: u64 = 1 << 36;
-    const STEP: u64 = 1 << 32;
-    let groups = (REGISTRY_ADDRESS.min(ROSTER_ADDRESS) as u64, (SEGMENT_ADDRESS as u64) + (1 << 42));
-    let is_free = |at: u64| {
-        let meets = |(start, end): &(u64, u64)| *start < at + bytes && at < *end;
-        !meets(&groups) && !taken.iter().any(meets)
-    };
-    (0..1 << 12).map(|step| FIRST + step * STEP).find(|at| is_free(*at))
+/// Ends a process of ours that nobody wants.
+fn end(pid: u32) {
+    spawn::kill_child(pid);
+    reap(pid);
+}
+
+/// Where the segment has the threads' entries.
+const ENTRIES: (u64, u64) =
+    ((SEGMENT_ADDRESS + us_abi::THREADS_OFFSET) as u64, (SEGMENT_ADDRESS + us_abi::RINGS_OFFSET) as u64);
+/// Where the roster lies.
+const ROSTER: (u64, u64) = (ROSTER_ADDRESS as u64, (ROSTER_ADDRESS + ROSTER_BYTES) as u64);
+
+/// Whether bytes lie in a range.
+fn fits(at: u64, bytes: &[u8], (start, end): (u64, u64)) -> bool {
+    start <= at && bytes.len() as u64 <= end.saturating_sub(at)
 }
 
 /// What differs here from where the checkpoint was taken, if it matters.
@@ -436,7 +387,15 @@ fn check(head: &Head) -> Result<(), String> {
             Err(why) => return Err(why),
         }
     }
-    let in_order = head.mappings.windows(2).all(|two| two[0].end <= two[1].start);
+    if head.processes.iter().all(|process| is_sound(head, process)) && are_apart(head) {
+        Ok(())
+    } else {
+        Err("its head does not fit together".into())
+    }
+}
+
+fn is_sound(head: &Head, process: &Process) -> bool {
+    let in_order = process.mappings.windows(2).all(|two| two[0].end <= two[1].start);
     let sound = |mapping: &Mapping| {
         mapping.start < mapping.end
             && mapping.start >= PAGE
@@ -444,12 +403,29 @@ fn check(head: &Head) -> Result<(), String> {
             && mapping.start.is_multiple_of(PAGE)
             && mapping.end.is_multiple_of(PAGE)
             && mapping.file.is_none_or(|(file, _)| file < head.files.len())
+            && mapping
+                .shared
+                .is_none_or(|(piece, offset)| piece < head.shared.len() && offset.is_multiple_of(PAGE))
     };
-    let is_sound = in_order
-        && head.mappings.iter().all(sound)
-        && head.slots as usize <= us_abi::THREADS_MAX
-        && head.descriptors.iter().all(|one| one.fd >= 0 && one.object < head.objects.len());
-    if is_sound { Ok(()) } else { Err("its head does not fit together".into()) }
+    in_order
+        && process.mappings.iter().all(sound)
+        && process.slots as usize <= us_abi::THREADS_MAX
+        && (process.place as usize) < PROCESSES_MAX
+        && process.descriptors.iter().all(|one| one.fd >= 0 && one.object < head.objects.len())
+        && head.objects.iter().all(|object| match object {
+            Object::Memory { piece, .. } => *piece < head.shared.len(),
+            _ => true,
+        })
+}
+
+/// Whether the processes are as many as there is room for, the program itself in its place, and each number and place one's.
+fn are_apart(head: &Head) -> bool {
+    let all = &head.processes;
+    let is_one =
+        |at: usize| all[..at].iter().all(|other| other.pid != all[at].pid && other.place != all[at].place);
+    all.len() <= PROCESSES_MAX
+        && head.root().place as usize == crate::roster::ROOT
+        && (0..all.len()).all(is_one)
 }
 
 /// What a child has said before it ended: a text, or the words of a step that failed.
@@ -462,31 +438,5 @@ fn in_words(said: &[u8]) -> String {
             format!("system call {number}({a:#x}, {b:#x}, {c:#x}) did not do what it must: {cause}")
         }
         _ => String::from_utf8_lossy(said).into_owned(),
-    }
-}
-
-/// Takes back what the kernel writes into memory that is about to go, and what would run code that is.
-///
-/// # Safety
-/// Nothing of the C library's that needs any of it runs any more.
-unsafe fn be_quiet() {
-    const UNREGISTER: u64 = 1;
-    const SIGNATURE: u64 = 0x5305_3053;
-    // SAFETY: attributes of the calling thread; the area is libc's own.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
-        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-        if !offset.is_null() {
-            let thread: u64;
-            std::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, preserves_flags));
-            let area = thread.wrapping_add_signed(*offset as i64);
-            libc::syscall(libc::SYS_rseq, area, 32, UNREGISTER, SIGNATURE);
-        }
-        let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        libc::sigaltstack(&none, std::ptr::null_mut());
-        libc::syscall(libc::SYS_set_robust_list, 0, 24);
-        libc::syscall(libc::SYS_set_tid_address, 0);
     }
 }

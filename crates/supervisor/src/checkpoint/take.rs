@@ -9,19 +9,21 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use checkpoint::{Object, Writer};
+use checkpoint::{Mapping, Object, Owner, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET, command, stand};
 
 pub(crate) use super::describe::Described;
-use super::describe::{self, Shared};
+use super::describe::{Looked, in_process};
 use super::key::KeyFile;
+use super::memory;
 use super::output::Output;
 use crate::child::Child;
 use crate::error::Error;
 use crate::folder::Found;
 use crate::request;
+use crate::roster::{Ends, Place, Roster};
 use crate::segment::{Segment, clear_text, read_text, wake};
 
 /// How long the program may take to park and fork.
@@ -49,68 +51,154 @@ impl Drop for Copy {
 /// How long a copy that has been killed is waited for.
 const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Asks a program for a copy that stands still, and describes what both share. `knock` makes one of its threads look. With
-/// `stays` the program stands still behind that, until it is [let go](let_go).
+/// One process of the program.
+pub(crate) struct One<'a> {
+    /// Where it stands in the roster.
+    pub(crate) place: Place,
+    /// Its segment.
+    pub(crate) segment: &'a Segment,
+    /// The kernel's number of its primary.
+    pub(crate) primary: u32,
+    /// Makes one of its threads look.
+    pub(crate) knock: Box<dyn FnMut() + 'a>,
+}
+
+/// Why there is no checkpoint.
+pub(crate) enum Refusal {
+    /// There may be one in a moment.
+    Later(String),
+    /// There is none.
+    Never(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Refusal {
+        Refusal::Never(why)
+    }
+}
+
+/// Asks every process of a program for a copy that stands still, and describes what they share. All of them stand still before the
+/// first one forks: what a checkpoint holds is of one moment. With `stays` they stand still behind that, until they are
+/// [let go](let_go). `strangers` says, when all stand, which others have ended, or who stands in the way.
 ///
 /// # Errors
-/// Why there is none, in words.
+/// Why there is none; every process goes on then.
 pub(crate) fn take(
-    segment: &Segment,
-    primary: u32,
-    mut knock: impl FnMut(),
+    all: &mut [One],
+    roster: &Roster,
+    strangers: impl FnOnce(&[One]) -> Result<Ends, Refusal>,
     stays: bool,
-) -> Result<(Copy, Described), String> {
-    let header = segment.header();
+) -> Result<(Vec<Copy>, Described), Refusal> {
+    let copies = stand(all, strangers, stays);
+    let looked = copies.and_then(|(copies, ended)| {
+        let pids: Vec<u32> = copies.iter().map(|copy| copy.child.pid).collect();
+        Ok((Looked::at(all, &pids, (roster, &ended), stays)?, copies, pids))
+    });
+    if !stays || looked.is_err() {
+        all.iter().for_each(|one| let_go(one.segment));
+    }
+    let (looked, copies, pids) = looked?;
+    // Of what is the copies' alone there is time to speak: it changes no more.
+    let described = looked.describe(all, &pids, roster);
+    if stays && described.is_err() {
+        all.iter().for_each(|one| let_go(one.segment));
+    }
+    Ok((copies, described?))
+}
+
+/// Has all processes stand still, and then fork.
+fn stand(
+    all: &mut [One],
+    strangers: impl FnOnce(&[One]) -> Result<Ends, Refusal>,
+    stays: bool,
+) -> Result<(Vec<Copy>, Ends), Refusal> {
+    for one in all.iter() {
+        request(one, stays)?;
+    }
+    let asked = if stays { stand::ASKED_FOR_LONG } else { stand::ASKED };
+    await_all(all, asked, stand::PARKED)?;
+    let ended = strangers(all)?;
+    for one in all.iter() {
+        let state = &one.segment.header().stand.state;
+        let _ = state.compare_exchange(stand::PARKED, stand::FORK, Ordering::AcqRel, Ordering::Acquire);
+        wake(state);
+    }
+    await_all(all, stand::FORK, stand::STANDS)?;
+    let copy = |one: &One| {
+        let pid = one.segment.header().stand.pid.load(Ordering::Acquire);
+        let child = Child::of_descendant(pid);
+        child.map(|child| Copy { child }).ok_or_else(|| in_process("the copy is gone".into(), one))
+    };
+    let copies: Result<Vec<Copy>, String> = all.iter().map(copy).collect();
+    Ok((copies?, ended))
+}
+
+/// Asks one process to stand still.
+fn request(one: &One, stays: bool) -> Result<(), Refusal> {
+    let header = one.segment.header();
     clear_text(&header.stand.why);
+    header.stand.pid.store(0, Ordering::Relaxed);
     let asked = if stays { stand::ASKED_FOR_LONG } else { stand::ASKED };
     header.stand.state.store(asked, Ordering::Release);
     let word = &header.command.0;
-    word.compare_exchange(command::FOLLOW, command::CHECKPOINT, Ordering::SeqCst, Ordering::Acquire)
-        .map_err(|_| "the program is asked for something else at this moment".to_owned())?;
+    let from =
+        word.compare_exchange(command::FOLLOW, command::CHECKPOINT, Ordering::SeqCst, Ordering::Acquire);
     wake(word);
-    let since = Instant::now();
-    let take_back = || {
-        let _ =
-            word.compare_exchange(command::CHECKPOINT, command::FOLLOW, Ordering::SeqCst, Ordering::Acquire);
-        wake(word);
-    };
-    while header.stand.state.load(Ordering::Acquire) == asked {
-        if since.elapsed() > PARK {
-            take_back();
-            return Err("the program did not come to a point where it can be parked".into());
-        }
-        knock();
-        std::thread::sleep(LOOK);
+    match from {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Refusal::Later(in_process(
+            "the program is asked for something else at this moment".into(),
+            one,
+        ))),
     }
-    if header.stand.state.load(Ordering::Acquire) == stand::FAILED {
-        return Err(read_text(&header.stand.why).map_or("it says no reason".into(), |(_, why)| why));
-    }
-    let pid = header.stand.pid.load(Ordering::Acquire);
-    let copy = Child::of_child(pid).ok_or("the copy is gone".to_owned()).map(|child| Copy { child });
-    let looked = copy.and_then(|copy| Ok((copy, Shared::look(pid, primary, segment, stays)?)));
-    if !stays || looked.is_err() {
-        let_go(segment);
-    }
-    let (copy, shared) = looked?;
-    // Of what is the copy's alone there is time to speak: it changes no more.
-    let described = describe::describe(pid, segment, shared);
-    if stays && described.is_err() {
-        let_go(segment);
-    }
-    Ok((copy, described?))
 }
 
-/// Lets a program go on that stands still for its checkpoint.
+/// Waits until each process has come from one state to the other.
+fn await_all(all: &mut [One], from: u32, to: u32) -> Result<(), Refusal> {
+    let since = Instant::now();
+    for at in 0.. {
+        let Some(one) = all.get(at) else { break };
+        let header = one.segment.header();
+        loop {
+            let now = header.stand.state.load(Ordering::Acquire);
+            if now == to {
+                break;
+            }
+            let one = &all[at];
+            if now != from {
+                let why = read_text(&header.stand.why).map_or("it says no reason".into(), |(_, why)| why);
+                return Err(Refusal::Later(in_process(why, one)));
+            }
+            if since.elapsed() > PARK || header.command.0.load(Ordering::Acquire) != command::CHECKPOINT {
+                let why = "the program did not come to a point where it can be parked";
+                return Err(Refusal::Later(in_process(why.into(), one)));
+            }
+            // All of those that have not come so far: who stands still waits for the others.
+            for one in &mut all[at..] {
+                if one.segment.header().stand.state.load(Ordering::Acquire) == from {
+                    (one.knock)();
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    Ok(())
+}
+
+/// Lets a process go on that stands still for its checkpoint, or is about to.
 pub(crate) fn let_go(segment: &Segment) {
-    let state = &segment.header().stand.state;
-    state.store(stand::DESCRIBED, Ordering::Release);
-    wake(state);
+    let header = segment.header();
+    header.stand.state.store(stand::DESCRIBED, Ordering::Release);
+    wake(&header.stand.state);
+    let word = &header.command.0;
+    let _ = word.compare_exchange(command::CHECKPOINT, command::FOLLOW, Ordering::SeqCst, Ordering::Acquire);
+    wake(word);
 }
 
 /// Writes the checkpoint and answers the caller, in a thread of its own: the supervisor goes on, but does not end before it.
 /// `then` hears whether all of it has been written, before the caller does.
 pub(crate) fn write_beside(
-    copy: Copy,
+    copies: Vec<Copy>,
     mut described: Described,
     output: Output,
     caller: UnixStream,
@@ -121,34 +209,52 @@ pub(crate) fn write_beside(
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
         let known = described.read_files().map_err(|why| std::io::Error::other(why).into());
-        let written = known.and_then(|()| write(&copy, &described, output));
+        let written = known.and_then(|()| write(&copies, &described, output));
         then(written.is_ok());
         let answer = match written {
             Ok((bytes, pages)) => json!({
                 "bytes": bytes,
                 "memory_bytes": pages,
+                "processes": described.head.processes.len(),
                 "connections_reset": resets,
                 "seconds": began.elapsed().as_secs_f64(),
             }),
             Err(why) => json!({ "error": format!("cannot write the checkpoint: {why}") }),
         };
-        drop(copy);
+        drop(copies);
         request::answer(caller, &answer);
     };
     crate::sentry::thread("checkpoint", work)
 }
 
 /// Bytes of the file, and of the memory in it.
-fn write(copy: &Copy, described: &Described, output: Output) -> Result<(u64, u64), checkpoint::Error> {
-    let proc = |name: &str| crate::proc::open(copy.child.pid, name);
-    let (memory, table) = (proc("mem")?, proc("pagemap")?);
-    let (head, entries) = (&described.head, &described.entries);
+fn write(copies: &[Copy], described: &Described, output: Output) -> Result<(u64, u64), checkpoint::Error> {
+    let head = &described.head;
     let mut writer = Writer::new(output, head)?;
-    writer.pages((SEGMENT_ADDRESS + THREADS_OFFSET) as u64, entries)?;
     let mut bytes = 0;
     let mut buffer = vec![0u8; PAGES * PAGE as usize];
-    for mapping in head.mappings.iter().filter(|mapping| mapping.kernel.is_none()) {
-        bytes += write_mapping(&mut writer, (mapping.start, mapping.end), &memory, &table, &mut buffer)?;
+    for (index, (copy, process)) in copies.iter().zip(&head.processes).enumerate() {
+        let proc = |name: &str| crate::proc::open(copy.child.pid, name);
+        let (memory, table) = (proc("mem")?, proc("pagemap")?);
+        writer.begin(Owner::Process(index as u32))?;
+        writer.pages((SEGMENT_ADDRESS + THREADS_OFFSET) as u64, &described.entries[index])?;
+        if index == 0 {
+            for (address, bytes) in &described.roster {
+                writer.begin_mapping();
+                writer.pages(*address, bytes)?;
+            }
+        }
+        let is_own = |mapping: &&Mapping| mapping.kernel.is_none() && mapping.shared.is_none();
+        for mapping in process.mappings.iter().filter(is_own) {
+            bytes += write_mapping(&mut writer, (mapping.start, mapping.end), &memory, &table, &mut buffer)?;
+        }
+    }
+    for (index, file) in described.memory.iter().enumerate() {
+        writer.begin(Owner::Shared(index as u32))?;
+        memory::each_there(file, |at, part| {
+            bytes += part.len() as u64;
+            writer.pages(at, part)
+        })?;
     }
     let file = writer.finish()?.finish()?;
     Ok((file.metadata()?.len(), bytes))

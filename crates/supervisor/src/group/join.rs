@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::Group;
+use crate::checkpoint::restore::Restored;
 use crate::child::Child;
 use crate::clock;
 use crate::dir::Dir;
@@ -96,6 +97,32 @@ impl<'a> Group<'a> {
         Arc::clone(&self.book.borrow().folder.dir)
     }
 
+    /// Begins to watch a process that goes on from a checkpoint.
+    pub(crate) fn go_on_with(&mut self, restored: Restored) {
+        let Some(segment) = restored.segment else { return };
+        let found =
+            self.roster.listed().find(|(place, _)| place.at == restored.place && place.pid == restored.pid);
+        let Some((place, entry)) = found else { return };
+        self.seen.insert(place, entry.joined.load(Ordering::Acquire));
+        let shared = self.shared(place, segment, &restored.child);
+        self.watches.push(Watch::restored(Rc::clone(&self.book), shared, restored.child));
+    }
+
+    fn shared(&self, place: Place, segment: Segment, primary: &Child) -> Arc<Shared> {
+        Arc::new(Shared {
+            segment,
+            roster: Arc::clone(&self.roster),
+            place,
+            primary: Mutex::new(Some(primary.clone())),
+            standby_pid: AtomicU32::new(0),
+            choice: std::sync::Mutex::new(()),
+            bell: Arc::clone(&self.bell),
+            done: AtomicBool::new(false),
+            scores: Mutex::default(),
+            relieved: AtomicU32::new(0),
+        })
+    }
+
     /// Begins to watch a process that says it has joined.
     fn admit(&mut self, place: Place, pid: u32) -> Result<Watch<'a>, Refusal> {
         if self.watches.len() <= 1 {
@@ -109,19 +136,8 @@ impl<'a> Group<'a> {
         if says != [place.pid, pid, std::process::id()] {
             return Err(Refusal::Cannot(Error::Refused("its segment is another process's".into())));
         }
-        let shared = Shared {
-            segment,
-            roster: Arc::clone(&self.roster),
-            place,
-            primary: Mutex::new(Some(primary.clone())),
-            standby_pid: AtomicU32::new(0),
-            choice: std::sync::Mutex::new(()),
-            bell: Arc::clone(&self.bell),
-            done: AtomicBool::new(false),
-            scores: Mutex::default(),
-            relieved: AtomicU32::new(0),
-        };
-        Ok(Watch::member(Rc::clone(&self.book), Arc::new(shared), primary))
+        let shared = self.shared(place, segment, &primary);
+        Ok(Watch::member(Rc::clone(&self.book), shared, primary))
     }
 }
 

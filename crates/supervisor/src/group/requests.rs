@@ -1,15 +1,20 @@
 //! What somebody wants of the group: callers at the desk, and the probe.
 
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 
 use serde_json::json;
+use us_abi::end;
 
 use super::{Group, Held};
+use crate::checkpoint::take::{One, Refusal};
 use crate::checkpoint::{self, output::Output};
 use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Finding, Probe};
+use crate::proc;
 use crate::request;
+use crate::roster::{Ends, Place};
 use crate::watch::Watch;
 
 impl<'a> Group<'a> {
@@ -38,21 +43,26 @@ impl<'a> Group<'a> {
                     let stops = more.contains(&request::AND_STOP);
                     let key = more.iter().find_map(|word| word.strip_prefix(request::AND_SEAL));
                     match self.take_checkpoint(&caller, [Some(number), key], stops) {
-                        Ok((copy, described, file)) => {
-                            let end = self.watches.first().filter(|_| stops).map(Watch::end_when_written);
-                            let then = move |is_written| {
-                                if let Some(end) = end {
-                                    end(is_written);
-                                }
-                            };
-                            let writer = checkpoint::take::write_beside(copy, described, file, caller, then);
+                        Ok((copies, described, output)) => {
+                            let stopped = self.watches.iter().filter(|_| stops);
+                            let ends: Vec<_> = stopped.map(Watch::end_when_written).collect();
+                            let then = move |is_written| ends.into_iter().for_each(|end| end(is_written));
+                            let writer =
+                                checkpoint::take::write_beside(copies, described, output, caller, then);
                             if writer.is_err() {
                                 self.watches.iter().for_each(Watch::let_go_from_checkpoint);
                             }
                             self.writers.extend(writer);
                             continue;
                         }
-                        Err(why) => why,
+                        Err(Refusal::Later(why)) => match self.may_try_again() {
+                            true => {
+                                self.requests.push((what, caller));
+                                continue;
+                            }
+                            false => why,
+                        },
+                        Err(Refusal::Never(why)) => why,
                     }
                 }
                 (Some(request::STOP), None) => {
@@ -85,19 +95,84 @@ impl<'a> Group<'a> {
         caller: &UnixStream,
         [number, key]: [Option<&str>; 2],
         stops: bool,
-    ) -> Result<(checkpoint::take::Copy, checkpoint::take::Described, Output), String> {
-        let key = key.map(|number| checkpoint::output::callers_key(caller, number)).transpose()?;
-        let file = checkpoint::output::callers_file(caller, number.unwrap_or_default())?;
-        let output =
-            Output::new(file, key).map_err(|cause| format!("cannot write the checkpoint: {cause}"))?;
-        if self.watches.len() != 1 || self.roster.listed().count() != 1 {
-            return Err("a checkpoint has one process, and the group has several".into());
+    ) -> Result<(Vec<checkpoint::take::Copy>, checkpoint::take::Described, Output), Refusal> {
+        let key = key.map(|number| checkpoint::output::callers_key(caller, number));
+        let key = key.transpose().map_err(Refusal::Never)?;
+        let file =
+            checkpoint::output::callers_file(caller, number.unwrap_or_default()).map_err(Refusal::Never)?;
+        let output = Output::new(file, key)
+            .map_err(|cause| Refusal::Never(format!("cannot write the checkpoint: {cause}")))?;
+        if !self.watches.first().is_some_and(Watch::is_root) {
+            return Err(Refusal::Never("the program has ended".into()));
         }
-        let watch = self.watches.first().ok_or("the program has ended")?;
-        let (copy, mut described) = watch.take_checkpoint(stops)?;
+        // Most who stand in the way do so before anybody stands still.
+        let places: Vec<(Place, u32)> =
+            self.watches.iter().map(|watch| (watch.shared().place, watch.primary().pid)).collect();
+        self.strangers(&places)?;
+        let mut all =
+            self.watches.iter().map(Watch::for_checkpoint).collect::<Result<Vec<One>, Refusal>>()?;
+        let (copies, mut described) =
+            checkpoint::take::take(&mut all, &self.roster, |_| self.strangers(&places), stops)?;
+        drop(all);
+        self.checkpoint_by_ns = None;
         let meta = &self.book.borrow().meta;
         (described.head.program, described.head.order) = (meta.program.clone(), meta.order.clone());
-        Ok((copy, described, output))
+        Ok((copies, described, output))
+    }
+
+    /// Which processes of the group, besides these, have ended and have not been asked for.
+    fn strangers(&self, known: &[(Place, u32)]) -> Result<Ends, Refusal> {
+        let mut ended = Ends::new();
+        let is_known = |pid: u32| known.iter().any(|(_, primary)| *primary == pid);
+        let in_the_way = |pid: u32, number: u32| {
+            let name = proc::name(pid).unwrap_or_default();
+            Refusal::Later(format!(
+                "process {number} ({name}) has not come to a point where it can be followed"
+            ))
+        };
+        for (place, entry) in self.roster.listed() {
+            let is_over = entry.end.load(Ordering::Acquire) == end::ENDED;
+            if is_over || known.iter().any(|(known, _)| *known == place) {
+                continue;
+            }
+            let primary = self.roster.primary_of(place);
+            match proc::read(primary) {
+                Some(process) if process.alive() => return Err(in_the_way(primary, place.pid)),
+                Some(process) => _ = ended.insert(place.at, process.status),
+                None => {}
+            }
+        }
+        for child in known.iter().flat_map(|(_, primary)| proc::children(*primary)) {
+            // A former copy is its parent's until that one asks for it.
+            let is_listed = || self.roster.listed().any(|(place, _)| place.pid == child);
+            match proc::read(child) {
+                Some(process) if process.alive() && !is_known(child) => return Err(in_the_way(child, child)),
+                Some(process) if !process.alive() && !is_listed() => {
+                    let why = "the program has made a process, and has not waited for its end";
+                    return Err(Refusal::Later(why.into()));
+                }
+                _ => {}
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Whether what stands in a checkpoint's way may be gone in a moment: not for long.
+    fn may_try_again(&mut self) -> bool {
+        const FOR_NS: u64 = 5_000_000_000;
+        let now = clock::monotonic_ns();
+        let is_early = now < *self.checkpoint_by_ns.get_or_insert(now + FOR_NS);
+        if !is_early {
+            self.checkpoint_by_ns = None;
+        }
+        is_early
+    }
+
+    /// When to look again for a checkpoint's sake, CLOCK_MONOTONIC ns.
+    pub(super) fn checkpoint_at_ns(&self) -> Option<u64> {
+        const PAUSE_NS: u64 = 20_000_000;
+        let is_wanted = self.checkpoint_by_ns.is_some() && !self.requests.is_empty();
+        is_wanted.then(|| clock::monotonic_ns() + PAUSE_NS)
     }
 
     /// That a caller means none of the processes here, and which there are.

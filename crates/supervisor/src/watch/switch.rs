@@ -14,7 +14,7 @@ use us_order::detect::{Cause, Decision};
 use super::Watch;
 use super::back::Knock;
 use crate::checkpoint;
-use crate::checkpoint::take::{Copy, Described};
+use crate::checkpoint::take::{One, Refusal};
 use crate::child::Child;
 use crate::clock;
 use crate::history::Failover;
@@ -89,19 +89,28 @@ impl Watch<'_> {
         self.is_between() || self.is_asked() || self.switch.is_some()
     }
 
-    /// A copy of the program that stands still for a checkpoint, and what it is made of. With `stops` the program stands still as well.
+    /// The process as one that is to be in a checkpoint.
     ///
     /// # Errors
-    /// Why there is none, in words.
-    pub(crate) fn take_checkpoint(&self, stops: bool) -> Result<(Copy, Described), String> {
+    /// Why it cannot be.
+    pub(crate) fn for_checkpoint(&self) -> Result<One<'_>, Refusal> {
+        let named = |why: &str| match self.is_root {
+            true => why.to_owned(),
+            false => format!("process {}: {why}", self.guest_pid()),
+        };
         if self.leaving() != leaving::NO {
-            return Err("the program is about to end".into());
+            return Err(Refusal::Later(named("the program is about to end")));
         }
         if self.is_bound() {
-            return Err("a system call has bound the process to itself".into());
+            return Err(Refusal::Never(named("a system call has bound the process to itself")));
         }
         let mut knock = Knock::default();
-        checkpoint::take::take(&self.shared.segment, self.primary.pid, || self.knock(&mut knock), stops)
+        Ok(One {
+            place: self.shared.place,
+            segment: &self.shared.segment,
+            primary: self.primary.pid,
+            knock: Box::new(move || self.knock(&mut knock)),
+        })
     }
 
     /// Nobody writes it: a program that stands still for that goes on.
@@ -109,7 +118,7 @@ impl Watch<'_> {
         checkpoint::take::let_go(&self.shared.segment);
     }
 
-    /// Ends a program that stands still, once it is known to be written; otherwise it goes on.
+    /// Ends a process that stands still, once it is known to be written; otherwise it goes on.
     pub(crate) fn end_when_written(&self) -> impl FnOnce(bool) + Send + 'static {
         let shared = Arc::clone(&self.shared);
         // The standby first: it must not take over.
