@@ -17,7 +17,7 @@ use crate::kernel::{F_GETFL, F_GETLEASE, F_GETSIG, F_UNLCK, POLLIN, SIGIO};
 use crate::raw::nr::FCNTL;
 use crate::raw::{self, failed};
 use crate::thread::Thread;
-use crate::{fdtable, state};
+use crate::{fdtable, members, state};
 
 const F_SETOWN: u32 = linux_raw_sys::general::F_SETOWN;
 const F_SETOWN_EX: u32 = linux_raw_sys::general::F_SETOWN_EX;
@@ -119,11 +119,15 @@ pub fn set_again() {
 
 fn take(fd: u64, kind: u32, number: u32, leased: bool) {
     let process = state::REAL_PID.load(Ordering::Relaxed);
-    let real = if number == state::GUEST_PID.load(Ordering::Relaxed) && kind == numbers::F_OWNER_PID {
-        process
-    } else {
-        timer::standby_tid(number)
+    let is_others = kind == numbers::F_OWNER_PID && number != state::GUEST_PID.load(Ordering::Relaxed);
+    let real = match kind {
+        numbers::F_OWNER_PID if is_others => members::find(number).map_or(0, members::primary),
+        numbers::F_OWNER_PID => process,
+        _ => timer::standby_tid(number),
     };
+    if real == 0 {
+        return;
+    }
     let owner = f_owner_ex { type_: kind as i32, pid: real as i32 };
     // SAFETY: the kernel reads the owner, and answers questions about a descriptor that the program has.
     let (set, flags, signal, lease) = unsafe {
@@ -138,7 +142,8 @@ fn take(fd: u64, kind: u32, number: u32, leased: bool) {
     let is_broken = leased && lease == F_UNLCK as i64;
     let is_ready =
         !failed(flags) && flags & O_ASYNC != 0 && raw::poll(fd as i32, POLLIN) & POLLIN as i64 != 0;
-    if failed(set) || !(is_broken || is_ready) {
+    // A relative looks for itself, when it takes over.
+    if failed(set) || is_others || !(is_broken || is_ready) {
         return;
     }
     let signal = if signal > 0 { signal as u64 } else { SIGIO };
