@@ -9,6 +9,7 @@ usage: run.py UNDERSTUDY [RUNS]
 """
 
 import ctypes
+import json
 import os
 import random
 import shutil
@@ -36,6 +37,41 @@ class Server(socketserver.ThreadingTCPServer):
 Server(("127.0.0.1", PORT), Handler).serve_forever()
 """
 
+# One process listens, and another one counts.
+SUBPROCESS = """
+import socket, subprocess, sys
+COUNT = 'import sys\\nfor n, _ in enumerate(sys.stdin, 1): print(n, flush=True)'
+child = subprocess.Popen([sys.executable, "-c", COUNT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+listener = socket.create_server(("127.0.0.1", PORT))
+while True:
+    try:
+        with listener.accept()[0] as client, client.makefile("rb") as lines:
+            for line in lines:
+                child.stdin.write(line)
+                child.stdin.flush()
+                client.sendall(child.stdout.readline())
+    except OSError:
+        pass
+"""
+
+# It writes a line a request, if also behind its answer.
+NGINX = """
+daemon off; worker_processes 2; pid FOLDER/pid; error_log FOLDER/error;
+events { worker_connections 64; }
+http {
+    access_log FOLDER/requests; client_body_temp_path FOLDER/a; proxy_temp_path FOLDER/b; fastcgi_temp_path FOLDER/c;
+    uwsgi_temp_path FOLDER/d; scgi_temp_path FOLDER/e; keepalive_requests 1000000;
+    server { listen 127.0.0.1:PORT; location / { return 200 "well"; } }
+}
+"""
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+
+PIPELINE = """
+(i=0; while [ $i -lt LINES ]; do i=$((i+1)); echo $i; sleep 0.01; done) | while read x; do echo "got $x"; done | cat > OUT
+echo end >> OUT
+"""
+LINES = 150
+
 # In a new network nobody has an address until its first interface is up.
 ELSEWHERE = """
 import fcntl, os, socket, struct, sys
@@ -50,6 +86,8 @@ SERVERS = {
     "redis": (["redis-server", "--port", "PORT", "--save", "", "--dir", "FOLDER"], b"INCR k\r\n", b"GET k\r\n"),
     "memcached": (["memcached", "-u", "root", "-l", "127.0.0.1", "-p", "PORT"], b"incr k 1\r\n", b"get k\r\n"),
     "threads": (["python3", "-c", COUNTER], b"\n", None),
+    "subprocess": (["python3", "-c", SUBPROCESS], b"\n", None),
+    "nginx": (["nginx", "-e", "FOLDER/early", "-p", "FOLDER", "-c", "FOLDER/nginx.conf"], REQUEST, None),
 }
 
 
@@ -59,6 +97,8 @@ class Client:
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
         self.file = self.socket.makefile("rb")
+        # Of a server that does not count itself.
+        self.requests = 0
 
     def line(self):
         """A line of an answer, without its end."""
@@ -71,6 +111,14 @@ class Client:
         """The number that an answer says."""
         self.socket.sendall(words)
         first = self.line()
+        if first.startswith(b"HTTP"):
+            length = 0
+            while header := self.line():
+                name, _, value = header.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            self.file.read(length)
+            self.requests += 1
+            return self.requests
         if first.startswith(b"VALUE"):
             number = self.line()
             self.line()
@@ -138,13 +186,32 @@ class Trial:
     def __init__(self, understudy, name, folder, elsewhere):
         program, self.count, self.look = SERVERS[name]
         self.understudy, self.folder, self.port = understudy, folder, free_port()
-        words = {"PORT": str(self.port), "FOLDER": folder}
-        self.program = [words.get(word, word.replace("PORT", str(self.port))) for word in program]
+        self.program = [self.here(word) for word in program]
+        if name == "nginx":
+            with open(os.path.join(folder, "nginx.conf"), "w", encoding="ascii") as file:
+                file.write(self.here(NGINX))
         self.name = f"checkpoint-{name}-{self.port}"
         self.elsewhere, self.inner, self.home = elsewhere, None, os.open("/proc/self/ns/net", os.O_RDONLY)
         self.key = os.path.join(folder, "key")
         with open(os.open(self.key, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as key:
             key.write(os.urandom(32))
+
+    def here(self, words):
+        """With our port and folder in it."""
+        return words.replace("PORT", str(self.port)).replace("FOLDER", self.folder)
+
+    def requests(self):
+        """How many requests the server has written down, when it writes no more; `None` where it counts itself."""
+        if self.program[0] != "nginx":
+            return None
+        before = -1
+        while True:
+            with open(os.path.join(self.folder, "requests"), "rb") as file:
+                now = file.read().count(b"\n")
+            if now == before:
+                return now
+            before = now
+            time.sleep(0.05)
 
     def understands(self, *words):
         """A command of ours that must work; what it says."""
@@ -221,7 +288,12 @@ class Trial:
             group.wait()
             group = self.go_on(file)
             client = self.connected()
-            now = client.ask(self.look) if self.look else client.ask(self.count) - 1
+            now = self.requests()
+            if now is None:
+                now = client.ask(self.look) if self.look else client.ask(self.count) - 1
+            else:
+                client.requests = now
+                client.ask(self.count)
             if now not in (load.last, load.last + 1):
                 return f"it was told {load.last}, and goes on from {now}"
             if not self.look:
@@ -234,12 +306,47 @@ class Trial:
                 if client.ask(self.count) != now + step:
                     return f"behind {now + step - 1} comes another number"
             client.close()
+            if self.requests() not in (None, now + 200):
+                return f"of {now + 200} requests {self.requests()} are written down"
             return None
         finally:
             stop = self.there(self.understudy, "stop", self.name, "--signal", "KILL")
             subprocess.run(stop, capture_output=True, check=False)
             group.wait()
             os.close(self.home)
+
+
+def pipeline(understudy, folder):
+    """What is wrong with a shell's pipeline that goes on from a checkpoint, and of which a process is killed behind that."""
+    out, file = os.path.join(folder, "out"), os.path.join(folder, "checkpoint")
+    name = f"checkpoint-pipeline-{os.getpid()}"
+    script = PIPELINE.replace("OUT", out).replace("LINES", str(LINES))
+
+    def start(*words):
+        return subprocess.Popen([understudy, "run", "-q", "--name", name, *words], stdin=subprocess.DEVNULL)
+
+    def primaries():
+        said = subprocess.run([understudy, "status", "--json", name], capture_output=True, text=True, check=True).stdout
+        processes = json.loads(said)["groups"][0]["processes"]
+        return [process["primary"]["pid"] for process in processes if process["state"] == "protected"]
+
+    group = start("--", "bash", "-c", script)
+    try:
+        time.sleep(random.uniform(0.3, 0.8))
+        subprocess.run([understudy, "checkpoint", name, "--stop", "-o", file], capture_output=True, check=True)
+        group.wait()
+        group = start("--from", file)
+        time.sleep(0.5)
+        os.kill(random.choice(primaries()), 9)
+        if group.wait(timeout=60) != 0:
+            return f"it ended with {group.returncode}"
+        with open(out, encoding="ascii") as lines:
+            told = lines.read().split("\n")
+        wanted = [f"got {line}" for line in range(1, LINES + 1)] + ["end", ""]
+        return None if told == wanted else f"its output differs: {len(told)} lines, the last are {told[-4:]}"
+    finally:
+        subprocess.run([understudy, "stop", name, "--signal", "KILL"], capture_output=True, check=False)
+        group.wait()
 
 
 def main():
@@ -269,6 +376,16 @@ def main():
             else:
                 failed += 1
                 print(f"FAIL  {name} {number}: {wrong}\n      files: {folder}")
+    for number in range(1, runs + 1):
+        folder = tempfile.mkdtemp(prefix="checkpoint-")
+        try:
+            wrong = pipeline(understudy, folder)
+        except (OSError, RuntimeError, subprocess.SubprocessError, ValueError) as error:
+            wrong = f"{type(error).__name__}: {error}"
+        passed, failed = passed + (wrong is None), failed + (wrong is not None)
+        print(f"pass  pipeline {number}" if wrong is None else f"FAIL  pipeline {number}: {wrong}\n      files: {folder}")
+        if wrong is None:
+            shutil.rmtree(folder)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 

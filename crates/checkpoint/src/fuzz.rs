@@ -1,8 +1,8 @@
 //! One entry for a fuzzer: bytes that somebody forged, with checksums that are right.
 
 use crate::{
-    Descriptor, FRONT_BYTES, File, Head, Holder, Lock, MARK, Mapping, Object, Place, Process, Reader, Shared,
-    VERSION, kind,
+    Descriptor, FRONT_BYTES, File, Head, Holder, Identity, Lock, MARK, Mapping, Object, Place, Process,
+    Reader, Shared, VERSION, kind,
 };
 
 /// Reads `data` in the way that its first byte says. Panics if a run of pages is not what its chunk says.
@@ -32,6 +32,8 @@ pub fn example() -> Head {
         protection: 3,
         grows: false,
         file,
+        through: false,
+        system_v: None,
         shared,
         kernel: None,
     };
@@ -43,6 +45,12 @@ pub fn example() -> Head {
         folder: "/".into(),
         umask: 0o22,
         oom_score: 0,
+        identity: (index == 1).then(|| Identity {
+            users: [65_534; 3],
+            groups: [65_534; 3],
+            others: vec![4, 24],
+            is_open: false,
+        }),
         session: None,
         group: Some(4711),
         leads: [false, index == 0],
@@ -57,6 +65,7 @@ pub fn example() -> Head {
             closes: false,
             object: 0,
             flags: 2,
+            signal: 0,
             locks: vec![lock],
         }],
     };

@@ -51,6 +51,8 @@ pub struct Process {
     pub umask: u32,
     /// How willingly the kernel ends it for want of memory: `oom_score_adj`.
     pub oom_score: i32,
+    /// Its users and groups, `None` if they are those of its supervisor.
+    pub identity: Option<Identity>,
     /// Its session, by the number that relatives know; `None` for that of its supervisor.
     pub session: Option<u32>,
     /// The same of its process group.
@@ -72,6 +74,19 @@ pub struct Process {
     pub mappings: Vec<Mapping>,
     /// Descriptors, by number.
     pub descriptors: Vec<Descriptor>,
+}
+
+/// Users and groups of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Real, effective and saved user.
+    pub users: [u32; 3],
+    /// The same of its group.
+    pub groups: [u32; 3],
+    /// Groups that it is in besides.
+    pub others: Vec<u32>,
+    /// Whether those with the same user may look into it.
+    pub is_open: bool,
 }
 
 /// Where a process goes on.
@@ -98,8 +113,12 @@ pub struct Mapping {
     pub protection: u32,
     /// Whether it grows downwards.
     pub grows: bool,
-    /// The file that it is a private mapping of: its index, and the offset in it.
+    /// The file that it is a mapping of: its index, and the offset in it.
     pub file: Option<(usize, u64)>,
+    /// Whether what is stored there is stored in the file.
+    pub through: bool,
+    /// The number of System V's memory that it shows.
+    pub system_v: Option<u32>,
     /// The shared memory that it shows: its index, and the offset in it.
     pub shared: Option<(usize, u64)>,
     /// What the kernel calls it, if it is the kernel's own (`[vdso]`).
@@ -137,6 +156,8 @@ pub struct Descriptor {
     pub object: usize,
     /// Status flags of the open file, as `fcntl` gives them.
     pub flags: u32,
+    /// The signal that it sends where that is not SIGIO, as `F_GETSIG` gives it.
+    pub signal: i32,
     /// Locks that the program has taken by it.
     #[serde(default)]
     pub locks: Vec<Lock>,

@@ -16,7 +16,7 @@ use super::memory::Purpose;
 use super::park::{Place, keep_registers, put_registers_back, word};
 use super::{Obstacle, baseline, child, coordinator, leader, park_all, release_all};
 use crate::door::limits;
-use crate::mapping::unforked;
+use crate::mapping::{pieces, unforked};
 use crate::members::of_family;
 use crate::raw::{self, nr};
 use crate::standby::poll;
@@ -51,7 +51,11 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
         return Err((bound::WHY, 0));
     }
     if of_family::is_member() {
-        return Err((b"processes that share much memory have no checkpoint yet", 0));
+        if of_family::phase().has_order() {
+            return Err((b"processes that share memory follow one order, which has not ended", 0));
+        }
+        // It has, and this process has not come to notice.
+        crate::verdict::drop_standby(Cause::CannotReplay, &[of_family::ENDED]);
     }
     let Some(leader) = leader() else { return Err((b"no thread is left that could fork", 0)) };
     clone::identity::are_together(Some(leader))?;
@@ -135,6 +139,7 @@ fn stop() {
     unsafe { raw::call2(nr::PRCTL, kernel::PR_SET_PDEATHSIG, kernel::SIGKILL) };
     // What others write is here as they have written it.
     twins::stop();
+    pieces::forget();
     if !clone::memory::make_own() {
         child::give_up();
     }

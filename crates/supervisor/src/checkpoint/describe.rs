@@ -5,9 +5,9 @@ use std::fs;
 use std::io::Read;
 use std::sync::atomic::Ordering;
 
-use checkpoint::{Descriptor, Head, Mapping, Object, Place, Process, Shared};
+use checkpoint::{Descriptor, Head, Identity, Mapping, Object, Place, Process, Shared};
 use us_abi::{THREAD_ENTRY_BYTES, VERSION};
-use us_sites::maps::WRITE;
+use us_sites::maps::{Line, WRITE};
 
 use super::descriptors::{self, Standing};
 use super::memory::Pieces;
@@ -40,6 +40,7 @@ pub(super) struct Looked {
     pieces: Pieces,
     shared: Vec<Shared>,
     memory: Vec<fs::File>,
+    stays: bool,
 }
 
 impl Looked {
@@ -74,6 +75,7 @@ impl Looked {
             pieces,
             shared,
             memory,
+            stays,
         })
     }
 
@@ -87,7 +89,7 @@ impl Looked {
         let mut processes = Vec::new();
         let own = self.descriptors.into_iter().zip(&self.entries).zip(self.names);
         for ((one, pid), ((descriptors, entries), name)) in all.iter().zip(copies).zip(own) {
-            let made = process(one, *pid, roster, (&self.pieces, &mut files));
+            let made = process(one, *pid, roster, (&self.pieces, &mut files, self.stays));
             let slots = (entries.len() / THREAD_ENTRY_BYTES) as u32;
             let made = made.map_err(|why| in_process(why, one))?;
             processes.push(Process { descriptors, slots, name, ..made });
@@ -122,7 +124,7 @@ fn process(
     one: &One,
     pid: u32,
     roster: &Roster,
-    (pieces, files): (&Pieces, &mut Files),
+    (pieces, files, stays): (&Pieces, &mut Files, bool),
 ) -> Result<Process, String> {
     let text = |name: &str| {
         proc::bytes(pid, name).map_err(|cause| format!("cannot read {name} of the copy: {cause}"))
@@ -132,7 +134,7 @@ fn process(
         let path = proc::link(pid, name).map_err(|cause| format!("cannot read {name}: {cause}"))?;
         path.into_os_string().into_string().map_err(|_| format!("the path of {name} is not UTF-8"))
     };
-    is_as_we_are(&text("status")?, link("root")?)?;
+    let identity = is_as_we_are(one.primary, &text("status")?, link("root")?)?;
     let (session, group, leads) = kinship(one, roster);
     Ok(Process {
         pid: one.place.pid,
@@ -142,6 +144,7 @@ fn process(
         folder: link("cwd")?,
         umask: proc::umask(pid).unwrap_or(0o22),
         oom_score: proc::oom_score(pid).unwrap_or(0),
+        identity,
         session,
         group,
         leads,
@@ -155,7 +158,7 @@ fn process(
         },
         areas: areas(&text("stat")?, stand.heap_end.load(Ordering::Relaxed))?,
         auxiliary: text("auxv")?.chunks_exact(8).map(word).collect(),
-        mappings: mappings(&text("maps")?, pieces, files)?,
+        mappings: mappings(&text("maps")?, pieces, files, stays)?,
         descriptors: Vec::new(),
     })
 }
@@ -174,14 +177,43 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// A process that goes on is started by a supervisor: it has its user, its root and its rights.
-fn is_as_we_are(status: &[u8], root: String) -> Result<(), String> {
-    const KEPT: [&str; 9] =
-        ["Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:"];
+/// A process that goes on is started by a supervisor: it has its root and its rights, and, if that is not root, its user. What
+/// else it has of its own.
+fn is_as_we_are(pid: u32, status: &[u8], root: String) -> Result<Option<Identity>, String> {
+    const NAMES: [&str; 3] = ["Uid:", "Gid:", "Groups:"];
+    const KEPT: [&str; 3] = ["CapInh:", "CapBnd:", "NoNewPrivs:"];
+    const RIGHTS: [&str; 3] = ["CapPrm:", "CapEff:", "CapAmb:"];
     let own = proc::lossy("self", "status");
     let status = String::from_utf8_lossy(status);
-    if KEPT.iter().any(|name| field(&status, name) != field(&own, name)) {
-        return Err("the program has another user or other rights than the supervisor".into());
+    let is_same = |name: &&str| field(&status, name) == field(&own, name);
+    let numbers = |name| -> Vec<u32> {
+        let words = field(&status, name).unwrap_or_default().split_ascii_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    let three = |name| match numbers(name)[..] {
+        // Files are opened as the effective one.
+        [real, effective, saved, files] if files == effective => Some([real, effective, saved]),
+        _ => None,
+    };
+    let identity = three("Uid:").zip(three("Gid:")).map(|(users, groups)| Identity {
+        users,
+        groups,
+        others: numbers("Groups:"),
+        is_open: proc::owner(pid) == Some(users[1]),
+    });
+    let differs = !NAMES.iter().all(&is_same);
+    // Of one that root becomes the kernel takes all rights.
+    let has_no_rights = RIGHTS
+        .iter()
+        .all(|name| field(&status, name).is_some_and(|set| set.bytes().all(|digit| digit == b'0')));
+    let may_become = rustix::process::geteuid().is_root()
+        && identity.as_ref().is_some_and(|identity| match identity.users {
+            [0, 0, 0] => RIGHTS.iter().all(&is_same),
+            users => !users.contains(&0) && has_no_rights,
+        });
+    let is_ours = !differs && RIGHTS.iter().all(&is_same);
+    if !KEPT.iter().all(&is_same) || !(is_ours || differs && may_become) {
+        return Err("the program has another user or other rights than the supervisor can give it".into());
     }
     if field(&status, "Seccomp:").is_some_and(|mode| mode != "0") {
         return Err("the program has set a filter of system calls".into());
@@ -190,7 +222,7 @@ fn is_as_we_are(status: &[u8], root: String) -> Result<(), String> {
     if own_root.is_none_or(|own| own.to_str() != Some(&root)) {
         return Err("the program is in another root folder than the supervisor".into());
     }
-    Ok(())
+    Ok(identity.filter(|_| differs))
 }
 
 /// Session and process group, by the numbers that relatives know, and whether the process leads them. Those that it has of its supervisor are
@@ -210,7 +242,11 @@ fn kinship(one: &One, roster: &Roster) -> (Option<u32>, Option<u32>, [bool; 2]) 
 
 fn limits(pid: u32) -> Vec<[u64; 2]> {
     const LIMITS: u32 = 16;
-    (0..LIMITS).map(|kind| raw::limit(pid, kind).unwrap_or([u64::MAX; 2])).collect()
+    // Of another user's process a text tells, in the order of their numbers.
+    let told = proc::lossy(pid, "limits");
+    let told: Vec<[u64; 2]> = told.lines().skip(1).map(text::limit).collect();
+    let told = |kind: u32| told.get(kind as usize).copied();
+    (0..LIMITS).map(|kind| raw::limit(pid, kind).or_else(|| told(kind)).unwrap_or([u64::MAX; 2])).collect()
 }
 
 /// See [`Head::areas`].
@@ -244,8 +280,8 @@ impl Files {
     }
 }
 
-/// What is mapped.
-fn mappings(maps: &[u8], pieces: &Pieces, files: &mut Files) -> Result<Vec<Mapping>, String> {
+/// What is mapped. `stays` if the program does not go on: then a file that it writes by a mapping is what it is now.
+fn mappings(maps: &[u8], pieces: &Pieces, files: &mut Files, stays: bool) -> Result<Vec<Mapping>, String> {
     let mut all = Vec::new();
     for (mapping, name) in text::mappings(maps) {
         let name = &*String::from_utf8_lossy(name);
@@ -254,12 +290,16 @@ fn mappings(maps: &[u8], pieces: &Pieces, files: &mut Files) -> Result<Vec<Mappi
         }
         let kernel = is_kernels(name).then(|| name.to_owned());
         let piece = pieces.index_of(&mapping).filter(|_| mapping.shared);
-        if mapping.shared && mapping.protection & WRITE != 0 && piece.is_none() {
-            return Err(format!("{name} is mapped to be written by others as well"));
+        let is_system_v = mapping.shared && name.starts_with(SYSTEM_V);
+        let through = mapping.shared && mapping.protection & WRITE != 0 && piece.is_none() && !is_system_v;
+        if (through || is_system_v) && !stays {
+            return Err(format!(
+                "{name} is mapped to be written by others as well, which only --stop keeps as it is"
+            ));
         }
         let is_gone = name.ends_with(" (deleted)");
         let file = match mapping.inode {
-            _ if piece.is_some() => None,
+            _ if piece.is_some() || is_system_v => None,
             0 => None,
             // Its pages are the only ones.
             _ if is_gone || name.starts_with("/dev/zero") => {
@@ -267,17 +307,36 @@ fn mappings(maps: &[u8], pieces: &Pieces, files: &mut Files) -> Result<Vec<Mappi
             }
             _ => Some((files.index(name), mapping.offset)),
         };
+        if through && file.is_none() {
+            return Err(format!("{name} is mapped to be written by others as well"));
+        }
         all.push(Mapping {
             start: mapping.start,
             end: mapping.end,
             protection: mapping.protection as u32,
             grows: name == "[stack]",
             file,
+            through,
+            system_v: is_system_v.then(|| system_v(&mapping)).transpose()?,
             shared: piece.map(|piece| (piece, mapping.offset)),
             kernel,
         });
     }
     Ok(all)
+}
+
+/// What System V's memory is called where it is mapped. Its number is that of the file.
+const SYSTEM_V: &str = "/SYSV";
+
+/// The number of System V's memory, all of which is mapped there.
+fn system_v(mapping: &Line) -> Result<u32, String> {
+    const PAGE: u64 = 4096;
+    let number = mapping.inode as u32;
+    let bytes = raw::system_v_bytes(number).map(|bytes| bytes.next_multiple_of(PAGE));
+    let is_whole = mapping.offset == 0 && bytes == Some(mapping.end - mapping.start);
+    is_whole.then_some(number).ok_or(format!(
+        "System V's shared memory {number} is mapped in part, or ends with the last process that has it"
+    ))
 }
 
 /// A file that is mapped, and what it holds.

@@ -124,6 +124,10 @@ pub(super) fn all(
         own.push(Descriptor {
             fd: one.fd,
             closes: one.flags & libc::O_CLOEXEC as u32 != 0,
+            signal: match one.flags & libc::O_ASYNC as u32 {
+                0 => 0,
+                _ => raw::signal_of(&one.of.borrow(one.fd)?),
+            },
             object,
             flags: one.flags & !(libc::O_CLOEXEC as u32),
             locks,
@@ -143,7 +147,11 @@ fn object(open: &Open, all: &[Open], pieces: &Pieces, ends: bool) -> Result<Obje
     let no_checkpoint =
         |what: &str| Err(format!("descriptor {fd} is {what}, which no checkpoint can have yet"));
     if open.flags & libc::O_ASYNC as u32 != 0 {
-        return no_checkpoint("one that sends signals");
+        // To which of us, that one's runtime knows.
+        let owner = raw::owner(&of.borrow(*fd)?);
+        if owner != 0 && !all.iter().any(|other| other.of.primary as i32 == owner) {
+            return no_checkpoint("one that sends signals to somebody else");
+        }
     }
     if name.starts_with('/') {
         let path = proc::descriptor(pid, fd);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use checkpoint::{Mapping, Object, Process};
+use checkpoint::{Identity, Mapping, Object, Process};
 use us_abi::{
     REGISTRY_ADDRESS, REGISTRY_BYTES, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES,
 };
@@ -126,12 +126,12 @@ impl Image<'_> {
             folder: folder_path(common.group)?,
         };
         // What another process has mapped this one need not be able to open.
-        let has = |file: usize| {
-            process.mappings.iter().any(|mapping| mapping.file.is_some_and(|(of, _)| of == file))
-        };
         for (index, file) in head.files.iter().enumerate() {
-            let made_of = if has(index) { open(Path::new(&file.path), libc::O_RDONLY)? } else { -1 };
-            made.files.push(made_of);
+            let mut all = process.mappings.iter().filter(|one| one.file.is_some_and(|(of, _)| of == index));
+            let is_written = all.clone().any(|one| one.through);
+            let how = if is_written { libc::O_RDWR } else { libc::O_RDONLY };
+            let is_its = all.next().is_some();
+            made.files.push(if is_its { open(Path::new(&file.path), how)? } else { -1 });
         }
         for memory in self.checkpoint.memory() {
             made.memory.push(lift(memory.as_raw_fd())?);
@@ -242,6 +242,13 @@ impl Image<'_> {
             steps.must(libc::SYS_mmap, &arguments, mapping.start);
             return Ok(());
         }
+        if let Some(number) = mapping.system_v {
+            const REMAP: i32 = 0o40000;
+            let is_read = mapping.protection & WRITE as u32 == 0;
+            let how = REMAP | if is_read { libc::SHM_RDONLY } else { 0 };
+            steps.must(libc::SYS_shmat, &[number.into(), mapping.start, how as u64], mapping.start);
+            return Ok(());
+        }
         match mapping.file {
             None => {
                 let how = how | libc::MAP_ANONYMOUS as u64;
@@ -253,6 +260,8 @@ impl Image<'_> {
             }
             Some((file, offset)) => {
                 let file = made.files[file] as u64;
+                let kind = if mapping.through { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+                let how = how & !(libc::MAP_PRIVATE as u64) | kind as u64;
                 steps.must(
                     libc::SYS_mmap,
                     &[mapping.start, bytes, protection, how, file, offset],
@@ -293,6 +302,18 @@ impl Image<'_> {
         told.filter(|(fd, position)| raw::position(*fd) == Some(*position))
     }
 
+    /// Root becomes somebody else. `None` without room.
+    fn take_identity(&self, steps: &mut Steps, identity: &Identity) -> Option<()> {
+        const PR_SET_DUMPABLE: u64 = 4;
+        let others: Vec<u8> = identity.others.iter().flat_map(|group| group.to_le_bytes()).collect();
+        let others_at = steps.keep(&others)?;
+        steps.must(libc::SYS_setgroups, &[identity.others.len() as u64, others_at], 0);
+        steps.must(libc::SYS_setresgid, &identity.groups.map(u64::from), 0);
+        steps.must(libc::SYS_setresuid, &identity.users.map(u64::from), 0);
+        steps.call(libc::SYS_prctl, &[PR_SET_DUMPABLE, identity.is_open.into()]);
+        Some(())
+    }
+
     /// What is left when the memory is there.
     fn finish(&self, steps: &mut Steps, made: &Made) -> io::Result<()> {
         const PR_SET_MM: u64 = 35;
@@ -326,6 +347,9 @@ impl Image<'_> {
             if own.is_some_and(|own| limit[1] <= own[1] || rustix::process::geteuid().is_root()) {
                 steps.call(libc::SYS_prlimit64, &[0, kind, at, 0]);
             }
+        }
+        if let Some(identity) = &process.identity {
+            self.take_identity(steps, identity).ok_or_else(full)?;
         }
         const PR_SET_NAME: u64 = 15;
         const NAME_BYTES: usize = 15;

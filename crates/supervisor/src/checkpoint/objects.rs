@@ -57,6 +57,9 @@ pub(super) fn make<'a>(
         };
         let fd = made.map_err(|why| format!("descriptor {}: {why}", one.fd))?;
         raw::set_flags(fd, one.flags);
+        if one.signal != 0 {
+            raw::set_signal(fd, one.signal);
+        }
         all.push(fd);
     }
     // Last: what was in a pair needed room.

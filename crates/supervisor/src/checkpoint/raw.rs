@@ -171,6 +171,17 @@ pub(super) unsafe fn close_below(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_close_range, 0, fd - 1, 0) };
 }
 
+/// Bytes of System V's memory of this number; `None` if there is none, or it ends with the last process that has it.
+pub(super) fn system_v_bytes(number: u32) -> Option<u64> {
+    // SAFETY: plain data, which the kernel fills.
+    let (got, told) = unsafe {
+        let mut told: libc::shmid_ds = std::mem::zeroed();
+        (libc::shmctl(number as i32, libc::IPC_STAT, &raw mut told), told)
+    };
+    const ENDS: u32 = 0o1000;
+    (got == 0 && u32::from(told.shm_perm.mode) & ENDS == 0).then_some(told.shm_segsz as u64)
+}
+
 /// Makes a child of this process's parent. 0 in it, negative if there is none.
 pub(super) fn fork_beside() -> i64 {
     let flags = libc::CLONE_PARENT | libc::SIGCHLD;
@@ -191,6 +202,27 @@ pub(super) fn set_flags(fd: RawFd, flags: u32) {
     // SAFETY: see the module.
     unsafe { libc::fcntl(fd, libc::F_SETFL, flags as i32 & CHANGEABLE) };
 }
+
+/// Whom an open file sends signals: a process, a group of them below zero, 0 for nobody.
+pub(super) fn owner(file: &OwnedFd) -> i32 {
+    // SAFETY: see the module.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETOWN) }
+}
+
+/// Which signal that is, 0 for SIGIO.
+pub(super) fn signal_of(file: &OwnedFd) -> i32 {
+    // SAFETY: see the module.
+    unsafe { libc::fcntl(file.as_raw_fd(), GET_SIGNAL) }.max(0)
+}
+
+/// Sets it.
+pub(super) fn set_signal(fd: RawFd, signal: i32) {
+    // SAFETY: see the module.
+    unsafe { libc::fcntl(fd, SET_SIGNAL, signal) };
+}
+
+const SET_SIGNAL: i32 = 10;
+const GET_SIGNAL: i32 = 11;
 
 /// Where an open file is, if it has a position.
 pub(super) fn position(fd: RawFd) -> Option<u64> {

@@ -107,7 +107,10 @@ impl Checkpoint {
                     Owner::Process(index) => {
                         let index = index as usize;
                         let is_inside = |mapping: &Mapping| {
-                            mapping.shared.is_none() && fits(start, bytes, (mapping.start, mapping.end))
+                            mapping.shared.is_none()
+                                && mapping.system_v.is_none()
+                                && !mapping.through
+                                && fits(start, bytes, (mapping.start, mapping.end))
                         };
                         if !fits(start, bytes, ENTRIES)
                             && !head.processes[index].mappings.iter().any(is_inside)
@@ -172,6 +175,9 @@ impl Checkpoint {
             own.as_ref().unwrap_or(segment).header().root_pid.store(*pid, Ordering::Release);
             let leads = process.leads[0] || process.leads[1];
             roster.enter_restored(process.place as usize, process.pid, *pid, leads);
+        }
+        if processes.iter().flat_map(|process| &process.identity).any(|identity| identity.users != [0; 3]) {
+            roster.note_other_user();
         }
         made.leaderless.iter().for_each(|(number, leads)| roster.enter_leader(*number, *leads));
         // Each waits for one byte.
@@ -386,6 +392,11 @@ fn check(head: &Head) -> Result<(), String> {
             Ok(_) => return Err(format!("{} is another file now", file.path)),
             Err(why) => return Err(why),
         }
+    }
+    let mut system_v =
+        head.processes.iter().flat_map(|process| &process.mappings).filter_map(|one| one.system_v);
+    if let Some(number) = system_v.find(|number| raw::system_v_bytes(*number).is_none()) {
+        return Err(format!("System V's shared memory {number} is not there any more"));
     }
     if head.processes.iter().all(|process| is_sound(head, process)) && are_apart(head) {
         Ok(())

@@ -244,7 +244,10 @@ fn write(copies: &[Copy], described: &Described, output: Output) -> Result<(u64,
                 writer.pages(*address, bytes)?;
             }
         }
-        let is_own = |mapping: &&Mapping| mapping.kernel.is_none() && mapping.shared.is_none();
+        let is_own = |mapping: &&Mapping| {
+            let is_others = mapping.shared.is_some() || mapping.system_v.is_some() || mapping.through;
+            mapping.kernel.is_none() && !is_others
+        };
         for mapping in process.mappings.iter().filter(is_own) {
             bytes += write_mapping(&mut writer, (mapping.start, mapping.end), &memory, &table, &mut buffer)?;
         }

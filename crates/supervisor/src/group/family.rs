@@ -88,6 +88,17 @@ impl Group<'_> {
         }
     }
 
+    /// Whether no family is there, nor comes, for the moment. One that is there is ended: a checkpoint is taken of processes that
+    /// stand by themselves.
+    pub(super) fn is_none_there(&self) -> bool {
+        let why = "a checkpoint is taken";
+        if family::state(&self.roster) == Phase::Active {
+            let headers = self.watches.iter().map(|watch| watch.shared().segment.header());
+            headers.for_each(|header| family::break_up(&self.roster, header, broken::MEMBERS, why));
+        }
+        family::state(&self.roster) == Phase::None
+    }
+
     fn is_complete(&mut self, now: u64) {
         self.kinship.complete_ns = now;
         self.kinship.looks = 0;
@@ -138,6 +149,11 @@ impl Group<'_> {
     /// Forms a family if one is wanted, and all who are to be of it stand ready.
     fn form(&mut self, now: u64) {
         if self.roster.family().wanted.load(Ordering::Acquire) != 1 {
+            return;
+        }
+        if self.checkpoint_by_ns.is_some() {
+            // It has ended for a checkpoint's sake.
+            self.kinship.look_at_ns = Some(now + LOOK_NS);
             return;
         }
         self.kinship.complete_ns = 0;

@@ -105,6 +105,9 @@ impl<'a> Group<'a> {
         if !self.watches.first().is_some_and(Watch::is_root) {
             return Err(Refusal::Never("the program has ended".into()));
         }
+        if !self.is_none_there() {
+            return Err(Refusal::Later("processes that share memory are about to follow one order".into()));
+        }
         // Most who stand in the way do so before anybody stands still.
         let places: Vec<(Place, u32)> =
             self.watches.iter().map(|watch| (watch.shared().place, watch.primary().pid)).collect();

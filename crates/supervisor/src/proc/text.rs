@@ -92,6 +92,14 @@ pub fn stands(syscall: &str) -> Option<(u64, u64)> {
     (sp != 0 && pc != 0).then_some((sp, pc))
 }
 
+/// Soft and hard limit of a line of `limits`.
+pub fn limit(line: &str) -> [u64; 2] {
+    /// Where they begin: the name in front of them has blanks in it.
+    const AT: usize = 26;
+    let mut words = line.get(AT..).unwrap_or_default().split_ascii_whitespace();
+    [(); 2].map(|()| words.next().and_then(|word| word.parse().ok()).unwrap_or(u64::MAX))
+}
+
 /// What a text of `maps` tells: each mapping, and what is mapped there. The path of a file is all that is behind its number, blanks
 /// as well.
 pub fn mappings(text: &[u8]) -> impl Iterator<Item = (Line, &[u8])> {
