@@ -1,6 +1,5 @@
 // Shows: System V semaphores between threads: sets of them, waits for zero, SEM_UNDO, timeouts, and EIDRM once the set is removed.
 // Breaks if: a wait that the kernel has granted is made again, or one is lost, or the removal ends no wait in a copy.
-// kit: no-kill an operation on a System V semaphore in doubt is made again
 #include "guest.h"
 #include <sys/ipc.h>
 #include <sys/sem.h>

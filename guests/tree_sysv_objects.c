@@ -1,7 +1,6 @@
 // Shows: System V semaphores with SEM_UNDO as a lock between processes, whose holder may end; a message queue with types beside it.
 // Breaks if: a holder that goes on in its other copy has lost the lock by the end of its first, or an operation counts twice.
 // kit: tree
-// kit: no-kill an operation on a System V semaphore in doubt is made again
 #include "guest.h"
 #include <sys/ipc.h>
 #include <sys/msg.h>

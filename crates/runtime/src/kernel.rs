@@ -258,6 +258,7 @@ pub mod err {
         ENOMEM,
         EACCES,
         EFAULT,
+        EIDRM,
         EBUSY,
         EEXIST,
         ENOTDIR,

@@ -56,6 +56,7 @@ pub mod pending;
 pub mod pidfd;
 pub mod pipe;
 pub mod process;
+pub mod queue;
 pub mod quiet;
 pub mod random;
 pub mod read;

@@ -12,13 +12,15 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::execute_marked;
-use crate::door::{batch, numbers, pidfd, wait, witness};
+use crate::door::{batch, numbers, pidfd, queue, wait, witness};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::members;
 use crate::members::leader;
 use crate::raw::err::EFAULT;
 use crate::raw::failed;
-use crate::raw::nr::{self as calls, GETSOCKOPT, MQ_TIMEDRECEIVE, MSGRCV, RECVMMSG, SENDMMSG};
+use crate::raw::nr::{
+    self as calls, GETSOCKOPT, MQ_TIMEDRECEIVE, MSGRCV, RECVMMSG, SEMOP, SEMTIMEDOP, SENDMMSG,
+};
 use crate::thread::Thread;
 
 /// What no error and no count is.
@@ -47,6 +49,7 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
         GETSOCKOPT | MSGRCV | MQ_TIMEDRECEIVE => through_the_slot(thread, row, nr, *args),
         RECVMMSG => batch::take(thread, row, args),
         SENDMMSG => batch::put_out(thread, row, args),
+        queue::MSGSND | queue::MQ_TIMEDSEND | SEMOP | SEMTIMEDOP => queue::make(thread, nr, args),
         _ => None,
     };
     special.unwrap_or_else(|| execute_marked(thread, row, nr, args))

@@ -18,6 +18,7 @@ use us_world::pending::{Send, To};
 use us_world::{Identity, Settled, Told, Verdict, Verdicts, timer as rules};
 
 use crate::door::kept::Kept;
+use crate::door::queue::{self, Room};
 use crate::door::thread::keep_for;
 use crate::door::{
     batch, carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness,
@@ -37,6 +38,7 @@ use crate::{backlog, guest, invariant, members, raw, seats, state};
 const WRITEV: u16 = linux_raw_sys::general::__NR_writev as u16;
 const SENDMSG: u16 = linux_raw_sys::general::__NR_sendmsg as u16;
 const MSGSND: u16 = linux_raw_sys::general::__NR_msgsnd as u16;
+const MQ_TIMEDSEND: u16 = linux_raw_sys::general::__NR_mq_timedsend as u16;
 
 /// A call in doubt.
 #[derive(Clone, Copy)]
@@ -330,10 +332,11 @@ fn waiting(doubt: &Doubt) -> bool {
     const SEMOP: u16 = linux_raw_sys::general::__NR_semop as u16;
     const SEMTIMEDOP: u16 = linux_raw_sys::general::__NR_semtimedop as u16;
     const TIMERFD_SETTIME: u16 = linux_raw_sys::general::__NR_timerfd_settime as u16;
-    const MQ_TIMEDSEND: u16 = linux_raw_sys::general::__NR_mq_timedsend as u16;
     let done = match doubt.row.nr {
-        MSGSND | MQ_TIMEDSEND if !doubt.entered() || fails_again(doubt) => return true,
-        MSGSND => queue_has_room(doubt.asked[0], doubt.asked[2]),
+        MSGSND | MQ_TIMEDSEND if fails_again(doubt) => return true,
+        MSGSND | MQ_TIMEDSEND | SEMOP | SEMTIMEDOP if told_at_once(doubt) => return true,
+        MSGSND | MQ_TIMEDSEND if !doubt.entered() => return true,
+        MSGSND => Room::of(doubt.asked[0]).is_some_and(|room| room.has(doubt.asked[2])),
         MQ_TIMEDSEND => could_go_on(doubt.args.fd),
         TIMERFD_SETTIME | SEMOP | SEMTIMEDOP => {
             let was_made = if doubt.row.nr == TIMERFD_SETTIME { is_timer_set } else { only_posts };
@@ -348,6 +351,16 @@ fn waiting(doubt: &Doubt) -> bool {
         returned(doubt, 0, 0, &[]);
     }
     false
+}
+
+/// Whether a call was made such that it does not wait: once the kernel was entered, it was done.
+fn told_at_once(doubt: &Doubt) -> bool {
+    match witness::told(doubt.place(), doubt.entered()) {
+        Told::None => return false,
+        Told::Nothing => {}
+        Told::Moved(_) => returned(doubt, 0, 0, &[]),
+    }
+    true
 }
 
 /// Whether a timerfd_settime that the kernel was entered with is not to be made again.
@@ -380,18 +393,6 @@ fn only_posts(doubt: &Doubt) -> bool {
             .is_some_and(|[which, by, _]| u64::from(which as u16) < semaphores && by > 0)
     };
     known && (1..=OPERATIONS_MAX).contains(&count) && (0..count).all(is_post)
-}
-
-/// Whether a System V queue would take a message of this length.
-fn queue_has_room(queue: u64, len: u64) -> bool {
-    use crate::raw::nr::MSGCTL;
-    const IPC_STAT: u64 = 2;
-    let mut stat = [0u64; 15];
-    // SAFETY: the kernel writes one struct msqid64_ds of 120 bytes.
-    let known = unsafe { raw::call3(MSGCTL, queue, IPC_STAT, stat.as_mut_ptr() as u64) } == 0;
-    // Bytes in the queue, messages, most bytes.
-    let [held, count, most] = [stat[9], stat[10], stat[11]];
-    known && held + len <= most && count < most
 }
 
 fn returned(doubt: &Doubt, flags: u8, result: u64, bytes: &[u8]) {
@@ -438,6 +439,7 @@ fn fails_again(doubt: &Doubt) -> bool {
     match doubt.row.nr {
         // The type of a message comes before it.
         MSGSND => guest::load::<i64>(from).is_none_or(|kind| kind <= 0),
+        MQ_TIMEDSEND if queue::is_refused(&doubt.asked) => true,
         _ if raw::failed(flags) || flags & ACCESS == 0 => true,
         WRITEV => is_unreadable(from, len),
         SENDMSG => guest::load::<spans::MessageHeader>(from)
