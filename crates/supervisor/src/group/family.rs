@@ -11,6 +11,7 @@ use super::Group;
 use crate::options::Verbosity;
 use crate::proc::Object;
 use crate::segment::read_text;
+use crate::watch::Watch;
 use crate::{clock, family, proc};
 
 /// Between two looks whether all are ready, ns.
@@ -151,7 +152,7 @@ impl Group<'_> {
         if self.roster.family().wanted.load(Ordering::Acquire) != 1 {
             return;
         }
-        if self.checkpoint_by_ns.is_some() {
+        if self.checkpoint_by_ns.is_some() || self.watches.iter().any(Watch::stands_for_checkpoint) {
             // It has ended for a checkpoint's sake.
             self.kinship.look_at_ns = Some(now + LOOK_NS);
             return;

@@ -239,6 +239,11 @@ impl Watch<'_> {
     }
 
     fn ask(&mut self, now_ns: u64) {
+        if self.stands_for_checkpoint() {
+            // Whoever asked for anything else would have it go on.
+            self.back.stage = Stage::Waits(now_ns + WIPED_NS);
+            return;
+        }
         // A process that is gone before it is asked needs none.
         if let Err(cause) = self.start_sentry() {
             return self.not_made(&format!("cannot start a thread: {cause}"));

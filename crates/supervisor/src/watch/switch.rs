@@ -72,6 +72,8 @@ impl Watch<'_> {
     pub(crate) fn ask_switch(&mut self, caller: UnixStream) -> Option<UnixStream> {
         let refusal = if self.switch.is_some() {
             "a switch is under way".into()
+        } else if self.stands_for_checkpoint() {
+            "a checkpoint is being written".into()
         } else if self.is_between() {
             return Some(caller);
         } else if !self.can_switch() {
@@ -111,6 +113,11 @@ impl Watch<'_> {
             primary: self.primary.pid,
             knock: Box::new(move || self.knock(&mut knock)),
         })
+    }
+
+    /// Whether it stands still for a checkpoint, or is about to.
+    pub(crate) fn stands_for_checkpoint(&self) -> bool {
+        self.shared.segment.header().command.0.load(Ordering::Acquire) == command::CHECKPOINT
     }
 
     /// Nobody writes it: a program that stands still for that goes on.
