@@ -1,6 +1,7 @@
 // Shows: getpid, getppid, getpgrp, getsid and thread numbers of parent and child never change, and agree with what fork returned.
 // Breaks if: a process sees the kernel's pid of the copy that it goes on in, or its parent's.
 // kit: tree
+// kit: no-checkpoint it begins in another process group and session
 #include "guest.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>

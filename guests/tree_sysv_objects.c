@@ -1,6 +1,7 @@
 // Shows: System V semaphores with SEM_UNDO as a lock between processes, whose holder may end; a message queue with types beside it.
 // Breaks if: a holder that goes on in its other copy has lost the lock by the end of its first, or an operation counts twice.
 // kit: tree
+// kit: no-checkpoint a queue of System V's is in no checkpoint, and the end of its processes undoes what they did to a semaphore
 #include "guest.h"
 #include <sys/ipc.h>
 #include <sys/msg.h>

@@ -78,7 +78,7 @@ pub fn example() -> Head {
         segment_version: 1,
         files: vec![File { path: "/usr/bin/program".into(), bytes: 12, checksum: 34 }],
         objects: vec![Object::Pipe { number: 9, room: 65_536, content: b"in the pipe".to_vec() }],
-        shared: vec![Shared { name: "memory".into(), bytes: 0x40_0000 }],
+        shared: vec![Shared { name: "memory".into(), path: None, bytes: 0x40_0000 }],
         processes: vec![process(0), process(1)],
     }
 }

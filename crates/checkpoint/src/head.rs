@@ -130,6 +130,8 @@ pub struct Mapping {
 pub struct Shared {
     /// The name that it was given, if it was.
     pub name: String,
+    /// Where others can open it, and its mode, if they can.
+    pub path: Option<(String, u32)>,
     /// Its length.
     pub bytes: u64,
 }

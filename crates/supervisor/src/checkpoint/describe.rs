@@ -55,7 +55,7 @@ impl Looked {
         (roster, ended): (&Roster, &Ends),
         stays: bool,
     ) -> Result<Looked, String> {
-        let pieces = Pieces::look(copies.iter().copied())?;
+        let pieces = Pieces::look(copies.iter().copied(), stays)?;
         let both = copies.iter().zip(all).map(|(pid, one)| Standing::new(*pid, one.primary));
         let standing: Vec<Standing> = both.collect::<Result<_, _>>()?;
         let (descriptors, objects) = descriptors::all(&standing, &pieces, stays)?;

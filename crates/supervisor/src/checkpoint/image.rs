@@ -3,6 +3,7 @@
 //! # Safety
 //! Between the fork and the steps it is a process of one thread, made by one.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -25,6 +26,8 @@ use crate::roster;
 /// What all processes that are put together at once have in common.
 pub(super) struct Common<'a> {
     pub(super) group: &'a GroupFolder,
+    /// The files of memory that processes share.
+    pub(super) memory: &'a [File],
     /// Objects that several have, by number: a descriptor of each, -1 for one that each makes for itself.
     pub(super) objects: Vec<RawFd>,
     /// Above every descriptor of every process.
@@ -133,7 +136,7 @@ impl Image<'_> {
             let is_its = all.next().is_some();
             made.files.push(if is_its { open(Path::new(&file.path), how)? } else { -1 });
         }
-        for memory in self.checkpoint.memory() {
+        for memory in common.memory {
             made.memory.push(lift(memory.as_raw_fd())?);
         }
         std::env::set_current_dir(&process.folder)

@@ -5,7 +5,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use checkpoint::Shared;
 use rustix::fs::{MemfdFlags, SeekFrom};
@@ -37,9 +37,17 @@ struct Piece {
 /// All pieces of a program.
 pub(super) struct Pieces(Vec<Piece>);
 
-/// Whether a mapping of this name is of memory that nobody outside the program can open.
-fn is_common(name: &str) -> bool {
-    name.starts_with("/dev/zero") || name.starts_with("/memfd:")
+/// Where files lie that are memory.
+const FILES: &str = "/dev/shm/";
+/// What is behind the name of a file that has been removed.
+const REMOVED: &str = " (deleted)";
+
+/// Whether a mapping of this name is of memory that a checkpoint holds: nobody outside the program can open it, or the program does
+/// not go on (`stays`). What the kernel then writes into the locks of those who end is not the program's.
+fn is_common(name: &str, stays: bool) -> bool {
+    name.starts_with("/dev/zero")
+        || name.starts_with("/memfd:")
+        || name.starts_with(FILES) && (stays || name.ends_with(REMOVED))
 }
 
 impl Pieces {
@@ -47,14 +55,14 @@ impl Pieces {
     ///
     /// # Errors
     /// When a list of mappings cannot be read.
-    pub(super) fn look(copies: impl Iterator<Item = u32>) -> Result<Pieces, String> {
+    pub(super) fn look(copies: impl Iterator<Item = u32>, stays: bool) -> Result<Pieces, String> {
         let mut pieces = Pieces(Vec::new());
         for pid in copies {
             let maps =
                 proc::bytes(pid, "maps").map_err(|cause| format!("cannot read maps of the copy: {cause}"))?;
             for (mapping, name) in text::mappings(&maps) {
                 let name = String::from_utf8_lossy(name);
-                if mapping.shared && is_common(&name) && !us_abi::is_of_group(mapping.start as usize) {
+                if mapping.shared && is_common(&name, stays) && !us_abi::is_of_group(mapping.start as usize) {
                     pieces.note(pid, &mapping, &name);
                 }
             }
@@ -64,12 +72,15 @@ impl Pieces {
 
     fn note(&mut self, pid: u32, mapping: &Line, name: &str) {
         let at = self.index_of(mapping).unwrap_or_else(|| {
+            let path = Some(name).filter(|name| name.starts_with(FILES) && !name.ends_with(REMOVED));
+            let mode = |path: &str| std::fs::metadata(path).map_or(0o600, |status| status.mode() & 0o7777);
+            let path = path.map(|path| (path.to_owned(), mode(path)));
             let name = name.trim_start_matches("/memfd:").trim_start_matches("/dev/");
-            let name = name.trim_end_matches(" (deleted)").to_owned();
+            let name = name.trim_end_matches(REMOVED).to_owned();
             self.0.push(Piece {
                 device: mapping.device,
                 inode: mapping.inode,
-                shared: Shared { name, bytes: 0 },
+                shared: Shared { name, path, bytes: 0 },
                 seen: Vec::new(),
             });
             self.0.len() - 1
@@ -145,6 +156,16 @@ impl Piece {
             })
         })
     }
+}
+
+/// A piece where others can open it, with what stands in `from`; that itself if they cannot.
+pub(super) fn placed(piece: &Shared, from: &File) -> io::Result<File> {
+    let Some((path, mode)) = &piece.path else { return from.try_clone() };
+    let mut how = OpenOptions::new();
+    let to = how.read(true).write(true).create(true).truncate(true).mode(*mode).open(path)?;
+    to.set_len(piece.bytes)?;
+    each_there(from, |at, bytes| to.write_all_at(bytes, at))?;
+    Ok(to)
 }
 
 /// A new file in memory.

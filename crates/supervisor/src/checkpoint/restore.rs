@@ -140,10 +140,6 @@ impl Checkpoint {
         &self.runs[index]
     }
 
-    pub(super) fn memory(&self) -> &[File] {
-        &self.memory
-    }
-
     /// Puts the program together; its processes, the program itself first. Each is listed in `roster` under the number that it knows.
     ///
     /// # Errors
@@ -218,8 +214,11 @@ impl Checkpoint {
         // SAFETY: as many words as the mapping has, zeros at first, and whoever else has it writes whole ones.
         let numbers =
             unsafe { std::slice::from_raw_parts(board.base().as_ptr().cast::<AtomicU32>(), PAGE as usize) };
-        let objects = self.make_common(above).map_err(|why| self.refuse(&why))?;
-        let common = Common { group, objects, above, numbers, gate: &gate };
+        let both = self.head.shared.iter().zip(&self.memory);
+        let memory = both.map(|(piece, file)| memory::placed(piece, file)).collect::<io::Result<Vec<_>>>();
+        let memory = &*memory.map_err(fail)?;
+        let objects = self.make_common(above, memory).map_err(|why| self.refuse(&why))?;
+        let common = Common { group, memory, objects, above, numbers, gate: &gate };
         let reports = processes.iter().map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
         let (mut started, mut sessions, mut failed) = (Vec::new(), Vec::new(), None);
         for (session, members) in self.sessions() {
@@ -311,7 +310,7 @@ impl Checkpoint {
     }
 
     /// Objects that several processes have, and pipes and pairs that connect them: a descriptor of each, above those of all.
-    fn make_common(&self, above: i32) -> Result<Vec<i32>, String> {
+    fn make_common(&self, above: i32, memory: &[File]) -> Result<Vec<i32>, String> {
         let head = &self.head;
         let users = |index: usize| {
             let has = move |process: &&Process| process.descriptors.iter().any(|one| one.object == index);
@@ -332,7 +331,7 @@ impl Checkpoint {
             raw::lift(fd, above)
                 .map_err(|cause| format!("cannot keep a descriptor above the program's: {cause}"))
         };
-        let memory: Vec<i32> = self.memory.iter().map(AsRawFd::as_raw_fd).collect();
+        let memory: Vec<i32> = memory.iter().map(AsRawFd::as_raw_fd).collect();
         objects::make(head, first, &memory, &lift)
     }
 }
