@@ -9,6 +9,8 @@ usage: run.py UNDERSTUDY [RUNS]
 """
 
 import ctypes
+import functools
+import glob
 import json
 import os
 import random
@@ -349,6 +351,91 @@ def pipeline(understudy, folder):
         group.wait()
 
 
+def postgres(understudy, folder):
+    """What is wrong with PostgreSQL that goes on from a checkpoint: what it has acknowledged is there, and nothing else."""
+    bins = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1]
+    user = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"] if os.geteuid() == 0 else []
+    if user:
+        shutil.chown(folder, "postgres")
+    port, data, file = str(free_port()), os.path.join(folder, "data"), os.path.join(folder, "checkpoint")
+    ours = [*user, "env", f"UNDERSTUDY_DIR={folder}/state", understudy]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    initdb = [*user, f"{bins}/initdb", "-A", "trust", "-U", "postgres", "--no-sync", "-D", data]
+    subprocess.run(initdb, cwd=folder, check=True, **quiet)
+    database = ["psql", "-qtA", "-h", "127.0.0.1", "-p", port, "-U", "postgres"]
+
+    def start(*words):
+        command = [*ours, "run", "-q", "--name", "pg", *words]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder, **quiet)
+
+    def said(words):
+        for _ in range(100):
+            done = subprocess.run([*database, "-c", words], capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                return done.stdout.strip()
+            time.sleep(0.1)
+        raise TimeoutError(f"{words}: {done.stderr.strip()}")
+
+    def load(told):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(database, text=True, **pipes) as client:
+            try:
+                while True:
+                    client.stdin.write(ADD + ";\n")
+                    client.stdin.flush()
+                    line = client.stdout.readline()
+                    if not line:
+                        break
+                    told.append(int(line))
+            except BrokenPipeError:
+                client.stdin = None
+
+    settings = ["-p", port, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k", folder]
+    group = start("--", f"{bins}/postgres", "-D", data, *settings)
+    try:
+        said("create table t(v bigint); insert into t values(0)")
+        told = [0]
+        worker = threading.Thread(target=load, args=(told,))
+        worker.start()
+        time.sleep(random.uniform(0.5, 1.5))
+        take = [*ours, "checkpoint", "pg", "--stop", "-o", file]
+        done = subprocess.run(take, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return done.stderr.strip()
+        worker.join()
+        group.wait()
+        group = start("--from", file)
+        now = int(said("select v from t"))
+        if now not in (told[-1], told[-1] + 1):
+            return f"it was told {told[-1]}, and goes on from {now}"
+        subprocess.run([*ours, "wait", "pg", "--protected", "--timeout", "20"], check=True, **quiet)
+        told = subprocess.run([*ours, "status", "pg"], capture_output=True, text=True, check=True).stdout
+        os.kill(int(told.splitlines()[1].split()[2]), 9)
+        return None if int(said(ADD)) == now + 1 else "behind a kill comes another number"
+    finally:
+        subprocess.run([*ours, "stop", "pg", "--signal", "KILL"], check=False, **quiet)
+        group.wait()
+
+
+ADD = "update t set v = v + 1 returning v"
+
+
+def alone(name, run, runs):
+    """Runs something that is no server of the list so often; how many passed, and how many failed."""
+    passed = 0
+    for number in range(1, runs + 1):
+        folder = tempfile.mkdtemp(prefix="checkpoint-")
+        try:
+            wrong = run(folder)
+        except (OSError, RuntimeError, subprocess.SubprocessError, ValueError) as error:
+            wrong = f"{type(error).__name__}: {error}"
+        passed += wrong is None
+        print(f"pass  {name} {number}" if wrong is None else f"FAIL  {name} {number}: {wrong}\n      files: {folder}")
+        if wrong is None:
+            shutil.rmtree(folder)
+    return passed, runs - passed
+
+
 def main():
     """Runs each server so often."""
     understudy = os.path.abspath(sys.argv[1])
@@ -376,16 +463,13 @@ def main():
             else:
                 failed += 1
                 print(f"FAIL  {name} {number}: {wrong}\n      files: {folder}")
-    for number in range(1, runs + 1):
-        folder = tempfile.mkdtemp(prefix="checkpoint-")
-        try:
-            wrong = pipeline(understudy, folder)
-        except (OSError, RuntimeError, subprocess.SubprocessError, ValueError) as error:
-            wrong = f"{type(error).__name__}: {error}"
-        passed, failed = passed + (wrong is None), failed + (wrong is not None)
-        print(f"pass  pipeline {number}" if wrong is None else f"FAIL  pipeline {number}: {wrong}\n      files: {folder}")
-        if wrong is None:
-            shutil.rmtree(folder)
+    others = {"pipeline": pipeline, "postgres": postgres}
+    if not (glob.glob("/usr/lib/postgresql/*/bin") and shutil.which("psql") and shutil.which("setpriv")):
+        print("skip  postgres: there is none")
+        skipped, others = skipped + runs, {"pipeline": pipeline}
+    for name, trial in others.items():
+        more = alone(name, functools.partial(trial, understudy), runs)
+        passed, failed = passed + more[0], failed + more[1]
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
