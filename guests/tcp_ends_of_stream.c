@@ -1,5 +1,6 @@
 // Shows: the ends of TCP connections: half closed, closed at both sides, reset, refused; each end is seen once, as it was.
 // Breaks if: the FIN of a closed connection is counted as a byte, or an error that is told once is asked for again.
+// kit: no-checkpoint connections are reset
 #include "net.h"
 #include <poll.h>
 

@@ -1,6 +1,7 @@
 // Shows: parent and child talk by datagrams over loopback: numbered questions and answers of many sizes, several on their way.
 // Breaks if: a datagram is sent again, or one that was received is lost, when its process goes on in its other copy.
 // kit: tree
+// kit: no-checkpoint datagrams that wait are lost
 #include "net.h"
 #include <sys/wait.h>
 

@@ -298,15 +298,18 @@ fn watches(open: &Open) -> Result<Object, String> {
 fn pipe(open: &Open, all: &[Open], number: u64) -> Result<Object, String> {
     let writes = |open: &Open| open.flags & libc::O_ACCMODE as u32 != 0;
     let has_other = all.iter().any(|other| other.name == open.name && writes(other) != writes(open));
-    if !has_other {
-        return Ok(match open.fd {
-            0..=2 => Object::Inherited(open.fd),
-            _ => Object::Ended { is_written: writes(open) },
-        });
+    if !has_other && open.fd <= 2 {
+        return Ok(Object::Inherited(open.fd));
     }
     let end = open.of.borrow(open.fd)?;
     let room = rustix::pipe::fcntl_getpipe_size(&end).map_or(PIPE_BYTES, |room| room as u32);
-    let content = if writes(open) { Vec::new() } else { content(&end, room)? };
+    let first = all.iter().find(|other| other.name == open.name && !writes(other));
+    let is_first = first.is_some_and(|first| first.fd == open.fd && first.is_of(open.of));
+    let content = if is_first { content(&end, room)? } else { Vec::new() };
+    if !has_other && content.is_empty() {
+        return Ok(Object::Ended { is_written: writes(open) });
+    }
+    // What a process has left in it that has ended since is there as well.
     Ok(Object::Pipe { number, room, content })
 }
 

@@ -67,6 +67,10 @@ pub(super) fn make<'a>(
         let _ = raw::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, room);
         let _ = raw::set_option(&fd, libc::SOL_SOCKET, libc::SO_PASSCRED, tells_sender.into());
     }
+    // The other end of what a process has left behind that has ended: kept, nobody would come to the end of it.
+    let ends = pipes.iter().map(|(_, reader, writer)| [*reader, *writer]);
+    let ends = ends.chain(pairs.iter().map(|(_, both)| *both)).flatten();
+    ends.filter(|end| !all.contains(end)).for_each(raw::close);
     Ok(all)
 }
 
@@ -151,7 +155,10 @@ fn c_path(path: &str) -> Result<CString, String> {
 /// The open file behind a number of ours once more, as the program had it open.
 fn open_again(fd: RawFd, position: u64, one: &Descriptor) -> Result<OwnedFd, String> {
     let path = c_path(&proc::descriptor("self", fd).to_string_lossy())?;
-    let flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | TMPFILE);
+    let mut flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+    if flags & TMPFILE != 0 {
+        flags &= !libc::O_TMPFILE;
+    }
     let file =
         raw::open(&path, flags).map_err(|cause| format!("cannot open a file without a name: {cause}"))?;
     let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(position));
