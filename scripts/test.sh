@@ -97,6 +97,8 @@ limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS" --unsteady "$UNSTEADY"
 # Copies die and are late at named points, in windows that a kill from outside hardly ever meets.
 step guests-faults timeout -k 60 400 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --jobs "$JOBS" --timeout 30 --unsteady 8
+# A replay begins at states that were kept while a program was recorded.
+step middle timeout -k 60 500 "$kit" guests --mode middle --jobs "$JOBS" --timeout 30 --unsteady 6
 # A program is written into a file, ended there, and goes on from it.
 step checkpoints timeout -k 60 500 "$kit" guests --mode checkpoint --jobs "$JOBS" --timeout 30 --unsteady 6
 # Several standbys: the one that takes over is killed as well.

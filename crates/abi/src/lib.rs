@@ -6,6 +6,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod event;
 pub mod family;
 pub mod handout;
@@ -15,6 +16,7 @@ pub mod registry;
 pub mod roster;
 pub mod segment;
 
+pub use checkpoint::{Stand, stand};
 pub use event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
 pub use family::*;
 pub use image::{ImageHead, Inherited, how};

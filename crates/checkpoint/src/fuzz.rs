@@ -80,6 +80,7 @@ pub fn example() -> Head {
         objects: vec![Object::Pipe { number: 9, room: 65_536, content: b"in the pipe".to_vec() }],
         shared: vec![Shared { name: "memory".into(), path: None, bytes: 0x40_0000 }],
         processes: vec![process(0), process(1)],
+        recorded: None,
     }
 }
 

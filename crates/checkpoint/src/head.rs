@@ -25,6 +25,9 @@ pub struct Head {
     pub shared: Vec<Shared>,
     /// The processes. The program itself is the first, and there is always that one.
     pub processes: Vec<Process>,
+    /// Where in a recording it was taken. Then it has no descriptors: a replay has none.
+    #[serde(default)]
+    pub recorded: Option<Recorded>,
 }
 
 impl Head {
@@ -32,6 +35,33 @@ impl Head {
     pub fn root(&self) -> &Process {
         &self.processes[0]
     }
+}
+
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// When the recording began, nanoseconds since 1970: no other began then.
+    pub recording: u64,
+    /// Which of its images this is.
+    pub image: u32,
+    /// Where the file goes on: the byte, and the chunks, images, events and bytes of events before it.
+    pub offset: u64,
+    /// See `offset`.
+    pub chunks: u64,
+    /// See `offset`.
+    pub images: u32,
+    /// See `offset`.
+    pub events: u64,
+    /// See `offset`.
+    pub bytes: u64,
+    /// Outputs to the standard descriptors before it.
+    pub outputs: u64,
+    /// Turns that have been taken, where threads take turns.
+    pub turns: u64,
+    /// What the program knows its standard descriptors by.
+    pub standard: [u64; 3],
+    /// Flags of the group that a replay must have as well.
+    pub flags: u32,
 }
 
 /// One process.

@@ -16,8 +16,8 @@ mod writer;
 
 pub use error::Error;
 pub use head::{
-    Descriptor, File, Head, Holder, Identity, Lock, Mapping, Object, Place, Process, Registered, Shared,
-    Watch,
+    Descriptor, File, Head, Holder, Identity, Lock, Mapping, Object, Place, Process, Recorded, Registered,
+    Shared, Watch,
 };
 pub use owner::Owner;
 pub use reader::{Pages, Reader};

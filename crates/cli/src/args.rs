@@ -254,6 +254,9 @@ pub struct Record {
     /// The group's name, unique on the machine [default: the program's file name, then -2, -3, …]
     #[arg(long, value_name = "NAME", value_parser = group_name)]
     pub name: Option<String>,
+    /// Also keep the program's state every S seconds, in the folder FILE.checkpoints, so that a replay can begin there: see replay --from
+    #[arg(long, value_name = "S", value_parser = short_interval)]
+    pub checkpoint_interval: Option<f64>,
     /// How long the program waits, in milliseconds, for a recorder that is a full ring behind; then the recording ends
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = milliseconds::<1, 600_000>)]
     pub lag_timeout: u32,
@@ -286,6 +289,9 @@ pub struct Replay {
     /// Stop before the event of this number, counted as inspect counts them
     #[arg(long, value_name = "EVENT")]
     pub until: Option<u64>,
+    /// Begin at the last state that was kept before the event of this number (record --checkpoint-interval)
+    #[arg(long, value_name = "EVENT")]
+    pub from: Option<u64>,
     /// Replay even if the processor or a file has changed, or the recording belongs to another user: it is a program, and
     /// runs as you
     #[arg(long)]
@@ -405,6 +411,11 @@ fn seconds(text: &str) -> Result<f64, String> {
 fn interval(text: &str) -> Result<f64, String> {
     let legal = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     legal.ok_or_else(|| "a number of seconds, 0.1 to 86400".into())
+}
+
+fn short_interval(text: &str) -> Result<f64, String> {
+    let legal = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    legal.ok_or_else(|| "a number of seconds, 0.01 to 86400".into())
 }
 
 fn milliseconds<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {

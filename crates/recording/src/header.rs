@@ -74,6 +74,21 @@ pub struct Image {
     pub facts: Vec<u8>,
 }
 
+/// A place between two chunks, and what stands before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Where the next chunk begins.
+    pub offset: u64,
+    /// Chunks before it.
+    pub chunks: u64,
+    /// Images before it.
+    pub images: u32,
+    /// Events before it.
+    pub events: u64,
+    /// Bytes of those, as they come back.
+    pub bytes_raw: u64,
+}
+
 /// What a finished recording says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Complete {

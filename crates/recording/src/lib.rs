@@ -28,7 +28,7 @@ mod writer;
 
 pub use error::Error;
 pub use event::{Event, Events, canonical};
-pub use header::{Complete, File, Header, How, Image, Item};
+pub use header::{Complete, File, Header, How, Image, Item, Mark};
 pub use reader::Reader;
 pub use writer::Writer;
 

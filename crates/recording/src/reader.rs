@@ -9,7 +9,7 @@ use crate::bytes::Fault;
 use crate::chunk::{CHUNK_HEAD, FILE_HEAD, Head, Kind, MAGIC};
 use crate::decode::{Decoder, Found, Run};
 use crate::encode::{END, IMAGE};
-use crate::header::{Complete, Header, Image, Item, end_from_bytes};
+use crate::header::{Complete, Header, Image, Item, Mark, end_from_bytes};
 use crate::shelf::{AtHand, Place};
 use crate::source::Source;
 use crate::streams::Unpacker;
@@ -135,6 +135,16 @@ impl Reader {
     /// these are the writer's own.
     pub fn seen(&self) -> Complete {
         self.seen
+    }
+
+    /// Reads on from a place that [`Writer::mark`](crate::Writer::mark) has given, as if all before it had been read. What is no such
+    /// place is told by the next item, or by the sums at the end.
+    pub fn go_to(&mut self, mark: &Mark) {
+        (self.offset, self.chunks) = (mark.offset, mark.chunks);
+        self.current = (mark.offset, mark.chunks);
+        self.decoder = None;
+        let Mark { images, events, bytes_raw, .. } = *mark;
+        self.seen = Complete { images, events, bytes_raw, ..self.seen };
     }
 
     /// The next item; `None` behind [`Item::Complete`].

@@ -11,7 +11,7 @@ use us_abi::EventKind;
 use crate::chunk::Kind;
 use crate::encode::{self, END, Encoder, IMAGE, item_size};
 use crate::event::Events;
-use crate::header::{Complete, Header, Image, end_to_bytes};
+use crate::header::{Complete, Header, Image, Mark, end_to_bytes};
 use crate::output::{Clock, Output};
 use crate::shelf::{Advice, Place, SHARE_MIN, Shelf};
 use crate::{CHUNK_MAX, Error};
@@ -174,6 +174,17 @@ impl Writer {
         }
         let out = &mut self.out;
         self.encoder.finish(|content| out.chunk(Kind::Events, content))
+    }
+
+    /// The same, and where what comes next will stand.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn mark(&mut self) -> Result<Mark, Error> {
+        self.flush()?;
+        let Place { offset, number } = self.out.place();
+        let Complete { images, events, bytes_raw, .. } = self.done;
+        Ok(Mark { offset, chunks: number, images, events, bytes_raw })
     }
 
     /// Says that the recording is whole; gives the sums over it.

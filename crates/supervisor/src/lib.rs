@@ -33,6 +33,7 @@ pub mod history;
 #[allow(unsafe_code)]
 pub mod identity;
 mod inquiry;
+mod knock;
 #[allow(unsafe_code)]
 pub mod machine;
 #[allow(unsafe_code)]

@@ -205,7 +205,10 @@ pub fn start_reader(roster: Arc<Roster>, bell: Arc<OwnedFd>) -> std::io::Result<
 ///
 /// # Errors
 /// When the system has no room for it.
-pub(crate) fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn thread<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
     std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES).spawn(body)
 }
 

@@ -86,6 +86,32 @@ pub struct Layout {
     pub stack: Option<(u64, u64)>,
 }
 
+const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
+
+/// Begins this very command anew, with the addresses of a recorded program, unless it has them: a process that it forks and that
+/// becomes one in its middle then finds room where the recorded one found it. Where that cannot be it stays as it is.
+pub fn begin_laid_out(layout: &Layout) {
+    use std::os::unix::process::CommandExt;
+    const ASK: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: asks, and changes what the next exec does.
+    let is_new = unsafe {
+        let before = libc::personality(ASK);
+        before >= 0
+            && before as libc::c_ulong & ADDR_NO_RANDOMIZE == 0
+            && libc::personality(ADDR_NO_RANDOMIZE) >= 0
+    };
+    if let Ok(own) = std::env::current_exe()
+        && is_new
+    {
+        // SAFETY: system calls on this process alone, which is about to be another.
+        unsafe { lay_out(layout) };
+        let mut words = std::env::args_os();
+        let mut command = std::process::Command::new(own);
+        command.arg0(words.next().unwrap_or_default()).args(words);
+        let _ = command.exec();
+    }
+}
+
 /// Starts the program and returns its pid once exec has succeeded. It is listed in `roster` as the program itself.
 ///
 /// # Errors
@@ -218,7 +244,6 @@ pub fn become_program(path: &Path, command: &[OsString]) -> Error {
 /// # Safety
 /// To be called after fork, in the child.
 unsafe fn lay_out(layout: &Layout) {
-    const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
     // SAFETY: system calls on the calling process alone, with strings and structures that live until they return.
     unsafe {
         libc::personality(ADDR_NO_RANDOMIZE);

@@ -36,9 +36,11 @@ enum Mode {
     Beside,
     /// Under protection, a checkpoint taken at a random moment, and the program ended there and put together again from it
     Checkpoint,
+    /// Recorded with its states besides, and replayed from several of them
+    Middle,
     /// Under protection by a library whose copies die and are late at named points (see --faulty)
     Faults,
-    /// All of them but the last two, one after the other
+    /// All of them but the last three, one after the other
     All,
 }
 
@@ -54,6 +56,7 @@ impl Mode {
             Mode::Record => "record",
             Mode::Beside => "beside",
             Mode::Checkpoint => "checkpoint",
+            Mode::Middle => "middle",
             Mode::Faults => "faults",
             Mode::All => "all",
         }
@@ -283,6 +286,20 @@ impl<'a> Session<'a> {
             let count = if self.options.mode == Mode::Checkpoint { self.options.seeds } else { 1 };
             for seed in (self.options.seed..).take(count.max(1) as usize) {
                 self.checkpoint_once(guest, &reference, window, seed)?;
+            }
+        }
+        if self.options.mode == Mode::Middle
+            && !self.skipped(guest, Mode::Middle, guest.wants.no_record.as_deref())
+        {
+            for seed in (self.options.seed..).take(self.options.seeds.max(1) as usize) {
+                let (verdict, states) = self.stage.middle(guest, sink(seed), &reference)?;
+                match verdict {
+                    Verdict::Pass { elapsed, .. } => {
+                        let detail = format!("seed {seed}, {states} states, {elapsed:.0?}");
+                        self.report.pass(&format!("{} middle", guest.name), &detail);
+                    }
+                    other => _ = self.judge(guest, Mode::Middle, seed, other)?,
+                }
             }
         }
         let why_not = guest.wants.no_kill.as_deref().or(guest.wants.no_faults.as_deref());

@@ -10,6 +10,7 @@ pub mod events;
 pub mod foreign;
 pub mod guest;
 pub mod judge;
+pub mod middle;
 pub mod place;
 pub mod process;
 pub mod report;

@@ -30,6 +30,7 @@ fn replay_order(order: &Replay) -> replay::Order {
             None if order.gdb => Debugger::Gdb(order.arguments.clone()),
             None => Debugger::None,
         },
+        from: order.from,
         until: order.until,
         force: order.force,
     }

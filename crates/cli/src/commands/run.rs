@@ -1,6 +1,7 @@
 //! `run` and `record`: from flags to the supervisor's options.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::checkpoint::restore::Checkpoint;
@@ -33,7 +34,7 @@ pub fn run_program(run: &Run) -> Result<i32, Error> {
         }
     }
     match &run.record {
-        Some(file) if run.standbys == 0 => record::record(&options, file).map(|end| end.exit_code()),
+        Some(file) if run.standbys == 0 => record::record(&options, file, None).map(|end| end.exit_code()),
         _ => run::run_from(&options, checkpoint.as_ref()).map(|end| end.exit_code()),
     }
 }
@@ -62,7 +63,7 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         let program = us_supervisor::options::default_name(&record.command[0]);
         PathBuf::from(format!("{program}.understudy"))
     });
-    let end = record::record(&options, &file)?;
+    let end = record::record(&options, &file, record.checkpoint_interval.map(Duration::from_secs_f64))?;
     // Who has named the file knows where it is.
     if record.output.is_none() && !record.quiet {
         terminal::say(&format!("recorded into {}", file.display()));

@@ -61,6 +61,12 @@ pub fn racing() -> &'static Path {
     RACING.get_or_init(|| compile("racing.c", "racing", &["-g", "-O1", "-pthread"]))
 }
 
+/// A program that takes a while, in the middle of which something goes wrong.
+pub fn corrupted() -> &'static Path {
+    static CORRUPTED: OnceLock<PathBuf> = OnceLock::new();
+    CORRUPTED.get_or_init(|| compile("corrupted.c", "corrupted", &["-g", "-O1", "-pthread"]))
+}
+
 /// Compiles into the build's own folder, under another name first: tests of another binary may be using it.
 fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);

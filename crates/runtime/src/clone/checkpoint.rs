@@ -10,7 +10,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use us_abi::{Cause, GroupState, SegmentHeader, command, stand};
+use us_abi::{CONFIG_DETACHED, Cause, GroupState, SegmentHeader, command, stand};
 
 use super::memory::Purpose;
 use super::park::{Place, keep_registers, put_registers_back, word};
@@ -20,12 +20,15 @@ use crate::mapping::{pieces, unforked};
 use crate::members::of_family;
 use crate::raw::{self, nr};
 use crate::standby::poll;
-use crate::{bound, clone, fdtable, kernel, paths, recorder, seats, state, twins};
+use crate::turns::turn_order;
+use crate::{bound, clone, fdtable, kernel, members, paths, recorder, seats, state, twins, verdict};
 
 /// How long the supervisor may take to look, ns: the program stands still meanwhile.
 const LOOK_NS: u64 = 2_000_000_000;
 /// How long its relatives may take to stand still as well, ns.
 const OTHERS_NS: u64 = 5_000_000_000;
+/// How long the copy may take to close what it has open, ns.
+const CLOSE_NS: u64 = 1_000_000_000;
 /// The same as [`LOOK_NS`] where the program ends when all of it has been written, ns.
 const WRITE_NS: u64 = 3_600_000_000_000;
 
@@ -59,10 +62,12 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
     }
     let Some(leader) = leader() else { return Err((b"no thread is left that could fork", 0)) };
     clone::identity::are_together(Some(leader))?;
-    clone::memory::list(header, Purpose::Checkpoint).map_err(|why| (why, 0))?;
     let state = &header.stand.state;
     let asked = state.load(Ordering::Acquire);
-    let patience_ns = if asked == stand::ASKED_FOR_LONG { WRITE_NS } else { LOOK_NS };
+    let is_for_replay = asked == stand::ASKED_FOR_REPLAY;
+    let purpose = if is_for_replay { Purpose::Replay } else { Purpose::Checkpoint };
+    clone::memory::list(header, purpose).map_err(|why| (why, 0))?;
+    let patience_ns = if asked == stand::ASKED { LOOK_NS } else { WRITE_NS };
     if state.compare_exchange(asked, stand::PARKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return Ok(());
     }
@@ -71,7 +76,22 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
         return Ok(());
     }
     clone::have_forked(leader, word::STAND)?;
-    await_supervisor(header, patience_ns, |_| false).map(|_| ())
+    if await_supervisor(header, patience_ns, |now| matches!(now, stand::DESCRIBED | stand::CLOSED))? {
+        await_closed(header);
+    }
+    Ok(())
+}
+
+/// Waits until the copy has closed its descriptors: what the program closes next is closed, and not open there.
+fn await_closed(header: &SegmentHeader) {
+    let state = &header.stand.state;
+    let start = raw::now_ns();
+    while state.load(Ordering::Acquire) == stand::DESCRIBED
+        && header.command.0.load(Ordering::Acquire) == command::CHECKPOINT
+        && raw::now_ns() - start < CLOSE_NS
+    {
+        raw::futex_wait_shared(state, stand::DESCRIBED, 1_000_000);
+    }
 }
 
 /// Waits until the supervisor has said so. False if it wants nothing more of this process.
@@ -179,11 +199,19 @@ unsafe extern "C" fn freeze(_registers: *mut u64, _state: &core::sync::atomic::A
         "cmp dword ptr [r12], {stands}",
         "je 2b",
         // All that was wanted of the descriptors has been looked at, and the program may be about to close the last other one of a
-        // connection.
+        // pipe or a connection: it goes on when it hears that they are closed, if it still waits for that.
         "xor edi, edi",
         "mov esi, 0xffffffff",
         "xor edx, edx",
         "mov eax, {close_range}",
+        "syscall",
+        "mov eax, {described}",
+        "mov ecx, {closed}",
+        "lock cmpxchg [r12], ecx",
+        "mov rdi, r12",
+        "mov esi, 1", // FUTEX_WAKE
+        "mov edx, 0x7fffffff",
+        "mov eax, {futex}",
         "syscall",
         "3:",
         "mov eax, {pause}",
@@ -193,6 +221,8 @@ unsafe extern "C" fn freeze(_registers: *mut u64, _state: &core::sync::atomic::A
         close_range = const linux_raw_sys::general::__NR_close_range,
         pause = const linux_raw_sys::general::__NR_pause,
         stands = const stand::STANDS,
+        described = const stand::DESCRIBED,
+        closed = const stand::CLOSED,
     )
 }
 
@@ -251,12 +281,16 @@ impl Kept {
 /// By its only thread; `own` is that thread's place.
 unsafe fn go_on(own: *mut Place) {
     let Some(header) = state::header() else { child::give_up() };
-    state::IS_RESTORED.store(true, Ordering::Relaxed);
     child::learn_number();
     KEPT.give_back();
     unforked::give_again();
     // SAFETY: the place of the calling thread, which nobody else looks at.
     unsafe { child::take_rseq(&*own) };
+    if header.config.flags & CONFIG_DETACHED != 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { replay(header, own) };
+    }
+    state::IS_RESTORED.store(true, Ordering::Relaxed);
     if !crate::thread::slots().all(crate::thread::map_ring) {
         give_up(header, b"the rings could not be mapped");
     }
@@ -274,6 +308,33 @@ unsafe fn go_on(own: *mut Place) {
     header.command.0.store(command::PROMOTE, Ordering::Release);
     if !poll::start() {
         give_up(header, b"the poller could not be started");
+    }
+    limits::put_back();
+}
+
+/// The same for a replay: it takes over from nobody, and follows what it is fed. Its descriptors are numbers, as they are in every
+/// replay, and stand for what they stood for.
+///
+/// # Safety
+/// As [`go_on`].
+unsafe fn replay(header: &SegmentHeader, own: *mut Place) {
+    state::set_purpose(header.config.flags);
+    // SAFETY: no other thread exists.
+    unsafe { members::config::keep(&header.config) };
+    header.standby_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
+    // Until it is said where each ring begins, and a debugger has come.
+    while header.hold.load(Ordering::Acquire) != 0 {
+        raw::futex_wait_shared(&header.hold, 1, 100_000_000);
+        if !members::is_fed() {
+            verdict::end_replay(0);
+        }
+    }
+    seats::sit(0, false);
+    turn_order::join_recording();
+    // SAFETY: everybody in the table stood still when the copy was made.
+    let is_whole = || crate::thread::slots().all(crate::thread::map_ring) && unsafe { child::be_whole(own) };
+    if !is_whole() || !poll::start() {
+        verdict::last_words(&[b"a replay could not be begun at a checkpoint"]);
     }
     limits::put_back();
 }

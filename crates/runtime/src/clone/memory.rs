@@ -126,6 +126,9 @@ pub enum Purpose {
     /// To be written down. Memory that processes of the group may share stays as it is: the supervisor copies it while all stand
     /// still.
     Checkpoint,
+    /// To be written down, and to follow a recording from there. Nobody tells it what becomes of files and of memory that others
+    /// have, and it is read while the program goes on: it has all of that for itself.
+    Replay,
 }
 
 /// Filled by the coordinator and read by the copy's leader, while nobody else runs.
@@ -197,7 +200,8 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
                 // SAFETY: as above.
                 let paths = unsafe { PATHS.all() };
                 asked = list[at].file;
-                is_quiet = quiet::is_quiet_at(&paths[path.0..path.1], device, inode);
+                is_quiet =
+                    purpose != Purpose::Replay && quiet::is_quiet_at(&paths[path.0..path.1], device, inode);
             }
             if purpose == Purpose::Checkpoint && list[at].is_sparse {
                 continue;
@@ -221,7 +225,7 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
             list[..kept].iter().any(|other| other.is_of(&list[at]) && other.protection & proc::EXEC != 0);
         list[at].is_common &= !is_code;
     }
-    if purpose == Purpose::Checkpoint {
+    if matches!(purpose, Purpose::Checkpoint | Purpose::Replay) {
         // Whoever follows goes on following, by what was chosen for it.
         return match unforked::list() {
             true => is_room(all, bytes),

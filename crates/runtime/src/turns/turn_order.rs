@@ -97,7 +97,17 @@ pub fn reset() {
 /// In a copy that has just been made beside others, and whose only thread this is: the log goes on, and so do its turns. Those
 /// that have been taken have begun, and all have ended but the last, if a thread stands still that has it.
 pub fn join() {
-    let order = &own_turns::OWN;
+    join_at(&own_turns::OWN);
+}
+
+/// The same in a replay that begins in the middle of a recording: how many turns have been taken the supervisor has said.
+pub fn join_recording() {
+    if let Some((_, order)) = current().filter(|_| state::is_serial()) {
+        join_at(order);
+    }
+}
+
+fn join_at(order: &TurnOrder) {
     let next = order.next.load(Ordering::Relaxed);
     order.begun.store(next, Ordering::Relaxed);
     order.ended.store(next - u64::from(last_taker(next).is_some()), Ordering::Relaxed);

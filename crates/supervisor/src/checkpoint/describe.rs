@@ -1,13 +1,13 @@
 //! What copies that stand still are made of, as the kernel tells it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::sync::atomic::Ordering;
 
 use checkpoint::{Descriptor, Head, Identity, Mapping, Object, Place, Process, Shared};
 use us_abi::{THREAD_ENTRY_BYTES, VERSION};
-use us_sites::maps::{Line, WRITE};
+use us_sites::maps::{Line, READ, WRITE};
 
 use super::descriptors::{self, Standing};
 use super::memory::Pieces;
@@ -28,10 +28,16 @@ pub(crate) struct Described {
     pub(super) roster: Vec<(u64, Vec<u8>)>,
     /// What stands in the memory that is shared.
     pub(super) memory: Vec<fs::File>,
+    /// Memory of which every page is written, from where to where: of files that a place for a replay, which is of one process, does
+    /// not refer to.
+    pub(super) whole: Vec<(u64, u64)>,
 }
 
+/// Files that are there unchanged wherever a recording is replayed, by their real paths.
+pub(crate) type Lasting = HashSet<String>;
+
 /// What processes go on to change when they no longer stand still.
-pub(super) struct Looked {
+pub(super) struct Looked<'a> {
     descriptors: Vec<Vec<Descriptor>>,
     objects: Vec<Object>,
     entries: Vec<Vec<u8>>,
@@ -41,9 +47,12 @@ pub(super) struct Looked {
     shared: Vec<Shared>,
     memory: Vec<fs::File>,
     stays: bool,
+    /// It is for a replay, which makes no call of its own: whose rights and whose child it was does not matter. And it may be made
+    /// where all files but these are gone.
+    lasting: Option<&'a Lasting>,
 }
 
-impl Looked {
+impl<'a> Looked<'a> {
     /// Looks at what the processes `all`, which stand still, and their copies, by their numbers, share. `stays` if the program does
     /// not go on.
     ///
@@ -54,17 +63,12 @@ impl Looked {
         copies: &[u32],
         (roster, ended): (&Roster, &Ends),
         stays: bool,
-    ) -> Result<Looked, String> {
+    ) -> Result<Looked<'a>, String> {
         let pieces = Pieces::look(copies.iter().copied(), stays)?;
         let both = copies.iter().zip(all).map(|(pid, one)| Standing::new(*pid, one.primary));
         let standing: Vec<Standing> = both.collect::<Result<_, _>>()?;
         let (descriptors, objects) = descriptors::all(&standing, &pieces, stays)?;
         let (shared, memory) = pieces.freeze()?;
-        let name = |one: &One| {
-            let mut name = proc::bytes(one.primary, "comm").unwrap_or_default();
-            name.pop();
-            name
-        };
         let members: Vec<usize> = all.iter().map(|one| one.place.at).collect();
         Ok(Looked {
             descriptors,
@@ -76,6 +80,30 @@ impl Looked {
             shared,
             memory,
             stays,
+            lasting: None,
+        })
+    }
+
+    /// The same of the only process of a program, for a replay: that has no descriptors, and of all files only those that last.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn for_replay(one: &One, lasting: &'a Lasting) -> Result<Looked<'a>, String> {
+        // Those that have just been made, and those that have ended and that nobody has asked about.
+        if proc::children(one.primary).next().is_some() {
+            return Err("the program has made a process, and has not waited for its end".into());
+        }
+        Ok(Looked {
+            descriptors: vec![Vec::new()],
+            objects: Vec::new(),
+            entries: vec![one.segment.thread_entries()],
+            names: vec![name(one)],
+            roster: Vec::new(),
+            pieces: Pieces::default(),
+            shared: Vec::new(),
+            memory: Vec::new(),
+            stays: false,
+            lasting: Some(lasting),
         })
     }
 
@@ -85,7 +113,7 @@ impl Looked {
     /// # Errors
     /// What no checkpoint can have, in words.
     pub(super) fn describe(self, all: &[One], copies: &[u32], roster: &Roster) -> Result<Described, String> {
-        let mut files = Files::default();
+        let mut files = Files { lasting: self.lasting, ..Files::default() };
         let mut processes = Vec::new();
         let own = self.descriptors.into_iter().zip(&self.entries).zip(self.names);
         for ((one, pid), ((descriptors, entries), name)) in all.iter().zip(copies).zip(own) {
@@ -98,6 +126,7 @@ impl Looked {
             entries: self.entries,
             roster: self.roster,
             memory: self.memory,
+            whole: files.whole,
             head: Head {
                 program: Vec::new(),
                 order: String::new(),
@@ -109,9 +138,17 @@ impl Looked {
                 objects: self.objects,
                 shared: self.shared,
                 processes,
+                recorded: None,
             },
         })
     }
+}
+
+/// What its first thread calls itself.
+fn name(one: &One) -> Vec<u8> {
+    let mut name = proc::bytes(one.primary, "comm").unwrap_or_default();
+    name.pop();
+    name
 }
 
 /// Says of which process it is, if that is not the program's first.
@@ -134,8 +171,12 @@ fn process(
         let path = proc::link(pid, name).map_err(|cause| format!("cannot read {name}: {cause}"))?;
         path.into_os_string().into_string().map_err(|_| format!("the path of {name} is not UTF-8"))
     };
-    let identity = is_as_we_are(one.primary, &text("status")?, link("root")?)?;
-    let (session, group, leads) = kinship(one, roster);
+    let is_for_replay = files.lasting.is_some();
+    let identity = match is_for_replay {
+        true => None,
+        false => is_as_we_are(one.primary, &text("status")?, link("root")?)?,
+    };
+    let (session, group, leads) = if is_for_replay { (None, None, [false; 2]) } else { kinship(one, roster) };
     Ok(Process {
         pid: one.place.pid,
         place: one.place.at as u32,
@@ -265,12 +306,21 @@ pub(super) fn is_kernels(name: &str) -> bool {
 
 /// Files that are mapped; what they hold is not read here.
 #[derive(Default)]
-struct Files {
+struct Files<'a> {
     all: Vec<checkpoint::File>,
     known: HashMap<String, usize>,
+    /// Only these are referred to.
+    lasting: Option<&'a Lasting>,
+    /// Where others are mapped, of which every page is to be written.
+    whole: Vec<(u64, u64)>,
 }
 
-impl Files {
+impl Files<'_> {
+    /// Whether only its pages are known of the file of this name.
+    fn is_passing(&self, name: &str) -> bool {
+        self.lasting.is_some_and(|lasting| !lasting.contains(name))
+    }
+
     fn index(&mut self, path: &str) -> usize {
         let all = &mut self.all;
         *self.known.entry(path.to_owned()).or_insert_with(|| {
@@ -290,17 +340,22 @@ fn mappings(maps: &[u8], pieces: &Pieces, files: &mut Files, stays: bool) -> Res
         }
         let kernel = is_kernels(name).then(|| name.to_owned());
         let piece = pieces.index_of(&mapping).filter(|_| mapping.shared);
-        let is_system_v = mapping.shared && name.starts_with(SYSTEM_V);
+        let is_system_v = mapping.shared && name.starts_with(SYSTEM_V) && files.lasting.is_none();
         let through = mapping.shared && mapping.protection & WRITE != 0 && piece.is_none() && !is_system_v;
         if (through || is_system_v) && !stays {
-            return Err(format!(
-                "{name} is mapped to be written by others as well, which only --stop keeps as it is"
-            ));
+            let but = if files.lasting.is_some() { "" } else { ", which only --stop keeps as it is" };
+            return Err(format!("{name} is mapped to be written by others as well{but}"));
         }
         let is_gone = name.ends_with(" (deleted)");
         let file = match mapping.inode {
             _ if piece.is_some() || is_system_v => None,
             0 => None,
+            _ if files.is_passing(name) => {
+                if mapping.protection & READ != 0 {
+                    files.whole.push((mapping.start, mapping.end));
+                }
+                None
+            }
             // Its pages are the only ones.
             _ if is_gone || name.starts_with("/dev/zero") => {
                 return Err(format!("{name} is mapped, and has no file any more"));

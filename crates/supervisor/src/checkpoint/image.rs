@@ -19,13 +19,35 @@ use us_sites::maps::{Line, WRITE};
 use super::restore::Checkpoint;
 use super::steps::{Steps, Then};
 use super::{describe, objects, raw};
-use crate::folder::{self, GroupFolder, member};
+use crate::dir::Dir;
+use crate::folder::member;
 use crate::proc;
 use crate::roster;
 
+/// Where a program goes on.
+pub(super) struct Home<'a> {
+    /// The group's folder.
+    pub(super) dir: &'a Dir,
+    /// Its whole path.
+    pub(super) folder: &'a Path,
+    /// The name of the program's segment there.
+    pub(super) name: &'a str,
+    /// What it does is told to it, and it makes no call of its own.
+    pub(super) replays: bool,
+}
+
+impl Home<'_> {
+    fn folder_bytes(&self) -> Vec<u8> {
+        use std::os::unix::ffi::OsStrExt;
+        let mut bytes = self.folder.as_os_str().as_bytes().to_vec();
+        bytes.extend(b"/\0");
+        bytes
+    }
+}
+
 /// What all processes that are put together at once have in common.
 pub(super) struct Common<'a> {
-    pub(super) group: &'a GroupFolder,
+    pub(super) home: &'a Home<'a>,
     /// The files of memory that processes share.
     pub(super) memory: &'a [File],
     /// Objects that several have, by number: a descriptor of each, -1 for one that each makes for itself.
@@ -98,10 +120,10 @@ impl Image<'_> {
         let (head, process, common) = (self.checkpoint.head(), self.process(), self.common);
         let above = common.above;
         let segment = match self.index {
-            0 => folder::SEGMENT.to_owned(),
+            0 => common.home.name.to_owned(),
             _ => member(process.pid),
         };
-        let dir = &common.group.dir;
+        let dir = common.home.dir;
         let lift = |fd: RawFd| {
             raw::lift(fd, above)
                 .map_err(|cause| format!("cannot keep a descriptor above the program's: {cause}"))
@@ -126,7 +148,7 @@ impl Image<'_> {
             memory: Vec::new(),
             gate: lift(common.gate.as_raw_fd())?,
             above,
-            folder: folder_path(common.group)?,
+            folder: common.home.folder_bytes(),
         };
         // What another process has mapped this one need not be able to open.
         for (index, file) in head.files.iter().enumerate() {
@@ -139,18 +161,31 @@ impl Image<'_> {
         for memory in common.memory {
             made.memory.push(lift(memory.as_raw_fd())?);
         }
+        if common.home.replays {
+            // What it shows it shows where we do. Its folder may be gone, and nothing of its own is opened there.
+            let _ = std::env::set_current_dir(&process.folder);
+        } else {
+            self.take_place(&made, &lift)?;
+        }
+        rustix::process::umask(rustix::fs::Mode::from_bits_truncate(process.umask));
+        Ok(made)
+    }
+
+    /// Takes the program's folder, and its place among other programs, and makes its descriptors.
+    fn take_place(&self, made: &Made, lift: &dyn Fn(RawFd) -> Result<RawFd, String>) -> Result<(), String> {
+        let (head, process, common) = (self.checkpoint.head(), self.process(), self.common);
         std::env::set_current_dir(&process.folder)
             .map_err(|cause| format!("cannot go to {}: {cause}", process.folder))?;
         // Who may not raise it keeps what we have.
         let _ = proc::set_oom_score("self", process.oom_score);
         let is_own = |index: usize| common.objects.get(index).is_none_or(|made| *made < 0);
         let own = |index: usize| process.descriptors.iter().find(|one| one.object == index && is_own(index));
-        let mut objects = objects::make(head, own, &made.memory, &lift)?;
+        let mut objects = objects::make(head, own, &made.memory, lift)?;
         for (index, made) in common.objects.iter().enumerate().filter(|(_, made)| **made >= 0) {
             objects[index] = *made;
         }
         // SAFETY: what is needed of ours has been lifted.
-        unsafe { raw::close_below(above) };
+        unsafe { raw::close_below(common.above) };
         for one in &process.descriptors {
             raw::place(objects[one.object], one.fd, one.closes)
                 .map_err(|cause| format!("cannot make descriptor {}: {cause}", one.fd))?;
@@ -160,9 +195,7 @@ impl Image<'_> {
         let processes = &head.processes[..self.index];
         let has = |process: &Process, index: usize| process.descriptors.iter().any(|one| one.object == index);
         objects::watch(head, process, |index| !processes.iter().any(|process| has(process, index)));
-        objects::lock(head, process)?;
-        rustix::process::umask(rustix::fs::Mode::from_bits_truncate(process.umask));
-        Ok(made)
+        objects::lock(head, process)
     }
 
     // ---- Memory ----
@@ -343,11 +376,13 @@ impl Image<'_> {
         let own = std::process::id().into();
         steps.must(libc::SYS_process_vm_writev, &[own, local, 1, remote, 1, 0], made.folder.len() as u64);
         for (kind, limit) in (0..).zip(&process.limits) {
-            let at =
-                steps.keep(&[limit[0].to_le_bytes(), limit[1].to_le_bytes()].concat()).ok_or_else(full)?;
-            // One that is above ours stays as it is.
             let own = raw::limit(0, kind as u32);
-            if own.is_some_and(|own| limit[1] <= own[1] || rustix::process::geteuid().is_root()) {
+            let may_rise = rustix::process::geteuid().is_root() && !self.common.home.replays;
+            // One that is above ours stays as it is.
+            if own.is_some_and(|own| limit[1] <= own[1] || may_rise) {
+                let at = steps
+                    .keep(&[limit[0].to_le_bytes(), limit[1].to_le_bytes()].concat())
+                    .ok_or_else(full)?;
                 steps.call(libc::SYS_prlimit64, &[0, kind, at, 0]);
             }
         }
@@ -401,15 +436,6 @@ struct Made {
     above: i32,
     /// The path of the group's folder with its last `/`, and a NUL.
     folder: Vec<u8>,
-}
-
-fn folder_path(group: &GroupFolder) -> Result<Vec<u8>, String> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = group.segment_path().map_err(|error| error.to_string())?;
-    let parent = path.parent().ok_or("the group has no folder")?;
-    let mut bytes = parent.as_os_str().as_bytes().to_vec();
-    bytes.extend(b"/\0");
-    Ok(bytes)
 }
 
 /// A place of so many bytes where nothing is, nor will be.

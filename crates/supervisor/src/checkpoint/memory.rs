@@ -35,6 +35,7 @@ struct Piece {
 }
 
 /// All pieces of a program.
+#[derive(Default)]
 pub(super) struct Pieces(Vec<Piece>);
 
 /// Where files lie that are memory.

@@ -17,12 +17,13 @@ use checkpoint::{Head, Mapping, Object, Opener, Owner, Process, Reader};
 use rustix::fs::MemfdFlags;
 use us_abi::{Config, PROCESSES_MAX, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, VERSION};
 
-use super::image::{Common, Image, PAGE, TASK_END, leader_of};
+use super::image::{Common, Home, Image, PAGE, TASK_END, leader_of};
 use super::key::KeyFile;
 use super::{describe, memory, objects, raw};
 use crate::child::Child;
+use crate::dir::Dir;
 use crate::error::Error;
-use crate::folder::{GroupFolder, member};
+use crate::folder::{GroupFolder, SEGMENT, member};
 use crate::mapping::Mapping as Shared;
 use crate::proc;
 use crate::reap::reap;
@@ -70,8 +71,25 @@ impl Checkpoint {
     /// Reads all of a checkpoint, which is sealed if there is a key.
     ///
     /// # Errors
-    /// When it is none, is damaged, is sealed in another way, or belongs to another machine: what differs.
+    /// When it is none, is damaged, is sealed in another way, or belongs to another machine or to a recording: what differs.
     pub fn read(path: &Path, key: Option<&KeyFile>) -> Result<Checkpoint, Error> {
+        let checkpoint = Checkpoint::read_any(path, key)?;
+        match &checkpoint.head {
+            head if head.recorded.is_some() => {
+                Err(checkpoint.refuse(&"it is of a recording: replay --from begins at it"))
+            }
+            head if head.program.is_empty() => {
+                Err(checkpoint.refuse(&"it does not say of which program it is"))
+            }
+            _ => Ok(checkpoint),
+        }
+    }
+
+    /// The same of one that may belong to a recording.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn read_any(path: &Path, key: Option<&KeyFile>) -> Result<Checkpoint, Error> {
         let refuse = |why: &dyn std::fmt::Display| Error::NothingRun(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|cause| Error::file("open", path, cause))?;
         let file = BufReader::with_capacity(1 << 20, file);
@@ -151,22 +169,52 @@ impl Checkpoint {
         roster: &Roster,
         config: impl Fn() -> Config,
     ) -> Result<Vec<Restored>, Error> {
+        let folder = group.segment_path()?;
+        let folder = folder.parent().unwrap_or(&folder);
+        let home = Home { dir: &group.dir, folder, name: SEGMENT, replays: false };
+        let others = self.head.processes[1..]
+            .iter()
+            .map(|process| Segment::create(&group.dir, &member(process.pid), config()).map(Some));
+        let segments = std::iter::once(Ok(None)).chain(others).collect::<Result<Vec<_>, _>>()?;
+        self.start_in(&home, (segment, segments), roster)
+    }
+
+    /// The same of one that belongs to a recording, to be replayed, in a group's folder whose path is `folder`; `name` is the segment's
+    /// there.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn start_replay(
+        &self,
+        (dir, folder, name): (&Dir, &Path, &str),
+        segment: &Segment,
+        roster: &Roster,
+    ) -> Result<Child, Error> {
+        // The roster is the replay's.
+        roster.enter_root(self.head.root().pid);
+        let home = Home { dir, folder, name, replays: true };
+        let started = self.start_in(&home, (segment, vec![None]), roster)?;
+        let root = started.into_iter().next().map(|restored| restored.child);
+        root.ok_or_else(|| self.refuse(&"it has no process"))
+    }
+
+    /// The program has the first segment, and of the other processes each one of the rest.
+    fn start_in(
+        &self,
+        home: &Home,
+        (segment, segments): (&Segment, Vec<Option<Segment>>),
+        roster: &Roster,
+    ) -> Result<Vec<Restored>, Error> {
         if !self.roster.iter().all(|(address, bytes)| roster.put_back(*address, bytes)) {
             return Err(self.refuse(&"its roster does not fit"));
         }
         let processes = &self.head.processes;
-        let mut segments = Vec::new();
-        for (index, process) in processes.iter().enumerate() {
-            let own = match index {
-                0 => None,
-                _ => Some(Segment::create(&group.dir, &member(process.pid), config())?),
-            };
+        for (process, own) in processes.iter().zip(&segments) {
             let header = own.as_ref().unwrap_or(segment).header();
             header.guest_pid.store(process.pid, Ordering::Release);
             header.slots.store(process.slots, Ordering::Release);
-            segments.push(own);
         }
-        let made = self.make_all(group)?;
+        let made = self.make_all(home)?;
         for ((process, own), pid) in processes.iter().zip(&segments).zip(&made.pids) {
             own.as_ref().unwrap_or(segment).header().root_pid.store(*pid, Ordering::Release);
             let leads = process.leads[0] || process.leads[1];
@@ -199,7 +247,7 @@ impl Checkpoint {
     }
 
     /// Makes every process, up to where it waits to go on.
-    fn make_all(&self, group: &GroupFolder) -> Result<Made, Error> {
+    fn make_all(&self, home: &Home) -> Result<Made, Error> {
         let fail = |cause: io::Error| Error::system("put a program together", cause);
         let processes = &self.head.processes;
         let highest = processes.iter().flat_map(|process| &process.descriptors).map(|one| one.fd).max();
@@ -218,7 +266,7 @@ impl Checkpoint {
         let memory = both.map(|(piece, file)| memory::placed(piece, file)).collect::<io::Result<Vec<_>>>();
         let memory = &*memory.map_err(fail)?;
         let objects = self.make_common(above, memory).map_err(|why| self.refuse(&why))?;
-        let common = Common { group, memory, objects, above, numbers, gate: &gate };
+        let common = Common { home, memory, objects, above, numbers, gate: &gate };
         let reports = processes.iter().map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
         let (mut started, mut sessions, mut failed) = (Vec::new(), Vec::new(), None);
         for (session, members) in self.sessions() {
@@ -229,9 +277,9 @@ impl Checkpoint {
                 self.become_it(index, &common, &reports[index].1);
             };
             match session {
-                None => started.extend(members.into_iter().map(|index| fork(|| become_it(index)))),
+                None => started.extend(members.into_iter().map(|index| self.fork(|| become_it(index)))),
                 Some(session) => {
-                    let leader = fork(|| self.lead(&members, &become_it));
+                    let leader = self.fork(|| self.lead(&members, &become_it));
                     sessions.push((session, leader.max(0) as u32));
                     started.push(leader);
                 }
@@ -288,6 +336,32 @@ impl Checkpoint {
         all
     }
 
+    /// Whether a process had this number in the checkpoint: what goes on has another one, by which its threads know that they are in
+    /// another process.
+    fn is_taken(&self, number: u32) -> bool {
+        self.head.processes.iter().any(|process| process.pid == number)
+    }
+
+    /// Makes a process that does this, and ends; its number, negative if there is none.
+    fn fork(&self, f: impl FnOnce()) -> i32 {
+        let mut unwanted = Vec::new();
+        let made = loop {
+            // SAFETY: no other thread has been started yet, so the child inherits no lock held by one.
+            match unsafe { libc::fork() } {
+                0 if self.is_taken(std::process::id()) => raw::end_here(),
+                0 => {
+                    f();
+                    raw::end_here()
+                }
+                // Until the next one is made its number is not free.
+                pid if pid > 0 && self.is_taken(pid as u32) => unwanted.push(pid as u32),
+                pid => break pid,
+            }
+        };
+        unwanted.into_iter().for_each(|pid| _ = reap(pid));
+        made
+    }
+
     /// As a new process: makes a session, and in it all of its members. It is the one that leads, if that is one of them.
     fn lead(&self, members: &[usize], become_it: &dyn Fn(usize)) {
         let _ = rustix::process::setsid();
@@ -295,8 +369,14 @@ impl Checkpoint {
         let leader = members.iter().copied().find(leads);
         for index in members.iter().copied().filter(|index| Some(*index) != leader) {
             // The supervisor's child, as this one is.
-            if raw::fork_beside() == 0 {
-                become_it(index);
+            loop {
+                match raw::fork_beside() {
+                    0 if self.is_taken(std::process::id()) => raw::end_here(),
+                    0 => become_it(index),
+                    pid if self.is_taken(pid as u32) => continue,
+                    _ => {}
+                }
+                break;
             }
         }
         leader.into_iter().for_each(become_it);
@@ -343,17 +423,6 @@ struct Made {
     leaderless: Vec<(u32, u32)>,
     reports: Vec<File>,
     gate: OwnedFd,
-}
-
-/// Makes a process that does this, and ends; its number, negative if there is none.
-fn fork(f: impl FnOnce()) -> i32 {
-    // SAFETY: no other thread has been started yet, so the child inherits no lock held by one.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        f();
-        raw::end_here();
-    }
-    pid
 }
 
 /// Ends a process of ours that nobody wants.
@@ -434,6 +503,7 @@ fn are_apart(head: &Head) -> bool {
     let is_one =
         |at: usize| all[..at].iter().all(|other| other.pid != all[at].pid && other.place != all[at].place);
     all.len() <= PROCESSES_MAX
+        && (head.recorded.is_none() || all.len() == 1)
         && head.root().place as usize == crate::roster::ROOT
         && (0..all.len()).all(is_one)
 }

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET, command, stand};
 
-pub(crate) use super::describe::Described;
+pub(crate) use super::describe::{Described, Lasting};
 use super::describe::{Looked, in_process};
 use super::key::KeyFile;
 use super::memory;
@@ -71,6 +71,15 @@ pub(crate) enum Refusal {
     Never(String),
 }
 
+impl Refusal {
+    /// The reason in words.
+    pub(crate) fn into_why(self) -> String {
+        match self {
+            Refusal::Later(why) | Refusal::Never(why) => why,
+        }
+    }
+}
+
 impl From<String> for Refusal {
     fn from(why: String) -> Refusal {
         Refusal::Never(why)
@@ -79,7 +88,7 @@ impl From<String> for Refusal {
 
 /// Asks every process of a program for a copy that stands still, and describes what they share. All of them stand still before the
 /// first one forks: what a checkpoint holds is of one moment. With `stays` they stand still behind that, until they are
-/// [let go](let_go). `strangers` says, when all stand, which others have ended, or who stands in the way.
+/// [let go](give_up). `strangers` says, when all stand, which others have ended, or who stands in the way.
 ///
 /// # Errors
 /// Why there is none; every process goes on then.
@@ -89,33 +98,71 @@ pub(crate) fn take(
     strangers: impl FnOnce(&[One]) -> Result<Ends, Refusal>,
     stays: bool,
 ) -> Result<(Vec<Copy>, Described), Refusal> {
-    let copies = stand(all, strangers, stays);
+    let asked = if stays { stand::ASKED_FOR_LONG } else { stand::ASKED };
+    request_all(all, asked)?;
+    let copies = stand(all, strangers, asked);
     let looked = copies.and_then(|(copies, ended)| {
         let pids: Vec<u32> = copies.iter().map(|copy| copy.child.pid).collect();
         Ok((Looked::at(all, &pids, (roster, &ended), stays)?, copies, pids))
     });
-    if !stays || looked.is_err() {
+    if looked.is_err() {
+        all.iter().for_each(|one| give_up(one.segment));
+    } else if !stays {
         all.iter().for_each(|one| let_go(one.segment));
     }
     let (looked, copies, pids) = looked?;
     // Of what is the copies' alone there is time to speak: it changes no more.
     let described = looked.describe(all, &pids, roster);
     if stays && described.is_err() {
-        all.iter().for_each(|one| let_go(one.segment));
+        all.iter().for_each(|one| give_up(one.segment));
     }
     Ok((copies, described?))
 }
 
-/// Has all processes stand still, and then fork.
+/// The same of the only process of a program, for a replay: without descriptors, and with the content of all mapped files but the
+/// `lasting` ones. `at_stand` is called while the program stands still, and what it says goes with it.
+///
+/// # Errors
+/// As there, and what `at_stand` says.
+pub(crate) fn take_for_replay<T>(
+    one: One,
+    lasting: &Lasting,
+    roster: &Roster,
+    at_stand: impl FnOnce() -> Result<T, String>,
+) -> Result<(Vec<Copy>, Described, T), Refusal> {
+    let mut all = [one];
+    request_all(&all, stand::ASKED_FOR_REPLAY)?;
+    let copies = stand(&mut all, |_| Ok(Ends::new()), stand::ASKED_FOR_REPLAY);
+    let looked =
+        copies.and_then(|(copies, _)| Ok((Looked::for_replay(&all[0], lasting)?, copies, at_stand()?)));
+    if looked.is_ok() {
+        let_go(all[0].segment);
+    } else {
+        give_up(all[0].segment);
+    }
+    let (looked, copies, told) = looked?;
+    let pids: Vec<u32> = copies.iter().map(|copy| copy.child.pid).collect();
+    let described = looked.describe(&all, &pids, roster)?;
+    Ok((copies, described, told))
+}
+
+/// Asks all processes to stand still, or none.
+fn request_all(all: &[One], asked: u32) -> Result<(), Refusal> {
+    for (at, one) in all.iter().enumerate() {
+        if let Err(why) = request(one, asked) {
+            all[..at].iter().for_each(|one| give_up(one.segment));
+            return Err(why);
+        }
+    }
+    Ok(())
+}
+
+/// Has all processes, which have been asked, stand still, and then fork.
 fn stand(
     all: &mut [One],
     strangers: impl FnOnce(&[One]) -> Result<Ends, Refusal>,
-    stays: bool,
+    asked: u32,
 ) -> Result<(Vec<Copy>, Ends), Refusal> {
-    for one in all.iter() {
-        request(one, stays)?;
-    }
-    let asked = if stays { stand::ASKED_FOR_LONG } else { stand::ASKED };
     await_all(all, asked, stand::PARKED)?;
     let ended = strangers(all)?;
     for one in all.iter() {
@@ -134,23 +181,22 @@ fn stand(
 }
 
 /// Asks one process to stand still.
-fn request(one: &One, stays: bool) -> Result<(), Refusal> {
+fn request(one: &One, asked: u32) -> Result<(), Refusal> {
     let header = one.segment.header();
+    let word = &header.command.0;
+    let is_busy =
+        || Refusal::Later(in_process("the program is asked for something else at this moment".into(), one));
+    // Looked at first: until the last request has been taken back, the program still waits for what the state says of it.
+    if word.load(Ordering::SeqCst) != command::FOLLOW {
+        return Err(is_busy());
+    }
     clear_text(&header.stand.why);
     header.stand.pid.store(0, Ordering::Relaxed);
-    let asked = if stays { stand::ASKED_FOR_LONG } else { stand::ASKED };
     header.stand.state.store(asked, Ordering::Release);
-    let word = &header.command.0;
     let from =
         word.compare_exchange(command::FOLLOW, command::CHECKPOINT, Ordering::SeqCst, Ordering::Acquire);
     wake(word);
-    match from {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Refusal::Later(in_process(
-            "the program is asked for something else at this moment".into(),
-            one,
-        ))),
-    }
+    from.map(|_| ()).map_err(|_| is_busy())
 }
 
 /// Waits until each process has come from one state to the other.
@@ -185,14 +231,24 @@ fn await_all(all: &mut [One], from: u32, to: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lets a process go on that stands still for its checkpoint, or is about to.
-pub(crate) fn let_go(segment: &Segment) {
+/// Lets a process go on that stands still for its checkpoint: when its copy has closed what it has open.
+fn let_go(segment: &Segment) {
+    say(segment, stand::DESCRIBED);
+}
+
+/// The same of one that may only be about to stand still, where nothing has become of it: nobody need wait for the copy.
+pub(crate) fn give_up(segment: &Segment) {
+    say(segment, stand::FAILED);
     let header = segment.header();
-    header.stand.state.store(stand::DESCRIBED, Ordering::Release);
-    wake(&header.stand.state);
     let word = &header.command.0;
     let _ = word.compare_exchange(command::CHECKPOINT, command::FOLLOW, Ordering::SeqCst, Ordering::Acquire);
     wake(word);
+}
+
+fn say(segment: &Segment, what: u32) {
+    let state = &segment.header().stand.state;
+    state.store(what, Ordering::Release);
+    wake(state);
 }
 
 /// Writes the checkpoint and answers the caller, in a thread of its own: the supervisor goes on, but does not end before it.
@@ -208,8 +264,7 @@ pub(crate) fn write_beside(
         let began = Instant::now();
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
-        let known = described.read_files().map_err(|why| std::io::Error::other(why).into());
-        let written = known.and_then(|()| write(&copies, &described, output));
+        let written = write(&copies, &mut described, output);
         then(written.is_ok());
         let answer = match written {
             Ok((bytes, pages)) => json!({
@@ -227,8 +282,16 @@ pub(crate) fn write_beside(
     crate::sentry::thread("checkpoint", work)
 }
 
-/// Bytes of the file, and of the memory in it.
-fn write(copies: &[Copy], described: &Described, output: Output) -> Result<(u64, u64), checkpoint::Error> {
+/// Writes a whole checkpoint. Bytes of the file, and of the memory in it.
+///
+/// # Errors
+/// What cannot be read or written.
+pub(crate) fn write(
+    copies: &[Copy],
+    described: &mut Described,
+    output: Output,
+) -> Result<(u64, u64), checkpoint::Error> {
+    described.read_files().map_err(std::io::Error::other)?;
     let head = &described.head;
     let mut writer = Writer::new(output, head)?;
     let mut bytes = 0;
@@ -249,7 +312,11 @@ fn write(copies: &[Copy], described: &Described, output: Output) -> Result<(u64,
             mapping.kernel.is_none() && !is_others
         };
         for mapping in process.mappings.iter().filter(is_own) {
-            bytes += write_mapping(&mut writer, (mapping.start, mapping.end), &memory, &table, &mut buffer)?;
+            let place = (mapping.start, mapping.end);
+            bytes += match described.whole.contains(&place) {
+                true => write_whole(&mut writer, place, &memory, &mut buffer)?,
+                false => write_mapping(&mut writer, place, &memory, &table, &mut buffer)?,
+            };
         }
     }
     for (index, file) in described.memory.iter().enumerate() {
@@ -298,6 +365,29 @@ fn write_mapping(
         at += pages as u64 * PAGE;
     }
     Ok(bytes)
+}
+
+/// Writes all that can be read of a mapping: behind the end of its file there is nothing.
+fn write_whole(
+    writer: &mut Writer<impl Write>,
+    (start, end): (u64, u64),
+    memory: &File,
+    buffer: &mut [u8],
+) -> Result<u64, checkpoint::Error> {
+    writer.begin_mapping();
+    let mut at = start;
+    while at < end {
+        let len = ((end - at) as usize).min(buffer.len());
+        match memory.read_at(&mut buffer[..len], at) {
+            Ok(got) if got >= PAGE as usize => {
+                let got = got as u64 / PAGE * PAGE;
+                writer.pages(at, &buffer[..got as usize])?;
+                at += got;
+            }
+            _ => break,
+        }
+    }
+    Ok(at - start)
 }
 
 /// Sends the request to a group: the file is the caller's own descriptor. With `stops` the program ends where its checkpoint is taken.

@@ -5,6 +5,7 @@
 //! --record` has the recorder in a thread of its own ([`beside`]).
 
 pub(crate) mod beside;
+mod checkpoints;
 mod facts;
 mod feed;
 mod making;

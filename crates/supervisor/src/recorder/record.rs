@@ -6,11 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use recording::Writer;
 use rustix::event::{PollFd, PollFlags, poll};
 use us_abi::CONFIG_RECORDED;
 
+use super::checkpoints::Checkpoints;
 use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
 use super::{padded, surroundings};
@@ -40,12 +42,12 @@ pub(super) const SEGMENT_BYTES: usize = 160;
 /// Children that have not ended with the program are waited for so long, unless they are daemons.
 const GRACE_NS: u64 = 500_000_000;
 
-/// Records one run of a program.
+/// Records one run of a program. Its state is put beside the recording as often as `interval` says.
 ///
 /// # Errors
 /// Every error is from before the program started. What goes wrong with the recording later is said, and costs the
 /// recording only.
-pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
+pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Result<End, Error> {
     let mut voice = Voice::open(options.events.as_deref(), options.verbosity)?;
     let program = program::resolve(&options.command[0])?;
     program::check(&options.command[0], &program)?;
@@ -81,12 +83,16 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         mask: &signals.previous,
     };
     // Last, so that what has failed before leaves no file.
-    let writer = Writer::create(path, &header).map_err(|cause| not_made(path, cause))?;
+    let checkpoints =
+        interval.map(|interval| Checkpoints::new(path, &header, &folder.dir, interval)).transpose()?;
+    let writer = Writer::create(path, &header).map_err(|cause| not_made(path, cause));
+    let writer = writer.inspect_err(|_| checkpoints.iter().for_each(Checkpoints::take_away))?;
     let pid = match spawn::start(&start, &segment, Some(&roster)) {
         Ok(pid) => pid,
         Err(cause) => {
             // Nothing was run, so there is nothing to keep.
             let _ = fs::remove_file(path);
+            checkpoints.iter().for_each(Checkpoints::take_away);
             return Err(cause);
         }
     };
@@ -108,6 +114,7 @@ pub fn record(options: &Options, path: &Path) -> Result<End, Error> {
         root: pid,
         root_end: None,
         tape: Tape::new(&folder.dir, path, writer, root),
+        checkpoints,
     };
     Ok(recorder.until_the_end())
 }
@@ -135,6 +142,7 @@ struct Recorder<'a> {
     /// How the program ended, and when.
     root_end: Option<(reap::Reaped, u64)>,
     tape: Tape,
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Recorder<'_> {
@@ -143,6 +151,7 @@ impl Recorder<'_> {
         loop {
             self.tape.find_new(&self.roster);
             let bytes = self.tape.take();
+            self.take_checkpoint();
             self.reap();
             self.bury();
             self.say_news();
@@ -153,6 +162,15 @@ impl Recorder<'_> {
             self.tape.taken.iter().for_each(|taken| taken.ask_for_late_signals(now));
             nap_ns = if bytes > 0 { NAP_MIN_NS } else { (nap_ns * 2).min(NAP_MAX_NS) };
             self.sleep(nap_ns);
+        }
+    }
+
+    fn take_checkpoint(&mut self) {
+        if self.root_end.is_none()
+            && let Some(checkpoints) = &mut self.checkpoints
+            && let Some(line) = checkpoints.drive(&mut self.tape, &self.roster, self.root)
+        {
+            self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
         }
     }
 
@@ -223,6 +241,9 @@ impl Recorder<'_> {
     fn finish(mut self) -> End {
         self.roster.header().closing.store(1, Ordering::SeqCst);
         self.tape.finish_left();
+        if let Some(line) = self.checkpoints.as_mut().and_then(Checkpoints::finish) {
+            self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
+        }
         let sums = self.tape.close();
         self.say_news();
         if let Some((sums, file_bytes)) = sums {

@@ -4,6 +4,7 @@
 //! that a fork made fork. Each is a process of its own that applies its own log, so none waits for another but
 //! where they write to the standard descriptors.
 
+mod middle;
 mod start;
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use checkpoint::Recorded;
 use recording::{How, Image, Item, Reader};
 use rustix::event::{PollFd, PollFlags, poll};
 use us_abi::{CONFIG_DETACHED, CONFIG_SERIAL, Config, exit};
@@ -25,6 +27,7 @@ use super::feed::{Ending, Fed};
 use super::rings::Rings;
 use super::take::UNKNOWN;
 use super::{of_recording, surroundings};
+use crate::checkpoint::restore::Checkpoint;
 use crate::clock;
 use crate::dir::Dir;
 use crate::error::Error;
@@ -67,6 +70,8 @@ pub struct Order {
     pub file: PathBuf,
     /// Who looks on.
     pub debugger: Debugger,
+    /// To begin at the last checkpoint before the event of this number.
+    pub from: Option<u64>,
     /// To stop before the event of this number, counted in the order of the file.
     pub until: Option<u64>,
     /// To replay although this machine differs.
@@ -95,6 +100,7 @@ pub fn replay(order: &Order, told: &dyn Fn(u64)) -> Result<i32, Error> {
     if !differences.is_empty() && !order.force {
         return Err(Error::NotReplayed(format!("{}: {}", order.file.display(), differences.join("; "))));
     }
+    let from = middle::find(order, reader.header())?;
     let library = program::library()?;
     let folder = GroupFolder::first_free("replay")?;
     let roster = Roster::create(&folder.dir)?;
@@ -130,7 +136,7 @@ pub fn replay(order: &Order, told: &dyn Fn(u64)) -> Result<i32, Error> {
         root: None,
         asleep: (0, 0),
     };
-    replay.run()
+    replay.run(from)
 }
 
 struct Replay<'a> {
@@ -183,8 +189,9 @@ struct Root {
 }
 
 impl Replay<'_> {
-    fn run(mut self) -> Result<i32, Error> {
-        let outcome = self.until_the_end();
+    fn run(mut self, from: Option<(Checkpoint, Recorded)>) -> Result<i32, Error> {
+        let begun = from.map_or(Ok(()), |(checkpoint, at)| self.begin_at(&checkpoint, &at));
+        let outcome = begun.and_then(|()| self.until_the_end());
         self.roster.header().closing.store(1, Ordering::SeqCst);
         let left: Vec<u32> = self.fed.iter().map(Fed::process).filter(|pid| *pid > 1).collect();
         for pid in left {

@@ -85,6 +85,20 @@ impl Taken {
         }
     }
 
+    /// Which image it is in the recording.
+    pub fn image(&self) -> Option<u32> {
+        self.image
+    }
+
+    /// Whether all that its process has logged has been taken.
+    pub fn has_all(&self) -> bool {
+        !self.stopped
+            && (0..self.rings.segment.slots()).all(|slot| {
+                let (from, to) = self.rings.untaken(slot);
+                from == to
+            })
+    }
+
     /// Follows the process over a failover: whose end is looked for is the primary that its segment names.
     pub fn look_at_primary(&mut self) {
         let now = self.rings.segment.header().primary_pid.load(Ordering::Acquire);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use recording::{Complete, Writer};
+use recording::{Complete, Mark, Writer};
 
 use super::take::{self, Book, Taken};
 use crate::clock;
@@ -138,6 +138,30 @@ impl Tape {
             self.give_up(&cause);
         }
         bytes
+    }
+
+    /// The process that is recorded, if there has been no other one.
+    pub fn only(&self) -> Option<&Taken> {
+        let is_only = self.by_pid.len() == 1 && self.taken.len() == 1;
+        self.taken.first().filter(|_| is_only)
+    }
+
+    /// Whether more than one process has been recorded.
+    pub fn has_several(&self) -> bool {
+        self.by_pid.len() > 1
+    }
+
+    /// Where in the file the process is that is recorded, which stands still and has been the only one: everything that it has logged
+    /// stands before, and its image's number.
+    ///
+    /// # Errors
+    /// Why there is no such place, in words.
+    pub fn mark(&mut self) -> Result<(Mark, u32), String> {
+        while self.take() > 0 {}
+        let all = self.only().filter(|taken| taken.has_all()).and_then(Taken::image);
+        let image = all.ok_or("its log has not been taken whole")?;
+        let File::Open(writer) = &mut self.file else { return Err(UNWRITTEN.into()) };
+        Ok((writer.mark().map_err(|cause| cause.to_string())?, image))
     }
 
     fn ends_for(&mut self, pid: u32, why: &str) {

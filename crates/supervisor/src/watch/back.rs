@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, TID_MASK, command, leaving, slot};
+use us_abi::{Cause, GroupState, command, leaving};
 use us_order::family::Phase;
 use us_order::reclone::Backoff;
 
@@ -15,19 +15,17 @@ use super::Watch;
 use crate::child::Child;
 use crate::clock;
 use crate::history::Reclone;
+use crate::knock::Knock;
 use crate::options::Verbosity;
 use crate::reprotect::{self, Situation};
 use crate::segment::{clear_text, read_text, wake};
-use crate::{family, memory, proc, spawn};
+use crate::{family, memory, proc};
 
 /// How long the primary may take to answer.
 const ANSWER_NS: u64 = 3_000_000_000;
 
 /// Pause between two looks at an answer that is being written; its end rings the bell as well.
 const UNFINISHED_NS: u64 = 1_000_000;
-
-/// Pause between two signals to it.
-const NUDGE_NS: u64 = 20_000_000;
 
 /// The word may be gone so long before there is an answer. It is wiped away by an exec at the same moment.
 const WIPED_NS: u64 = 50_000_000;
@@ -87,15 +85,6 @@ impl Back {
     }
 }
 
-/// Signals to the primary's threads, one after the other, until somebody has looked.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Knock {
-    /// When the next is due.
-    pub(super) due_ns: u64,
-    /// The slot to begin with.
-    slot: usize,
-}
-
 impl Watch<'_> {
     /// Whether no copy of the primary can be made any more. The runtime may have left it, and a signal would be the program's own.
     pub(super) fn is_bound(&self) -> bool {
@@ -104,30 +93,9 @@ impl Watch<'_> {
 
     /// Makes a thread of the primary look at the header's command.
     pub(super) fn knock(&self, knock: &mut Knock) {
-        let now = clock::monotonic_ns();
-        if now < knock.due_ns || self.is_bound() {
-            return;
-        }
-        knock.due_ns = now + NUDGE_NS;
-        let slots = self.shared.segment.slots();
-        let able = |at: &usize| {
-            let entry = self.shared.segment.thread(*at);
-            let notice = entry.notice.word.load(Ordering::Acquire);
-            // After an exec that said nothing the notices are those of dead threads.
-            entry.state.load(Ordering::Acquire) == slot::RUNNING
-                && !entry.died()
-                && notice & TID_MASK == entry.primary_tid.load(Ordering::Acquire)
-                && notice & TID_MASK != 0
-        };
-        let at = (knock.slot..slots).chain(0..knock.slot.min(slots)).find(able);
-        knock.slot = at.map_or(0, |at| at + 1);
-        // Where no thread has given notice yet, the first one may hear it all the same.
-        let tid = at.map_or(self.primary.pid, |at| {
-            self.shared.segment.thread(at).primary_tid.load(Ordering::Acquire)
-        });
         // The signal would end a program that has no runtime in it, and one that replaces itself a moment later.
-        if self.leaving() == leaving::NO && proc::takes_nudges(self.primary.pid) {
-            spawn::nudge(self.primary.pid, tid);
+        if !self.is_bound() && self.leaving() == leaving::NO {
+            knock.at(&self.shared.segment, self.primary.pid);
         }
     }
 

@@ -12,12 +12,12 @@ use us_abi::{GroupState, command, leaving};
 use us_order::detect::{Cause, Decision};
 
 use super::Watch;
-use super::back::Knock;
 use crate::checkpoint;
 use crate::checkpoint::take::{One, Refusal};
 use crate::child::Child;
 use crate::clock;
 use crate::history::Failover;
+use crate::knock::Knock;
 use crate::request;
 use crate::segment::wake;
 use crate::sentry::{fail_over, verdict};
@@ -122,7 +122,7 @@ impl Watch<'_> {
 
     /// Nobody writes it: a program that stands still for that goes on.
     pub(crate) fn let_go_from_checkpoint(&self) {
-        checkpoint::take::let_go(&self.shared.segment);
+        checkpoint::take::give_up(&self.shared.segment);
     }
 
     /// Ends a process that stands still, once it is known to be written; otherwise it goes on.
@@ -136,7 +136,7 @@ impl Watch<'_> {
                 shared.roster.doom_all();
                 copies.iter().for_each(Child::kill);
             }
-            false => checkpoint::take::let_go(&shared.segment),
+            false => checkpoint::take::give_up(&shared.segment),
         }
     }
 

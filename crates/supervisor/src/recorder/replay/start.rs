@@ -36,7 +36,7 @@ impl Replay<'_> {
         let pid = spawn::start(&start, &fed.rings.segment, None)?;
         fed.child = Some(pid);
         if debugged {
-            self.attach(pid, fed)?;
+            self.attach(pid, None, fed)?;
         }
         Ok(())
     }
@@ -67,13 +67,16 @@ impl Replay<'_> {
         Ok((Path::new(".").join(link), folder))
     }
 
-    fn attach(&mut self, pid: u32, fed: &Fed) -> Result<(), Error> {
+    /// Has a debugger look at a process that is held, and lets it go on. The kernel may not tell which program it is: then `executable`
+    /// does.
+    pub(super) fn attach(&mut self, pid: u32, executable: Option<&str>, fed: &Fed) -> Result<(), Error> {
         let mut command = match &self.order.debugger {
             Debugger::None => return Ok(()),
             Debugger::Gdb(arguments) => {
                 let mut gdb = Command::new("gdb");
                 // The runtime's own signal, and its text, are not the program's.
-                gdb.args(["-q", "-iex", "set pagination off", "-p", &pid.to_string()]);
+                gdb.args(["-q", "-iex", "set pagination off"]).args(executable);
+                gdb.args(["-p", &pid.to_string()]);
                 gdb.args(["-ex", "handle SIGSYS nostop noprint pass"]).args(arguments);
                 gdb
             }
