@@ -200,7 +200,7 @@ fn a_trial_names_the_function_and_says_what_to_set() {
 fn a_call_that_nobody_can_settle_is_named() {
     let Some(library) = runtime("a_call_that_nobody_can_settle_is_named") else { return };
     let sandbox = Sandbox::with_library(&library, "");
-    let mut running = sandbox.start("g", &["queue"]);
+    let mut running = sandbox.start("g", &["counter"]);
     let primary = pid(&sandbox.wait_for_event("protected")["primary"]);
     let waits = || {
         let tasks = fs::read_dir(format!("/proc/{primary}/task")).unwrap().flatten();
@@ -212,10 +212,10 @@ fn a_call_that_nobody_can_settle_is_named() {
     let promoted = sandbox.wait_for_event("promoted");
     assert_eq!(promoted["unsettled"], 1, "{promoted}");
     let call = &promoted["unsettled_calls"][0];
-    assert_eq!((&call["call"], &call["outcome"]), (&"mq_timedsend".into(), &"again".into()), "{call}");
+    assert_eq!((&call["call"], &call["outcome"]), (&"write".into(), &"again".into()), "{call}");
     assert_eq!(call["thread_name"], "sender");
     let named = format!(
-        "unsettled 1: mq_timedsend on descriptor {} by thread {} (sender), made again\n",
+        "unsettled 1: write on descriptor {} by thread {} (sender), made again\n",
         call["descriptor"], call["thread"]
     );
     let says = |arguments: &[&str]| {

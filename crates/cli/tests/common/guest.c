@@ -1,13 +1,13 @@
 /* A guest that says "ready", then does what its argument says. */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <mqueue.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -34,9 +34,9 @@ static void *count(void *unused) {
 }
 
 /* Sends to a queue that is full, and waits there. */
-static void *send_one_more(void *queue) {
+static void *count_one_more(void *counter) {
     pthread_setname_np(pthread_self(), "sender");
-    mq_send(*(mqd_t *)queue, "2", 1, 0);
+    eventfd_write(*(int *)counter, 1);
     return 0;
 }
 
@@ -176,26 +176,26 @@ int main(int argc, char **argv) {
         execl(argv[0], argv[0], "count", (char *)0);
         return 97;
     }
-    if (strcmp(what, "queue") == 0) {
-        /* At SIGTERM tells what came through the queue. */
+    if (strcmp(what, "counter") == 0) {
+        /* At SIGTERM tells what came through the counter, which a child has had as well, and which is full. */
         sigset_t term;
         sigemptyset(&term);
         sigaddset(&term, SIGTERM);
         sigprocmask(SIG_BLOCK, &term, 0);
-        char name[64], got[8];
-        snprintf(name, sizeof name, "/understudy-test-%d", (int)getpid());
-        struct mq_attr one = {.mq_maxmsg = 1, .mq_msgsize = sizeof got};
-        mqd_t queue = mq_open(name, O_CREAT | O_EXCL | O_RDWR, 0600, &one);
-        mq_unlink(name);
-        mq_send(queue, "1", 1, 0);
+        int counter = eventfd(0, 0);
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        waitpid(child, 0, 0);
+        eventfd_write(counter, -2);
         pthread_t thread;
-        pthread_create(&thread, 0, send_one_more, &queue);
+        pthread_create(&thread, 0, count_one_more, &counter);
         puts("ready");
         fflush(stdout);
         for (int signal; sigwait(&term, &signal) == 0;) {
             for (int n = 0; n < 2; n++) {
-                mq_receive(queue, got, sizeof got, 0);
-                putchar(got[0]);
+                eventfd_t got;
+                eventfd_read(counter, &got);
+                putchar(got == (eventfd_t)-2 ? '1' : got == 1 ? '2' : '?');
             }
             puts(" came");
             return 0;
