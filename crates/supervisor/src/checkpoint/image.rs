@@ -189,6 +189,11 @@ impl Image<'_> {
         for one in &process.descriptors {
             raw::place(objects[one.object], one.fd, one.closes)
                 .map_err(|cause| format!("cannot make descriptor {}: {cause}", one.fd))?;
+            if one.flags & libc::O_ASYNC as u32 != 0 {
+                // Its signals name the number under which that was asked for.
+                raw::set_flags(one.fd, one.flags & !(libc::O_ASYNC as u32));
+                raw::set_flags(one.fd, one.flags);
+            }
         }
         objects.iter().filter(|fd| **fd >= 0).for_each(|fd| raw::close(*fd));
         // A set that several have is filled by the first one.
