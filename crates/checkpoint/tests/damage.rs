@@ -1,19 +1,10 @@
 //! What is written comes back; what is cut off or changed is told, and believed nowhere.
 
+mod common;
+
 use checkpoint::fuzz::{self, example};
 use checkpoint::{Error, Head, Object, Owner, Reader, Writer};
-
-/// A generator of numbers that are always the same (xorshift).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
+use common::{Numbers, cut_a_thousand_times, flip_a_thousand_bits};
 
 /// A checkpoint of some chunks, and its pages.
 fn written() -> (Vec<u8>, Pages) {
@@ -76,31 +67,12 @@ fn what_is_written_comes_back() {
 
 #[test]
 fn a_thousand_cuts() {
-    let (bytes, _) = written();
-    let mut numbers = Numbers(1);
-    for _ in 0..1000 {
-        let at = numbers.below(bytes.len() as u64) as usize;
-        match read(&bytes[..at]) {
-            Err(Error::Cut(place)) => assert!(place <= at as u64),
-            Err(Error::NotACheckpoint) => assert!(at < 20),
-            other => panic!("cut at {at}: {:?}", other.map(|_| ())),
-        }
-    }
+    cut_a_thousand_times(&written().0, read);
 }
 
 #[test]
 fn a_thousand_flipped_bits() {
-    let (bytes, _) = written();
-    let mut numbers = Numbers(2);
-    for _ in 0..1000 {
-        let at = numbers.below(bytes.len() as u64) as usize;
-        let mut bytes = bytes.clone();
-        bytes[at] ^= 1 << numbers.below(8);
-        match read(&bytes) {
-            Err(error) => assert!(!error.to_string().is_empty()),
-            Ok(_) => panic!("a flipped bit in byte {at} is believed"),
-        }
-    }
+    flip_a_thousand_bits(&written().0, read, |error| !error.to_string().is_empty());
 }
 
 #[test]
