@@ -190,8 +190,6 @@ impl Image<'_> {
             raw::place(objects[one.object], one.fd, one.closes)
                 .map_err(|cause| format!("cannot make descriptor {}: {cause}", one.fd))?;
             if one.flags & libc::O_ASYNC as u32 != 0 {
-                // Its signals name the number under which that was asked for.
-                raw::set_flags(one.fd, one.flags & !(libc::O_ASYNC as u32));
                 raw::set_flags(one.fd, one.flags);
             }
         }
@@ -272,13 +270,13 @@ impl Image<'_> {
             return Ok(());
         }
         let grows = if mapping.grows { libc::MAP_GROWSDOWN } else { 0 };
-        let how = (libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE | grows) as u64;
+        let how = (libc::MAP_FIXED | libc::MAP_NORESERVE | grows) as u64;
         let protection = match self.is_filled(mapping) {
             true => (libc::PROT_READ | libc::PROT_WRITE) as u64,
             false => u64::from(mapping.protection),
         };
         if let Some((piece, offset)) = mapping.shared {
-            let how = (libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE) as u64;
+            let how = how | libc::MAP_SHARED as u64;
             let arguments = [mapping.start, bytes, protection, how, made.memory[piece] as u64, offset];
             steps.must(libc::SYS_mmap, &arguments, mapping.start);
             return Ok(());
@@ -290,26 +288,15 @@ impl Image<'_> {
             steps.must(libc::SYS_shmat, &[number.into(), mapping.start, how as u64], mapping.start);
             return Ok(());
         }
-        match mapping.file {
-            None => {
-                let how = how | libc::MAP_ANONYMOUS as u64;
-                steps.must(
-                    libc::SYS_mmap,
-                    &[mapping.start, bytes, protection, how, u64::MAX, 0],
-                    mapping.start,
-                );
-            }
+        let (kind, file, offset) = match mapping.file {
+            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, u64::MAX, 0),
             Some((file, offset)) => {
-                let file = made.files[file] as u64;
                 let kind = if mapping.through { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-                let how = how & !(libc::MAP_PRIVATE as u64) | kind as u64;
-                steps.must(
-                    libc::SYS_mmap,
-                    &[mapping.start, bytes, protection, how, file, offset],
-                    mapping.start,
-                );
+                (kind, made.files[file] as u64, offset)
             }
-        }
+        };
+        let arguments = [mapping.start, bytes, protection, how | kind as u64, file, offset];
+        steps.must(libc::SYS_mmap, &arguments, mapping.start);
         Ok(())
     }
 

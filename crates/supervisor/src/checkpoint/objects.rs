@@ -56,7 +56,8 @@ pub(super) fn make<'a>(
             object => simple(object, one, memory).and_then(|fd| lift(fd.as_raw_fd())),
         };
         let fd = made.map_err(|why| format!("descriptor {}: {why}", one.fd))?;
-        raw::set_flags(fd, one.flags);
+        // Signals name the number under which they were asked for, which this one has not yet.
+        raw::set_flags(fd, one.flags & !(libc::O_ASYNC as u32));
         if one.signal != 0 {
             raw::set_signal(fd, one.signal);
         }
