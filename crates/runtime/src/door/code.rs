@@ -11,15 +11,20 @@ use crate::turns::live_turns;
 /// Memory has been made executable, or mapped so. What comes from a file is no code of the program's own making, unless it is
 /// shared: a library is mapped privately, and code that is written elsewhere is mapped twice.
 pub fn note(thread: &Thread, call: &Call, result: i64) -> i64 {
-    let is_file = call.nr == raw::nr::MMAP && call.args[3] & MAP_ANONYMOUS == 0 && !is_shared(call.args[3]);
     if call.args[2] & PROT_EXEC != 0 && !failed(result) {
-        if is_file {
+        if is_private_file(call) {
             wall::mapped(result as u64, call.args[1], call.args[5]);
         } else {
             live_turns::made_code(thread, call.args[1]);
         }
     }
     result
+}
+
+/// Whether a call maps a file for this process alone.
+fn is_private_file(call: &Call) -> bool {
+    let flags = call.args[3];
+    call.nr == raw::nr::MMAP && flags & MAP_ANONYMOUS == 0 && !is_shared(flags)
 }
 
 /// Before the memory of a range is mapped, or protected anew: if its bytes may become text, and be anything.
@@ -29,7 +34,7 @@ pub fn before(call: &Call) {
     if !is_mmap || flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) == MAP_FIXED {
         wall::forget(start, bytes);
     }
-    let is_text = is_mmap && flags & MAP_ANONYMOUS == 0 && !is_shared(flags) && protection & PROT_WRITE == 0;
+    let is_text = is_private_file(call) && protection & PROT_WRITE == 0;
     if protection & PROT_EXEC != 0 && !is_text {
         wall::before_code();
     }

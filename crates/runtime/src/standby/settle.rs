@@ -37,8 +37,8 @@ use crate::{backlog, guest, invariant, members, raw, seats, state};
 /// System call numbers.
 const WRITEV: u16 = linux_raw_sys::general::__NR_writev as u16;
 const SENDMSG: u16 = linux_raw_sys::general::__NR_sendmsg as u16;
-const MSGSND: u16 = linux_raw_sys::general::__NR_msgsnd as u16;
-const MQ_TIMEDSEND: u16 = linux_raw_sys::general::__NR_mq_timedsend as u16;
+const MSGSND: u16 = queue::MSGSND as u16;
+const MQ_TIMEDSEND: u16 = queue::MQ_TIMEDSEND as u16;
 
 /// A call in doubt.
 #[derive(Clone, Copy)]

@@ -19,13 +19,10 @@ pub fn remember(ranges: [(u64, u64); 2]) {
     }
 }
 
-fn is_inside(place: &[AtomicU64; 2], address: u64) -> bool {
-    (place[0].load(Ordering::Relaxed)..place[1].load(Ordering::Relaxed)).contains(&address)
-}
-
 /// Whether this address lies in libc's text or the loader's.
 pub fn has(address: u64) -> bool {
-    RANGES.iter().any(|place| is_inside(place, address))
+    let bound = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    RANGES.iter().any(|[start, end]| (bound(start)..bound(end)).contains(&address))
 }
 
 /// Whether libc, or the loader, made this call for itself.

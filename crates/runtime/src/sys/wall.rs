@@ -104,8 +104,7 @@ pub fn lower() {
     if is_read && is_known {
         IS_UP.store(false, Ordering::SeqCst);
     } else {
-        WAS_RAISED.store(true, Ordering::Relaxed);
-        open_guarded();
+        abandon();
     }
 }
 
@@ -181,17 +180,23 @@ fn guard_page(text: Text, page: u64) -> bool {
     is_guarded
 }
 
-/// Makes guarded pages what they were.
-fn open_guarded() {
-    const READ_EXEC: u64 = 5;
-    for place in &GUARDED {
-        let page = place.page.load(Ordering::Acquire);
+impl Guarded {
+    /// Makes the page what it was, if it is guarded.
+    fn open(&self) {
+        const READ_EXEC: u64 = 5;
+        let page = self.page.load(Ordering::Acquire);
         if page >= PAGE && page & OPEN == 0 {
             // SAFETY: a page of a text of the program's.
             unsafe { raw::call3(nr::MPROTECT, page, PAGE, READ_EXEC) };
-            let _ = place.page.compare_exchange(page, page | OPEN, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = self.page.compare_exchange(page, page | OPEN, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
+}
+
+/// It is up for good, for whoever looks from here on.
+fn stay_up() {
+    WAS_RAISED.store(true, Ordering::Relaxed);
+    IS_UP.store(true, Ordering::SeqCst);
 }
 
 /// A fault by executing what cannot be executed, at this address. True if that was the wall's, and the thread may go on.
@@ -216,10 +221,7 @@ pub fn trespassed(address: u64) -> bool {
         is_known = is_known && (at >= page + PAGE || is_harmless(text, functions.as_ref(), at));
     });
     if is_read && is_known {
-        const READ_EXEC: u64 = 5;
-        // SAFETY: a page of a text of the program's.
-        unsafe { raw::call3(nr::MPROTECT, page, PAGE, READ_EXEC) };
-        place.page.store(page | OPEN, Ordering::Release);
+        place.open();
     } else {
         raise();
     }
@@ -233,8 +235,7 @@ pub fn raise() {
     /// Longer than a thread takes that runs on another processor. One that sleeps in the kernel looks before it comes back.
     const WAIT_NS: u64 = 20_000_000;
     const NAP_NS: u64 = 20_000;
-    WAS_RAISED.store(true, Ordering::Relaxed);
-    IS_UP.store(true, Ordering::SeqCst);
+    stay_up();
     let own = tls::shared();
     if let Some(own) = own {
         settle(own);
@@ -259,7 +260,7 @@ pub fn raise() {
         }
         raw::nap(NAP_NS);
     }
-    open_guarded();
+    GUARDED.iter().for_each(Guarded::open);
 }
 
 /// The wall is up, and the calling thread may not know it. In the handler of SIGSYS; true if that was so.
@@ -386,9 +387,9 @@ fn forget_any(start: u64, end: u64) {
     }
 }
 
-/// The runtime leaves the process: nobody looks after guarded pages any more.
+/// Up for good, while nobody need be told: one thread there is, or the runtime leaves the process, and nobody looks after guarded
+/// pages any more.
 pub fn abandon() {
-    WAS_RAISED.store(true, Ordering::Relaxed);
-    IS_UP.store(true, Ordering::SeqCst);
-    open_guarded();
+    stay_up();
+    GUARDED.iter().for_each(Guarded::open);
 }
