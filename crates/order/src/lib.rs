@@ -18,6 +18,7 @@
 //! | [`barrier`] | which thread of a round is the serial one? |
 //! | [`detect`] | the primary is gone: promote, or end? |
 //! | [`reclone`] | the standby is gone: when is another made? |
+//! | [`nap`] | how long does a standby's poller nap between two looks? |
 //! | [`pace`] | how far ahead may a primary's thread run? |
 //! | [`park`] | for which clone does a thread park? |
 //! | [`turns`] | do threads take turns beside a standby, and how long is one? |
@@ -40,6 +41,7 @@ pub mod family;
 pub mod gap;
 pub mod invariant;
 pub mod live;
+pub mod nap;
 pub mod once;
 pub mod pace;
 pub mod park;

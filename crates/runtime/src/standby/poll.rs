@@ -9,6 +9,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::{RING_NEAR, SegmentHeader, command};
+use us_order::nap::{self, BATCH_NS};
 
 use crate::standby::promote;
 use crate::standby::stall::{self, Stall};
@@ -17,14 +18,6 @@ use crate::thread::Stack;
 use crate::{invariant, members, raw, verdict};
 use crate::{seats, state, thread};
 
-/// Shortest nap while events come in, ns. Long enough for a batch, far shorter than it takes to fill a ring.
-const NAP_MIN_NS: u64 = 400_000;
-/// Nap while bytes come in faster than that, ns.
-const NAP_FLOOD_NS: u64 = 50_000;
-/// Longest nap of a replay with nothing to do, ns.
-const NAP_MAX_NS: u64 = 10_000_000;
-/// A standby that found nothing after such a nap dozes, ns. So many are between two wakes that a primary makes.
-const NAP_LAST_NS: u64 = 2_000_000;
 /// How long a standby dozes, ns: a thousandth of a core. It is also how late the standby sees what a thread of the
 /// primary does behind a silence without a logged call: taking locks, say, until it has a lead that it waits for.
 const DOZE_NS: u64 = 100_000_000;
@@ -90,7 +83,7 @@ fn doze(header: &SegmentHeader, nap_ns: u64) -> u64 {
     let word = &header.dozing.0;
     if nap_ns == DOZE_NS {
         // Roused, and the threads are awake by themselves: who dozed again at once would be roused by each call.
-        return if word.load(Ordering::Relaxed) == 0 { NAP_MIN_NS } else { DOZE_NS };
+        return if word.load(Ordering::Relaxed) == 0 { BATCH_NS } else { DOZE_NS };
     }
     word.swap(1, Ordering::SeqCst);
     // What came before the primary could see that word.
@@ -98,7 +91,7 @@ fn doze(header: &SegmentHeader, nap_ns: u64) -> u64 {
         return DOZE_NS;
     }
     word.store(0, Ordering::Relaxed);
-    NAP_MIN_NS
+    BATCH_NS
 }
 
 extern "C" fn main(_: u64) {
@@ -106,7 +99,7 @@ extern "C" fn main(_: u64) {
     if !state::is_detached() {
         end_with_supervisor(header);
     }
-    let mut nap_ns = NAP_MIN_NS;
+    let mut nap_ns = BATCH_NS;
     let mut looks = 0u32;
     let mut stall = Stall::new();
     loop {
@@ -135,11 +128,8 @@ extern "C" fn main(_: u64) {
             stall::report(header);
         }
         nap_ns = match thread::wake_sleepers() {
-            0 if nap_ns >= NAP_LAST_NS && !state::is_detached() => doze(header, nap_ns),
-            0 => (nap_ns + nap_ns / 2).min(NAP_MAX_NS),
-            // A flood: the ring would leave the cache before the next look.
-            lag if lag > RING_NEAR as u64 / 2 => NAP_FLOOD_NS,
-            _ => NAP_MIN_NS,
+            0 if nap_ns >= nap::LAST_NS && !state::is_detached() => doze(header, nap_ns),
+            lag => nap::after(nap_ns, lag, RING_NEAR as u64),
         };
         // The value just seen: while the primary parks for a switch it is another than `FOLLOW`.
         raw::futex_wait_shared(&header.command.0, command, nap_ns);
