@@ -19,6 +19,9 @@ pub const EVENT_BYTES: u64 = 24;
 const LARGE_BYTES: u64 = 4096;
 /// So many bytes between two looks, and more, hold few events: the ring has gone back to its beginning.
 pub const LEAP_BYTES: u64 = 512 << 10;
+/// The most between two looks, bytes. A thread whose events have been large may have small ones from now on: two thousand of a
+/// server's, which its standby applies in a millisecond.
+pub const STRETCH_MAX: u64 = 128 << 10;
 /// Marks that a thread keeps on its way: where it was when so many parts of its allowance were used up.
 pub const MARKS: usize = 4;
 
@@ -111,6 +114,14 @@ impl Pace {
         true
     }
 
+    /// Bytes that it may write before its lead is to be counted again: the part of its allowance that is between two marks, in
+    /// events as large as its own are.
+    pub fn stretch(&self, threads: u64, pool: u64) -> u64 {
+        let event = self.event_bytes.clamp(EVENT_BYTES, LARGE_BYTES);
+        let events = allowance(threads, pool) / MARKS as u64;
+        (events * event).min((events * EVENT_BYTES).max(STRETCH_MAX))
+    }
+
     /// The mark before the last one.
     pub fn before_last(&self) -> u64 {
         self.marks[(self.next + MARKS - 2) % MARKS]
@@ -176,6 +187,19 @@ mod tests {
         assert_eq!(pace.used, 5);
         pace.used = 23;
         assert_eq!(pace.count(32 << 10, 2, 1000, POOL_MIN), Some(0));
+    }
+
+    #[test]
+    fn a_thread_with_large_events_is_not_asked_at_each_of_them() {
+        let mut pace = Pace::at(0);
+        assert_eq!(pace.stretch(BUSY, POOL_MIN), 32 * EVENT_BYTES);
+        // A server of files: eight events and 10 KiB a request.
+        for request in 1..100u64 {
+            pace.count(request * 10_500, request * 8, 1, POOL_MIN);
+        }
+        assert_eq!(pace.stretch(1, POOL_MIN), STRETCH_MAX);
+        // Of many small ones as many as before, however much they may be.
+        assert_eq!(Pace::at(0).stretch(1, POOL_MAX), 6144 * EVENT_BYTES);
     }
 
     #[test]

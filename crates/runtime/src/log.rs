@@ -117,25 +117,30 @@ impl Thread {
         if self.calls() != Mode::Record {
             return false;
         }
-        let start = raw::now_ns();
-        let is_made = self.await_room(bytes);
-        if let Some(header) = state::header() {
-            header.room_wait_ns.fetch_add(raw::now_ns() - start, Ordering::Relaxed);
+        let mut waited_ns = 0;
+        if seats::is_followed() {
+            let mut pace = self.ends.pace;
+            let (at, events) = (self.ends.producer.at, self.ends.producer.events);
+            waited_ns = pace::keep(&mut pace, self.slot(), at, events, || self.calls() == Mode::Record);
+            self.ends.pace = pace;
+        }
+        // Most come here for a look at the others, and have room: they ask no clock.
+        let mut is_made = self.extend(bytes);
+        if !is_made {
+            let start = raw::now_ns();
+            is_made = self.await_room(bytes, start);
+            waited_ns += raw::now_ns() - start;
+        }
+        if waited_ns != 0
+            && let Some(header) = state::header()
+        {
+            header.room_wait_ns.fetch_add(waited_ns, Ordering::Relaxed);
         }
         is_made
     }
 
-    fn await_room(&mut self, bytes: usize) -> bool {
-        if seats::is_followed() {
-            let mut pace = self.ends.pace;
-            let (at, events) = (self.ends.producer.at, self.ends.producer.events);
-            pace::keep(&mut pace, self.slot(), at, events, || self.calls() == Mode::Record);
-            self.ends.pace = pace;
-        }
-        if self.extend(bytes) {
-            return true;
-        }
-        let start = raw::now_ns();
+    /// Until there is room. The wait began at `start`.
+    fn await_room(&mut self, bytes: usize, start: u64) -> bool {
         let mut pause_ns = 20_000;
         loop {
             if self.calls() != Mode::Record {
@@ -203,7 +208,7 @@ impl Thread {
         if !invariant::one_writer(self.slot(), self.ends.producer.at) {
             return false;
         }
-        let lead = readers.standby.map_or(u64::MAX, |_| pace::stretch(bytes));
+        let lead = readers.standby.map_or(u64::MAX, |_| self.ends.pace.stretch(bytes));
         let (entry, base) = (self.entry(), self.ends.ring.0 as u64);
         let ring = (&mut self.ends.ring, &entry.tail.0);
         let back = |from: usize, bytes: usize| missing::populate(base + from as u64, bytes);

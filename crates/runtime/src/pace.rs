@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{RING_STEP, SegmentHeader};
-use us_order::pace::{EVENT_BYTES, LEAP_BYTES, MARKS, POOL_MIN, allowance, pool};
+use us_order::pace::{LEAP_BYTES, POOL_MIN, pool};
 use us_ring::Position;
 
 use crate::{raw, seats, state};
@@ -75,6 +75,13 @@ impl Pace {
     pub const fn unused() -> Pace {
         Pace { lead: us_order::pace::Pace::unused(), still: 0, busy: 0 }
     }
+
+    /// Bytes that the thread may write, one event of `bytes` among them, before the lead is to be counted again.
+    pub fn stretch(&self, bytes: usize) -> u64 {
+        let Some(header) = state::header() else { return u64::MAX };
+        // A read reserves what it may get, which is seldom what it gets.
+        self.lead.stretch(threads(header), POOL.load(Ordering::Relaxed)) + bytes as u64
+    }
 }
 
 /// Events that all threads may be ahead together.
@@ -100,27 +107,20 @@ fn threads(header: &SegmentHeader) -> u64 {
     u64::from(header.slots.load(Ordering::Relaxed)).max(1)
 }
 
-/// Bytes that may be written before the lead is to be counted again.
-pub fn stretch(bytes: usize) -> u64 {
-    let Some(header) = state::header() else { return u64::MAX };
-    // A read reserves what it may get, which is seldom what it gets.
-    allowance(threads(header), POOL.load(Ordering::Relaxed)) / MARKS as u64 * EVENT_BYTES + bytes as u64
-}
-
 /// Lets the standby come nearer to the thread of this slot, which has written up to `at`, and so many events; if it is time for
-/// that. Given up once the thread does not record any more.
-pub fn keep(pace: &mut Pace, slot: u32, at: u64, written: u64, records: impl Fn() -> bool) {
-    let Some(header) = state::header() else { return };
+/// that. Given up once the thread does not record any more. How long it has waited, ns.
+pub fn keep(pace: &mut Pace, slot: u32, at: u64, written: u64, records: impl Fn() -> bool) -> u64 {
+    let Some(header) = state::header() else { return 0 };
     let (threads, pool) = (threads(header), POOL.load(Ordering::Relaxed));
-    let Some(due) = pace.lead.count(at, written, threads, pool) else { return };
+    let Some(due) = pace.lead.count(at, written, threads, pool) else { return 0 };
     let head = || seats::slowest(slot).unwrap_or(u64::MAX);
     let first = head();
     if first >= due || first == pace.busy {
-        return;
+        return 0;
     }
     let (before, lead) = standby(header);
     if before == pace.still || pace.lead.goes_on(lead, at - first, threads, pool) {
-        return;
+        return 0;
     }
     // One long wait, and not one at every mark.
     let enough = pace.lead.before_last();
@@ -135,21 +135,22 @@ pub fn keep(pace: &mut Pace, slot: u32, at: u64, written: u64, records: impl Fn(
         pause_ns = (pause_ns * 2).min(Waits::look_max_ns());
         let (head, now, so_far) = (head(), raw::now_ns(), standby(header).0);
         if !records() {
-            return;
+            return now - start;
         }
         if head >= enough {
-            return learn(header, events, now - start, head >= at);
+            learn(header, events, now - start, head >= at);
+            return now - start;
         }
         if so_far != moved.1 {
             moved = (now, so_far);
         }
         if now - moved.0 > PATIENCE_NS {
             pace.still = so_far;
-            return;
+            return now - start;
         }
         if now - start > WAIT_MAX_NS {
             pace.busy = head;
-            return;
+            return now - start;
         }
     }
 }
