@@ -286,6 +286,9 @@ pub struct Replay {
     /// Let a gdb connect: gdbserver listens on PORT
     #[arg(long, value_name = "PORT")]
     pub gdb_port: Option<u16>,
+    /// Write the process's number to a file, and hold it until a debugger has it: for reverse-continue
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["gdb", "gdb_port"])]
+    pub held: Option<PathBuf>,
     /// Stop before the event of this number, counted as inspect counts them
     #[arg(long, value_name = "EVENT")]
     pub until: Option<u64>,

@@ -18,11 +18,18 @@ struct Recorded {
 
 impl Recorded {
     fn new(test: &str) -> Option<Recorded> {
+        Recorded::of(test, &["well"])
+    }
+
+    /// The same of the guest with these arguments.
+    fn of(test: &str, arguments: &[&str]) -> Option<Recorded> {
         let sandbox = Sandbox::with_library(&runtime(test)?, "");
         let file = sandbox.folder.path().join("r");
-        let words = ["record", "--checkpoint-interval", "0.03", "-o", path(&file), path(corrupted()), "well"];
-        let done = sandbox.output(&words);
-        assert!(done.status.success(), "{}", text(&done.stderr));
+        let words = ["record", "--checkpoint-interval", "0.03", "-o", path(&file), path(corrupted())];
+        let done = sandbox.output(&[&words, arguments].concat());
+        // Without an argument it finds out what is wrong, and aborts.
+        let code = if arguments.is_empty() { 134 } else { 0 };
+        assert_eq!(done.status.code(), Some(code), "{}", text(&done.stderr));
         let mut recorded = Recorded { shown: text(&done.stdout), sandbox, file, checkpoints: Vec::new() };
         let names = fs::read_dir(recorded.folder()).unwrap().map(|entry| entry.unwrap().file_name());
         recorded.checkpoints = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
@@ -66,6 +73,35 @@ fn a_replay_begins_at_the_last_checkpoint_before_an_event() {
     let done = recorded.replay(first - 1);
     assert_eq!(text(&done.stdout), recorded.shown);
     assert!(text(&done.stderr).contains("no checkpoint before event"), "{}", text(&done.stderr));
+}
+
+/// From the end of the recording, and from a state near it; and once more from the place that was found.
+#[test]
+fn a_debugger_goes_back_to_what_broke_a_variable() {
+    let test = "a_debugger_goes_back_to_what_broke_a_variable";
+    let Some(recorded) = Recorded::of(test, &[]) else { return };
+    if std::process::Command::new("gdb").arg("--version").output().is_err() {
+        eprintln!("{test} skipped: gdb is not installed");
+        return;
+    }
+    let last_before = recorded.checkpoints[recorded.checkpoints.len() / 2].to_string();
+    for from in [&[][..], &["--from", &last_before]] {
+        let commands = ["-ex", "continue", "-ex", "watch kept.sum", "-ex", "reverse-continue", "-ex", "bt 1"];
+        let again = ["-ex", "reverse-continue", "-ex", "bt 1", "-ex", "reverse-continue 100"];
+        let words =
+            [&["replay", "--gdb", path(&recorded.file)], from, &["--", "-batch"], &commands, &again].concat();
+        let done = recorded.sandbox.output(&words);
+        let (out, error) = (text(&done.stdout), text(&done.stderr));
+        let (_, shown) = out.split_once("Hardware watchpoint 1: kept.sum").expect(&error);
+        // gdb on the way back shows nothing of what it passes.
+        let values: Vec<&str> = shown.lines().filter(|line| line.contains(" value = ")).collect();
+        let found = ["Old value = 3000", "New value = 5", "Old value = 2000", "New value = 3000"];
+        assert_eq!(values, found, "{out}{error}");
+        let frames: Vec<&str> = shown.lines().filter(|line| line.starts_with("#0 ")).collect();
+        assert!(frames[0].contains("work (") && frames[1].contains("main ("), "{out}{error}");
+        assert!(error.contains("no stop before this place"), "{out}{error}");
+        recorded.sandbox.assert_clean();
+    }
 }
 
 #[test]

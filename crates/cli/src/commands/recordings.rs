@@ -25,10 +25,11 @@ pub fn replay(order: &Replay) -> Result<i32, Error> {
 fn replay_order(order: &Replay) -> replay::Order {
     replay::Order {
         file: order.file.clone(),
-        debugger: match order.gdb_port {
-            Some(port) => Debugger::Port(port),
-            None if order.gdb => Debugger::Gdb(order.arguments.clone()),
-            None => Debugger::None,
+        debugger: match (order.gdb_port, &order.held) {
+            (Some(port), _) => Debugger::Port(port),
+            (_, Some(file)) => Debugger::Held(file.clone()),
+            _ if order.gdb => Debugger::Gdb(order.arguments.clone()),
+            _ => Debugger::None,
         },
         from: order.from,
         until: order.until,

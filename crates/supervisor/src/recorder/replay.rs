@@ -4,20 +4,21 @@
 //! that a fork made fork. Each is a process of its own that applies its own log, so none waits for another but
 //! where they write to the standard descriptors.
 
+mod debugger;
 mod middle;
 mod start;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use checkpoint::Recorded;
+pub use debugger::Debugger;
+use debugger::Onlooker;
 use recording::{How, Image, Item, Reader};
 use rustix::event::{PollFd, PollFlags, poll};
 use us_abi::{CONFIG_DETACHED, CONFIG_SERIAL, Config, exit};
@@ -51,17 +52,6 @@ const ASLEEP_LOOKS: u32 = 5;
 const LOOK_NS: u64 = 100_000_000;
 /// A process whose log has been applied and that does not end by itself is ended.
 const STILL_NS: u64 = 300_000_000;
-
-/// How a debugger comes in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Debugger {
-    /// None.
-    None,
-    /// gdb on this terminal, with further arguments.
-    Gdb(Vec<OsString>),
-    /// gdbserver on this port.
-    Port(u16),
-}
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -171,7 +161,7 @@ struct Replay<'a> {
     ended_otherwise: Option<(u32, i32, i32)>,
     /// The event that was asked for has been reached.
     stopped: bool,
-    debugger: Option<Child>,
+    debugger: Option<Onlooker>,
     /// How processes that we started have ended, by the kernel's number.
     ends: HashMap<u32, i32>,
     root: Option<Root>,
@@ -200,11 +190,7 @@ impl Replay<'_> {
             }
         }
         if let Some(debugger) = &mut self.debugger {
-            if outcome.is_err() {
-                // It has nothing left to look at, and nobody may be there to say so to it.
-                let _ = debugger.kill();
-            }
-            let _ = debugger.wait();
+            debugger.end(outcome.is_err());
         }
         while reap::has_children() {
             match reap::next_ended_child() {
@@ -229,7 +215,7 @@ impl Replay<'_> {
             // Of those that have just ended as well: nobody may be left to look at next time.
             self.check_way()?;
             self.check_progress()?;
-            let debugged = self.debugger.as_mut().is_some_and(|gdb| matches!(gdb.try_wait(), Ok(None)));
+            let debugged = self.debugger.as_mut().is_some_and(Onlooker::is_there);
             if self.is_read && self.fed.is_empty() && !debugged {
                 return Ok(());
             }
@@ -430,9 +416,9 @@ impl Replay<'_> {
 
     fn reap(&mut self) {
         while let Some(pid) = reap::next_ended_child() {
-            if self.debugger.as_ref().is_some_and(|debugger| debugger.id() == pid) {
+            if let Some(debugger) = self.debugger.as_mut().filter(|debugger| debugger.is_child(pid)) {
                 // Its own handle reaps it; others may have ended as well, and are seen afterwards.
-                let _ = self.debugger.as_mut().map(Child::try_wait);
+                debugger.is_there();
                 continue;
             }
             let Some(reaped) = reap::take(pid) else { return };

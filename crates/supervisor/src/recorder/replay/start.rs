@@ -1,9 +1,8 @@
-//! Starting what a start or an exec had made, as it was made; and the debugger that looks on.
+//! Starting what a start or an exec had made, as it was made.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use super::{Debugger, Replay};
@@ -65,45 +64,6 @@ impl Replay<'_> {
         self.dir.link(&file, &link).map_err(|cause| Error::file("make", self.dir.at(&link), cause))?;
         let folder = CString::new(self.path.as_os_str().as_bytes()).unwrap_or_default();
         Ok((Path::new(".").join(link), folder))
-    }
-
-    /// Has a debugger look at a process that is held, and lets it go on. The kernel may not tell which program it is: then `executable`
-    /// does.
-    pub(super) fn attach(&mut self, pid: u32, executable: Option<&str>, fed: &Fed) -> Result<(), Error> {
-        let mut command = match &self.order.debugger {
-            Debugger::None => return Ok(()),
-            Debugger::Gdb(arguments) => {
-                let mut gdb = Command::new("gdb");
-                // The runtime's own signal, and its text, are not the program's.
-                gdb.args(["-q", "-iex", "set pagination off"]).args(executable);
-                gdb.args(["-p", &pid.to_string()]);
-                gdb.args(["-ex", "handle SIGSYS nostop noprint pass"]).args(arguments);
-                gdb
-            }
-            Debugger::Port(port) => {
-                let mut server = Command::new("gdbserver");
-                server.args(["--attach", &format!(":{port}"), &pid.to_string()]);
-                server
-            }
-        };
-        let name = command.get_program().to_string_lossy().into_owned();
-        let debugger =
-            spawn::with_mask(&mut command, &self.signals).spawn().map_err(|cause| match cause.kind() {
-                std::io::ErrorKind::NotFound => Error::Refused(format!("{name} is not installed")),
-                _ => Error::system("start the debugger", cause),
-            })?;
-        let debugger = self.debugger.insert(debugger);
-        // Held in the runtime's constructor until the debugger has it: nothing of the program's own has run.
-        while proc::read(pid).is_some_and(|process| process.state != 't') {
-            if !matches!(debugger.try_wait(), Ok(None)) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        let hold = &fed.rings.segment.header().hold;
-        hold.store(0, Ordering::Release);
-        crate::segment::wake(hold);
-        Ok(())
     }
 }
 
