@@ -23,6 +23,9 @@ pub static HAS_CRC: AtomicBool = AtomicBool::new(false);
 /// Up to so many bytes are copied by loads and stores: `rep movsb` takes 10 ns and more before its first byte.
 const FEW_BYTES: usize = 256;
 
+/// From so many bytes on a copy past the caches is the cheaper one.
+pub const PAST_MIN: usize = 8 << 10;
+
 const PAGE: u64 = 4096;
 
 /// Whether an address in the first page is one where no memory is: a call's argument that is not given, mostly. Looked at
@@ -63,7 +66,7 @@ unsafe extern "C" fn copy_or_fault(_to: *mut u8, _from: *const u8, _bytes: usize
         ".globl us_few_start",
         ".hidden us_few_start",
         "us_few_start:",
-        "cmp rcx, 32",
+        "11: cmp rcx, 32",
         "jb 3f",
         "2: movups xmm0, xmmword ptr [rsi]",
         "movups xmm1, xmmword ptr [rsi + 16]",
@@ -109,6 +112,30 @@ unsafe extern "C" fn copy_or_fault(_to: *mut u8, _from: *const u8, _bytes: usize
         "mov dword ptr [rdi + rcx - 4], edx",
         "xor eax, eax",
         "ret",
+        // The other way in, for what this processor does not read again: past its caches.
+        ".globl us_copy_past",
+        ".hidden us_copy_past",
+        "us_copy_past:",
+        "mov rcx, rdx",
+        "cmp rsi, {page}",
+        "jb 9f",
+        "12: cmp rcx, 64",
+        "jb 13f",
+        "movups xmm0, xmmword ptr [rsi]",
+        "movups xmm1, xmmword ptr [rsi + 16]",
+        "movups xmm2, xmmword ptr [rsi + 32]",
+        "movups xmm3, xmmword ptr [rsi + 48]",
+        "movntps xmmword ptr [rdi], xmm0",
+        "movntps xmmword ptr [rdi + 16], xmm1",
+        "movntps xmmword ptr [rdi + 32], xmm2",
+        "movntps xmmword ptr [rdi + 48], xmm3",
+        "add rsi, 64",
+        "add rdi, 64",
+        "sub rcx, 64",
+        "jmp 12b",
+        // Such stores are not ordered with the one that publishes the event.
+        "13: sfence",
+        "jmp 11b",
         ".globl us_copy_start",
         ".hidden us_copy_start",
         "us_copy_start:",
@@ -204,6 +231,8 @@ unsafe extern "C" fn crc_or_fault(_seed: u64, _from: *const u8, _bytes: usize) -
 }
 
 unsafe extern "C" {
+    /// As [`copy_or_fault`], to an address that is a multiple of 16.
+    fn us_copy_past(to: *mut u8, from: *const u8, bytes: usize) -> usize;
     static us_few_start: u8;
     static us_copy_start: u8;
     static us_copy_end: u8;
@@ -227,6 +256,16 @@ pub fn fault_exit(ip: u64) -> Option<u64> {
 pub fn read(to: *mut u8, from: u64, bytes: usize) -> bool {
     // SAFETY: `to` is the caller's; a fault at `from` is caught.
     unsafe { copy_or_fault(to, from as *const u8, bytes) == 0 }
+}
+
+/// As [`read`], to a multiple of 16, past this processor's caches: where the other end of a ring takes the bytes. Of 16 KiB it
+/// saves half of what fetching the ring's lines from the other processor costs; of less than [`PAST_MIN`] it costs more.
+pub fn read_past(to: *mut u8, from: u64, bytes: usize) -> bool {
+    if bytes < PAST_MIN || !to.cast::<u128>().is_aligned() {
+        return read(to, from, bytes);
+    }
+    // SAFETY: `to` is the caller's, and aligned; a fault at `from` is caught.
+    unsafe { us_copy_past(to, from as *const u8, bytes) == 0 }
 }
 
 /// Copies into the guest's memory. False if it is not all writable.
@@ -377,6 +416,11 @@ impl GuestPtr<u8> {
     #[inline]
     pub fn copy_to(self, to: *mut u8, bytes: usize) -> bool {
         read(to, self.0, bytes)
+    }
+
+    /// As [`read_past`].
+    pub fn copy_past(self, to: *mut u8, bytes: usize) -> bool {
+        read_past(to, self.0, bytes)
     }
 
     /// Fills `to` from there. False if there are not so many bytes.

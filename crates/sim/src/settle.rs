@@ -258,6 +258,7 @@ impl Asked<'_> {
             entered: doubt.entered,
             is_told: false,
             is_in_slot: true,
+            is_elsewhere: false,
             from: None,
             told: match self.kind.evidence(direction, true) {
                 us_world::Evidence::Message if noted > 0 => Told::Moved(noted),

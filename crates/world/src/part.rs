@@ -68,6 +68,8 @@ pub struct Part {
     pub is_told: bool,
     /// It reads into its slot.
     pub is_in_slot: bool,
+    /// What it reads is not in its slot, and dies with the primary.
+    pub is_elsewhere: bool,
     /// Where the file was before, if the primary has noted it.
     pub from: Option<u64>,
     /// What its slot tells.

@@ -169,18 +169,21 @@ pub fn is_write_cut(plan: Plan, call: &Call, result: i64, wanted: u64) -> bool {
 
 /// As [`is_read_cut`], before the plan is made, while the log that the call began in goes on: that has what has been got up to
 /// here. To read on within the call would be to leave what comes behind to no witness: whoever takes over would do it again.
+#[inline(always)]
 pub fn is_read_cut_now(thread: &Thread, row: &Row, call: &Call, result: i64, wanted: u64) -> bool {
-    is_spurious(thread)
+    // First what is seldom so.
+    is_short(result, wanted)
+        && is_spurious(thread)
         && thread.calls() == Mode::Record
-        && is_short(result, wanted)
         && wants_whole(row, call.args[0] as i32, &call.args)
 }
 
 /// The same for an output, as [`is_write_cut`].
+#[inline(always)]
 pub fn is_write_cut_now(thread: &Thread, call: &Call, result: i64, wanted: u64) -> bool {
-    is_spurious(thread)
+    is_short(result, wanted)
+        && is_spurious(thread)
         && thread.calls() == Mode::Record
-        && is_short(result, wanted)
         && !is_nonblocking(call.args[0])
 }
 

@@ -17,9 +17,10 @@ use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
 use crate::door::{buffers, pipe};
 use crate::fdtable::{self, Kind, Shadow};
-use crate::guest::{Digest, GuestMut, GuestPtr};
+use crate::guest::{Digest, GuestMut, GuestPtr, PAST_MIN};
 use crate::raw::err::EFAULT;
 use crate::raw::{self, failed};
+use crate::real::single_threaded;
 use crate::signal::{self, Plan};
 use crate::sys::spans::Vector;
 use crate::thread::{Mode, Thread};
@@ -130,6 +131,13 @@ impl Input {
         Input { shadow, kind, flags, is_positioned: has_position(call.nr), is_thrown_away }
     }
 
+    /// Whether so many bytes can be read again, and are better read where the program wants them: what dies with the primary
+    /// has told nobody anything.
+    #[inline(always)]
+    fn comes_again(&self, wanted: u64) -> bool {
+        wanted >= PAST_MIN as u64 && self.kind.is_file() && (self.is_positioned || is_alone(self.shadow))
+    }
+
     /// What the copy that acts counts.
     #[inline(always)]
     fn has_given(&self, result: i64) {
@@ -141,6 +149,13 @@ impl Input {
     }
 }
 
+/// Whether nobody else moves a file's position: it can be put back.
+#[cold]
+#[inline(never)]
+fn is_alone(shadow: Option<&Shadow>) -> bool {
+    single_threaded() && shadow.is_some_and(Shadow::is_private)
+}
+
 /// Reads piece by piece into the ring and copies out; publishes every piece.
 #[inline(always)]
 fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
@@ -150,6 +165,9 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Pla
     let input = Input::of(row, call);
     if !buffers::is_there(thread, args[1], wanted) && !input.is_thrown_away {
         // What the kernel does not take out of a pipe or a stream for nobody it must not take for the log.
+        return read_directly(thread, row, call);
+    }
+    if input.comes_again(wanted) {
         return read_directly(thread, row, call);
     }
     // Of a pipe the slot tells how far a read came as long as all of it has the pattern.
@@ -212,13 +230,16 @@ fn read_unlogged(thread: &mut Thread, row: &'static Row, call: &Call, done: i64)
     (result, Plan::NOTHING)
 }
 
-/// A read that must go to the guest's own buffer: with O_DIRECT the kernel wants addresses and lengths that are multiples
-/// of a sector's. What it brings can be read again, so nothing is lost that dies with the primary.
-#[cold]
+/// A read that goes to the guest's own buffer. It must with O_DIRECT: the kernel wants addresses and lengths that are multiples
+/// of a sector's. It may where much is read of a file: the ring's lines are at the other processor, and need not come here. What
+/// it brings can be read again, so nothing is lost that dies with the primary.
 #[inline(never)]
 fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Plan) {
     /// Whole sectors: who has had some pieces asks for the rest.
     const SECTORS: usize = PIECE & !4095;
+    // The room for the first piece as well: were the ring to go back to its beginning behind the call, nothing would say there
+    // that the kernel had been entered.
+    witness::mark_elsewhere(thread, (call.args[2] as usize).min(SECTORS));
     let result = execute_marked(thread, row, call.nr, &call.args);
     Input::of(row, call).has_given(result);
     let plan = signal::plan(thread, row, result);
@@ -235,7 +256,7 @@ fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, P
         };
         // SAFETY: the payload lies behind the head, both reserved.
         let data = unsafe { place.add(size_of::<ReturnHead>()) };
-        GuestPtr::<u8>::at(call.args[1] + at as u64).copy_to(data, piece);
+        GuestPtr::<u8>::at(call.args[1] + at as u64).copy_past(data, piece);
         let (flags, value) = if is_last { (plan.flags(), result) } else { (RETURN_MORE, piece as i64) };
         put_return(thread, row, place, flags, value, piece);
         at += piece;

@@ -45,6 +45,8 @@ const COUNT_MARK: u64 = 0x7573_6279_636f_756e;
 const PIECES_MARK: u64 = 0x7573_7069_6563_6573;
 /// First word of a slot whose call moves a file's position: the second says where that was before.
 const POSITION_MARK: u64 = 0x7573_706f_7369_7469;
+/// First word of a slot whose call reads to the program's own buffer: what came is gone with it.
+const ELSEWHERE_MARK: u64 = 0x7573_656c_7365_7768;
 /// The count of a message that has not been moved.
 const NEVER: u32 = u32::MAX;
 /// Longest part of a slot that gets the pattern, bytes.
@@ -324,6 +326,19 @@ pub fn note_position(thread: &mut Thread, fd: i32, shadow: &fdtable::Shadow, out
     }
 }
 
+/// Notes that what the call brings does not come into its slot, which has room for so many bytes.
+pub fn mark_elsewhere(thread: &mut Thread, bytes: usize) {
+    if let Some(place) = thread.reserve(size_of::<ReturnHead>() + bytes) {
+        mark(place, ELSEWHERE_MARK, 0);
+    }
+}
+
+/// Whether that was noted.
+pub fn is_elsewhere(slot: *const u8) -> bool {
+    // SAFETY: the place of a header in a mapped ring.
+    unsafe { slot.cast::<u64>().read() == ELSEWHERE_MARK }
+}
+
 /// Where a file was before the call whose slot this is, if that was noted.
 pub fn position_before(slot: *const u8) -> Option<u64> {
     // SAFETY: the place of a header in a mapped ring.
@@ -443,10 +458,7 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
     let slot = thread.ends.ring.at(thread.ends.producer.at).cast::<u64>();
     // SAFETY: the reserved event's own header, above the tail.
     unsafe {
-        if !matches!(
-            slot.read(),
-            PATTERN_MARK | COUNT_MARK | MESSAGE_MARK | MANY_MARK | PIECES_MARK | POSITION_MARK
-        ) {
+        if slot.read() >> 48 != MARKS {
             slot.write_volatile(0);
         }
     }

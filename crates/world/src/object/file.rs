@@ -50,7 +50,7 @@ impl Object for File {
             let verdict = match moved {
                 _ if undone || !part.entered => Verdict::Again,
                 // A file without a position to put back (some of the kernel's own).
-                Some(moved) if sharers.is_one() => Verdict::Moved(moved),
+                Some(moved) if sharers.is_one() && !part.is_elsewhere => Verdict::Moved(moved),
                 _ => Verdict::Unknown,
             };
             verdicts.put(part.slot, verdict);

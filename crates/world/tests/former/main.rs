@@ -232,6 +232,7 @@ fn parts(streams: &[Option<Stream>; STREAMS], calls: &[Drawn]) -> Vec<Part> {
             entered: *entered || slot.is_multiple_of(2),
             is_told: *is_told,
             is_in_slot: *is_in_slot,
+            is_elsewhere: false,
             from: streams[at].and_then(|stream| from.map(|back| (stream.written + back) / 2 * 2)),
             told: *told,
             copy,
