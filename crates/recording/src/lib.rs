@@ -24,12 +24,14 @@ mod reader;
 mod shelf;
 mod source;
 mod streams;
+mod whole;
 mod writer;
 
 pub use error::Error;
 pub use event::{Event, Events, canonical};
 pub use header::{Complete, File, Header, How, Image, Item, Mark};
 pub use reader::Reader;
+pub use whole::{Chunks, is_whole};
 pub use writer::Writer;
 
 /// Events of one chunk, bytes as they lay in the rings: no reader needs memory for more.

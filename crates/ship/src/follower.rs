@@ -242,11 +242,16 @@ impl Follower {
         }
     }
 
+    /// Whether the leader has said nothing for too long. [`Follower::next`] sees to that; this is for whoever cannot ask it,
+    /// because what was sent last is not taken.
+    pub fn is_silent(&self, now: u64) -> bool {
+        let is_open = matches!(self.state, State::New | State::Taking);
+        is_open && now.saturating_sub(self.heard) > self.limits.silence
+    }
+
     /// What is to be done next. Asked again until it is nothing, and only while there is room for what it may send.
     pub fn next(&mut self, now: u64) -> Option<Act> {
-        if matches!(self.state, State::New | State::Taking)
-            && now.saturating_sub(self.heard) > self.limits.silence
-        {
+        if self.is_silent(now) {
             self.close("the leader has fallen silent".into());
         }
         if let Some(message) = self.first.take() {

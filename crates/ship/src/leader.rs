@@ -188,6 +188,12 @@ impl Leader {
         matches!(self.state, State::Greeting(_) | State::Shipping | State::Ending)
     }
 
+    /// Whether the follower has said nothing for too long. [`Leader::next`] sees to that; this is for whoever cannot ask it,
+    /// because what was sent last is not taken.
+    pub fn is_silent(&self, now: u64) -> bool {
+        self.has_link() && now.saturating_sub(self.heard) > self.limits.silence
+    }
+
     fn close(&mut self, why: String, now: u64) {
         self.report.trouble = Some(why);
         let due = self.later(now);
@@ -300,7 +306,7 @@ impl Leader {
 
     /// What is to be done next. Asked again until it is nothing, and only while there is room for what it may send.
     pub fn next(&mut self, log: &mut dyn Log, now: u64) -> Option<Act> {
-        if self.has_link() && now.saturating_sub(self.heard) > self.limits.silence {
+        if self.is_silent(now) {
             let ms = self.limits.silence / 1_000_000;
             self.close(format!("it said nothing for {ms} ms"), now);
         }
