@@ -226,6 +226,42 @@ fn changed(from: &str, to: &str, event: impl Fn(u8, u16, &mut [u8]), status: imp
     writer.finish().unwrap();
 }
 
+/// The log of one thread ends before that of the others, as where the recorder was killed between two rings: what follows from
+/// what is missing cannot be replayed, and that is no other way.
+#[test]
+fn what_is_cut_off_between_two_threads_replays_to_its_end() {
+    let Some(sandbox) = sandbox("what_is_cut_off_between_two_threads_replays_to_its_end") else { return };
+    let (file, other) = (place(&sandbox, "r"), place(&sandbox, "other"));
+    said(&record(&sandbox, &file, &[program(), "threads"]));
+    let mut all = 0;
+    let mut reader = Reader::open(Path::new(&file)).unwrap();
+    while let Some(item) = reader.next().unwrap() {
+        if let Item::Events { slot: 1, bytes, .. } = item {
+            all += Events::new(&bytes).count();
+        }
+    }
+    let mut left = all / 2;
+    let mut reader = Reader::open(Path::new(&file)).unwrap();
+    let mut writer = Writer::create_timeless(Path::new(&other), &reader.header().clone()).unwrap();
+    while let Some(item) = reader.next().unwrap() {
+        match item {
+            Item::Image(image) => writer.image(&image).unwrap(),
+            Item::Events { image, slot: 1, bytes } => {
+                let kept: Vec<usize> = Events::new(&bytes).take(left).map(|one| one.size()).collect();
+                left -= kept.len();
+                writer.events(image, 1, &bytes[..kept.iter().sum()]).unwrap();
+            }
+            Item::Events { image, slot, bytes } => writer.events(image, slot, &bytes).unwrap(),
+            Item::End { .. } | Item::Complete(_) => {}
+        }
+    }
+    drop(writer);
+    let (code, _, words) = said(&replay(&sandbox, &["--force", &other]));
+    assert!(words.contains("replayed to its end, but it is incomplete"), "{words}");
+    assert_eq!(code, Some(125), "{words}");
+    sandbox.assert_clean();
+}
+
 /// A recording that is sound as a file, of a program that did something else: written to another place, written other
 /// bytes, ended with another code.
 #[test]
