@@ -161,6 +161,11 @@ if command -v python3 >/dev/null; then
 else
     skip checkpoint-servers "no python3"
 fi
+if command -v python3 >/dev/null; then
+    step cluster timeout -k 10 200 tests/cluster/run.py "$UNDERSTUDY" 3
+else
+    skip cluster "no python3"
+fi
 if command -v mdbook >/dev/null || [[ -x $TARGET/tools/bin/mdbook ]]; then
     whole book-build timeout -k 10 60 scripts/book.sh
 else

@@ -213,6 +213,15 @@ pub enum Command {
         #[arg(long, value_name = "PID", requires = "events")]
         process: Option<i32>,
     },
+    /// Keep logs of other machines, which run programs with --cluster: each becomes a recording in this machine's folder
+    ///
+    /// It does not take over for them: what it keeps can be inspected and replayed, also while it grows and after its machine has
+    /// died.
+    Node {
+        /// This machine's name, address, keys and peers
+        #[arg(long, value_name = "FILE", default_value = NODE_CONFIG)]
+        config: PathBuf,
+    },
     /// Write the completions of a shell to stdout
     Completions {
         /// The shell
@@ -241,6 +250,32 @@ pub struct Owner {
     pub user: Option<String>,
 }
 
+/// Where a machine's configuration is looked for.
+const NODE_CONFIG: &str = "/etc/understudy/node.toml";
+
+/// Other machines.
+#[derive(Debug, ClapArgs)]
+pub struct Cluster {
+    /// Also keep the recording on these machines, peers of this one, where understudy node runs
+    #[arg(long, value_name = "NODE,…", value_delimiter = ',')]
+    pub cluster: Vec<String>,
+    /// What counts as kept: what the other machine has in its memory, or on its disk
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "memory", requires = "cluster")]
+    pub commit: Commit,
+    /// This machine's name, keys and peers
+    #[arg(long, value_name = "FILE", default_value = NODE_CONFIG, requires = "cluster")]
+    pub cluster_config: PathBuf,
+}
+
+/// `--commit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Commit {
+    /// In memory
+    Memory,
+    /// On disk
+    Disk,
+}
+
 /// The options of `record`.
 #[derive(Debug, ClapArgs)]
 pub struct Record {
@@ -260,6 +295,8 @@ pub struct Record {
     /// How long the program waits, in milliseconds, for a recorder that is a full ring behind; then the recording ends
     #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = milliseconds::<1, 600_000>)]
     pub lag_timeout: u32,
+    #[command(flatten)]
+    pub cluster: Cluster,
     /// Append lifecycle events, one JSON object a line, to FILE (- is stderr; journal: is systemd's journal, where each has fields)
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
@@ -355,6 +392,8 @@ pub struct Run {
     /// --lag-timeout allows
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: Cluster,
     /// Figures of this group: a page at /, and /metrics for Prometheus, for as long as it lives; a port alone is one of 127.0.0.1
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub metrics: Option<std::net::SocketAddr>,

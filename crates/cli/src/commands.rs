@@ -80,6 +80,7 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Names => Ok(manual::names()),
         Command::Top { name, interval, owner } => become_owner(owner.user.as_deref())
             .and_then(|()| top::run(name.as_deref(), Duration::from_secs_f64(interval))),
+        Command::Node { config } => us_supervisor::recorder::cluster::serve(&config),
         Command::Record(record) => run::record_program(&record),
         Command::Replay(order) => recordings::replay(&order),
     };

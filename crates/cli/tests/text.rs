@@ -24,6 +24,7 @@ fn help() {
         ("help-serve.txt", &["serve", "--help"]),
         ("help-wait.txt", &["wait", "--help"]),
         ("help-man.txt", &["man", "--help"]),
+        ("help-node.txt", &["node", "--help"]),
     ] {
         let out = sandbox.output(arguments);
         assert!(out.status.success());

@@ -115,6 +115,14 @@ impl Config {
         Ok(())
     }
 
+    /// Looks at the keys and certificates.
+    ///
+    /// # Errors
+    /// Which file is not what it should be.
+    pub fn check_keys(&self) -> Result<(), Error> {
+        crate::tls::Identity::read(self).map(drop)
+    }
+
     /// The peer of this name.
     ///
     /// # Errors

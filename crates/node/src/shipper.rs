@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use recording::Chunks;
 use rustix::event::{EventfdFlags, Timespec, eventfd, poll};
 use rustix::event::{PollFd, PollFlags};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use ship::{Act, Hello, Leader, Limits, Log, Place, Report};
 
 use crate::config::Peer;
@@ -22,11 +22,14 @@ use crate::{Config, Error, now};
 /// An attempt to connect takes so long at the most.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
+/// Who ends waits so long for a machine that is not there.
+const APART_MAX: Duration = Duration::from_millis(500);
+
 /// One place of the log is kept in so many.
 const STRIDE: u64 = 256;
 
 /// What is known of the other machine's copy.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// The machine.
     pub node: String,
@@ -129,13 +132,22 @@ impl Shipper {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The file is at its end. Waits for the other machine to have it all, but not longer than this.
-    pub fn finish(mut self, patience: Duration) -> Seen {
+    /// The file is at its end.
+    pub fn end(&self) {
         self.shared.is_finished.store(true, Ordering::SeqCst);
         self.ring();
+    }
+
+    /// The file is at its end. Waits for the other machine to have it all, but not longer than this.
+    pub fn finish(mut self, patience: Duration) -> Seen {
+        self.end();
         let until = Instant::now() + patience;
         let is_through = |thread: &JoinHandle<()>| thread.is_finished();
+        let soon = Instant::now() + APART_MAX.min(patience);
         while self.thread.as_ref().is_some_and(|thread| !is_through(thread)) && Instant::now() < until {
+            if Instant::now() > soon && self.seen().state == "apart" {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
         self.shared.is_over.store(true, Ordering::SeqCst);

@@ -210,7 +210,12 @@ impl<'a> Group<'a> {
 
     /// Says what has become of the recording.
     fn hear_recorder(&mut self) {
-        let Some((lines, ended)) = self.recorder.as_ref().map(Beside::said) else { return };
+        let Some(recorder) = &self.recorder else { return };
+        let ((lines, ended), shipped) = (recorder.said(), recorder.shipped());
+        for line in shipped {
+            self.say(Verbosity::Normal, &format!("{}: {line}", self.name()));
+            self.book.borrow_mut().voice.event("shipping", json!({ "words": line }));
+        }
         if lines.is_empty() {
             return;
         }

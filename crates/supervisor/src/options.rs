@@ -27,6 +27,17 @@ pub struct CpuPair {
     pub standby: [u64; 16],
 }
 
+/// `--cluster`, `--commit` and `--cluster-config`.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Names of machines.
+    pub nodes: Vec<String>,
+    /// Whether an entry is committed only once it is on the other machine's disk.
+    pub on_disk: bool,
+    /// This machine's configuration.
+    pub config: PathBuf,
+}
+
 /// The options of one run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -52,6 +63,8 @@ pub struct Options {
     pub probe: Option<crate::probe::Order>,
     /// `--record`: the file.
     pub record: Option<PathBuf>,
+    /// `--cluster`: the machines that keep the recording as well.
+    pub cluster: Option<Cluster>,
     /// `--events`: a file, or `-` for stderr.
     pub events: Option<PathBuf>,
     /// `-q`, `-v`.

@@ -12,6 +12,7 @@ use crate::folder::{self, Found, Meta, Recording};
 use crate::history::{Divergence, Failover, History, Lost, Reclone};
 use crate::place::{self, Other};
 use crate::proc;
+use crate::recorder::cluster::MACHINES;
 use crate::reprotect::{self, Situation};
 use crate::snapshot::{Listed, Progress, Snapshot, call_name};
 
@@ -89,6 +90,9 @@ pub struct Group {
     /// The recording that is written, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recording>,
+    /// Other machines that keep the recording.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<node::Seen>,
     /// The probe, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
@@ -280,6 +284,7 @@ fn group(found: &Found) -> Option<Group> {
         lost: history.lost.last,
         lost_total: history.lost.total,
         recording: meta.recording,
+        machines: found.read_json(MACHINES).unwrap_or_default(),
         probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
         refused_calls: sums.refused,
         lag_waits_ms: sums.room_wait_ns / 1_000_000,

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::checkpoint::restore::Checkpoint;
+use us_supervisor::options::Cluster;
 use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::record;
 use us_supervisor::{Error, Options, Verbosity, run, terminal};
 
 use super::{later, serve};
-use crate::args::{Order, Record, Run, Verify};
+use crate::args::{self, Order, Record, Run, Verify};
 
 pub fn run_program(run: &Run) -> Result<i32, Error> {
     let key = run.decrypt.as_deref().map(KeyFile::read).transpose()?;
@@ -55,6 +56,7 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         is_required: false,
         probe: None,
         record: None,
+        cluster: cluster(&record.cluster),
         events: record.events.clone(),
         verbosity: verbosity(record.quiet, record.verbose),
         command: record.command.clone(),
@@ -69,6 +71,12 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         terminal::say(&format!("recorded into {}", file.display()));
     }
     Ok(end.exit_code())
+}
+
+fn cluster(asked: &args::Cluster) -> Option<Cluster> {
+    let args::Cluster { cluster: nodes, commit, cluster_config: config } = asked;
+    let on_disk = *commit == args::Commit::Disk;
+    (!nodes.is_empty()).then(|| Cluster { nodes: nodes.clone(), on_disk, config: config.clone() })
 }
 
 fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
@@ -87,6 +95,11 @@ fn options(run: &Run) -> Result<Options, Error> {
     if run.require_protection && run.standbys == 0 {
         return Err(Error::Usage(
             "--require-protection needs a standby, and --standbys 0 asks for none".into(),
+        ));
+    }
+    if !run.cluster.cluster.is_empty() && run.record.is_none() {
+        return Err(Error::Usage(
+            "--cluster needs --record FILE: what is written there is what is sent".into(),
         ));
     }
     if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked) {
@@ -113,6 +126,7 @@ fn options(run: &Run) -> Result<Options, Error> {
         is_required: run.require_protection,
         probe: run.probe.clone().map(|command| ProbeOrder { command, interval_ms: run.probe_interval }),
         record: run.record.clone(),
+        cluster: cluster(&run.cluster),
         events: run.events.clone(),
         verbosity: verbosity(run.quiet, run.verbose),
         command: run.command.clone(),

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use us_supervisor::ended::Ended;
 use us_supervisor::history::{self, Divergence, Failover, Lost, Reclone};
+use us_supervisor::recorder::cluster;
 use us_supervisor::status::{Group, GuestProcess, Status};
 use us_supervisor::terminal::plain;
 
@@ -235,6 +236,12 @@ fn notes(group: &Group) -> Vec<String> {
         let how =
             recording.ended.as_ref().map_or("recording into".into(), |why| format!("{why}; recorded into"));
         lines.push(format!("{name}: {how} {}", recording.file));
+    }
+    for machine in &group.machines {
+        lines.push(format!("{name}: {}", cluster::words(machine)));
+        lines.extend(
+            machine.remarks.iter().map(|remark| format!("{name}: a replay there may go astray: {remark}")),
+        );
     }
     if let Some(probe) = group.probe.as_ref().filter(|probe| probe.waits) {
         lines.push(format!("{name}: the probe waits until there is a standby: {}", probe.command));

@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use recording::Writer;
+use recording::{Header, Writer};
 
+use super::cluster::{self, Ships};
 use super::rings::Rings;
 use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
@@ -23,6 +24,7 @@ use crate::error::Error;
 use crate::folder::{GroupFolder, SEGMENT};
 use crate::options::Options;
 use crate::roster::Roster;
+use crate::run;
 use crate::segment::Segment;
 
 /// A process of which the main thread says nothing, and that could have had a successor, counts as ended after so long.
@@ -40,6 +42,8 @@ enum Word {
 #[derive(Debug, Default)]
 struct News {
     lines: Vec<String>,
+    /// Of other machines.
+    shipped: Vec<String>,
     ended: Option<String>,
 }
 
@@ -47,6 +51,8 @@ struct News {
 pub(crate) struct Prepared {
     path: PathBuf,
     writer: Writer,
+    /// Other machines that are to keep it, and what they have to be told.
+    cluster: Option<(cluster::Prepared, Header)>,
 }
 
 impl Prepared {
@@ -60,9 +66,10 @@ impl Prepared {
         program: &Path,
         library: &Path,
     ) -> Result<Prepared, Error> {
+        let cluster = options.cluster.as_ref().map(cluster::Prepared::new).transpose()?;
         let header = surroundings::header(options, program, library);
         let writer = Writer::create(path, &header).map_err(|cause| record::not_made(path, cause))?;
-        Ok(Prepared { path: path.into(), writer })
+        Ok(Prepared { path: path.into(), writer, cluster: cluster.map(|cluster| (cluster, header)) })
     }
 
     /// Nothing was run, so there is nothing to keep.
@@ -98,9 +105,19 @@ impl Beside {
         let segment = Segment::open(&folder.dir, SEGMENT)?;
         let rings = Rings::new(segment, &folder.dir, SEGMENT)?;
         let root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
-        let tape = Tape::new(&folder.dir, &prepared.path, prepared.writer, root);
+        let mut tape = Tape::new(&folder.dir, &prepared.path, prepared.writer, root);
         let (words, heard) = channel();
-        let news = Arc::new(Mutex::new(News::default()));
+        let mut news = News::default();
+        if let Some((cluster, header)) = &prepared.cluster {
+            match Ships::start(cluster, &prepared.path, header, &folder.name, &folder.dir) {
+                Ok(ships) => tape.ship(ships),
+                Err(cause) => {
+                    let why = run::explain(&cause);
+                    news.shipped.push(format!("nothing is sent to other machines: {why}"));
+                }
+            }
+        }
+        let news = Arc::new(Mutex::new(news));
         let mut recorder = Recorder { tape, roster, root: pid, heard, news: Arc::clone(&news), bell };
         let thread = std::thread::Builder::new()
             .name("recorder".into())
@@ -119,6 +136,12 @@ impl Beside {
     pub(crate) fn said(&self) -> (Vec<String>, Option<String>) {
         let Ok(mut news) = self.news.lock() else { return Default::default() };
         (std::mem::take(&mut news.lines), news.ended.clone())
+    }
+
+    /// Lines to say of other machines.
+    pub(crate) fn shipped(&self) -> Vec<String> {
+        let Ok(mut news) = self.news.lock() else { return Vec::new() };
+        std::mem::take(&mut news.shipped)
     }
 
     /// The group has ended: what is left is written, and the file is ended.
@@ -187,12 +210,14 @@ impl Recorder {
     }
 
     fn tell(&mut self) {
+        let shipped = self.tape.shipped();
         let (lines, ended) = self.tape.said();
-        if lines.is_empty() {
+        if lines.is_empty() && shipped.is_empty() {
             return;
         }
         if let Ok(mut news) = self.news.lock() {
             news.lines.extend(lines);
+            news.shipped.extend(shipped);
             news.ended = ended.map(Into::into);
         }
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());

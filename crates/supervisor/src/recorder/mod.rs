@@ -6,6 +6,7 @@
 
 pub(crate) mod beside;
 mod checkpoints;
+pub mod cluster;
 mod facts;
 mod feed;
 mod making;

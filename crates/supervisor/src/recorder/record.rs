@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use us_abi::CONFIG_RECORDED;
 
 use super::checkpoints::Checkpoints;
+use super::cluster::{self, Ships};
 use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
 use super::{padded, surroundings};
@@ -57,6 +58,7 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
         None => GroupFolder::first_free(&default_name(&options.command[0]))?,
     };
     voice.set_group(&folder.name);
+    let cluster = options.cluster.as_ref().map(cluster::Prepared::new).transpose()?;
     let header = surroundings::header(options, &program, &library);
     let segment = Segment::create(&folder.dir, SEGMENT, options.config(CONFIG_RECORDED))?;
     let roster = Arc::new(Roster::create(&folder.dir)?);
@@ -103,6 +105,16 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
     voice.event("started", run::started(&meta));
     let rings = super::rings::Rings::new(segment, &folder.dir, SEGMENT)?;
     let root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
+    let mut tape = Tape::new(&folder.dir, path, writer, root);
+    if let Some(cluster) = &cluster {
+        match Ships::start(cluster, path, &header, &folder.name, &folder.dir) {
+            Ok(ships) => tape.ship(ships),
+            Err(cause) => voice.say(
+                Verbosity::Normal,
+                &format!("{}: nothing is sent to other machines: {}", folder.name, run::explain(&cause)),
+            ),
+        }
+    }
     let recorder = Recorder {
         folder: &folder,
         roster,
@@ -113,7 +125,7 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
         meta,
         root: pid,
         root_end: None,
-        tape: Tape::new(&folder.dir, path, writer, root),
+        tape,
         checkpoints,
     };
     Ok(recorder.until_the_end())
@@ -175,6 +187,10 @@ impl Recorder<'_> {
     }
 
     fn say_news(&mut self) {
+        for line in self.tape.shipped() {
+            self.voice.event("shipping", serde_json::json!({ "words": line }));
+            self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
+        }
         let (lines, ended) = self.tape.said();
         if let Some(recording) = &mut self.meta.recording {
             recording.ended = ended.map(String::from);

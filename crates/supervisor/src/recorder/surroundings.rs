@@ -140,7 +140,7 @@ pub fn lacking<'a>(wanted: &'a [String], given: &'a [String]) -> impl Iterator<I
 }
 
 /// Features that only the kernel makes use of, and that differ from boot to boot.
-fn is_of_the_kernel(name: &str) -> bool {
+pub fn is_of_the_kernel(name: &str) -> bool {
     const NAMES: [&str; 12] = [
         "ibrs",
         "ibpb",

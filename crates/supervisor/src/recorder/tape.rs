@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use recording::{Complete, Mark, Writer};
 
+use super::cluster::Ships;
 use super::take::{self, Book, Taken};
 use crate::clock;
 use crate::dir::Dir;
@@ -19,6 +20,8 @@ pub const NAP_MIN_NS: u64 = 300_000;
 pub const NAP_MAX_NS: u64 = 5_000_000;
 /// So long what has been taken waits for more before it is written to the file.
 const FLUSH_NS: u64 = 200_000_000;
+/// The same where other machines keep the recording: what they do not have yet is lost with this one.
+const SHIP_NS: u64 = 5_000_000;
 
 /// Why nobody holds on to the log of a process whose recording cannot be written.
 const UNWRITTEN: &str = "the recording cannot be written any more";
@@ -43,6 +46,10 @@ pub struct Tape {
     images: u32,
     by_pid: HashMap<u32, u32>,
     flush_at_ns: u64,
+    /// Other machines that keep it.
+    ships: Option<Ships>,
+    /// Lines about these that somebody should hear.
+    shipped: Vec<String>,
     /// Lines that somebody should hear.
     said: Vec<String>,
     /// Why there is less in the file than there was, the first reason.
@@ -62,9 +69,21 @@ impl Tape {
             images: 0,
             by_pid: HashMap::new(),
             flush_at_ns: 0,
+            ships: None,
+            shipped: Vec::new(),
             said: Vec::new(),
             ended: None,
         }
+    }
+
+    /// From now on these machines keep it as well.
+    pub fn ship(&mut self, ships: Ships) {
+        self.ships = Some(ships);
+    }
+
+    /// What is to be said of other machines since this was last asked.
+    pub fn shipped(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.shipped)
     }
 
     /// What is to be said since this was last asked, and why the recording is not whole, if it is not.
@@ -111,6 +130,7 @@ impl Tape {
         let (mut bytes, mut failure) = (0, None);
         let mut stopped = Vec::new();
         let File::Open(writer) = &mut self.file else {
+            self.shipped.extend(self.ships.iter_mut().flat_map(Ships::look));
             self.taken.iter().for_each(|taken| taken.stop(UNWRITTEN));
             return 0;
         };
@@ -128,8 +148,12 @@ impl Tape {
         }
         (self.images, self.by_pid) = (book.images, book.by_pid);
         if flush {
-            self.flush_at_ns = now + FLUSH_NS;
+            self.flush_at_ns = now + if self.ships.is_some() { SHIP_NS } else { FLUSH_NS };
             failure = failure.or(writer.flush().err());
+            if let Some(ships) = &mut self.ships {
+                ships.ring();
+                self.shipped.extend(ships.look());
+            }
         }
         for (pid, why) in stopped {
             self.ends_for(pid, &why);
@@ -230,6 +254,13 @@ impl Tape {
 
     /// Ends the file. Its sums and its bytes, if it is whole.
     pub fn close(&mut self) -> Option<(Complete, u64)> {
+        let closed = self.close_file();
+        let ships = self.ships.take();
+        self.shipped.extend(ships.into_iter().flat_map(Ships::finish));
+        closed
+    }
+
+    fn close_file(&mut self) -> Option<(Complete, u64)> {
         let File::Open(writer) = std::mem::replace(&mut self.file, File::Closed) else { return None };
         let file_bytes = writer.bytes_file();
         match writer.finish() {

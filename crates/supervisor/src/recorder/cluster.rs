@@ -1,0 +1,234 @@
+//! `--cluster`: what the recorder writes goes to other machines as well. `understudy node` is the other side.
+//!
+//! A shipper reads the file that the recorder writes: one more reader of the file, and none more of the rings. So a machine
+//! that is slow, or away, costs the program nothing, and what it lacks is in the file when it comes back.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::{Config, Node, Seen, Shipper};
+use recording::Header;
+use rustix::event::{PollFd, PollFlags, poll};
+use ship::{Commit, Hello, Here, Program};
+
+use super::surroundings;
+use crate::clock;
+use crate::dir::Dir;
+use crate::error::Error;
+use crate::options::Cluster;
+use crate::spawn;
+use crate::{proc, program, terminal};
+
+/// Where `status` finds what is known of the other machines.
+pub const MACHINES: &str = "machines.json";
+
+/// How often that is written down.
+const LOOK_NS: u64 = 250_000_000;
+
+/// So long the end of a group waits for the other machines to have all.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A machine that is so far behind is told of.
+const LATE_US: u64 = 10_000_000;
+
+/// Who the other machines are, looked at before anything is run.
+pub struct Prepared {
+    config: Config,
+    nodes: Vec<String>,
+    commit: Commit,
+}
+
+impl Prepared {
+    /// As was asked for.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn new(asked: &Cluster) -> Result<Prepared, Error> {
+        let told = |error: node::Error| Error::NothingRun(error.to_string());
+        let config = Config::read(&asked.config).map_err(told)?;
+        for name in &asked.nodes {
+            config.peer(name).map_err(told)?;
+        }
+        config.check_keys().map_err(told)?;
+        let commit = if asked.on_disk { Commit::Disk } else { Commit::Memory };
+        Ok(Prepared { config, nodes: asked.nodes.clone(), commit })
+    }
+}
+
+/// The other machines that keep a recording.
+pub struct Ships {
+    dir: Arc<Dir>,
+    shippers: Vec<Shipper>,
+    /// What has been told of each, and whether it was called late.
+    told: Vec<(String, Option<String>, bool)>,
+    look_at_ns: u64,
+    written: Vec<Seen>,
+}
+
+impl Ships {
+    /// Begins to send the recording at `path` of the group in `dir`.
+    ///
+    /// # Errors
+    /// What could not be begun; nothing is sent then.
+    pub fn start(
+        prepared: &Prepared,
+        path: &Path,
+        header: &Header,
+        group: &str,
+        dir: &Arc<Dir>,
+    ) -> Result<Ships, Error> {
+        let hello = hello(header, group, prepared.commit)
+            .map_err(|cause| Error::file("read", "/dev/urandom", cause))?;
+        let mut shippers = Vec::new();
+        for name in &prepared.nodes {
+            let file = File::open(path).map_err(|cause| Error::file("read", path, cause))?;
+            let shipper = Shipper::start(&prepared.config, name, file, hello.clone());
+            shippers.push(shipper.map_err(|error| Error::Refused(error.to_string()))?);
+        }
+        let told = shippers.iter().map(|_| (String::new(), None, false)).collect();
+        Ok(Ships { dir: Arc::clone(dir), shippers, told, look_at_ns: 0, written: Vec::new() })
+    }
+
+    /// There is more in the file.
+    pub fn ring(&self) {
+        self.shippers.iter().for_each(Shipper::ring);
+    }
+
+    /// Writes down what is known of the machines, now and then; what somebody should hear.
+    pub fn look(&mut self) -> Vec<String> {
+        let now = clock::monotonic_ns();
+        if now < self.look_at_ns {
+            return Vec::new();
+        }
+        self.look_at_ns = now + LOOK_NS;
+        let seen = self.shippers.iter().map(Shipper::seen).collect();
+        self.note(seen)
+    }
+
+    fn note(&mut self, seen: Vec<Seen>) -> Vec<String> {
+        if seen != self.written {
+            // A full folder costs `status` this, nothing else.
+            let bytes = serde_json::to_vec(&seen).unwrap_or_default();
+            let _ = self.dir.replace(MACHINES, &bytes);
+        }
+        let mut lines = Vec::new();
+        for (seen, (state, trouble, late)) in seen.iter().zip(&mut self.told) {
+            let is_late = seen.lag_us > LATE_US;
+            let is_told = *state == seen.state && *trouble == seen.trouble && *late == is_late;
+            let is_first = state.is_empty() && seen.state == "apart" && seen.trouble.is_none();
+            if is_told || is_first {
+                continue;
+            }
+            (*state, *trouble, *late) = (seen.state.clone(), seen.trouble.clone(), is_late);
+            lines.push(words(seen));
+        }
+        self.written = seen;
+        lines
+    }
+
+    /// The file is at its end: waits a while for the machines to have it all. What somebody should hear.
+    pub fn finish(mut self) -> Vec<String> {
+        let all = std::mem::take(&mut self.shippers);
+        all.iter().for_each(Shipper::end);
+        let until = clock::monotonic_ns() + PATIENCE.as_nanos() as u64;
+        let mut seen = Vec::new();
+        for shipper in all {
+            let left = Duration::from_nanos(until.saturating_sub(clock::monotonic_ns()));
+            seen.push(shipper.finish(left));
+        }
+        let mut lines = self.note(seen.clone());
+        for seen in seen.iter().filter(|seen| seen.state != "ended") {
+            lines.push(format!(
+                "{} does not have the last {} bytes of the recording",
+                seen.node, seen.lag_bytes
+            ));
+        }
+        lines
+    }
+}
+
+/// What is said of a machine.
+pub fn words(seen: &Seen) -> String {
+    let Seen { node, state, lag_bytes, .. } = seen;
+    let behind = format!("{lag_bytes} bytes and {:.1} ms behind", seen.lag_us as f64 / 1000.0);
+    match (state.as_str(), &seen.trouble) {
+        ("ended", _) => format!("{node} has the whole recording"),
+        ("shipping", _) => format!("{node} keeps the recording, {behind}"),
+        ("given up", Some(why)) => format!("{node} is sent nothing more: {why}"),
+        (_, Some(why)) => format!("{node} is sent nothing at present: {why}; {behind}"),
+        (_, None) => format!("{node} is sent nothing at present; {behind}"),
+    }
+}
+
+fn hello(header: &Header, group: &str, commit: Commit) -> std::io::Result<Hello> {
+    let mut stream = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut stream)?;
+    let here = here();
+    let program = header.files.iter().find(|file| file.path == header.executable);
+    Ok(Hello {
+        format: here.format,
+        stream,
+        group: group.into(),
+        commit,
+        build: here.build,
+        features: here.features,
+        program: Program {
+            path: header.executable.to_string_lossy().into_owned(),
+            hash: program.map_or([0; 32], |file| file.hash),
+        },
+        ..Hello::default()
+    })
+}
+
+/// What this machine is for a log of another one, but for its name.
+fn here() -> Here {
+    let library = program::library().ok().and_then(|library| surroundings::file(&library));
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let build = library.map_or("none".into(), |file| match &file.build_id {
+        Some(id) => hex(id),
+        None => hex(&file.hash[..20]),
+    });
+    let mut features = proc::features();
+    features.retain(|name| !surroundings::is_of_the_kernel(name));
+    Here {
+        name: String::new(),
+        format: recording::VERSION,
+        build: format!("{} ({build})", env!("CARGO_PKG_VERSION")),
+        features,
+    }
+}
+
+/// `understudy node`: keeps logs of other machines until it is told to end.
+///
+/// # Errors
+/// What is wrong with the configuration, or with the address.
+pub fn serve(config: &Path) -> Result<i32, Error> {
+    let told = |error: node::Error| Error::Refused(error.to_string());
+    let config = Config::read(config).map_err(told)?;
+    let name = config.node.name.clone();
+    let signals = spawn::take_signals()?;
+    let prefix = name.clone();
+    let say = Arc::new(move |line: &str| terminal::say(&format!("{prefix}: {line}")));
+    let node = Node::new(&config, here(), say).map_err(told)?;
+    if let Some(address) = node.address() {
+        terminal::say(&format!("{name}: listens at {address}, keeps logs in {}", config.node.data.display()));
+    }
+    let stop = node.stop();
+    let running = std::thread::Builder::new().name("node".into()).spawn(move || node.run());
+    let running = running.map_err(|cause| Error::system("start the node", cause))?;
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(signals.fd.as_fd(), PollFlags::IN)];
+        let _ = poll(&mut fds, None);
+        let is_end = |signal| matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGQUIT);
+        if std::iter::from_fn(|| signals.next()).any(|arrived| is_end(arrived.signal)) {
+            break;
+        }
+    }
+    stop.stop();
+    let _ = running.join();
+    Ok(0)
+}
