@@ -22,6 +22,8 @@ needed=(
     python3:python3             # a server with threads; the benchmarks
     make:make                   # make -j4 under protection
     gdb:gdb                     # back traces of what a failed test was doing
+    openssl:openssl             # keys of machines that keep logs
+    /bin/ip:iproute2            # two machines in network namespaces
     ps:procps
 )
 

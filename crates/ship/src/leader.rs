@@ -137,7 +137,7 @@ impl Leader {
             // With the older moment: it rather seems to have waited longer.
             last.0 = end;
         }
-        let behind = end.offset - self.committed.offset;
+        let behind = end.offset.saturating_sub(self.committed.offset);
         if behind > self.limits.backlog && self.state != State::GivenUp {
             self.report.trouble = Some(format!("it was behind by {behind} bytes, and was given up"));
             self.state = if self.has_link() { State::Closing(None) } else { State::GivenUp };
@@ -248,7 +248,7 @@ impl Leader {
         now: u64,
     ) {
         let is_like = log.before(at) == Some(last) || self.broken == Some(Broken::Unlike);
-        if at > self.end || disk > at || !is_like {
+        if !at.is_within(self.end) || !disk.is_within(at) || !is_like {
             self.pause = self.limits.pause.1;
             let number = at.number;
             return self.close(format!("it has {number} entries that are not this log's"), now);
@@ -275,7 +275,9 @@ impl Leader {
     fn acknowledged(&mut self, memory: Place, disk: Place, echo: u64, now: u64) {
         let is_end = |place: &Place| *place == memory;
         let is_known = memory == self.memory || self.flight.iter().any(is_end);
-        if self.broken != Some(Broken::Sessions) && (!is_known || disk > memory || disk < self.disk) {
+        if self.broken != Some(Broken::Sessions)
+            && (!is_known || !disk.is_within(memory) || !self.disk.is_within(disk))
+        {
             return self.close("it acknowledges what was not sent".into(), now);
         }
         if memory > self.memory {
@@ -364,6 +366,12 @@ impl Leader {
             }
             State::Connecting | State::Done | State::GivenUp => None,
         }
+    }
+
+    /// Links that there have been, with this one.
+    #[doc(hidden)]
+    pub fn session(&self) -> u64 {
+        self.hello.session
     }
 
     /// What the follower has, by its own word.

@@ -42,6 +42,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether neither number nor offset is beyond that place's: of two places that a peer has made up, one may be earlier in one
+    /// and later in the other.
+    pub fn is_within(self, other: Place) -> bool {
+        self.number <= other.number && self.offset <= other.offset
+    }
+
     /// The place behind an entry of so many bytes that begins here.
     #[must_use]
     pub fn behind(self, bytes: usize) -> Place {
