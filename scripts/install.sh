@@ -34,7 +34,7 @@ install_all() {
     done < <(each_unit)
     # As they lie in the tree: they refer to each other.
     for page in README.md CHANGELOG.md LICENSE docs/*.md docs/*.svg docs/book/*.md docs/decisions/*.md \
-        contrib/systemd/README.md contrib/{container,grafana,prometheus}/*; do
+        contrib/systemd/README.md contrib/{cluster,container,grafana,prometheus}/*; do
         put 644 "$root/share/doc/understudy/$page" <"$page"
     done
 }

@@ -80,7 +80,7 @@ EOF
 #!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-    for unit in $(systemctl list-units --plain --no-legend 'understudy@*.service' | cut -d ' ' -f 1); do
+    for unit in $(systemctl list-units --plain --no-legend 'understudy@*.service' understudy-node.service | cut -d ' ' -f 1); do
         echo "$unit goes on until it is stopped, and cannot be started again: systemctl disable --now $unit" >&2
     done
 fi
@@ -90,7 +90,7 @@ EOF
 set -e
 if [ "$1" = purge ]; then
     # Of units that were enabled.
-    find /etc/systemd/system -path '*.wants/understudy@*.service' -type l -delete 2>/dev/null || true
+    find /etc/systemd/system -path '*.wants/understudy[@-]*.service' -type l -delete 2>/dev/null || true
 fi
 if [ "$1" != upgrade ] && [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 EOF

@@ -266,6 +266,10 @@ def die(understudy, net, folder, seed):
                 raise Failed(f"status says: {words}")
             net.cut(False)
             until("shipping again", cluster.is_shipping)
+        before = all_is_there(cluster, clients)
+        shown = len(replayed(understudy, cluster.copy(), folder).split())
+        if shown < before:
+            raise Failed(f"while it grows the replay shows {shown} of {before}")
         floor = all_is_there(cluster, clients)
         begun = time.monotonic()
         time.sleep(chance.uniform(0.1, 0.7))

@@ -163,8 +163,8 @@ units() {
     # At the place that the units name.
     local at=$work/prefix unit
     PREFIX=$at scripts/install.sh install
-    for unit in example redis memcached nginx postgresql mosquitto; do
-        SYSTEMD_UNIT_PATH=$at/lib/systemd/system: systemd-analyze verify --man=no "understudy@$unit.service" >"$work/verified" 2>&1 || { cat "$work/verified"; return 1; }
+    for unit in @example @redis @memcached @nginx @postgresql @mosquitto -node; do
+        SYSTEMD_UNIT_PATH=$at/lib/systemd/system: systemd-analyze verify --man=no "understudy$unit.service" >"$work/verified" 2>&1 || { cat "$work/verified"; return 1; }
         if grep -F "$at" "$work/verified"; then return 1; fi
     done
 }
