@@ -72,6 +72,14 @@ class Net:
     def inside(self, name, *command):
         return run("ip", "netns", "exec", name, *command)
 
+    def slow(self, rate):
+        """Of the leader's side: so many kbit a second, or as many as come."""
+        at = ["tc", "qdisc", "replace", "dev", self.links[0], "root"]
+        if rate:
+            self.inside(self.names[0], *at, "tbf", "rate", f"{rate}kbit", "burst", "10kb", "latency", "100ms")
+        else:
+            self.inside(self.names[0], "tc", "qdisc", "del", "dev", self.links[0], "root")
+
     def cut(self, is_cut):
         self.inside(self.names[1], "ip", "link", "set", self.links[1], "down" if is_cut else "up")
 
@@ -125,7 +133,7 @@ class Clients:
 
 
 class Cluster:
-    def __init__(self, understudy, net, folder, commit, standby, clutter=()):
+    def __init__(self, understudy, net, folder, commit, standby, limits=""):
         self.understudy, self.net, self.folder, self.commit, self.standby = understudy, net, folder, commit, standby
         run("sh", SCRIPT, folder, "n1", "n2")
         for at, name in enumerate(["n1", "n2"]):
@@ -134,7 +142,7 @@ class Cluster:
                 config.write(
                     f"[node]\nname = '{name}'\nlisten = '10.99.0.{at + 1}:{NODE_PORT}'\ndata = '{name}.data'\n"
                     f"[tls]\nauthority = 'authority.pem'\ncertificate = '{name}.pem'\nkey = '{name}.key'\n"
-                    f"[limits]\nbeat_ms = 100\nsilence_ms = 1000\n"
+                    f"[limits]\nbeat_ms = 100\nsilence_ms = 1000\n{limits}\n"
                     f"[[peers]]\nname = 'n{other}'\naddress = '10.99.0.{other}:{NODE_PORT}'\n"
                 )
         os.mkdir(f"{folder}/state", 0o700)
@@ -185,9 +193,20 @@ class Cluster:
         machine = self.machine()
         return machine and machine["state"] == "shipping" and machine
 
-    def words(self):
-        inside = ["nsenter", "-t", str(self.init), "-p", "-m", self.understudy, "status", "group"]
+    def inside(self, *command):
+        inside = ["nsenter", "-t", str(self.init), "-p", "-m", *command]
         return subprocess.run(inside, env=self.environment, capture_output=True, text=True).stdout
+
+    def words(self):
+        return self.inside(self.understudy, "status", "group")
+
+    def kill_primary(self):
+        def group():
+            return json.loads(self.inside(self.understudy, "status", "group", "--json"))["groups"][0]
+        until("protected", lambda: group()["state"] == "protected")
+        epoch = group()["epoch"]
+        self.inside("kill", "-KILL", str(group()["processes"][0]["primary"]["pid"]))
+        until("a failover", lambda: group()["epoch"] > epoch)
 
     def copy(self):
         data = f"{self.folder}/n2.data"
@@ -256,6 +275,9 @@ def die(understudy, net, folder, seed):
         clients = Clients(net.names[0])
         until("shipping", cluster.is_shipping)
         time.sleep(chance.uniform(0, 1))
+        if cluster.standby:
+            # On this machine somebody takes over, and the log goes on.
+            cluster.kill_primary()
         if seed % 2:
             before = clients.seen
             net.cut(True)
@@ -326,6 +348,39 @@ def other_side(understudy, net, folder, seed):
         run("umount", "-l", data)
 
 
+def slow_link(understudy, net, folder, seed):
+    """The link takes less than there is: the copy falls behind and catches up, or (every other time) is given up."""
+    if not shutil.which("tc"):
+        return None
+    cluster = Cluster(understudy, net, folder, "memory", standby=False, limits="backlog_mib = 1" if seed % 2 else "")
+    clients = None
+    try:
+        net.slow(200)
+        cluster.start_node()
+        cluster.start([f"{folder}/../counter", str(PORT)])
+        clients = Clients(net.names[0])
+        until("shipping", cluster.is_shipping)
+        if seed % 2:
+            until("given up", lambda: cluster.machine()["state"] == "given up")
+            words = cluster.words()
+            if "n2 is sent nothing more: it was behind by" not in words:
+                raise Failed(f"status says: {words}")
+        else:
+            until("late", lambda: cluster.machine()["lag_us"] > 3_000_000)
+        lag, before = cluster.machine(), clients.seen
+        until("it serves on", lambda: clients.seen > before + 1000)
+        net.slow(None)
+        if not seed % 2:
+            all_is_there(cluster, clients)
+        cluster.kill()
+        time.sleep(0.2)
+        replayed(understudy, cluster.copy(), folder)
+        return f"{lag['lag_bytes']} bytes and {lag['lag_us'] / 1e6:.1f} s behind, {lag['links']} links"
+    finally:
+        clients and clients.end()
+        cluster.end()
+
+
 def costs(understudy, net, folder, seed):
     """What redis' requests take on the link."""
     if not shutil.which("redis-server") or not shutil.which("redis-benchmark"):
@@ -367,7 +422,7 @@ def main():
     place = tempfile.mkdtemp(prefix="cluster-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
         run("gcc", "-O2", "-pthread", "-o", f"{place}/counter", f"{HERE}/counter.c")
-        cases = [(die, seed) for seed in range(runs)] + [(other_side, 0), (costs, 0)]
+        cases = [(die, seed) for seed in range(runs)] + [(other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
         for case, seed in cases:
             folder = f"{place}/{case.__name__}-{seed}"
             os.mkdir(folder)
