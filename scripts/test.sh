@@ -101,6 +101,7 @@ step guests-faults timeout -k 60 400 "$kit" guests --mode faults --faulty "$TARG
 step middle timeout -k 60 500 "$kit" guests --mode middle --jobs "$JOBS" --timeout 30 --unsteady 6
 # A program is written into a file, ended there, and goes on from it.
 step checkpoints timeout -k 60 500 "$kit" guests --mode checkpoint --jobs "$JOBS" --timeout 30 --unsteady 6
+step upgrades timeout -k 60 500 "$kit" guests --mode upgrade --jobs "$JOBS" --timeout 30 --unsteady 6
 # Several standbys: the one that takes over is killed as well.
 for guests in clone tcp file mutex cond epoll turns tree; do
     # Of a message queue that processes share a call in doubt is a guess, and a storm with two standbys asks often.

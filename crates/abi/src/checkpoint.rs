@@ -46,4 +46,8 @@ pub mod stand {
     pub const CLOSED: u32 = 7;
     /// It is asked for, as a place at which a replay begins, and the program is to stand still until its log has been taken.
     pub const ASKED_FOR_REPLAY: u32 = 8;
+    /// No copy is asked for: another version of the runtime is to be put into the process while it stands still.
+    pub const ASKED_FOR_UPGRADE: u32 = 9;
+    /// That has been done. Coordinator.
+    pub const UPGRADED: u32 = 10;
 }

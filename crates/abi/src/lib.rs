@@ -15,6 +15,7 @@ pub mod limits;
 pub mod registry;
 pub mod roster;
 pub mod segment;
+pub mod upgrade;
 
 pub use checkpoint::{Stand, stand};
 pub use event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
@@ -24,12 +25,13 @@ pub use limits::*;
 pub use registry::*;
 pub use roster::*;
 pub use segment::*;
+pub use upgrade::VERSIONS_MAX;
 
 /// First eight bytes of a segment: `UNDERSTU` read as a little-endian number.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UNDERSTU");
 
 /// Version of every layout in this crate. Bumped by any change to it.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// Environment variable by which the supervisor tells the runtime the path of its segment. The runtime
 /// removes it (and itself from `LD_PRELOAD`) before the guest's code can see its environment.

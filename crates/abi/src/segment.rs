@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use crate::checkpoint::Stand;
 use crate::limits::{CALLS_MAX, HEADER_BYTES, SEATS, SPARE_ENTRY_BYTES, THREAD_ENTRY_BYTES};
+use crate::upgrade::Versions;
 
 /// State of a group: the value of [`SegmentHeader::state`].
 #[repr(u32)]
@@ -68,6 +69,8 @@ pub enum Cause {
     /// A call that cannot be replayed has bound the process to itself: no copy could be what it is. There is no other
     /// standby before its end, or its exec.
     Bound = 12,
+    /// The process has another version of the runtime than its standby had.
+    Upgraded = 13,
 }
 
 /// A short text written once by a process that may be dying; readable when `len` is not zero. Whoever has read it may
@@ -319,6 +322,8 @@ pub struct SegmentHeader {
     pub inquiry: Inquiry,
     /// The copy that is made for a checkpoint.
     pub stand: Stand,
+    /// The versions of the runtime in the primary.
+    pub versions: Versions,
 }
 
 /// Bytes of a text of `/proc` that one answer has room for.

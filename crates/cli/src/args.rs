@@ -164,6 +164,24 @@ pub enum Command {
         #[command(flatten)]
         owner: Owner,
     },
+    /// Put the present version of the runtime into a program that runs
+    ///
+    /// Its processes, connections and memory stay what they are. All threads stand still for some milliseconds; then every
+    /// call begins in the new version, and new standbys are made. Versions whose data is laid out in different ways cannot
+    /// take each other's place: then nothing happens, and this command says so.
+    Upgrade {
+        /// The group
+        #[arg(value_name = "NAME", value_parser = group_name)]
+        name: String,
+        /// Another libunderstudy.so than the one that belongs to this command
+        #[arg(long, value_name = "FILE")]
+        library: Option<PathBuf>,
+        /// Machine-readable
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        owner: Owner,
+    },
     /// Signal the primary, whichever process that is now
     Signal {
         /// The group

@@ -11,6 +11,7 @@ mod status;
 mod switch;
 mod top;
 mod trial;
+mod upgrade;
 mod wait;
 
 use std::io::Write;
@@ -64,6 +65,9 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
                 let key = encrypt.as_deref().map(KeyFile::read).transpose()?;
                 checkpoint::take(&group, &output, key.as_ref(), stop, json)
             })
+        }
+        Command::Upgrade { name, library, json, owner } => {
+            find(&name, &owner).and_then(|group| upgrade::upgrade(&group, library.as_deref(), json))
         }
         Command::Signal { name, signal, owner } => {
             find(&name, &owner).and_then(|group| control::signal(&group, signal)).map(|()| 0)

@@ -85,12 +85,14 @@ struct Place(UnsafeCell<Option<&'static dyn Above>>);
 // SAFETY: written once, before any other thread exists.
 unsafe impl Sync for Place {}
 
+/// Each version of the runtime has its own.
+#[unsafe(link_section = ".us_own")]
 static ABOVE: Place = Place(UnsafeCell::new(None));
 
-/// Says who is above. First of all in the constructor.
+/// Says who is above. First of all in the constructor, and in a version that has just been put into the process.
 ///
 /// # Safety
-/// Before any other thread exists.
+/// Before any other thread exists, or while all stand still.
 pub unsafe fn set(layers: &'static dyn Above) {
     // SAFETY: nobody else looks at it yet.
     unsafe { *ABOVE.0.get() = Some(layers) };

@@ -16,7 +16,7 @@ use crate::recording::{self, image};
 use crate::state::{self, Role};
 use crate::sys::{gate_stack, libc_text, patch, probe, vdso, wall};
 use crate::thread::{self, Mode};
-use crate::wiring::Layers;
+use crate::wiring::{Layers, keep_ways};
 use crate::{
     above, aside, begin, fault, fdtable, guest, members, own_file, paths, real, recorder, signal, tls,
 };
@@ -28,6 +28,7 @@ static CONSTRUCTOR: extern "C" fn(i32, *mut *mut u8, *mut *mut u8) = constructor
 extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut *mut u8) {
     // SAFETY: no other thread exists.
     unsafe { above::set(&Layers) };
+    keep_ways();
     image::remember_strings(count, arguments, environment);
     fault::begin(environment);
     let (path, kept) = take_environment(environment);
@@ -327,6 +328,7 @@ fn comes_back(header: &SegmentHeader, pid: u32) -> bool {
 
 /// Everything that both copies share, done once before there are two.
 fn prepare(guest_pid: u32, config: &Config) {
+    signal::entries::add_version();
     // SAFETY: asks for a number.
     let pid = unsafe { raw::call1(nr::GETPID, 0) } as u32;
     state::GUEST_PID.store(guest_pid, Ordering::Relaxed);

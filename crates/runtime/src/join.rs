@@ -17,7 +17,7 @@ use crate::door::limits::FileRoom;
 use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
-use crate::sys::wall;
+use crate::sys::{versions, wall};
 use crate::thread::{self, Mode, Thread};
 use crate::{bound, fdtable, inquiry, missing, notice, own_file, paths};
 
@@ -125,6 +125,8 @@ pub fn join(thread: &mut Thread) {
         return;
     }
     paths::SEGMENT.store(pid, Ordering::Relaxed);
+    // SAFETY: mapped for as long as the process lives; all of it but the configuration is atomics.
+    versions::publish(unsafe { &*header });
     // What a new image has inherited has not been looked at: most have no use for it. In a root without /proc nobody could tell
     // yet what is open, and an ancestor of the same image has looked.
     inquiry::keep_silent(true);

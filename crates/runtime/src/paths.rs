@@ -96,6 +96,12 @@ pub fn family_path(family: u32, region: usize, to: &mut [u8; PATH_BYTES]) -> Opt
     in_folder(&[b"family.", family.bytes(), b".", region.bytes()], to)
 }
 
+/// The path of the steps by which another version of the runtime comes into this process.
+pub fn upgrade_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    let pid = state::GUEST_PID.load(Ordering::Relaxed);
+    in_folder(&[b"upgrade.", state::Decimal::new(u64::from(pid)).bytes()], to)
+}
+
 /// The path of the roster.
 pub fn roster_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"roster"], to)

@@ -105,6 +105,7 @@ macro_rules! real_functions {
 real_functions! {
     FORK = c"fork" @ c"GLIBC_2.2.5";
     REGISTER_ATFORK = c"__register_atfork" @ c"GLIBC_2.3.2";
+    DL_FIND_OBJECT = c"_dl_find_object" @ c"GLIBC_2.35";
     RSEQ_OFFSET = c"__rseq_offset" @ c"GLIBC_2.35";
     RSEQ_SIZE = c"__rseq_size" @ c"GLIBC_2.35";
     PTHREAD_CREATE = c"pthread_create" @ c"GLIBC_2.34";

@@ -6,13 +6,16 @@ use crate::above::Above;
 use crate::call::Call;
 use crate::clone::park;
 use crate::context::Context;
+use crate::door::time;
 use crate::door::{child, compat, pending, process, sigchld, spawn, timer};
 use crate::event::Event;
 use crate::recording::replay;
 use crate::siginfo::Info;
+use crate::signal::entries;
 use crate::standby::promote;
+use crate::sys::{gate, patch};
 use crate::thread::Thread;
-use crate::{clone, dispatch, join, recording, signal, turns};
+use crate::{above, clone, dispatch, join, recording, signal, turns};
 
 /// The layers of this library, to those below.
 pub struct Layers;
@@ -100,4 +103,56 @@ impl Above for Layers {
     fn forget_clone(&self) {
         clone::forget();
     }
+}
+
+/// In a version that an upgrade has put into the process, called by the one before while all threads stand still: what a
+/// constructor does that is not data of the process.
+extern "C" fn arrive() {
+    // SAFETY: all threads stand still.
+    unsafe { above::set(&Layers) };
+    entries::add_version();
+}
+
+/// A way in from guest code, or from the kernel.
+#[repr(transparent)]
+struct Way(*const ());
+// SAFETY: addresses of functions.
+unsafe impl Sync for Way {}
+
+/// The ways into this version besides its exported functions. An upgrade leads those of the older versions to the newest one's, and
+/// calls the first. The supervisor finds them in the file.
+#[used]
+#[unsafe(link_section = ".us_ways")]
+static WAYS: [Way; 26] = [
+    Way(arrive as *const ()),
+    Way(gate::gate as *const ()),
+    Way(gate::program_gate as *const ()),
+    Way(gate::counter_gate as *const ()),
+    Way(gate::processor_gate as *const ()),
+    Way(entries::signal_entry as *const ()),
+    Way(entries::trap_entry as *const ()),
+    Way(entries::fault_entry as *const ()),
+    Way(time::vdso_clock_gettime as *const ()),
+    Way(time::vdso_gettimeofday as *const ()),
+    Way(time::vdso_time as *const ()),
+    Way(time::vdso_clock_getres as *const ()),
+    Way(time::vdso_getcpu as *const ()),
+    Way(time::vdso_getrandom as *const ()),
+    Way(&raw const patch::us_clone_0 as *const ()),
+    Way(&raw const patch::us_clone_1 as *const ()),
+    Way(&raw const patch::us_clone_2 as *const ()),
+    Way(&raw const patch::us_clone_3 as *const ()),
+    Way(&raw const patch::us_clone_4 as *const ()),
+    Way(&raw const patch::us_clone_5 as *const ()),
+    Way(&raw const patch::us_clone_6 as *const ()),
+    Way(&raw const patch::us_clone_7 as *const ()),
+    Way(&raw const patch::us_clone_8 as *const ()),
+    Way(&raw const patch::us_clone_9 as *const ()),
+    Way(&raw const patch::us_clone_10 as *const ()),
+    Way(&raw const patch::us_clone_11 as *const ()),
+];
+
+/// Keeps what only the supervisor looks at in the file.
+pub fn keep_ways() {
+    core::hint::black_box(&WAYS);
 }

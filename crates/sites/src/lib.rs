@@ -59,6 +59,7 @@ mod entries;
 pub mod maps;
 mod plan;
 mod program;
+pub mod references;
 mod scan;
 pub mod vdso;
 

@@ -71,6 +71,8 @@ pub(crate) struct Group<'a> {
     is_stopping: bool,
     /// Until when a checkpoint that cannot be taken yet is tried again, CLOCK_MONOTONIC ns.
     checkpoint_by_ns: Option<u64>,
+    /// The versions of the runtime that have been seen.
+    versions: crate::upgrade::Versions,
     /// Who write checkpoints.
     writers: Vec<JoinHandle<()>>,
     outcome: Outcome,
@@ -119,6 +121,7 @@ impl<'a> Group<'a> {
             gone: Vec::new(),
             is_stopping: false,
             checkpoint_by_ns: None,
+            versions: crate::upgrade::Versions::new(),
             writers: Vec::new(),
             outcome,
             undertaker,

@@ -65,6 +65,7 @@ mod symbols;
 pub mod terminal;
 mod undertaker;
 mod unwind;
+pub mod upgrade;
 mod verdict;
 pub mod watch;
 

@@ -28,14 +28,15 @@ pub fn is_due(situation: Situation) -> bool {
 
 /// Whether a process that has no standby for this reason is to have one, by what the group was started with.
 pub fn is_wanted(standbys: u32, reprotect: bool, cause: u32) -> bool {
-    // A first standby protects; only those behind it protect anew.
-    standbys > 0 && (reprotect || cause == Cause::Newborn as u32)
+    // A first standby protects; only those behind it protect anew. One that an upgrade has ended was no failure's.
+    let is_its_turn = [Cause::Newborn, Cause::Upgraded].iter().any(|one| *one as u32 == cause);
+    standbys > 0 && (reprotect || is_its_turn)
 }
 
 /// What the loss says about the log.
 pub fn loss(cause: u32) -> Loss {
     match cause {
-        cause if cause == Cause::Promoted as u32 => Loss::Promoted,
+        cause if cause == Cause::Promoted as u32 || cause == Cause::Upgraded as u32 => Loss::Promoted,
         cause if cause == Cause::Newborn as u32 => Loss::Newborn,
         _ => Loss::Dropped,
     }
@@ -43,7 +44,7 @@ pub fn loss(cause: u32) -> Loss {
 
 /// A loss in a word or two: `reason` of an entry of `reclones`.
 pub fn reason(cause: u32) -> &'static str {
-    const WORDS: [(Cause, &str); 10] = [
+    const WORDS: [(Cause, &str); 11] = [
         (Cause::Diverged, "divergence"),
         (Cause::Behind, "behind"),
         (Cause::StandbyLost, "standby lost"),
@@ -54,6 +55,7 @@ pub fn reason(cause: u32) -> &'static str {
         (Cause::Exec, "exec"),
         (Cause::Newborn, "new process"),
         (Cause::Bound, "bound"),
+        (Cause::Upgraded, "upgrade"),
     ];
     WORDS.iter().find(|(code, _)| *code as u32 == cause).map_or("unknown", |(_, words)| words)
 }
@@ -101,6 +103,7 @@ mod tests {
     #[test]
     fn a_first_standby_is_no_second_one() {
         let [newborn, promoted] = [Cause::Newborn as u32, Cause::Promoted as u32];
+        assert!(is_wanted(1, false, Cause::Upgraded as u32));
         assert!(is_wanted(1, true, newborn) && is_wanted(1, true, promoted));
         assert!(is_wanted(1, false, newborn) && !is_wanted(1, false, promoted));
         assert!(!is_wanted(0, false, newborn) && !is_wanted(0, true, promoted));

@@ -7,7 +7,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -33,6 +33,9 @@ pub const AND_STOP: &str = "stop";
 
 /// Behind that, too: the checkpoint is to be sealed with the key in the file that the caller has under the number that follows.
 pub const AND_SEAL: &str = "seal=";
+
+/// Another version of the runtime is to be put into the program: the caller has its file under the number that follows.
+pub const UPGRADE: &str = "upgrade";
 
 /// Somebody ends the whole group: its supervisor is to stay until every process of it has ended.
 pub const STOP: &str = "stop";
@@ -102,6 +105,16 @@ impl Desk {
         }
         requests
     }
+}
+
+/// A path to the file that a caller has under this number.
+///
+/// # Errors
+/// When it is no number, or the caller is gone.
+pub(crate) fn callers(caller: &UnixStream, number: &str) -> Result<PathBuf, String> {
+    let peer = rustix::net::sockopt::socket_peercred(caller).map_err(|cause| format!("who asks? {cause}"))?;
+    let number: u32 = number.parse().map_err(|_| format!("{number:?} is no descriptor"))?;
+    Ok(crate::proc::descriptor(peer.pid.as_raw_nonzero(), number))
 }
 
 /// Answers a caller, which may be gone.

@@ -9,6 +9,7 @@ use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::OFlags;
+use us_abi::upgrade::{VERSIONS_MAX, Version, Versions};
 use us_abi::{
     CALLS_MAX, CLASSES, EventKind, GroupState, HEADER_BYTES, Header, MAGIC, PROCESSES_MAX, Process,
     RING_BYTES, RINGS_OFFSET, ROSTER_BYTES, Registry, Roster, RosterHeader, SEATS, SPARE_ENTRY_BYTES,
@@ -102,6 +103,19 @@ impl Snapshot {
         self.word(offset_of!(SegmentHeader, heir)) as usize
     }
 
+    /// The version of the runtime at work: its number, and the beginning of its build id.
+    pub fn runtime(&self) -> Option<String> {
+        let versions = offset_of!(SegmentHeader, versions);
+        let count = self.word(versions + offset_of!(Versions, count)) as usize;
+        let last = versions
+            + offset_of!(Versions, all)
+            + count.checked_sub(1).filter(|last| *last < VERSIONS_MAX)? * size_of::<Version>();
+        let build = last + offset_of!(Version, build);
+        let digits: String = self.header[build..build + 4].iter().map(|byte| format!("{byte:02x}")).collect();
+        let (_, about) = self.text(versions + offset_of!(Versions, about))?;
+        Some(format!("{} ({digits})", about.split(' ').next().unwrap_or_default()))
+    }
+
     /// Pid that the guest sees as its own.
     pub fn guest_pid(&self) -> u32 {
         match self.word(offset_of!(SegmentHeader, guest_pid)) {
@@ -153,14 +167,16 @@ impl Snapshot {
 
     /// Why there is no standby: a [`us_abi::Cause`] and its text.
     pub fn why(&self) -> Option<(u32, String)> {
-        let at = offset_of!(SegmentHeader, why);
+        self.text(offset_of!(SegmentHeader, why)).map(|(code, words)| (code, verdict::in_words(words)))
+    }
+
+    /// A text of the header, as it was written.
+    fn text(&self, at: usize) -> Option<(u32, String)> {
         let length = self.word(at + offset_of!(Text, len)) as usize;
         let from = at + offset_of!(Text, words);
         let bytes = &self.header[from..from + length.min(size_of::<Text>() - offset_of!(Text, words))];
-        (length > 0).then(|| {
-            let words = verdict::in_words(String::from_utf8_lossy(bytes).into_owned());
-            (self.word(at + offset_of!(Text, code)), words)
-        })
+        (length > 0)
+            .then(|| (self.word(at + offset_of!(Text, code)), String::from_utf8_lossy(bytes).into_owned()))
     }
 
     /// Calls of the class refused-to-replay: number and count.

@@ -127,6 +127,9 @@ pub struct GuestProcess {
     pub is_coming: bool,
     /// Since its birth, seconds.
     pub age_s: f64,
+    /// The version of the runtime in it, with the beginning of its build id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
     /// How its threads are ordered: `schedule`, or `serial` where they take turns.
     pub order: &'static str,
     /// Why it is unprotected.
@@ -478,6 +481,7 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         state: member.state,
         is_coming: member.is_coming(),
         age_s: member.age_s,
+        runtime: member.snapshot.as_ref().and_then(Snapshot::runtime),
         order: order(member),
         why: member.why.clone(),
         primary,
@@ -497,6 +501,7 @@ fn lost_process(lost: &Lost) -> GuestProcess {
         state: "lost",
         is_coming: false,
         age_s: 0.0,
+        runtime: None,
         order: "schedule",
         why: Some(lost.why.clone()),
         primary: None,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::checkpoint::Checkpointed;
 use crate::guest::{self, Guest};
 use crate::place::{PlaceOptions, own_path};
 use crate::process::Sink;
@@ -16,6 +15,8 @@ use crate::report::Report;
 use crate::rng::Rng;
 use crate::strike::{Plan, Target};
 use crate::trial::{Ordeal, Reference, Stage, Verdict};
+
+mod moments;
 
 /// How guests are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,9 +39,11 @@ enum Mode {
     Checkpoint,
     /// Recorded with its states besides, and replayed from several of them
     Middle,
+    /// Under protection, with other versions of the runtime put into it at random moments
+    Upgrade,
     /// Under protection by a library whose copies die and are late at named points (see --faulty)
     Faults,
-    /// All of them but the last three, one after the other
+    /// All of them but the last four, one after the other
     All,
 }
 
@@ -57,6 +60,7 @@ impl Mode {
             Mode::Beside => "beside",
             Mode::Checkpoint => "checkpoint",
             Mode::Middle => "middle",
+            Mode::Upgrade => "upgrade",
             Mode::Faults => "faults",
             Mode::All => "all",
         }
@@ -64,7 +68,10 @@ impl Mode {
 
     /// Whether copies are killed in it at random moments.
     const fn races(self) -> bool {
-        matches!(self, Mode::Kill | Mode::Storm | Mode::Beside | Mode::Checkpoint | Mode::Faults)
+        matches!(
+            self,
+            Mode::Kill | Mode::Storm | Mode::Beside | Mode::Checkpoint | Mode::Upgrade | Mode::Faults
+        )
     }
 }
 
@@ -288,6 +295,13 @@ impl<'a> Session<'a> {
                 self.checkpoint_once(guest, &reference, window, seed)?;
             }
         }
+        if self.options.mode == Mode::Upgrade
+            && !self.skipped(guest, Mode::Upgrade, guest.wants.no_kill.as_deref())
+        {
+            for seed in self.seeds() {
+                self.upgrades_once(guest, &reference, window, seed)?;
+            }
+        }
         if self.options.mode == Mode::Middle
             && !self.skipped(guest, Mode::Middle, guest.wants.no_record.as_deref())
         {
@@ -309,25 +323,6 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
-    }
-
-    /// One checkpoint at a seeded moment. What no checkpoint can have is no failure: the program went on, and that was as it should be.
-    fn checkpoint_once(
-        &self,
-        guest: &'a Guest,
-        reference: &Reference,
-        window: Duration,
-        seed: u64,
-    ) -> Result<()> {
-        let mut rng = Rng::new(seed, &format!("{} checkpoint", guest.name));
-        let at = window.mul_f64(rng.fraction());
-        match self.stage.checkpointed(guest, reference, at)? {
-            Checkpointed::Judged(verdict) => self.judge(guest, Mode::Checkpoint, seed, verdict).map(|_| ()),
-            Checkpointed::Refused(why) => {
-                self.report.skip(&format!("{} {}", guest.name, Mode::Checkpoint.name()), &why);
-                Ok(())
-            }
-        }
     }
 
     fn seeds(&self) -> std::ops::Range<u64> {

@@ -19,3 +19,4 @@ pub mod servers;
 pub mod strike;
 pub mod track;
 pub mod trial;
+pub mod upgraded;

@@ -68,7 +68,7 @@ pub fn corrupted() -> &'static Path {
 }
 
 /// Compiles into the build's own folder, under another name first: tests of another binary may be using it.
-fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+pub fn compile(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("us-cli");
     std::fs::create_dir_all(&folder).unwrap();
@@ -293,7 +293,7 @@ impl Drop for Sandbox {
 pub struct Running<'a> {
     pub child: Child,
     sandbox: &'a Sandbox,
-    out: String,
+    pub out: String,
 }
 
 impl Running<'_> {

@@ -35,10 +35,16 @@ const WRITE_NS: u64 = 3_600_000_000_000;
 /// By the coordinator: the whole of it.
 pub fn make(header: &SegmentHeader) {
     recorder::goes_on_at_clone();
-    let outcome = park_all(header, command::CHECKPOINT).and_then(|()| stand(header));
+    let is_upgrade = header.stand.state.load(Ordering::Acquire) == stand::ASKED_FOR_UPGRADE;
+    let outcome = park_all(header, command::CHECKPOINT).and_then(|()| match is_upgrade {
+        true => clone::upgrade::perform(header),
+        false => stand(header),
+    });
     if let Err(why) = outcome {
         clone::fail_with(&header.stand.why, Cause::CannotClone, why);
         header.stand.state.store(stand::FAILED, Ordering::Release);
+    } else if is_upgrade {
+        header.stand.state.store(stand::UPGRADED, Ordering::Release);
     }
     let word = &header.command.0;
     let _ = word.compare_exchange(command::CHECKPOINT, command::FOLLOW, Ordering::AcqRel, Ordering::Acquire);

@@ -16,6 +16,7 @@ mod identity;
 pub mod memory;
 pub mod park;
 pub mod signals;
+pub mod upgrade;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 

@@ -8,6 +8,9 @@
 use core::arch::{asm, global_asm};
 use core::ffi::{c_int, c_void};
 
+use crate::real;
+use crate::sys::versions;
+
 /// A function that gets the data of the call it belongs to.
 pub type Step = unsafe extern "C" fn(*mut c_void);
 
@@ -105,4 +108,35 @@ unsafe extern "C" fn us_personality(
         }
     }
     CONTINUE_UNWIND
+}
+
+/// Where an unwinder finds the tables of a text, as libc tells it.
+#[repr(C)]
+pub struct Found {
+    flags: u64,
+    start: u64,
+    end: u64,
+    map: u64,
+    tables: u64,
+    reserved: [u64; 7],
+}
+
+/// libc's `_dl_find_object`, which knows nothing of a version of the runtime that an upgrade has put into the process.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _dl_find_object(address: *mut c_void, found: *mut Found) -> c_int {
+    type Function = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
+    if let Some((start, end, tables)) = versions::later_at(address as u64) {
+        // SAFETY: the caller's promise.
+        unsafe { found.write(Found { flags: 0, start, end, map: 0, tables, reserved: [0; 7] }) };
+        return 0;
+    }
+    let real = real::DL_FIND_OBJECT.get();
+    if real.is_null() {
+        return -1;
+    }
+    // SAFETY: libc's function of this name, with the caller's arguments.
+    unsafe { core::mem::transmute::<*mut c_void, Function>(real)(address, found) }
 }

@@ -1,6 +1,6 @@
 //! The system calls about signals: masks, dispositions, stacks, and the calls that wait for one.
 
-use super::arrive::{on_fault, on_signal};
+use super::entries::{fault_entry, signal_entry, trap_entry};
 use super::*;
 
 /// The mask that the kernel gets for a guest's mask: SIGSYS, faults and the two that cannot be blocked are
@@ -214,16 +214,16 @@ fn install(signal: i32, action: Action) {
         // Always ours, see `take_over`.
         SIGSYS => return,
         // Always ours: it says that a thread is to look whether it has been cancelled.
-        SIGCANCEL => ours(on_signal as *const () as u64, 0),
+        SIGCANCEL => ours(signal_entry as *const () as u64, 0),
         SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGTRAP => {
             // The handler itself may fault while it probes guest memory, so it does not defer its own signal.
-            Action { mask: 0, ..ours(on_fault as *const () as u64, SA_NODEFER) }
+            Action { mask: 0, ..ours(fault_entry as *const () as u64, SA_NODEFER) }
         }
         _ if action.handler == SIG_IGN => Action { handler: SIG_IGN, flags: child, ..Action::default() },
         _ if action.handler == SIG_DFL && (ENDING & bit(signal) == 0 || is_first()) => {
             Action { handler: SIG_DFL, flags: child, ..Action::default() }
         }
-        _ => ours(on_signal as *const () as u64, child),
+        _ => ours(signal_entry as *const () as u64, child),
     };
     // SAFETY: the runtime's handlers and restorer.
     unsafe { call4(raw::nr::RT_SIGACTION, signal as u64, &raw const kernel as u64, 0, 8) };
@@ -263,7 +263,7 @@ pub fn take_over() {
 
 pub(super) fn install_trap() {
     let trap = Action {
-        handler: on_sigsys as *const () as u64,
+        handler: trap_entry as *const () as u64,
         flags: SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
         restorer: gate::restorer as *const () as u64,
         // No other handler runs on top of this one: it may put a signal into the queue.

@@ -328,6 +328,7 @@ fn become_primary(header: &SegmentHeader) {
     );
     state::PROMOTED_NS.store(raw::now_ns(), Ordering::Relaxed);
     state::set_role(Role::Primary);
+    crate::sys::versions::publish(header);
     crate::door::process::take_over_attributes();
     crate::door::pending::forget_strays();
     crate::door::timer::set_again();

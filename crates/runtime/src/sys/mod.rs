@@ -15,4 +15,5 @@ pub mod spans;
 pub mod text;
 pub mod trap;
 pub mod vdso;
+pub mod versions;
 pub mod wall;

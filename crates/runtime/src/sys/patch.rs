@@ -245,9 +245,20 @@ fn clone_stub(site: &Site, at: u64, stub: &mut [u8]) -> Option<usize> {
     Some(us_sites::STUB_MAX)
 }
 
+#[allow(missing_docs)]
 unsafe extern "C" {
-    static us_clone_0: u8;
-    static us_clone_1: u8;
+    pub static us_clone_0: u8;
+    pub static us_clone_1: u8;
+    pub static us_clone_2: u8;
+    pub static us_clone_3: u8;
+    pub static us_clone_4: u8;
+    pub static us_clone_5: u8;
+    pub static us_clone_6: u8;
+    pub static us_clone_7: u8;
+    pub static us_clone_8: u8;
+    pub static us_clone_9: u8;
+    pub static us_clone_10: u8;
+    pub static us_clone_11: u8;
     static us_thread_0: u8;
     static us_thread_1: u8;
 }

@@ -9,43 +9,32 @@ use crate::context::{Context, reg};
 use crate::kernel::PR_SYS_DISPATCH_ON;
 use crate::raw;
 use crate::siginfo::Info;
-use crate::sys::vdso;
+use crate::sys::{vdso, versions};
 use crate::thread::Shared;
 
 /// An option of prctl.
 pub const PR_SET_SYSCALL_USER_DISPATCH: u64 = crate::kernel::PR_SET_SYSCALL_USER_DISPATCH;
 
-core::arch::global_asm!(".hidden __ehdr_start");
-
-unsafe extern "C" {
-    /// The ELF header of this library, from the linker.
-    static __ehdr_start: u8;
-}
-
-/// The runtime's text: start and length.
+/// The text of this version of the runtime: start and length.
 pub fn text_range() -> (u64, u64) {
     const PT_LOAD: u32 = 1;
     const PF_X: u32 = 1;
-    let base = &raw const __ehdr_start;
-    // SAFETY: this library's own headers, mapped with its first segment: e_phoff at 32, e_phnum at 56, entries
-    // of 56 bytes with type, flags, offset, address, ..., bytes in memory at 40.
-    unsafe {
-        let table = base.add(base.add(32).cast::<u64>().read() as usize);
-        for index in 0..base.add(56).cast::<u16>().read() as usize {
-            let header = table.add(index * 56);
-            if header.cast::<u32>().read() == PT_LOAD && header.add(4).cast::<u32>().read() & PF_X != 0 {
-                let start = base as u64 + header.add(16).cast::<u64>().read();
-                return (start, header.add(40).cast::<u64>().read());
-            }
+    let mut text = (0, 0);
+    versions::each_segment(|kind, flags, address, bytes| {
+        if kind == PT_LOAD && flags & PF_X != 0 {
+            text = (address, bytes);
         }
-    }
-    (0, 0)
+    });
+    text
 }
 
-/// Whether an instruction is the runtime's own. The range is asked for once: the handlers want it often.
+/// Whether an instruction is of this version of the runtime. The range is asked for once: the handlers want it
+/// often. Each version has its own.
 pub fn is_runtime(ip: u64) -> bool {
     use core::sync::atomic::{AtomicU64, Ordering};
+    #[unsafe(link_section = ".us_own")]
     static START: AtomicU64 = AtomicU64::new(0);
+    #[unsafe(link_section = ".us_own")]
     static LEN: AtomicU64 = AtomicU64::new(0);
     if LEN.load(Ordering::Acquire) == 0 {
         let (start, len) = text_range();
@@ -64,11 +53,11 @@ pub fn is_in_door(ip: u64) -> bool {
 
 /// Arms the calling thread. `false` where the kernel cannot.
 pub fn arm(thread: &Shared) -> bool {
-    let (start, len) = text_range();
+    let (start, len) = versions::passes();
     thread.selector.store(BLOCK, Ordering::Release);
     let args =
         [PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, start, len, thread.selector.as_ptr() as u64, 0];
-    // SAFETY: the selector lives as long as the process; the range is our own text.
+    // SAFETY: the selector lives as long as the process; the range is our own texts.
     unsafe { raw::call6(raw::nr::PRCTL, args) == 0 }
 }
 

@@ -3,11 +3,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 
 use checkpoint::{Key, Sealer};
 
 use super::key;
+use crate::request::callers;
 
 /// A checkpoint's file, sealed or not.
 pub(crate) enum Output {
@@ -57,12 +57,6 @@ impl Write for Output {
             Output::Sealed(sealer) => sealer.flush(),
         }
     }
-}
-
-fn callers(caller: &UnixStream, number: &str) -> Result<PathBuf, String> {
-    let peer = rustix::net::sockopt::socket_peercred(caller).map_err(|cause| format!("who asks? {cause}"))?;
-    let number: u32 = number.parse().map_err(|_| format!("{number:?} is no descriptor"))?;
-    Ok(crate::proc::descriptor(peer.pid.as_raw_nonzero(), number))
 }
 
 /// Opens the file that a caller has under this number.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use checkpoint::{Mapping, Object, Owner, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET, command, stand};
+use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET, command, leaving, stand};
 
 pub(crate) use super::describe::{Described, Lasting};
 use super::describe::{Looked, in_process};
@@ -146,6 +146,19 @@ pub(crate) fn take_for_replay<T>(
     Ok((copies, described, told))
 }
 
+/// Has one process stand still, and put another version of its runtime beside the one that runs: the steps lie in the folder.
+///
+/// # Errors
+/// Why there is none; the process goes on as it was.
+pub(crate) fn upgrade(one: &mut One) -> Result<(), Refusal> {
+    request(one, stand::ASKED_FOR_UPGRADE)?;
+    let done = await_all(std::slice::from_mut(one), stand::ASKED_FOR_UPGRADE, stand::UPGRADED);
+    if done.is_err() {
+        give_up(one.segment);
+    }
+    done
+}
+
 /// Asks all processes to stand still, or none.
 fn request_all(all: &[One], asked: u32) -> Result<(), Refusal> {
     for (at, one) in all.iter().enumerate() {
@@ -214,6 +227,10 @@ fn await_all(all: &mut [One], from: u32, to: u32) -> Result<(), Refusal> {
             if now != from {
                 let why = read_text(&header.stand.why).map_or("it says no reason".into(), |(_, why)| why);
                 return Err(Refusal::Later(in_process(why, one)));
+            }
+            if from != stand::FORK && header.leaving.0.load(Ordering::SeqCst) != leaving::NO {
+                // It waits for us then, before it ends.
+                return Err(Refusal::Later(in_process("the program is about to end".into(), one)));
             }
             if since.elapsed() > PARK || header.command.0.load(Ordering::Acquire) != command::CHECKPOINT {
                 let why = "the program did not come to a point where it can be parked";

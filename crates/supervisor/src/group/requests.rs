@@ -1,9 +1,10 @@
 //! What somebody wants of the group: callers at the desk, and the probe.
 
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use us_abi::end;
 
 use super::{Group, Held};
@@ -15,6 +16,7 @@ use crate::probe::{self, Finding, Probe};
 use crate::proc;
 use crate::request;
 use crate::roster::{Ends, Place};
+use crate::upgrade;
 use crate::watch::Watch;
 
 impl<'a> Group<'a> {
@@ -65,6 +67,21 @@ impl<'a> Group<'a> {
                         Err(Refusal::Never(why)) => why,
                     }
                 }
+                (Some(request::UPGRADE), Some(_)) if self.watches.iter().any(Watch::is_busy) => {
+                    self.requests.push((what, caller));
+                    continue;
+                }
+                (Some(request::UPGRADE), Some(number)) => match self.upgrade(&caller, number) {
+                    Ok(done) => {
+                        request::answer(caller, &done);
+                        continue;
+                    }
+                    Err(Refusal::Later(_)) if self.may_try_again() => {
+                        self.requests.push((what, caller));
+                        continue;
+                    }
+                    Err(why) => why.into_why(),
+                },
                 (Some(request::STOP), None) => {
                     self.is_stopping = true;
                     request::answer(caller, &json!({}));
@@ -121,6 +138,54 @@ impl<'a> Group<'a> {
         let meta = &self.book.borrow().meta;
         (described.head.program, described.head.order) = (meta.program.clone(), meta.order.clone());
         Ok((copies, described, output))
+    }
+
+    /// Puts the version of the runtime that the caller has in a file into all processes. Those that have it are left alone, so that
+    /// who asks again goes on where the last one has stopped.
+    fn upgrade(&mut self, caller: &UnixStream, number: &str) -> Result<Value, Refusal> {
+        let new = self.versions.take(caller, number)?;
+        if self.recorder.is_some() {
+            return Err(Refusal::Never("it is being recorded, and a recording has one version".into()));
+        }
+        if !self.is_none_there() {
+            return Err(Refusal::Later("processes that share memory are about to follow one order".into()));
+        }
+        let dir = Arc::clone(&self.book.borrow().folder.dir);
+        let mut all = self.watches.iter().map(Watch::for_checkpoint).collect::<Result<Vec<One>, _>>()?;
+        let (mut ready, mut refusal, mut had) = (Vec::new(), None, 0);
+        for (at, one) in all.iter().enumerate() {
+            match upgrade::prepare(one, &new, &mut self.versions, &dir) {
+                Ok(Some(one)) => ready.push((at, one)),
+                Ok(None) => had += 1,
+                Err(why) => refusal = refusal.or(Some(format!("process {}: {why}", one.place.pid))),
+            }
+        }
+        if let Some(why) = refusal {
+            ready.iter().for_each(|(_, one)| upgrade::discard(one, &dir));
+            return Err(Refusal::Never(why));
+        }
+        let (mut stood, mut failed) = (Vec::new(), None);
+        for (at, one) in &ready {
+            if failed.is_some() {
+                upgrade::discard(one, &dir);
+                continue;
+            }
+            match upgrade::perform(&mut all[*at], one, &dir) {
+                Ok(ms) => {
+                    self.versions.keep(&new);
+                    stood.push(ms);
+                }
+                Err(why) => failed = Some(why),
+            }
+        }
+        drop(all);
+        match failed {
+            Some(why) => Err(why),
+            None => {
+                self.checkpoint_by_ns = None;
+                Ok(upgrade::answer(&new, &stood, had))
+            }
+        }
     }
 
     /// Which processes of the group, besides these, have ended and have not been asked for.
