@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize
 use linux_raw_sys::general::stat;
 use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
 
-use crate::kernel::{SO_COOKIE, SO_PROTOCOL, SOL_SOCKET};
+use crate::kernel::{IPPROTO_TCP, SO_COOKIE, SO_PROTOCOL, SO_TYPE, SOCK_STREAM, SOL_SOCKET};
 use crate::proc;
 use crate::raw;
 
@@ -50,6 +50,8 @@ struct Stream {
     read_only: AtomicBool,
     /// The error behind the messages that a call has brought, for the next one; 0 for none.
     late_error: AtomicU32,
+    /// The error that the kernel has told in front of bytes, for the call that finds their end; 0 for none.
+    held_error: AtomicU32,
     /// Bytes read, as logged.
     read: AtomicU64,
     /// Bytes written, or the position, as logged.
@@ -76,6 +78,7 @@ static STREAMS: [Stream; SHADOWED] = [const {
         failed: AtomicBool::new(false),
         read_only: AtomicBool::new(false),
         late_error: AtomicU32::new(0),
+        held_error: AtomicU32::new(0),
         read: AtomicU64::new(0),
         written: AtomicU64::new(0),
     }
@@ -153,6 +156,7 @@ fn take_stream(near: usize) -> u32 {
             stream.failed.store(false, Ordering::Relaxed);
             stream.read_only.store(false, Ordering::Relaxed);
             stream.late_error.store(0, Ordering::Relaxed);
+            stream.held_error.store(0, Ordering::Relaxed);
             stream.read.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
             return at as u32 + 1;
@@ -314,6 +318,10 @@ impl Shadow {
             stream.late_error.store(0, Ordering::Relaxed);
         }
         (error != 0).then(|| -i64::from(error))
+    }
+    /// Where the error lies that [`crate::door::held`] keeps.
+    pub fn held_error(&self) -> Option<&'static AtomicU32> {
+        self.stream().map(|stream| &stream.held_error)
     }
     /// Bytes have come in, or gone out; by a standby, at the call's turn.
     pub fn count(&self, direction: Direction, transfer: Transfer) {
@@ -498,8 +506,12 @@ pub fn cookie(fd: i32) -> u64 {
 }
 
 fn is_tcp(fd: i32) -> bool {
-    const IPPROTO_TCP: u64 = linux_raw_sys::net::IPPROTO_TCP as u64;
     socket_option(fd, SOL_SOCKET, SO_PROTOCOL).is_some_and(|protocol| protocol & 0xffff_ffff == IPPROTO_TCP)
+}
+
+/// Whether it is a stream: of any other socket the kernel tells an error first.
+pub fn is_stream(fd: i32) -> bool {
+    socket_option(fd, SOL_SOCKET, SO_TYPE).is_some_and(|kind| kind & 0xffff_ffff == SOCK_STREAM)
 }
 
 fn socket_option(fd: i32, level: u64, name: u64) -> Option<u64> {

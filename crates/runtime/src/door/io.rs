@@ -14,7 +14,7 @@ use crate::door::recorded::{
 };
 use crate::door::transfer::{append_position, takes, word_of};
 use crate::door::witness::{self, Shape};
-use crate::door::{buffers, message, output as shown, pipe};
+use crate::door::{buffers, held, message, output as shown, pipe};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::guest::{Digest, GuestPtr};
 use crate::mapping::views;
@@ -82,11 +82,12 @@ fn record_gathered(
     let attempt = match (evidence, shadow, shape) {
         (Some(Evidence::Message), ..) => witness::gather(thread, call.args[0], shape, wanted, flags),
         (Some(Evidence::Pattern), Some(shadow), Shape::Vectors(list, count)) => {
-            witness::scatter(thread, row, shadow, fd, list, count)
+            pipe::scatter(thread, row, shadow, fd, list, count)
         }
         _ => None,
     };
     let result = attempt.unwrap_or_else(|| execute_marked(thread, row, call.nr, &call.args));
+    let result = held::at_the_end(fd, wanted, result);
     count_input(fd, flags, result);
     message::received(thread, row, call, result);
     if carry::is_read_cut_now(thread, row, call, result, wanted) {
@@ -128,7 +129,7 @@ fn gathered_in_any_mode(
         before.look(row, &call.args);
         match mode {
             Mode::Solo => {
-                let result = execute(thread, row, call.nr, &call.args);
+                let result = held::at_the_end(fd, shape.wanted(), execute(thread, row, call.nr, &call.args));
                 count_input(fd, flags, result);
                 let plan = signal::plan(thread, row, result);
                 if plan.carry_out(thread) {
@@ -152,6 +153,7 @@ fn gathered_in_any_mode(
                         let bytes = head.result.max(0) as u64;
                         shadow.count(Direction::In, Transfer { bytes, word, position: 0 });
                         shadow.note_error(head.result);
+                        held::is_told(shadow, head.result);
                     }
                     message::received(thread, row, call, head.result);
                 });

@@ -32,6 +32,7 @@ pub mod folder;
 pub mod forward;
 pub mod futex;
 pub mod heaps;
+pub mod held;
 pub mod identity;
 pub mod io;
 pub mod kept;

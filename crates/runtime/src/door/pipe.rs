@@ -20,8 +20,10 @@ use us_abi::event::ReturnHead;
 use us_calls::Row;
 
 use crate::door::carry;
+use crate::door::recorded::execute_marked;
 use crate::door::witness;
 use crate::fdtable::{self, Kind, Shadow, queued};
+use crate::guest::GuestPtr;
 use crate::kernel::{POLLIN, POLLOUT, RWF_NOWAIT};
 use crate::raw::err::EOPNOTSUPP;
 use crate::raw::nr::{PREADV2, PWRITEV2, READV, WRITEV};
@@ -227,4 +229,34 @@ fn await_event(thread: &Thread, fd: u64, event: u64, limit_ms: u64) -> Event {
         0 => Event::None,
         _ => Event::There,
     }
+}
+
+/// readv from a pipe or an eventfd: into the slot, and from there to where the guest wants it. `None`: make the call in the plain way.
+pub fn scatter(
+    thread: &mut Thread,
+    row: &Row,
+    shadow: &Shadow,
+    fd: i32,
+    list: GuestPtr<Vector>,
+    count: u64,
+) -> Option<i64> {
+    let wanted = spans::vector_bytes(list.address(), count).min(witness::PATTERN_MAX as u64);
+    if wanted == 0 {
+        return None;
+    }
+    let place = thread.reserve(size_of::<ReturnHead>() + wanted as usize)?;
+    // SAFETY: reserved.
+    let data = unsafe { place.add(size_of::<ReturnHead>()) } as u64;
+    let attempt = match is_shared_input(shadow) {
+        true => take(thread, shadow, fd as u64, place, wanted as usize, false),
+        false => None,
+    };
+    let result = attempt.unwrap_or_else(|| {
+        witness::lay_pattern(place, wanted as usize);
+        execute_marked(thread, row, raw::nr::READ, &[fd as u64, data, wanted, 0, 0, 0])
+    });
+    if !failed(result) {
+        witness::scatter_bytes(data, list.address(), count, result as u64);
+    }
+    Some(result)
 }

@@ -15,7 +15,7 @@ use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position};
 use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_end};
 use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
-use crate::door::{buffers, pipe};
+use crate::door::{buffers, held, pipe};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::guest::{Digest, GuestMut, GuestPtr, PAST_MIN};
 use crate::raw::err::EFAULT;
@@ -36,7 +36,7 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
-            let result = execute(thread, row, call.nr, args);
+            let result = held::at_the_end(args[0] as i32, args[2], execute(thread, row, call.nr, args));
             Input::of(row, call).has_given(result);
             let plan = signal::plan(thread, row, result);
             if plan.carry_out(thread) {
@@ -180,7 +180,10 @@ fn read_pieces(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, Pla
         let data = unsafe { place.add(size_of::<ReturnHead>()) };
         args[1] = data as u64;
         args[2] = piece as u64;
-        let result = read_piece(thread, row, &input, &args, place, total == 0);
+        let mut result = read_piece(thread, row, &input, &args, place, total == 0);
+        if result == 0 && total == 0 {
+            result = held::at_the_end(args[0] as i32, wanted, result);
+        }
         input.has_given(result);
         if result == raw::err::EINVAL && total == 0 && row.nr as u64 != raw::nr::RECVFROM {
             return read_directly(thread, row, call);
@@ -377,6 +380,7 @@ fn take_pieces(
                 let word = bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
                 shadow.count(Direction::In, Transfer { bytes: bytes.len() as u64, word, position: 0 });
                 shadow.note_error(head.result);
+                held::is_told(shadow, head.result);
             }
             // Before the event is given back: settling reads it as soon as the ring is empty.
             thread.begun_mut().pieces = at + bytes.len() as u64;

@@ -15,14 +15,12 @@ use us_abi::event::{CallArgs, Header, ReturnHead};
 use us_abi::{LAG_LIMIT_MIN, PAYLOAD_BYTES_MAX, RING_STEP, ThreadEntry};
 use us_ring::Position;
 
-use us_calls::Row;
 use us_world::Told;
 
-use crate::door::pipe;
-use crate::door::recorded::execute_marked;
-use crate::fdtable::{self, Shadow};
+use crate::door::held;
+use crate::fdtable;
 use crate::guest::{GuestMut, GuestPtr, part};
-use crate::raw::err::ENOTSOCK;
+use crate::raw::err::{EAGAIN, EINTR, ENOTSOCK};
 use crate::raw::nr::{RECVMMSG, SENDMMSG};
 use crate::raw::{self, failed};
 use crate::real::single_threaded;
@@ -96,6 +94,7 @@ fn mark(place: *mut u8, word: u64, second: u64) {
 }
 
 /// Makes a message call with `message`, which lies in the slot at `place`. `None`: this is no socket.
+#[inline(always)]
 fn make(thread: &Thread, nr: u64, fd: u64, place: *mut u8, message: *mut Message, flags: u64) -> Option<i64> {
     mark(place, MESSAGE_MARK, message as u64 - slot_of(place) as u64);
     let args = [fd, message as u64, 1, flags, 0, 0];
@@ -115,7 +114,10 @@ fn make(thread: &Thread, nr: u64, fd: u64, place: *mut u8, message: *mut Message
         }
         // SAFETY: the kernel has filled the count in.
         1 => Some(i64::from(unsafe { (&raw const (*message).moved).read_volatile() })),
-        _ => Some(result),
+        EAGAIN | EINTR => Some(result),
+        _ if nr == SENDMMSG => Some(result),
+        // SAFETY: the count lies in the slot, and the call is the one above.
+        _ => Some(unsafe { held::what_came_first(thread, &args, &raw const (*message).moved, result) }),
     }
 }
 
@@ -494,36 +496,6 @@ pub fn unpublished(slot: *const u8) -> Option<Header> {
     // SAFETY: the place of a header in a mapped ring.
     let (word, header) = unsafe { (slot.cast::<u64>().read(), slot.cast::<Header>().read()) };
     (word != 0 && word >> 48 != MARKS).then_some(header)
-}
-
-/// readv from a pipe or an eventfd: into the slot, and from there to where the guest wants it. `None`: make the call in the plain way.
-pub fn scatter(
-    thread: &mut Thread,
-    row: &Row,
-    shadow: &Shadow,
-    fd: i32,
-    list: GuestPtr<Vector>,
-    count: u64,
-) -> Option<i64> {
-    let wanted = spans::vector_bytes(list.address(), count).min(PATTERN_MAX as u64);
-    if wanted == 0 {
-        return None;
-    }
-    let place = thread.reserve(size_of::<ReturnHead>() + wanted as usize)?;
-    // SAFETY: reserved.
-    let data = unsafe { place.add(size_of::<ReturnHead>()) } as u64;
-    let attempt = match pipe::is_shared_input(shadow) {
-        true => pipe::take(thread, shadow, fd as u64, place, wanted as usize, false),
-        false => None,
-    };
-    let result = attempt.unwrap_or_else(|| {
-        lay_pattern(place, wanted as usize);
-        execute_marked(thread, row, raw::nr::READ, &[fd as u64, data, wanted, 0, 0, 0])
-    });
-    if !failed(result) {
-        scatter_bytes(data, list.address(), count, result as u64);
-    }
-    Some(result)
 }
 
 /// The pattern's byte at a place of the slot.

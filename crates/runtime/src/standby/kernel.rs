@@ -21,8 +21,7 @@ impl Kernel for Own {
         use crate::kernel::SIOCATMARK;
         const SIOCINQ: u64 = 0x541b;
         const SIOCOUTQ: u64 = 0x5411;
-        const IPPROTO_TCP: u64 = 6;
-        use crate::kernel::TCP_INFO;
+        use crate::kernel::{IPPROTO_TCP, TCP_INFO};
         let mut info = [0u64; 32];
         let mut len = 256u32;
         let (mut inq, mut outq, mut at_mark) = (0i32, 0i32, 0i32);

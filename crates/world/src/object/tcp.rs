@@ -4,7 +4,7 @@ use super::Object;
 use crate::count::Counts;
 use crate::kernel::{Kernel, TcpFigures};
 use crate::kind::{Direction, Evidence};
-use crate::part::Sharers;
+use crate::part::{Part, Sharers};
 use crate::verdict::{Verdict, Verdicts};
 
 /// A TCP socket. One that the guest connected counts its SYN among the bytes acknowledged; one that it accepted does not.
@@ -52,8 +52,11 @@ impl<const SYN_COUNTED: bool> Object for Tcp<SYN_COUNTED> {
         let was_connected = now.acked > 0 || !SYN_COUNTED;
         let is_closed = now.state == CLOSE && !now.is_broken && was_connected;
         if is_closed && plain == Some(0) && sent == Some(0) && !stream.has_failed {
-            // There was no end in order, no error waits, and the log knows of nobody who has been told.
-            if let Some(first) = sharers.parts().find(|part| part.entered) {
+            // There was no end in order, no error waits, and the log knows of nobody who has been told. Who asks for
+            // bytes gets those that wait before.
+            let may_be_told =
+                |part: &&Part| part.entered && (part.direction == Direction::Out || now.unread == 0);
+            if let Some(first) = sharers.parts().find(may_be_told) {
                 verdicts.put(first.slot, Verdict::Failed);
             }
         }
