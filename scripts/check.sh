@@ -20,7 +20,7 @@ run "$CARGO" build --release --quiet -p us-runtime -p us-cli -p us-ledger
 run env UNDERSTUDY_LIB="${TARGET:-target}/release/libunderstudy.so" "$CARGO" test --quiet -p us-tidy
 run scripts/docs.sh --check
 run "${TARGET:-target}/release/ledger" --understudy "${TARGET:-target}/release/understudy" --target "${TARGET:-target}/ledger"
-python=(bench/run bench/soak bench/suite/*.py tests/*/*.py tests/foreign/load/*.py)
+python=(bench/run bench/soak bench/suite/*.py tests/*/*.py tests/foreign/load/*.py crates/supervisor/src/*/*/*.py)
 if command -v python3 >/dev/null; then
     # Compiled and thrown away: no folder of Python's own is left in the tree.
     run python3 -W error -c 'import sys; [compile(open(name, encoding="utf-8").read(), name, "exec") for name in sys.argv[1:]]' "${python[@]}"
