@@ -78,6 +78,8 @@ pub struct Kept<'a> {
     at: Place,
     last: u32,
     is_dirty: bool,
+    /// The same of what is on the disk.
+    disk: (Place, u32),
     path: PathBuf,
 }
 
@@ -92,6 +94,7 @@ impl<'a> Kept<'a> {
             at: Place::default(),
             last: 0,
             is_dirty: false,
+            disk: (Place::default(), 0),
             path: PathBuf::new(),
         }
     }
@@ -144,7 +147,12 @@ impl<'a> Kept<'a> {
             file.sync_data().map_err(told)?;
             known.is_dirty = false;
         }
+        if known.at == Place::default() {
+            // Its name is to be on the disk as well.
+            File::open(&self.shelf.folder).and_then(|folder| folder.sync_all()).map_err(told)?;
+        }
         (self.at, self.last) = (known.at, known.last);
+        self.disk = (known.at, known.last);
         drop(known);
         (self.stream, self.file) = (Some(stream), Some(file));
         let program = program(Path::new(&hello.program.path));
@@ -174,7 +182,13 @@ impl Copy for Kept<'_> {
 
     fn sync(&mut self) -> Result<(), String> {
         let file = self.file.as_ref().ok_or("no copy is open")?;
-        file.sync_data().map_err(|cause| format!("{}: {cause}", self.path.display()))?;
+        if let Err(cause) = file.sync_data() {
+            // Asked again the kernel may say that all is well, and have forgotten the bytes.
+            (self.at, self.last) = self.disk;
+            let _ = file.set_len(self.at.offset);
+            return Err(format!("{}: {cause}", self.path.display()));
+        }
+        self.disk = (self.at, self.last);
         self.is_dirty = false;
         Ok(())
     }

@@ -17,7 +17,8 @@ pub trait Copy {
     /// # Errors
     /// Why not, for people.
     fn append(&mut self, at: Place, bytes: &[u8]) -> Result<(), String>;
-    /// Puts on the disk what has been appended.
+    /// Puts on the disk what has been appended. After a failure the copy is to be what is on the disk, and nothing more: asked
+    /// again a kernel may say that all is well, and have forgotten the bytes.
     ///
     /// # Errors
     /// Why not, for people.
