@@ -224,8 +224,9 @@ impl Leader {
                     self.acknowledged(memory, disk, echo, now);
                 }
             }
-            Message::Ended { session, at } if is_own(session) && self.state == State::Ending => {
-                if at == self.end {
+            Message::Ended { session, at } if is_own(session) => {
+                let is_all = self.is_finished && self.memory == self.end && at == self.end;
+                if matches!(self.state, State::Shipping | State::Ending) && is_all {
                     self.acknowledged(at, at, 0, now);
                     self.report.trouble = None;
                     self.state = State::Done;
@@ -298,7 +299,9 @@ impl Leader {
     /// What is committed stays so, whatever a follower loses later.
     fn commit(&mut self, now: u64) {
         let safe = if self.hello.commit == Commit::Disk { self.disk } else { self.memory };
-        self.committed = self.committed.max(safe);
+        if self.committed.is_within(safe) {
+            self.committed = safe;
+        }
         while let Some((end, since)) = self.moments.front().filter(|(end, _)| *end <= self.committed) {
             let _ = end;
             self.report.last_ns = now.saturating_sub(*since);
@@ -328,6 +331,8 @@ impl Leader {
                 Some(Act::Send(Message::Hello(Box::new(self.hello.clone()))))
             }
             State::Shipping | State::Ending if now >= self.beat_due => {
+                // The end is told again behind each: the first time it may have been lost.
+                self.state = State::Shipping;
                 self.beat_due = now.saturating_add(self.limits.beat);
                 let (session, at, end) = (self.hello.session, self.sent, self.end);
                 Some(Act::Send(Message::Beat { session, sent: now, at, end }))
