@@ -32,6 +32,7 @@ use crate::folder::{self, SEGMENT};
 use crate::roster::{self, Roster};
 use crate::segment::Segment;
 use crate::sentry::thread;
+use crate::upgrade;
 
 /// How long somebody may take to say what he wants, or to take it.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -126,6 +127,9 @@ impl Desk<'_> {
         match (wanted, name.to_str()) {
             (handout::READ_WRITE, Some(roster::NAME)) => self.dir.file(name, OFlags::RDWR),
             (handout::READ, Some(roster::REGISTRY)) => self.dir.file(name, OFlags::RDONLY),
+            (handout::READ, Some(name)) if self.is_of(pid, name.strip_prefix(upgrade::STEPS)) => {
+                self.dir.file(name, OFlags::RDONLY)
+            }
             // Whoever has other rights may use what the others have found, and not add to it.
             (handout::READ_WRITE, Some(folder::PLANS)) => self.dir.file(name, OFlags::RDONLY),
             (handout::READ_WRITE, _) => {
@@ -144,6 +148,12 @@ impl Desk<'_> {
             (handout::MAKE_OR_FIND, Some(name)) if self.is_of_family(name) => self.of_user(name, user),
             _ => Err(refused()),
         }
+    }
+
+    /// Whether this is the number of the process that has this pid now.
+    fn is_of(&self, pid: u32, number: Option<&str>) -> bool {
+        let number = number.and_then(|number| number.parse().ok());
+        number.is_some_and(|number| self.roster.successor_of(number).unwrap_or(number) == pid)
     }
 
     /// Whether it is the name of a copy of the present family's memory.
@@ -199,7 +209,7 @@ mod tests {
     fn given(state: &Path) -> (Arc<Dir>, Roster, Handout) {
         let dir = Arc::new(Dir::open(state).unwrap());
         let roster = Roster::create(&dir).unwrap();
-        for name in [SEGMENT, "segment.7", "meta.json", folder::PLANS] {
+        for name in [SEGMENT, "segment.7", "meta.json", folder::PLANS, "upgrade.7"] {
             dir.make_file(name).unwrap();
         }
         let handout = Handout::open(&dir.at(SEGMENT), config()).unwrap();
@@ -227,6 +237,8 @@ mod tests {
         for (pid, name) in [(7, SEGMENT), (5, "segment.7"), (9, "segment.7")] {
             assert!(!is(get(pid, handout::READ_WRITE, name), name), "{name} is not that of {pid}");
         }
+        assert!(!is_writable(&get(7, handout::READ, "upgrade.7").unwrap()));
+        assert!(get(5, handout::READ, "upgrade.7").is_err());
         assert!(get(8, handout::MAKE, "segment.8").is_ok());
         let number = roster.family().number.load(Ordering::Acquire);
         let copy = format!("family.{number}.3");
@@ -239,6 +251,7 @@ mod tests {
             (handout::MAKE, "segment.7"),
             (handout::MAKE, "segment.9"),
             (handout::READ_WRITE, "registry"),
+            (handout::READ_WRITE, "upgrade.7"),
             (handout::READ_WRITE, "meta.json"),
             (handout::READ_WRITE, "segment/../meta.json"),
             (handout::READ, "roster"),

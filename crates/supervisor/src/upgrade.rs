@@ -35,6 +35,9 @@ use link::{PAGE, Place};
 /// No library is larger.
 const LIBRARY_BYTES_MAX: u64 = 256 << 20;
 
+/// What the name of a file with steps begins with; behind it is the number of the process.
+pub(crate) const STEPS: &str = "upgrade.";
+
 type Build = [u8; BUILD_BYTES];
 
 /// The versions that a supervisor knows: that which it was started with, and those that it was given.
@@ -146,7 +149,7 @@ pub(crate) fn prepare(
     let jumps = jumps.collect::<Result<Vec<_>, String>>()?;
     let then = new.ways().first().map_or(0, |way| place.of(*way));
     let bytes = steps::write(&linked, base, &jumps, then)?;
-    let name = format!("upgrade.{}", one.place.pid);
+    let name = format!("{STEPS}{}", one.place.pid);
     dir.replace(&name, &bytes).map_err(|cause| format!("cannot write {name}: {cause}"))?;
     Ok(Some(Ready { file: name }))
 }
