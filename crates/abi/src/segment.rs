@@ -100,6 +100,10 @@ pub struct Config {
     pub verify: u32,
     /// Bit 0: [`Config::primary_cpus`] and `standby_cpus` are set.
     pub flags: u32,
+    /// `--lead`, microseconds.
+    pub lead_us: u32,
+    /// Zero.
+    pub pad: u32,
     /// Affinity mask of the primary's threads.
     pub primary_cpus: [u64; 16],
     /// Affinity mask of the standby's threads.

@@ -375,6 +375,10 @@ pub struct Run {
     /// How far a thread's standby may fall behind, as in 4MiB: at most a ring, 8 MiB, and more counts as that
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = lag_limit)]
     pub lag_limit: u64,
+    /// How long the standby may need for what it is behind, in milliseconds: less makes failovers shorter, more makes threads wait
+    /// less for each other
+    #[arg(long, value_name = "MS", default_value = "2", value_parser = lead)]
+    pub lead: u32,
     /// How long the primary waits, in milliseconds, for a standby that is a full ring behind
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = milliseconds::<1, 600_000>)]
     pub lag_timeout: u32,
@@ -481,6 +485,12 @@ fn short_interval(text: &str) -> Result<f64, String> {
 fn milliseconds<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
     let legal = text.parse().ok().filter(|ms| (LEAST..=MOST).contains(ms));
     legal.ok_or_else(|| format!("a number of milliseconds, {LEAST} to {MOST}"))
+}
+
+/// A lead, in microseconds.
+fn lead(text: &str) -> Result<u32, String> {
+    let legal = text.parse().ok().filter(|ms| (0.2..=100.0).contains(ms));
+    legal.map(|ms: f64| (ms * 1000.0) as u32).ok_or_else(|| "a number of milliseconds, 0.2 to 100".into())
 }
 
 /// A size in bytes: a number with an optional unit.

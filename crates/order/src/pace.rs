@@ -1,16 +1,23 @@
 //! How far ahead of its standby may a primary's thread run before it lets that come nearer?
 //!
-//! All threads together may be as many events ahead as their standby applies in [`LEAD_NS`], one of them half of that. How many
+//! All threads together may be as many events ahead as their standby applies in the time of a lead, one of them half of that. How many
 //! these are is measured ([`pool`]): an event of a server's takes the better part of a microsecond, one of a lock ten nanoseconds.
 //! To look at the others costs a cache miss each, so a thread looks when it has used up a part of what it has
 //! whatever the others do, and is told then how far it may go without another look.
 
-/// Time that a standby may need for what it has not applied, ns.
+/// Time that a standby may need for what it has not applied, ns, if nothing else is said.
 pub const LEAD_NS: u64 = 2_000_000;
 /// The least that all threads together may be ahead, events: what they are before anything has been measured.
 pub const POOL_MIN: u64 = 2048;
 /// The most: the part of a ring that stays in a cache.
 pub const POOL_MAX: u64 = 32_768;
+
+/// The least, and the most, with a lead of so many ns.
+pub fn bounds(lead_ns: u64) -> (u64, u64) {
+    let part = |events: u64| (events * lead_ns / LEAD_NS).max(256);
+    (part(POOL_MIN), part(POOL_MAX))
+}
+
 /// The least that one thread may be ahead whatever the others do, however many there are.
 pub const EVENTS_MIN: u64 = 96;
 /// Bytes of a common event in a ring.
@@ -28,15 +35,16 @@ pub const MARKS: usize = 4;
 /// Events of all threads together that may be unapplied, after a wait: in `ns` the standby has applied `applied`. Where it
 /// `had_all` before the end, it could have applied more; it was given no more. A rate that is taken over a time in which the
 /// standby had caught up says what the program made, and a program that rests now and then would be bound by its rest.
-pub fn pool(old: u64, applied: u64, ns: u64, had_all: bool) -> u64 {
-    let new = (u128::from(applied) * u128::from(LEAD_NS) / u128::from(ns.max(1))) as u64;
+pub fn pool(old: u64, applied: u64, ns: u64, had_all: bool, lead_ns: u64) -> u64 {
+    let new = (u128::from(applied) * u128::from(lead_ns) / u128::from(ns.max(1))) as u64;
     let new = match had_all {
         true => old.max(new),
         // One who sleeps is woken first, and may wait for a processor: a short wait says less than a long one.
-        false if new < old && ns < LEAD_NS / 4 => old.midpoint(new),
+        false if new < old && ns < lead_ns / 4 => old.midpoint(new),
         false => new,
     };
-    new.clamp(POOL_MIN, POOL_MAX)
+    let (min, max) = bounds(lead_ns);
+    new.clamp(min, max)
 }
 
 /// What a primary's thread knows of its lead.
@@ -155,22 +163,29 @@ mod tests {
     #[test]
     fn the_pool_is_what_the_standby_applies_in_the_time() {
         // Of a server's events 0.6 us each; of a lock's 10 ns, and no more than the cache takes.
-        assert_eq!(pool(POOL_MIN, 5_000, 3_000_000, false), 3_333);
-        assert_eq!(pool(POOL_MIN, 400_000, 4_000_000, false), POOL_MAX);
-        assert_eq!(pool(POOL_MIN, 10, 4_000_000, false), POOL_MIN);
+        assert_eq!(pool(POOL_MIN, 5_000, 3_000_000, false, LEAD_NS), 3_333);
+        assert_eq!(pool(POOL_MIN, 400_000, 4_000_000, false, LEAD_NS), POOL_MAX);
+        assert_eq!(pool(POOL_MIN, 10, 4_000_000, false, LEAD_NS), POOL_MIN);
         // From locks to requests: at once, or in eight short waits.
-        assert_eq!(pool(POOL_MAX, 5_000, 3_000_000, false), 3_333);
+        assert_eq!(pool(POOL_MAX, 5_000, 3_000_000, false, LEAD_NS), 3_333);
         let mut now = POOL_MAX;
         for _ in 0..8 {
-            now = pool(now, 500, 300_000, false);
+            now = pool(now, 500, 300_000, false, LEAD_NS);
         }
         assert!((3_333..3_500).contains(&now), "{now}");
     }
 
     #[test]
     fn a_standby_that_had_nothing_more_to_apply_is_not_slow() {
-        assert_eq!(pool(10_000, 10, 4_000_000, true), 10_000);
-        assert_eq!(pool(10_000, 1_000, 100_000, true), 20_000);
+        assert_eq!(pool(10_000, 10, 4_000_000, true, LEAD_NS), 10_000);
+        assert_eq!(pool(10_000, 1_000, 100_000, true, LEAD_NS), 20_000);
+    }
+
+    #[test]
+    fn a_longer_lead_is_more_events() {
+        assert_eq!(bounds(LEAD_NS), (POOL_MIN, POOL_MAX));
+        assert_eq!(bounds(LEAD_NS / 10), (256, POOL_MAX / 10));
+        assert_eq!(pool(POOL_MIN, 5_000, 3_000_000, false, 5 * LEAD_NS), 16_666);
     }
 
     #[test]

@@ -335,6 +335,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     state::REAL_PID.store(pid, Ordering::Relaxed);
     state::VERIFY.store(config.verify != 0, Ordering::Relaxed);
     state::LAG_TIMEOUT_NS.store(u64::from(config.lag_timeout_ms) * 1_000_000, Ordering::Relaxed);
+    crate::pace::set_lead(u64::from(config.lead_us) * 1000);
     state::LAG_LIMIT.store(config.lag_limit, Ordering::Relaxed);
     guest::HAS_CRC.store(core::arch::x86_64::__cpuid(1).ecx & (1 << 20) != 0, Ordering::Relaxed);
     state::set_purpose(config.flags);

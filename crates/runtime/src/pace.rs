@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{RING_STEP, SegmentHeader};
-use us_order::pace::{LEAP_BYTES, POOL_MIN, pool};
+use us_order::pace::{LEAP_BYTES, POOL_MIN, bounds, pool};
 use us_ring::Position;
 
 use crate::{raw, seats, state};
@@ -87,6 +87,12 @@ impl Pace {
 /// Events that all threads may be ahead together.
 static POOL: AtomicU64 = AtomicU64::new(POOL_MIN);
 
+/// The group's lead, ns: before there are two copies.
+pub fn set_lead(lead_ns: u64) {
+    state::LEAD_NS.store(lead_ns, Ordering::Relaxed);
+    POOL.store(bounds(lead_ns).0, Ordering::Relaxed);
+}
+
 /// Events that the standby has applied. Its positions would not do: they leap where a ring goes back to its beginning.
 fn applied(header: &SegmentHeader) -> u64 {
     let entries = (0..header.slots.load(Ordering::Relaxed)).map(state::entry);
@@ -99,7 +105,8 @@ fn applied(header: &SegmentHeader) -> u64 {
 fn learn(header: &SegmentHeader, before: u64, ns: u64, had_all: bool) {
     // A new segment's counts begin anew.
     if let Some(new) = applied(header).checked_sub(before) {
-        POOL.store(pool(POOL.load(Ordering::Relaxed), new, ns, had_all), Ordering::Relaxed);
+        let lead_ns = state::LEAD_NS.load(Ordering::Relaxed);
+        POOL.store(pool(POOL.load(Ordering::Relaxed), new, ns, had_all, lead_ns), Ordering::Relaxed);
     }
 }
 

@@ -41,6 +41,8 @@ pub static GUEST_PID: AtomicU32 = AtomicU32::new(0);
 pub static REAL_PID: AtomicU32 = AtomicU32::new(0);
 /// When this process became a primary, CLOCK_MONOTONIC ns; 0 if it has always been one.
 pub static PROMOTED_NS: AtomicU64 = AtomicU64::new(0);
+/// `--lead`, ns.
+pub static LEAD_NS: AtomicU64 = AtomicU64::new(us_order::pace::LEAD_NS);
 /// Longest time that the primary waits for room in a ring, ns.
 pub static LAG_TIMEOUT_NS: AtomicU64 = AtomicU64::new(100_000_000);
 

@@ -201,6 +201,8 @@ mod tests {
             lag_limit: us_abi::LAG_LIMIT_MIN,
             verify: 0,
             flags: 0,
+            lead_us: 2000,
+            pad: 0,
             primary_cpus: [0; 16],
             standby_cpus: [0; 16],
         }

@@ -49,6 +49,8 @@ pub struct Options {
     pub order: String,
     /// `--lag-timeout`, milliseconds.
     pub lag_timeout_ms: u32,
+    /// `--lead`, microseconds.
+    pub lead_us: u32,
     /// `--lag-limit`, bytes.
     pub lag_limit: u64,
     /// `--verify`: 0 off, 1 fast, 2 full.
@@ -80,6 +82,8 @@ impl Options {
         Config {
             lag_timeout_ms: self.lag_timeout_ms,
             lag_limit: self.lag_limit,
+            lead_us: self.lead_us,
+            pad: 0,
             standbys: self.standbys,
             verify: self.verify,
             flags: flags

@@ -49,6 +49,7 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         standbys: 0,
         order: if record.order == Order::Serial { "serial" } else { "schedule" }.into(),
         lag_timeout_ms: record.lag_timeout,
+        lead_us: 2000,
         lag_limit: us_abi::RING_BYTES as u64,
         verify: 1,
         cpus: None,
@@ -115,6 +116,7 @@ fn options(run: &Run) -> Result<Options, Error> {
         }
         .into(),
         lag_timeout_ms: run.lag_timeout,
+        lead_us: run.lead,
         lag_limit: run.lag_limit,
         verify: match run.verify {
             Verify::Off => 0,
