@@ -161,7 +161,7 @@ class Cluster:
         os.truncate(f"{self.folder}/node.log", 0)
 
     def start(self, program):
-        how = ["run", "--record", self.own] if self.standby else ["record", "-o", self.own]
+        how = ["run", "--metrics", "9464", "--record", self.own] if self.standby else ["record", "-o", self.own]
         command = ["ip", "netns", "exec", self.net.names[0], "unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
                    self.understudy, *how, "--name", "group", "--cluster", "n2", "--commit", self.commit,
                    "--cluster-config", f"{self.folder}/n1.toml", "--", *program]
@@ -288,6 +288,11 @@ def die(understudy, net, folder, seed):
                 raise Failed(f"status says: {words}")
             net.cut(False)
             until("shipping again", cluster.is_shipping)
+        if cluster.standby:
+            asks = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics').read().decode())"
+            figures = net.inside(net.names[0], sys.executable, "-c", asks).stdout
+            if 'understudy_machine_shipping{group="group",node="n2"} 1\n' not in figures:
+                raise Failed(f"the figures are {figures}")
         before = all_is_there(cluster, clients)
         shown = len(replayed(understudy, cluster.copy(), folder).split())
         if shown < before:

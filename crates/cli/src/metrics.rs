@@ -127,6 +127,7 @@ impl Metrics {
         self.counter(&mut out, "log_bytes_total", "Bytes published to standbys.", |group| group.bytes_total);
         self.events(&mut out);
         self.standbys(&mut out);
+        self.machines(&mut out);
         let kinds: [(&str, &str, Which); 3] = [
             ("failover_blackout_seconds", "From a death noticed to the first thread live.", |sums| {
                 &sums.blackout
@@ -200,6 +201,35 @@ impl Metrics {
         head(out, "standby_lag_events", "Events published and not applied.", "gauge");
         copies(|standby| standby.lag_events)
             .for_each(|(labels, value)| line(out, "standby_lag_events", &labels, value as f64));
+    }
+
+    /// Of groups whose recording other machines keep.
+    fn machines(&self, out: &mut String) {
+        type Figure = (&'static str, &'static str, fn(&us_supervisor::Machine) -> f64);
+        let figures: [Figure; 3] = [
+            ("machine_shipping", "Whether the log goes to the machine now.", |machine| {
+                f64::from(u8::from(machine.state == "shipping"))
+            }),
+            (
+                "machine_lag_bytes",
+                "Bytes of the recording that the machine has not acknowledged.",
+                |machine| machine.lag_bytes as f64,
+            ),
+            ("machine_lag_seconds", "How long the first of these has waited.", |machine| {
+                machine.lag_us as f64 / 1e6
+            }),
+        ];
+        for (name, help, value) in figures {
+            head(out, name, help, "gauge");
+            for group in &self.groups {
+                for machine in &group.machines {
+                    // The file that it comes from is one of the group's.
+                    let legal = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+                    let node: String = machine.node.chars().filter(legal).collect();
+                    line(out, name, &format!("group=\"{}\",node=\"{node}\"", group.name), value(machine));
+                }
+            }
+        }
     }
 }
 

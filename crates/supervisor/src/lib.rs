@@ -70,4 +70,5 @@ mod verdict;
 pub mod watch;
 
 pub use error::Error;
+pub use node::Seen as Machine;
 pub use options::{CpuPair, Options, Verbosity};
