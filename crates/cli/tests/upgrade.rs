@@ -94,6 +94,12 @@ fn what_cannot_take_its_place_is_refused_and_nothing_happens() {
         assert!(text(&done.stderr).contains(why), "{}", text(&done.stderr));
     };
     refused(&common::built().stand_in, "it is no runtime");
+    let whole = std::fs::read(&library).unwrap();
+    let cut = folder.join("cut.so");
+    for part in 0..16 {
+        std::fs::write(&cut, &whole[..whole.len() * part / 16]).unwrap();
+        refused(&cut, "it is no runtime");
+    }
     // The sum of how its data is laid out stands behind its version.
     let changed = |from: &[u8], to: &[u8]| {
         let mut bytes = std::fs::read(other_version(&library, folder, 9)).unwrap();

@@ -81,6 +81,11 @@ impl Versions {
     }
 }
 
+/// The beginning of a build id, as `status` shows it.
+fn digits(build: &Build) -> String {
+    build.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn read(mut file: File) -> Result<Library, String> {
     let mut bytes = Vec::new();
     let read = file.rewind().and_then(|()| (&file).take(LIBRARY_BYTES_MAX).read_to_end(&mut bytes));
@@ -122,8 +127,15 @@ pub(crate) fn prepare(
     if there.last().is_some_and(|(_, build)| *build == new.build) {
         return Ok(None);
     }
-    let libraries: Option<Vec<_>> = there.iter().map(|(_, build)| versions.find(*build)).collect();
-    let libraries = libraries.ok_or("it runs a version of the runtime that its supervisor has not seen")?;
+    let libraries = there.iter().map(|(_, build)| {
+        versions.find(*build).ok_or_else(|| {
+            format!(
+                "its supervisor has not seen the version {} that it runs: name that first (--library)",
+                digits(build)
+            )
+        })
+    });
+    let libraries = libraries.collect::<Result<Vec<_>, String>>()?;
     let places: Vec<Place> = libraries
         .iter()
         .zip(&there)
@@ -135,6 +147,9 @@ pub(crate) fn prepare(
     let berth = header.versions.berth.load(Ordering::Relaxed);
     let base = if places.len() == 1 { berth } else { last.end() }.next_multiple_of(PAGE);
     let place = Place { library: new, base, is_first: false };
+    if new.needs() > BERTH_BYTES as u64 {
+        return Err("it is no runtime that can be put into a program: it is too large".into());
+    }
     if places.len() == VERSIONS_MAX || place.end() > berth + BERTH_BYTES as u64 {
         return Err(format!("it has had {} versions, and has no room for another", places.len()));
     }
@@ -182,10 +197,9 @@ pub fn ask(group: &Found, library: &Path) -> Result<Value, Error> {
 
 /// The answer: how many processes have another version, and how long each stood still.
 pub(crate) fn answer(new: &Library, stood: &[f64], had: usize) -> Value {
-    let digits: String = new.build.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     json!({
         "version": new.version,
-        "build": digits,
+        "build": digits(&new.build),
         "processes": stood.len(),
         "had_it": had,
         "paused_ms": stood,

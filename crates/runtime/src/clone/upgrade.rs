@@ -10,13 +10,18 @@ use us_abi::upgrade::{DESCRIPTOR, HEAD_BYTES, Head, STEPS_MAGIC, STEPS_MAX, Step
 use us_abi::{Cause, SegmentHeader};
 
 use super::Obstacle;
+use crate::door::spawn;
 use crate::raw::{self, failed, nr};
-use crate::{own_file, paths, recorder, verdict};
+use crate::{own_file, paths, recorder, tls, verdict};
 
 /// By the coordinator, while all threads stand still.
 pub fn perform(header: &SegmentHeader) -> Result<(), Obstacle> {
     if recorder::is_recording() {
         return Err((b"the program is being recorded, and a recording has one version of the runtime", 0));
+    }
+    if tls::may_be_foreign() {
+        // It would run in a text that is being changed.
+        return Err((spawn::OUTSIDE, 0));
     }
     let mut path = [0u8; paths::PATH_BYTES];
     paths::upgrade_path(&mut path).ok_or((b"it has no folder" as &[u8], 0))?;

@@ -64,7 +64,10 @@ impl<'a> Group<'a> {
                             }
                             false => why,
                         },
-                        Err(Refusal::Never(why)) => why,
+                        Err(Refusal::Never(why)) => {
+                            self.checkpoint_by_ns = None;
+                            why
+                        }
                     }
                 }
                 (Some(request::UPGRADE), Some(_)) if self.watches.iter().any(Watch::is_busy) => {
@@ -80,7 +83,10 @@ impl<'a> Group<'a> {
                         self.requests.push((what, caller));
                         continue;
                     }
-                    Err(why) => why.into_why(),
+                    Err(why) => {
+                        self.checkpoint_by_ns = None;
+                        why.into_why()
+                    }
                 },
                 (Some(request::STOP), None) => {
                     self.is_stopping = true;
@@ -156,7 +162,10 @@ impl<'a> Group<'a> {
         for (at, one) in all.iter().enumerate() {
             match upgrade::prepare(one, &new, &mut self.versions, &dir) {
                 Ok(Some(one)) => ready.push((at, one)),
-                Ok(None) => had += 1,
+                Ok(None) => {
+                    self.versions.keep(&new);
+                    had += 1;
+                }
                 Err(why) => refusal = refusal.or(Some(format!("process {}: {why}", one.place.pid))),
             }
         }

@@ -43,7 +43,7 @@ impl Library {
     /// Bytes that it takes as a later version.
     pub(super) fn needs(&self) -> u64 {
         let (first, end) = self.extent();
-        PAGE + (end - first)
+        PAGE.wrapping_add(end.wrapping_sub(first))
     }
 
     fn text(&self) -> Option<Segment> {
