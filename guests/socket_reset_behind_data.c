@@ -42,11 +42,12 @@ static void prepare(int pair[2])
 
 static int told;
 
-static void read_all(int fd, int way)
+/* `next`: the way of the second call. */
+static void read_all(int fd, int way, int next)
 {
     memset(text, 0, sizeof text);
     CHECK(receive(fd, way) == 4 && memcmp(text, "answ", 4) == 0);
-    CHECK(receive(fd, (way + 1) % WAYS) == 2 && memcmp(text, "er", 2) == 0);
+    CHECK(receive(fd, next) == 2 && memcmp(text, "er", 2) == 0);
     long last = receive(fd, (way + 2) % WAYS);
     /* A primary that has been told, and dies then, may take it with it. */
     CHECK(last == 0 || (last == -1 && errno == ECONNRESET));
@@ -64,13 +65,24 @@ int main(void)
         for (int way = 0; way < WAYS; way++) {
             ZERO(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
             prepare(pair);
-            read_all(pair[0], way);
+            read_all(pair[0], way, (way + 1) % WAYS);
             ZERO(close(pair[0]));
             net_pair(pair);
             prepare(pair);
-            read_all(pair[0], way);
+            /* Of TCP's ways the first ones leave the error at the socket. */
+            read_all(pair[0], way, way < 4 ? (way + 1) % 4 : 4 + (way - 3) % 3);
             ZERO(close(pair[0]));
         }
+        /* Where a read leaves the error, anybody else may ask for it. */
+        int error = 0;
+        socklen_t length = sizeof error;
+        net_pair(pair);
+        prepare(pair);
+        RETURNS(recv(pair[0], text, ROOM, MSG_DONTWAIT | MSG_NOSIGNAL), 4);
+        RETURNS(recv(pair[0], text, ROOM, MSG_DONTWAIT), 2);
+        CHECK(getsockopt(pair[0], SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == ECONNRESET);
+        RETURNS(recv(pair[0], text, ROOM, MSG_NOSIGNAL), 0);
+        ZERO(close(pair[0]));
         /* The error of a datagram socket comes first. */
         ZERO(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
         prepare(pair);

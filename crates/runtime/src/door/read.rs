@@ -28,6 +28,9 @@ use crate::thread::{Mode, Thread};
 /// Longest piece, bytes.
 const PIECE: usize = PAYLOAD_BYTES_MAX - size_of::<ReturnHead>();
 
+/// Flags with which a recv takes what a read takes, and leaves what a read leaves.
+const PLAIN: u64 = MSG_DONTWAIT | crate::kernel::MSG_NOSIGNAL;
+
 /// read, pread64, recvfrom.
 pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let args = &call.args;
@@ -281,7 +284,7 @@ fn read_piece(
 ) -> i64 {
     let piece = args[2] as usize;
     if piece != 0 && !input.is_positioned {
-        match input.kind.evidence(Direction::In, input.flags == 0) {
+        match input.kind.evidence(Direction::In, input.flags & !PLAIN == 0) {
             Evidence::Pattern if input.kind != Kind::Pipe => {
                 // Of a further piece only what is there already is taken.
                 if first {
