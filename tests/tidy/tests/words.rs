@@ -150,7 +150,7 @@ fn words_of_modules() -> BTreeMap<String, String> {
             continue;
         };
         for name in parts {
-            for word in name.trim_end_matches(".rs").split('_') {
+            for word in name.trim_end_matches(".rs").trim_end_matches(".py").split('_') {
                 words.entry(word.to_owned()).or_insert_with(|| file.path.clone());
             }
         }
