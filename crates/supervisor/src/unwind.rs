@@ -349,7 +349,9 @@ fn libraries(text: &[u8]) -> Vec<Library> {
     let mut looked_at = 0;
     for (line, path) in proc::text::mappings(text) {
         let path = &*String::from_utf8_lossy(path);
-        if line.offset == 0 || start_of_file.0 != path {
+        // A file may have room without bytes between its segments, as the runtime's has: that is no file's beginning.
+        let is_named = !path.is_empty();
+        if is_named && (line.offset == 0 || start_of_file.0 != path) {
             start_of_file = (path.to_owned(), line.start);
         }
         if line.protection & maps::EXEC == 0 {
@@ -359,7 +361,7 @@ fn libraries(text: &[u8]) -> Vec<Library> {
         if looked_at > CODE_MAX {
             break;
         }
-        let start = start_of_file.1;
+        let start = if is_named { start_of_file.1 } else { line.start };
         match all.iter_mut().find(|library| library.start == start && library.path == path) {
             Some(library) => library.code.push((line.start, line.end)),
             None => all.push(Library {
@@ -389,6 +391,12 @@ mod tests {
         );
         let told: Vec<_> = all.iter().map(|library| (library.path.as_str(), library.start)).collect();
         assert_eq!(told, [("/a", 0x1000), ("", 0x9000), ("/b", 0xb000)]);
+        let all = libraries(
+            b"1000-2000 r--p 00000000 08:01 7 /a\n2000-5000 r--p 00000000 00:00 0 \n\
+             5000-6000 r-xp 00001000 08:01 7 /a\n6000-7000 r-xp 00000000 00:00 0 \n",
+        );
+        let told: Vec<_> = all.iter().map(|library| (library.path.as_str(), library.start)).collect();
+        assert_eq!(told, [("/a", 0x1000), ("", 0x6000)]);
     }
 
     /// By a system call of its own: a function of the standard library keeps its caller's frame in a register, of which the kernel
