@@ -38,12 +38,13 @@ def blackout(bench, results):
         results.picture("blackout", plot.lines("Blackouts of one life", "blackout, ms", "% at most so long", series, log_x=True))
 
 
-def lived(bench, name):
-    """The events of one group that is killed again and again, by the kit, whose clients check every answer."""
+def lived(bench, name, kills=None, more=()):
+    """The events of one group that is killed again and again, by the kit, whose clients check every answer. `more`: options of `run`."""
+    kills = kills or bench.args.blackouts
     events = bench.path(f"life-{name}.events")
-    command = [bench.path("kit"), name, "--kills", str(bench.args.blackouts), "--every", EVERY_MS, "--timeout", "120"]
-    command += ["--understudy", keeper(bench, events), "--target", bench.path("kit-target")]
-    limit = 120 + bench.args.blackouts * 2
+    command = [bench.path("kit"), name, "--kills", str(kills), "--every", EVERY_MS, "--timeout", "120"]
+    command += ["--understudy", keeper(bench, events, more), "--target", bench.path("kit-target")]
+    limit = 120 + kills * 2
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=bench.environment, cwd=bench.root, preexec_fn=bench.unpinned) as kit:
         try:
             output, _ = kit.communicate(timeout=limit)
@@ -63,7 +64,7 @@ def lived(bench, name):
         return [json.loads(line) for line in file if line.endswith("\n")]
 
 
-def keeper(bench, events):
+def keeper(bench, events, more):
     """A command that is `understudy`, and keeps under another name the events that its caller removes."""
     path = f"{events}-keeper"
     with open(path, "w", encoding="utf-8") as file:
@@ -76,6 +77,7 @@ for word; do
     fi
     before=$word
 done
+[ "$1" = run ] && shift && set -- run {' '.join(more)} "$@"
 exec '{bench.understudy}' "$@"
 """)
     os.chmod(path, 0o755)

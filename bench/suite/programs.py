@@ -62,11 +62,11 @@ def server_rounds(bench, results, label, command, loads, limit):
         results.failures.append(label)
 
 
-def server_round(bench, mode, command, loads):
+def server_round(bench, mode, command, loads, more=()):
     """load -> (CPU of the server in us per request, requests per second)."""
     figures = {}
     port = free_port()
-    with bench.start(mode, command(port)) as run:
+    with bench.start(mode, command(port), more=more) as run:
         pid = run.primary()
         run.await_port(port)
         for name, load in loads.items():
