@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::recording::replay;
 use crate::siginfo::Info;
 use crate::signal::entries;
-use crate::standby::promote;
+use crate::standby::{poll, promote};
 use crate::sys::{gate, patch};
 use crate::thread::Thread;
 use crate::{above, clone, dispatch, join, recording, signal, turns};
@@ -99,6 +99,7 @@ impl Above for Layers {
     }
     fn await_quiet(&self, header: &SegmentHeader) {
         clone::await_quiet(header);
+        poll::await_end_briefly();
     }
     fn forget_clone(&self) {
         clone::forget();

@@ -42,6 +42,20 @@ pub fn await_end() {
     raw::await_end(POLLER.load(Ordering::Relaxed));
 }
 
+/// The same before a filter is set, which may be for all threads and allow none of the poller's calls: it looks after a promotion
+/// for a millisecond longer. The number may be another thread's by now, so the wait is bounded.
+pub fn await_end_briefly() {
+    const LOOK_NS: u64 = 50_000;
+    const LOOKS: u32 = 1000;
+    let poller = POLLER.load(Ordering::Relaxed);
+    for _ in 0..LOOKS {
+        if poller == 0 || !raw::has_thread(poller) {
+            return;
+        }
+        raw::nap(LOOK_NS);
+    }
+}
+
 /// No mapping of its own, like the coordinator's.
 static STACK: Stack = Stack::new();
 
