@@ -7,6 +7,8 @@
 
 /// Time that a standby may need for what it has not applied, ns, if nothing else is said.
 pub const LEAD_NS: u64 = 2_000_000;
+/// The same in microseconds, as a group's configuration has it.
+pub const LEAD_US: u32 = (LEAD_NS / 1000) as u32;
 /// The least that all threads together may be ahead, events: what they are before anything has been measured.
 pub const POOL_MIN: u64 = 2048;
 /// The most: what a standby applies of a lock's in a lead. With the part of a ring that stays in a cache (a quarter of that) both

@@ -75,8 +75,10 @@ pub trait Above: Sync {
     fn fork_replay(&self, thread: &mut Thread, call: &Call, pid: u32) -> bool;
     /// Waits until no clone is being made. The process is bound, and no other begins.
     fn await_no_clone(&self);
-    /// Waits, for some seconds at most, until nobody is asked to stand still, and the poller is gone. *Leaving* has been said.
+    /// Waits, for some seconds at most, until nobody is asked to stand still. *Leaving* has been said.
     fn await_quiet(&self, header: &us_abi::SegmentHeader);
+    /// Waits, for a moment at most, until the poller of a promotion is gone.
+    fn await_no_poller(&self);
     /// This is a forked child, for which no clone is being made.
     fn forget_clone(&self);
 }

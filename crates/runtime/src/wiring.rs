@@ -99,6 +99,8 @@ impl Above for Layers {
     }
     fn await_quiet(&self, header: &SegmentHeader) {
         clone::await_quiet(header);
+    }
+    fn await_no_poller(&self) {
         poll::await_end_briefly();
     }
     fn forget_clone(&self) {

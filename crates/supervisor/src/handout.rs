@@ -201,7 +201,7 @@ mod tests {
             lag_limit: us_abi::LAG_LIMIT_MIN,
             verify: 0,
             flags: 0,
-            lead_us: 2000,
+            lead_us: us_order::pace::LEAD_US,
             pad: 0,
             primary_cpus: [0; 16],
             standby_cpus: [0; 16],

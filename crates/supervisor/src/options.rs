@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use us_abi::{CONFIG_AUTO, CONFIG_PINNED, CONFIG_SERIAL, Config};
+/// `--lead`, if it is not given, microseconds.
+pub use us_order::pace::LEAD_US;
 
 /// How much Understudy itself says on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

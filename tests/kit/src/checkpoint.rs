@@ -25,9 +25,6 @@ pub enum Checkpointed {
     Refused(String),
 }
 
-/// How long a guest may take until it is protected.
-const PROTECTED: Duration = Duration::from_secs(20);
-
 impl Stage<'_> {
     /// Runs the guest under protection, takes a checkpoint after so long, ends it there, and goes on from the checkpoint: both together
     /// print what the guest prints, and the second ends as it ends.
@@ -39,13 +36,7 @@ impl Stage<'_> {
         let command = protected_command(understudy, 1, &group, &events_file, program(guest));
         // What a pipe has taken is not there a second time.
         let tree = launch(guest, command, &dir, Sink::File)?;
-        let begun = Instant::now();
-        let is_protected = || {
-            events::read_all(&events_file).iter().any(|event| matches!(&*event.name, "protected" | "ended"))
-        };
-        while !is_protected() && begun.elapsed() < PROTECTED {
-            thread::sleep(Duration::from_millis(1));
-        }
+        events::await_protected(&events_file);
         let take = |how: &[&str], file: &Path| {
             let mut command = Command::new(understudy);
             let taken = command.args(["checkpoint", "--json", &group]).args(how).arg("-o").arg(file).output();

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -55,6 +57,18 @@ fn parse(line: &str) -> Event {
 /// All events of a finished run.
 pub fn read_all(path: &Path) -> Vec<Event> {
     Reader::new(path).fresh()
+}
+
+/// How long a program may take to be protected.
+const PROTECTED: Duration = Duration::from_secs(20);
+
+/// Waits until a run's first process is protected, or the run has ended.
+pub fn await_protected(path: &Path) {
+    let begun = Instant::now();
+    let is_protected = || read_all(path).iter().any(|event| matches!(&*event.name, "protected" | "ended"));
+    while !is_protected() && begun.elapsed() < PROTECTED {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[cfg(test)]

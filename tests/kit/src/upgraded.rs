@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -14,9 +14,6 @@ use crate::judge;
 use crate::process::Sink;
 use crate::strike::protected_command;
 use crate::trial::{Reference, Stage, Verdict, group_name, launch, program, verdict};
-
-/// How long a guest may take until it is protected.
-const PROTECTED: Duration = Duration::from_secs(20);
 
 /// One in so many upgrades is followed by a planned switch: the copy that is made of the new version takes over.
 const SWITCHES: usize = 2;
@@ -37,13 +34,7 @@ impl Stage<'_> {
         let versions = [other_version(understudy, &dir, 1)?, other_version(understudy, &dir, 2)?];
         let command = protected_command(understudy, 1, &group, &events_file, program(guest));
         let tree = launch(guest, command, &dir, Sink::File)?;
-        let begun = Instant::now();
-        let is_protected = || {
-            events::read_all(&events_file).iter().any(|event| matches!(&*event.name, "protected" | "ended"))
-        };
-        while !is_protected() && begun.elapsed() < PROTECTED {
-            thread::sleep(Duration::from_millis(1));
-        }
+        events::await_protected(&events_file);
         let mut done = 0;
         for (at, pause) in times.iter().enumerate() {
             thread::sleep(*pause);

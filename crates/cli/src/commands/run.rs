@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::checkpoint::restore::Checkpoint;
-use us_supervisor::options::Cluster;
+use us_supervisor::options::{Cluster, LEAD_US};
 use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::record;
 use us_supervisor::{Error, Options, Verbosity, run, terminal};
@@ -49,7 +49,7 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         standbys: 0,
         order: if record.order == Order::Serial { "serial" } else { "schedule" }.into(),
         lag_timeout_ms: record.lag_timeout,
-        lead_us: 2000,
+        lead_us: LEAD_US,
         lag_limit: us_abi::RING_BYTES as u64,
         verify: 1,
         cpus: None,

@@ -74,6 +74,7 @@ fn leave(thread: &mut Thread) {
         // Whoever asks this process for something asks by a signal that it has no handler for any more.
         thread::for_each(|other| other.entry().pending_signal.store(0, Ordering::Relaxed));
         above().await_quiet(header);
+        above().await_no_poller();
     }
     death::hand_on(true);
     wall::abandon();

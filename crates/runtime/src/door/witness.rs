@@ -84,6 +84,12 @@ fn slot_of(place: *mut u8) -> *mut u64 {
     unsafe { place.sub(size_of::<Header>()).cast() }
 }
 
+/// Whether a slot's first word is a mark, and no event's header.
+#[inline(always)]
+const fn is_mark(word: u64) -> bool {
+    word >> 48 == MARKS
+}
+
 fn mark(place: *mut u8, word: u64, second: u64) {
     let slot = slot_of(place);
     // SAFETY: the reserved event's own header, which is written when the event is published.
@@ -460,7 +466,7 @@ pub fn mark_of(thread: &Thread) -> *mut u64 {
     let slot = thread.ends.ring.at(thread.ends.producer.at).cast::<u64>();
     // SAFETY: the reserved event's own header, above the tail.
     unsafe {
-        if slot.read() >> 48 != MARKS {
+        if !is_mark(slot.read()) {
             slot.write_volatile(0);
         }
     }
@@ -495,7 +501,7 @@ pub fn entered(entry: &ThreadEntry) -> bool {
 pub fn unpublished(slot: *const u8) -> Option<Header> {
     // SAFETY: the place of a header in a mapped ring.
     let (word, header) = unsafe { (slot.cast::<u64>().read(), slot.cast::<Header>().read()) };
-    (word != 0 && word >> 48 != MARKS).then_some(header)
+    (word != 0 && !is_mark(word)).then_some(header)
 }
 
 /// The pattern's byte at a place of the slot.

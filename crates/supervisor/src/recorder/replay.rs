@@ -580,7 +580,7 @@ fn config(flags: u32) -> Config {
         lag_limit: u64::MAX,
         verify: 1,
         flags: CONFIG_DETACHED | flags,
-        lead_us: 2000,
+        lead_us: us_order::pace::LEAD_US,
         pad: 0,
         primary_cpus: [0; 16],
         standby_cpus: [0; 16],

@@ -123,12 +123,10 @@ impl Replay<'_> {
 
     /// Writes what gdb is to read for `reverse-continue`, and gives the command that reads it. A gdb without Python does without.
     fn teach_backwards(&self) -> Result<OsString, Error> {
-        use std::io::Write;
         let own = std::env::current_exe().map_err(|cause| Error::system("find this program", cause))?;
         let text = BACKWARDS.replace("@GIVEN@", &given(&own, self.order).to_string());
         let path = self.path.join(SCRIPT);
-        let made = self.dir.make_file(SCRIPT).and_then(|mut file| file.write_all(text.as_bytes()));
-        made.map_err(|cause| Error::file("write", &path, cause))?;
+        self.dir.replace(SCRIPT, text.as_bytes()).map_err(|cause| Error::file("write", &path, cause))?;
         let mut command = OsString::from("source ");
         command.push(&path);
         Ok(command)
