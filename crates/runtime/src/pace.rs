@@ -8,7 +8,7 @@
 //! It is a wish, not a bound: a standby that does not move at all is not waited for. Only a full ring is
 //! ([`Thread::reserve`]).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use us_abi::{RING_STEP, SegmentHeader};
 use us_order::pace::{LEAP_BYTES, POOL_MIN, bounds, pool};
@@ -16,43 +16,19 @@ use us_ring::Position;
 
 use crate::{raw, seats, state};
 
+mod waiting;
+
+use waiting::Waiting;
+
 const _: () = assert!(LEAP_BYTES == RING_STEP as u64);
 
 /// How long a standby of which nothing moves is waited for, ns.
 const PATIENCE_NS: u64 = 10_000_000;
 /// Longest wait at one mark, ns: where the thread's own copy computes, for example.
 const WAIT_MAX_NS: u64 = 50_000_000;
-/// Between two looks at a standby that is waited for, ns: at first, and at the most. Each look costs a few microseconds.
-const LOOK_NS: u64 = 20_000;
-/// See `LOOK_NS`.
-const LOOK_MAX_NS: u64 = 160_000;
-/// As many threads look that often; of more each looks less often.
-const LOOKERS: u64 = 4;
-
-/// Threads of this process that wait for their standby. They look in turn, so to say: a processor's time for looking is the same
-/// for any number of them.
-static WAITING: AtomicU32 = AtomicU32::new(0);
-
-/// One of [`WAITING`].
-struct Waits;
-
-impl Waits {
-    fn begin() -> Waits {
-        WAITING.fetch_add(1, Ordering::Relaxed);
-        Waits
-    }
-
-    /// Longest time between two looks of one thread, ns.
-    fn look_max_ns() -> u64 {
-        LOOK_MAX_NS * u64::from(WAITING.load(Ordering::Relaxed)).div_ceil(LOOKERS)
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+/// To look at the ring of a slot takes so long, ns, and to look at what has been applied of it ten times as long: one part in
+/// four of a processor's time, and one in a hundred, goes into that at the most.
+const LOOK_AT_SLOT_NS: u64 = 25;
 
 /// What a primary's thread knows of its lead, and of waits that were for nothing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,13 +76,35 @@ fn applied(header: &SegmentHeader) -> u64 {
     counts.map(|count| count.load(Ordering::Relaxed)).sum()
 }
 
-/// What the standby has applied since `before` while it was waited for, in `ns`, says how far it may be behind. `had_all`:
-/// it came to the end of what the waiting thread had written, and may be quicker than that.
-fn learn(header: &SegmentHeader, before: u64, ns: u64, had_all: bool) {
-    // A new segment's counts begin anew.
-    if let Some(new) = applied(header).checked_sub(before) {
-        let lead_ns = state::LEAD_NS.load(Ordering::Relaxed);
-        POOL.store(pool(POOL.load(Ordering::Relaxed), new, ns, had_all, lead_ns), Ordering::Relaxed);
+/// How much the standby applies in a time, taken by who looks for the others as well.
+struct Learning {
+    start_ns: u64,
+    events: u64,
+}
+
+/// When that was asked last, ns.
+static LEARNT_NS: AtomicU64 = AtomicU64::new(0);
+
+impl Learning {
+    /// From now on, unless it has been asked a moment ago.
+    fn begin(header: &SegmentHeader, now_ns: u64) -> Option<Learning> {
+        let pause_ns = threads(header) * LOOK_AT_SLOT_NS * 1000;
+        if now_ns.wrapping_sub(LEARNT_NS.load(Ordering::Relaxed)) < pause_ns {
+            return None;
+        }
+        LEARNT_NS.store(now_ns, Ordering::Relaxed);
+        Some(Learning { start_ns: now_ns, events: applied(header) })
+    }
+
+    /// What the standby has applied while it was waited for says how far it may be behind. `had_all`: it came to the end of what
+    /// the waiting thread had written, and may be quicker than that.
+    fn end(&self, header: &SegmentHeader, now_ns: u64, had_all: bool) {
+        // A new segment's counts begin anew.
+        if let Some(new) = applied(header).checked_sub(self.events) {
+            let lead_ns = state::LEAD_NS.load(Ordering::Relaxed);
+            let old = POOL.load(Ordering::Relaxed);
+            POOL.store(pool(old, new, now_ns - self.start_ns, had_all, lead_ns), Ordering::Relaxed);
+        }
     }
 }
 
@@ -125,33 +123,34 @@ pub fn keep(pace: &mut Pace, slot: u32, at: u64, written: u64, records: impl Fn(
     if first >= due || first == pace.busy {
         return 0;
     }
-    let (before, lead) = standby(header);
+    let start = raw::now_ns();
+    let (before, lead) = standby_lately(header, start);
     if before == pace.still || pace.lead.goes_on(lead, at - first, threads, pool) {
         return 0;
     }
     // One long wait, and not one at every mark.
     let enough = pace.lead.before_last();
-    let (start, events) = (raw::now_ns(), applied(header));
     // Its poller may be napping for longer than this thread is going to wait.
     raw::futex_wake_shared(&header.command.0);
-    let mut moved = (start, before);
-    let mut pause_ns = LOOK_NS;
-    let _waits = Waits::begin();
+    let mut waiting = Waiting::begin(slot, enough, start);
+    let mut learning = None;
     loop {
-        raw::nap(pause_ns);
-        pause_ns = (pause_ns * 2).min(Waits::look_max_ns());
-        let (head, now, so_far) = (head(), raw::now_ns(), standby(header).0);
+        if waiting.looks() && learning.is_none() {
+            learning = Learning::begin(header, waiting.now_ns);
+        }
+        waiting.wait();
+        let (head, now) = (head(), waiting.now_ns);
         if !records() {
             return now - start;
         }
         if head >= enough {
-            learn(header, events, now - start, head >= at);
+            if let Some(learning) = learning {
+                learning.end(header, now, head >= at);
+            }
             return now - start;
         }
-        if so_far != moved.1 {
-            moved = (now, so_far);
-        }
-        if now - moved.0 > PATIENCE_NS {
+        let (so_far, moved_ns) = waiting.look(header);
+        if now.saturating_sub(moved_ns.max(start)) > PATIENCE_NS {
             pace.still = so_far;
             return now - start;
         }
@@ -160,6 +159,23 @@ pub fn keep(pace: &mut Pace, slot: u32, at: u64, written: u64, records: impl Fn(
             return now - start;
         }
     }
+}
+
+/// What [`standby`] said last, and when, ns. Who reads them while another writes may have two that do not belong together: a
+/// thread goes on, or waits, at the next mark instead.
+static LATELY: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+/// As [`standby`], asked now or a moment ago: each thread asks, and there may be thousands.
+fn standby_lately(header: &SegmentHeader, now_ns: u64) -> (u64, u64) {
+    let [applied, lead, then_ns] = &LATELY;
+    if now_ns.wrapping_sub(then_ns.load(Ordering::Relaxed)) < threads(header) * LOOK_AT_SLOT_NS * 4 {
+        return (applied.load(Ordering::Relaxed), lead.load(Ordering::Relaxed));
+    }
+    let new = standby(header);
+    applied.store(new.0, Ordering::Relaxed);
+    lead.store(new.1, Ordering::Relaxed);
+    then_ns.store(now_ns, Ordering::Relaxed);
+    new
 }
 
 /// What the standbys have applied, of all threads: a number that changes as long as one does anything. And the bytes that the

@@ -347,12 +347,15 @@ fn enter(thread: &mut Thread) {
 
 /// The block of the thread behind a handle, if it is one of ours.
 pub fn slot_of(handle: u64) -> Option<&'static Shared> {
-    thread::slots().map(thread::shared).find(|block| {
+    let is_its = |block: &&Shared| {
         let fate = block.fate.load(Ordering::Acquire);
         // On a stack of the guest's own another slot's thread may have its control block by now.
         let was = || fate == DETACHED && !thread_stack::is_ours(handle) && is_gone(block);
         block.handle.load(Ordering::Acquire) == handle && fate != JOINED && !was()
-    })
+    };
+    // The stack tells most: a program that joins thousands of threads would look at each of them each time.
+    let by_stack = thread_stack::slot_of(handle).filter(|slot| thread::slots().contains(slot));
+    by_stack.map(thread::shared).filter(is_its).or_else(|| thread::slots().map(thread::shared).find(is_its))
 }
 
 /// In a forked child: what of the parent's threads and segment is not its own.

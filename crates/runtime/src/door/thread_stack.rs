@@ -153,5 +153,10 @@ pub unsafe extern "C" fn pthread_getattr_np(handle: u64, attributes: *mut Attrib
 
 /// Whether an address lies in a slot's stack.
 pub(super) fn is_ours(address: u64) -> bool {
-    slot_of_stack(address as usize).is_some()
+    slot_of(address).is_some()
+}
+
+/// The slot in whose range of stack an address lies.
+pub(super) fn slot_of(address: u64) -> Option<u32> {
+    slot_of_stack(address as usize).map(|slot| slot as u32)
 }
