@@ -120,6 +120,8 @@ pub const CONFIG_DETACHED: u32 = 4;
 pub const CONFIG_SERIAL: u32 = 8;
 /// [`Config::flags`]: `--order auto`. Threads of a process whose standbys diverge take turns from then on.
 pub const CONFIG_AUTO: u32 = 16;
+/// [`Config::flags`]: `--huge-pages`.
+pub const CONFIG_HUGE: u32 = 32;
 
 /// Values of [`SegmentHeader::command`].
 pub mod command {

@@ -385,6 +385,10 @@ pub struct Run {
     /// What the standby compares
     #[arg(long, value_enum, value_name = "WHAT", default_value = "fast")]
     pub verify: Verify,
+    /// Ask for huge pages wherever the program maps a MiB or more: a new standby of a large program holds it up for a shorter
+    /// time. Each page that is written to while another copy still has it takes 2 MiB
+    #[arg(long)]
+    pub huge_pages: bool,
     /// CPU lists to pin each copy's threads to, as in 0-3:4-7
     #[arg(long, value_name = "PRIMARY:STANDBY", value_parser = parse_cpus)]
     pub cpus: Option<CpuPair>,

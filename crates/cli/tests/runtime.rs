@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Running, Sandbox, built, interposed, kill, pid, runtime, sanitized, text, wait_for};
+use common::{Running, Sandbox, built, compile, interposed, kill, pid, runtime, sanitized, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -116,6 +116,42 @@ fn a_killed_primary_is_replaced() {
     running.wait_for_output("signal 15\n");
     assert_eq!(running.finish().0, Some(7));
     sandbox.assert_clean();
+}
+
+/// Large memory and a heap that grows are to have huge pages if that is wanted, and nothing else: not what the program has refused,
+/// and nothing where nobody has asked for them.
+#[test]
+fn large_memory_has_huge_pages_where_that_is_wanted() {
+    let Some(library) = runtime("large_memory_has_huge_pages_where_that_is_wanted") else { return };
+    let program = compile("large.c", "large", &[]);
+    let program = program.to_str().unwrap();
+    for (options, is_huge) in [(&["--huge-pages"][..], 1), (&[][..], 0)] {
+        let sandbox = Sandbox::with_library(&library, "");
+        let events = sandbox.events_path();
+        let named = ["run", "--name", "large", "--events", events.to_str().unwrap()];
+        let mut command = sandbox.understudy(&[&named, options, &[program]].concat());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        for round in 0..3 {
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            if line == "none\n" {
+                println!("skipped: this kernel has no huge pages");
+                break;
+            }
+            assert_eq!(line, format!("large {is_huge} small 0 refused 0 heap {is_huge}\n"), "round {round}");
+            // The successor does as the dead one did.
+            let protected = || sandbox.group()["state"] == "protected";
+            wait_for(|| protected().then_some(()), "protection");
+            kill(pid(&sandbox.group()["processes"][0]["primary"]["pid"]), Signal::KILL);
+            sandbox.wait_for_events("promoted", round + 1);
+            writeln!(input).unwrap();
+        }
+        drop(input);
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        sandbox.assert_clean();
+    }
 }
 
 /// A program with two threads that counts signals; its output is broken if a copy loses or repeats anything.

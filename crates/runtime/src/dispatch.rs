@@ -399,7 +399,7 @@ fn special(thread: &mut Thread, row: &'static Row, call: &Call, door: Door) -> i
         Door::Mmap => memory::mmap(thread, call),
         Door::Mremap => remap::remap(thread, call),
         Door::Munmap => memory::unmap(thread, call),
-        Door::Brk => memory::local(call),
+        Door::Brk => memory::heap(call),
         Door::Madvise => memory::advise(call),
         Door::Shm => shared::system_v(thread, row, call),
         Door::Mlock => memory::lock(thread, row, call),

@@ -336,6 +336,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     state::VERIFY.store(config.verify != 0, Ordering::Relaxed);
     state::LAG_TIMEOUT_NS.store(u64::from(config.lag_timeout_ms) * 1_000_000, Ordering::Relaxed);
     crate::pace::set_lead(u64::from(config.lead_us) * 1000);
+    crate::door::huge::want(config.flags & us_abi::CONFIG_HUGE != 0);
     state::LAG_LIMIT.store(config.lag_limit, Ordering::Relaxed);
     guest::HAS_CRC.store(core::arch::x86_64::__cpuid(1).ecx & (1 << 20) != 0, Ordering::Relaxed);
     state::set_purpose(config.flags);

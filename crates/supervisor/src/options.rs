@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
-use us_abi::{CONFIG_AUTO, CONFIG_PINNED, CONFIG_SERIAL, Config};
+use us_abi::{CONFIG_AUTO, CONFIG_HUGE, CONFIG_PINNED, CONFIG_SERIAL, Config};
 /// `--lead`, if it is not given, microseconds.
 pub use us_order::pace::LEAD_US;
 
@@ -57,6 +57,8 @@ pub struct Options {
     pub lag_limit: u64,
     /// `--verify`: 0 off, 1 fast, 2 full.
     pub verify: u32,
+    /// `--huge-pages`.
+    pub huge_pages: bool,
     /// `--cpus`.
     pub cpus: Option<CpuPair>,
     /// Make a new standby where one is gone; not so with `--no-reprotect`.
@@ -94,7 +96,8 @@ impl Options {
                     "auto" => CONFIG_AUTO,
                     _ => 0,
                 }
-                | if pair.is_some() { CONFIG_PINNED } else { 0 },
+                | if pair.is_some() { CONFIG_PINNED } else { 0 }
+                | if self.huge_pages { CONFIG_HUGE } else { 0 },
             primary_cpus: pair.map_or([0; 16], |pair| pair.primary),
             standby_cpus: pair.map_or([0; 16], |pair| pair.standby),
         }

@@ -13,7 +13,7 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
-use crate::door::{code, heaps, mapped, mutex, own_addresses, quiet, shared};
+use crate::door::{code, heaps, huge, mapped, mutex, own_addresses, quiet, shared};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::kernel::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, PROT_WRITE,
@@ -143,7 +143,16 @@ fn anonymous(call: &Call) -> i64 {
     if call.args[3] & MAP_FIXED != 0 && crate::state::is_standby() {
         views::unmapped(call.args[0], call.args[1]);
     }
-    local(&call)
+    let result = local(&call);
+    huge::mapped(&call, result);
+    result
+}
+
+/// brk.
+pub fn heap(call: &Call) -> i64 {
+    let end = local(call);
+    huge::heap(end);
+    end
 }
 
 /// Shared memory has been made since the standby has.

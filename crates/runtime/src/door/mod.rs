@@ -33,6 +33,7 @@ pub mod forward;
 pub mod futex;
 pub mod heaps;
 pub mod held;
+pub mod huge;
 pub mod identity;
 pub mod io;
 pub mod kept;
