@@ -133,8 +133,9 @@ class Clients:
 
 
 class Cluster:
-    def __init__(self, understudy, net, folder, commit, standby, limits=""):
+    def __init__(self, understudy, net, folder, commit, standby, limits="", mirror=None):
         self.understudy, self.net, self.folder, self.commit, self.standby = understudy, net, folder, commit, standby
+        mirror = "" if mirror is None else f"[standby]\n{mirror}\n"
         run("sh", SCRIPT, folder, "n1", "n2")
         for at, name in enumerate(["n1", "n2"]):
             other = 2 - at
@@ -142,17 +143,19 @@ class Cluster:
                 config.write(
                     f"[node]\nname = '{name}'\nlisten = '10.99.0.{at + 1}:{NODE_PORT}'\ndata = '{name}.data'\n"
                     f"[tls]\nauthority = 'authority.pem'\ncertificate = '{name}.pem'\nkey = '{name}.key'\n"
-                    f"[limits]\nbeat_ms = 100\nsilence_ms = 1000\n{limits}\n"
+                    f"[limits]\nbeat_ms = 100\nsilence_ms = 1000\n{limits}\n{mirror if at else ''}"
                     f"[[peers]]\nname = 'n{other}'\naddress = '10.99.0.{other}:{NODE_PORT}'\n"
                 )
-        os.mkdir(f"{folder}/state", 0o700)
+        for name in ("state", "other"):
+            os.mkdir(f"{folder}/{name}", 0o700)
         self.environment = {**os.environ, "UNDERSTUDY_DIR": f"{folder}/state"}
+        self.elsewhere = {**os.environ, "UNDERSTUDY_DIR": f"{folder}/other"}
         self.node = self.leader = None
         self.own = f"{folder}/own.understudy"
 
     def start_node(self):
         command = ["ip", "netns", "exec", self.net.names[1], self.understudy, "node", "--config", f"{self.folder}/n2.toml"]
-        self.node = subprocess.Popen(command, stderr=open(f"{self.folder}/node.log", "a"))
+        self.node = subprocess.Popen(command, stderr=open(f"{self.folder}/node.log", "a"), env=self.elsewhere)
         until("the node listens", lambda: "listens" in open(f"{self.folder}/node.log").read())
 
     def end_node(self, how=signal.SIGTERM):
@@ -199,6 +202,13 @@ class Cluster:
 
     def words(self):
         return self.inside(self.understudy, "status", "group")
+
+    def mirror(self):
+        """What the other machine says of the program that it follows."""
+        command = ["ip", "netns", "exec", self.net.names[1], self.understudy, "status", "group", "--json"]
+        told = subprocess.run(command, env=self.elsewhere, capture_output=True, text=True).stdout
+        groups = json.loads(told)["groups"] if told.startswith("{") else []
+        return groups[0] if groups else None
 
     def kill_primary(self):
         def group():
@@ -308,6 +318,38 @@ def die(understudy, net, folder, seed):
         shown = check(cluster, clients, floor, committed)
         lost = max(0, seen - shown)
         return f"{seen} answers seen, {floor} surely kept, {shown} in the replay: {lost} lost, {lost / rate * 1000:.1f} ms of them"
+    finally:
+        net.cut(False)
+        clients and clients.end()
+        cluster.end()
+
+
+def follows(understudy, net, folder, seed):
+    """The other machine runs the program from its log, also over a failover of the program's and over a cut link; what it must not
+    follow it keeps."""
+    cluster = Cluster(understudy, net, folder, "memory", standby=True, mirror="")
+    clients = None
+    try:
+        cluster.start_node()
+        cluster.start([f"{folder}/../counter", str(PORT)])
+        clients = Clients(net.names[0])
+        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        cluster.kill_primary()
+        net.cut(True)
+        until("apart", lambda: cluster.mirror()["state"] == "apart")
+        before = clients.seen
+        until("it serves on", lambda: clients.seen > before + 50)
+        net.cut(False)
+        until("following again", lambda: cluster.mirror()["state"] == "following")
+        floor, out = all_is_there(cluster, clients), cluster.copy().replace(".understudy", ".out")
+        until("it shows all of that", lambda: len(open(out).read().split()) >= floor, 10)
+        behind = [cluster.mirror()["mirror"] for _ in range(20) if time.sleep(0.1) is None]
+        if clients.wrong:
+            raise Failed(clients.wrong)
+        shown = open(out).read().split()
+        if shown != [str(number + 1) for number in range(len(shown))]:
+            raise Failed("the mirror shows other answers")
+        return f"{floor} answers followed; at most {max(one['behind_us'] for one in behind) / 1000} ms behind"
     finally:
         net.cut(False)
         clients and clients.end()
@@ -427,8 +469,9 @@ def main():
     place = tempfile.mkdtemp(prefix="cluster-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
         run("gcc", "-O2", "-pthread", "-o", f"{place}/counter", f"{HERE}/counter.c")
-        cases = [(die, seed) for seed in range(runs)] + [(other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
-        for case, seed in cases:
+        only = os.environ.get("ONLY", "")
+        cases = [(die, seed) for seed in range(runs)] + [(follows, 0), (other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
+        for case, seed in (one for one in cases if only in one[0].__name__):
             folder = f"{place}/{case.__name__}-{seed}"
             os.mkdir(folder)
             try:

@@ -118,6 +118,9 @@ pub const CONFIG_RECORDED: u32 = 2;
 pub const CONFIG_DETACHED: u32 = 4;
 /// [`Config::flags`]: `--order serial`.
 pub const CONFIG_SERIAL: u32 = 8;
+/// [`Config::flags`], with [`CONFIG_DETACHED`]: what is replayed is still recorded, on another machine, and this process has kernel
+/// objects of its own, with which it may take over.
+pub const CONFIG_MIRRORED: u32 = 32;
 /// [`Config::flags`]: `--order auto`. Threads of a process whose standbys diverge take turns from then on.
 pub const CONFIG_AUTO: u32 = 16;
 /// [`Config::flags`]: `--huge-pages`.

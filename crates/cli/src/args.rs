@@ -233,12 +233,25 @@ pub enum Command {
     },
     /// Keep logs of other machines, which run programs with --cluster: each becomes a recording in this machine's folder
     ///
-    /// It does not take over for them: what it keeps can be inspected and replayed, also while it grows and after its machine has
-    /// died.
+    /// What it keeps can be inspected and replayed, also while it grows and after its machine has died. With a section [standby] in
+    /// its configuration it runs each program from its log, as the log comes, and status shows how far behind that is.
     Node {
         /// This machine's name, address, keys and peers
         #[arg(long, value_name = "FILE", default_value = NODE_CONFIG)]
         config: PathBuf,
+    },
+    /// By a node: run what is in this log, as it comes
+    #[command(hide = true)]
+    Mirror {
+        /// The log
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The group that it is of
+        #[arg(long, value_name = "NAME")]
+        group: String,
+        /// The machine on which that runs
+        #[arg(long, value_name = "NODE")]
+        leader: String,
     },
     /// Write the completions of a shell to stdout
     Completions {

@@ -20,6 +20,7 @@ use std::time::Duration;
 use us_abi::exit;
 use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::folder::{self, Found};
+use us_supervisor::recorder::replay::mirror::{Wanted, mirror};
 use us_supervisor::run::explain;
 use us_supervisor::{Error, control, identity, terminal};
 
@@ -85,6 +86,7 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Top { name, interval, owner } => become_owner(owner.user.as_deref())
             .and_then(|()| top::run(name.as_deref(), Duration::from_secs_f64(interval))),
         Command::Node { config } => us_supervisor::recorder::cluster::serve(&config),
+        Command::Mirror { file, group, leader } => mirror(&Wanted { file, group, leader }),
         Command::Record(record) => run::record_program(&record),
         Command::Replay(order) => recordings::replay(&order),
     };

@@ -24,7 +24,14 @@ pub struct Config {
     /// Times and sizes.
     #[serde(default)]
     pub limits: Bounds,
+    /// What is kept is run as well, if this is there.
+    pub standby: Option<Standby>,
 }
+
+/// How what is kept is run.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standby {}
 
 /// This machine.
 #[derive(Clone, Debug, Deserialize)]

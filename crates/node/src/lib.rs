@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 pub use config::Config;
-pub use serve::{Node, Stop};
+pub use serve::{Log, Node, Stop};
 pub use shipper::{Seen, Shipper};
 
 /// What cannot be begun, in one sentence.

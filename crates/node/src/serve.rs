@@ -3,8 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -25,6 +26,20 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 
 /// Hears what happens, in sentences.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A log that has begun to be kept, or goes on.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// The copy.
+    pub file: PathBuf,
+    /// The group that it is of.
+    pub group: String,
+    /// The peer on which that runs.
+    pub leader: String,
+}
+
+/// Hears of each link's log.
+pub type Hear = Box<dyn Fn(Log) + Send + Sync>;
 
 /// Ends a [`Node`].
 #[derive(Clone, Debug)]
@@ -58,6 +73,7 @@ struct Shared {
     links: AtomicUsize,
     strangers: AtomicUsize,
     numbers: AtomicU64,
+    hear: OnceLock<Hear>,
 }
 
 impl Node {
@@ -84,6 +100,7 @@ impl Node {
             links: AtomicUsize::new(0),
             strangers: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
+            hear: OnceLock::new(),
         };
         Ok(Node { listener, shared: Arc::new(shared) })
     }
@@ -91,6 +108,11 @@ impl Node {
     /// Where it listens.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
+    }
+
+    /// From here on `hear` is told of the log of each link.
+    pub fn hear(&self, hear: Hear) {
+        let _ = self.shared.hear.set(hear);
     }
 
     /// What ends it.
@@ -245,6 +267,10 @@ impl Session<'_> {
         let (at, path) = (follower.progress().0.number, kept.path().display());
         let again = if hello.session > 1 { format!(", again, from entry {at} on") } else { String::new() };
         self.say(&format!("{}: {} is kept in {path}{again}", self.peer, hello.group));
+        if let Some(hear) = self.shared.hear.get() {
+            let (group, leader) = (hello.group.clone(), self.peer.clone());
+            hear(Log { file: kept.path().into(), group, leader });
+        }
     }
 
     fn pause(&self, follower: &Follower, link: &Link) -> Duration {

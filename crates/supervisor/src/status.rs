@@ -13,6 +13,7 @@ use crate::history::{Divergence, Failover, History, Lost, Reclone};
 use crate::place::{self, Other};
 use crate::proc;
 use crate::recorder::cluster::MACHINES;
+use crate::recorder::replay::mirror::{Following, MIRROR};
 use crate::reprotect::{self, Situation};
 use crate::snapshot::{Listed, Progress, Snapshot, call_name};
 
@@ -90,6 +91,9 @@ pub struct Group {
     /// The recording that is written, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recording: Option<Recording>,
+    /// The other machine whose program this group mirrors, and how far it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Following>,
     /// Other machines that keep the recording.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<node::Seen>,
@@ -257,6 +261,14 @@ fn group(found: &Found) -> Option<Group> {
         Some(lead) => (lead.state, lead.why.clone()),
         None => elsewhere(found, &history, supervised)?,
     };
+    let mirror: Option<Following> = found.read_json(MIRROR);
+    let state = match mirror.as_ref().map(|mirror| mirror.state.as_str()) {
+        None => state,
+        Some("following") => "following",
+        Some("apart") => "apart",
+        Some(_) => "astray",
+    };
+    let why = why.filter(|_| mirror.is_none());
     let lost = history.lost.last.iter().rev().take(LOST_SHOWN).rev().map(lost_process);
     Some(Group {
         name: found.name.clone(),
@@ -288,6 +300,7 @@ fn group(found: &Found) -> Option<Group> {
         lost_total: history.lost.total,
         recording: meta.recording,
         machines: found.read_json(MACHINES).unwrap_or_default(),
+        mirror,
         probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
         refused_calls: sums.refused,
         lag_waits_ms: sums.room_wait_ns / 1_000_000,

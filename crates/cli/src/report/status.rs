@@ -237,6 +237,9 @@ fn notes(group: &Group) -> Vec<String> {
             recording.ended.as_ref().map_or("recording into".into(), |why| format!("{why}; recorded into"));
         lines.push(format!("{name}: {how} {}", recording.file));
     }
+    if let Some(mirror) = &group.mirror {
+        lines.push(format!("{name}: {}", mirror.words()));
+    }
     for machine in &group.machines {
         lines.push(format!("{name}: {}", cluster::words(machine)));
         lines.extend(

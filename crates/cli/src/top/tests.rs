@@ -59,6 +59,7 @@ fn group(name: &str, events: u64, lag_bytes: u64) -> Group {
         refused_calls: BTreeMap::new(),
         signals_late: 0,
         recording: None,
+        mirror: None,
         machines: Vec::new(),
         probe: None,
         lag_waits_ms: 0,

@@ -3,16 +3,19 @@
 //! A shipper reads the file that the recorder writes: one more reader of the file, and none more of the rings. So a machine
 //! that is slow, or away, costs the program nothing, and what it lacks is in the file when it comes back.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
-use std::path::Path;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use node::{Config, Node, Seen, Shipper};
+use node::{Config, Log, Node, Seen, Shipper};
 use recording::Header;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use ship::{Commit, Hello, Here, Program};
 
 use super::surroundings;
@@ -20,7 +23,7 @@ use crate::clock;
 use crate::dir::Dir;
 use crate::error::Error;
 use crate::options::Cluster;
-use crate::spawn;
+use crate::spawn::{self, Signals};
 use crate::{proc, program, terminal};
 
 /// Where `status` finds what is known of the other machines.
@@ -218,11 +221,24 @@ pub fn serve(config: &Path) -> Result<i32, Error> {
         terminal::say(&format!("{name}: listens at {address}, keeps logs in {}", config.node.data.display()));
     }
     let stop = node.stop();
+    let (logs, bell) = (Arc::new(Mutex::new(Vec::new())), bell()?);
+    if config.standby.is_some() {
+        let (logs, bell) = (Arc::clone(&logs), Arc::clone(&bell));
+        node.hear(Box::new(move |log| {
+            logs.lock().unwrap_or_else(PoisonError::into_inner).push(log);
+            let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
+        }));
+    }
+    let mut mirrors = Mirrors::default();
     let running = std::thread::Builder::new().name("node".into()).spawn(move || node.run());
     let running = running.map_err(|cause| Error::system("start the node", cause))?;
     loop {
-        let mut fds = [PollFd::from_borrowed_fd(signals.fd.as_fd(), PollFlags::IN)];
-        let _ = poll(&mut fds, None);
+        let fds = [signals.fd.as_fd(), bell.as_fd()];
+        let _ = poll(&mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)), None);
+        let _ = rustix::io::read(&*bell, &mut [0u8; 8]);
+        for log in std::mem::take(&mut *logs.lock().unwrap_or_else(PoisonError::into_inner)) {
+            mirrors.begin(&log, &signals);
+        }
         let is_end = |signal| matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGQUIT);
         if std::iter::from_fn(|| signals.next()).any(|arrived| is_end(arrived.signal)) {
             break;
@@ -230,5 +246,45 @@ pub fn serve(config: &Path) -> Result<i32, Error> {
     }
     stop.stop();
     let _ = running.join();
+    mirrors.end();
     Ok(0)
+}
+
+fn bell() -> Result<Arc<OwnedFd>, Error> {
+    let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    made.map(Arc::new).map_err(|cause| Error::system("make an eventfd", cause))
+}
+
+/// The processes that run what is kept, by the copies' files.
+#[derive(Default)]
+struct Mirrors(HashMap<PathBuf, Child>);
+
+impl Mirrors {
+    /// Has a process run this log, if none does. By the thread that stays to the end: they end with it.
+    fn begin(&mut self, log: &Log, signals: &Signals) {
+        self.0.retain(|_, child| matches!(child.try_wait(), Ok(None)));
+        if self.0.contains_key(&log.file) {
+            return;
+        }
+        let start = || {
+            let shown = log.file.with_extension("out");
+            let shown = File::options().append(true).create(true).mode(0o600).open(shown)?;
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg("mirror").arg(&log.file).args(["--group", &log.group, "--leader", &log.leader]);
+            command.stdin(Stdio::null()).stdout(shown);
+            spawn::with_mask(&mut command, signals).spawn()
+        };
+        match start() {
+            Ok(child) => _ = self.0.insert(log.file.clone(), child),
+            Err(cause) => terminal::say(&format!("{} is kept, and not followed: {cause}", log.group)),
+        }
+    }
+
+    /// Ends those that still follow.
+    fn end(self) {
+        for (_, mut child) in self.0 {
+            spawn::signal(child.id(), libc::SIGTERM);
+            let _ = child.wait();
+        }
+    }
 }

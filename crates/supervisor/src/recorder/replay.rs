@@ -5,7 +5,9 @@
 //! where they write to the standard descriptors.
 
 mod debugger;
+mod ends;
 mod middle;
+pub mod mirror;
 mod start;
 
 use std::collections::HashMap;
@@ -19,27 +21,26 @@ use std::sync::atomic::Ordering;
 use checkpoint::Recorded;
 pub use debugger::Debugger;
 use debugger::Onlooker;
+use mirror::Mirror;
 use recording::{How, Image, Item, Reader};
 use rustix::event::{PollFd, PollFlags, poll};
-use us_abi::{CONFIG_DETACHED, CONFIG_SERIAL, Config, exit};
+use us_abi::{CONFIG_DETACHED, CONFIG_SERIAL, Config};
 
 use super::facts::Facts;
 use super::feed::{Ending, Fed};
 use super::rings::Rings;
-use super::take::UNKNOWN;
 use super::{of_recording, surroundings};
 use crate::checkpoint::restore::Checkpoint;
 use crate::clock;
 use crate::dir::Dir;
 use crate::error::Error;
-use crate::folder::GroupFolder;
+use crate::folder::{GroupFolder, SEGMENT};
 use crate::proc;
 use crate::program;
-use crate::reap::{self, Reaped};
+use crate::reap;
 use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::spawn::{self, Layout, Signals};
-use crate::terminal;
 
 /// Events that wait for the slowest process, bytes. More are read only for one that has none left.
 const QUEUED_BYTES: usize = 16 << 20;
@@ -93,40 +94,52 @@ pub fn replay(order: &Order, told: &dyn Fn(u64)) -> Result<i32, Error> {
     let from = middle::find(order, reader.header())?;
     let library = program::library()?;
     let folder = GroupFolder::first_free("replay")?;
-    let roster = Roster::create(&folder.dir)?;
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
-    let signals = spawn::take_signals()?;
-    let path = folder.dir.path();
-    let path = path.canonicalize().map_err(|cause| Error::file("find", path, cause))?;
-    let replay = Replay {
-        order,
-        told,
-        dir: Arc::clone(&folder.dir),
-        path,
-        library,
-        roster,
-        signals,
-        layout: Layout { directory: None, stack: surroundings::stack(reader.header()) },
-        reader,
-        fed: Vec::new(),
-        pids: HashMap::new(),
-        slots: HashMap::new(),
-        waiting_facts: HashMap::new(),
-        events: 0,
-        is_read: false,
-        incomplete: None,
-        diverged: None,
-        cut: Vec::new(),
-        ended: HashMap::new(),
-        ended_otherwise: None,
-        stopped: false,
-        debugger: None,
-        ends: HashMap::new(),
-        root: None,
-        asleep: (0, 0),
-    };
-    replay.run(from)
+    Replay::new(order, told, (&folder.dir, library), reader, spawn::take_signals()?)?.run(from)
+}
+
+impl<'a> Replay<'a> {
+    /// In a group's folder, with our library.
+    fn new(
+        order: &'a Order,
+        told: &'a dyn Fn(u64),
+        (dir, library): (&Arc<Dir>, PathBuf),
+        reader: Reader,
+        signals: Signals,
+    ) -> Result<Replay<'a>, Error> {
+        let roster = Arc::new(Roster::create(dir)?);
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|cause| Error::system("adopt the program's orphans", cause))?;
+        let path = dir.path();
+        let path = path.canonicalize().map_err(|cause| Error::file("find", path, cause))?;
+        Ok(Replay {
+            order,
+            told,
+            dir: Arc::clone(dir),
+            path,
+            library,
+            roster,
+            signals,
+            layout: Layout { directory: None, stack: surroundings::stack(reader.header()) },
+            reader,
+            fed: Vec::new(),
+            pids: HashMap::new(),
+            slots: HashMap::new(),
+            waiting_facts: HashMap::new(),
+            events: 0,
+            is_read: false,
+            incomplete: None,
+            diverged: None,
+            cut: Vec::new(),
+            ended: HashMap::new(),
+            ended_otherwise: None,
+            stopped: false,
+            debugger: None,
+            ends: HashMap::new(),
+            root: None,
+            asleep: (0, 0),
+            mirror: None,
+        })
+    }
 }
 
 struct Replay<'a> {
@@ -136,7 +149,7 @@ struct Replay<'a> {
     /// The folder's whole path, as the runtime is told it.
     path: PathBuf,
     library: PathBuf,
-    roster: Roster,
+    roster: Arc<Roster>,
     signals: Signals,
     layout: Layout,
     reader: Reader,
@@ -167,6 +180,8 @@ struct Replay<'a> {
     root: Option<Root>,
     /// At how many looks all processes slept, and when the last one was taken.
     asleep: (u32, u64),
+    /// The recording still grows.
+    mirror: Option<Mirror>,
 }
 
 /// The program itself: its number, and what the recording says of its end.
@@ -182,6 +197,12 @@ impl Replay<'_> {
     fn run(mut self, from: Option<(Checkpoint, Recorded)>) -> Result<i32, Error> {
         let begun = from.map_or(Ok(()), |(checkpoint, at)| self.begin_at(&checkpoint, &at));
         let outcome = begun.and_then(|()| self.until_the_end());
+        self.end_all(outcome.is_err());
+        outcome.map(|()| self.verdict())
+    }
+
+    /// Nothing is left of what was started.
+    fn end_all(&mut self, has_failed: bool) {
         self.roster.header().closing.store(1, Ordering::SeqCst);
         let left: Vec<u32> = self.fed.iter().map(Fed::process).filter(|pid| *pid > 1).collect();
         for pid in left {
@@ -190,7 +211,7 @@ impl Replay<'_> {
             }
         }
         if let Some(debugger) = &mut self.debugger {
-            debugger.end(outcome.is_err());
+            debugger.end(has_failed);
         }
         while reap::has_children() {
             match reap::next_ended_child() {
@@ -198,7 +219,6 @@ impl Replay<'_> {
                 None => std::thread::sleep(std::time::Duration::from_millis(1)),
             }
         }
-        outcome.map(|()| self.verdict())
     }
 
     fn until_the_end(&mut self) -> Result<(), Error> {
@@ -304,6 +324,7 @@ impl Replay<'_> {
         match self.reader.next() {
             Ok(Some(item)) => self.take(item)?,
             Ok(None) => self.is_read = true,
+            Err(recording::Error::Unfinished { .. }) if self.mirror.is_some() => return Ok(false),
             Err(cause) => {
                 self.is_read = true;
                 self.incomplete = Some(cause.to_string());
@@ -381,8 +402,11 @@ impl Replay<'_> {
                 place.store(identity, Ordering::Release);
             }
         }
+        let is_roots = self.root.as_ref().is_some_and(|root| root.image == image.number);
         let name = match image.how {
             How::Forked => format!("segment.{}", facts.pid),
+            // As in a group that runs: what follows is to be one.
+            _ if self.mirror.is_some() && is_roots => SEGMENT.into(),
             // As long as `segment`.
             _ => format!("s{:06}", image.number),
         };
@@ -390,7 +414,7 @@ impl Replay<'_> {
         let path = self.path.join(&name);
         // The number may have been another's, whose process has this file mapped or is gone.
         let _ = self.dir.remove(&name);
-        let segment = Segment::create(&self.dir, NEW, config(facts.flags & CONFIG_SERIAL))?;
+        let segment = Segment::create(&self.dir, NEW, config(self.purpose() | facts.flags & CONFIG_SERIAL))?;
         let header = segment.header();
         header.guest_pid.store(facts.pid, Ordering::Release);
         let mut fed = Fed::new(image.number, facts.pid, Rings::new(segment, &self.dir, NEW)?, path.clone())?;
@@ -416,161 +440,6 @@ impl Replay<'_> {
     fn refuse(&self, why: &str) -> Error {
         Error::NotReplayed(format!("{}: {why}", self.order.file.display()))
     }
-
-    // ---- Ends ----
-
-    fn reap(&mut self) {
-        while let Some(pid) = reap::next_ended_child() {
-            if let Some(debugger) = self.debugger.as_mut().filter(|debugger| debugger.is_child(pid)) {
-                // Its own handle reaps it; others may have ended as well, and are seen afterwards.
-                debugger.is_there();
-                continue;
-            }
-            let Some(reaped) = reap::take(pid) else { return };
-            self.ends.insert(pid, reaped.status);
-        }
-    }
-
-    /// Takes processes off that have come to their end, and ends those for which there is nothing more.
-    fn end_finished(&mut self) {
-        let now = clock::monotonic_ns();
-        let output_waits = output_waits();
-        let mut at = 0;
-        while at < self.fed.len() {
-            let fed = &mut self.fed[at];
-            fed.look(now, output_waits);
-            let process = fed.process();
-            let gone = process != 0 && (self.ends.contains_key(&process) || is_gone(process));
-            if gone {
-                self.process_ended(at);
-                continue;
-            }
-            match self.debugger {
-                None => self.perhaps_end(at, now),
-                Some(_) => self.perhaps_die(at, now),
-            }
-            at += 1;
-        }
-    }
-
-    /// A process that died of a signal, under a debugger, once none of its threads moves. One that the debugger holds is
-    /// not at its end, whatever has been applied.
-    fn perhaps_die(&mut self, at: usize, now: u64) {
-        let fed = &mut self.fed[at];
-        let Some(signal) = fed.ending.as_ref().and_then(Ending::signal) else { return };
-        if fed.still_since_ns.is_none_or(|since| now < since + STILL_NS) {
-            return;
-        }
-        match proc::sleeps(fed.process()) {
-            true if fed.die() => {
-                let name = crate::signals::name(signal);
-                terminal::say(&format!(
-                    "process {} was killed by {name} at this point of the recording",
-                    fed.pid
-                ));
-            }
-            true => {}
-            false => fed.still_since_ns = Some(now),
-        }
-    }
-
-    /// Ends a process for which there is nothing more, or that cannot come to its next event.
-    fn perhaps_end(&mut self, at: usize, now: u64) {
-        let is_read = self.is_read;
-        let fed = &self.fed[at];
-        let since = |moment: u64| now.saturating_sub(moment);
-        let still_ns = fed.still_since_ns.map_or(0, since);
-        let log_ends = fed.ending.is_some() || is_read;
-        let by_itself = fed.ending.as_ref().is_some_and(Ending::is_exit);
-        let is_exec = fed.ending.as_ref().is_some_and(|ending| ending.is_exec);
-        // It has applied everything. One that exits does so by itself, and one that died of a fault runs into it.
-        let patience = if by_itself || !is_exec { STILL_NS } else { 0 };
-        let finished = log_ends && fed.still_since_ns.is_some() && still_ns >= patience;
-        // A ticket that was taken and never published, by one that was killed: nothing behind it can be applied.
-        let cut = log_ends && !by_itself && fed.queued() == 0 && since(fed.progress_ns) > STUCK_NS;
-        // A fork that was in doubt when its parent was killed: nobody makes this child.
-        let orphan = is_read && fed.process() == 0 && since(fed.progress_ns) > STUCK_NS;
-        if finished || cut || orphan {
-            fed.end();
-            if fed.process() == 0 {
-                self.process_ended(at);
-            }
-        }
-    }
-
-    fn process_ended(&mut self, at: usize) {
-        let fed = self.fed.remove(at);
-        self.diverged = self.diverged.take().or_else(|| Some((fed.pid, fed.divergence()?)));
-        let _ = fed.path.file_name().map(|name| self.dir.remove(name));
-        self.slots.remove(&fed.image);
-        self.slots.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);
-        // In a replay nobody asks for a child of another replayed process: it is a zombie until its parent ends.
-        let told = self.ends.get(&fed.process()).copied();
-        let Some(status) = told.or_else(|| proc::end_of(fed.process())) else { return };
-        match &fed.ending {
-            Some(ending) => self.compare_end(fed.image, ending, status),
-            None => _ = self.ended.insert(fed.image, status),
-        }
-    }
-
-    fn compare_end(&mut self, image: u32, ending: &Ending, status: i32) {
-        if let Some(pid) = self.pids.get(&image).filter(|_| ending.is_exit() && ending.status != status) {
-            self.ended_otherwise.get_or_insert((*pid, ending.status, status));
-        }
-    }
-
-    /// What the replay has come to, as an exit code: the recorded one where that was reached.
-    fn verdict(&self) -> i32 {
-        let say = |line: &str| terminal::say(&format!("{}: {line}", self.order.file.display()));
-        if let Some(why) = &self.incomplete {
-            say(&format!("the recording was replayed to its end, but it is incomplete: {why}"));
-            return exit::NOT_REPLAYED;
-        }
-        if let Some(until) = self.order.until.filter(|_| self.stopped) {
-            say(&format!("stopped before event {until}"));
-            return 0;
-        }
-        if let Some(until) = self.order.until {
-            say(&format!("ends at event {}: there is no event {until}", self.events));
-        }
-        if self.debugger.is_some() {
-            return 0;
-        }
-        let Some(root) = &self.root else { return exit::NOT_REPLAYED };
-        let Some(ending) = &root.ending else {
-            say("the recording does not say how the program ended");
-            return exit::NOT_REPLAYED;
-        };
-        for (pid, why) in &self.cut {
-            say(&format!("the log of process {pid} ends before it did: {why}"));
-        }
-        let code = |status| Reaped::by(status).end().exit_code();
-        if let Some((pid, recorded, replayed)) = self.ended_otherwise {
-            let (recorded, replayed) = (code(recorded), code(replayed));
-            say(&format!("the replay of process {pid} ended with {replayed}, the recording with {recorded}"));
-        }
-        if !self.cut.is_empty() || self.ended_otherwise.is_some() || ending.status == UNKNOWN {
-            return exit::NOT_REPLAYED;
-        }
-        code(ending.status)
-    }
-}
-
-/// Whether somebody is slow to read what the replay writes: a process that waits for them is not stuck, and what it has
-/// not been rid of yet would be missing if it were ended.
-fn output_waits() -> bool {
-    let (out, error) = (std::io::stdout(), std::io::stderr());
-    [out.as_fd(), error.as_fd()].into_iter().any(|output| {
-        let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::OUT)];
-        matches!(poll(&mut fds, Some(&clock::timespec(0))), Ok(0))
-    })
-}
-
-/// Whether a process is gone for good. A child of ours is when it has been reaped, and not before: how it ended is
-/// compared, and the kernel does not tell as long as one of its threads is left. Nor is any other as long as one is.
-fn is_gone(pid: u32) -> bool {
-    let is_whole = |process: &proc::Process| process.alive() || process.threads > 1;
-    proc::read(pid).is_none_or(|process| !is_whole(&process) && process.parent != std::process::id())
 }
 
 fn config(flags: u32) -> Config {

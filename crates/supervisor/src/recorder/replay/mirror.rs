@@ -1,0 +1,306 @@
+//! A *mirror*: a replay of a recording that is still written, on another machine than the program's. `understudy node` starts one
+//! for each log that it keeps, if it is asked to.
+//!
+//! It has a group's folder under the group's name, so `status` of that machine shows how far it is. What it must not follow (another
+//! runtime, processor or program, or a program that went another way) it says, and stays only to show it: the log is kept all the same.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use recording::{Header, Reader};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify;
+use serde::{Deserialize, Serialize};
+use us_abi::CONFIG_MIRRORED;
+
+use super::{Debugger, NAP_NS, Order, Replay};
+use crate::error::Error;
+use crate::folder::{GroupFolder, Meta, ProcessId};
+use crate::options::{LEAD_US, Options, Verbosity};
+use crate::recorder::feed::Fed;
+use crate::recorder::{of_recording, surroundings};
+use crate::spawn::{self, Signals};
+use crate::{clock, program, run, terminal};
+
+/// Where `status` finds how far a mirror is.
+pub const MIRROR: &str = "mirror.json";
+
+/// How often that is written down.
+const LOOK_NS: u64 = 250_000_000;
+
+/// So long a mirror waits at once for more, if nothing is under way.
+const PAUSE_NS: u64 = 50_000_000;
+
+/// Entries must come for so long behind the last event that was applied before it is said that a program went another way.
+const CAME_NS: u64 = 1_000_000_000;
+
+/// What is to be mirrored.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The copy of the recording.
+    pub file: PathBuf,
+    /// The group that it is of.
+    pub group: String,
+    /// The machine on which that runs.
+    pub leader: String,
+}
+
+/// How far a mirror is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Following {
+    /// The machine on which the program runs.
+    pub leader: String,
+    /// `following`; `apart` while nothing comes from there; `astray`: the log is kept, and not followed; `ended` with the program.
+    pub state: String,
+    /// Events handed over.
+    pub events: u64,
+    /// Bytes of the recording that have not been read.
+    pub behind_bytes: u64,
+    /// How long the first of them has been there, microseconds.
+    pub behind_us: u64,
+    /// Why it is not followed.
+    pub why: Option<String>,
+}
+
+impl Following {
+    /// In words.
+    pub fn words(&self) -> String {
+        let Following { leader, state, events, .. } = self;
+        let behind =
+            format!("{} bytes and {:.1} ms behind", self.behind_bytes, self.behind_us as f64 / 1000.0);
+        match (state.as_str(), &self.why) {
+            ("following", _) => format!("follows {leader}, at event {events}, {behind}"),
+            ("apart", _) => format!("nothing comes from {leader}; at event {events}, {behind}"),
+            ("ended", _) => format!("the program has ended on {leader}"),
+            (_, why) => {
+                let why = why.as_deref().unwrap_or("no reason was given");
+                format!("the log of {leader} is kept, and not followed: {why}")
+            }
+        }
+    }
+}
+
+/// What a replay has besides if it is one.
+pub(super) struct Mirror {
+    /// Wakes at a change of the file.
+    news: Option<OwnedFd>,
+    file: File,
+    /// Lengths that the file had, and since when.
+    lengths: VecDeque<(u64, u64)>,
+    /// When an entry was read last.
+    came_ns: u64,
+    look_at_ns: u64,
+    shown: Following,
+}
+
+/// Follows until the program, the node or the recording has ended; the exit code.
+///
+/// # Errors
+/// When the recording cannot be read, or there is no room for a group.
+pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
+    spawn::outlive_full_files();
+    let ends = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
+    ends.map_err(|cause| Error::system("end with the node", cause))?;
+    let signals = spawn::take_signals()?;
+    let not_read = |cause| Error::file("read", &wanted.file, cause);
+    let file = File::open(&wanted.file).map_err(not_read)?;
+    let own = file.try_clone().map_err(not_read)?;
+    let Some(reader) = begin(wanted, file, &signals)? else { return Ok(0) };
+    let folder = GroupFolder::first_free(&wanted.group)?;
+    let mut meta = run::meta(&options(&folder.name, reader.header()));
+    meta.primary = ProcessId::default();
+    let shown =
+        Following { leader: wanted.leader.clone(), state: "following".into(), ..Following::default() };
+    show(&folder, &shown);
+    folder.write_json("meta.json", &meta)?;
+    let news = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok();
+    let news =
+        news.filter(|news| inotify::add_watch(news, &wanted.file, inotify::WatchFlags::MODIFY).is_ok());
+    let order =
+        Order { file: wanted.file.clone(), debugger: Debugger::None, from: None, until: None, force: false };
+    let differences = surroundings::differences(reader.header());
+    let mut replay = Replay::new(&order, &|_| (), (&folder.dir, program::library()?), reader, signals)?;
+    replay.mirror =
+        Some(Mirror { news, file: own, lengths: VecDeque::new(), came_ns: 0, look_at_ns: 0, shown });
+    let outcome = match differences.is_empty() {
+        true => replay.follow(&folder, &mut meta),
+        false => Err(Error::NotReplayed(differences.join("; "))),
+    };
+    replay.end_all(outcome.is_err());
+    let Err(cause) = outcome else { return Ok(0) };
+    let why = match cause {
+        Error::NotReplayed(why) => why,
+        other => run::explain(&other),
+    };
+    let before = replay.mirror.map(|mirror| mirror.shown).unwrap_or_default();
+    let shown = Following { state: "astray".into(), why: Some(why), ..before };
+    terminal::say(&format!("{}: {}", folder.name, shown.words()));
+    show(&folder, &shown);
+    while !is_told_to_end(&replay.signals, Duration::from_secs(3600)) {}
+    Ok(0)
+}
+
+/// As soon as the recording says what it is of; `None` if somebody wants no mirror any more.
+fn begin(wanted: &Wanted, file: File, signals: &Signals) -> Result<Option<Reader>, Error> {
+    loop {
+        let again = file.try_clone().map_err(|cause| Error::file("read", &wanted.file, cause))?;
+        match Reader::of(again) {
+            Ok(reader) => return Ok(Some(reader)),
+            // Its first entry is on its way.
+            Err(recording::Error::NotARecording(_) | recording::Error::Unfinished { .. }) => {}
+            Err(cause) => return Err(of_recording(&wanted.file, cause)),
+        }
+        if is_told_to_end(signals, Duration::from_millis(20)) {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether somebody says so, within this time.
+fn is_told_to_end(signals: &Signals, patience: Duration) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(signals.fd.as_fd(), PollFlags::IN)];
+    let _ = poll(&mut fds, Some(&clock::timespec(patience.as_nanos() as u64)));
+    std::iter::from_fn(|| signals.next()).any(|arrived| is_end(arrived.signal))
+}
+
+fn is_end(signal: i32) -> bool {
+    matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
+}
+
+/// As `run` would have been asked for it here.
+fn options(name: &str, header: &Header) -> Options {
+    use std::os::unix::ffi::OsStringExt;
+    let words = header.program.iter().map(|word| std::ffi::OsString::from_vec(word.clone()));
+    Options {
+        name: Some(name.into()),
+        standbys: 1,
+        order: "auto".into(),
+        lag_timeout_ms: 1000,
+        lead_us: LEAD_US,
+        lag_limit: 64 << 20,
+        verify: 1,
+        cpus: None,
+        reprotect: true,
+        is_required: false,
+        probe: None,
+        record: None,
+        cluster: None,
+        events: None,
+        verbosity: Verbosity::Normal,
+        command: words.collect(),
+    }
+}
+
+fn show(folder: &GroupFolder, shown: &Following) {
+    // A full folder costs `status` this, nothing else.
+    let _ = folder.write_json(MIRROR, shown);
+}
+
+impl Replay<'_> {
+    /// What a segment of this replay says that it is for.
+    pub(super) fn purpose(&self) -> u32 {
+        if self.mirror.is_some() { CONFIG_MIRRORED } else { 0 }
+    }
+
+    fn follow(&mut self, folder: &GroupFolder, meta: &mut Meta) -> Result<(), Error> {
+        loop {
+            let read = self.read()?;
+            if let Some(cause) = &self.incomplete {
+                return Err(Error::NotReplayed(cause.clone()));
+            }
+            let mut moved = 0;
+            for fed in &mut self.fed {
+                moved += fed.feed().map_err(|cause| Error::file("write", &fed.path, cause))?;
+            }
+            self.reap();
+            self.check_way()?;
+            self.end_finished();
+            self.check_way()?;
+            let now = clock::monotonic_ns();
+            self.check_mirror(now, read)?;
+            self.show(folder, meta, now);
+            if self.is_read && self.fed.is_empty() {
+                return Ok(());
+            }
+            if !read && moved == 0 {
+                self.pause();
+            }
+            if std::iter::from_fn(|| self.signals.next()).any(|arrived| is_end(arrived.signal)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Rings are emptied one by one, so an event may wait for one that comes with the next entry. One that waits although entries
+    /// have come waits for ever.
+    fn check_mirror(&mut self, now: u64, read: bool) -> Result<(), Error> {
+        let Some(mirror) = &mut self.mirror else { return Ok(()) };
+        if read {
+            mirror.came_ns = now;
+        }
+        let came_ns = mirror.came_ns;
+        let waits = |fed: &&Fed| came_ns > fed.progress_ns + CAME_NS && fed.is_stuck(now);
+        match self.fed.iter().find(waits) {
+            Some(fed) => Err(Error::NotReplayed(format!(
+                "the replay of process {} does not reach its next event: its threads went another way",
+                fed.pid
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down how far it is, now and then.
+    fn show(&mut self, folder: &GroupFolder, meta: &mut Meta, now: u64) {
+        let offset = self.reader.offset();
+        let (events, root) = (self.events, self.root.as_ref().map(|root| root.pid));
+        let Some(mirror) = &mut self.mirror else { return };
+        if let Some(pid) = root.filter(|pid| meta.root != *pid) {
+            (meta.root, meta.lead) = (pid, pid);
+            let _ = folder.write_json("meta.json", meta);
+        }
+        let length = mirror.file.metadata().map_or(offset, |metadata| metadata.len());
+        if mirror.lengths.back().is_none_or(|(known, _)| *known != length) {
+            mirror.lengths.push_back((length, now));
+        }
+        while mirror.lengths.front().is_some_and(|(known, _)| *known <= offset) && mirror.lengths.len() > 1 {
+            mirror.lengths.pop_front();
+        }
+        if now < mirror.look_at_ns {
+            return;
+        }
+        mirror.look_at_ns = now + LOOK_NS;
+        let behind = mirror.lengths.front().filter(|(known, _)| *known > offset);
+        // Whoever writes holds the lock.
+        let is_written = match mirror.file.try_lock_shared() {
+            Ok(()) => mirror.file.unlock().is_err(),
+            Err(_) => true,
+        };
+        let shown = Following {
+            state: if is_written { "following" } else { "apart" }.into(),
+            events,
+            behind_bytes: length.saturating_sub(offset),
+            behind_us: behind.map_or(0, |(_, since)| (now - since) / 1000),
+            ..mirror.shown.clone()
+        };
+        if shown != mirror.shown {
+            show(folder, &shown);
+            mirror.shown = shown;
+        }
+    }
+
+    /// Until there is more, or for a moment if something is under way.
+    fn pause(&mut self) {
+        let is_under_way = self.fed.iter().any(|fed| fed.queued() > 0 || fed.unapplied() > 0);
+        let news = self.mirror.as_ref().and_then(|mirror| mirror.news.as_ref());
+        let mut fds = vec![PollFd::from_borrowed_fd(self.signals.fd.as_fd(), PollFlags::IN)];
+        fds.extend(news.map(|news| PollFd::from_borrowed_fd(news.as_fd(), PollFlags::IN)));
+        let limit = if is_under_way { NAP_NS } else { PAUSE_NS };
+        let _ = poll(&mut fds, Some(&clock::timespec(limit)));
+        if let Some(news) = news {
+            let _ = rustix::io::read(news, &mut [0u8; 4096]);
+        }
+    }
+}
