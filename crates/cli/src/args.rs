@@ -234,7 +234,8 @@ pub enum Command {
     /// Keep logs of other machines, which run programs with --cluster: each becomes a recording in this machine's folder
     ///
     /// What it keeps can be inspected and replayed, also while it grows and after its machine has died. With a section [standby] in
-    /// its configuration it runs each program from its log, as the log comes, and status shows how far behind that is.
+    /// its configuration it runs each program from its log, as the log comes: status shows how far behind that is, and failover has
+    /// it take over, when the program's machine is lost.
     Node {
         /// This machine's name, address, keys and peers
         #[arg(long, value_name = "FILE", default_value = NODE_CONFIG)]
@@ -252,6 +253,12 @@ pub enum Command {
         /// The machine on which that runs
         #[arg(long, value_name = "NODE")]
         leader: String,
+        /// A folder to keep alike
+        #[arg(long = "volume", value_name = "DIR")]
+        volumes: Vec<PathBuf>,
+        /// Take over when nothing has come for so long
+        #[arg(long, value_name = "MS")]
+        lease: Option<u64>,
     },
     /// Write the completions of a shell to stdout
     Completions {

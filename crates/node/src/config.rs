@@ -31,7 +31,14 @@ pub struct Config {
 /// How what is kept is run.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Standby {}
+pub struct Standby {
+    /// Folders that both machines have under the same path. What a program does to files there is done here as well.
+    #[serde(default)]
+    pub volumes: Vec<PathBuf>,
+    /// Nothing may come from the program's machine for so long before this one takes over by itself, milliseconds. Two machines
+    /// cannot know which of them is alone: without this, somebody says so.
+    pub lease_ms: Option<u64>,
+}
 
 /// This machine.
 #[derive(Clone, Debug, Deserialize)]

@@ -19,6 +19,9 @@ use crate::Error;
 /// A link waits so long for an older one of the same log to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What the other machine is told then.
+pub const FENCED: &str = "the program has been taken over here";
+
 /// Larger programs are not looked at.
 const PROGRAM_MAX: u64 = 1 << 30;
 
@@ -109,8 +112,16 @@ impl<'a> Kept<'a> {
         self.stream.as_ref().is_some_and(|stream| locked(&stream.newest).1 != self.link)
     }
 
+    /// Whether this machine has taken over: nothing more of this log is wanted.
+    pub fn is_fenced(&self) -> bool {
+        self.stream.is_some() && self.path.with_extension("taken").exists()
+    }
+
     fn take(&mut self, hello: &Hello) -> Result<Opened, String> {
         self.path = self.shelf.path(hello);
+        if self.path.with_extension("taken").exists() {
+            return Err(FENCED.into());
+        }
         let stream = Arc::clone(locked(&self.shelf.streams).entry(hello.stream).or_default());
         {
             let mut newest = locked(&stream.newest);

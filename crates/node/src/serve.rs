@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use ship::wire::FRAME_MAX;
 use ship::{Act, Follower, Here, Limits};
 
-use crate::kept::{Kept, Shelf};
+use crate::kept::{FENCED, Kept, Shelf};
 use crate::link::Link;
 use crate::tls::Identity;
 use crate::{Config, Error, now};
@@ -219,6 +219,9 @@ impl Session<'_> {
             }
             if kept.is_outdated() {
                 follower.refuse("a newer link of this log is there".into());
+            }
+            if kept.is_fenced() {
+                follower.refuse(FENCED.into());
             }
             if link.has_room()
                 && let Some(act) = follower.next(now())

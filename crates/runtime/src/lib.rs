@@ -40,6 +40,7 @@ pub mod log;
 pub mod mapping;
 pub mod mem;
 pub mod members;
+pub mod mirror;
 pub mod missing;
 pub mod notice;
 pub mod own_file;

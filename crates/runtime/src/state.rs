@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_RECORDED, CONFIG_SERIAL, SEGMENT_ADDRESS, SegmentHeader, THREADS_MAX,
-    THREADS_OFFSET, Text, ThreadEntry,
+    CONFIG_DETACHED, CONFIG_MIRRORED, CONFIG_RECORDED, CONFIG_SERIAL, SEGMENT_ADDRESS, SegmentHeader,
+    THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
 };
 
 use crate::raw;
@@ -55,6 +55,8 @@ pub static LAG_LIMIT: AtomicU64 = AtomicU64::new(0);
 static RECORDED: AtomicBool = AtomicBool::new(false);
 /// This is a replay of a recording: a standby that shares nothing with the process whose log it follows.
 static DETACHED: AtomicBool = AtomicBool::new(false);
+/// The same, of one that has kernel objects of its own and may take over.
+static MIRRORED: AtomicBool = AtomicBool::new(false);
 
 /// One thread runs at a time: 0 no, [`TURNS_RECORDED`] or [`TURNS_LIVE`].
 pub static TURNS: AtomicU8 = AtomicU8::new(0);
@@ -67,6 +69,7 @@ const TURNS_LIVE: u8 = 2;
 pub fn set_purpose(config_flags: u32) {
     RECORDED.store(config_flags & CONFIG_RECORDED != 0, Ordering::Relaxed);
     DETACHED.store(config_flags & CONFIG_DETACHED != 0, Ordering::Relaxed);
+    MIRRORED.store(config_flags & CONFIG_MIRRORED != 0, Ordering::Relaxed);
     let recorded = config_flags & (CONFIG_RECORDED | CONFIG_DETACHED) != 0;
     let turns = match (config_flags & CONFIG_SERIAL != 0, recorded) {
         (false, _) => 0,
@@ -119,6 +122,12 @@ pub fn take_turns(wanted: bool) {
 #[inline(always)]
 pub fn is_detached() -> bool {
     DETACHED.load(Ordering::Relaxed)
+}
+
+/// Whether this is a replay that has kernel objects of its own.
+#[inline(always)]
+pub fn is_mirrored() -> bool {
+    MIRRORED.load(Ordering::Relaxed)
 }
 
 /// A thread has changed what the kernel keeps of it alone.

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::folder::Found;
 
 /// The socket's name in the folder.
-const NAME: &str = "control";
+pub const NAME: &str = "control";
 
 /// A request for a planned switch, of the process whose number follows it or of the program itself.
 pub const FAILOVER: &str = "failover";

@@ -22,6 +22,7 @@ use crate::lock::Lock;
 use crate::raw::{self, err, failed};
 use crate::signal::{self, Plan};
 use crate::thread::{Mode, Thread};
+use crate::{mirror, state};
 
 /// Operations of epoll_ctl.
 pub const CTL_ADD: u64 = 1;
@@ -195,6 +196,10 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             }
             let Some(result) = take_end(thread, row, |_, head, _, _| {
                 change.conclude(head.result);
+                if state::is_mirrored() && !failed(head.result) {
+                    let data = change.token.wrapping_sub(1);
+                    mirror::registered(epoll, op, fd, [u64::from(events), data]);
+                }
                 head.result
             }) else {
                 continue;

@@ -23,6 +23,7 @@ use crate::raw::nr::WRITEV;
 use crate::signal::{self, Plan};
 use crate::sys::spans::{self, MessageHeader, Source, Vector};
 use crate::thread::{Mode, Thread};
+use crate::{mirror, state};
 
 /// System call number.
 pub const SENDMSG: u64 = crate::raw::nr::SENDMSG;
@@ -351,6 +352,9 @@ fn output_in_any_mode(
                     let word = word_of(shadow, source);
                     let bytes = head.result as u64;
                     shadow.count(Direction::Out, Transfer { bytes, word, position: head.identity });
+                }
+                if state::is_mirrored() && head.result > 0 {
+                    mirror::wrote(fd, at, source, head.result as u64);
                 }
                 (head.result, flags)
             });

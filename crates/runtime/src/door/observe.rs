@@ -7,6 +7,7 @@ use us_calls::{FdUse, Row};
 use crate::call::Call;
 use crate::door::{recorded, wait};
 use crate::fault::{self, Point};
+use crate::mirror::identity;
 use crate::raw::nr;
 use crate::signal::{self, Plan};
 use crate::sys::spans::{self, Before};
@@ -91,7 +92,11 @@ fn act(thread: &Thread, row: &Row, call: &Call) -> i64 {
     if call.nr == nr::GETPPID {
         return wait::parent();
     }
-    recorded::act(thread, row, call.nr, &call.args)
+    let result = recorded::act(thread, row, call.nr, &call.args);
+    if identity::differ() {
+        identity::tell(call.nr, &call.args, result);
+    }
+    result
 }
 
 /// What the call was asked, in the place of an identity: its descriptor below, the digest above.

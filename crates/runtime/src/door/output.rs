@@ -10,7 +10,7 @@ use crate::log::Next;
 use crate::raw::{self, failed, nr};
 use crate::sys::spans::{self, MessageHeader, Source};
 use crate::thread::{Mode, Thread};
-use crate::{fdtable, members, state};
+use crate::{fdtable, members, mirror, state};
 
 /// How long a replay waits for the outputs of others that come before its own, naps of [`NAP_NS`]. One may be missing:
 /// its process was killed before it could say so.
@@ -87,7 +87,7 @@ pub fn replay(thread: &mut Thread, fd: i32, source: Source, result: i64, flags: 
         }
         raw::nap(NAP_NS);
     }
-    show(to, source, result as u64);
+    show(mirror::standard(to), source, result as u64);
     turn.fetch_max(ticket + 1, Ordering::AcqRel);
 }
 

@@ -24,6 +24,7 @@ use crate::real::single_threaded;
 use crate::signal::{self, Plan};
 use crate::sys::spans::Vector;
 use crate::thread::{Mode, Thread};
+use crate::{mirror, state};
 
 /// Longest piece, bytes.
 const PIECE: usize = PAYLOAD_BYTES_MAX - size_of::<ReturnHead>();
@@ -384,6 +385,9 @@ fn take_pieces(
                 shadow.count(Direction::In, Transfer { bytes: bytes.len() as u64, word, position: 0 });
                 shadow.note_error(head.result);
                 held::is_told(shadow, head.result);
+            }
+            if counts && flags & RETURN_MORE == 0 && state::is_mirrored() {
+                mirror::took(fd, at + bytes.len() as u64);
             }
             // Before the event is given back: settling reads it as soon as the ring is empty.
             thread.begun_mut().pieces = at + bytes.len() as u64;

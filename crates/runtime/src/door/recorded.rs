@@ -22,7 +22,7 @@ use crate::raw::{self, Look};
 use crate::signal::{self, Plan};
 use crate::sys::spans::{self, Before};
 use crate::thread::{Mode, Thread};
-use crate::{members, turns};
+use crate::{members, mirror, turns};
 
 /// Executes the guest's call for real. A call that may block is not entered while a signal is queued.
 #[inline(always)]
@@ -202,8 +202,6 @@ fn take_end_of<R>(
     let ticket = event.header.ticket;
     if has_ticket(ticket) {
         clock::wait(thread, &KERNEL.0, ticket);
-    }
-    if has_ticket(ticket) {
         thread.begun_mut().ticket = ticket;
     } else if row.order.at_return() {
         // Completed by settlement: behind everything.
@@ -585,6 +583,7 @@ pub(super) fn take_answer(
             });
             if flags & RETURN_MORE == 0 {
                 applied(thread, head);
+                mirror::answered(row.nr, &call.args, head.result);
             }
             (head, flags, bytes.len())
         })?;

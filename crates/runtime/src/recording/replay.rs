@@ -12,7 +12,7 @@ use crate::standby::poll;
 use crate::state::{self, Role};
 use crate::sys::wall;
 use crate::thread::{self, Mode, Thread};
-use crate::{begin, guest, join, members, own_file, paths, signal, turns, verdict};
+use crate::{begin, guest, join, members, mirror, own_file, paths, signal, turns, verdict};
 
 /// In the constructor: this image is to become what the recording says.
 pub fn begin(header: &'static SegmentHeader) {
@@ -23,6 +23,9 @@ pub fn begin(header: &'static SegmentHeader) {
     // Nothing from outside reaches a replay: a key of the terminal is the supervisor's business.
     signal::apply_mask(0);
     crate::seats::tid(0).store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
+    if state::is_mirrored() {
+        mirror::begin();
+    }
     begin::become_member(header, Mode::Replay);
     follow(header, begin::main_block());
     while header.hold.load(Ordering::Acquire) != 0 {

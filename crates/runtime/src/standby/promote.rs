@@ -24,7 +24,7 @@ use crate::state::{self, Role};
 use crate::sys::wall;
 use crate::thread::{self, Mode, Thread};
 use crate::turns::turn_order;
-use crate::{backlog, family, fdtable, notice, raw, real, recorder, seats, signal};
+use crate::{backlog, family, fdtable, mirror, notice, raw, real, recorder, seats, signal};
 
 /// Looks at rings of which nothing moves, until shared memory is shown as it is: 50 ms.
 const STUCK: u32 = 300;
@@ -93,28 +93,25 @@ pub fn run(header: &SegmentHeader) {
     let rings = Still::final_now(header);
     invariant::tickets_ascend(header, &Shared::Kernel, KERNEL.0.load(Ordering::Acquire), pending);
     drain(header);
-    if settle::publish_whole() {
+    let is_mirrored = state::is_mirrored();
+    // What a mirror's rings hold beyond their tails is nobody's.
+    if !is_mirrored {
+        if settle::publish_whole() {
+            drain(header);
+        }
+        settle::creations_of_two();
         drain(header);
     }
-    settle::creations_of_two();
-    drain(header);
     header.drained_ns.store(raw::now_ns(), Ordering::Relaxed);
     fault::at(Point::Settle, 0);
     recorder::await_room(header);
     seats::await_spares(header);
     invariant::applied_is_published(header, seats::own());
     rings.goes_on(header);
-    let (in_doubt, unsettled, claimed) = settle::all(header);
-    header.in_doubt.store(in_doubt, Ordering::Relaxed);
-    header.unsettled.store(unsettled, Ordering::Relaxed);
-    if unsettled != 0 {
-        // What those calls have moved is in no count: the next clone asks the kernel.
-        fdtable::distrust();
-    }
-    // Threads that were completed by settlement apply that first.
-    drain(header);
-    if header.config.standbys > 1 {
-        makers::close_left_open(&claimed);
+    if is_mirrored {
+        mirror::take_over(header);
+    } else {
+        settle_all(header);
     }
     seats::await_spares(header);
     seats::let_spares_go_on(header);
@@ -145,6 +142,22 @@ pub fn run(header: &SegmentHeader) {
         raw::nap(200_000);
         thread::wake_all();
         call_to_life();
+    }
+}
+
+/// Completes the calls in doubt that the dead primary had done.
+fn settle_all(header: &SegmentHeader) {
+    let (in_doubt, unsettled, claimed) = settle::all(header);
+    header.in_doubt.store(in_doubt, Ordering::Relaxed);
+    header.unsettled.store(unsettled, Ordering::Relaxed);
+    if unsettled != 0 {
+        // What those calls have moved is in no count: the next clone asks the kernel.
+        fdtable::distrust();
+    }
+    // Threads that were completed by settlement apply that first.
+    drain(header);
+    if header.config.standbys > 1 {
+        makers::close_left_open(&claimed);
     }
 }
 
@@ -345,7 +358,7 @@ pub fn go_live(thread: &mut Thread) {
     thread.signals.resumed = true;
     // Whatever has begun in the log is begun anew, perhaps in a copy that is made before the fork's own door.
     thread.begun_mut().is_fork = false;
-    thread.begun_mut().was_entered = witness::entered(thread.entry());
+    thread.begun_mut().was_entered = !mirror::has_taken_over() && witness::entered(thread.entry());
     let mode = if recorder::is_read() { Mode::Record } else { Mode::Solo };
     // As it has followed: a thread that is about to make the first other one is in order with it already.
     let locks = if thread.locks() == Mode::Solo { Mode::Solo } else { mode };

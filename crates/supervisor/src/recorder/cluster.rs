@@ -13,11 +13,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use node::config::Standby;
 use node::{Config, Log, Node, Seen, Shipper};
 use recording::Header;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use ship::{Commit, Hello, Here, Program};
 
+use super::replay::takeover::fence;
 use super::surroundings;
 use crate::clock;
 use crate::dir::Dir;
@@ -229,7 +231,8 @@ pub fn serve(config: &Path) -> Result<i32, Error> {
             let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
         }));
     }
-    let mut mirrors = Mirrors::default();
+    let mut mirrors =
+        Mirrors { standby: config.standby.clone().unwrap_or_default(), running: HashMap::new() };
     let running = std::thread::Builder::new().name("node".into()).spawn(move || node.run());
     let running = running.map_err(|cause| Error::system("start the node", cause))?;
     loop {
@@ -256,14 +259,16 @@ fn bell() -> Result<Arc<OwnedFd>, Error> {
 }
 
 /// The processes that run what is kept, by the copies' files.
-#[derive(Default)]
-struct Mirrors(HashMap<PathBuf, Child>);
+struct Mirrors {
+    standby: Standby,
+    running: HashMap<PathBuf, Child>,
+}
 
 impl Mirrors {
     /// Has a process run this log, if none does. By the thread that stays to the end: they end with it.
     fn begin(&mut self, log: &Log, signals: &Signals) {
-        self.0.retain(|_, child| matches!(child.try_wait(), Ok(None)));
-        if self.0.contains_key(&log.file) {
+        self.running.retain(|_, child| matches!(child.try_wait(), Ok(None)));
+        if self.running.contains_key(&log.file) {
             return;
         }
         let start = || {
@@ -271,18 +276,25 @@ impl Mirrors {
             let shown = File::options().append(true).create(true).mode(0o600).open(shown)?;
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("mirror").arg(&log.file).args(["--group", &log.group, "--leader", &log.leader]);
+            for volume in &self.standby.volumes {
+                command.arg("--volume").arg(volume);
+            }
+            if let Some(lease) = self.standby.lease_ms {
+                command.arg("--lease").arg(lease.to_string());
+            }
             command.stdin(Stdio::null()).stdout(shown);
             spawn::with_mask(&mut command, signals).spawn()
         };
         match start() {
-            Ok(child) => _ = self.0.insert(log.file.clone(), child),
+            Ok(child) => _ = self.running.insert(log.file.clone(), child),
             Err(cause) => terminal::say(&format!("{} is kept, and not followed: {cause}", log.group)),
         }
     }
 
-    /// Ends those that still follow.
+    /// Ends those that still follow. What has taken over is a program, and stays.
     fn end(self) {
-        for (_, mut child) in self.0 {
+        let is_taken = |file: &PathBuf| fence(file).exists();
+        for (_, mut child) in self.running.into_iter().filter(|(file, _)| !is_taken(file)) {
             spawn::signal(child.id(), libc::SIGTERM);
             let _ = child.wait();
         }

@@ -191,6 +191,11 @@ impl Fed {
         }
     }
 
+    /// Whether all of its events have been handed over.
+    pub fn has_all(&self) -> bool {
+        self.queued == 0 && self.behind.is_empty()
+    }
+
     /// Bytes that wait for room.
     pub fn queued(&self) -> usize {
         self.queued

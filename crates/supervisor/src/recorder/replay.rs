@@ -9,6 +9,7 @@ mod ends;
 mod middle;
 pub mod mirror;
 mod start;
+pub mod takeover;
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -78,6 +78,14 @@ impl Rings {
         RING_BYTES.saturating_sub(used as usize)
     }
 
+    /// Writes over a piece of the segment's head.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_head(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at as u64)
+    }
+
     /// Writes whole events, for which there is room, and publishes them.
     ///
     /// # Errors

@@ -22,6 +22,9 @@ const PIECE: usize = 1 << 20;
 
 const EXIT_GROUP: u16 = libc::SYS_exit_group as u16;
 
+/// How often the rings are looked at to find a moment.
+const MOMENT_LOOKS: u32 = 16;
+
 /// How often the rings of a process are emptied at its end.
 const LAST_LOOKS: u32 = 1000;
 
@@ -152,8 +155,17 @@ impl Taken {
         if self.stopped || self.rings.segment.header().recorder.0.load(Ordering::Acquire) == recorder::NONE {
             return Ok(0);
         }
+        // What is published in one ring may follow from what is in another one. Found alike twice, all of it was there at one moment.
         let tails = |rings: &Rings| -> Vec<(u64, u64)> {
-            (0..rings.segment.slots()).map(|slot| rings.untaken(slot)).collect()
+            let look = || (0..rings.segment.slots()).map(|slot| rings.untaken(slot)).collect();
+            let mut seen: Vec<(u64, u64)> = look();
+            for _ in 0..MOMENT_LOOKS {
+                let before = std::mem::replace(&mut seen, look());
+                if seen == before {
+                    break;
+                }
+            }
+            seen
         };
         let mut waiting = tails(&self.rings);
         // A new image publishes what it is before it makes a thread: seen in this order, its first events are among

@@ -14,14 +14,17 @@ use recording::{Header, Reader};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use us_abi::CONFIG_MIRRORED;
 
+use super::takeover::{self, Wish};
 use super::{Debugger, NAP_NS, Order, Replay};
 use crate::error::Error;
 use crate::folder::{GroupFolder, Meta, ProcessId};
 use crate::options::{LEAD_US, Options, Verbosity};
 use crate::recorder::feed::Fed;
 use crate::recorder::{of_recording, surroundings};
+use crate::request::{self, Desk};
 use crate::spawn::{self, Signals};
 use crate::{clock, program, run, terminal};
 
@@ -46,6 +49,10 @@ pub struct Wanted {
     pub group: String,
     /// The machine on which that runs.
     pub leader: String,
+    /// Folders that both machines have, and that are kept alike here.
+    pub volumes: Vec<PathBuf>,
+    /// So long nothing may come from the other machine before this one takes over by itself, milliseconds.
+    pub lease_ms: Option<u64>,
 }
 
 /// How far a mirror is.
@@ -94,6 +101,10 @@ pub(super) struct Mirror {
     came_ns: u64,
     look_at_ns: u64,
     shown: Following,
+    /// Somebody wants it to take over.
+    wish: Option<Wish>,
+    /// Since when nothing comes from the other machine.
+    apart_ns: Option<u64>,
 }
 
 /// Follows until the program, the node or the recording has ended; the exit code.
@@ -110,12 +121,14 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     let own = file.try_clone().map_err(not_read)?;
     let Some(reader) = begin(wanted, file, &signals)? else { return Ok(0) };
     let folder = GroupFolder::first_free(&wanted.group)?;
-    let mut meta = run::meta(&options(&folder.name, reader.header()));
+    let options = options(&folder.name, reader.header());
+    let mut meta = run::meta(&options);
     meta.primary = ProcessId::default();
     let shown =
         Following { leader: wanted.leader.clone(), state: "following".into(), ..Following::default() };
     show(&folder, &shown);
     folder.write_json("meta.json", &meta)?;
+    write_volumes(&folder, &wanted.volumes)?;
     let news = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok();
     let news =
         news.filter(|news| inotify::add_watch(news, &wanted.file, inotify::WatchFlags::MODIFY).is_ok());
@@ -123,13 +136,33 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
         Order { file: wanted.file.clone(), debugger: Debugger::None, from: None, until: None, force: false };
     let differences = surroundings::differences(reader.header());
     let mut replay = Replay::new(&order, &|_| (), (&folder.dir, program::library()?), reader, signals)?;
-    replay.mirror =
-        Some(Mirror { news, file: own, lengths: VecDeque::new(), came_ns: 0, look_at_ns: 0, shown });
+    replay.mirror = Some(Mirror {
+        news,
+        file: own,
+        lengths: VecDeque::new(),
+        came_ns: 0,
+        look_at_ns: 0,
+        shown,
+        wish: None,
+        apart_ns: None,
+    });
+    let mut desk = Desk::open(&folder.dir).map_err(|cause| Error::system("take requests", cause))?;
     let outcome = match differences.is_empty() {
-        true => replay.follow(&folder, &mut meta),
+        true => replay.follow(&folder, &mut meta, &mut desk, wanted.lease_ms),
         false => Err(Error::NotReplayed(differences.join("; "))),
     };
-    replay.end_all(outcome.is_err());
+    let outcome = match outcome {
+        Ok(None) => {
+            replay.end_all(false);
+            return Ok(0);
+        }
+        Ok(Some(wish)) => {
+            drop(desk);
+            return takeover::take_over(replay, wish, &options, &folder, meta);
+        }
+        Err(cause) => Err::<(), _>(cause),
+    };
+    replay.end_all(true);
     let Err(cause) = outcome else { return Ok(0) };
     let why = match cause {
         Error::NotReplayed(why) => why,
@@ -139,8 +172,34 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     let shown = Following { state: "astray".into(), why: Some(why), ..before };
     terminal::say(&format!("{}: {}", folder.name, shown.words()));
     show(&folder, &shown);
-    while !is_told_to_end(&replay.signals, Duration::from_secs(3600)) {}
+    while !is_told_to_end(&replay.signals, Duration::from_millis(100)) {
+        for (request, caller) in desk.requests() {
+            let why = format!("it cannot take over: {}", shown.why.as_deref().unwrap_or_default());
+            match request.as_str() {
+                request::STOP | request::KILL => {
+                    request::answer(caller, &json!({}));
+                    return Ok(0);
+                }
+                _ => request::answer(caller, &json!({ "error": why })),
+            }
+        }
+    }
     Ok(0)
+}
+
+/// Where the runtime finds which folders it is to keep alike: their whole paths, each with a NUL behind it.
+fn write_volumes(folder: &GroupFolder, volumes: &[PathBuf]) -> Result<(), Error> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut bytes = Vec::new();
+    for volume in volumes {
+        let whole = volume.canonicalize().map_err(|cause| Error::file("find", volume, cause))?;
+        bytes.extend_from_slice(whole.as_os_str().as_bytes());
+        bytes.push(0);
+    }
+    folder
+        .dir
+        .replace("volumes", &bytes)
+        .map_err(|cause| Error::file("write", folder.dir.at("volumes"), cause))
 }
 
 /// As soon as the recording says what it is of; `None` if somebody wants no mirror any more.
@@ -194,6 +253,14 @@ fn options(name: &str, header: &Header) -> Options {
     }
 }
 
+/// Whether more may come: whoever writes holds the lock.
+fn is_written(file: &File) -> bool {
+    match file.try_lock_shared() {
+        Ok(()) => file.unlock().is_err(),
+        Err(_) => true,
+    }
+}
+
 fn show(folder: &GroupFolder, shown: &Following) {
     // A full folder costs `status` this, nothing else.
     let _ = folder.write_json(MIRROR, shown);
@@ -205,7 +272,14 @@ impl Replay<'_> {
         if self.mirror.is_some() { CONFIG_MIRRORED } else { 0 }
     }
 
-    fn follow(&mut self, folder: &GroupFolder, meta: &mut Meta) -> Result<(), Error> {
+    /// Follows until somebody wants it to take over, or there is nothing to follow.
+    fn follow(
+        &mut self,
+        folder: &GroupFolder,
+        meta: &mut Meta,
+        desk: &mut Desk,
+        lease_ms: Option<u64>,
+    ) -> Result<Option<Wish>, Error> {
         loop {
             let read = self.read()?;
             if let Some(cause) = &self.incomplete {
@@ -223,15 +297,74 @@ impl Replay<'_> {
             self.check_mirror(now, read)?;
             self.show(folder, meta, now);
             if self.is_read && self.fed.is_empty() {
-                return Ok(());
+                return Ok(None);
+            }
+            if self.hear(desk)? {
+                return Ok(None);
+            }
+            self.heed_lease(lease_ms, now)?;
+            if let Some(wish) = self.is_to_take_over(read || moved > 0, now) {
+                return Ok(Some(wish));
             }
             if !read && moved == 0 {
-                self.pause();
+                self.pause(desk);
             }
             if std::iter::from_fn(|| self.signals.next()).any(|arrived| is_end(arrived.signal)) {
-                return Ok(());
+                return Ok(None);
             }
         }
+    }
+
+    /// Takes requests. Whether somebody wants its end.
+    fn hear(&mut self, desk: &mut Desk) -> Result<bool, Error> {
+        let file = self.order.file.clone();
+        for (request, caller) in desk.requests() {
+            let obstacle = self.obstacle();
+            let Some(mirror) = &mut self.mirror else { continue };
+            let leader = &mirror.shown.leader;
+            let is_there = format!(
+                "{leader} is there, and runs it: end it there first, or ask again when nothing comes from {leader} any more"
+            );
+            let obstacle = obstacle.or_else(|| is_written(&mirror.file).then_some(is_there));
+            match (request.split_ascii_whitespace().next(), obstacle) {
+                (Some(request::FAILOVER), None) => match &mut mirror.wish {
+                    Some(wish) => wish.add(caller),
+                    None => mirror.wish.insert(Wish::new(&file)?).add(caller),
+                },
+                (Some(request::FAILOVER), Some(why)) => request::answer(caller, &json!({ "error": why })),
+                (Some(request::STOP | request::KILL), _) => {
+                    request::answer(caller, &json!({}));
+                    return Ok(true);
+                }
+                _ => request::answer(
+                    caller,
+                    &json!({ "error": "it runs on another machine, and is followed here" }),
+                ),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes over without being told to, if nothing has come for as long as that was said to be allowed.
+    fn heed_lease(&mut self, lease_ms: Option<u64>, now: u64) -> Result<(), Error> {
+        let (file, obstacle) = (self.order.file.clone(), self.obstacle());
+        let (Some(lease_ms), Some(mirror)) = (lease_ms, &mut self.mirror) else { return Ok(()) };
+        let is_late = mirror.apart_ns.is_some_and(|since| now >= since + lease_ms * 1_000_000);
+        if is_late && mirror.wish.is_none() && obstacle.is_none() && !self.is_read {
+            mirror.wish = Some(Wish::new(&file)?);
+        }
+        Ok(())
+    }
+
+    /// Whether all that is here of the log has been handed over and nothing moves any more, and somebody wants it to take over.
+    fn is_to_take_over(&mut self, moved: bool, now: u64) -> Option<Wish> {
+        let (applied, has_all) =
+            (self.fed.iter().map(Fed::unapplied).sum::<u64>(), self.fed.iter().all(Fed::has_all));
+        let mirror = self.mirror.as_mut()?;
+        let wish = mirror.wish.as_mut()?;
+        let is_written = is_written(&mirror.file);
+        let is_still = wish.is_still(moved || is_written || !has_all, now);
+        (!is_written && !moved && has_all && (applied == 0 || is_still)).then(|| mirror.wish.take()).flatten()
     }
 
     /// Rings are emptied one by one, so an event may wait for one that comes with the next entry. One that waits although entries
@@ -273,11 +406,8 @@ impl Replay<'_> {
         }
         mirror.look_at_ns = now + LOOK_NS;
         let behind = mirror.lengths.front().filter(|(known, _)| *known > offset);
-        // Whoever writes holds the lock.
-        let is_written = match mirror.file.try_lock_shared() {
-            Ok(()) => mirror.file.unlock().is_err(),
-            Err(_) => true,
-        };
+        let is_written = is_written(&mirror.file);
+        mirror.apart_ns = if is_written { None } else { mirror.apart_ns.or(Some(now)) };
         let shown = Following {
             state: if is_written { "following" } else { "apart" }.into(),
             events,
@@ -292,10 +422,12 @@ impl Replay<'_> {
     }
 
     /// Until there is more, or for a moment if something is under way.
-    fn pause(&mut self) {
-        let is_under_way = self.fed.iter().any(|fed| fed.queued() > 0 || fed.unapplied() > 0);
+    fn pause(&mut self, desk: &Desk) {
+        let is_wanted = self.mirror.as_ref().is_some_and(|mirror| mirror.wish.is_some());
+        let is_under_way = is_wanted || self.fed.iter().any(|fed| fed.queued() > 0 || fed.unapplied() > 0);
         let news = self.mirror.as_ref().and_then(|mirror| mirror.news.as_ref());
         let mut fds = vec![PollFd::from_borrowed_fd(self.signals.fd.as_fd(), PollFlags::IN)];
+        fds.extend(desk.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(news.map(|news| PollFd::from_borrowed_fd(news.as_fd(), PollFlags::IN)));
         let limit = if is_under_way { NAP_NS } else { PAUSE_NS };
         let _ = poll(&mut fds, Some(&clock::timespec(limit)));

@@ -1,0 +1,221 @@
+//! A mirror takes over: it applies what it has of the log, gets what it needs of the kernel's, and is a program of this machine's that
+//! is watched as `run` does.
+
+use std::fs::File;
+use std::io;
+use std::mem::offset_of;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::event::EventfdFlags;
+use serde_json::json;
+use us_abi::{Config, SegmentHeader, command};
+
+use super::Replay;
+use super::mirror::MIRROR;
+use crate::book::Book;
+use crate::child::Child;
+use crate::error::Error;
+use crate::events::Voice;
+use crate::folder::{GroupFolder, Meta, ProcessId};
+use crate::group::Group;
+use crate::handout::Handout;
+use crate::history::History;
+use crate::options::{Options, Verbosity};
+use crate::recorder::feed::Fed;
+use crate::recorder::rings::Rings;
+use crate::roster::{self, Place};
+use crate::sentry::Shared;
+use crate::{clock, request, segment, spawn, terminal};
+
+/// The file beside a log's copy that says that nothing more of it is taken here. `crates/node` looks for it.
+pub fn fence(copy: &Path) -> PathBuf {
+    copy.with_extension("taken")
+}
+
+/// So long a mirror may take to be live.
+const LIVE_NS: u64 = 20_000_000_000;
+
+/// So long nothing may move before the rest of the log is taken for one that lacks something.
+pub(super) const STILL_NS: u64 = 20_000_000;
+
+/// Somebody wants it to take over.
+pub(super) struct Wish {
+    /// Who waits to hear of it.
+    callers: Vec<UnixStream>,
+    /// When it was said, CLOCK_MONOTONIC ns.
+    said_ns: u64,
+    /// When something was applied last.
+    moved_ns: u64,
+}
+
+impl Wish {
+    /// Nothing more comes from the other machine from here on.
+    ///
+    /// # Errors
+    /// When that cannot be written down.
+    pub(super) fn new(copy: &Path) -> Result<Wish, Error> {
+        let path = fence(copy);
+        let written = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        written.and_then(|file| file.sync_all()).map_err(|cause| Error::file("write", &path, cause))?;
+        let now = clock::monotonic_ns();
+        Ok(Wish { callers: Vec::new(), said_ns: now, moved_ns: now })
+    }
+
+    pub(super) fn add(&mut self, caller: UnixStream) {
+        self.callers.push(caller);
+    }
+
+    /// Whether nothing has moved for long enough; `moved`: something just has.
+    pub(super) fn is_still(&mut self, moved: bool, now: u64) -> bool {
+        if moved {
+            self.moved_ns = now;
+        }
+        now >= self.moved_ns + STILL_NS
+    }
+
+    fn answer(&mut self, answer: &serde_json::Value) {
+        self.callers.drain(..).for_each(|caller| request::answer(caller, answer));
+    }
+}
+
+impl Drop for Wish {
+    fn drop(&mut self) {
+        self.answer(&json!({ "error": "it did not take over" }));
+    }
+}
+
+impl Replay<'_> {
+    /// Why this replay cannot take over, if it cannot.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        let Some(root) = &self.root else { return Some("nothing of its log is here".into()) };
+        let others = self.fed.iter().filter(|fed| fed.image != root.image).count();
+        match self.fed.iter().any(|fed| fed.image == root.image && fed.process() != 0) {
+            _ if others > 0 => {
+                Some(format!("it has {others} other processes, and only one can take over as yet"))
+            }
+            false => Some("its program is not there".into()),
+            true => None,
+        }
+    }
+}
+
+/// Has the replayed program take over, and watches it to its end; the exit code.
+///
+/// # Errors
+/// When it did not come to be live.
+pub(super) fn take_over(
+    mut replay: Replay,
+    mut wish: Wish,
+    options: &Options,
+    folder: &GroupFolder,
+    mut meta: Meta,
+) -> Result<i32, Error> {
+    let refuse = |why: &str| Error::NotReplayed(why.into());
+    if let Some(why) = replay.obstacle() {
+        wish.answer(&json!({ "error": why }));
+        return Err(refuse(&why));
+    }
+    let fed = replay.fed.remove(0);
+    let pid = fed.process();
+    let child = Child::of_child(pid).ok_or_else(|| refuse("its program is gone"))?;
+    // What ends with the node is what follows.
+    let _ = rustix::process::set_parent_process_death_signal(None);
+    let guest_pid = fed.pid;
+    replay.roster.enter_root(guest_pid);
+    replay.roster.enter_restored(roster::ROOT, guest_pid, pid, false);
+    write_config(&fed.rings, &options.config(0)).map_err(|cause| Error::file("write", &fed.path, cause))?;
+    promote(&fed, pid);
+    let live_ns = await_live(&fed, &child).ok_or_else(|| {
+        let words = fed.divergence().unwrap_or_else(|| "it did not come to be live".into());
+        refuse(&words)
+    })?;
+    let name = &folder.name;
+    let blackout_us = (live_ns.saturating_sub(wish.said_ns)) / 1000;
+    terminal::say(&format!(
+        "{name}: pid {pid} took over from another machine, {:.1} ms after it was told to",
+        blackout_us as f64 / 1000.0
+    ));
+    let _ = folder.dir.remove(MIRROR);
+    // The group's own takes its place.
+    let _ = folder.dir.remove(request::NAME);
+    wish.answer(&json!({ "primary": pid, "blackout_us": blackout_us, "in_doubt": 0, "unsettled": 0 }));
+    drop(wish);
+    meta.primary = ProcessId::of(pid);
+    (meta.root, meta.lead) = (guest_pid, guest_pid);
+    let path = folder.segment_path()?;
+    let handout = Handout::open(&path, options.config(0))
+        .and_then(|handout| handout.start(Arc::clone(&folder.dir), Arc::clone(&replay.roster), pid));
+    let mut voice = Voice::open(None, Verbosity::Normal)?;
+    voice.set_group(name);
+    if let Err(cause) = handout {
+        let line = format!("{name}: who changes the user or the root cannot join later: {cause}");
+        voice.say(Verbosity::Verbose, &line);
+    }
+    let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|cause| Error::system("make an eventfd", cause))?;
+    let place = replay.roster.find(guest_pid).map(|(place, _)| place);
+    let shared = Arc::new(Shared {
+        segment: fed.rings.segment,
+        place: place.unwrap_or(Place { at: roster::ROOT, pid: guest_pid, born_ns: 0 }),
+        roster: Arc::clone(&replay.roster),
+        primary: Mutex::new(Some(child.clone())),
+        standby_pid: AtomicU32::new(0),
+        choice: Mutex::new(()),
+        bell: Arc::new(bell),
+        done: AtomicBool::new(false),
+        scores: Mutex::default(),
+        relieved: AtomicU32::new(0),
+    });
+    let book = Book { folder, meta, history: History::default(), voice, explaining: Vec::new() };
+    let Replay { signals, .. } = replay;
+    let group = Group::new(book, shared, signals, child, None, None, None);
+    Ok(group.until_the_end().exit_code())
+}
+
+/// What a segment says that it is for, anew: from a replay's to a program's.
+fn write_config(rings: &Rings, config: &Config) -> io::Result<()> {
+    let base = offset_of!(SegmentHeader, config);
+    let words = [
+        (offset_of!(Config, lag_timeout_ms), config.lag_timeout_ms),
+        (offset_of!(Config, standbys), config.standbys),
+        (offset_of!(Config, verify), config.verify),
+        (offset_of!(Config, flags), config.flags),
+        (offset_of!(Config, lead_us), config.lead_us),
+    ];
+    for (at, word) in words {
+        rings.write_head(base + at, &word.to_ne_bytes())?;
+    }
+    rings.write_head(base + offset_of!(Config, lag_limit), &config.lag_limit.to_ne_bytes())
+}
+
+/// As if its primary had just died, and the log were at its end.
+fn promote(fed: &Fed, pid: u32) {
+    let header = fed.rings.segment.header();
+    header.standby_pid.store(0, Ordering::Release);
+    header.death_ns.0.store(clock::monotonic_ns(), Ordering::Release);
+    header.chosen.store(pid, Ordering::Release);
+    header.promotions.store(1, Ordering::Release);
+    let word = &header.command.0;
+    word.store(command::PROMOTE, Ordering::Release);
+    segment::wake(word);
+}
+
+/// When it was live; `None` if it did not come to be.
+fn await_live(fed: &Fed, child: &Child) -> Option<u64> {
+    let header = fed.rings.segment.header();
+    let until_ns = clock::monotonic_ns() + LIVE_NS;
+    while clock::monotonic_ns() < until_ns {
+        match header.live_ns.load(Ordering::Acquire) {
+            0 if !child.is_alive() => return None,
+            0 => std::thread::sleep(Duration::from_micros(200)),
+            live_ns => return Some(live_ns),
+        }
+    }
+    spawn::signal(child.pid, libc::SIGKILL);
+    None
+}
