@@ -305,8 +305,9 @@ class Trial:
             for step in range(1, 201):
                 if step == 100:
                     subprocess.run(self.there("kill", "-KILL", str(killed)), check=True)
-                if client.ask(self.count) != now + step:
-                    return f"behind {now + step - 1} comes another number"
+                told = client.ask(self.count)
+                if told != now + step:
+                    return f"behind {now + step - 1}, in step {step}, comes {told}"
             client.close()
             if self.requests() not in (None, now + 200):
                 return f"of {now + 200} requests {self.requests()} are written down"

@@ -64,6 +64,7 @@ pub mod nr {
         RT_SIGPROCMASK = __NR_rt_sigprocmask,
         RT_SIGRETURN = __NR_rt_sigreturn,
         IOCTL = __NR_ioctl,
+        PREAD64 = __NR_pread64,
         READV = __NR_readv,
         WRITEV = __NR_writev,
         SCHED_YIELD = __NR_sched_yield,

@@ -19,7 +19,7 @@ pub fn observe(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     // In the caller's own frame, like the way to here: behind a system call each return costs a misprediction.
     if row.outs.is_empty()
         && thread.calls() == Mode::Record
-        && let Some(result) = record(thread, row, call, |thread, flags, head| {
+        && let Some(result) = record(thread, row, call, asked(thread, row, call), |thread, flags, head| {
             thread.append(EventKind::Call, flags, row.nr, recorded::return_ticket(row), &head);
         })
     {
@@ -41,20 +41,20 @@ fn observe_in_any_mode(thread: &mut Thread, row: &'static Row, call: &Call) -> i
 fn record_outputs(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
     let mut before = Before::nothing();
     before.look(row, &call.args);
-    record(thread, row, call, |thread, flags, head| {
+    record(thread, row, call, asked(thread, row, call), |thread, flags, head| {
         recorded::log_answer(thread, row, call, &before, EventKind::Call, flags, head);
     })
 }
 
-/// One attempt, of which `log` publishes the event.
+/// One attempt, of which `log` publishes the event. `identity`: what the call is asked.
 #[inline(always)]
-fn record(
+pub(super) fn record(
     thread: &mut Thread,
     row: &'static Row,
     call: &Call,
+    identity: u64,
     log: impl FnOnce(&mut Thread, u8, ReturnHead),
 ) -> Option<i64> {
-    let identity = asked(thread, row, call);
     fault::at(Point::Call, call.nr as u32);
     let result = act(thread, row, call);
     let plan = signal::plan(thread, row, result);
@@ -81,9 +81,7 @@ fn replay(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
         signal::deliver_raised(thread, row);
         return None;
     };
-    if head.identity != asked {
-        recorded::mismatch(thread, row, &arguments_of(head.identity), &arguments_of(asked));
-    }
+    compare(thread, row, head.identity, asked);
     (!Plan::replay(thread, flags, head.result)).then_some(head.result)
 }
 
@@ -107,6 +105,14 @@ fn asked(thread: &Thread, row: &Row, call: &Call) -> u64 {
     }
     let CallArgs { fd, digest, .. } = spans::arguments(row, call, thread.verify);
     u64::from(fd as u32) | u64::from(digest) << 32
+}
+
+/// What the primary has asked is what this copy asks; or they have gone different ways.
+#[inline(always)]
+pub(super) fn compare(thread: &Thread, row: &Row, logged: u64, ours: u64) {
+    if logged != ours {
+        recorded::mismatch(thread, row, &arguments_of(logged), &arguments_of(ours));
+    }
 }
 
 fn arguments_of(asked: u64) -> CallArgs {

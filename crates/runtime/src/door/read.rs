@@ -12,12 +12,13 @@ use us_world::{Direction, Evidence, Transfer};
 use crate::call::Call;
 use crate::door::carry;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position};
-use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_end};
+use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_call, take_end};
 use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
-use crate::door::{buffers, held, pipe};
+use crate::door::{buffers, held, observe, pipe};
 use crate::fdtable::{self, Kind, Shadow};
 use crate::guest::{Digest, GuestMut, GuestPtr, PAST_MIN};
+use crate::log::Next;
 use crate::raw::err::EFAULT;
 use crate::raw::{self, failed};
 use crate::real::single_threaded;
@@ -53,6 +54,12 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         }
         Mode::Record => record_read(thread, row, call),
         Mode::Replay => {
+            if row.nr as u64 == raw::nr::PREAD64
+                && let Next::Event(event) = thread.next()
+                && event.header.kind == EventKind::Call as u8
+            {
+                return replay_at(thread, row, call);
+            }
             take_begin(thread, row, &read_arguments(row, args))?;
             let input = Input::of(row, call);
             let counts = !input.is_positioned && takes(input.flags);
@@ -82,6 +89,9 @@ pub fn read_here(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<
 
 #[inline(always)]
 fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    if row.nr as u64 == raw::nr::PREAD64 && is_file(call.args[0]) {
+        return record_at(thread, row, call);
+    }
     begin(thread, row, read_arguments(row, &call.args));
     let (result, plan) = read_pieces(thread, row, call);
     if plan.carry_out(thread) {
@@ -102,6 +112,71 @@ fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i6
 fn rest_of_read(thread: &mut Thread, call: &Call, done: i64) -> i64 {
     carry::park(thread);
     carry::input(thread, call, &[Vector { base: call.args[1], len: call.args[2] }], done)
+}
+
+/// Whether it is a regular file, by what this copy knows.
+#[inline(always)]
+fn is_file(fd: u64) -> bool {
+    fdtable::get(fd as i32).is_some_and(|shadow| shadow.kind().is_file())
+}
+
+/// A read of a file from a place that it says. It takes nothing away and moves no position, so it is one event, as a call that
+/// [observes](observe): who finds none reads. It goes to the program's own buffer, as a read of much does.
+#[inline(always)]
+fn record_at(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    let asked = asked_at(&call.args);
+    observe::record(thread, row, call, asked, |thread, flags, head| log_at(thread, row, call, flags, head))
+}
+
+/// What it is asked, as [`observe`] has it.
+#[inline(always)]
+fn asked_at(args: &[u64; 6]) -> u64 {
+    let mut digest = Digest::new();
+    digest.number(args[2]);
+    digest.number(args[3]);
+    u64::from(args[0] as u32) | u64::from(digest.finish()) << 32
+}
+
+#[inline(always)]
+fn log_at(thread: &mut Thread, row: &Row, call: &Call, flags: u8, head: ReturnHead) {
+    let bytes = if failed(head.result) { 0 } else { head.result as usize };
+    let mut at = 0;
+    loop {
+        let piece = (bytes - at).min(PIECE);
+        let is_last = at + piece == bytes;
+        let Some(place) = thread.reserve(size_of::<ReturnHead>() + piece) else { return };
+        // SAFETY: the payload lies behind the head, both reserved.
+        let data = unsafe {
+            place.cast::<ReturnHead>().write(head);
+            place.add(size_of::<ReturnHead>())
+        };
+        GuestPtr::<u8>::at(call.args[1] + at as u64).copy_past(data, piece);
+        let (flags, ticket) =
+            if is_last { (flags, return_ticket(row)) } else { (RETURN_MORE, us_abi::NO_TICKET) };
+        thread.publish(EventKind::Call, flags, row.nr, ticket, size_of::<ReturnHead>() + piece);
+        at += piece;
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// The same of a standby.
+#[inline(never)]
+fn replay_at(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+    let asked = asked_at(&call.args);
+    let mut at = 0;
+    loop {
+        let (head, flags, got) = take_call(thread, row, |_, head, bytes, flags| {
+            GuestMut::<u8>::at(call.args[1] + at).copy_from(bytes.as_ptr(), bytes.len());
+            (head, flags, bytes.len() as u64)
+        })?;
+        observe::compare(thread, row, head.identity, asked);
+        at += got;
+        if flags & RETURN_MORE == 0 {
+            return (!Plan::replay(thread, flags, head.result)).then_some(head.result);
+        }
+    }
 }
 
 fn read_arguments(row: &Row, args: &[u64; 6]) -> CallArgs {

@@ -242,6 +242,7 @@ fn options(name: &str, header: &Header) -> Options {
         lag_limit: 64 << 20,
         verify: 1,
         cpus: None,
+        huge_pages: false,
         reprotect: true,
         is_required: false,
         probe: None,
