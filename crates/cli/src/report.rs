@@ -6,7 +6,7 @@ pub mod trial;
 
 use serde::Deserialize;
 use serde_json::Value;
-use us_supervisor::doctor::{Findings, ProgramCheck};
+use us_supervisor::doctor::{Findings, ProgramCheck, Sites};
 use us_supervisor::history::Failover;
 use us_supervisor::terminal::{plain, plain_json};
 
@@ -92,17 +92,15 @@ pub fn doctor(findings: &Findings) -> String {
     table(&rows) + &program.unwrap_or_default()
 }
 
-/// A hint for programs that call the kernel from their own code.
+/// A hint for programs that call the kernel from their own code, or order their threads there.
 fn own_calls(program: &ProgramCheck) -> String {
-    match program.sites {
+    let of = |what: &str, sites: Option<Sites>| match sites {
         Some(sites) if sites.found > 0 => {
-            format!(
-                "; system calls in its own code: {}, of which {} can be patched",
-                sites.found, sites.patchable
-            )
+            format!("; {what} in its own code: {}, of which {} can be patched", sites.found, sites.patchable)
         }
         _ => String::new(),
-    }
+    };
+    of("system calls", program.sites) + &of("atomic instructions", program.atomics)
 }
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ fn displacement(from: u64, to: u64) -> Result<i32, EmitError> {
     i32::try_from(to.wrapping_sub(from) as i64).map_err(|_| EmitError::OutOfReach)
 }
 
-struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     site: &'a Site,
     addr: u64,
     out: &'a mut [u8],
@@ -188,18 +188,33 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(site: &'a Site, addr: u64, out: &'a mut [u8]) -> Result<Writer<'a>, EmitError> {
+    pub(crate) fn new(site: &'a Site, addr: u64, out: &'a mut [u8]) -> Result<Writer<'a>, EmitError> {
         if !site.is_patchable() {
             return Err(EmitError::NotPatchable);
         }
         Ok(Writer { site, addr, out, len: 0 })
     }
 
-    fn here(&self) -> u64 {
+    pub(crate) fn here(&self) -> u64 {
         self.addr.wrapping_add(self.len as u64)
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<(), EmitError> {
+    /// Bytes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The window's first instruction.
+    pub(crate) fn first(&self) -> Option<(Insn, [u8; 16])> {
+        decode_at(self.site.window(), 0)
+    }
+
+    /// Where it ends at its site.
+    pub(crate) fn end_of_first(&self) -> u64 {
+        self.site.patch_addr().wrapping_add(self.first().map_or(0, |(insn, _)| u64::from(insn.len)))
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), EmitError> {
         let end = self.len + bytes.len();
         self.out.get_mut(self.len..end).ok_or(EmitError::NoRoom)?.copy_from_slice(bytes);
         self.len = end;
@@ -207,7 +222,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Four bytes that end an instruction and name `to` relative to that end.
-    fn relative(&mut self, to: u64) -> Result<(), EmitError> {
+    pub(crate) fn relative(&mut self, to: u64) -> Result<(), EmitError> {
         let rel = displacement(self.here().wrapping_add(4), to)?;
         self.put(&rel.to_le_bytes())
     }
@@ -226,13 +241,13 @@ impl<'a> Writer<'a> {
         Ok(Stub { len: self.len, behind_addr })
     }
 
-    fn jump(&mut self, to: u64) -> Result<(), EmitError> {
+    pub(crate) fn jump(&mut self, to: u64) -> Result<(), EmitError> {
         self.put(&[0xe9])?;
         self.relative(to)
     }
 
     /// The window's instructions in `range`, each so that it does here what it did there.
-    fn displaced(&mut self, range: core::ops::Range<usize>) -> Result<(), EmitError> {
+    pub(crate) fn displaced(&mut self, range: core::ops::Range<usize>) -> Result<(), EmitError> {
         let site = self.site;
         let window = site.window();
         let mut at = range.start;

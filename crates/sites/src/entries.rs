@@ -155,6 +155,15 @@ impl Functions {
         is_usual.then_some(Functions { table, count: u64::from(memory.word(table + 8)?) })
     }
 
+    /// Start and bytes of each function that the table has, in the order of their addresses.
+    pub fn each<M: Memory>(&self, memory: &M) -> impl Iterator<Item = (u64, u64)> {
+        let table = self.table;
+        (0..self.count).filter_map(move |index| {
+            let record = memory.far(table + 12 + index * 8 + 4, table)?;
+            extent(memory, record)
+        })
+    }
+
     /// Where the function begins that has this address; `None` between functions.
     pub fn start_of(&self, memory: &impl Memory, address: u64) -> Option<u64> {
         let entry = |index: u64| self.table + 12 + index * 8;

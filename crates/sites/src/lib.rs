@@ -51,6 +51,8 @@
 //! - *Signal handlers.* They return to where they came from, and nobody can be inside a window while it is
 //!   written: no thread exists yet.
 
+mod atomic_stub;
+mod atomics;
 mod choose;
 mod decode;
 pub mod elf;
@@ -63,6 +65,8 @@ pub mod references;
 mod scan;
 pub mod vdso;
 
+pub use atomic_stub::{ATOMIC_HEAD, ATOMIC_STUB_MAX, ATOMIC_WORDS, Ways, emit_atomic_stub, is_compare};
+pub use atomics::{Atomic, AtomicOp, Atomics, NO_REGISTER, scan_atomics, target_words};
 pub use emit::{
     CloneStub, EmitError, PATCH_MAX, STUB_MAX, Stub, emit_clone_stub, emit_counter_stub, emit_hop,
     emit_patch, emit_stub,
@@ -201,6 +205,8 @@ pub enum Kind {
     CloneLike,
     /// `rdtsc`, or `rdtscp`, which tells the processor as well; and whole instructions behind it.
     Counter,
+    /// An atomic instruction of the program's own, see [`scan_atomics`].
+    Atomic,
     /// `rt_sigreturn`. Unwinders know a signal frame by these very bytes: leave them alone.
     SigReturn,
     /// Left as it is, to be caught by other means.

@@ -145,7 +145,7 @@ fn pack(site: &Site) -> Option<u64> {
         Kind::Before { .. } => BEFORE,
         Kind::Mixed => MIXED,
         Kind::CloneLike => CLONE_LIKE,
-        Kind::Counter | Kind::SigReturn | Kind::Unpatchable(_) => return None,
+        Kind::Counter | Kind::Atomic | Kind::SigReturn | Kind::Unpatchable(_) => return None,
     };
     let nr = site.nr.map_or(UNKNOWN, u64::from);
     let len = u64::from(site.patch_len) << 4;

@@ -61,9 +61,12 @@ pub struct ProgramCheck {
     /// System calls in its own code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sites: Option<Sites>,
+    /// Atomic instructions in its own code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub atomics: Option<Sites>,
 }
 
-/// The `syscall` instructions of one file.
+/// The `syscall` instructions of one file, or its atomic ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sites {
     /// How many there are.
@@ -291,6 +294,58 @@ fn scan(text: &[u8], address: u64) -> Option<(usize, usize)> {
     Some((found, sites[..found].iter().filter(|site| site.is_patchable()).count()))
 }
 
+/// An object's file, read as it would be mapped.
+struct Unmapped<'a> {
+    bytes: &'a [u8],
+    image: us_sites::elf::Image<'a>,
+    /// Where it is taken to lie.
+    base: u64,
+}
+
+impl us_sites::Memory for Unmapped<'_> {
+    fn read(&self, from: u64, to: &mut [u8]) -> bool {
+        let found = from.checked_sub(self.base).and_then(|address| {
+            let is_it = |segment: &us_sites::elf::Segment| {
+                segment.kind == us_sites::elf::LOAD
+                    && address >= segment.addr
+                    && address - segment.addr < segment.file_len
+            };
+            let segment = self.image.segments().find(is_it)?;
+            let at = usize::try_from(segment.offset + (address - segment.addr)).ok()?;
+            self.bytes.get(at..at.checked_add(to.len())?)
+        });
+        found.is_some_and(|bytes| {
+            to.copy_from_slice(bytes);
+            true
+        })
+    }
+}
+
+/// The atomic instructions in the file at `path`, `None` where it says nothing of its functions.
+fn atomics_of(path: &Path) -> Option<Sites> {
+    use us_sites::elf::{EXECUTABLE, Image, LOAD};
+    /// Where the table is looked for below a text's address, there is to be something.
+    const BASE: u64 = 1 << 32;
+    const PAGE: u64 = 4096;
+    let bytes = fs::read(path).ok()?;
+    let object = Unmapped { bytes: &bytes, image: Image::parse(&bytes)?, base: BASE };
+    let is_text = |segment: &us_sites::elf::Segment| segment.kind == LOAD && segment.flags & EXECUTABLE != 0;
+    let segment = object.image.segments().find(is_text)?;
+    let (text, start) = (object.image.content(&segment)?, BASE + segment.addr);
+    let functions = us_sites::Functions::find(&object, start & !(PAGE - 1), segment.offset & !(PAGE - 1))?;
+    let within = |(at, len): (u64, u64)| Some((usize::try_from(at.checked_sub(start)?).ok()?, len as usize));
+    let mut sites = vec![us_sites::Atomic::EMPTY; 4096];
+    loop {
+        let mut targets = vec![0; us_sites::target_words(text.len())];
+        let functions = functions.each(&object).filter_map(within);
+        match us_sites::scan_atomics(text, start, functions, &mut targets, &mut sites) {
+            Ok(all) => return Some(Sites { found: all.found, patchable: all.found - all.trapped }),
+            Err(us_sites::ScanError::TooManySites(needed)) => sites.resize(needed, us_sites::Atomic::EMPTY),
+            Err(us_sites::ScanError::TextTooLong) => return None,
+        }
+    }
+}
+
 /// A sealed vDSO cannot be patched; the exported time functions still can.
 fn vdso() -> Check {
     let sealed = proc::text::has_sealed_vdso(&proc::lossy("self", "smaps"));
@@ -368,6 +423,7 @@ fn cores() -> Check {
 fn examine_program(program: &OsString) -> ProgramCheck {
     let path = program::resolve(program);
     let sites = path.as_ref().ok().and_then(|path| sites_of(path));
+    let atomics = path.as_ref().ok().and_then(|path| atomics_of(path));
     let outcome = path.and_then(|path| program::check(program, &path).map(|()| path));
     let sanitized = outcome.as_ref().is_ok_and(|path| program::has_sanitizer(path));
     let aside = sanitized.then(|| {
@@ -378,6 +434,7 @@ fn examine_program(program: &OsString) -> ProgramCheck {
         ok: outcome.is_ok() && !sanitized,
         why: outcome.err().map(|error| error.to_string()).or(aside),
         sites,
+        atomics,
     }
 }
 
