@@ -117,13 +117,17 @@ pub enum EventKind {
     /// Written by the recorder: here the primary died and its standby took over, the kernel's pid `ticket`. All events of
     /// the process that come before are in the file before.
     Failover = 19,
+    /// An atomic instruction of the program's own: `call` is what it does and its clock, as for [`EventKind::Ordered`], `flags` the
+    /// processor's flags that it has left. The payload, if there is one, is the old value, in 16 bytes: of an exchange, or of a
+    /// comparison that has failed.
+    Atomic = 20,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 19] = [
+        const KINDS: [EventKind; 20] = [
             Mutex,
             Ordered,
             Time,
@@ -143,6 +147,7 @@ impl EventKind {
             Common,
             Again,
             Failover,
+            Atomic,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }

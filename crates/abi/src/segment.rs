@@ -118,13 +118,35 @@ pub const CONFIG_RECORDED: u32 = 2;
 pub const CONFIG_DETACHED: u32 = 4;
 /// [`Config::flags`]: `--order serial`.
 pub const CONFIG_SERIAL: u32 = 8;
+/// [`Config::flags`]: `--order auto`. Threads of a process whose standbys diverge take turns from then on.
+pub const CONFIG_AUTO: u32 = 16;
 /// [`Config::flags`], with [`CONFIG_DETACHED`]: what is replayed is still recorded, on another machine, and this process has kernel
 /// objects of its own, with which it may take over.
 pub const CONFIG_MIRRORED: u32 = 32;
-/// [`Config::flags`]: `--order auto`. Threads of a process whose standbys diverge take turns from then on.
-pub const CONFIG_AUTO: u32 = 16;
 /// [`Config::flags`]: `--huge-pages`.
-pub const CONFIG_HUGE: u32 = 32;
+pub const CONFIG_HUGE: u32 = 64;
+/// [`Config::flags`]: with `--order schedule`, atomic instructions of the program's own are ordered.
+pub const CONFIG_ATOMICS: u32 = 128;
+
+/// No two flags are one bit.
+const _: () = {
+    let all = [
+        CONFIG_PINNED,
+        CONFIG_RECORDED,
+        CONFIG_DETACHED,
+        CONFIG_SERIAL,
+        CONFIG_AUTO,
+        CONFIG_MIRRORED,
+        CONFIG_HUGE,
+        CONFIG_ATOMICS,
+    ];
+    let (mut seen, mut at) = (0, 0);
+    while at < all.len() {
+        assert!(all[at].is_power_of_two() && seen & all[at] == 0);
+        seen |= all[at];
+        at += 1;
+    }
+};
 
 /// Values of [`SegmentHeader::command`].
 pub mod command {
@@ -333,6 +355,14 @@ pub struct SegmentHeader {
     pub stand: Stand,
     /// The versions of the runtime in the primary.
     pub versions: Versions,
+    /// Atomic instructions of the program's own that pass the runtime, and those of them that are trapped. Runtime, at the start.
+    pub atomics_found: AtomicU64,
+    /// See `atomics_found`.
+    pub atomics_trapped: AtomicU64,
+    /// Comparisons that a standby made once more, since it had read too early. Standby.
+    pub atomics_again: AtomicU64,
+    /// Atomic instructions that left something else in a standby than in its primary. Standby.
+    pub atomics_differ: AtomicU64,
 }
 
 /// Bytes of a text of `/proc` that one answer has room for.

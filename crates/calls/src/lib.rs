@@ -219,6 +219,7 @@ impl Class {
             | EventKind::Ordered
             | EventKind::Barrier
             | EventKind::OnceRun
+            | EventKind::Atomic
             | EventKind::Common => Class::Lock,
             EventKind::Time => Class::Time,
             EventKind::Enter | EventKind::Return | EventKind::Call => match row(call as u64) {

@@ -392,6 +392,9 @@ pub struct Run {
     /// a time, so that races are replicated too. auto: schedule, and serial for a process whose standbys diverge
     #[arg(long, value_enum, value_name = "ORDER", default_value = "auto", hide_possible_values = true)]
     pub order: Order,
+    /// With --order schedule, whether atomic instructions in the program's own code are replicated in order as well: on or off
+    #[arg(long, value_enum, value_name = "WHETHER", default_value = "on", hide_possible_values = true)]
+    pub atomics: Atomics,
     /// How far a thread's standby may fall behind, as in 4MiB: at most a ring, 8 MiB, and more counts as that
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = lag_limit)]
     pub lag_limit: u64,
@@ -466,6 +469,15 @@ pub enum Order {
     Deterministic,
     /// One thread at a time
     Serial,
+}
+
+/// `--atomics`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Atomics {
+    /// They are ordered
+    On,
+    /// They are made as they come
+    Off,
 }
 
 /// `--verify`.

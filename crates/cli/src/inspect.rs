@@ -216,9 +216,13 @@ impl Inspection {
             Some(EventKind::ThreadStart | EventKind::ThreadExit) => "thread",
             Some(EventKind::Output) => "output",
             Some(EventKind::Yield | EventKind::Turn) => "schedule",
-            Some(EventKind::Mutex | EventKind::Ordered | EventKind::Barrier | EventKind::OnceRun) => {
-                "schedule"
-            }
+            Some(
+                EventKind::Mutex
+                | EventKind::Ordered
+                | EventKind::Barrier
+                | EventKind::OnceRun
+                | EventKind::Atomic,
+            ) => "schedule",
             _ => "other",
         };
         self.by_message.entry(message).or_default().add(count);
@@ -263,6 +267,7 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         Some(EventKind::Common) => "shared memory",
         Some(EventKind::Again) => "call begun again",
         Some(EventKind::Failover) => "failover",
+        Some(EventKind::Atomic) => "atomic instruction",
         _ => "unknown",
     }
 }

@@ -28,6 +28,29 @@ pub static KERNEL: Clock = Clock(AtomicU64::new(FIRST));
 
 static HASHED: [Clock; CLOCKS] = [const { Clock(AtomicU64::new(0)) }; CLOCKS];
 
+/// A clock of atomic instructions. Who holds it makes one, and logs it before anybody else makes another: no ticket is ever
+/// missing.
+#[repr(C, align(64))]
+pub struct AtomicClock {
+    /// Ticket of the next one.
+    pub clock: AtomicU64,
+    /// 1 while somebody holds it.
+    pub held: AtomicU32,
+}
+
+/// By the hash of the address, see [`atomic_number`].
+pub static ATOMICS: [AtomicClock; CLOCKS] =
+    [const { AtomicClock { clock: AtomicU64::new(0), held: AtomicU32::new(0) } }; CLOCKS];
+
+/// Factor of the hash: a multiplier that an instruction can have as a constant.
+pub const ATOMIC_FACTOR: u64 = 0x61c8_8647;
+
+/// The number of the clock of the memory at an address. Sixteen bytes have one: an instruction may work on as many.
+#[inline(always)]
+pub fn atomic_number(address: u64) -> u16 {
+    ((address >> 4).wrapping_mul(ATOMIC_FACTOR) >> 52) as u16
+}
+
 const BUCKETS: usize = 256;
 static SLEEPERS: [AtomicU32; BUCKETS] = [const { AtomicU32::new(0) }; BUCKETS];
 

@@ -14,7 +14,7 @@ use crate::door::{limits, mutex, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::state::{self, Role};
-use crate::sys::{gate_stack, libc_text, patch, probe, vdso, wall};
+use crate::sys::{atomics, gate_stack, libc_text, patch, probe, vdso, wall};
 use crate::thread::{self, Mode};
 use crate::wiring::{Layers, keep_ways};
 use crate::{
@@ -359,6 +359,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
     libc_text::remember([maps.libc, maps.loader]);
     patch::patch_all(&maps);
+    atomics::patch_all(config, &maps);
     vdso::take_over(&maps, &time::vdso_doors());
     let thread = begin::main_block();
     signal::set_stack(thread);

@@ -21,9 +21,10 @@ global_asm!(
     ".globl us_thread",
     ".hidden us_thread",
     ".type us_thread, @object",
-    ".size us_thread, 8",
-    ".balign 8",
-    "us_thread: .zero 8",
+    ".size us_thread, 64",
+    ".balign 64",
+    // Behind the pointer, what stubs of atomic instructions keep: see `us_sites::ATOMIC_WORDS`.
+    "us_thread: .zero 64",
     ".text",
 );
 
@@ -90,6 +91,30 @@ fn by_number() -> *mut Thread {
     find(&|block| lent(block) && block.handle.load(Ordering::Relaxed) == pointer)
         .or_else(|| find(&lent))
         .unwrap_or(core::ptr::null_mut())
+}
+
+/// What stubs of atomic instructions keep of this thread's registers, see [`us_sites::emit_atomic_stub`].
+pub type AtomicWords = [u64; us_sites::ATOMIC_WORDS];
+/// Where it lies behind the block's pointer.
+const WORDS_AT: u64 = 8;
+
+/// Its distance from the thread pointer, in every thread of libc's.
+pub fn atomic_words() -> i32 {
+    let distance: u64;
+    // SAFETY: reads what the loader has noted.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + us_thread@GOTTPOFF]", out(reg) distance,
+            options(pure, readonly, nostack, preserves_flags));
+    }
+    (distance + WORDS_AT) as i64 as i32
+}
+
+/// That of the calling thread, one of libc's.
+pub fn own_atomic_words() -> *mut AtomicWords {
+    let pointer: u64;
+    // SAFETY: the x86-64 TLS ABI keeps the thread pointer at its own start.
+    unsafe { asm!("mov {0}, fs:[0]", out(reg) pointer, options(pure, readonly, nostack, preserves_flags)) };
+    pointer.wrapping_add_signed(atomic_words().into()) as *mut AtomicWords
 }
 
 /// Sets the calling thread's block; one that ends has none any more.

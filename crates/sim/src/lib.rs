@@ -10,6 +10,7 @@
 //! The rules must also be needed: [`mutation::Mutation`] lists broken ones, and each is caught by some program.
 //! `FINDINGS.md` says what the model taught.
 
+pub mod atomics;
 pub mod calls;
 pub mod copies;
 pub mod explore;

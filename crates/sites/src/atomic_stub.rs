@@ -3,11 +3,11 @@
 //! ```text
 //!   head     32 bytes that describe the instruction, for the gates
 //!   enter:   what the gates destroy is saved; the address of the memory goes to rcx
-//!            jmp *enter          all saved again; goes on at one of the two below
-//!   go:      the instruction itself, with all of the guest's registers and flags
+//!            jmp *enter          goes on at one of the two below
+//!   go:      what was saved is loaded; the instruction itself
 //!            the same, with the flags that it has left
 //!            jmp *leave
-//!   done:    what the window had behind it; jmp back
+//!   done:    what was saved is loaded; what the window had behind it; jmp back
 //! ```
 //!
 //! Nothing is written to the stack: the code may stand a few bytes above the end of a coroutine's. Four registers' worth goes to the
@@ -17,7 +17,7 @@ use crate::emit::{EmitError, Writer};
 use crate::{Atomic, AtomicOp, NO_REGISTER};
 
 /// No stub of an atomic instruction is longer than this, in bytes, its head included.
-pub const ATOMIC_STUB_MAX: usize = 256;
+pub const ATOMIC_STUB_MAX: usize = 320;
 /// Bytes of a stub's head; its code begins behind it.
 pub const ATOMIC_HEAD: usize = 40;
 
@@ -69,6 +69,7 @@ pub fn emit_atomic_stub(
     code.head_to_rdx(stub_addr)?;
     code.through(ways.enter_slot)?;
     let go = code.here();
+    code.load_all(ways)?;
     code.displaced(0..site.behind_at())?;
     if atomic.register != NO_REGISTER {
         code.store(atomic.register, VALUE, ways)?;
@@ -81,6 +82,7 @@ pub fn emit_atomic_stub(
     code.head_to_rdx(stub_addr)?;
     code.through(ways.leave_slot)?;
     let done = code.here();
+    code.load_all(ways)?;
     code.displaced(site.behind_at()..site.window().len())?;
     code.jump(site.back_addr())?;
     let len = code.len();
@@ -98,6 +100,23 @@ impl Writer<'_> {
         let rex = 0x48 | (register & 8) >> 1;
         self.put(&[0x64, rex, 0x89, 0x04 | (register & 7) << 3, 0x25])?;
         self.put(&ways.words.wrapping_add(word).to_le_bytes())
+    }
+
+    /// `mov %fs:word,%register`
+    fn load(&mut self, register: u8, word: i32, ways: &Ways) -> Result<(), EmitError> {
+        self.put(&[0x64, 0x48, 0x8b, 0x04 | register << 3, 0x25])?;
+        self.put(&ways.words.wrapping_add(word).to_le_bytes())
+    }
+
+    /// The flags and the three registers, as they were.
+    fn load_all(&mut self, ways: &Ways) -> Result<(), EmitError> {
+        /// `add $0x7f,%al`, which overflows if al is 1; `sahf`.
+        const GIVE_FLAGS: [u8; 3] = [0x04, 0x7f, 0x9e];
+        self.load(0, FLAGS, ways)?;
+        self.put(&GIVE_FLAGS)?;
+        self.load(0, RAX, ways)?;
+        self.load(1, RCX, ways)?;
+        self.load(2, RDX, ways)
     }
 
     /// `lea head(%rip),%rdx`

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
-use us_abi::{CONFIG_AUTO, CONFIG_HUGE, CONFIG_PINNED, CONFIG_SERIAL, Config};
+use us_abi::{CONFIG_ATOMICS, CONFIG_AUTO, CONFIG_HUGE, CONFIG_PINNED, CONFIG_SERIAL, Config};
 /// `--lead`, if it is not given, microseconds.
 pub use us_order::pace::LEAD_US;
 
@@ -49,6 +49,8 @@ pub struct Options {
     pub standbys: u32,
     /// `--order`.
     pub order: String,
+    /// `--atomics`: with an order of `schedule`, the program's own atomic instructions are ordered.
+    pub atomics: bool,
     /// `--lag-timeout`, milliseconds.
     pub lag_timeout_ms: u32,
     /// `--lead`, microseconds.
@@ -94,6 +96,7 @@ impl Options {
                 | match self.order.as_str() {
                     "serial" => CONFIG_SERIAL,
                     "auto" => CONFIG_AUTO,
+                    "schedule" if self.atomics => CONFIG_ATOMICS,
                     _ => 0,
                 }
                 | if pair.is_some() { CONFIG_PINNED } else { 0 }

@@ -94,6 +94,7 @@ pub fn event(kind: u8, number: u16) -> Option<String> {
         EventKind::OnceRun => "an initialiser".into(),
         EventKind::ThreadStart => "the start of a thread".into(),
         EventKind::ThreadExit => "the end of a thread".into(),
+        EventKind::Atomic => "an atomic instruction of the program's own".into(),
         other => format!("an event of the log's own ({other:?})"),
     })
 }

@@ -444,6 +444,7 @@ impl<'a> Session<'a> {
                 .wants
                 .turns
                 .as_deref()
+                .or(guest.wants.schedule.as_deref())
                 .map(|_| "beside a recording nobody takes turns, and what races diverges")
         };
         match why_none {

@@ -70,6 +70,8 @@ pub struct Directives {
     pub serial: Option<String>,
     /// Why it is protected with one thread at a time, if it is.
     pub turns: Option<String>,
+    /// Why it is protected with its atomic instructions in order, if it is.
+    pub schedule: Option<String>,
     /// Why only primaries are struck, if it is so.
     pub family: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
@@ -94,6 +96,7 @@ impl Default for Directives {
             no_checkpoint: None,
             serial: None,
             turns: None,
+            schedule: None,
             family: None,
             allowed: Vec::new(),
             stdin: None,
@@ -128,6 +131,7 @@ impl Directives {
             "no-protect" => self.no_protect = Some(reason(rest)?),
             "serial" => self.serial = Some(reason(rest)?),
             "turns" => self.turns = Some(reason(rest)?),
+            "schedule" => self.schedule = Some(reason(rest)?),
             "family" => self.family = Some(reason(rest)?),
             "no-checkpoint" => self.no_checkpoint = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),

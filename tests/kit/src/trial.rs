@@ -114,6 +114,8 @@ impl Stage<'_> {
             command.splice(2..2, ["--record".into(), file.clone().into()]);
         } else if guest.wants.turns.is_some() {
             command.splice(2..2, ["--order".into(), "serial".into()]);
+        } else if guest.wants.schedule.is_some() {
+            command.splice(2..2, ["--order".into(), "schedule".into()]);
         }
         if let Some((library, seed)) = faults {
             let mut library_is = OsString::from("UNDERSTUDY_LIB=");

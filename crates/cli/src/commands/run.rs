@@ -11,7 +11,7 @@ use us_supervisor::recorder::record;
 use us_supervisor::{Error, Options, Verbosity, run, terminal};
 
 use super::{later, serve};
-use crate::args::{self, Order, Record, Run, Verify};
+use crate::args::{self, Atomics, Order, Record, Run, Verify};
 
 pub fn run_program(run: &Run) -> Result<i32, Error> {
     let key = run.decrypt.as_deref().map(KeyFile::read).transpose()?;
@@ -49,6 +49,7 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         standbys: 0,
         order: if record.order == Order::Serial { "serial" } else { "schedule" }.into(),
         lag_timeout_ms: record.lag_timeout,
+        atomics: false,
         lead_us: LEAD_US,
         lag_limit: us_abi::RING_BYTES as u64,
         verify: 1,
@@ -116,6 +117,7 @@ fn options(run: &Run) -> Result<Options, Error> {
             Order::Schedule | Order::Deterministic => "schedule",
         }
         .into(),
+        atomics: run.atomics == Atomics::On,
         lag_timeout_ms: run.lag_timeout,
         lead_us: run.lead,
         lag_limit: run.lag_limit,

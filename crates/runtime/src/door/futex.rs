@@ -8,7 +8,7 @@ use crate::door::patience::Patience;
 use crate::door::refused::unnoticed;
 use crate::door::turn_waits;
 use crate::raw::{self, call6, nr};
-use crate::sys::libc_text;
+use crate::sys::{atomics, libc_text};
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns::{self, Local};
 use crate::{signal, state};
@@ -21,17 +21,31 @@ pub fn futex(thread: &mut Thread, call: &Call) -> i64 {
 
 /// The same of one that may have waited already.
 pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> i64 {
+    let is_own = !libc_text::is_own(call);
+    // Whom a wake meets depends on the moment, and whose instruction comes next does not: what the kernel answers is in the log.
+    let is_logged = |thread: &Thread| {
+        is_own && atomics::are_ordered() && !state::is_serial() && thread.calls() != Mode::Solo
+    };
     let Some(has_deadline) = waits(call) else {
+        if is_logged(thread) {
+            return turn_waits::own_wake(thread, call);
+        }
         // One that wakes: broken off for a signal it would leave those asleep whom it was to wake, and Go ends the
         // program of an EINTR here.
         // SAFETY: the guest's own call.
         return unsafe { call6(call.nr, call.args) };
     };
-    let is_own = !libc_text::is_own(call);
     if !state::is_serial() && is_own {
         live_turns::waits_by_itself(thread);
     }
     loop {
+        if is_logged(thread) {
+            match turn_waits::own_wait(thread, call, patience) {
+                Some(result) => return result,
+                // It has stood still, and goes on beside another log or none.
+                None => continue,
+            }
+        }
         if state::takes_live_turns() && Local::is_one(call) {
             if is_own {
                 // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.

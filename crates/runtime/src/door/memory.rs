@@ -21,7 +21,7 @@ use crate::kernel::{
 use crate::mapping::{pieces, unforked, views};
 use crate::members::of_family;
 use crate::raw::{self, failed};
-use crate::sys::wall;
+use crate::sys::{atomics, wall};
 use crate::thread::{Mode, Thread};
 use crate::verdict::drop_standby;
 use crate::{fdtable, real, seats, tls, twins};
@@ -121,10 +121,13 @@ pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
     let call = &own_addresses::without_preference(call);
     code::before(call);
     let flags = call.args[3];
-    if flags & MAP_ANONYMOUS != 0 {
-        return code::note(thread, call, heaps::map(thread, call, anonymous));
+    let result = match flags & MAP_ANONYMOUS != 0 {
+        true => heaps::map(thread, call, anonymous),
+        false => file(thread, call, false),
+    };
+    if is_shared(flags) && !failed(result) && call.args[2] & PROT_WRITE != 0 {
+        atomics::is_shared(result as u64, call.args[1]);
     }
-    let result = file(thread, call, false);
     code::note(thread, call, result)
 }
 

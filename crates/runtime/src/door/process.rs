@@ -106,6 +106,7 @@ fn make_child(thread: &mut Thread, call: &Call) -> i64 {
         return result;
     }
     if flags & spawn::CLONE_SETTLS != 0 {
+        crate::sys::atomics::leave_alone();
         tls::are_foreign();
     }
     become_child(thread);
@@ -146,6 +147,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::thread::stop_logging();
     crate::door::epoll::inherit();
     crate::lock::in_child();
+    crate::sys::atomics::forget();
     crate::door::waiters::reset();
     crate::twins::stop();
     above().forget_clone();
@@ -367,6 +369,7 @@ pub fn names_another(call: &Call) -> bool {
 /// prctl and arch_prctl.
 pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if bound::moves_thread_pointer(call) {
+        crate::sys::atomics::leave_alone();
         tls::are_foreign();
         return refused(thread, call, "arch_prctl");
     }

@@ -330,6 +330,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     let is_foreign = us_calls::clone_sharing(flags) == Sharing::Foreign;
     if is_foreign {
         // It runs beside its maker, with the same thread pointer: it is told apart by its number, and nothing of it is ours.
+        crate::sys::atomics::leave_alone();
         tls::are_foreign();
         give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
@@ -371,6 +372,7 @@ pub fn make_outside(thread: &mut Thread) {
             );
         }
     }
+    crate::sys::atomics::leave_alone();
     tls::are_foreign();
     give_up_log(Cause::CannotReplay, &[OUTSIDE]);
 }

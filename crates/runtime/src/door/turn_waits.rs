@@ -1,4 +1,5 @@
-//! Futex waits where threads take turns: how one ends is an event, and others have the turn meanwhile.
+//! Futex waits where threads take turns, or where atomic instructions are ordered: how one ends is an event, and others have the turn
+//! meanwhile.
 
 use us_abi::ReturnHead;
 use us_abi::event::{EventKind, NO_TICKET};
@@ -42,7 +43,7 @@ pub fn futex(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Optio
 
 /// A wake of the program's own: how many it has met is for the log to say. Those who wait in a standby wait for the log, and
 /// relatives wait for the primary.
-fn own_wake(thread: &mut Thread, call: &Call) -> i64 {
+pub fn own_wake(thread: &mut Thread, call: &Call) -> i64 {
     // SAFETY: the guest's own call, which does not wait.
     let mut result = unsafe { raw::call6(call.nr, call.args) };
     if thread.calls() == Mode::Replay

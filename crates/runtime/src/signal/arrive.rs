@@ -14,6 +14,7 @@ use crate::above::above;
 use crate::fault::{self, Point};
 use crate::members::of_family;
 use crate::missing;
+use crate::sys::atomics;
 
 /// Processor time that a thread has used since its oldest signal came, ns, from which on it computes. Another one is on its way
 /// to a door, and waits for a processor.
@@ -381,6 +382,10 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
         if signal == SIGBUS && missing::replace((*info).address()) {
             return;
         }
+        if signal == SIGTRAP && atomics::trapped(place) {
+            return;
+        }
+        atomics::faulted(place);
         match tls::current().as_mut() {
             Some(thread) => force(thread, signal, &*info, place),
             None if tls::is_outside() && disposition(signal).handler > SIG_IGN => {

@@ -151,6 +151,8 @@ macro_rules! choose_stack {
     };
 }
 
+pub(super) use {choose_stack, load_vectors, record, save_vectors};
+
 /// The whole of an entry that chooses its stack: what [`choose_stack`] asks for stands behind its lines.
 macro_rules! entry_asm {
     ($($line:tt)*) => {
@@ -277,11 +279,16 @@ pub unsafe extern "C" fn processor_gate() {
     counter_gate!("mov rdi, rsp")
 }
 
-const OWN_LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low);
-const OWN_END: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_end);
-const LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, low);
-const END: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, end);
-const TOP: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, top);
+/// Where a block has the thread's stacks.
+pub(super) const OWN_LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_low);
+/// Where a block has the thread's stacks.
+pub(super) const OWN_END: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, own_end);
+/// Where a block has the thread's stacks.
+pub(super) const LOW: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, low);
+/// Where a block has the thread's stacks.
+pub(super) const END: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, end);
+/// Where a block has the thread's stacks.
+pub(super) const TOP: usize = offset_of!(Thread, gate_stack) + offset_of!(GateStack, top);
 
 /// Where the SIGSYS handler sends a thread: rsp points at the record, and r11 has the address behind the `syscall`
 /// instruction. The handler has written the record, so that nothing is written to a coroutine's stack.

@@ -1,6 +1,8 @@
 //! Interception of system calls: the gate, the patches, the trap.
 
 pub mod allocator;
+pub mod atomic_gate;
+pub mod atomics;
 pub mod gate;
 pub mod gate_stack;
 pub mod libc_text;

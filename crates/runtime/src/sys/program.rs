@@ -12,7 +12,7 @@ use crate::sys::room::Room;
 use crate::sys::{gate, text};
 
 /// A text of more bytes is not looked through: it would all be read from the disk while the program waits.
-const TEXT_MAX: u64 = 32 << 20;
+pub const TEXT_MAX: u64 = 32 << 20;
 /// Sites of one text.
 const SITES_MAX: usize = 512;
 /// The gates' addresses, in front of the stubs.
@@ -37,6 +37,12 @@ pub fn restore() {
             }
         }
     }
+}
+
+/// A page of a text is about to be written. False if nobody could give it back.
+pub fn will_write(page: u64) -> bool {
+    // SAFETY: in the constructor, which alone fills it.
+    unsafe { WRITTEN.all() }.last() == Some(&page) || WRITTEN.push(page)
 }
 
 /// Patches what this text has.
@@ -96,7 +102,7 @@ fn write(sites: &[Site], stubs: u64, shift: u64) {
 
 /// New memory from where a jump reaches all of a text: a program's own text lies far from what is mapped without a wish. In
 /// front of it, since behind it lies its heap.
-fn map_near(start: u64, end: u64, bytes: u64) -> Option<u64> {
+pub fn map_near(start: u64, end: u64, bytes: u64) -> Option<u64> {
     /// Less than a jump reaches, by the text's own length.
     const REACH: u64 = (1 << 31) - TEXT_MAX - (16 << 20);
     /// Between it and the program's headers and constants, which stand before its text.

@@ -8,6 +8,7 @@
 //! The owner's part is reached through the pointer in the thread's TLS slot, which no other thread has. Where another thread has
 //! to touch it all the same, the owner does not run: [`standing`] says when.
 
+pub mod atomics;
 pub mod call;
 pub mod doubt;
 pub mod ends;
@@ -29,6 +30,7 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
 use crate::guest::GuestMut;
+use crate::thread::atomics::Atomics;
 use crate::thread::call::Shown;
 use crate::thread::doubt::Begun;
 use crate::thread::ends::Ends;
@@ -83,6 +85,8 @@ pub struct Thread {
     pub shown: Shown,
     /// What the gate has to know of this thread's stacks.
     pub gate_stack: GateStack,
+    /// The atomic instruction that it is at.
+    pub atomics: Atomics,
     /// A child made by vfork that borrows this block.
     pub spawn: Spawn,
     /// What it has done lately.
@@ -155,6 +159,7 @@ impl Thread {
             signals: Signals::unused(),
             shown: Shown::unused(),
             gate_stack: GateStack::new(),
+            atomics: Atomics::unused(),
             spawn: Spawn::unused(),
             lately: Lately { unmapped: (0, 0), read_into: 0, read_up_to: 0, counts_processors: false },
             verify: false,
@@ -172,6 +177,7 @@ impl Thread {
     pub fn attach_ring(&mut self) {
         let slot = self.slot();
         self.ends.attach(slot);
+        self.atomics.tail = &raw const self.entry().tail.0 as u64;
         self.set_ring(true);
         self.lately.unmapped = (0, 0);
     }
@@ -195,6 +201,7 @@ impl Thread {
         self.signals.stop_short();
         self.begun_mut().pieces = 0;
         self.ends.open = 0;
+        (self.atomics.held, self.atomics.follows) = (0, false);
         self.parked.store(false, Ordering::Relaxed);
         self.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
     }

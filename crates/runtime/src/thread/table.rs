@@ -23,7 +23,7 @@ struct Block {
 unsafe impl Sync for Block {}
 
 /// From the owner's part back to the shared one.
-const TO_SHARED: usize = offset_of!(Block, own);
+pub const TO_SHARED: usize = offset_of!(Block, own);
 const _: () = assert!(offset_of!(Block, shared) == 0 && TO_SHARED == size_of::<Shared>());
 
 static TABLE: [Block; THREADS_READY] =
