@@ -25,12 +25,13 @@ use us_sites::{AtomicOp, NO_REGISTER, is_compare};
 
 use crate::clock::{self, ATOMICS, AtomicClock};
 use crate::door::sync::Caller;
+use crate::guest::GuestPtr;
 use crate::log::Next;
 use crate::sys::atomics::{HIGHEST_SHARED, LOWEST_SHARED};
 use crate::thread::atomics::Following;
 use crate::thread::{Mode, Thread};
 use crate::tls::AtomicWords;
-use crate::{guest, raw, signal, state, tls};
+use crate::{raw, signal, state, tls};
 
 /// What a stub says of its instruction, see [`us_sites::emit_atomic_stub`].
 #[repr(C)]
@@ -164,9 +165,8 @@ fn hold(clock: &AtomicClock) {
 
 /// Behind the instruction, as a primary.
 fn record(thread: &mut Thread, head: &Head, kept: &AtomicWords) {
-    // SAFETY: a static; held by this thread.
-    let clock = unsafe { &*(thread.atomics.held as *const AtomicClock) };
     let number = (thread.atomics.held - ATOMICS.as_ptr() as u64) / size_of::<AtomicClock>() as u64;
+    let clock = &ATOMICS[number as usize];
     let call = u16::from(head.op) << 12 | number as u16;
     let flags = (kept[FLAGS] >> 8) as u8;
     let now = clock.clock.load(Ordering::Relaxed);
@@ -260,12 +260,12 @@ impl Place {
     /// What is there. Memory that cannot be read holds nothing: the instruction itself is to fault.
     fn now(&self) -> [u64; 2] {
         let word = match self.size {
-            1 => guest::load::<u8>(self.address).map(u64::from),
-            2 => guest::load::<u16>(self.address).map(u64::from),
-            4 => guest::load::<u32>(self.address).map(u64::from),
-            _ => guest::load::<u64>(self.address),
+            1 => GuestPtr::<u8>::at(self.address).load().map(u64::from),
+            2 => GuestPtr::<u16>::at(self.address).load().map(u64::from),
+            4 => GuestPtr::<u32>::at(self.address).load().map(u64::from),
+            _ => GuestPtr::<u64>::at(self.address).load(),
         };
-        let upper = if self.size == 16 { guest::load::<u64>(self.address + 8) } else { None };
+        let upper = if self.size == 16 { GuestPtr::<u64>::at(self.address + 8).load() } else { None };
         [word.unwrap_or(0), upper.unwrap_or(0)]
     }
 }
