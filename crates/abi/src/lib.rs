@@ -40,8 +40,8 @@ pub const ENV_SEGMENT: &str = "UNDERSTUDY_SEGMENT";
 /// Environment variable holding what `LD_PRELOAD` was before the supervisor added the runtime.
 pub const ENV_PRELOAD: &str = "UNDERSTUDY_PRELOAD";
 
-/// Environment variable of an image that could not raise its hard limits again: what of RLIMIT_DATA's and RLIMIT_AS's is the
-/// runtime's, bytes, in decimal with a comma between them.
+/// Environment variable of an image under limits of memory: what of RLIMIT_DATA and of RLIMIT_AS is the runtime's, of each in the
+/// soft and in the hard one, bytes, in decimal with commas between them.
 pub const ENV_LIMITS: &str = "UNDERSTUDY_LIMITS";
 
 /// Exit codes of `understudy` itself (the guest's own code is passed through otherwise).

@@ -89,10 +89,10 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
 }
 
 /// Finds our variables, and takes them and the preload out of the environment that the guest will see. The path of a segment, and
-/// what of the hard limits is ours.
-fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, [u64; 2]) {
+/// what of the limits of memory is ours.
+fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, limits::Kept) {
     let mut path = None;
-    let mut kept = [0; 2];
+    let mut kept = [[0; 2]; 2];
     let mut preload = None;
     // SAFETY: the process's environment: a NULL-terminated array of NUL-terminated strings.
     unsafe {
@@ -105,7 +105,7 @@ fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, [u64; 2]) 
             } else if let Some(value) = value_of(entry, ENV_PRELOAD.as_bytes()) {
                 preload = Some(value);
             } else if let Some(value) = value_of(entry, ENV_LIMITS.as_bytes()) {
-                kept = two_numbers(value);
+                kept = four_numbers(value);
             } else {
                 *to = entry;
                 to = to.add(1);
@@ -126,15 +126,15 @@ fn take_environment(environment: *mut *mut u8) -> (Option<*const u8>, [u64; 2]) 
     (path, kept)
 }
 
-/// Two decimal numbers with a comma between them; zeros where there are none.
+/// Four decimal numbers with commas between them; zeros where there are none.
 ///
 /// # Safety
 /// `text` ends with NUL.
-unsafe fn two_numbers(text: *const u8) -> [u64; 2] {
+unsafe fn four_numbers(text: *const u8) -> limits::Kept {
     // SAFETY: the caller's promise.
     let text = unsafe { core::slice::from_raw_parts(text, guest::string_len(text as u64)) };
     let mut numbers = text.split(|byte| *byte == b',').map(|digits| raw::decimal(digits).unwrap_or(0));
-    [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)]
+    [[0; 2]; 2].map(|_| [0; 2].map(|_: u64| numbers.next().unwrap_or(0)))
 }
 
 /// Puts LD_PRELOAD back to what the user had set, or takes it out.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::limit;
 use crate::machine::{self, Text};
 use crate::place;
 use crate::proc;
@@ -136,7 +137,7 @@ fn proc_folder() -> Check {
 
 fn limits() -> Check {
     const WAY_OUT: &str = "programs run unprotected; a higher limit";
-    let tight = program::tight_limit();
+    let tight = limit::tight();
     Check::new("limits", tight.is_none(), true, tight.unwrap_or("leave room for the runtime"), WAY_OUT)
 }
 

@@ -34,6 +34,7 @@ pub mod history;
 pub mod identity;
 mod inquiry;
 mod knock;
+mod limit;
 #[allow(unsafe_code)]
 pub mod machine;
 #[allow(unsafe_code)]

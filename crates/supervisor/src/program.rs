@@ -8,7 +8,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
-use rustix::process::Resource;
 
 use crate::elf::{self, Kind};
 use crate::error::Error;
@@ -153,19 +152,6 @@ fn check_dynamic(path: &Path, loader: &str) -> Verdict {
         );
     }
     Verdict::Enter
-}
-
-/// A limit that leaves a program no room with the runtime in it, in words. The loader would say so, and might not start it.
-pub fn tight_limit() -> Option<&'static str> {
-    const DATA_MIN: u64 = 40 << 20;
-    const SPACE_MIN: u64 = 64 << 20;
-    let is_below =
-        |which, least| rustix::process::getrlimit(which).current.is_some_and(|bytes| bytes < least);
-    if is_below(Resource::Data, DATA_MIN) {
-        return Some("the limit of its data leaves no room for the runtime (ulimit -d)");
-    }
-    is_below(Resource::As, SPACE_MIN)
-        .then_some("the limit of its memory leaves no room for the runtime (ulimit -v)")
 }
 
 /// Whether a sanitizer's runtime is what this program begins with: it takes the same functions over as ours, and programs that have

@@ -20,6 +20,7 @@ use crate::folder::{self, GroupFolder, Meta, ProcessId, Recording};
 use crate::group::Group;
 use crate::handout::Handout;
 use crate::history::History;
+use crate::limit;
 use crate::options::{Options, Verbosity, default_name};
 use crate::reap::End;
 use crate::recorder::beside::{Beside, Prepared, padded_paths};
@@ -150,7 +151,7 @@ fn surroundings() -> Option<String> {
     if let Some(call) = filter::obstacle() {
         return Some(format!("a filter of system calls (seccomp) blocks {call}"));
     }
-    proc::obstacle().or_else(program::tight_limit).map(String::from).or_else(doctor::old_libc)
+    proc::obstacle().or_else(limit::tight).map(String::from).or_else(doctor::old_libc)
 }
 
 /// Makes sure that an orphan of the program finds us, and that no signal slips through.

@@ -16,10 +16,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Resource;
-use us_abi::{ENV_PRELOAD, ENV_SEGMENT};
+use us_abi::{ENV_LIMITS, ENV_PRELOAD, ENV_SEGMENT};
 
 use crate::child::Child;
 use crate::error::Error;
+use crate::limit;
 use crate::options::CpuPair;
 use crate::reap::reap;
 use crate::roster::Roster;
@@ -194,6 +195,9 @@ unsafe fn child(
             libc::sched_setaffinity(0, size_of_val(&pair.primary), pair.primary.as_ptr().cast());
         }
         restore_inherited();
+        if limit::is_told(start.environment.iter().map(OsString::as_os_str)) {
+            limit::make_room();
+        }
         // Last, so that no signal is delivered to a half-restored process.
         libc::sigprocmask(libc::SIG_SETMASK, start.mask, ptr::null_mut());
         libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
@@ -294,7 +298,7 @@ pub fn environment(library: &Path, segment_path: &Path) -> Vec<OsString> {
     let before = previous.iter().filter(|text| !text.is_empty()).map(OsString::as_os_str);
     let preload = before.chain([library.as_os_str()]).collect::<Vec<_>>().join(OsStr::new(":"));
     let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| name != ENV_SEGMENT && name != ENV_PRELOAD)
+        .filter(|(name, _)| name != ENV_SEGMENT && name != ENV_PRELOAD && name != ENV_LIMITS)
         .map(|(name, value)| if name == "LD_PRELOAD" { (name, preload.clone()) } else { (name, value) })
         .collect();
     match previous {
@@ -302,6 +306,7 @@ pub fn environment(library: &Path, segment_path: &Path) -> Vec<OsString> {
         None => variables.push(("LD_PRELOAD".into(), preload)),
     }
     variables.push((ENV_SEGMENT.into(), segment_path.into()));
+    variables.extend(limit::variable());
     let joined = variables.into_iter().map(|(mut variable, value)| {
         variable.push("=");
         variable.push(value);

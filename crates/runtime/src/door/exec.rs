@@ -320,12 +320,11 @@ fn environment_with_ours(from: GuestPtr<u64>) -> Option<Lent> {
     }
     if let Some(kept) = limits::kept() {
         last += 1;
-        let [data, all] = kept.map(state::Decimal::new);
-        ours[last] = strings.put(
-            &[ENV_LIMITS.as_bytes(), b"=", data.bytes(), b",", all.bytes()],
-            GuestPtr::at(0),
-            &[],
-        )?;
+        let [data, all] = kept.map(|of_one| of_one.map(state::Decimal::new));
+        let [data, hard_data] = [data[0].bytes(), data[1].bytes()];
+        let name_and_data: [&[u8]; 5] = [ENV_LIMITS.as_bytes(), b"=", data, b",", hard_data];
+        let others: [&[u8]; 4] = [b",", all[0].bytes(), b",", all[1].bytes()];
+        ours[last] = strings.put(&name_and_data, GuestPtr::at(0), &others)?;
     }
     for entry in ours {
         // SAFETY: as above; a zero ends the table.

@@ -39,6 +39,9 @@ const SMALL_BYTES: u64 = 64 << 20;
 /// Tables of the library that may be written, and signal stacks.
 const DATA_BYTES: u64 = 28 << 20;
 
+/// What the loader maps of the library and of what that needs, before the constructor runs: its tables, and all of its addresses.
+const LOADED_BYTES: [u64; 2] = [DATA_BYTES, SMALL_BYTES];
+
 /// What of a limited kind is the runtime's, bytes.
 fn own_bytes(which: u64) -> u64 {
     if which == DATA {
@@ -85,36 +88,52 @@ fn set_guests(place: usize, limit: Limit) -> i64 {
     result
 }
 
+/// What is the runtime's in the limits of an image that begins, of each that is raised: in the soft and in the hard one.
+pub type Kept = [Limit; 2];
+
 /// In the constructor, before anything is mapped: the limits that the program has been started with. `kept` is what the image
-/// before has left of its own in the hard ones.
-pub fn begin(kept: [u64; 2]) {
+/// before has left of its own in them.
+pub fn begin(kept: Kept) {
     for (place, which) in RAISED.into_iter().enumerate() {
         let mut limit: Limit = [INFINITY; 2];
         if failed(set(which, None, &mut limit)) {
             continue;
         }
-        let is_kept = limit[1] != INFINITY && kept[place] != 0 && kept[place] < limit[1];
-        if is_kept {
-            limit[1] -= kept[place];
-            limit[0] = limit[0].min(limit[1]);
-            ADDED[place].iter().for_each(|word| word.store(kept[place], Ordering::Relaxed));
+        let is_kept =
+            |end: usize| kept[place][end] != 0 && kept[place][end] < limit[end] && limit[end] != INFINITY;
+        let (soft_kept, hard_kept) = (is_kept(0), is_kept(1));
+        let mut guests = limit;
+        if soft_kept {
+            guests[0] -= kept[place][0];
         }
-        if is_kept || limit[0] != INFINITY {
-            set_guests(place, limit);
+        if hard_kept {
+            guests[1] -= kept[place][1];
+            guests[0] = guests[0].min(guests[1]);
+            if !may_raise() {
+                ADDED[place].iter().for_each(|word| word.store(kept[place][1], Ordering::Relaxed));
+            }
+        }
+        if hard_kept || guests[0] != INFINITY {
+            set_guests(place, guests);
         }
     }
 }
 
-/// What stays in the hard limits at an exec: of a process that could not raise them again, which its next image would have to.
-pub fn kept() -> Option<[u64; 2]> {
-    let kept = [added(0)[1], added(1)[1]];
-    (kept != [0; 2] && !may_raise()).then_some(kept)
+/// What stays in the limits at an exec of an image that takes it out again. In the soft ones there is room for what the loader maps
+/// of the library: it does so before the constructor runs, and what the program has set may hold no more than the program. The hard
+/// ones are as they are: a process that may not raise them could not do so in its next image either.
+pub fn kept() -> Option<Kept> {
+    let kept = [0, 1].map(|place| {
+        let more = added(place);
+        [more[0].min(LOADED_BYTES[place]), more[1]]
+    });
+    (kept != [[0; 2]; 2]).then_some(kept)
 }
 
 /// Before an exec, and after one that has failed: the new image begins with the guest's own limits. Those that a child in its
-/// parent's memory has set by itself are its own already. An image that `knows` what of its hard ones is ours keeps that.
+/// parent's memory has set by itself are its own already. An image that `knows` what of them is ours keeps that.
 pub fn hand_on(to_new_image: bool, knows: bool) {
-    let keeps = knows && kept().is_some();
+    let kept = kept().filter(|_| knows);
     let mut processes: Limit = [INFINITY; 2];
     if to_new_image && !failed(set(NPROC, None, &mut processes)) && processes[1] > hard_of_guest() {
         set(NPROC, Some(&[processes[0], hard_of_guest()]), &mut [0; 2]);
@@ -136,18 +155,22 @@ pub fn hand_on(to_new_image: bool, knows: bool) {
             IS_HANDED[place].store(true, Ordering::Relaxed);
             let guests = without(limit, more);
             HANDED[place].iter().zip(guests).for_each(|(word, bytes)| word.store(bytes, Ordering::Relaxed));
-            // The hard one of a process that may not raise it stays where it is, should the exec fail.
-            let hard = if keeps { limit[1] } else { guests[1] };
-            set(which, Some(&[guests[0], hard]), &mut [0; 2]);
+            let handed = kept.map_or(guests, |kept| with(guests, kept[place]));
+            set(which, Some(&handed), &mut [0; 2]);
         }
     }
 }
 
-/// Whether the loader could map the library into a new image: where it could not it would say so, and might not go on.
+/// Whether the loader could map the library into a new image: where it could not it would say so, and might not go on. A process
+/// whose limit cannot hold what is the runtime's is not protected either.
 pub fn leave_room() -> bool {
     const LEAST: u64 = 40 << 20;
-    let mut limit: Limit = [INFINITY; 2];
-    failed(set(DATA, None, &mut limit)) || limit[0] == INFINITY || without(limit, added(0))[0] >= LEAST
+    let is_roomy = |place: usize, least: u64| {
+        let mut limit: Limit = [INFINITY; 2];
+        let asked = set(RAISED[place], None, &mut limit);
+        failed(asked) || limit[0] == INFINITY || without(limit, added(place))[0] >= least
+    };
+    is_roomy(0, LEAST) && (added(1)[0] != 0 || is_roomy(1, own_bytes(AS)))
 }
 
 /// The guest's question for, or change of, one of its own limits that are raised: without what is ours. `None` for any other call.
