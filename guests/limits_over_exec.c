@@ -1,5 +1,5 @@
 // Shows: programs that are executed under a limit of memory (soft, or hard as well) that they just fit into: they run, they say
-// nothing, and they see the limit that was set.
+// nothing, they see the limit that was set, and get no more.
 // Breaks if: what the loader maps of the runtime counts against the program's limit: a library finds no room, or the loader complains.
 // kit: no-kill its children live for some milliseconds
 // kit: no-record a replay of an image has the limits of who replays it
@@ -23,6 +23,11 @@ static int executed(int which, rlim_t soft, rlim_t hard)
     char *memory = malloc(200 << 10);
     CHECK(memory);
     memset(memory, 1, 200 << 10);
+    /* And no more than that: before it may have got a standby, and when it may have one. */
+    for (int r = 0; which == RLIMIT_AS && r < 2; r++) {
+        CHECK(malloc(soft + (100 << 20)) == NULL);
+        guest_pause_us(r == 0 && soft < (10 << 20) ? 20000 : 0);
+    }
     return 7;
 }
 

@@ -231,6 +231,7 @@ fn become_child() {
     crate::signal::death::remember();
     crate::members::has_relatives();
     state::set_role(Role::Child);
+    limits::be_without_log(true);
     let thread = begin::main_block();
     begin::take_place(thread, Mode::Solo);
     if state::is_recorded() {

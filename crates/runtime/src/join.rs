@@ -13,7 +13,7 @@ use us_abi::{
 use us_calls::{Door, EpollDoor, Policy, Row};
 
 use crate::call::Call;
-use crate::door::limits::FileRoom;
+use crate::door::limits::{self, FileRoom};
 use crate::fault::{self, Point};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
@@ -164,6 +164,7 @@ pub fn begin_alone(thread: &mut Thread, mode: Mode) {
 pub unsafe fn map_in_place(file: i64) -> bool {
     const SHARED_FIXED: u64 = 0x11;
     let args = [SEGMENT_ADDRESS as u64, SEGMENT_BYTES as u64, 3, SHARED_FIXED, file as u64, 0];
+    limits::be_without_log(false);
     // SAFETY: addresses that belong to the runtime; the descriptor does not stay.
     unsafe {
         let mapped = raw::call6(nr::MMAP, args) == SEGMENT_ADDRESS as i64;

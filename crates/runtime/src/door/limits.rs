@@ -70,9 +70,16 @@ fn without(limit: Limit, less: Limit) -> Limit {
 fn set_guests(place: usize, limit: Limit) -> i64 {
     // Kept once it is set: a process that may not raise its hard limit asks for the same number again.
     let before = added(place);
-    let own = if before[0] != 0 { before[0] } else { own_bytes(RAISED[place]) };
+    let is_loaded_only = IS_WITHOUT_LOG.load(Ordering::Relaxed);
+    let own = match before {
+        [0, 0] => own_bytes(RAISED[place]),
+        [soft, 0] if !is_loaded_only => soft,
+        [_, 0] => own_bytes(RAISED[place]),
+        [_, hard] => hard,
+    };
+    let soft = if is_loaded_only { LOADED_BYTES[place].min(own) } else { own };
     let mut result = 0;
-    for more in [[own; 2], [own, before[1]], [own, 0], [0; 2]] {
+    for more in [[soft, own], [soft, before[1]], [soft, 0], [0; 2]] {
         let wanted = with(limit, more);
         if wanted[0] > wanted[1] && more != [0; 2] {
             continue;
@@ -90,6 +97,24 @@ fn set_guests(place: usize, limit: Limit) -> i64 {
 
 /// What is the runtime's in the limits of an image that begins, of each that is raised: in the soft and in the hard one.
 pub type Kept = [Limit; 2];
+
+/// Whether there is no log in this process's memory: a child that has executed something, until it joins. What a log needs would be
+/// the program's, against its limit.
+static IS_WITHOUT_LOG: AtomicBool = AtomicBool::new(false);
+
+/// The soft limit of addresses follows whether a log is mapped.
+pub fn be_without_log(is_without: bool) {
+    const PLACE: usize = 1;
+    let mut limit: Limit = [INFINITY; 2];
+    let was_without = IS_WITHOUT_LOG.swap(is_without, Ordering::Relaxed);
+    if was_without != is_without
+        && added(PLACE)[0] != 0
+        && !failed(set(AS, None, &mut limit))
+        && limit[0] != INFINITY
+    {
+        set_guests(PLACE, without(limit, added(PLACE)));
+    }
+}
 
 /// In the constructor, before anything is mapped: the limits that the program has been started with. `kept` is what the image
 /// before has left of its own in them.
