@@ -82,6 +82,30 @@ pub struct Options {
 }
 
 impl Options {
+    /// Of a program of which nothing is asked: a standby that is made again, order `auto`, quick comparisons.
+    pub fn of(command: Vec<OsString>) -> Options {
+        Options {
+            name: None,
+            standbys: 1,
+            order: "auto".into(),
+            atomics: true,
+            lag_timeout_ms: 1000,
+            lead_us: LEAD_US,
+            lag_limit: us_abi::RING_BYTES as u64,
+            verify: 1,
+            huge_pages: false,
+            cpus: None,
+            reprotect: true,
+            is_required: false,
+            probe: None,
+            record: None,
+            cluster: None,
+            events: None,
+            verbosity: Verbosity::Normal,
+            command,
+        }
+    }
+
     /// What the segments of the group say, with these further flags.
     pub fn config(&self, flags: u32) -> Config {
         let pair = self.cpus.as_ref();

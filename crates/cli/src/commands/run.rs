@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::checkpoint::restore::Checkpoint;
-use us_supervisor::options::{Cluster, LEAD_US};
+use us_supervisor::options::Cluster;
 use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::record;
 use us_supervisor::{Error, Options, Verbosity, run, terminal};
@@ -48,21 +48,13 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         name: record.name.clone(),
         standbys: 0,
         order: if record.order == Order::Serial { "serial" } else { "schedule" }.into(),
-        lag_timeout_ms: record.lag_timeout,
         atomics: false,
-        lead_us: LEAD_US,
-        lag_limit: us_abi::RING_BYTES as u64,
-        verify: 1,
-        huge_pages: false,
-        cpus: None,
+        lag_timeout_ms: record.lag_timeout,
         reprotect: false,
-        is_required: false,
-        probe: None,
-        record: None,
         cluster: cluster(&record.cluster),
         events: record.events.clone(),
         verbosity: verbosity(record.quiet, record.verbose),
-        command: record.command.clone(),
+        ..Options::of(record.command.clone())
     };
     let file = record.output.clone().unwrap_or_else(|| {
         let program = us_supervisor::options::default_name(&record.command[0]);

@@ -21,7 +21,7 @@ use super::takeover::{self, Wish};
 use super::{Debugger, NAP_NS, Order, Replay};
 use crate::error::Error;
 use crate::folder::{GroupFolder, Meta, ProcessId};
-use crate::options::{LEAD_US, Options, Verbosity};
+use crate::options::Options;
 use crate::recorder::feed::Fed;
 use crate::recorder::{of_recording, surroundings};
 use crate::request::{self, Desk};
@@ -233,25 +233,7 @@ fn is_end(signal: i32) -> bool {
 fn options(name: &str, header: &Header) -> Options {
     use std::os::unix::ffi::OsStringExt;
     let words = header.program.iter().map(|word| std::ffi::OsString::from_vec(word.clone()));
-    Options {
-        name: Some(name.into()),
-        standbys: 1,
-        order: "auto".into(),
-        lag_timeout_ms: 1000,
-        lead_us: LEAD_US,
-        lag_limit: 64 << 20,
-        verify: 1,
-        cpus: None,
-        huge_pages: false,
-        reprotect: true,
-        is_required: false,
-        probe: None,
-        record: None,
-        cluster: None,
-        events: None,
-        verbosity: Verbosity::Normal,
-        command: words.collect(),
-    }
+    Options { name: Some(name.into()), ..Options::of(words.collect()) }
 }
 
 /// Whether more may come: whoever writes holds the lock.
