@@ -5,6 +5,7 @@
 // kit: stale a race, and beside a recording nobody orders atomic instructions
 // kit: serial one thread at a time: its threads are ordered by nothing that a recording has
 // kit: schedule its threads are ordered by atomic instructions of their own
+// kit: no-kill a standby that has gone another way, or spins, cannot take over
 // kit: allow diverged plain loads are in no order
 // kit: allow unprotected plain loads are in no order
 #include "guest.h"

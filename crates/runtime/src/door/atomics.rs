@@ -198,6 +198,11 @@ fn replay(
         }
     };
     let header = event.header;
+    if header.kind == EventKind::Call as u8 && u64::from(header.call) == raw::nr::FUTEX && header.flags == 0 {
+        // Its primary's thread has looked in vain, by plain loads, and waited. That has changed no memory.
+        thread.close();
+        return None;
+    }
     if header.kind != EventKind::Atomic as u8 || header.call >> 12 != u16::from(head.op) {
         crate::verdict::diverge(thread, EventKind::Atomic, u16::from(head.op) << 12, &event);
     }

@@ -2,11 +2,14 @@
 
 use core::sync::atomic::Ordering;
 
+use us_abi::event::EventKind;
+
 use crate::above::above;
 use crate::call::Call;
 use crate::door::patience::Patience;
 use crate::door::refused::unnoticed;
 use crate::door::turn_waits;
+use crate::log::Next;
 use crate::raw::{self, call6, nr};
 use crate::sys::{atomics, libc_text};
 use crate::thread::{Mode, Thread};
@@ -40,6 +43,9 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
     }
     loop {
         if is_logged(thread) {
+            if has_not_waited(thread) {
+                return raw::err::EAGAIN;
+            }
             match turn_waits::own_wait(thread, call, patience) {
                 Some(result) => return result,
                 // It has stood still, and goes on beside another log or none.
@@ -86,6 +92,24 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
             return result;
         }
     }
+}
+
+/// Whether the log goes on with an atomic instruction where a standby's thread comes to a wait: it has looked so many times in vain,
+/// by plain loads, and its primary's saw the word change before. As if it had changed here just now.
+fn has_not_waited(thread: &mut Thread) -> bool {
+    if thread.calls() != Mode::Replay {
+        return false;
+    }
+    let Next::Event(event) = thread.next() else { return false };
+    // It stays where it is.
+    thread.ends.open = 0;
+    let has_not = event.header.kind == EventKind::Atomic as u8;
+    if has_not {
+        // Whoever changes the word may wait for this processor.
+        // SAFETY: gives the processor away, nothing else.
+        unsafe { raw::call1(nr::SCHED_YIELD, 0) };
+    }
+    has_not
 }
 
 /// A standby's thread was roused from such a wait. Nobody wakes it there when its copy takes over, and until it is live it has no

@@ -21,7 +21,7 @@ use crate::members::{self, leader, of_family};
 use crate::standby::stall::Stall;
 use crate::standby::{makers, poll, settle};
 use crate::state::{self, Role};
-use crate::sys::wall;
+use crate::sys::{atomics, wall};
 use crate::thread::{self, Mode, Thread};
 use crate::turns::turn_order;
 use crate::{backlog, family, fdtable, mirror, notice, raw, real, recorder, seats, signal};
@@ -36,6 +36,10 @@ const HOPELESS: u32 = 25_000;
 const HOPELESS_NS: u64 = 5_000_000_000;
 /// The same where every thread waits for another one: each moment longer is one in which nobody serves.
 const ASLEEP_NS: u64 = 150_000_000;
+
+/// The same where atomic instructions are in order, and some thread computes, ns: it may spin on a plain load, for a store of a thread
+/// that waits for this one.
+const SPINS_NS: u64 = 20_000_000_000;
 
 /// Whether this standby is the one that is to take over.
 pub fn is_chosen(header: &SegmentHeader) -> bool {
@@ -220,12 +224,16 @@ fn drain(header: &SegmentHeader) {
     let mut before = u64::MAX;
     let mut still = 0u32;
     let mut stall = Stall::new();
+    let mut moved_ns = raw::now_ns();
     loop {
         let now = seats::unapplied(header);
         if now == 0 {
             return;
         }
         still = if now == before { still + 1 } else { 0 };
+        if still == 0 {
+            moved_ns = raw::now_ns();
+        }
         before = now;
         thread::wake_sleepers();
         if still > 2 {
@@ -250,6 +258,9 @@ fn drain(header: &SegmentHeader) {
         {
             // Whoever waits for it would wait for ever; its end can at least be seen.
             crate::verdict::give_up_standby(&[b"the standby stood still and did not come to the log's end"]);
+        }
+        if atomics::are_ordered() && raw::now_ns() - moved_ns > SPINS_NS {
+            crate::verdict::give_up_standby(&[b"the standby spun and did not come to the log's end"]);
         }
         raw::nap(if still < 50 { 20_000 } else { 200_000 });
     }
