@@ -26,11 +26,12 @@ const STARVES_NS: u64 = 1_000_000_000;
 pub(super) fn end_by(signal: i32) -> ! {
     above().end_by(signal);
     let default = Action::default();
-    let all = 0u64;
+    // Nothing else: the handler of another signal that waits would leave this one blocked, and the end would be an exit.
+    let others = !bit(signal);
     // SAFETY: back to the default action, unblocked, and sent to ourselves: the status is the one a parent expects.
     unsafe {
         call4(raw::nr::RT_SIGACTION, signal as u64, &raw const default as u64, 0, 8);
-        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const all as u64, 0, 8);
+        call4(raw::nr::RT_SIGPROCMASK, 2, &raw const others as u64, 0, 8);
         let pid = raw::call1(raw::nr::GETPID, 0) as u64;
         raw::call3(raw::nr::TGKILL, pid, u64::from(raw::gettid()), signal as u64);
         raw::call1(raw::nr::EXIT_GROUP, 128 + signal as u64);
