@@ -386,16 +386,31 @@ impl Roster {
         (parent != 0).then_some(parent)
     }
 
+    fn take_free<'a>(&self, processes: &'a [Process]) -> Option<(usize, &'a Process)> {
+        // The first is the program's own.
+        let free = processes.iter().enumerate().skip(ROOT + 1).find(|(_, entry)| {
+            let (from, to) = (process::FREE, process::TAKEN);
+            entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        });
+        let (at, entry) = free?;
+        self.header().used.fetch_max(at as u32 + 1, Ordering::AcqRel);
+        Some((at, entry))
+    }
+
+    /// A child that a replay has made: its parent may come and ask once that has taken over.
+    pub(crate) fn enter_child(&self, pid: u32, parent: u32) {
+        let Some((_, entry)) = self.take_free(&self.shared().processes) else { return };
+        entry.be_new(pid, parent);
+        entry.kin.store(kin::ADOPTED, Ordering::Relaxed);
+        entry.born_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        entry.state.store(process::LISTED, Ordering::SeqCst);
+    }
+
     /// A process has ended that is not on the list: it is put there, without a parent. The next copy of the one that made
     /// it a moment before its own death may come and ask. `false` if there is no room.
     pub fn ended_unlisted(&self, pid: u32, how: &Reaped) -> bool {
         let processes = &self.shared().processes;
-        let free = processes.iter().enumerate().find(|(_, entry)| {
-            let (from, to) = (process::FREE, process::TAKEN);
-            entry.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        });
-        let Some((at, entry)) = free else { return false };
-        self.header().used.fetch_max(at as u32 + 1, Ordering::AcqRel);
+        let Some((at, entry)) = self.take_free(processes) else { return false };
         entry.be_new(pid, 0);
         entry.kin.store(kin::ADOPTED, Ordering::Relaxed);
         entry.end.store(end::ENDED, Ordering::Relaxed);

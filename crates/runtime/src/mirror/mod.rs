@@ -19,8 +19,8 @@ use us_abi::SegmentHeader;
 use us_calls::FdUse;
 
 use crate::fdtable::{self, Kind, SHADOWED};
-use crate::guest::GuestMut;
-use crate::kernel::{F_GETFD, FD_CLOEXEC, MSG_PEEK, O_CLOEXEC};
+use crate::guest::{self, GuestMut};
+use crate::kernel::{F_GETFD, FD_CLOEXEC, MSG_PEEK, O_CLOEXEC, WNOWAIT};
 use crate::lock::Lock;
 use crate::raw::{call6, failed};
 use crate::{members, seats, state, verdict};
@@ -232,11 +232,32 @@ fn follow(number: u32, args: &[u64; 6], result: i64) {
                 call(number, *args);
             }
         }
+        k::__NR_wait4 => {
+            let status = guest::load::<i32>(args[1]).filter(|_| args[1] != 0).unwrap_or(0);
+            if result > 0 && status & 0x7f != 0x7f && status != 0xffff {
+                asked_for(result as u32);
+            }
+        }
+        k::__NR_waitid if args[3] & WNOWAIT == 0 => {
+            // Kind of news, and the number.
+            const ENDS: [i32; 3] = [1, 2, 3];
+            let told = guest::load::<[i32; 4]>(args[2]).filter(|_| args[2] != 0).unwrap_or_default();
+            if ENDS.contains(&told[2]) {
+                asked_for(told[3] as u32);
+            }
+        }
         k::__NR_close_range => _ = call(number, *args),
         k::__NR_readv => streams::has_taken(args[0] as i32, result as u64),
         k::__NR_recvmsg if args[2] & MSG_PEEK == 0 => streams::has_taken(args[0] as i32, result as u64),
         k::__NR_recvfrom if args[3] & MSG_PEEK == 0 => streams::has_taken(args[0] as i32, result as u64),
         _ => {}
+    }
+}
+
+/// The end of a child has been told: it is nobody's any more.
+fn asked_for(child: u32) {
+    if let Some(entry) = members::find(child) {
+        members::strike_off(entry);
     }
 }
 

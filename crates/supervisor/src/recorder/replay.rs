@@ -379,6 +379,7 @@ impl Replay<'_> {
         if let Some(status) = self.ended.remove(&image) {
             self.compare_end(image, &ending, status);
         }
+        self.note_childs_end(image, &ending);
         let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
         if let Some(facts) = self.waiting_facts.remove(&image) {
             fed.begin(0, &facts);
@@ -399,6 +400,9 @@ impl Replay<'_> {
         }
         if self.root.is_none() {
             self.root = Some(Root { pid: facts.pid, image: image.number, ending: None });
+            if self.mirror.is_some() {
+                self.roster.enter_root(facts.pid);
+            }
             for (place, identity) in self.roster.header().standard.iter().zip(facts.standard) {
                 place.store(identity, Ordering::Release);
             }
@@ -431,6 +435,9 @@ impl Replay<'_> {
         self.dir.rename(NEW, &name).map_err(|cause| Error::file("make", &path, cause))?;
         if started {
             self.start(&mut fed, &facts)?;
+        }
+        if image.how == How::Forked {
+            self.note_child(image.parent, facts.pid);
         }
         self.pids.insert(image.number, facts.pid);
         self.slots.insert(image.number, self.fed.len());

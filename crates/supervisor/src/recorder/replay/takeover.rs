@@ -26,11 +26,13 @@ use crate::group::Group;
 use crate::handout::Handout;
 use crate::history::History;
 use crate::options::{Options, Verbosity};
-use crate::recorder::feed::Fed;
+use crate::reap::Reaped;
+use crate::recorder::feed::{Ending, Fed};
 use crate::recorder::rings::Rings;
+use crate::recorder::take::UNKNOWN;
 use crate::roster::{self, Place};
 use crate::sentry::Shared;
-use crate::{clock, request, segment, spawn, terminal};
+use crate::{clock, proc, request, segment, spawn, terminal};
 
 /// The file beside a log's copy that says that nothing more of it is taken here. `crates/node` looks for it.
 pub fn fence(copy: &Path) -> PathBuf {
@@ -39,6 +41,9 @@ pub fn fence(copy: &Path) -> PathBuf {
 
 /// So long a mirror may take to be live.
 const LIVE_NS: u64 = 20_000_000_000;
+
+/// So long a child may take to end.
+const CHILD_NS: u64 = 1_000_000_000;
 
 /// So long nothing may move before the rest of the log is taken for one that lacks something.
 pub(super) const STILL_NS: u64 = 20_000_000;
@@ -93,14 +98,48 @@ impl Replay<'_> {
     /// Why this replay cannot take over, if it cannot.
     pub(super) fn obstacle(&self) -> Option<String> {
         let Some(root) = &self.root else { return Some("nothing of its log is here".into()) };
-        let others = self.fed.iter().filter(|fed| fed.image != root.image).count();
-        match self.fed.iter().any(|fed| fed.image == root.image && fed.process() != 0) {
-            _ if others > 0 => {
-                Some(format!("it has {others} other processes, and only one can take over as yet"))
-            }
-            false => Some("its program is not there".into()),
-            true => None,
+        let is_there = self.fed.iter().any(|fed| fed.image == root.image && fed.process() != 0);
+        (!is_there).then(|| "its program is not there".into())
+    }
+
+    /// A mirror's program has a child: it may ask for that one's end once it has taken over.
+    pub(super) fn note_child(&self, parent: Option<u32>, pid: u32) {
+        let parent = parent.and_then(|image| self.pids.get(&image));
+        if let Some(parent) = parent.filter(|_| self.mirror.is_some()) {
+            self.roster.enter_child(pid, *parent);
         }
+    }
+
+    /// That one has ended, and nobody has asked for it yet.
+    pub(super) fn note_childs_end(&self, image: u32, ending: &Ending) {
+        let is_end = self.mirror.is_some() && !ending.is_exec && ending.why.is_none();
+        let pid = self.pids.get(&image).filter(|_| is_end && ending.status != UNKNOWN);
+        let found = pid.and_then(|pid| self.roster.find(*pid));
+        if let Some((place, _)) = found.filter(|(place, _)| place.at != roster::ROOT) {
+            self.roster.ended(place, &Reaped::by(ending.status), |_| true);
+        }
+    }
+
+    /// All processes but the program itself end here, as by a signal if the log does not say how. Returns the program's.
+    fn end_children(&mut self) -> Option<Fed> {
+        let root = self.root.as_ref()?.image;
+        let at = self.fed.iter().position(|fed| fed.image == root)?;
+        let program = self.fed.remove(at);
+        for fed in self.fed.drain(..) {
+            let process = fed.process();
+            let is_gone = || proc::read(process).is_none_or(|process| !process.alive());
+            if process > 1 && proc::is_descendant(process, std::process::id()) {
+                spawn::signal(process, libc::SIGKILL);
+                let until_ns = clock::monotonic_ns() + CHILD_NS;
+                while !is_gone() && clock::monotonic_ns() < until_ns {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+            if let Some((place, _)) = self.roster.find(fed.pid).filter(|_| fed.ending.is_none()) {
+                self.roster.ended(place, &Reaped::by(libc::SIGKILL), |_| true);
+            }
+        }
+        Some(program)
     }
 }
 
@@ -120,13 +159,12 @@ pub(super) fn take_over(
         wish.answer(&json!({ "error": why }));
         return Err(refuse(&why));
     }
-    let fed = replay.fed.remove(0);
+    let fed = replay.end_children().ok_or_else(|| refuse("its program is gone"))?;
     let pid = fed.process();
     let child = Child::of_child(pid).ok_or_else(|| refuse("its program is gone"))?;
     // What ends with the node is what follows.
     let _ = rustix::process::set_parent_process_death_signal(None);
     let guest_pid = fed.pid;
-    replay.roster.enter_root(guest_pid);
     replay.roster.enter_restored(roster::ROOT, guest_pid, pid, false);
     write_config(&fed.rings, &options.config(0)).map_err(|cause| Error::file("write", &fed.path, cause))?;
     promote(&fed, pid);
@@ -134,6 +172,10 @@ pub(super) fn take_over(
         let words = fed.divergence().unwrap_or_else(|| "it did not come to be live".into());
         refuse(&words)
     })?;
+    if replay.roster.listed().count() > 1 {
+        // Of those that have ended it may not have heard.
+        spawn::signal(pid, libc::SIGCHLD);
+    }
     let name = &folder.name;
     let blackout_us = (live_ns.saturating_sub(wish.said_ns)) / 1000;
     terminal::say(&format!(
