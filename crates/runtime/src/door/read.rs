@@ -462,7 +462,7 @@ fn take_pieces(
                 held::is_told(shadow, head.result);
             }
             if counts && flags & RETURN_MORE == 0 && state::is_mirrored() {
-                mirror::took(fd, at + bytes.len() as u64);
+                mirror::took(fd, head.result.max(0) as u64);
             }
             // Before the event is given back: settling reads it as soon as the ring is empty.
             thread.begun_mut().pieces = at + bytes.len() as u64;
