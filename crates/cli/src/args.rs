@@ -393,7 +393,7 @@ pub struct Run {
     #[arg(long, value_enum, value_name = "ORDER", default_value = "auto", hide_possible_values = true)]
     pub order: Order,
     /// With --order schedule, whether atomic instructions in the program's own code are replicated in order as well: on or off
-    #[arg(long, value_enum, value_name = "WHETHER", default_value = "on", hide_possible_values = true)]
+    #[arg(long, value_enum, value_name = "WHETHER", default_value = "off", hide_possible_values = true)]
     pub atomics: Atomics,
     /// How far a thread's standby may fall behind, as in 4MiB: at most a ring, 8 MiB, and more counts as that
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = lag_limit)]

@@ -97,6 +97,7 @@ fn wrong_usage() {
             &["run", "--order", "serial", "--record", "x", "true"],
             "--order serial with --record is not available",
         ),
+        (&["run", "--atomics", "on", "true"], "--atomics on needs --order schedule"),
         (&["run", "--order", "nonsense", "true"], "[possible values: auto, schedule, serial]"),
         (&["run", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top needs a terminal"),

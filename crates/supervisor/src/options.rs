@@ -88,7 +88,7 @@ impl Options {
             name: None,
             standbys: 1,
             order: "auto".into(),
-            atomics: true,
+            atomics: false,
             lag_timeout_ms: 1000,
             lead_us: LEAD_US,
             lag_limit: us_abi::RING_BYTES as u64,

@@ -115,7 +115,7 @@ impl Stage<'_> {
         } else if guest.wants.turns.is_some() {
             command.splice(2..2, ["--order".into(), "serial".into()]);
         } else if guest.wants.schedule.is_some() {
-            command.splice(2..2, ["--order".into(), "schedule".into()]);
+            command.splice(2..2, ["--order", "schedule", "--atomics", "on"].map(Into::into));
         }
         if let Some((library, seed)) = faults {
             let mut library_is = OsString::from("UNDERSTUDY_LIB=");

@@ -92,6 +92,9 @@ fn options(run: &Run) -> Result<Options, Error> {
             "--require-protection needs a standby, and --standbys 0 asks for none".into(),
         ));
     }
+    if run.atomics == Atomics::On && run.order != Order::Schedule {
+        return Err(Error::Usage("--atomics on needs --order schedule: no other order has them".into()));
+    }
     if !run.cluster.cluster.is_empty() && run.record.is_none() {
         return Err(Error::Usage(
             "--cluster needs --record FILE: what is written there is what is sent".into(),
