@@ -66,6 +66,11 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
     fdtable::take_stock();
     prepare(header.guest_pid.load(Ordering::Relaxed), &header.config);
     members::recognise();
+    // An image's relatives are older than it. Its parent is the supervisor, for the kernel, if its own has failed over.
+    let has_parent = members::own().is_some_and(|own| own.parent.load(Ordering::Relaxed) != 0);
+    if has_parent || members::children().next().is_some() {
+        members::has_relatives();
+    }
     crate::signal::death::remember();
     wall::lower();
     // SAFETY: asks for a number.
