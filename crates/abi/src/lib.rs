@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+pub mod config;
 pub mod event;
 pub mod family;
 pub mod handout;
@@ -18,6 +19,7 @@ pub mod segment;
 pub mod upgrade;
 
 pub use checkpoint::{Stand, stand};
+pub use config::*;
 pub use event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
 pub use family::*;
 pub use image::{ImageHead, Inherited, how};

@@ -16,9 +16,9 @@ use us_ring::Position;
 
 use crate::{raw, seats, state};
 
-mod waiting;
+mod wait;
 
-use waiting::Waiting;
+use wait::Waiting;
 
 const _: () = assert!(LEAP_BYTES == RING_STEP as u64);
 

@@ -7,10 +7,10 @@ use us_calls::Row;
 use us_world::{Direction, Evidence, Transfer};
 
 use crate::call::Call;
+use crate::door::answer::log_outputs;
 use crate::door::carry::{self, VECTORS};
 use crate::door::recorded::{
-    begin, end, execute, execute_marked, log_outputs, recorded, take_begin, take_begin_with, take_end,
-    take_outputs,
+    begin, end, execute, execute_marked, recorded, take_begin, take_begin_with, take_end, take_outputs,
 };
 use crate::door::transfer::{append_position, takes, word_of};
 use crate::door::witness::{self, Shape};

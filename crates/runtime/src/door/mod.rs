@@ -13,6 +13,7 @@ macro_rules! old_names {
 }
 
 pub mod again;
+pub mod answer;
 pub mod atomics;
 pub mod barrier;
 pub mod batch;

@@ -5,7 +5,7 @@ use us_abi::event::{CallArgs, EventKind, ReturnHead};
 use us_calls::{FdUse, Row};
 
 use crate::call::Call;
-use crate::door::{recorded, wait};
+use crate::door::{answer, recorded, wait};
 use crate::fault::{self, Point};
 use crate::mirror::identity;
 use crate::raw::nr;
@@ -42,7 +42,7 @@ fn record_outputs(thread: &mut Thread, row: &'static Row, call: &Call) -> Option
     let mut before = Before::nothing();
     before.look(row, &call.args);
     record(thread, row, call, asked(thread, row, call), |thread, flags, head| {
-        recorded::log_answer(thread, row, call, &before, EventKind::Call, flags, head);
+        answer::log_answer(thread, row, call, &before, EventKind::Call, flags, head);
     })
 }
 

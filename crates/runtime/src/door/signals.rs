@@ -8,7 +8,7 @@ use us_calls::Row;
 
 use crate::above::above;
 use crate::call::Call;
-use crate::door::{pending as waiting, recorded, sigchld, table};
+use crate::door::{answer, pending as waiting, recorded, sigchld, table};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::members::{self, mail};
 use crate::raw::err;
@@ -92,7 +92,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 let sent = members::sent_so_far(result.max(0) as i32);
                 members::seen(result.max(0) as i32, sent);
                 let head = ReturnHead { result, identity: u64::from(sent) | letter << 32 };
-                recorded::log_outputs(thread, row, call, &before, plan.flags(), head);
+                answer::log_outputs(thread, row, call, &before, plan.flags(), head);
                 mail::is_taken(letter);
                 (!plan.carry_out(thread)).then_some(told)
             }
