@@ -77,6 +77,14 @@ pub const CALLS_MAX: usize = 512;
 /// layouts and by the sanitizers' shadows.
 pub const SEGMENT_ADDRESS: usize = 0x2a00_0000_0000;
 
+/// Tables of the library that may be written, and signal stacks: what of a limit of data (RLIMIT_DATA) is the runtime's, bytes.
+/// `tests/tidy/tests/symbols.rs` holds the library to it.
+pub const LIBRARY_DATA_BYTES: u64 = 34 << 20;
+
+/// Addresses of the library and of what it needs, poller, coordinator and the like, generously: what the loader maps counts
+/// against a limit of memory (RLIMIT_AS), bytes.
+pub const LIBRARY_BYTES: u64 = 76 << 20;
+
 /// Address of the doubled ring mappings: slot `n` has its ring twice in a row from
 /// `RINGS_ADDRESS + n * 2 * RING_BYTES`, so that no event ever wraps.
 pub const RINGS_ADDRESS: usize = 0x2a80_0000_0000;

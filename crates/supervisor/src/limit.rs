@@ -5,15 +5,15 @@ use std::ffi::{OsStr, OsString};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
-use us_abi::{ENV_LIMITS, SEGMENT_BYTES};
+use us_abi::{ENV_LIMITS, LIBRARY_BYTES, LIBRARY_DATA_BYTES, SEGMENT_BYTES};
 
 /// The library's tables, and all of its addresses: what the loader maps, and what the runtime hands on at an exec
 /// (`door/limits.rs`).
-const LOADED: [(Resource, u64); 2] = [(Resource::Data, 28 << 20), (Resource::As, 64 << 20)];
+const LOADED: [(Resource, u64); 2] = [(Resource::Data, LIBRARY_DATA_BYTES), (Resource::As, LIBRARY_BYTES)];
 
 /// A limit that leaves a program no room with the runtime in it, in words. The loader would say so, and might not start it.
 pub fn tight() -> Option<&'static str> {
-    const DATA_MIN: u64 = 40 << 20;
+    const DATA_MIN: u64 = LIBRARY_DATA_BYTES + (12 << 20);
     if getrlimit(Resource::Data).current.is_some_and(|bytes| bytes < DATA_MIN) {
         return Some("the limit of its data leaves no room for the runtime (ulimit -d)");
     }

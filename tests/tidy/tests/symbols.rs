@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
+use us_abi::{LIBRARY_BYTES, LIBRARY_DATA_BYTES};
 use us_tidy::{Complaints, has_word, root, sources};
 
 /// The only symbols that the library may want from the process. It runs before every other constructor,
@@ -50,11 +51,31 @@ fn the_library_wants_nearly_nothing() {
 #[test]
 fn the_library_is_small() {
     const DATA_MAX: u64 = 1 << 20;
+    const SIGNAL_STACKS: u64 = 1 << 20;
+    const OTHERS: u64 = 8 << 20;
     let run = Command::new("size").arg(library()).output().expect("size, from binutils");
     let text = String::from_utf8(run.stdout).expect("numbers are ASCII");
-    let data = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(1));
-    let data: u64 = data.and_then(|bytes| bytes.parse().ok()).expect("the second column is data");
+    let columns =
+        text.lines().nth(1).map(|line| line.split_whitespace()).expect("figures in the second line");
+    let columns: Vec<u64> = columns.map_while(|bytes| bytes.parse().ok()).collect();
+    let [_, data, zeros, ..] = columns[..] else { panic!("text, data and zeros are expected: {text}") };
     assert!(data < DATA_MAX, "{data} bytes of data: a table does not begin as zeros");
+    // A program under a limit of memory is started with so much more: what does not fit would be the program's.
+    let has = data + zeros + SIGNAL_STACKS;
+    assert!(
+        has <= LIBRARY_DATA_BYTES,
+        "{has} bytes of data, and a limit of data leaves {LIBRARY_DATA_BYTES}"
+    );
+    let addresses =
+        Command::new("readelf").arg("-lW").arg(library()).output().expect("readelf, from binutils");
+    let addresses = String::from_utf8(addresses.stdout).expect("a table is ASCII");
+    let end = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |at: usize| u64::from_str_radix(words.get(at)?.trim_start_matches("0x"), 16).ok();
+        (words.first() == Some(&"LOAD")).then(|| Some(number(2)? + number(5)?)).flatten()
+    };
+    let has = addresses.lines().filter_map(end).max().expect("something is loaded") + OTHERS;
+    assert!(has <= LIBRARY_BYTES, "{has} bytes of addresses, and a limit of memory leaves {LIBRARY_BYTES}");
 }
 
 fn exemptions() -> BTreeSet<&'static str> {

@@ -7,7 +7,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linux_raw_sys::general::rlimit64;
-use us_abi::{RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
+use us_abi::{LIBRARY_BYTES, LIBRARY_DATA_BYTES, RING_BYTES, SEGMENT_BYTES, THREADS_MAX};
 
 use crate::call::Call;
 use crate::guest::{GuestMut, GuestPtr};
@@ -34,22 +34,17 @@ const RAISED: [u64; 2] = [DATA, AS];
 /// What has been added to the guest's soft and hard limit of each, bytes; 0 while the guest has none, or where it could not be added.
 static ADDED: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
 
-/// Library, poller, coordinator and the like, generously.
-const SMALL_BYTES: u64 = 64 << 20;
-/// Tables of the library that may be written, and signal stacks.
-const DATA_BYTES: u64 = 28 << 20;
-
 /// What the loader maps of the library and of what that needs, before the constructor runs: its tables, and all of its addresses.
-const LOADED_BYTES: [u64; 2] = [DATA_BYTES, SMALL_BYTES];
+const LOADED_BYTES: [u64; 2] = [LIBRARY_DATA_BYTES, LIBRARY_BYTES];
 
 /// What of a limited kind is the runtime's, bytes.
 fn own_bytes(which: u64) -> u64 {
     if which == DATA {
-        return DATA_BYTES;
+        return LIBRARY_DATA_BYTES;
     }
     let rings =
         u64::from(thread::SLOTS.load(Ordering::Relaxed).min(THREADS_MAX as u32)) * 2 * RING_BYTES as u64;
-    SEGMENT_BYTES as u64 + rings + SMALL_BYTES
+    SEGMENT_BYTES as u64 + rings + LIBRARY_BYTES
 }
 
 fn added(place: usize) -> Limit {
