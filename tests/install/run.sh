@@ -108,10 +108,10 @@ manual() {
             [[ -e $root/usr/local/share/man/man1/$named.1 ]] || { echo "$page names $named"; return 1; }
         done < <(sed 's/\\-/-/g' "$page" | grep -o 'understudy-[a-z]*(1)' | sed 's/(1)//' | sort -u)
     done
-    # Every option that the help of a command has is on its page.
+    # Every option that the help of a command has is on its page. grep reads to the end: with -q it would end sed now and then.
     for page in run status top wait stop failover signal doctor record replay inspect; do
         while read -r named; do
-            sed 's/\\-/-/g' "$root/usr/local/share/man/man1/understudy-$page.1" | grep -q -e "fB$named\\\\f" ||
+            sed 's/\\-/-/g' "$root/usr/local/share/man/man1/understudy-$page.1" | grep -e "fB$named\\\\f" >/dev/null ||
                 { echo "$page: $named is not on the page"; return 1; }
         done < <("$command" "$page" --help | grep -o -e '^ *\(-., \)\?--[a-z-]*' | grep -o -e '--[a-z-]*')
     done
@@ -148,7 +148,7 @@ in_bash() {
 try "completions of bash" in_bash
 of_zsh() {
     zsh -n "$root/usr/local/share/zsh/site-functions/_understudy" &&
-        (($(grep -c ':_understudy_groups' "$root/usr/local/share/zsh/site-functions/_understudy") == 7))
+        (($(grep -c ':_understudy_groups' "$root/usr/local/share/zsh/site-functions/_understudy") == 9))
 }
 if command -v zsh >/dev/null; then try "completions of zsh" of_zsh; else skip "completions of zsh" "no zsh"; fi
 of_fish() {

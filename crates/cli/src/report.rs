@@ -86,21 +86,33 @@ pub fn doctor(findings: &Findings) -> String {
         })
         .collect();
     let program = findings.program.as_ref().map(|program| match &program.why {
-        None => format!("\n{} can be protected{}\n", plain(&program.program), own_calls(program)),
+        None => {
+            format!(
+                "\n{}{} can be protected{}\n",
+                own_atomics(program),
+                plain(&program.program),
+                own_calls(program)
+            )
+        }
         Some(why) => format!("\n{}\n", plain(why)),
     });
     table(&rows) + &program.unwrap_or_default()
 }
 
-/// A hint for programs that call the kernel from their own code, or order their threads there.
+/// A hint for programs that call the kernel from their own code.
 fn own_calls(program: &ProgramCheck) -> String {
-    let of = |what: &str, sites: Option<Sites>| match sites {
-        Some(sites) if sites.found > 0 => {
-            format!("; {what} in its own code: {}, of which {} can be patched", sites.found, sites.patchable)
-        }
-        _ => String::new(),
-    };
-    of("system calls", program.sites) + &of("atomic instructions", program.atomics)
+    found("; system calls", program.sites).unwrap_or_default()
+}
+
+/// A line about programs whose threads meet at atomic instructions of their own.
+fn own_atomics(program: &ProgramCheck) -> String {
+    found("atomic instructions", program.atomics)
+        .map_or_else(String::new, |found| found + " by --order schedule --atomics on\n")
+}
+
+fn found(what: &str, sites: Option<Sites>) -> Option<String> {
+    let Sites { found, patchable } = sites.filter(|sites| sites.found > 0)?;
+    Some(format!("{what} in its own code: {found}, of which {patchable} can be patched"))
 }
 
 #[cfg(test)]
