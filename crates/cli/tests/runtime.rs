@@ -154,6 +154,32 @@ fn large_memory_has_huge_pages_where_that_is_wanted() {
     }
 }
 
+/// A process that stays behind when its program has ended goes on alone. It had failed over, and waits for a child that the
+/// supervisor had adopted: nobody tells it of that child's end any more, and it must not wait for ever.
+#[test]
+fn who_is_left_alone_hears_of_a_childs_end() {
+    let Some(library) = runtime("who_is_left_alone_hears_of_a_childs_end") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let events = sandbox.events_path();
+    let done = sandbox.state().join("done");
+    let script = format!("(sleep 3; echo on > {}) & read end", done.display());
+    let named = ["run", "--name", "g", "--events", events.to_str().unwrap(), "--", "sh", "-c", &script];
+    let mut child = sandbox.understudy(&named).stdin(Stdio::piped()).spawn().unwrap();
+    sandbox.wait_for_event("protected");
+    // The shell, its subshell and that one's child.
+    let subshell = || {
+        let group = sandbox.group();
+        let processes = group["processes"].as_array()?;
+        let protected = processes.len() == 3 && processes[1]["state"] == "protected";
+        protected.then(|| pid(&processes[1]["primary"]["pid"]))
+    };
+    kill(wait_for(subshell, "the subshell to be protected"), Signal::KILL);
+    sandbox.wait_for_event("promoted");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    wait_for(|| done.exists().then_some(()), "the subshell's line behind the end of its child");
+}
+
 /// A program with two threads that counts signals; its output is broken if a copy loses or repeats anything.
 struct Counting<'a> {
     sandbox: &'a Sandbox,

@@ -437,12 +437,17 @@ fn reap_first(entry: &Process) {
 }
 
 /// Whether an adopted child is gone, nobody follows, and nobody will tell of it: the kernel had told the dead primary, or had
-/// done away with it, since that ignored SIGCHLD.
+/// done away with it, since that ignored SIGCHLD. Or the supervisor, which has adopted it, is not there any more: the program
+/// itself has ended, and this process goes on alone. How its child has ended is known to nobody then.
 fn has_vanished(entry: &Process) -> bool {
     /// Time in which the supervisor says how one has ended that it has reaped.
     const REAPING_NS: u64 = 5_000_000;
-    let looks_gone =
-        || entry.end.load(Ordering::Acquire) == end::FINAL && !members::exists(members::primary(entry));
+    let is_untold = || match entry.end.load(Ordering::Acquire) {
+        end::FINAL => true,
+        end::NONE => !members::is_fed(),
+        _ => false,
+    };
+    let looks_gone = || is_untold() && !members::exists(members::primary(entry));
     looks_gone() && {
         raw::nap(REAPING_NS);
         looks_gone()
