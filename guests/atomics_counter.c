@@ -38,12 +38,7 @@ static void *run(void *arg)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
-
-    for (int t = 0; t < THREADS; t++)
-        threads[t] = guest_start(run, guest_ptr(t));
-    for (int t = 0; t < THREADS; t++)
-        guest_join(threads[t]);
+    guest_run(run, THREADS);
     CHECK(next_number == sizeof drawn && done == THREADS * ROUNDS);
     for (size_t n = 0; n < sizeof drawn; n++)
         CHECK(drawn[n] == 1);

@@ -58,12 +58,7 @@ static void *run(void *arg)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
-
-    for (int t = 0; t < THREADS; t++)
-        threads[t] = guest_start(run, guest_ptr(t));
-    for (int t = 0; t < THREADS; t++)
-        guest_join(threads[t]);
+    guest_run(run, THREADS);
     printf("order %ld\n", order);
     return guest_ok();
 }

@@ -47,17 +47,13 @@ static void *run(void *arg)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
 
     for (int r = 0; r < ROUNDS; r++) {
         objects[r] = malloc(sizeof *objects[r]);
         CHECK(objects[r] != NULL);
         *objects[r] = (struct object){THREADS, r};
     }
-    for (int t = 0; t < THREADS; t++)
-        threads[t] = guest_start(run, guest_ptr(t));
-    for (int t = 0; t < THREADS; t++)
-        guest_join(threads[t]);
+    guest_run(run, THREADS);
     CHECK(freed == ROUNDS);
     return guest_ok();
 }

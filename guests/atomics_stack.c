@@ -79,15 +79,11 @@ static void *run(void *arg)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
     int left = 0;
 
     for (int n = 0; n < NODES; n++)
         push(&nodes[n]);
-    for (int t = 0; t < THREADS; t++)
-        threads[t] = guest_start(run, guest_ptr(t));
-    for (int t = 0; t < THREADS; t++)
-        guest_join(threads[t]);
+    guest_run(run, THREADS);
     while (pop() != NULL)
         left++;
     CHECK(left == NODES);

@@ -90,6 +90,17 @@ static inline void *guest_join(pthread_t thread)
 static inline void *guest_ptr(long n) { return (void *)(intptr_t)n; }
 static inline long guest_num(const void *p) { return (long)(intptr_t)p; }
 
+/* So many threads of one function, each with its number, from their beginning to their end. */
+static inline void guest_run(void *(*fn)(void *), int count)
+{
+    pthread_t threads[count];
+
+    for (int t = 0; t < count; t++)
+        threads[t] = guest_start(fn, guest_ptr(t));
+    for (int t = 0; t < count; t++)
+        guest_join(threads[t]);
+}
+
 /* A short pause between rounds spreads a guest out in time, so that a kill at a random
  * moment lands inside its work and not behind it. */
 static inline void guest_pause_us(long us)

@@ -262,7 +262,7 @@ fn call_sites(name: &'static str, library: &str) -> Check {
     let maps = proc::bytes("self", "maps").unwrap_or_default();
     let paths = proc::text::mappings(&maps).map(|(_, path)| Path::new(OsStr::from_bytes(path)));
     let path = paths.into_iter().find(|path| path.file_name() == Some(OsStr::new(library)));
-    let sites = path.and_then(sites_of);
+    let sites = path.and_then(|path| sites_of(&fs::read(path).ok()?));
     // None found would mean that the scan does not understand this library.
     let ok = sites.is_some_and(|sites| sites.patchable > 0);
     let found = sites.map_or_else(
@@ -273,9 +273,8 @@ fn call_sites(name: &'static str, library: &str) -> Check {
 }
 
 /// The system calls in the file at `path`, `None` when it is no ELF file.
-fn sites_of(path: &Path) -> Option<Sites> {
-    let bytes = fs::read(path).ok()?;
-    let image = us_sites::elf::Image::parse(&bytes)?;
+fn sites_of(bytes: &[u8]) -> Option<Sites> {
+    let image = us_sites::elf::Image::parse(bytes)?;
     image.executable().try_fold(Sites::default(), |sum, (text, address)| {
         let (found, patchable) = scan(text, address)?;
         Some(Sites { found: sum.found + found, patchable: sum.patchable + patchable })
@@ -323,13 +322,12 @@ impl us_sites::Memory for Unmapped<'_> {
 }
 
 /// The atomic instructions in the file at `path`, `None` where it says nothing of its functions.
-fn atomics_of(path: &Path) -> Option<Sites> {
+fn atomics_of(bytes: &[u8]) -> Option<Sites> {
     use us_sites::elf::{EXECUTABLE, Image, LOAD};
     /// Where the table is looked for below a text's address, there is to be something.
     const BASE: u64 = 1 << 32;
     const PAGE: u64 = 4096;
-    let bytes = fs::read(path).ok()?;
-    let object = Unmapped { bytes: &bytes, image: Image::parse(&bytes)?, base: BASE };
+    let object = Unmapped { bytes, image: Image::parse(bytes)?, base: BASE };
     let is_text = |segment: &us_sites::elf::Segment| segment.kind == LOAD && segment.flags & EXECUTABLE != 0;
     let segment = object.image.segments().find(is_text)?;
     let (text, start) = (object.image.content(&segment)?, BASE + segment.addr);
@@ -423,8 +421,9 @@ fn cores() -> Check {
 
 fn examine_program(program: &OsString) -> ProgramCheck {
     let path = program::resolve(program);
-    let sites = path.as_ref().ok().and_then(|path| sites_of(path));
-    let atomics = path.as_ref().ok().and_then(|path| atomics_of(path));
+    let bytes = path.as_ref().ok().and_then(|path| fs::read(path).ok());
+    let sites = bytes.as_deref().and_then(sites_of);
+    let atomics = bytes.as_deref().and_then(atomics_of);
     let outcome = path.and_then(|path| program::check(program, &path).map(|()| path));
     let sanitized = outcome.as_ref().is_ok_and(|path| program::has_sanitizer(path));
     let aside = sanitized.then(|| {

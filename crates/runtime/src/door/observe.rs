@@ -32,7 +32,7 @@ pub fn observe(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 fn observe_in_any_mode(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     thread.attempt(|thread, mode| match mode {
         Mode::Record => record_outputs(thread, row, call),
-        Mode::Replay => replay(thread, row, call),
+        Mode::Replay => replay(thread, row, call, asked(thread, row, call)),
         Mode::Solo => solo(thread, row, call),
     })
 }
@@ -71,17 +71,19 @@ fn solo(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
     (!signal::solo_restart(thread, row, result)).then_some(result)
 }
 
+/// One attempt of a standby, at an event of [`record`]'s. `asked`: what this copy asks, as its primary's `identity`.
 #[inline(never)]
-fn replay(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
+pub(super) fn replay(thread: &mut Thread, row: &'static Row, call: &Call, asked: u64) -> Option<i64> {
     let mut before = Before::nothing();
     before.look(row, &call.args);
-    let asked = asked(thread, row, call);
     let taken = recorded::take_answer(thread, row, call, &before, EventKind::Call, |_, _| ());
     let Some((head, flags)) = taken else {
         signal::deliver_raised(thread, row);
         return None;
     };
-    compare(thread, row, head.identity, asked);
+    if head.identity != asked {
+        recorded::mismatch(thread, row, &arguments_of(head.identity), &arguments_of(asked));
+    }
     (!Plan::replay(thread, flags, head.result)).then_some(head.result)
 }
 
@@ -105,14 +107,6 @@ fn asked(thread: &Thread, row: &Row, call: &Call) -> u64 {
     }
     let CallArgs { fd, digest, .. } = spans::arguments(row, call, thread.verify);
     u64::from(fd as u32) | u64::from(digest) << 32
-}
-
-/// What the primary has asked is what this copy asks; or they have gone different ways.
-#[inline(always)]
-pub(super) fn compare(thread: &Thread, row: &Row, logged: u64, ours: u64) {
-    if logged != ours {
-        recorded::mismatch(thread, row, &arguments_of(logged), &arguments_of(ours));
-    }
 }
 
 fn arguments_of(asked: u64) -> CallArgs {

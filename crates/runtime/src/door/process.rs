@@ -17,7 +17,7 @@ use crate::log::Next;
 use crate::raw::err::EFAULT;
 use crate::raw::{self, call6};
 use crate::state::{self, Role};
-use crate::sys::wall;
+use crate::sys::{atomics, wall};
 use crate::thread::spawn::Stored;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::{self, drop_standby};
@@ -106,8 +106,7 @@ fn make_child(thread: &mut Thread, call: &Call) -> i64 {
         return result;
     }
     if flags & spawn::CLONE_SETTLS != 0 {
-        crate::sys::atomics::leave_alone();
-        tls::are_foreign();
+        atomics::are_foreign();
     }
     become_child(thread);
     result
@@ -147,7 +146,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::thread::stop_logging();
     crate::door::epoll::inherit();
     crate::lock::in_child();
-    crate::sys::atomics::forget();
+    atomics::forget();
     crate::door::waiters::reset();
     crate::twins::stop();
     above().forget_clone();
@@ -369,8 +368,7 @@ pub fn names_another(call: &Call) -> bool {
 /// prctl and arch_prctl.
 pub fn prctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     if bound::moves_thread_pointer(call) {
-        crate::sys::atomics::leave_alone();
-        tls::are_foreign();
+        atomics::are_foreign();
         return refused(thread, call, "arch_prctl");
     }
     if call.nr != raw::nr::PRCTL {

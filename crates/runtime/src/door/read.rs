@@ -12,7 +12,7 @@ use us_world::{Direction, Evidence, Transfer};
 use crate::call::Call;
 use crate::door::carry;
 use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position};
-use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_call, take_end};
+use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_end};
 use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
 use crate::door::{buffers, held, observe, pipe};
@@ -58,7 +58,7 @@ pub fn read(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 && let Next::Event(event) = thread.next()
                 && event.header.kind == EventKind::Call as u8
             {
-                return replay_at(thread, row, call);
+                return observe::replay(thread, row, call, asked_at(args));
             }
             take_begin(thread, row, &read_arguments(row, args))?;
             let input = Input::of(row, call);
@@ -139,42 +139,35 @@ fn asked_at(args: &[u64; 6]) -> u64 {
 
 #[inline(always)]
 fn log_at(thread: &mut Thread, row: &Row, call: &Call, flags: u8, head: ReturnHead) {
+    log_copies(thread, row, EventKind::Call, call.args[1], (flags, head), PIECE, |_| head);
+}
+
+/// Logs what a read has brought to the program's own buffer, in pieces of at most so many bytes. `more` gives the head of a piece
+/// of which the next is to come; the last one has the flags, and that head.
+#[inline(always)]
+fn log_copies(
+    thread: &mut Thread,
+    row: &Row,
+    kind: EventKind,
+    from: u64,
+    (flags, head): (u8, ReturnHead),
+    most: usize,
+    more: impl Fn(usize) -> ReturnHead,
+) {
     let bytes = if failed(head.result) { 0 } else { head.result as usize };
     let mut at = 0;
     loop {
-        let piece = (bytes - at).min(PIECE);
+        let piece = (bytes - at).min(most);
         let is_last = at + piece == bytes;
         let Some(place) = thread.reserve(size_of::<ReturnHead>() + piece) else { return };
         // SAFETY: the payload lies behind the head, both reserved.
-        let data = unsafe {
-            place.cast::<ReturnHead>().write(head);
-            place.add(size_of::<ReturnHead>())
-        };
-        GuestPtr::<u8>::at(call.args[1] + at as u64).copy_past(data, piece);
-        let (flags, ticket) =
-            if is_last { (flags, return_ticket(row)) } else { (RETURN_MORE, us_abi::NO_TICKET) };
-        thread.publish(EventKind::Call, flags, row.nr, ticket, size_of::<ReturnHead>() + piece);
+        let data = unsafe { place.add(size_of::<ReturnHead>()) };
+        GuestPtr::<u8>::at(from + at as u64).copy_past(data, piece);
+        let (flags, head) = if is_last { (flags, head) } else { (RETURN_MORE, more(piece)) };
+        put(thread, row, kind, place, flags, head, piece);
         at += piece;
         if is_last {
             return;
-        }
-    }
-}
-
-/// The same of a standby.
-#[inline(never)]
-fn replay_at(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i64> {
-    let asked = asked_at(&call.args);
-    let mut at = 0;
-    loop {
-        let (head, flags, got) = take_call(thread, row, |_, head, bytes, flags| {
-            GuestMut::<u8>::at(call.args[1] + at).copy_from(bytes.as_ptr(), bytes.len());
-            (head, flags, bytes.len() as u64)
-        })?;
-        observe::compare(thread, row, head.identity, asked);
-        at += got;
-        if flags & RETURN_MORE == 0 {
-            return (!Plan::replay(thread, flags, head.result)).then_some(head.result);
         }
     }
 }
@@ -328,24 +321,9 @@ fn read_directly(thread: &mut Thread, row: &'static Row, call: &Call) -> (i64, P
     if plan.is_abandoned() {
         return (result, plan);
     }
-    let bytes = if failed(result) { 0 } else { result as usize };
-    let mut at = 0;
-    loop {
-        let piece = (bytes - at).min(SECTORS);
-        let is_last = at + piece == bytes;
-        let Some(place) = thread.reserve(size_of::<ReturnHead>() + piece) else {
-            return (result, plan);
-        };
-        // SAFETY: the payload lies behind the head, both reserved.
-        let data = unsafe { place.add(size_of::<ReturnHead>()) };
-        GuestPtr::<u8>::at(call.args[1] + at as u64).copy_past(data, piece);
-        let (flags, value) = if is_last { (plan.flags(), result) } else { (RETURN_MORE, piece as i64) };
-        put_return(thread, row, place, flags, value, piece);
-        at += piece;
-        if is_last {
-            return (result, plan);
-        }
-    }
+    let last = (plan.flags(), head_of(result));
+    log_copies(thread, row, EventKind::Return, call.args[1], last, SECTORS, |piece| head_of(piece as i64));
+    (result, plan)
 }
 
 /// Reads one piece to `args[1]`, in the slot at `place`, such that its count survives the primary's end.
@@ -414,10 +392,27 @@ fn read_witnessed(
 
 #[inline(always)]
 fn put_return(thread: &mut Thread, row: &Row, place: *mut u8, flags: u8, result: i64, bytes: usize) {
+    put(thread, row, EventKind::Return, place, flags, head_of(result), bytes);
+}
+
+#[inline(always)]
+fn put(
+    thread: &mut Thread,
+    row: &Row,
+    kind: EventKind,
+    place: *mut u8,
+    flags: u8,
+    head: ReturnHead,
+    bytes: usize,
+) {
     let ticket = if flags & RETURN_MORE != 0 { us_abi::NO_TICKET } else { return_ticket(row) };
     // SAFETY: reserved by the caller.
-    unsafe { place.cast::<ReturnHead>().write(ReturnHead { result, identity: 0 }) };
-    thread.publish(EventKind::Return, flags, row.nr, ticket, size_of::<ReturnHead>() + bytes);
+    unsafe { place.cast::<ReturnHead>().write(head) };
+    thread.publish(kind, flags, row.nr, ticket, size_of::<ReturnHead>() + bytes);
+}
+
+const fn head_of(result: i64) -> ReturnHead {
+    ReturnHead { result, identity: 0 }
 }
 
 /// A further piece of the same read: only what is there already, as one large read would have taken it.

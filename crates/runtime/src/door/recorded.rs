@@ -188,16 +188,6 @@ pub fn take_end<R>(
     take_end_of(thread, row, EventKind::Return, apply)
 }
 
-/// As [`take_end`], of a `Call`.
-#[inline]
-pub(super) fn take_call<R>(
-    thread: &mut Thread,
-    row: &Row,
-    apply: impl FnOnce(&mut Thread, ReturnHead, &[u8], u8) -> R,
-) -> Option<R> {
-    take_end_of(thread, row, EventKind::Call, apply)
-}
-
 /// As [`take_end`], of a `Return` or of a `Call`.
 #[inline(always)]
 fn take_end_of<R>(

@@ -21,7 +21,7 @@ use crate::kernel::{CLONE_VFORK, SIGCHLD};
 use crate::log::Next;
 use crate::raw::{self, err, failed};
 use crate::state::{self, Role};
-use crate::sys::{gate_stack, patch};
+use crate::sys::{atomics, gate_stack, patch};
 use crate::thread::spawn::{CHILD_WORDS, ChildWords, NO_CLONE, Stored};
 use crate::thread::{Mode, Thread};
 use crate::verdict::give_up_log;
@@ -330,8 +330,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     let is_foreign = us_calls::clone_sharing(flags) == Sharing::Foreign;
     if is_foreign {
         // It runs beside its maker, with the same thread pointer: it is told apart by its number, and nothing of it is ours.
-        crate::sys::atomics::leave_alone();
-        tls::are_foreign();
+        atomics::are_foreign();
         give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
     thread.spawn.call = row.nr;
@@ -372,8 +371,7 @@ pub fn make_outside(thread: &mut Thread) {
             );
         }
     }
-    crate::sys::atomics::leave_alone();
-    tls::are_foreign();
+    atomics::are_foreign();
     give_up_log(Cause::CannotReplay, &[OUTSIDE]);
 }
 

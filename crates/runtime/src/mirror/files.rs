@@ -5,17 +5,14 @@ use core::cell::UnsafeCell;
 
 use super::{LOCK, Thing, call, close, give_up, put, streams, thing};
 use crate::fdtable::{AT_FDCWD, status_flags};
-use crate::kernel::{O_ACCMODE, O_CLOEXEC, O_PATH, O_RDONLY, SEEK_CUR};
+use crate::kernel::{
+    F_SETFL, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY,
+    O_TRUNC, SEEK_CUR,
+};
 use crate::raw::{self, failed, nr};
 use crate::sys::spans::Source;
 use crate::{guest, own_file, paths, state};
 
-const O_CREAT: u64 = 0o100;
-const O_EXCL: u64 = 0o200;
-const O_NOCTTY: u64 = 0o400;
-const O_TRUNC: u64 = 0o1000;
-const O_NONBLOCK: u64 = 0o4000;
-const O_DIRECTORY: u64 = 0o200_000;
 const O_TMPFILE: u64 = 0o20_000_000;
 
 const PATH_BYTES: usize = 4096;
@@ -210,7 +207,6 @@ fn open(at: u64, path: u64, flags: u64, mode: u64, number: i32) {
         call(__NR_ftruncate, [made as u64, 0, 0, 0, 0, 0]);
     }
     if waits != 0 {
-        const F_SETFL: u64 = 4;
         let now = status_flags(made as i32);
         if now >= 0 {
             call(__NR_fcntl, [made as u64, F_SETFL, now as u64 & !O_NONBLOCK, 0, 0, 0]);

@@ -20,7 +20,10 @@ use us_calls::FdUse;
 
 use crate::fdtable::{self, Kind, SHADOWED};
 use crate::guest::{self, GuestMut};
-use crate::kernel::{F_GETFD, FD_CLOEXEC, MSG_PEEK, O_CLOEXEC, WNOWAIT};
+use crate::kernel::{
+    F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_OFD_SETLK, F_OFD_SETLKW, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
+    FD_CLOEXEC, MSG_PEEK, O_CLOEXEC, WNOHANG, WNOWAIT,
+};
 use crate::lock::Lock;
 use crate::raw::{call6, failed};
 use crate::{members, seats, state, verdict};
@@ -150,7 +153,6 @@ fn make_pair(number: u32, args: &[u64; 6], at: usize) {
 /// The same object under a number that nobody wants, as far as can be known.
 fn raise(fd: i32) -> i64 {
     use linux_raw_sys::general::__NR_fcntl;
-    const F_DUPFD_CLOEXEC: u64 = 1030;
     let flags = call(__NR_fcntl, [fd as u64, F_GETFD, 0, 0, 0, 0]);
     let dup = if flags as u64 & FD_CLOEXEC != 0 { F_DUPFD_CLOEXEC } else { 0 };
     let raised = call(__NR_fcntl, [fd as u64, dup, 512, 0, 0, 0]);
@@ -171,7 +173,6 @@ pub fn standard(number: u64) -> u64 {
 /// At the beginning: keeps the standard descriptors, which the program may close.
 pub fn begin() {
     use linux_raw_sys::general::__NR_fcntl;
-    const F_DUPFD_CLOEXEC: u64 = 1030;
     files::begin();
     for (number, place) in STANDARD.iter().enumerate().skip(1) {
         let kept = call(__NR_fcntl, [number as u64, F_DUPFD_CLOEXEC, 800, 0, 0, 0]);
@@ -263,14 +264,6 @@ fn asked_for(child: u32) {
 
 /// `fcntl`: a duplicate, flags and locks.
 fn controlled(args: &[u64; 6], result: i32) {
-    const F_DUPFD: u64 = 0;
-    const F_DUPFD_CLOEXEC: u64 = 1030;
-    const F_SETFD: u64 = 2;
-    const F_SETFL: u64 = 4;
-    const F_SETLK: u64 = 6;
-    const F_SETLKW: u64 = 7;
-    const F_OFD_SETLK: u64 = 37;
-    const F_OFD_SETLKW: u64 = 38;
     let mut own = *args;
     match args[1] & 0xffff_ffff {
         F_DUPFD | F_DUPFD_CLOEXEC => {
@@ -345,7 +338,6 @@ pub fn take_over(header: &SegmentHeader) {
         socket::take_over();
     });
     // Children that had ended before are in no log of ours any more.
-    const WNOHANG: u64 = 1;
     const MANY: u32 = 1 << 16;
     let reap = || {
         use linux_raw_sys::general::__NR_wait4;

@@ -234,9 +234,15 @@ pub fn trapped(context: &mut Context) -> bool {
     true
 }
 
+/// As [`tls::are_foreign`], of a group in which atomic instructions may be ordered.
+pub fn are_foreign() {
+    leave_alone();
+    tls::are_foreign();
+}
+
 /// The texts are as they were, and nothing is ordered any more: a thread is about to run whose thread pointer is not libc's, where a
 /// stub's storage would be anybody's. Others may run there meanwhile: they find whole instructions, or a trap.
-pub fn leave_alone() {
+fn leave_alone() {
     if !ARE_ORDERED.swap(false, Ordering::SeqCst) {
         return;
     }

@@ -151,7 +151,7 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
         true => replay.follow(&folder, &mut meta, &mut desk, wanted.lease_ms),
         false => Err(Error::NotReplayed(differences.join("; "))),
     };
-    let outcome = match outcome {
+    let cause = match outcome {
         Ok(None) => {
             replay.end_all(false);
             return Ok(0);
@@ -160,10 +160,9 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
             drop(desk);
             return takeover::take_over(replay, wish, &options, &folder, meta);
         }
-        Err(cause) => Err::<(), _>(cause),
+        Err(cause) => cause,
     };
     replay.end_all(true);
-    let Err(cause) = outcome else { return Ok(0) };
     let why = match cause {
         Error::NotReplayed(why) => why,
         other => run::explain(&other),
