@@ -25,6 +25,8 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// It has no list of its pages: one of an older version, or of a recording.
+    NoBase,
     /// It ends before its end was written, at this offset.
     Cut(u64),
     /// The system.
@@ -43,7 +45,12 @@ impl fmt::Display for Error {
         match self {
             Error::NotACheckpoint => write!(f, "it is not a checkpoint"),
             Error::Version(version) => {
-                write!(f, "it is a checkpoint of format {version}, and this version reads {}", crate::VERSION)
+                write!(
+                    f,
+                    "it is a checkpoint of format {version}, and this version reads {} to {}",
+                    crate::VERSION_MIN,
+                    crate::VERSION
+                )
             }
             Error::SealVersion(version) => {
                 write!(
@@ -58,6 +65,7 @@ impl fmt::Display for Error {
                 write!(f, "it is encrypted with another key, or damaged in its first bytes")
             }
             Error::Damaged { at, what } => write!(f, "it is damaged at byte {at}: {what}"),
+            Error::NoBase => write!(f, "nothing can build on it: it has no list of its pages"),
             Error::Cut(at) => {
                 write!(f, "it is cut off behind byte {at}: whoever wrote it did not come to its end")
             }

@@ -8,12 +8,14 @@ use crate::{
 /// Reads `data` in the way that its first byte says. Panics if a run of pages is not what its chunk says.
 pub fn entry(data: &[u8]) {
     let Some((way, data)) = data.split_first() else { return };
-    match way & 3 {
+    match way % 5 {
         // As it is: mostly no checkpoint, or one with a bad checksum.
         0 => read(data),
         1 => read(&forged(&[(kind::HEAD, data.len(), data)])),
         // The number of runs, their places and their lengths are the forger's.
         2 => read(&forged(&[head(), (kind::PAGES, data.len(), data), (kind::END, data.len(), data)])),
+        // The same of the list of pages.
+        3 => read(&forged(&[head(), (kind::INDEX, data.len(), data), (kind::END, data.len(), data)])),
         // So is the length before it was compressed.
         _ => {
             let (bytes, content) = data.split_at(data.len().min(4));
@@ -81,6 +83,9 @@ pub fn example() -> Head {
         shared: vec![Shared { name: "memory".into(), path: None, bytes: 0x40_0000 }],
         processes: vec![process(0), process(1)],
         recorded: None,
+        id: "00112233445566778899aabbccddeeff".into(),
+        seed: Some(7),
+        base: None,
     }
 }
 

@@ -28,6 +28,15 @@ pub struct Head {
     /// Where in a recording it was taken. Then it has no descriptors: a replay has none.
     #[serde(default)]
     pub recorded: Option<Recorded>,
+    /// Its number, drawn for it: 32 digits, hexadecimal.
+    #[serde(default)]
+    pub id: String,
+    /// The seed of the digests in its [`Index`](crate::Index), `None` if it has none.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// The checkpoint that has the pages which this one lacks, `None` if it lacks none.
+    #[serde(default)]
+    pub base: Option<BuiltOn>,
 }
 
 impl Head {
@@ -35,6 +44,15 @@ impl Head {
     pub fn root(&self) -> &Process {
         &self.processes[0]
     }
+}
+
+/// Another checkpoint, on which one builds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuiltOn {
+    /// Where it was.
+    pub path: String,
+    /// Its [`Head::id`].
+    pub id: String,
 }
 
 /// A moment of a recording.

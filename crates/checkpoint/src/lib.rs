@@ -1,7 +1,8 @@
 //! A parked program in a file.
 //!
 //! A checkpoint is a mark, a version and chunks: the [`Head`], which says what the program's processes are made of, any number of
-//! chunks of pages, each of one [`Owner`], and the sums at its end. Each chunk has its length and a checksum, and is compressed where that is of use. A reader
+//! chunks of pages, each of one [`Owner`], the [`Index`] of all pages, and the sums at its end. An incremental one holds the pages that
+//! are others than in its [`Base`]. Each chunk has its length and a checksum, and is compressed where that is of use. A reader
 //! believes no length that is above its bounds, checks a chunk before it looks at it, and takes a checkpoint without its sums for cut.
 //! All of it can be [sealed](Sealer).
 #![forbid(unsafe_code)]
@@ -9,6 +10,7 @@
 mod error;
 pub mod fuzz;
 mod head;
+mod index;
 mod owner;
 mod reader;
 mod seal;
@@ -16,9 +18,10 @@ mod writer;
 
 pub use error::Error;
 pub use head::{
-    Descriptor, File, Head, Holder, Identity, Lock, Mapping, Object, Place, Process, Recorded, Registered,
-    Shared, Watch,
+    BuiltOn, Descriptor, File, Head, Holder, Identity, Lock, Mapping, Object, Place, Process, Recorded,
+    Registered, Shared, Watch,
 };
+pub use index::{Base, Digest, Index, Skip};
 pub use owner::Owner;
 pub use reader::{Pages, Reader};
 pub use seal::{KEY_BYTES, Key, Opener, Sealer, is_sealed};
@@ -27,14 +30,20 @@ pub use writer::{Sums, Writer};
 /// What a checkpoint begins with; behind it the version, a little-endian `u32`.
 pub const MARK: &[u8; 16] = b"understudy point";
 
-/// Version of the format that this crate writes and reads.
-pub const VERSION: u32 = 2;
+/// Version of the format that this crate writes.
+pub const VERSION: u32 = 3;
+
+/// The first version that it reads: that had no [`Index`].
+pub const VERSION_MIN: u32 = 2;
 
 /// What a sealed checkpoint begins with; behind it the version, a little-endian `u32`.
 pub const SEAL: &[u8; 16] = b"understudy seal\n";
 
 /// Version of the seal that this crate makes and opens.
 pub const SEAL_VERSION: u32 = 1;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: usize = 4096;
 
 /// Bytes of pages in one chunk, at most.
 pub const CHUNK_BYTES: usize = 1 << 20;
@@ -56,4 +65,6 @@ pub(crate) mod kind {
     pub const PAGES: u32 = 2;
     /// The [`Sums`](crate::Sums), as JSON.
     pub const END: u32 = 3;
+    /// A part of the [`Index`](crate::Index).
+    pub const INDEX: u32 = 4;
 }

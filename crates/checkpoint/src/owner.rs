@@ -1,7 +1,7 @@
 //! Whose pages are in a chunk.
 
 /// Whose memory it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A process's own, by its index; the address is its own.
     Process(u32),
@@ -10,12 +10,16 @@ pub enum Owner {
 }
 
 impl Owner {
-    pub(crate) fn bytes(self) -> [u8; 8] {
+    pub(crate) fn word(self) -> u64 {
         let (kind, index) = match self {
             Owner::Process(index) => (0u32, index),
             Owner::Shared(index) => (1, index),
         };
-        (u64::from(kind) << 32 | u64::from(index)).to_le_bytes()
+        u64::from(kind) << 32 | u64::from(index)
+    }
+
+    pub(crate) fn bytes(self) -> [u8; 8] {
+        self.word().to_le_bytes()
     }
 
     pub(crate) fn from_bytes(bytes: [u8; 8]) -> Option<Owner> {

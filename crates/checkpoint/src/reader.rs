@@ -3,7 +3,8 @@
 use std::io::{ErrorKind, Read};
 
 use crate::{
-    CHUNK_BYTES, Error, FRONT_BYTES, HEAD_BYTES, Head, MARK, Owner, Sums, VERSION, WHOSE_BYTES, kind,
+    CHUNK_BYTES, Error, FRONT_BYTES, HEAD_BYTES, Head, Index, MARK, Owner, Skip, Sums, VERSION, VERSION_MIN,
+    WHOSE_BYTES, kind,
 };
 
 /// Runs in one chunk, at most: one a page.
@@ -18,6 +19,7 @@ pub struct Reader<R: Read> {
     at: u64,
     head: Head,
     sums: Sums,
+    index: Index,
     is_over: bool,
 }
 
@@ -71,7 +73,7 @@ impl<R: Read> Reader<R> {
             return Err(Error::NotACheckpoint);
         }
         let version = version.try_into().map_or(0, u32::from_le_bytes);
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(Error::Version(version));
         }
         let mut at = MARK.len() as u64 + 4;
@@ -85,7 +87,7 @@ impl<R: Read> Reader<R> {
         if head.processes.is_empty() {
             return Err(damaged("it has no process"));
         }
-        Ok(Reader { from, at, head, sums: Sums::default(), is_over: false })
+        Ok(Reader { from, at, head, sums: Sums::default(), index: Index::default(), is_over: false })
     }
 
     /// What the program is made of.
@@ -101,73 +103,150 @@ impl<R: Read> Reader<R> {
         if self.is_over {
             return Ok(None);
         }
-        let begin = self.at;
+        loop {
+            let begin = self.at;
+            let (kind, content) = chunk(&mut self.from, &mut self.at)?;
+            match kind {
+                kind::PAGES => return self.chunk_of_pages(content, begin).map(Some),
+                kind::INDEX => self.take_index(&content, begin)?,
+                _ => return self.end(kind, &content, begin).map(|()| None),
+            }
+        }
+    }
+
+    fn chunk_of_pages(&mut self, content: Vec<u8>, begin: u64) -> Result<Pages, Error> {
         let damaged = |what| Error::Damaged { at: begin, what };
-        let (kind, content) = chunk(&mut self.from, &mut self.at)?;
-        match kind {
-            kind::PAGES => {
-                let owner = content.first_chunk().copied().and_then(Owner::from_bytes);
-                let owner = owner.filter(|owner| match owner {
-                    Owner::Process(index) => (*index as usize) < self.head.processes.len(),
-                    Owner::Shared(index) => (*index as usize) < self.head.shared.len(),
-                });
-                let owner = owner.ok_or(damaged("its pages are nobody's"))?;
-                let runs = content.get(8..WHOSE_BYTES).and_then(|bytes| bytes.try_into().ok());
-                let runs = runs.map_or(0, u32::from_le_bytes) as usize;
-                let front = WHOSE_BYTES + 16 * runs;
-                if runs == 0 || runs > RUNS_MAX || content.len() < front {
-                    return Err(damaged("its pages have no places"));
+        let owner = content.first_chunk().copied().and_then(Owner::from_bytes);
+        let owner = owner.filter(|owner| self.is_ones(*owner)).ok_or(damaged("its pages are nobody's"))?;
+        let runs = content.get(8..WHOSE_BYTES).and_then(|bytes| bytes.try_into().ok());
+        let runs = runs.map_or(0, u32::from_le_bytes) as usize;
+        let front = WHOSE_BYTES + 16 * runs;
+        if runs == 0 || runs > RUNS_MAX || content.len() < front {
+            return Err(damaged("its pages have no places"));
+        }
+        let sum = (0..runs).try_fold(0u64, |sum, run| sum.checked_add(run_at(&content, run).1));
+        if sum != Some((content.len() - front) as u64) {
+            return Err(damaged("its pages are not as many as it says"));
+        }
+        self.sums.chunks += 1;
+        self.sums.bytes += content.len() as u64;
+        Ok(Pages { owner, content, runs })
+    }
+
+    /// Whether the head speaks of this owner.
+    fn is_ones(&self, owner: Owner) -> bool {
+        match owner {
+            Owner::Process(index) => (index as usize) < self.head.processes.len(),
+            Owner::Shared(index) => (index as usize) < self.head.shared.len(),
+        }
+    }
+
+    /// A part of the list of pages. Only of an incremental one it is wanted; it is right in every one.
+    fn take_index(&mut self, content: &[u8], begin: u64) -> Result<(), Error> {
+        let damaged = |what| Error::Damaged { at: begin, what };
+        let mut part = Index::default();
+        let index = if self.head.base.is_some() { &mut self.index } else { &mut part };
+        let owner = index.take(content).map_err(damaged)?;
+        if self.is_ones(owner) { Ok(()) } else { Err(damaged("its list of pages is nobody's")) }
+    }
+
+    fn end(&mut self, kind: u32, content: &[u8], begin: u64) -> Result<(), Error> {
+        let damaged = |what| Error::Damaged { at: begin, what };
+        if kind != kind::END {
+            return Err(damaged("a chunk is of no known kind"));
+        }
+        let sums: Option<Sums> = serde_json::from_slice(content).ok();
+        self.is_over = true;
+        if sums == Some(self.sums) { Ok(()) } else { Err(damaged("its sums are others")) }
+    }
+
+    /// Of an incremental one, behind its last pages: all pages that the program has, also those that are in its base.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The list of pages; the pages are gone over, and so are not looked at.
+    pub(crate) fn index_only(mut self) -> Result<Index, Error>
+    where
+        R: Skip,
+    {
+        let mut index = Index::default();
+        loop {
+            let begin = self.at;
+            let damaged = |what| Error::Damaged { at: begin, what };
+            let front = front(&mut self.from, begin)?;
+            match front.kind {
+                kind::PAGES => {
+                    self.from.skip(front.stored.into())?;
+                    self.at += FRONT_BYTES as u64 + u64::from(front.stored);
+                    continue;
                 }
-                let sum = (0..runs).try_fold(0u64, |sum, run| sum.checked_add(run_at(&content, run).1));
-                if sum != Some((content.len() - front) as u64) {
-                    return Err(damaged("its pages are not as many as it says"));
+                kind::INDEX => {
+                    let content = content(&mut self.from, &mut self.at, &front)?;
+                    index.take(&content).map_err(damaged)?;
                 }
-                self.sums.chunks += 1;
-                self.sums.bytes += content.len() as u64;
-                Ok(Some(Pages { owner, content, runs }))
+                // Its sums are those of pages that nobody has read.
+                kind::END => {
+                    content(&mut self.from, &mut self.at, &front)?;
+                    return Ok(index);
+                }
+                _ => return Err(damaged("a chunk is of no known kind")),
             }
-            kind::END => {
-                let sums: Option<Sums> = serde_json::from_slice(&content).ok();
-                self.is_over = true;
-                if sums == Some(self.sums) { Ok(None) } else { Err(damaged("its sums are others")) }
-            }
-            _ => Err(damaged("a chunk is of no known kind")),
         }
     }
 }
 
+/// What stands in front of a chunk.
+struct Front {
+    kind: u32,
+    bytes: u32,
+    stored: u32,
+    checksum: u32,
+}
+
 /// Reads one chunk: its kind and content.
 fn chunk(from: &mut impl Read, at: &mut u64) -> Result<(u32, Vec<u8>), Error> {
-    let begin = *at;
-    let damaged = |what| Error::Damaged { at: begin, what };
+    let front = front(from, *at)?;
+    Ok((front.kind, content(from, at, &front)?))
+}
+
+/// Reads what stands in front of the chunk at `at`.
+fn front(from: &mut impl Read, at: u64) -> Result<Front, Error> {
     let cut = |cause: std::io::Error| match cause.kind() {
-        ErrorKind::UnexpectedEof => Error::Cut(begin),
+        ErrorKind::UnexpectedEof => Error::Cut(at),
         _ => cause.into(),
     };
     let mut front = [0; FRONT_BYTES];
     from.read_exact(&mut front).map_err(cut)?;
     let word = |at: usize| front[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
     let [kind, bytes, stored, checksum] = [word(0), word(4), word(8), word(12)];
-    let most = if kind == kind::PAGES { PAGES_BYTES } else { HEAD_BYTES };
+    let most = if matches!(kind, kind::PAGES | kind::INDEX) { PAGES_BYTES } else { HEAD_BYTES };
     if bytes as usize > most || stored > bytes {
-        return Err(damaged("a chunk is longer than any is"));
+        return Err(Error::Damaged { at, what: "a chunk is longer than any is" });
     }
+    Ok(Front { kind, bytes, stored, checksum })
+}
+
+/// Reads what stands behind the front of the chunk at `at`, and goes on to the next one.
+fn content(from: &mut impl Read, at: &mut u64, front: &Front) -> Result<Vec<u8>, Error> {
+    let begin = *at;
+    let damaged = |what| Error::Damaged { at: begin, what };
     // Not at once: a length is not believed before there is so much.
     let mut content = Vec::new();
-    from.by_ref().take(stored.into()).read_to_end(&mut content)?;
-    if content.len() < stored as usize {
+    from.by_ref().take(front.stored.into()).read_to_end(&mut content)?;
+    if content.len() < front.stored as usize {
         return Err(Error::Cut(begin));
     }
-    if crc32c::crc32c(&content) != checksum {
+    if crc32c::crc32c(&content) != front.checksum {
         return Err(damaged("its checksum is another"));
     }
-    *at += FRONT_BYTES as u64 + u64::from(stored);
-    if stored < bytes {
-        content = zstd::bulk::decompress(&content, bytes as usize)
+    *at += FRONT_BYTES as u64 + u64::from(front.stored);
+    if front.stored < front.bytes {
+        content = zstd::bulk::decompress(&content, front.bytes as usize)
             .map_err(|_| damaged("it cannot be decompressed"))?;
     }
-    if content.len() != bytes as usize {
+    if content.len() != front.bytes as usize {
         return Err(damaged("it is not as long as it says"));
     }
-    Ok((kind, content))
+    Ok(content)
 }

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CHUNK_BYTES, Error, Head, MARK, Owner, VERSION, WHOSE_BYTES, kind};
+use crate::{
+    Base, CHUNK_BYTES, Digest, Error, Head, Index, MARK, Owner, PAGE_BYTES, VERSION, WHOSE_BYTES, kind,
+};
 
 /// What a checkpoint ends with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +27,9 @@ pub struct Writer<W: Write> {
     /// The next pages are of another mapping.
     is_apart: bool,
     pages: Vec<u8>,
+    seed: Option<u64>,
+    index: Index,
+    base: Option<Base>,
     compressor: zstd::bulk::Compressor<'static>,
 }
 
@@ -44,11 +49,19 @@ impl<W: Write> Writer<W> {
             runs: Vec::new(),
             is_apart: false,
             pages: Vec::with_capacity(CHUNK_BYTES),
+            seed: head.seed,
+            index: Index::default(),
+            base: None,
             compressor: zstd::bulk::Compressor::new(1)?,
         };
         let head = serde_json::to_vec(head).map_err(std::io::Error::from)?;
         writer.chunk(kind::HEAD, &head)?;
         Ok(writer)
+    }
+
+    /// The pages that this one has are left out. The head says which it is, and has its seed.
+    pub fn build_on(&mut self, base: Base) {
+        self.base = Some(base);
     }
 
     /// Bytes of the file so far.
@@ -90,6 +103,52 @@ impl<W: Write> Writer<W> {
             (address, bytes) = (address + now.len() as u64, later);
         }
         Ok(())
+    }
+
+    /// Adds memory that may be in the base as well: whole pages, and what is behind the last one. How many bytes it has not.
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn memory(&mut self, address: u64, bytes: &[u8]) -> Result<u64, Error> {
+        let Some(seed) = self.seed else { return self.pages(address, bytes).map(|()| bytes.len() as u64) };
+        let (pages, rest) = bytes.as_chunks::<PAGE_BYTES>();
+        let (mut from, mut added) = (0, 0);
+        for (at, page) in pages.iter().enumerate() {
+            let place = address + (at * PAGE_BYTES) as u64;
+            let digest = Digest::of(seed, page);
+            let is_known =
+                self.base.as_ref().is_some_and(|base| base.index.find(self.owner, place) == Some(digest));
+            self.index.add(self.owner, place, digest);
+            if is_known {
+                added += self.changed(address, bytes, from, at)?;
+                from = at + 1;
+            }
+        }
+        added += self.changed(address, bytes, from, pages.len())?;
+        self.pages(address + (bytes.len() - rest.len()) as u64, rest)?;
+        Ok(added + rest.len() as u64)
+    }
+
+    /// Whether the base has a page at this address.
+    pub fn is_in_base(&self, address: u64) -> bool {
+        self.base.as_ref().is_some_and(|base| base.index.find(self.owner, address).is_some())
+    }
+
+    /// The page at this address is as it [is in the base](Writer::is_in_base): who says so knows it, and need not read it.
+    pub fn unchanged(&mut self, address: u64) {
+        let known = self.base.as_ref().and_then(|base| base.index.find(self.owner, address));
+        known.into_iter().for_each(|digest| self.index.add(self.owner, address, digest));
+    }
+
+    /// Adds the pages from one to another, of memory that begins at this address.
+    fn changed(&mut self, address: u64, bytes: &[u8], from: usize, to: usize) -> Result<u64, Error> {
+        let (from, to) = (from * PAGE_BYTES, to * PAGE_BYTES);
+        // A page that began in one chunk and ended in the next would not be found again.
+        if !self.pages.len().is_multiple_of(PAGE_BYTES) {
+            self.flush()?;
+        }
+        self.pages(address + from as u64, &bytes[from..to])?;
+        Ok((to - from) as u64)
     }
 
     fn flush(&mut self) -> Result<(), Error> {
@@ -143,6 +202,10 @@ impl<W: Write> Writer<W> {
     /// The file's.
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush()?;
+        let index = std::mem::take(&mut self.index);
+        for content in index.chunks() {
+            self.chunk(kind::INDEX, &content)?;
+        }
         let sums = serde_json::to_vec(&self.sums).map_err(std::io::Error::from)?;
         self.chunk(kind::END, &sums)?;
         self.to.flush()?;

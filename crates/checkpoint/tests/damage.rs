@@ -24,7 +24,7 @@ fn written() -> (Vec<u8>, Pages) {
             writer.begin(owner).unwrap();
         }
         writer.begin_mapping();
-        writer.pages(at, &content).unwrap();
+        writer.memory(at, &content).unwrap();
         pages.push((owner, at, content));
         at += bytes as u64 + 4096 * numbers.below(2);
     }

@@ -155,6 +155,13 @@ pub enum Command {
         /// Encrypt it with the key in KEYFILE: 32 random bytes or more, in a file that nobody else can read
         #[arg(long, value_name = "KEYFILE")]
         encrypt: Option<PathBuf>,
+        /// Hold only what is not in the checkpoint BASE, which is then needed wherever the program is to go on
+        #[arg(long, value_name = "BASE")]
+        incremental: Option<PathBuf>,
+        /// Let the next --incremental on it find what has changed without reading all memory (root only): each page that the program
+        /// writes to meanwhile takes its room twice
+        #[arg(long, conflicts_with = "stop")]
+        keep: bool,
         /// End the program where its checkpoint is taken: nothing of it happens behind that
         #[arg(long)]
         stop: bool,

@@ -61,10 +61,10 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Failover { name, process, json, owner } => {
             find(&name, &owner).and_then(|group| switch::switch(&group, process, json))
         }
-        Command::Checkpoint { name, output, encrypt, stop, json, owner } => {
+        Command::Checkpoint { name, output, encrypt, incremental, keep, stop, json, owner } => {
             find(&name, &owner).and_then(|group| {
                 let key = encrypt.as_deref().map(KeyFile::read).transpose()?;
-                checkpoint::take(&group, &output, key.as_ref(), stop, json)
+                checkpoint::take(&group, &output, (key.as_ref(), incremental.as_deref()), (stop, keep), json)
             })
         }
         Command::Upgrade { name, library, json, owner } => {

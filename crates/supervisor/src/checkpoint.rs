@@ -6,14 +6,17 @@
 //! [becomes](image) such a copy by [`steps`], system calls that are made while there is no memory but their own list. When all
 //! have, they go on.
 
+pub(crate) mod bases;
 mod describe;
 mod descriptors;
 #[allow(unsafe_code)]
 mod image;
+pub(crate) mod kept;
 pub mod key;
 mod memory;
 mod objects;
 pub(crate) mod output;
+pub(crate) mod pages;
 #[allow(unsafe_code)]
 mod raw;
 #[allow(unsafe_code)]

@@ -75,6 +75,8 @@ pub(crate) struct Group<'a> {
     versions: crate::upgrade::Versions,
     /// Who write checkpoints.
     writers: Vec<JoinHandle<()>>,
+    /// Copies that stay when their checkpoint is written.
+    shelf: crate::checkpoint::kept::Shelf,
     outcome: Outcome,
     undertaker: Undertaker,
     kinship: Kinship,
@@ -123,6 +125,7 @@ impl<'a> Group<'a> {
             checkpoint_by_ns: None,
             versions: crate::upgrade::Versions::new(),
             writers: Vec::new(),
+            shelf: crate::checkpoint::kept::Shelf::default(),
             outcome,
             undertaker,
             kinship: Kinship::default(),

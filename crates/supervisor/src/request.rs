@@ -34,6 +34,12 @@ pub const AND_STOP: &str = "stop";
 /// Behind that, too: the checkpoint is to be sealed with the key in the file that the caller has under the number that follows.
 pub const AND_SEAL: &str = "seal=";
 
+/// Behind that, too: its copies are to stay, so that the next one that builds on it need not read all memory.
+pub const AND_KEEP: &str = "keep";
+
+/// Behind that, too: it is to hold what is not in the checkpoint that the caller has under the number that follows.
+pub const AND_BUILD_ON: &str = "base=";
+
 /// Another version of the runtime is to be put into the program: the caller has its file under the number that follows.
 pub const UPGRADE: &str = "upgrade";
 

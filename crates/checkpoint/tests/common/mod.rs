@@ -1,4 +1,5 @@
 //! Damage, and numbers to choose it by.
+#![allow(dead_code)] // Each test has its own copy, and uses a part of it.
 
 use checkpoint::Error;
 

@@ -139,6 +139,9 @@ impl<'a> Looked<'a> {
                 shared: self.shared,
                 processes,
                 recorded: None,
+                id: String::new(),
+                seed: None,
+                base: None,
             },
         })
     }

@@ -7,16 +7,17 @@
 //! The supervisor has one thread, and so has each child until it is another program.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use checkpoint::{Head, Mapping, Object, Opener, Owner, Process, Reader};
-use rustix::fs::MemfdFlags;
+use checkpoint::{Head, Mapping, Object, Owner, Process, Reader};
 use us_abi::{Config, PROCESSES_MAX, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, VERSION};
 
+use super::bases::{self, Missing};
 use super::image::{Common, Home, Image, PAGE, TASK_END, leader_of};
 use super::key::KeyFile;
 use super::{describe, memory, objects, raw};
@@ -39,8 +40,9 @@ type Run = (u64, u64, u64);
 pub struct Checkpoint {
     path: PathBuf,
     head: Head,
-    /// The pages, in memory.
-    pages: OwnedFd,
+    /// The pages of processes, in memory, and how many bytes that are.
+    pages: File,
+    bytes: u64,
     /// Those of each process.
     runs: Vec<Vec<Run>>,
     /// What processes share.
@@ -92,57 +94,102 @@ impl Checkpoint {
     pub(crate) fn read_any(path: &Path, key: Option<&KeyFile>) -> Result<Checkpoint, Error> {
         let refuse = |why: &dyn std::fmt::Display| Error::NothingRun(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|cause| Error::file("open", path, cause))?;
-        let file = BufReader::with_capacity(1 << 20, file);
-        let from: Box<dyn Read> = match key.and_then(KeyFile::key) {
-            None => Box::new(file),
-            Some(key) => Box::new(Opener::new(file, key).map_err(|error| refuse(&error))?),
-        };
-        let mut reader = Reader::new(from).map_err(|error| refuse(&error))?;
+        let key = || key.and_then(KeyFile::key);
+        let mut reader = bases::open(file, key()).and_then(Reader::new).map_err(|error| refuse(&error))?;
         let head = reader.head().clone();
         check(&head).map_err(|why| refuse(&why))?;
-        let fail = |cause: io::Error| Error::system("make room for a checkpoint", cause);
-        let pages = rustix::fs::memfd_create("checkpoint", MemfdFlags::CLOEXEC)
-            .map_err(|cause| fail(cause.into()))?;
-        let mut to = File::from(pages.try_clone().map_err(fail)?);
-        let (mut runs, mut roster, mut offset) = (vec![Vec::new(); head.processes.len()], Vec::new(), 0);
+        let mut checkpoint = Checkpoint::empty(path, head)
+            .map_err(|cause| Error::system("make room for a checkpoint", cause))?;
+        let mut there = Vec::new();
+        while let Some(chunk) = reader.pages().map_err(|error| refuse(&error))? {
+            for (start, bytes) in chunk.runs() {
+                checkpoint.put(chunk.owner(), start, bytes).map_err(|why| refuse(&why))?;
+                there.push((chunk.owner(), start, bytes.len() as u64));
+            }
+        }
+        if let (Some(base), Some(seed)) = (checkpoint.head.base.clone(), checkpoint.head.seed) {
+            let mut missing = Missing::of(&reader, seed);
+            there.into_iter().for_each(|(owner, start, bytes)| missing.found(owner, start, bytes));
+            let put = |owner, at, page: &[u8]| checkpoint.put(owner, at, page);
+            missing.find(path, &base, key, put).map_err(|why| refuse(&why))?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// One that has a head, and no pages yet.
+    fn empty(path: &Path, head: Head) -> io::Result<Checkpoint> {
         let memory = head.shared.iter().map(|piece| {
             let file = memory::new(&piece.name)?;
             file.set_len(piece.bytes)?;
             Ok(file)
         });
-        let memory: Vec<File> = memory.collect::<io::Result<_>>().map_err(fail)?;
-        while let Some(chunk) = reader.pages().map_err(|error| refuse(&error))? {
-            for (start, bytes) in chunk.runs() {
-                match chunk.owner() {
-                    Owner::Shared(piece) => {
-                        let piece = piece as usize;
-                        if !fits(start, bytes, (0, head.shared[piece].bytes)) {
-                            return Err(refuse(&"it has pages where it has no memory"));
-                        }
-                        memory[piece].write_all_at(bytes, start).map_err(fail)?;
-                    }
-                    Owner::Process(0) if fits(start, bytes, ROSTER) => roster.push((start, bytes.to_vec())),
-                    Owner::Process(index) => {
-                        let index = index as usize;
-                        let is_inside = |mapping: &Mapping| {
-                            mapping.shared.is_none()
-                                && mapping.system_v.is_none()
-                                && !mapping.through
-                                && fits(start, bytes, (mapping.start, mapping.end))
-                        };
-                        if !fits(start, bytes, ENTRIES)
-                            && !head.processes[index].mappings.iter().any(is_inside)
-                        {
-                            return Err(refuse(&"it has pages where it has no memory"));
-                        }
-                        to.write_all(bytes).map_err(fail)?;
-                        runs[index].push((start, bytes.len() as u64, offset));
-                        offset += bytes.len() as u64;
-                    }
-                }
+        Ok(Checkpoint {
+            path: path.to_owned(),
+            pages: memory::new("checkpoint")?,
+            bytes: 0,
+            runs: vec![Vec::new(); head.processes.len()],
+            memory: memory.collect::<io::Result<_>>()?,
+            roster: Vec::new(),
+            head,
+        })
+    }
+
+    /// Takes what stands at an address of somebody that the head speaks of.
+    fn put(&mut self, owner: Owner, start: u64, bytes: &[u8]) -> Result<(), String> {
+        const NO_MEMORY: &str = "it has pages where it has no memory";
+        let fail = |cause: io::Error| format!("there is no room for its pages: {cause}");
+        let index = match owner {
+            Owner::Shared(piece) => {
+                let piece = piece as usize;
+                let is_inside =
+                    self.head.shared.get(piece).is_some_and(|it| fits(start, bytes, (0, it.bytes)));
+                return match is_inside {
+                    true => self.memory[piece].write_all_at(bytes, start).map_err(fail),
+                    false => Err(NO_MEMORY.into()),
+                };
             }
+            Owner::Process(0) if fits(start, bytes, ROSTER) => {
+                self.roster.push((start, bytes.to_vec()));
+                return Ok(());
+            }
+            Owner::Process(index) => index as usize,
+        };
+        // What was one mapping in the base may be several here.
+        let (mut start, mut bytes) = (start, bytes);
+        while !bytes.is_empty() {
+            let room = self.room(index, start).ok_or(NO_MEMORY)?;
+            let (now, later) =
+                bytes.split_at(room.end.saturating_sub(start).min(bytes.len() as u64) as usize);
+            self.pages.write_all_at(now, self.bytes).map_err(fail)?;
+            let (at, len) = (self.bytes, now.len() as u64);
+            self.bytes += len;
+            match self.runs[index].last_mut() {
+                // Pages come one by one out of a base. No run goes over two mappings.
+                Some((first, bytes, offset))
+                    if *first + *bytes == start && *offset + *bytes == at && room.start <= *first =>
+                {
+                    *bytes += len;
+                }
+                _ => self.runs[index].push((start, len, at)),
+            }
+            (start, bytes) = (start + len, later);
         }
-        Ok(Checkpoint { path: path.to_owned(), head, pages, runs, memory, roster })
+        Ok(())
+    }
+
+    /// The memory of a process that this address is in, and that the checkpoint holds.
+    fn room(&self, index: usize, address: u64) -> Option<Range<u64>> {
+        let process = self.head.processes.get(index)?;
+        let holds =
+            |mapping: &&Mapping| mapping.shared.is_none() && mapping.system_v.is_none() && !mapping.through;
+        let of_mapping = |mapping: &Mapping| mapping.start..mapping.end;
+        let mut all = process
+            .mappings
+            .iter()
+            .filter(holds)
+            .map(of_mapping)
+            .chain(std::iter::once(ENTRIES.0..ENTRIES.1));
+        all.find(|room| room.contains(&address))
     }
 
     /// What the program is made of.
@@ -150,7 +197,7 @@ impl Checkpoint {
         &self.head
     }
 
-    pub(super) fn pages(&self) -> &OwnedFd {
+    pub(super) fn pages(&self) -> &File {
         &self.pages
     }
 

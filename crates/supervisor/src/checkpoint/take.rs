@@ -1,24 +1,25 @@
 //! Taking a checkpoint of a program that runs.
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use checkpoint::{Mapping, Object, Owner, Writer};
+use checkpoint::Object;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET, command, leaving, stand};
+use us_abi::{command, leaving, stand};
 
+use super::bases::BaseFile;
 pub(crate) use super::describe::{Described, Lasting};
 use super::describe::{Looked, in_process};
+use super::kept::{Kept, Shelf};
 use super::key::KeyFile;
-use super::memory;
 use super::output::Output;
+use super::pages::{self, Written};
 use crate::child::Child;
 use crate::error::Error;
 use crate::folder::Found;
@@ -30,13 +31,17 @@ use crate::segment::{Segment, clear_text, read_text, wake};
 const PARK: Duration = Duration::from_secs(3);
 /// Between two looks whether it has.
 const LOOK: Duration = Duration::from_micros(200);
-/// Pages that are looked at at once.
-const PAGES: usize = 4096;
-const PAGE: u64 = 4096;
 
 /// The copy that stands still. It is ended when nobody needs it any more.
 pub(crate) struct Copy {
     child: Child,
+}
+
+impl Copy {
+    /// The kernel's number of its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.pid
+    }
 }
 
 impl Drop for Copy {
@@ -269,11 +274,12 @@ fn say(segment: &Segment, what: u32) {
 }
 
 /// Writes the checkpoint and answers the caller, in a thread of its own: the supervisor goes on, but does not end before it.
-/// `then` hears whether all of it has been written, before the caller does.
+/// `then` hears whether all of it has been written, before the caller does. With `keeps` the copies come to the `shelf` then.
 pub(crate) fn write_beside(
     copies: Vec<Copy>,
     mut described: Described,
-    output: Output,
+    (output, base): (Output, Option<BaseFile>),
+    (shelf, keeps): (Shelf, bool),
     caller: UnixStream,
     then: impl FnOnce(bool) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
@@ -281,145 +287,73 @@ pub(crate) fn write_beside(
         let began = Instant::now();
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
-        let written = write(&copies, &mut described, output);
-        then(written.is_ok());
+        let written = list(&mut described).and_then(|()| {
+            let kept = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+            pages::write(&copies, &mut described, output, base.map(|base| (base, kept.as_ref())))
+        });
+        let written_all = written.is_ok();
+        then(written_all);
         let answer = match written {
-            Ok((bytes, pages)) => json!({
+            Ok(Written { bytes, memory, changed }) => json!({
                 "bytes": bytes,
-                "memory_bytes": pages,
+                "memory_bytes": memory,
+                "changed_bytes": changed,
+                "base": described.head.base.as_ref().map(|base| &base.path),
                 "processes": described.head.processes.len(),
                 "connections_reset": resets,
                 "seconds": began.elapsed().as_secs_f64(),
             }),
             Err(why) => json!({ "error": format!("cannot write the checkpoint: {why}") }),
         };
-        drop(copies);
+        if keeps && written_all {
+            let kept = Kept::new(&described.head, copies);
+            let last = shelf.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
+            drop(last);
+        } else {
+            drop(copies);
+        }
         request::answer(caller, &answer);
     };
     crate::sentry::thread("checkpoint", work)
 }
 
-/// Writes a whole checkpoint. Bytes of the file, and of the memory in it.
-///
-/// # Errors
-/// What cannot be read or written.
-pub(crate) fn write(
-    copies: &[Copy],
-    described: &mut Described,
-    output: Output,
-) -> Result<(u64, u64), checkpoint::Error> {
-    described.read_files().map_err(std::io::Error::other)?;
-    let head = &described.head;
-    let mut writer = Writer::new(output, head)?;
-    let mut bytes = 0;
-    let mut buffer = vec![0u8; PAGES * PAGE as usize];
-    for (index, (copy, process)) in copies.iter().zip(&head.processes).enumerate() {
-        let proc = |name: &str| crate::proc::open(copy.child.pid, name);
-        let (memory, table) = (proc("mem")?, proc("pagemap")?);
-        writer.begin(Owner::Process(index as u32))?;
-        writer.pages((SEGMENT_ADDRESS + THREADS_OFFSET) as u64, &described.entries[index])?;
-        if index == 0 {
-            for (address, bytes) in &described.roster {
-                writer.begin_mapping();
-                writer.pages(*address, bytes)?;
-            }
-        }
-        let is_own = |mapping: &&Mapping| {
-            let is_others = mapping.shared.is_some() || mapping.system_v.is_some() || mapping.through;
-            mapping.kernel.is_none() && !is_others
-        };
-        for mapping in process.mappings.iter().filter(is_own) {
-            let place = (mapping.start, mapping.end);
-            bytes += match described.whole.contains(&place) {
-                true => write_whole(&mut writer, place, &memory, &mut buffer)?,
-                false => write_mapping(&mut writer, place, &memory, &table, &mut buffer)?,
-            };
-        }
-    }
-    for (index, file) in described.memory.iter().enumerate() {
-        writer.begin(Owner::Shared(index as u32))?;
-        memory::each_there(file, |at, part| {
-            bytes += part.len() as u64;
-            writer.pages(at, part)
-        })?;
-    }
-    let file = writer.finish()?.finish()?;
-    Ok((file.metadata()?.len(), bytes))
-}
-
-fn write_mapping(
-    writer: &mut Writer<impl Write>,
-    (start, end): (u64, u64),
-    memory: &File,
-    table: &File,
-    buffer: &mut [u8],
-) -> Result<u64, checkpoint::Error> {
-    /// The page is there, or swapped out; and it is of a file, or nobody's.
-    const IS_THERE: u64 = 3 << 62;
-    const OF_FILE: u64 = 1 << 61;
-    writer.begin_mapping();
-    let mut bytes = 0;
-    let mut words = vec![0u8; PAGES * 8];
-    let mut at = start;
-    while at < end {
-        let pages = (((end - at) / PAGE) as usize).min(PAGES);
-        table.read_exact_at(&mut words[..pages * 8], at / PAGE * 8)?;
-        let is_own = |page: usize| {
-            let word = words[page * 8..page * 8 + 8].try_into().map_or(0, u64::from_le_bytes);
-            word & IS_THERE != 0 && word & OF_FILE == 0
-        };
-        let mut page = 0;
-        while page < pages {
-            let first = (page..pages).find(|page| is_own(*page)).unwrap_or(pages);
-            page = (first..pages).find(|page| !is_own(*page)).unwrap_or(pages);
-            if first < page {
-                let (from, len) = (at + first as u64 * PAGE, (page - first) * PAGE as usize);
-                memory.read_exact_at(&mut buffer[..len], from)?;
-                writer.pages(from, &buffer[..len])?;
-                bytes += len as u64;
-            }
-        }
-        at += pages as u64 * PAGE;
-    }
-    Ok(bytes)
-}
-
-/// Writes all that can be read of a mapping: behind the end of its file there is nothing.
-fn write_whole(
-    writer: &mut Writer<impl Write>,
-    (start, end): (u64, u64),
-    memory: &File,
-    buffer: &mut [u8],
-) -> Result<u64, checkpoint::Error> {
-    writer.begin_mapping();
-    let mut at = start;
-    while at < end {
-        let len = ((end - at) as usize).min(buffer.len());
-        match memory.read_at(&mut buffer[..len], at) {
-            Ok(got) if got >= PAGE as usize => {
-                let got = got as u64 / PAGE * PAGE;
-                writer.pages(at, &buffer[..got as usize])?;
-                at += got;
-            }
-            _ => break,
-        }
-    }
-    Ok(at - start)
+/// Others may build on it: it gets a number, and a list of its pages.
+fn list(described: &mut Described) -> Result<(), checkpoint::Error> {
+    let mut drawn = [0u8; 24];
+    rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())
+        .map_err(std::io::Error::from)?;
+    let (id, seed) = drawn.split_at(16);
+    described.head.id = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    described.head.seed = seed.first_chunk().copied().map(u64::from_le_bytes);
+    Ok(())
 }
 
 /// Sends the request to a group: the file is the caller's own descriptor. With `stops` the program ends where its checkpoint is taken.
-/// It is sealed with `key`, what the key's file holds.
+/// With `keeps` its copies stay until the next one that says so.
+/// It is sealed with `key`, what the key's file holds, and builds on what is in the file `base`.
 ///
 /// # Errors
 /// What the supervisor says against it.
-pub fn ask(group: &Found, file: &File, stops: bool, key: Option<&KeyFile>) -> Result<Value, Error> {
+pub fn ask(
+    group: &Found,
+    file: &File,
+    (stops, keeps): (bool, bool),
+    key: Option<&KeyFile>,
+    base: Option<&File>,
+) -> Result<Value, Error> {
     let mut request = format!("{} {}", request::CHECKPOINT, file.as_raw_fd());
     if stops {
         request = format!("{request} {}", request::AND_STOP);
     }
+    if keeps {
+        request = format!("{request} {}", request::AND_KEEP);
+    }
     let key = key.map(KeyFile::hold).transpose()?;
     if let Some(key) = &key {
         request = format!("{request} {}{}", request::AND_SEAL, key.as_raw_fd());
+    }
+    if let Some(base) = base {
+        request = format!("{request} {}{}", request::AND_BUILD_ON, base.as_raw_fd());
     }
     request::ask_for(group, &request, None)
 }

@@ -9,7 +9,7 @@ use us_abi::end;
 
 use super::{Group, Held};
 use crate::checkpoint::take::{One, Refusal};
-use crate::checkpoint::{self, output::Output};
+use crate::checkpoint::{self, bases::BaseFile, output::Output};
 use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Finding, Probe};
@@ -18,6 +18,9 @@ use crate::request;
 use crate::roster::{Ends, Place};
 use crate::upgrade;
 use crate::watch::Watch;
+
+/// Where a checkpoint goes, and what it builds on.
+type Files = (Output, Option<BaseFile>);
 
 impl<'a> Group<'a> {
     // ---- Callers ----
@@ -43,14 +46,21 @@ impl<'a> Group<'a> {
                 (Some(request::CHECKPOINT), Some(number)) => {
                     let more: Vec<&str> = words.collect();
                     let stops = more.contains(&request::AND_STOP);
-                    let key = more.iter().find_map(|word| word.strip_prefix(request::AND_SEAL));
-                    match self.take_checkpoint(&caller, [Some(number), key], stops) {
-                        Ok((copies, described, output)) => {
+                    let after = |what: &str| more.iter().find_map(|word| word.strip_prefix(what));
+                    let (key, base) = (after(request::AND_SEAL), after(request::AND_BUILD_ON));
+                    match self.take_checkpoint(&caller, (number, key, base), stops) {
+                        Ok((copies, described, files)) => {
                             let stopped = self.watches.iter().filter(|_| stops);
                             let ends: Vec<_> = stopped.map(Watch::end_when_written).collect();
                             let then = move |is_written| ends.into_iter().for_each(|end| end(is_written));
-                            let writer =
-                                checkpoint::take::write_beside(copies, described, output, caller, then);
+                            let writer = checkpoint::take::write_beside(
+                                copies,
+                                described,
+                                files,
+                                (self.shelf.clone(), more.contains(&request::AND_KEEP)),
+                                caller,
+                                then,
+                            );
                             if writer.is_err() {
                                 self.watches.iter().for_each(Watch::let_go_from_checkpoint);
                             }
@@ -116,14 +126,14 @@ impl<'a> Group<'a> {
     fn take_checkpoint(
         &mut self,
         caller: &UnixStream,
-        [number, key]: [Option<&str>; 2],
+        (number, key, base): (&str, Option<&str>, Option<&str>),
         stops: bool,
-    ) -> Result<(Vec<checkpoint::take::Copy>, checkpoint::take::Described, Output), Refusal> {
-        let key = key.map(|number| checkpoint::output::callers_key(caller, number));
-        let key = key.transpose().map_err(Refusal::Never)?;
-        let file =
-            checkpoint::output::callers_file(caller, number.unwrap_or_default()).map_err(Refusal::Never)?;
-        let output = Output::new(file, key)
+    ) -> Result<(Vec<checkpoint::take::Copy>, checkpoint::take::Described, Files), Refusal> {
+        let key = || key.map(|number| checkpoint::output::callers_key(caller, number)).transpose();
+        let base = base.map(|number| BaseFile::of_caller(caller, number, key()?));
+        let base = base.transpose().map_err(Refusal::Never)?;
+        let file = checkpoint::output::callers_file(caller, number).map_err(Refusal::Never)?;
+        let output = Output::new(file, key().map_err(Refusal::Never)?)
             .map_err(|cause| Refusal::Never(format!("cannot write the checkpoint: {cause}")))?;
         if !self.watches.first().is_some_and(Watch::is_root) {
             return Err(Refusal::Never("the program has ended".into()));
@@ -143,7 +153,7 @@ impl<'a> Group<'a> {
         self.checkpoint_by_ns = None;
         let meta = &self.book.borrow().meta;
         (described.head.program, described.head.order) = (meta.program.clone(), meta.order.clone());
-        Ok((copies, described, output))
+        Ok((copies, described, (output, base)))
     }
 
     /// Puts the version of the runtime that the caller has in a file into all processes. Those that have it are left alone, so that

@@ -17,6 +17,7 @@ use us_abi::{CONFIG_SERIAL, command, leaving};
 
 use super::tape::Tape;
 use crate::checkpoint::output::Output;
+use crate::checkpoint::pages;
 use crate::checkpoint::restore::Checkpoint;
 use crate::checkpoint::take::{self, Lasting, One, Refusal};
 use crate::clock;
@@ -177,7 +178,8 @@ impl Checkpoints {
         let write = move || {
             let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);
             let output = file.and_then(|file| Output::new(file, None)).map_err(|cause| cause.to_string())?;
-            let written = take::write(&copies, &mut described, output).map_err(|cause| cause.to_string());
+            let written =
+                pages::write(&copies, &mut described, output, None).map_err(|cause| cause.to_string());
             let written = written.and_then(|_| fs::rename(&part, &path).map_err(|cause| cause.to_string()));
             written.inspect_err(|_| _ = fs::remove_file(&part))
         };

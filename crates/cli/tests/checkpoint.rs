@@ -1,0 +1,147 @@
+//! Incremental checkpoints: what goes on from one has every page as it was, and what is missing is told.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+
+use common::{Running, Sandbox, compile, kill, pid, runtime, text};
+use rustix::process::Signal;
+
+/// The program of these tests, compiled once.
+fn shadowed() -> &'static Path {
+    static SHADOWED: OnceLock<PathBuf> = OnceLock::new();
+    SHADOWED.get_or_init(|| compile("shadowed.c", "shadowed", &["-O2"]))
+}
+
+/// The last number that the program has said.
+fn last(out: &str) -> u64 {
+    out.lines().filter_map(|line| line.parse().ok()).next_back().unwrap_or(0)
+}
+
+/// Takes a checkpoint, and says how large it is.
+fn take(sandbox: &Sandbox, more: &[&str], file: &str) -> u64 {
+    let done = sandbox.output(&[&["checkpoint", "g", "-o", file][..], more].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    std::fs::metadata(file).unwrap().len()
+}
+
+/// Lets the program write some hundred pages.
+fn on(running: &mut Running) -> u64 {
+    for _ in 0..2 {
+        running.wait_for_output("\n");
+    }
+    last(&running.out)
+}
+
+/// Goes on from a checkpoint for a while; the first number that it says.
+fn go_on(sandbox: &Sandbox, more: &[&str], file: &str) -> u64 {
+    let mut command =
+        sandbox.understudy(&[&["run", "--quiet", "--name", "again", "--from", file][..], more].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    // With its standard input the program ends.
+    let done = child.wait_with_output().unwrap();
+    assert!(done.status.success(), "{line}{}", text(&done.stderr));
+    last(&line)
+}
+
+/// What a checkpoint is refused with.
+fn refused(sandbox: &Sandbox, more: &[&str], file: &str) -> String {
+    let done = sandbox.output(&[&["run", "--name", "again", "--from", file][..], more].concat());
+    assert!(!done.status.success());
+    text(&done.stderr)
+}
+
+#[test]
+fn a_chain_of_checkpoints_goes_on_from_each() {
+    let Some(library) = runtime("a_chain_of_checkpoints_goes_on_from_each") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let folder = sandbox.folder.path().join("files");
+    std::fs::create_dir(&folder).unwrap();
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let mut running = sandbox.start_program(&[], "g", shadowed());
+    sandbox.wait_for_event("protected");
+    let mut steps = vec![last(&running.out)];
+    let whole = take(&sandbox, &["--keep"], &path("0"));
+    for number in 1..=4 {
+        steps.push(on(&mut running));
+        if number == 3 {
+            // The copies that were kept are of the last primary then, and of the base before.
+            let epoch = sandbox.group()["epoch"].as_u64();
+            kill(pid(&sandbox.group()["processes"][0]["primary"]["pid"]), Signal::KILL);
+            sandbox.wait_for_event("promoted");
+            assert_ne!(sandbox.group()["epoch"].as_u64(), epoch);
+            sandbox.wait_for_event("recloned");
+            steps[number] = on(&mut running);
+        }
+        let base = path(&(number - 1).to_string());
+        let keep: &[&str] = if number % 2 == 0 { &["--keep"] } else { &[] };
+        let bytes =
+            take(&sandbox, &[&["--incremental", &base][..], keep].concat(), &path(&number.to_string()));
+        assert!(bytes < whole / 4 * 3, "{bytes} of {whole}");
+    }
+    drop(running.child.stdin.take());
+    running.finish();
+    for (number, at_least) in steps.iter().enumerate() {
+        let got = go_on(&sandbox, &[], &path(&number.to_string()));
+        assert!(got > *at_least, "checkpoint {number} went on from {got}, and was behind {at_least}");
+    }
+    // Moved together, they find each other.
+    let moved = sandbox.folder.path().join("moved");
+    std::fs::rename(&folder, &moved).unwrap();
+    let path = |name: &str| moved.join(name).to_str().unwrap().to_owned();
+    assert!(go_on(&sandbox, &[], &path("4")) > steps[4]);
+    // Another one in the place of a base is not taken for it.
+    std::fs::rename(path("0"), path("kept")).unwrap();
+    assert!(refused(&sandbox, &[], &path("4")).contains("cannot be opened"));
+    std::fs::copy(path("1"), path("0")).unwrap();
+    assert!(refused(&sandbox, &[], &path("4")).contains("it is another checkpoint"));
+    // One byte of a page in the middle of the right one.
+    let mut bytes = std::fs::read(path("kept")).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(path("0"), bytes).unwrap();
+    assert!(refused(&sandbox, &[], &path("4")).contains("its checksum is another"));
+    sandbox.assert_clean();
+}
+
+#[test]
+fn a_base_is_encrypted_as_what_builds_on_it() {
+    let Some(library) = runtime("a_base_is_encrypted_as_what_builds_on_it") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let path = |name: &str| sandbox.folder.path().join(name).to_str().unwrap().to_owned();
+    let key = path("key");
+    make_key(Path::new(&key));
+    let mut running = sandbox.start_program(&[], "g", shadowed());
+    sandbox.wait_for_event("protected");
+    let whole = take(&sandbox, &["--encrypt", &key], &path("0"));
+    let at_least = on(&mut running);
+    let bytes = take(&sandbox, &["--encrypt", &key, "--incremental", &path("0")], &path("1"));
+    assert!(bytes < whole / 4 * 3, "{bytes} of {whole}");
+    let plain = sandbox.output(&["checkpoint", "g", "-o", &path("2"), "--incremental", &path("0")]);
+    assert!(text(&plain.stderr).contains("it is encrypted, and no key was given"), "{}", text(&plain.stderr));
+    assert!(!Path::new(&path("2")).exists());
+    let none = sandbox.output(&["checkpoint", "g", "-o", &path("2"), "--incremental", &key]);
+    assert!(text(&none.stderr).contains("it is not a checkpoint"), "{}", text(&none.stderr));
+    drop(running.child.stdin.take());
+    running.finish();
+    assert!(go_on(&sandbox, &["--decrypt", &key], &path("1")) > at_least);
+    assert!(refused(&sandbox, &[], &path("1")).contains("it is encrypted"));
+    sandbox.assert_clean();
+}
+
+/// A key that nobody else can read.
+fn make_key(path: &Path) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut key = [0; 32];
+    std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut key).unwrap();
+    let mut how = std::fs::OpenOptions::new();
+    let mut file = how.write(true).create_new(true).mode(0o600).open(path).unwrap();
+    std::io::Write::write_all(&mut file, &key).unwrap();
+}
