@@ -12,7 +12,7 @@ use crate::standby::{poll, promote};
 use crate::state::{self, Decimal};
 use crate::sys::wall;
 use crate::thread::{Mode, Thread};
-use crate::{door, mirror, seats, signal, verdict};
+use crate::{door, family, mirror, seats, signal, verdict};
 
 /// Stack on which a new thread runs until it has become the one that was parked.
 const BOOT_BYTES: usize = 4096;
@@ -56,6 +56,7 @@ pub fn lead(header: &SegmentHeader, own: *mut Place) {
 pub(super) fn be_copy() {
     state::LIVE.store(false, Ordering::SeqCst);
     promote::forget();
+    family::forget();
     mirror::forget();
     door::common::forget();
     state::set_role(state::Role::Standby);

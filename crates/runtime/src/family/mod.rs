@@ -5,7 +5,7 @@
 //! of it travels in a log. All members are cloned at one moment, fenced at one moment and promoted at one moment; a child
 //! forked meanwhile is cloned before its first turn. What ends the log of one ends those of all.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use us_abi::{Cause, Family, SegmentHeader, phase};
 use us_order::family::{self as rules, Turn};
@@ -14,6 +14,7 @@ use crate::above::above;
 use crate::members::{self, of_family};
 use crate::raw;
 use crate::state::{self, Role};
+use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
 
 /// How long the members wait for each other while they stand still, ns.
@@ -230,16 +231,26 @@ pub fn settle_together(put_back: impl FnOnce(&Family)) {
     together(family, &family.whole);
 }
 
-/// Until no thread of this copy runs guest code: one that has the turn may still be on its way to its next door.
+/// The threads of this copy are to stand still, those as well that come to no door.
+static IS_TO_STAND: AtomicBool = AtomicBool::new(false);
+/// How often it is looked before those that run are asked, and between two times: a thread that has the turn mostly is on its way to
+/// its next door.
+const LOOKS: u32 = 40;
+
+/// Until no thread of this copy runs guest code: one that has the turn may still be on its way to its next door. One that computes,
+/// or spins for what another process does, may have no door for minutes: it is asked to stand still where it is.
 fn await_standing() {
     let start = raw::now_ns();
-    loop {
+    IS_TO_STAND.store(true, Ordering::SeqCst);
+    for look in 1u32.. {
         let mut runs = false;
         thread::for_each(|thread| {
-            let entry = thread.entry();
-            runs |= thread.has_ring()
-                && entry.standby_tid.load(Ordering::Relaxed) != 0
-                && !thread.parked.load(Ordering::SeqCst);
+            let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+            let stands = !thread.has_ring() || tid == 0 || thread.parked.load(Ordering::SeqCst);
+            if !stands && look.is_multiple_of(LOOKS) {
+                trap::nudge(tid);
+            }
+            runs |= !stands;
         });
         if !runs {
             return;
@@ -250,6 +261,26 @@ fn await_standing() {
         thread::wake_sleepers();
         raw::nap(of_family::LOOK_NS / 2);
     }
+}
+
+/// In a new standby, of a copy that has taken over perhaps.
+pub fn forget() {
+    IS_TO_STAND.store(false, Ordering::SeqCst);
+}
+
+/// Whether threads that compute are to stand still.
+pub fn is_to_stand() -> bool {
+    IS_TO_STAND.load(Ordering::SeqCst)
+}
+
+/// In the SIGSYS handler, above guest code of a thread that has nothing left to apply: stands still until this copy is live, if the
+/// memory that it works in is about to be put back.
+pub fn stand_in_guest_code(thread: &Thread) {
+    while is_to_stand() && !state::LIVE.load(Ordering::SeqCst) {
+        thread.parked.store(true, Ordering::SeqCst);
+        raw::nap(of_family::LOOK_NS);
+    }
+    thread.parked.store(false, Ordering::SeqCst);
 }
 
 fn together(family: &Family, count: &AtomicU32) {

@@ -11,6 +11,7 @@ use us_abi::SIGNAL_WAIT_NS_MAX;
 use super::doors::{held, kernel_mask};
 use super::*;
 use crate::above::above;
+use crate::family;
 use crate::fault::{self, Point};
 use crate::members::of_family;
 use crate::missing;
@@ -156,6 +157,9 @@ pub unsafe fn nudged(context: &mut Context, was_open: bool) {
     }
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    if family::is_to_stand() && computes_in_standby(thread, context) {
+        family::stand_in_guest_code(thread);
+    }
     if state::role() != Role::Primary || thread.borrowed.load(Ordering::Relaxed) != 0 {
         if was_open {
             unnoticed(thread, context);
@@ -171,6 +175,15 @@ pub unsafe fn nudged(context: &mut Context, was_open: bool) {
     }
     // SAFETY: the caller's frame.
     unsafe { deliver_in_place(thread, context) };
+}
+
+/// Whether a thread of a standby that has applied all that there is runs guest code.
+fn computes_in_standby(thread: &mut Thread, context: &Context) -> bool {
+    state::is_standby()
+        && thread.borrowed.load(Ordering::Relaxed) == 0
+        && !trap::is_in_door(context.regs[reg::RIP])
+        && thread.calls() == Mode::Replay
+        && thread.peek().is_none()
 }
 
 /// Whether this copy has been promoted, and the thread has nothing left to apply.
