@@ -202,7 +202,8 @@ pub fn is_elsewhere(flags: u64) -> bool {
 /// After a fork with memory of its own has returned this, in the copy that made it, and before the log says so.
 pub fn made(flags: u64, result: i64) {
     if result > 0 && is_elsewhere(flags) && state::role() != Role::Outside {
-        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+        // Nothing that it makes is of the group.
+        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed), raw::now_ns());
     }
 }
 
@@ -210,7 +211,10 @@ pub fn made(flags: u64, result: i64) {
 /// of which the supervisor then has said so.
 fn claim(child: u32) {
     const LOOKS: u32 = 500;
+    /// How long ago it was made at most, ns, as far as that matters for a number that has come again.
+    const AGE_NS: u64 = 100_000_000;
     let own = state::GUEST_PID.load(Ordering::Relaxed);
+    let since_ns = raw::now_ns().saturating_sub(AGE_NS);
     for _ in 0..LOOKS {
         if members::claim_end(child, own) {
             return;
@@ -220,7 +224,7 @@ fn claim(child: u32) {
             return;
         }
         if members::exists(child) {
-            let Some(entry) = members::list(child, own) else { return };
+            let Some(entry) = members::list(child, own, since_ns) else { return };
             entry.kin.store(kin::ADOPTED, Ordering::SeqCst);
             // Whoever reaps it from now on finds it on the list.
             if members::exists(child) {
@@ -334,6 +338,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         give_up_log(Cause::CannotReplay, &[b"a process with shared memory was made"]);
     }
     thread.spawn.call = row.nr;
+    thread.spawn.since_ns = raw::now_ns();
     thread.spawn.lends = is_like_vfork(flags);
     thread.spawn.stored = stored;
     thread.spawn.argument = child_argument(call);
@@ -455,6 +460,7 @@ fn kept_by(result: i64) -> Kept {
 fn lend(thread: &mut Thread, call: &Call) -> i64 {
     thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
     thread.shared_with_guest();
+    let since_ns = raw::now_ns();
     // SAFETY: the guest's own call, and of that kind.
     let result = unsafe { gate_stack::lend(thread, call.nr, &call.args) };
     if result == 0 {
@@ -463,7 +469,7 @@ fn lend(thread: &mut Thread, call: &Call) -> i64 {
         thread.shared_with_guest();
         child::ended(thread);
         if !failed(result) && state::role() != Role::Outside {
-            members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+            members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed), since_ns);
         }
     }
     result
@@ -485,7 +491,7 @@ pub extern "C" fn after_clone(result: i64) {
     if matches!(borrowed, OUR_MEMORY | tls::SIDE_BY_SIDE) && !failed(result) && state::role() != Role::Outside
     {
         // It may have ended already; then nobody else has listed it.
-        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed));
+        members::list(result as u32, state::GUEST_PID.load(Ordering::Relaxed), thread.spawn.since_ns);
         if borrowed == tls::SIDE_BY_SIDE {
             bound::shares_memory_with(result as u32);
         }

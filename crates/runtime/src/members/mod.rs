@@ -322,10 +322,11 @@ fn take() -> Option<&'static Process> {
     Some(entry)
 }
 
-/// Whoever is a child of this number is one of its last holder's, which has ended: nobody asks for its end. Where a process of
-/// the program reaps orphans the kernel tells that one.
-fn disown(number: u32) {
-    for orphan in listed().filter(|entry| entry.parent.load(Ordering::Acquire) == number) {
+/// Whoever was a child of this number before `since_ns`, when nobody had it, is one of its last holder's, which has ended: nobody
+/// asks for its end. Where a process of the program reaps orphans the kernel tells that one.
+fn disown(number: u32, since_ns: u64) {
+    let is_older = |entry: &&Process| entry.born_ns.load(Ordering::Relaxed) < since_ns;
+    for orphan in listed().filter(|entry| entry.parent.load(Ordering::Acquire) == number).filter(is_older) {
         orphan.parent.store(0, Ordering::Release);
         if orphan.end.load(Ordering::Acquire) == end::ENDED {
             strike_off(orphan);
@@ -333,13 +334,14 @@ fn disown(number: u32) {
     }
 }
 
-/// Lists a process that has just been made. Without room it is one that only the kernel knows.
-pub fn list(pid: u32, parent: u32) -> Option<&'static Process> {
+/// Lists a process that has been made since `since_ns`. Without room it is one that only the kernel knows. Its maker may come late,
+/// when it has made, and become, others.
+pub fn list(pid: u32, parent: u32, since_ns: u64) -> Option<&'static Process> {
     // The last process of that number: its parent takes no interest in its children's ends.
     if let Some(old) = find(pid) {
         forget(old);
     }
-    disown(pid);
+    disown(pid, since_ns);
     mail::forget(pid);
     let entry = take()?;
     entry.be_new(pid, parent);
@@ -369,7 +371,7 @@ pub fn born(parent: u32, made_by: u32) {
     if real == 0 {
         return leave();
     }
-    let Some(entry) = list(pid, parent) else { return };
+    let Some(entry) = list(pid, parent, raw::now_ns()) else { return };
     be(Some(entry));
     // Its parent may have died meanwhile, and whoever adopted that one's children has not seen this one. The parent's
     // successor is named before its children are looked through, and this one was listed before it looks there: one of

@@ -49,6 +49,8 @@ pub struct Spawn {
     pub lent: Lent,
     /// The call that made it.
     pub call: u16,
+    /// When that began, CLOCK_MONOTONIC ns.
+    pub since_ns: u64,
     /// Where its argument lies.
     pub argument: GuestPtr<ChildWords>,
     /// What was there before it ran.
@@ -67,6 +69,7 @@ impl Spawn {
         Spawn {
             lent: [0; 2],
             call: 0,
+            since_ns: 0,
             argument: GuestPtr::at(0),
             words: [0; _],
             lends: false,
