@@ -5,6 +5,7 @@
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: allow standby_lost the same
 // kit: allow diverged who spins is passed over, and then nothing orders what it reads
+// kit: no-record what another process writes without a lock is not there in a replay
 // kit: stale a recorded group has no family: a standby beside a recording sees the memory as it was
 // kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
