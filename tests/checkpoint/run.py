@@ -16,6 +16,7 @@ import os
 import random
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,11 @@ echo end >> OUT
 """
 LINES = 150
 
+# Sixteen threads that share every kind of lock. A request is its number and an amount, an answer five numbers; the last one is the sum.
+THREADS16 = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../guests/servers/server_threads16.c")
+ADD_ONE, ADD_NOTHING = struct.pack("<QQ", 1, 2), struct.pack("<QQ", 1, 0)
+AMOUNT, ANSWER = 2, 40
+
 # In a new network nobody has an address until its first interface is up.
 ELSEWHERE = """
 import fcntl, os, socket, struct, sys
@@ -89,6 +95,7 @@ SERVERS = {
     "memcached": (["memcached", "-u", "root", "-l", "127.0.0.1", "-p", "PORT"], b"incr k 1\r\n", b"get k\r\n"),
     "threads": (["python3", "-c", COUNTER], b"\n", None),
     "subprocess": (["python3", "-c", SUBPROCESS], b"\n", None),
+    "threads16": (["threads16", "PORT"], ADD_ONE, ADD_NOTHING),
     "nginx": (["nginx", "-e", "FOLDER/early", "-p", "FOLDER", "-c", "FOLDER/nginx.conf"], REQUEST, None),
 }
 
@@ -112,6 +119,11 @@ class Client:
     def ask(self, words):
         """The number that an answer says."""
         self.socket.sendall(words)
+        if words in (ADD_ONE, ADD_NOTHING):
+            answer = self.file.read(ANSWER)
+            if len(answer) != ANSWER:
+                raise ConnectionError("the connection has ended")
+            return struct.unpack("<5Q", answer)[4] // AMOUNT
         first = self.line()
         if first.startswith(b"HTTP"):
             length = 0
@@ -439,12 +451,22 @@ def alone(name, run, runs):
     return passed, runs - passed
 
 
+def compiled(folder):
+    """A folder with the servers that are ours, for the search path."""
+    where = os.path.join(folder, "threads16")
+    guests = os.path.join(os.path.dirname(THREADS16), "..")
+    subprocess.run(["cc", "-O2", "-pthread", "-I", guests, "-o", where, THREADS16], check=True)
+    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
+
+
 def main():
     """Runs each server so often."""
     understudy = os.path.abspath(sys.argv[1])
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     passed, failed, skipped = 0, 0, 0
     may_leave = has_namespaces()
+    own = tempfile.TemporaryDirectory()
+    compiled(own.name)
     if not may_leave:
         print("skip  namespaces: we may make none, or there is no unshare or nsenter; all go on here")
     for name, (program, _, _) in SERVERS.items():

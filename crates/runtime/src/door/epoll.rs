@@ -31,6 +31,9 @@ pub const CTL_DEL: u64 = 2;
 /// As above.
 pub const CTL_MOD: u64 = 3;
 const EPOLLONESHOT: u32 = linux_raw_sys::general::EPOLLONESHOT;
+/// Of a registration, behind [`EPOLLONESHOT`]: it has been reported, and is until it is armed not reported again. No event of the
+/// kernel's has this bit.
+const FIRED: u32 = 1 << 26;
 const EVENT_BYTES: usize = size_of::<epoll_event>();
 /// Registrations that can exist at one time.
 const REGISTRATIONS: usize = 1 << 17;
@@ -102,9 +105,13 @@ pub fn count(epoll: i32, fd: i32) -> usize {
 
 /// Does with the kernel's set what a registration says. Its result.
 pub fn control_kernel(place: u32, operation: u64) -> i64 {
+    control_kernel_for(place, operation, POOL[place as usize].events.load(Ordering::Relaxed))
+}
+
+fn control_kernel_for(place: u32, operation: u64, events: u32) -> i64 {
     let registration = &POOL[place as usize];
     let mut event = [0u8; EVENT_BYTES];
-    event[..4].copy_from_slice(&registration.events.load(Ordering::Relaxed).to_le_bytes());
+    event[..4].copy_from_slice(&events.to_le_bytes());
     event[4..].copy_from_slice(&u64::from(place).to_le_bytes());
     let epoll = registration.epoll.load(Ordering::Relaxed) as u64;
     let fd = registration.fd.load(Ordering::Relaxed) as u64;
@@ -291,9 +298,8 @@ fn translate(to: GuestMut<epoll_event>, result: i64, event: impl Fn(usize) -> Op
         let Some(epoll_event { events, data: token }) = event(index) else { return short(index) };
         let data = POOL.get(token as usize).map_or(token, |place| {
             if place.events.load(Ordering::Relaxed) & EPOLLONESHOT != 0 {
-                // Fired: disabled until the guest arms it. Re-arming it at a promotion would hand the same
-                // descriptor to a second thread.
-                place.events.store(EPOLLONESHOT, Ordering::Relaxed);
+                // Until the guest arms it. Re-arming it at a promotion would hand the same descriptor to a second thread.
+                place.events.store(EPOLLONESHOT | FIRED, Ordering::Relaxed);
             }
             place.data.load(Ordering::Acquire)
         });
@@ -413,10 +419,41 @@ fn solo_wait(thread: &Thread, row: &Row, call: &Call, args: &[u64; 6]) -> (i64, 
     (result, translate(to, result, |index| to.nth(index as u64).written()))
 }
 
+/// In sets that have been made anew: has the kernel not report what has been reported, by letting it do so once more, to us. What is
+/// not ready for anything cannot be had to that, and is reported if it comes to its end.
+fn disarm() {
+    use linux_raw_sys::general::{EPOLLIN, EPOLLOUT, EPOLLPRI, EPOLLRDHUP};
+    const ANY: u32 = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLONESHOT;
+    const AT_ONCE: usize = 64;
+    const ROUNDS: usize = 64;
+    for (place, registration) in POOL.iter().enumerate().take(HIGH.load(Ordering::Relaxed) as usize) {
+        let events = registration.events.load(Ordering::Relaxed);
+        if !registration.used.load(Ordering::Relaxed) || events & FIRED == 0 {
+            continue;
+        }
+        control_kernel_for(place as u32, CTL_MOD, ANY);
+        let epoll = registration.epoll.load(Ordering::Relaxed) as u64;
+        // What else it tells is armed again behind this, or is told by level.
+        let mut told = [epoll_event { events: 0, data: 0 }; AT_ONCE];
+        for _ in 0..ROUNDS {
+            // SAFETY: the kernel writes at most so many events.
+            let got =
+                unsafe { raw::call4(raw::nr::EPOLL_WAIT, epoll, &raw mut told as u64, AT_ONCE as u64, 0) };
+            if got < AT_ONCE as i64 {
+                break;
+            }
+        }
+    }
+}
+
 /// Arms every registration anew: an edge that the dead primary consumed and did not log would never come
 /// again. By the promoted copy, before its threads go live.
 pub fn rearm() {
     const EPOLLET: u32 = linux_raw_sys::general::EPOLLET;
+    // Made, and filled, by whoever put this process together.
+    if state::IS_RESTORED.load(Ordering::Relaxed) {
+        disarm();
+    }
     for (place, registration) in POOL.iter().enumerate().take(HIGH.load(Ordering::Relaxed) as usize) {
         let events = registration.events.load(Ordering::Relaxed);
         // One that is inherited waits for the signals of the parent, as it does natively.
@@ -426,6 +463,10 @@ pub fn rearm() {
             || events & (EPOLLET | EPOLLONESHOT) == 0 && !is_signalfd
         {
             // What is reported by level is reported again anyway.
+            continue;
+        }
+        if events & FIRED != 0 {
+            // The kernel arms what is put in for its error and its end, whatever the caller says: it would be reported.
             continue;
         }
         if find(registration.epoll.load(Ordering::Relaxed), registration.fd.load(Ordering::Relaxed))
