@@ -55,6 +55,16 @@ pub mod end {
     pub const ENDED: u32 = 2;
 }
 
+/// Values of [`Process::asked`].
+pub mod asked {
+    /// It may not be asked: its image may have no handler for the signal.
+    pub const NEVER: u32 = 0;
+    /// It may.
+    pub const MAY: u32 = 1;
+    /// The supervisor is about to send the signal.
+    pub const NOW: u32 = 2;
+}
+
 /// One process.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -114,6 +124,8 @@ pub struct Process {
     pub leads: AtomicU32,
     /// How many of its threads have counted a signal to another process of the group, and not yet asked the kernel. Itself.
     pub sending: AtomicU32,
+    /// A value of [`asked`]: whether it may be asked by a signal to join. Itself; the supervisor, from `MAY` to `NOW` and back.
+    pub asked: AtomicU32,
 }
 
 impl Process {
@@ -130,6 +142,7 @@ impl Process {
             (&self.group, 0),
             (&self.leads, 0),
             (&self.sending, 0),
+            (&self.asked, asked::NEVER),
             (&self.standing, 0),
             (&self.told_stopped, 0),
             (&self.death_signal, 0),

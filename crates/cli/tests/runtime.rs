@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Running, Sandbox, built, compile, interposed, kill, pid, runtime, sanitized, text, wait_for};
+use common::{Running, Sandbox, built, compile, interposed, is_alive, kill, pid, runtime, sanitized, text, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -464,6 +464,31 @@ fn plans_that_are_damaged_or_foreign_are_not_believed() {
     say("none");
     assert!(!file.exists(), "an image never makes it");
     drop(input);
+    assert!(child.wait().unwrap().success());
+    sandbox.assert_clean();
+}
+
+/// Neither comes to a door at which it could join: one was forked, the other one executed.
+#[test]
+fn processes_that_only_compute_are_protected() {
+    let Some(library) = runtime("processes_that_only_compute_are_protected") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut command = sandbox.understudy(&["run", "--name", "g", "sh", "-c"]);
+    command.arg("(while :; do :; done) & awk 'BEGIN { while (1) n++ }' & wait; echo over");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let computing = || {
+        let all = sandbox.group()["processes"].as_array().unwrap().clone();
+        let protected = |process: &&Value| process["state"] == "protected" && process["primary"].is_object();
+        Some(all).filter(|all| all.len() == 3 && all.iter().filter(protected).count() == 3)
+    };
+    for at in [1, 2, 1] {
+        let primary = pid(&wait_for(computing, "all to be protected")[at]["primary"]["pid"]);
+        kill(primary, Signal::KILL);
+        wait_for(|| (!is_alive(primary)).then_some(()), "its end");
+    }
+    for process in &wait_for(computing, "all to be protected again")[1..] {
+        kill(pid(&process["primary"]["pid"]), Signal::TERM);
+    }
     assert!(child.wait().unwrap().success());
     sandbox.assert_clean();
 }

@@ -243,6 +243,9 @@ fn become_child() {
         return recording::join_recorded(thread, how::EXECUTED);
     }
     thread.newborn = members::config::is_possible();
+    if thread.newborn {
+        members::may_be_asked();
+    }
 }
 
 fn map_roster() {

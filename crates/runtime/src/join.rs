@@ -1,8 +1,8 @@
 //! How a child process becomes a member: with a segment of its own, for which the supervisor then makes a standby.
 //!
 //! Most children live for a moment and end, or become another program. So a child joins when it does something that
-//! suggests a longer life: it makes a thread, it waits for something, or it has lived for a while. Until then, and
-//! until its standby has been made, its death is its death.
+//! suggests a longer life: it makes a thread, it waits for something, or it has lived for a while. One that computes, and calls
+//! nobody, is asked by a signal of the supervisor's. Until then, and until its standby has been made, its death is its death.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,11 +39,15 @@ pub fn own_within(looks: u32) -> Option<&'static Process> {
     })
 }
 
+/// The same where the call is one that does not block, which says nothing of what comes next, ns.
+const SETTLED_NS: u64 = 100_000_000;
+
 /// At a call of a newborn's: joins if this suggests a longer life, or changes what the process may do.
 #[cold]
 #[inline(never)]
 pub fn consider(thread: &mut Thread, row: &Row, call: &Call) {
-    if waits(row, call) || changes_identity(row) || (row.blocks && is_grown_up()) {
+    let age = if row.blocks { AGE_NS } else { SETTLED_NS };
+    if waits(row, call) || changes_identity(row) || (!ends_image(row) && is_older_than(age)) {
         join(thread);
     }
 }
@@ -74,8 +78,13 @@ fn changes_identity(row: &Row) -> bool {
         || matches!(row.nr, CHROOT | PIVOT_ROOT | UNSHARE | SETNS | CAPSET)
 }
 
-fn is_grown_up() -> bool {
-    crate::members::own().is_some_and(|own| raw::now_ns() - own.born_ns.load(Ordering::Relaxed) > AGE_NS)
+/// Behind these there is nothing to protect, or another image.
+fn ends_image(row: &Row) -> bool {
+    matches!(row.policy, Policy::Special(Door::Exec | Door::Exit | Door::ExitGroup))
+}
+
+fn is_older_than(age_ns: u64) -> bool {
+    crate::members::own().is_some_and(|own| raw::now_ns() - own.born_ns.load(Ordering::Relaxed) > age_ns)
 }
 
 /// By a process that logs and has a segment already: the supervisor is to make its standby.

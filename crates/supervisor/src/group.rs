@@ -63,6 +63,8 @@ pub(crate) struct Group<'a> {
     news: Option<u32>,
     /// When to look at the roster all the same, CLOCK_MONOTONIC ns.
     roster_at_ns: Option<u64>,
+    /// When to look for processes that compute and have not joined, CLOCK_MONOTONIC ns.
+    ask_at_ns: u64,
     /// Nobody rings at news in the roster.
     is_without_reader: bool,
     /// Copies whose descriptors have become readable: of which process, and the kernel's pid.
@@ -119,6 +121,7 @@ impl<'a> Group<'a> {
             seen: HashMap::new(),
             news: None,
             roster_at_ns: None,
+            ask_at_ns: 0,
             is_without_reader: false,
             gone: Vec::new(),
             is_stopping: false,
@@ -245,6 +248,7 @@ impl<'a> Group<'a> {
         let moments = [
             self.probe_at_ns(),
             self.roster_at_ns,
+            Some(self.ask_at_ns),
             self.outcome_at_ns(),
             self.kinship.look_at_ns,
             self.checkpoint_at_ns(),

@@ -22,7 +22,7 @@ use crate::state::{self, Role};
 use crate::thread::spawn::Lent;
 use crate::thread::{Mode, Thread, stop_logging};
 use crate::verdict::drop_standby;
-use crate::{bound, paths, recorder, seats, tls, turns};
+use crate::{bound, members, paths, recorder, seats, tls, turns};
 
 const EXECVE: u16 = linux_raw_sys::general::__NR_execve as u16;
 /// System call number.
@@ -115,6 +115,8 @@ fn release([start, bytes]: Lent) {
 /// Makes an exec; returns if it fails. EINTR if a handler is to run before it.
 fn make(call: &Call) -> i64 {
     let mut call = *call;
+    // The new image may be one that the runtime is not in.
+    let was_asked = members::is_not_asked();
     let memory = add_ours(&mut call);
     let is_ours = memory[1] != 0;
     death::hand_on(true);
@@ -140,6 +142,9 @@ fn make(call: &Call) -> i64 {
     limits::hand_on(false, false);
     death::hand_on(false);
     release(memory);
+    if was_asked {
+        members::may_be_asked();
+    }
     result
 }
 

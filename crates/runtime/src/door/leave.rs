@@ -100,6 +100,7 @@ pub fn make(thread: &mut Thread, call: &Call, name: &str) -> i64 {
     if before == FREE {
         above().await_no_clone();
         thread.newborn = false;
+        crate::members::is_not_asked();
         say(Cause::Bound, name);
     }
     let result = if bond(call) == FOR_EVER {

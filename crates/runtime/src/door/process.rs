@@ -138,6 +138,9 @@ pub(super) fn become_child(thread: &mut Thread) {
         above().join_recorded(thread, us_abi::how::FORKED);
     }
     crate::family::is_born(thread);
+    if thread.newborn {
+        members::may_be_asked();
+    }
 }
 
 /// In a forked child, of which the guest knows that number: what it has of its parent's in memory and is not its own.

@@ -4,6 +4,7 @@
 //! nor in a segment: who is whose child, how one ended that the kernel can no longer tell its parent of. Which process is
 //! a number's primary now is in the [`registry`].
 
+mod asked;
 pub mod config;
 pub mod leader;
 pub mod mail;
@@ -21,6 +22,7 @@ use us_abi::{
 use crate::raw::{self, failed, nr};
 use crate::{own_file, state};
 
+pub use asked::{is_not_asked, may_be_asked};
 pub use sent::{
     Sending, each_unseen, is_raised_again, note_send, noted, seen, sender_of_raised, sent_so_far, take_back,
 };

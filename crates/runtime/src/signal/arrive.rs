@@ -157,6 +157,12 @@ pub unsafe fn nudged(context: &mut Context, was_open: bool) {
     }
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    if state::role() == Role::Child {
+        if is_asked_to_join(thread, context) {
+            above().join(thread);
+        }
+        return;
+    }
     if family::is_to_stand() && computes_in_standby(thread, context) {
         family::stand_in_guest_code(thread);
     }
@@ -175,6 +181,13 @@ pub unsafe fn nudged(context: &mut Context, was_open: bool) {
     }
     // SAFETY: the caller's frame.
     unsafe { deliver_in_place(thread, context) };
+}
+
+/// Whether a process that computes is to join where it is. At a door it does so at its next call.
+fn is_asked_to_join(thread: &Thread, context: &Context) -> bool {
+    thread.newborn
+        && thread.borrowed.load(Ordering::Relaxed) == 0
+        && !trap::is_in_door(context.regs[reg::RIP])
 }
 
 /// Whether a thread of a standby that has applied all that there is runs guest code.

@@ -89,6 +89,7 @@ impl<'a> Group<'a> {
     pub(crate) fn until_the_end(mut self) -> End {
         loop {
             self.read_roster();
+            self.ask_who_computes();
             self.relay.iter().for_each(Relay::pass_on);
             self.reap();
             self.look();

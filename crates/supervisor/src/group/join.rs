@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use us_abi::Process;
+
 use super::Group;
 use crate::checkpoint::restore::Restored;
 use crate::child::Child;
@@ -27,6 +29,15 @@ const YOUNG_NS: u64 = 1_000_000_000;
 
 /// Pause between two looks at the roster while there are such, and where nobody rings.
 const LOOK_NS: u64 = 50_000_000;
+
+/// Who has lived for so long, and computes, is asked to join.
+const SETTLED_NS: u64 = 100_000_000;
+
+/// Pause between two looks for such where there was none at the last.
+const ASK_NS: u64 = 500_000_000;
+
+/// Processor time after which a process computes, s.
+const COMPUTES_S: f64 = 0.05;
 
 /// Why a process that says it has joined is not watched.
 enum Refusal {
@@ -59,6 +70,43 @@ impl<'a> Group<'a> {
         }
         self.roster_at_ns = (is_young || self.is_without_reader).then_some(now + LOOK_NS);
         joined.into_iter().for_each(|(place, primary)| self.take_in(place, primary));
+    }
+
+    /// Looks for processes that compute and have not joined. They tell nobody of themselves.
+    pub(super) fn ask_who_computes(&mut self) {
+        let now = clock::monotonic_ns();
+        if now < self.ask_at_ns {
+            return;
+        }
+        let mut is_any = false;
+        for (place, entry) in self.roster.listed().filter(|(place, _)| *place != self.root) {
+            if entry.joined.load(Ordering::Acquire) == 0 {
+                is_any = true;
+                self.ask_to_join(place, entry, now);
+            }
+        }
+        self.ask_at_ns = now + if is_any { SETTLED_NS } else { ASK_NS };
+    }
+
+    /// Asks a process to join that passes no door at which it could: it has computed for so long that it would have done so at its
+    /// next call that may wait.
+    fn ask_to_join(&self, place: Place, entry: &Process, now: u64) {
+        use us_abi::asked::{MAY, NOW};
+        if now.saturating_sub(place.born_ns) < SETTLED_NS || entry.asked.load(Ordering::Acquire) != MAY {
+            return;
+        }
+        let pid = self.roster.primary_of(place);
+        let computes = |process: proc::Process| process.state == 'R' && process.cpu_s >= COMPUTES_S;
+        if !proc::read(pid).is_some_and(computes) || Child::of_descendant(pid).is_none() {
+            return;
+        }
+        // From here on it executes nothing else.
+        if entry.asked.compare_exchange(MAY, NOW, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if proc::takes_nudges(pid) {
+                spawn::nudge(pid, pid);
+            }
+            let _ = entry.asked.compare_exchange(NOW, MAY, Ordering::AcqRel, Ordering::Acquire);
+        }
     }
 
     fn take_in(&mut self, place: Place, primary: u32) {
