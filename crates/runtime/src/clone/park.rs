@@ -452,6 +452,10 @@ pub unsafe fn in_handler(context: &mut Context) -> bool {
     // SAFETY: the calling thread's own block. Behind this is guest code.
     if let Some(thread) = unsafe { thread.as_mut() } {
         turns::take(thread);
+        if thread.calls() != Mode::Replay {
+            // It may have become live while it waited for its turn, and the frame blocks still what a standby does.
+            context.mask = signal::kernel_mask(thread.signals.mask | signal::held(thread));
+        }
     }
     true
 }
