@@ -41,6 +41,8 @@ pub const CONFIG_MIRRORED: u32 = 32;
 pub const CONFIG_HUGE: u32 = 64;
 /// [`Config::flags`]: with `--order schedule`, atomic instructions of the program's own are ordered.
 pub const CONFIG_ATOMICS: u32 = 128;
+/// [`Config::flags`]: what is known of connections is kept in the [table](crate::Connections): packets wait for it.
+pub const CONFIG_GATED: u32 = 256;
 
 /// No two flags are one bit.
 const _: () = {
@@ -53,6 +55,7 @@ const _: () = {
         CONFIG_MIRRORED,
         CONFIG_HUGE,
         CONFIG_ATOMICS,
+        CONFIG_GATED,
     ];
     let (mut seen, mut at) = (0, 0);
     while at < all.len() {

@@ -121,13 +121,16 @@ pub enum EventKind {
     /// processor's flags that it has left. The payload, if there is one, is the old value, in 16 bytes: of an exchange, or of a
     /// comparison that has failed.
     Atomic = 20,
+    /// Written by the recorder for a gate: what whoever takes over from another machine has to know of a connection, or of the
+    /// service's address. The payload is `us-gate`'s.
+    Gate = 21,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 20] = [
+        const KINDS: [EventKind; 21] = [
             Mutex,
             Ordered,
             Time,
@@ -148,6 +151,7 @@ impl EventKind {
             Again,
             Failover,
             Atomic,
+            Gate,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }

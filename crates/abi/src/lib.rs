@@ -8,6 +8,7 @@
 
 pub mod checkpoint;
 pub mod config;
+pub mod connections;
 pub mod event;
 pub mod family;
 pub mod handout;
@@ -20,6 +21,7 @@ pub mod upgrade;
 
 pub use checkpoint::{Stand, stand};
 pub use config::*;
+pub use connections::*;
 pub use event::{CallArgs, EventKind, Header, NO_TICKET, ReturnHead};
 pub use family::*;
 pub use image::{ImageHead, Inherited, how};
@@ -33,7 +35,7 @@ pub use upgrade::VERSIONS_MAX;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UNDERSTU");
 
 /// Version of every layout in this crate. Bumped by any change to it.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 /// Environment variable by which the supervisor tells the runtime the path of its segment. The runtime
 /// removes it (and itself from `LD_PRELOAD`) before the guest's code can see its environment.

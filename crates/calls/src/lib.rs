@@ -231,7 +231,9 @@ impl Class {
                 Class::Thread
             }
             EventKind::Output => Class::Write,
-            EventKind::Image | EventKind::Skip | EventKind::Again | EventKind::Failover => Class::Other,
+            EventKind::Image | EventKind::Skip | EventKind::Again | EventKind::Failover | EventKind::Gate => {
+                Class::Other
+            }
         }
     }
 

@@ -268,6 +268,7 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         Some(EventKind::Again) => "call begun again",
         Some(EventKind::Failover) => "failover",
         Some(EventKind::Atomic) => "atomic instruction",
+        Some(EventKind::Gate) => "connection at the gate",
         _ => "unknown",
     }
 }

@@ -4,16 +4,20 @@
 //! descriptor *now* is kept here, in private memory: its kind, its identity (a number may have been closed
 //! and given to another file meanwhile), and how many bytes the log says have moved.
 
-use core::mem::offset_of;
+mod stat;
+
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use linux_raw_sys::general::stat;
+use stat::{S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
+use us_abi::{Connection, connection};
 use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
 
+use crate::connections;
 use crate::kernel::{IPPROTO_TCP, SO_COOKIE, SO_PROTOCOL, SO_TYPE, SOCK_STREAM, SOL_SOCKET};
 use crate::proc;
 use crate::raw;
 
+pub use stat::{AT_FDCWD, Stat};
 pub use us_world::Kind;
 
 /// Descriptors above this number are not shadowed; calls in doubt on them are reported as unsettled.
@@ -52,6 +56,8 @@ struct Stream {
     late_error: AtomicU32,
     /// The error that the kernel has told in front of bytes, for the call that finds their end; 0 for none.
     held_error: AtomicU32,
+    /// Where the row of its connection was found, plus one.
+    row: AtomicU32,
     /// Bytes read, as logged.
     read: AtomicU64,
     /// Bytes written, or the position, as logged.
@@ -79,6 +85,7 @@ static STREAMS: [Stream; SHADOWED] = [const {
         read_only: AtomicBool::new(false),
         late_error: AtomicU32::new(0),
         held_error: AtomicU32::new(0),
+        row: AtomicU32::new(0),
         read: AtomicU64::new(0),
         written: AtomicU64::new(0),
     }
@@ -157,6 +164,7 @@ fn take_stream(near: usize) -> u32 {
             stream.read_only.store(false, Ordering::Relaxed);
             stream.late_error.store(0, Ordering::Relaxed);
             stream.held_error.store(0, Ordering::Relaxed);
+            stream.row.store(0, Ordering::Relaxed);
             stream.read.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
             return at as u32 + 1;
@@ -174,16 +182,46 @@ impl Shadow {
     fn stream(&self) -> Option<&'static Stream> {
         STREAMS.get((self.stream.load(Ordering::Relaxed) as usize).wrapping_sub(1))
     }
-    fn leave_stream(&self) {
+    fn leave_stream(&self, kind: Kind) {
         if let Some(stream) = STREAMS.get((self.stream.swap(0, Ordering::AcqRel) as usize).wrapping_sub(1)) {
+            if kind.is_tcp() && connections::is_kept() && stream.users.load(Ordering::Acquire) == 1 {
+                self.ends_connection(stream);
+            }
             // In a primary two threads may cross here; never below nothing.
             let _ =
                 stream.users.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| users.checked_sub(1));
         }
     }
+    #[cold]
+    fn ends_connection(&self, stream: &Stream) {
+        if let Some(row) = connections::row(self.identity(), &stream.row) {
+            let moved = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            connections::closed(
+                row,
+                moved(&stream.read),
+                moved(&stream.written),
+                stream.shut.load(Ordering::Relaxed),
+            );
+        }
+    }
+    /// The row of its connection, if it is one and there is room.
+    pub fn connection(&self) -> Option<&'static Connection> {
+        let stream = self.stream().filter(|_| self.kind().is_tcp())?;
+        connections::row(self.identity(), &stream.row)
+    }
+    /// What the log has of a read of this connection is there now; `is_end`: it has found the end.
+    #[cold]
+    pub fn is_logged(&self, is_end: bool) {
+        if let Some(row) = self.connection() {
+            row.read.store(self.bytes_read(), Ordering::Release);
+            if is_end {
+                row.flags.fetch_or(connection::ENDED, Ordering::AcqRel);
+            }
+        }
+    }
     /// A new file behind this number.
     pub fn open(&'static self, kind: Kind, identity: u64) {
-        self.leave_stream();
+        self.leave_stream(self.kind());
         // SAFETY: both lie in the same table.
         let number = unsafe { (&raw const *self).offset_from(TABLE.as_ptr()) } as usize;
         self.stream.store(take_stream(number), Ordering::Relaxed);
@@ -205,7 +243,7 @@ impl Shadow {
     }
     /// The same open file as `other`, or the other end of the same pipe.
     pub fn share(&self, other: &Shadow) {
-        self.leave_stream();
+        self.leave_stream(self.kind());
         let stream = other.stream.load(Ordering::Relaxed);
         if let Some(stream) = STREAMS.get((stream as usize).wrapping_sub(1)) {
             stream.users.fetch_add(1, Ordering::AcqRel);
@@ -232,8 +270,8 @@ impl Shadow {
     }
     /// The number is free again.
     pub fn close(&self) {
-        self.kind.store(Kind::None as u8, Ordering::Release);
-        self.leave_stream();
+        let kind = Kind::from_number(self.kind.swap(Kind::None as u8, Ordering::AcqRel));
+        self.leave_stream(kind);
     }
     /// Whether two numbers are known to stand for the same open file or pipe.
     pub fn same_stream(&self, other: &Shadow) -> bool {
@@ -383,83 +421,6 @@ impl Shadow {
         }
     }
 }
-
-/// The kernel's `struct stat`, as far as it is looked at.
-#[repr(C)]
-#[derive(Default)]
-pub struct Stat {
-    /// The device that the file lies on.
-    pub dev: u64,
-    /// Its number there.
-    pub ino: u64,
-    nlink: u64,
-    mode: u32,
-    owner: [u32; 3],
-    /// The device that it is, if it is one.
-    pub rdev: u64,
-    /// Bytes.
-    pub size: u64,
-    blocks: [u64; 2],
-    accessed: [u64; 2],
-    modified: [u64; 2],
-    changed: [u64; 2],
-    rest: [u64; 3],
-}
-
-const _: () = assert!(
-    size_of::<Stat>() == size_of::<stat>()
-        && offset_of!(Stat, mode) == offset_of!(stat, st_mode)
-        && offset_of!(Stat, rdev) == offset_of!(stat, st_rdev)
-        && offset_of!(Stat, size) == offset_of!(stat, st_size)
-        && offset_of!(Stat, modified) == offset_of!(stat, st_mtime)
-        && offset_of!(Stat, changed) == offset_of!(stat, st_ctime)
-);
-
-/// The folder from which a path is looked up that says none.
-pub const AT_FDCWD: u64 = -100i64 as u64;
-
-impl Stat {
-    /// Of an open file; `None` if the kernel refuses.
-    pub fn of(fd: i32) -> Option<Stat> {
-        let mut stat = Stat::default();
-        // SAFETY: the kernel writes one struct stat.
-        (unsafe { raw::call2(raw::nr::FSTAT, fd as u64, &raw mut stat as u64) } == 0).then_some(stat)
-    }
-
-    /// Of what a path leads to, from this folder on, as `fstatat`.
-    pub fn at(folder: u64, path: u64, flags: u64) -> Option<Stat> {
-        use crate::raw::nr::NEWFSTATAT;
-        let mut stat = Stat::default();
-        // SAFETY: the kernel reads a path, and writes one struct stat.
-        let result = unsafe { raw::call4(NEWFSTATAT, folder, path, &raw mut stat as u64, flags) };
-        (result == 0).then_some(stat)
-    }
-
-    /// The identity of what it is of.
-    pub fn identity(&self) -> u64 {
-        identity_of(self.dev, self.ino)
-    }
-
-    /// Whether it is a regular file.
-    pub fn is_regular(&self) -> bool {
-        self.mode & S_IFMT == S_IFREG
-    }
-
-    /// When it was modified, and when anything about it was changed, ns.
-    pub fn times_ns(&self) -> [u64; 2] {
-        [self.modified, self.changed].map(|[s, ns]| s.wrapping_mul(1_000_000_000).wrapping_add(ns))
-    }
-
-    /// Whether both are of one file.
-    pub fn is_same(&self, other: &Stat) -> bool {
-        (self.dev, self.ino) == (other.dev, other.ino)
-    }
-}
-
-const S_IFMT: u32 = linux_raw_sys::general::S_IFMT;
-const S_IFIFO: u32 = linux_raw_sys::general::S_IFIFO;
-const S_IFREG: u32 = linux_raw_sys::general::S_IFREG;
-const S_IFSOCK: u32 = linux_raw_sys::general::S_IFSOCK;
 
 /// Identity and kind of an open file, asked from the kernel by the copy whose effects are real.
 pub fn identify(fd: i32) -> (u64, Kind) {

@@ -21,6 +21,7 @@ pub mod bound;
 pub mod call;
 pub mod clock;
 pub mod clone;
+pub mod connections;
 pub mod context;
 pub mod dispatch;
 pub mod door;

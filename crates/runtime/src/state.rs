@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_MIRRORED, CONFIG_RECORDED, CONFIG_SERIAL, SEGMENT_ADDRESS, SegmentHeader,
-    THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
+    CONFIG_DETACHED, CONFIG_GATED, CONFIG_MIRRORED, CONFIG_RECORDED, CONFIG_SERIAL, SEGMENT_ADDRESS,
+    SegmentHeader, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
 };
 
 use crate::raw;
@@ -58,6 +58,9 @@ static DETACHED: AtomicBool = AtomicBool::new(false);
 /// The same, of one that has kernel objects of its own and may take over.
 static MIRRORED: AtomicBool = AtomicBool::new(false);
 
+/// A gate waits for what this process logs of its connections.
+static GATED: AtomicBool = AtomicBool::new(false);
+
 /// One thread runs at a time: 0 no, [`TURNS_RECORDED`] or [`TURNS_LIVE`].
 pub static TURNS: AtomicU8 = AtomicU8::new(0);
 /// Of a recorded group, or of a replay.
@@ -70,6 +73,7 @@ pub fn set_purpose(config_flags: u32) {
     RECORDED.store(config_flags & CONFIG_RECORDED != 0, Ordering::Relaxed);
     DETACHED.store(config_flags & CONFIG_DETACHED != 0, Ordering::Relaxed);
     MIRRORED.store(config_flags & CONFIG_MIRRORED != 0, Ordering::Relaxed);
+    GATED.store(config_flags & CONFIG_GATED != 0, Ordering::Relaxed);
     let recorded = config_flags & (CONFIG_RECORDED | CONFIG_DETACHED) != 0;
     let turns = match (config_flags & CONFIG_SERIAL != 0, recorded) {
         (false, _) => 0,
@@ -122,6 +126,12 @@ pub fn take_turns(wanted: bool) {
 #[inline(always)]
 pub fn is_detached() -> bool {
     DETACHED.load(Ordering::Relaxed)
+}
+
+/// Whether a gate waits for what this process logs of its connections.
+#[inline(always)]
+pub fn is_gated() -> bool {
+    GATED.load(Ordering::Relaxed)
 }
 
 /// Whether this is a replay that has kernel objects of its own.

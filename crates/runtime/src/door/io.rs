@@ -101,10 +101,22 @@ fn record_gathered(
         return None;
     }
     log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity: 0 });
+    if state::is_gated() && takes(flags) {
+        is_logged(fd, wanted, result);
+    }
     if plan.carry_out(thread) {
         return None;
     }
     Some(whole_input(thread, row, call, shape, plan, result))
+}
+
+/// A gate may let others know that this has been read.
+#[cold]
+#[inline(never)]
+fn is_logged(fd: i32, wanted: u64, result: i64) {
+    if let Some(shadow) = fdtable::get(fd).filter(|_| result >= 0) {
+        shadow.is_logged(result == 0 && wanted != 0);
+    }
 }
 
 /// What a copy that acts counts of a gathered input.
@@ -155,6 +167,9 @@ fn gathered_in_any_mode(
                         shadow.count(Direction::In, Transfer { bytes, word, position: 0 });
                         shadow.note_error(head.result);
                         held::is_told(shadow, head.result);
+                    }
+                    if counts && head.result == 0 && shape.wanted() != 0 && state::is_mirrored() {
+                        mirror::ended(fd);
                     }
                     message::received(thread, row, call, head.result);
                 });
@@ -339,6 +354,9 @@ fn output_in_any_mode(
             let ours = arguments(thread);
             take_begin(thread, row, &ours)?;
             let fd = call.args[0] as i32;
+            if state::is_mirrored() && !has_position(call.nr) {
+                mirror::begins(thread.slot(), fd, source, ours.len);
+            }
             let taken = take_end(thread, row, |_, head, _, flags| {
                 if let Some(shadow) = fdtable::get(fd) {
                     shadow.note_error(head.result);
@@ -358,6 +376,11 @@ fn output_in_any_mode(
                 }
                 (head.result, flags)
             });
+            if taken.is_none() && mirror::has_taken_over() {
+                // What the supervisor has put into the rebuilt connection has been sent.
+                let done = mirror::queued(thread.slot(), fd)?;
+                return Some(carry::output_in_doubt(thread, call, source, done));
+            }
             let (result, flags) = taken?;
             shown::replay(thread, fd, source, result, flags);
             if flags & RETURN_PARTIAL != 0 {

@@ -94,6 +94,9 @@ fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i6
     }
     begin(thread, row, read_arguments(row, &call.args));
     let (result, plan) = read_pieces(thread, row, call);
+    if state::is_gated() {
+        is_logged(row, call, result);
+    }
     if plan.carry_out(thread) {
         return None;
     }
@@ -105,6 +108,16 @@ fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i6
     }
     // The log that this began in is given up.
     Some(rest_of_read(thread, call, result))
+}
+
+/// A gate may let others know that this has been read.
+#[cold]
+#[inline(never)]
+fn is_logged(row: &Row, call: &Call, result: i64) {
+    let input = Input::of(row, call);
+    if let Some(shadow) = input.shadow.filter(|_| takes(input.flags) && result >= 0) {
+        shadow.is_logged(result == 0 && call.args[2] != 0);
+    }
 }
 
 #[cold]
@@ -457,6 +470,9 @@ fn take_pieces(
                 held::is_told(shadow, head.result);
             }
             if counts && flags & RETURN_MORE == 0 && state::is_mirrored() {
+                if head.result == 0 && thread.begun().call.1.len != 0 {
+                    mirror::ended(fd);
+                }
                 mirror::took(fd, head.result.max(0) as u64);
             }
             // Before the event is given back: settling reads it as soon as the ring is empty.

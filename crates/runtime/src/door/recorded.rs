@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::door::answer::log_outputs;
 use crate::door::patience::Patience;
-use crate::door::{again, numbers, observe, pending, pidfd, taken, usage, wait, witness};
+use crate::door::{again, numbers, observe, pending, pidfd, taken, transfer, usage, wait, witness};
 use crate::event::Event;
 use crate::fault::{self, Point};
 use crate::guest::GuestMut;
@@ -335,6 +335,9 @@ fn record_attempt(
         patience.tell_rest(call);
     }
     log_outputs(thread, row, call, before, plan.flags(), ReturnHead { result, identity });
+    if crate::state::is_gated() {
+        transfer::is_uncounted(row.nr, &call.args);
+    }
     if plan.carry_out(thread) {
         *again = again::interrupted(call.nr, *again, seen);
         return None;

@@ -25,3 +25,13 @@ pub fn append_position(call: &Call, result: i64) -> u64 {
         _ => 0,
     }
 }
+
+/// A call has moved bytes of connections, of which nobody counts how many have been read.
+pub fn is_uncounted(number: u16, args: &[u64; 6]) {
+    use linux_raw_sys::general::{__NR_recvmmsg as RECVMMSG, __NR_splice as SPLICE};
+    if matches!(u32::from(number), RECVMMSG | SPLICE)
+        && let Some(row) = fdtable::get(args[0] as i32).and_then(fdtable::Shadow::connection)
+    {
+        row.flags.fetch_or(us_abi::connection::UNCOUNTED, core::sync::atomic::Ordering::AcqRel);
+    }
+}

@@ -3,7 +3,7 @@
 
 use core::cell::UnsafeCell;
 
-use super::{LOCK, Thing, call, close, give_up, put, streams, thing};
+use super::{LOCK, Thing, call, close, connection, give_up, put, streams, thing};
 use crate::fdtable::{AT_FDCWD, status_flags};
 use crate::kernel::{
     F_SETFL, O_ACCMODE, O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOCTTY, O_NONBLOCK, O_PATH, O_RDONLY,
@@ -28,21 +28,28 @@ static VOLUMES: Room = Room(UnsafeCell::new([0; PATH_BYTES]));
 /// At the beginning: reads the volumes, which the supervisor has written into the group's folder.
 pub(super) fn begin() {
     // SAFETY: no other thread exists.
-    let (path, volumes) = unsafe { (&mut *PATH.0.get(), &mut *VOLUMES.0.get()) };
-    let (folder, name) = (paths::folder(), b"volumes\0");
-    let bytes = folder.len() + name.len();
-    if bytes > PATH_BYTES {
-        return;
-    }
-    path[..folder.len()].copy_from_slice(folder);
-    path[folder.len()..bytes].copy_from_slice(name);
-    // SAFETY: it ends with NUL.
-    let file = unsafe { own_file::open(path.as_ptr(), own_file::READ) };
+    let volumes = unsafe { &mut *VOLUMES.0.get() };
+    let file = open_in_folder(b"volumes\0", own_file::READ);
     if !failed(file) {
         let args = [file as u64, volumes.as_mut_ptr() as u64, PATH_BYTES as u64 - 1, 0, 0, 0];
         call(linux_raw_sys::general::__NR_read, args);
         close(file);
     }
+}
+
+/// Opens a file that the supervisor has made in the group's folder; its name ends with NUL. At the beginning.
+pub(super) fn open_in_folder(name: &[u8], how: u64) -> i64 {
+    // SAFETY: no other thread exists.
+    let path = unsafe { &mut *PATH.0.get() };
+    let folder = paths::folder();
+    let bytes = folder.len() + name.len();
+    if bytes > PATH_BYTES {
+        return raw::err::ENOENT;
+    }
+    path[..folder.len()].copy_from_slice(folder);
+    path[folder.len()..bytes].copy_from_slice(name);
+    // SAFETY: it ends with NUL.
+    unsafe { own_file::open(path.as_ptr(), how) }
 }
 
 /// Whether a whole path lies in a volume, or is one.
@@ -225,6 +232,7 @@ pub fn wrote(number: i32, at: Option<u64>, source: Source, bytes: u64) {
     use linux_raw_sys::general::{__NR_pwrite64, __NR_write};
     match thing(number) {
         Thing::Stream => LOCK.with(|| streams::put_in(number, source, bytes)),
+        Thing::Connection => LOCK.with(|| connection::has_sent(number, source, bytes)),
         Thing::Read if at.is_none() => passed(number, bytes),
         Thing::Written => {
             let mut to = at;

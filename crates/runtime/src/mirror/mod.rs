@@ -8,6 +8,7 @@
 //! What is in doubt at the end has not been done here, whatever the primary had done: it is done then. A `close` alone is done when it
 //! begins, as the log orders it.
 
+mod connection;
 mod files;
 pub mod identity;
 mod socket;
@@ -28,6 +29,7 @@ use crate::lock::Lock;
 use crate::raw::{call6, failed};
 use crate::{members, seats, state, verdict};
 
+pub use connection::{begins, ended, queued};
 pub use files::wrote;
 pub use streams::took;
 
@@ -174,6 +176,7 @@ pub fn standard(number: u64) -> u64 {
 pub fn begin() {
     use linux_raw_sys::general::__NR_fcntl;
     files::begin();
+    connection::begin();
     for (number, place) in STANDARD.iter().enumerate().skip(1) {
         let kept = call(__NR_fcntl, [number as u64, F_DUPFD_CLOEXEC, 800, 0, 0, 0]);
         if !failed(kept) {
@@ -248,6 +251,9 @@ fn follow(number: u32, args: &[u64; 6], result: i64) {
             }
         }
         k::__NR_close_range => _ = call(number, *args),
+        k::__NR_sendfile | k::__NR_splice | k::__NR_sendmmsg | k::__NR_recvmmsg => {
+            [args[0], args[1], args[2]].iter().for_each(|number| connection::is_uncounted(*number as i32));
+        }
         k::__NR_readv => streams::has_taken(args[0] as i32, result as u64),
         k::__NR_recvmsg if args[2] & MSG_PEEK == 0 => streams::has_taken(args[0] as i32, result as u64),
         k::__NR_recvfrom if args[3] & MSG_PEEK == 0 => streams::has_taken(args[0] as i32, result as u64),

@@ -156,11 +156,17 @@ fn connect(fd: i32, at: u64, bytes: u64) {
 
 /// At the end: sockets become what is noted.
 pub(super) fn take_over() {
+    fdtable::for_known(|fd, _| {
+        if thing(fd) == Thing::Socket {
+            become_noted(fd);
+        }
+    });
+    super::connection::take_over();
     let mut helpers = Helpers { inet: -1, unix: -1 };
-    fdtable::for_known(|fd, _| match thing(fd) {
-        Thing::Socket => become_noted(fd),
-        Thing::Connection => helpers.reset(fd),
-        _ => {}
+    fdtable::for_known(|fd, _| {
+        if thing(fd) == Thing::Connection {
+            helpers.reset(fd);
+        }
     });
     for helper in [helpers.inet, helpers.unix].into_iter().filter(|helper| *helper >= 0) {
         close(helper);
