@@ -123,9 +123,9 @@ class Clients:
 
 
 class Cluster:
-    def __init__(self, understudy, net, folder, commit, standby, limits="", mirror=None, volume=None):
+    def __init__(self, understudy, net, folder, commit, standby, limits="", mirror=None, volume=None, address=None):
         self.understudy, self.net, self.folder, self.commit, self.standby = understudy, net, folder, commit, standby
-        self.volume = volume
+        self.volume, self.address = volume, address
         for name in ("n1", "n2") if volume else ():
             os.makedirs(f"{volume}.{name}")
         volume and os.mkdir(volume)
@@ -167,9 +167,11 @@ class Cluster:
 
     def start(self, program):
         how = ["run", "--metrics", "9464", "--record", self.own] if self.standby else ["record", "-o", self.own]
+        if self.address:
+            how = ["run", "--standbys", str(int(self.standby)), "--record", self.own]
         command = self.on(0, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
                           self.understudy, *how, "--name", "group", "--cluster", "n2", "--commit", self.commit,
-                          "--cluster-config", f"{self.folder}/n1.toml", "--", *program)
+                          "--cluster-config", f"{self.folder}/n1.toml", *(["--address", self.address] if self.address else []), "--", *program)
         self.leader = subprocess.Popen(command, env=self.environment, stdout=open(f"{self.folder}/out", "w"),
                                        stderr=open(f"{self.folder}/err", "w"), start_new_session=True)
         # Its first process is understudy, the child of unshare, which `ip netns exec` has become.

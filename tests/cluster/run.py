@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 
+import gate
 import takeover
 from machines import HERE, PORT, PATIENCE, Clients, Cluster, Failed, Net, all_is_there, replayed, run, until
 
@@ -201,17 +202,20 @@ def main():
     passed = failed = skipped = 0
     place = tempfile.mkdtemp(prefix="cluster-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
-        run("gcc", "-O2", "-pthread", "-o", f"{place}/counter", f"{HERE}/counter.c")
+        for program in ("counter", "mover"):
+            run("gcc", "-O2", "-pthread", "-o", f"{place}/{program}", f"{HERE}/{program}.c")
         only = os.environ.get("ONLY", "")
         cases = [(die, seed) for seed in range(runs)] + [(takeover.follows, 0)]
         cases += [(takeover.takes_over, seed) for seed in range(runs)]
         cases += [(over, 0) for over in (takeover.over_lease, takeover.over_redis, takeover.over_files, takeover.over_many, takeover.over_nginx)]
         cases += [(other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
+        cases += [(case, seed) for seed in range(runs) for case in (gate.gate_counter, gate.gate_redis, gate.gate_moves)]
+        cases += [(gate.gate_opens, 0), (gate.gate_shuts, 0), (gate.gate_ends, 0)]
         for case, seed in (one for one in cases if only in one[0].__name__):
             folder = f"{place}/{case.__name__}-{seed}"
             os.mkdir(folder)
             try:
-                with Net() as net:
+                with (gate.Hub if case.__module__ == "gate" else Net)() as net:
                     words = case(understudy, net, folder, seed)
                 passed, skipped = (passed, skipped + 1) if words is None else (passed + 1, skipped)
                 print(f"{'skip' if words is None else 'pass'}  {case.__name__} {seed}: {words}", flush=True)

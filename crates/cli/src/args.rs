@@ -312,6 +312,31 @@ pub struct Cluster {
     pub cluster_config: PathBuf,
 }
 
+/// The address of a service.
+#[derive(Debug, ClapArgs)]
+pub struct Gate {
+    /// The address at which the program serves, its network's bits and its device. What is sent from there waits until the other
+    /// machines have the log of it, and the machine that takes over has it, with the connections
+    #[arg(long, value_name = "IP/BITS%DEVICE", value_parser = service_address, requires = "cluster")]
+    pub address: Option<us_supervisor::gate::Address>,
+    /// With --address: nothing waits; a take-over resets connections, and may lose what clients have heard last
+    #[arg(long, requires = "address")]
+    pub relaxed: bool,
+}
+
+/// An address with its network's bits and its device.
+fn service_address(text: &str) -> Result<us_supervisor::gate::Address, String> {
+    let told =
+        || "an IPv4 address, the bits of its network and a device are wanted: 192.0.2.9/24%eth0".to_string();
+    let (own, device) = text.split_once('%').ok_or_else(told)?;
+    let (address, bits) = own.split_once('/').ok_or_else(told)?;
+    let address: std::net::Ipv4Addr = address.parse().map_err(|_| told())?;
+    let bits = bits.parse().ok().filter(|bits| (1..=32).contains(bits)).ok_or_else(told)?;
+    let is_name = (1..16).contains(&device.len()) && device.bytes().all(|byte| byte > b' ' && byte != b'/');
+    let device = if is_name { device.to_string() } else { return Err(told()) };
+    Ok(us_supervisor::gate::Address { address: address.octets(), bits, device })
+}
+
 /// `--commit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Commit {
@@ -450,6 +475,8 @@ pub struct Run {
     pub record: Option<PathBuf>,
     #[command(flatten)]
     pub cluster: Cluster,
+    #[command(flatten)]
+    pub gate: Gate,
     /// Figures of this group: a page at /, and /metrics for Prometheus, for as long as it lives; a port alone is one of 127.0.0.1
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub metrics: Option<std::net::SocketAddr>,

@@ -18,8 +18,9 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 pub use config::Config;
+pub use kept::FENCED;
 pub use serve::{Log, Node, Stop};
-pub use shipper::{Seen, Shipper};
+pub use shipper::{Seen, Shipper, Watch};
 
 /// What cannot be begun, in one sentence.
 #[derive(Debug)]

@@ -87,9 +87,32 @@ struct Shared {
     is_finished: AtomicBool,
     is_over: AtomicBool,
     seen: Mutex<Seen>,
+    /// Who is rung when more is committed, or it is no longer.
+    listener: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+/// What somebody else may know of a shipper.
+#[derive(Clone)]
+pub struct Watch(Arc<Shared>);
+
+impl Watch {
+    /// What is known of the copy.
+    pub fn seen(&self) -> Seen {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Rings this eventfd when that has changed.
+    pub fn ring(&self, bell: &Arc<OwnedFd>) {
+        *self.0.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(bell));
+    }
 }
 
 impl Shipper {
+    /// For somebody else who wants to know of it.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.shared))
+    }
+
     /// Begins to send `file` to the peer of this name.
     ///
     /// # Errors
@@ -105,6 +128,7 @@ impl Shipper {
             is_finished: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             seen: Mutex::new(seen),
+            listener: Mutex::new(None),
         });
         let limits = config.limits();
         let mut shipping = Shipping {
@@ -276,7 +300,13 @@ impl Shipping {
         let seen = Seen::of(&self.name, self.leader.report(now()));
         let is_through = matches!(seen.state.as_str(), "ended" | "given up") && self.link.is_none()
             || seen.state == "ended";
-        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        let mut known = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = (known.committed_bytes, &known.state) != (seen.committed_bytes, &seen.state);
+        *known = seen;
+        drop(known);
+        if is_news && let Some(bell) = &*self.shared.listener.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = rustix::io::write(&**bell, &1u64.to_ne_bytes());
+        }
         is_through
     }
 

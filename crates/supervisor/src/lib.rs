@@ -8,7 +8,8 @@
 //! which is gone when the group is.
 //!
 //! `unsafe` lives in [`segment`], [`roster`] and `mapping` (shared memory), [`spawn`] (fork, signals), [`reap`] (wait),
-//! [`machine`] (trying what it offers), [`identity`] (other users) and parts of [`checkpoint`] (becoming another program) only.
+//! [`machine`] (trying what it offers), [`identity`] (other users), [`gate::kernel`] (sockets and devices) and parts of
+//! [`checkpoint`] (becoming another program) only.
 #![deny(unsafe_code)]
 
 mod book;
@@ -27,6 +28,7 @@ pub mod family;
 #[allow(unsafe_code)]
 pub mod filter;
 pub mod folder;
+pub mod gate;
 mod group;
 mod handout;
 pub mod history;

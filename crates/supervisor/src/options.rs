@@ -38,6 +38,17 @@ pub struct Cluster {
     pub on_disk: bool,
     /// This machine's configuration.
     pub config: PathBuf,
+    /// `--address` and `--relaxed`.
+    pub gate: Option<GateOrder>,
+}
+
+/// `--address` and `--relaxed`.
+#[derive(Clone, Debug)]
+pub struct GateOrder {
+    /// The address at which the program serves.
+    pub address: gate::Address,
+    /// Nothing is held back.
+    pub is_relaxed: bool,
 }
 
 /// The options of one run.

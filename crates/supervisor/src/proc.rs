@@ -351,6 +351,20 @@ pub fn catches(pid: u32, signal: i32) -> bool {
     mask(pid, "SigCgt:").is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
+/// Whether the kernel drops what comes in on a network device if it would not send the answer there (`rp_filter` is 1).
+pub fn drops_unroutable(device: &str) -> bool {
+    let strictness = |name: &str| {
+        let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
+        fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(0)
+    };
+    strictness("all").max(strictness(device)) == 1
+}
+
+/// Has a device of ours send nothing of IPv6 by itself, where there is any.
+pub fn disable_ipv6(device: &str) {
+    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

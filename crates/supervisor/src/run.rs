@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::event::EventfdFlags;
 use serde_json::json;
-use us_abi::CONFIG_RECORDED;
+use us_abi::{CONFIG_GATED, CONFIG_RECORDED};
 
 use crate::book::Book;
 use crate::checkpoint::restore::{Checkpoint, Restored};
@@ -178,7 +178,9 @@ fn make_group(options: &Options) -> Result<Made, Error> {
         Some(name) => GroupFolder::named(name)?,
         None => GroupFolder::first_free(&default_name(&options.command[0]))?,
     };
-    let flags = if options.record.is_some() { CONFIG_RECORDED } else { 0 };
+    let is_gated = options.cluster.as_ref().is_some_and(|cluster| cluster.gate.is_some());
+    let flags =
+        if options.record.is_some() { CONFIG_RECORDED } else { 0 } | if is_gated { CONFIG_GATED } else { 0 };
     let segment = Segment::create(&folder.dir, folder::SEGMENT, options.config(flags))?;
     let roster = Arc::new(Roster::create(&folder.dir)?);
     if options.order == "serial" {

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags};
 use rustix::thread::futex;
 use us_abi::{
-    CONFIG_RECORDED, Config, MAGIC, RING_STEP, RINGS_OFFSET, SEATS, SEGMENT_BYTES, SPARE_ENTRY_BYTES,
-    SPARES_BYTES, SPARES_OFFSET, SegmentHeader, SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET,
-    Text, ThreadEntry, VERSION, head_parts, recorder,
+    CONFIG_GATED, CONFIG_RECORDED, CONNECTIONS_OFFSET, Config, Connection, Connections, MAGIC, RING_STEP,
+    RINGS_OFFSET, SEATS, SEGMENT_BYTES, SPARE_ENTRY_BYTES, SPARES_BYTES, SPARES_OFFSET, SegmentHeader,
+    SpareEntry, THREAD_ENTRY_BYTES, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry, VERSION, head_parts,
+    recorder,
 };
 
 use crate::dir::Dir;
@@ -42,7 +43,9 @@ impl Segment {
         let file = dir.make_file(name).map_err(fail("make"))?;
         rustix::fs::ftruncate(&file, SEGMENT_BYTES as u64).map_err(|cause| fail("size")(cause.into()))?;
         // A full file system shows as SIGBUS at the first touch of a sparse page: reserve what every run touches.
-        for (at, bytes) in head_parts(1).into_iter().chain([(RINGS_OFFSET, RING_STEP)]) {
+        let is_kept = config.flags & CONFIG_GATED != 0;
+        let connections = is_kept.then_some((CONNECTIONS_OFFSET, size_of::<Connections>()));
+        for (at, bytes) in head_parts(1).into_iter().chain([(RINGS_OFFSET, RING_STEP)]).chain(connections) {
             rustix::fs::fallocate(&file, FallocateFlags::empty(), at as u64, bytes as u64)
                 .map_err(|cause| fail("reserve room for")(cause.into()))?;
         }
@@ -150,6 +153,19 @@ impl Segment {
         assert!(slot < THREADS_MAX);
         // SAFETY: the table lies inside the mapping (asserted in us-abi) and holds atomics only.
         unsafe { self.map.base().add(THREADS_OFFSET + slot * THREAD_ENTRY_BYTES).cast().as_ref() }
+    }
+
+    /// The table of connections.
+    pub fn connection_table(&self) -> &Connections {
+        // SAFETY: the table lies inside the mapping (asserted in us-abi) and holds atomics only.
+        unsafe { self.map.base().add(CONNECTIONS_OFFSET).cast().as_ref() }
+    }
+
+    /// Its rows that have been used.
+    pub fn connections(&self) -> &[Connection] {
+        let table = self.connection_table();
+        let used = (table.used.load(Ordering::Acquire) as usize).min(table.rows.len());
+        &table.rows[..used]
     }
 
     /// The bytes of all thread slots that have been used, as they are now.

@@ -9,6 +9,7 @@ use crate::clock;
 use crate::ended::{self, Ended};
 use crate::error::Error;
 use crate::folder::{self, Found, Meta, Recording};
+use crate::gate::{GATE, Standing};
 use crate::history::{Divergence, Failover, History, Lost, Reclone};
 use crate::place::{self, Other};
 use crate::proc;
@@ -94,6 +95,9 @@ pub struct Group {
     /// The other machine whose program this group mirrors, and how far it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<Following>,
+    /// The gate of its service's address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate: Option<Standing>,
     /// Other machines that keep the recording.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<node::Seen>,
@@ -300,6 +304,7 @@ fn group(found: &Found) -> Option<Group> {
         lost_total: history.lost.total,
         recording: meta.recording,
         machines: found.read_json(MACHINES).unwrap_or_default(),
+        gate: found.read_json(GATE),
         mirror,
         probe: meta.probe.map(|command| Probe { command, waits: state != "protected" }),
         refused_calls: sums.refused,

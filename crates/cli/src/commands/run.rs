@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::checkpoint::restore::Checkpoint;
-use us_supervisor::options::Cluster;
+use us_supervisor::options::{Cluster, GateOrder};
 use us_supervisor::probe::Order as ProbeOrder;
 use us_supervisor::recorder::record;
 use us_supervisor::{Error, Options, Verbosity, run, terminal};
@@ -51,7 +51,7 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
         atomics: false,
         lag_timeout_ms: record.lag_timeout,
         reprotect: false,
-        cluster: cluster(&record.cluster),
+        cluster: cluster(&record.cluster, None),
         events: record.events.clone(),
         verbosity: verbosity(record.quiet, record.verbose),
         ..Options::of(record.command.clone())
@@ -68,10 +68,14 @@ pub fn record_program(record: &Record) -> Result<i32, Error> {
     Ok(end.exit_code())
 }
 
-fn cluster(asked: &args::Cluster) -> Option<Cluster> {
+fn gate(asked: &args::Gate) -> Option<GateOrder> {
+    asked.address.clone().map(|address| GateOrder { address, is_relaxed: asked.relaxed })
+}
+
+fn cluster(asked: &args::Cluster, gate: Option<GateOrder>) -> Option<Cluster> {
     let args::Cluster { cluster: nodes, commit, cluster_config: config } = asked;
     let on_disk = *commit == args::Commit::Disk;
-    (!nodes.is_empty()).then(|| Cluster { nodes: nodes.clone(), on_disk, config: config.clone() })
+    (!nodes.is_empty()).then(|| Cluster { nodes: nodes.clone(), on_disk, config: config.clone(), gate })
 }
 
 fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
@@ -127,7 +131,7 @@ fn options(run: &Run) -> Result<Options, Error> {
         is_required: run.require_protection,
         probe: run.probe.clone().map(|command| ProbeOrder { command, interval_ms: run.probe_interval }),
         record: run.record.clone(),
-        cluster: cluster(&run.cluster),
+        cluster: cluster(&run.cluster, gate(&run.gate)),
         events: run.events.clone(),
         verbosity: verbosity(run.quiet, run.verbose),
         command: run.command.clone(),

@@ -240,6 +240,9 @@ fn notes(group: &Group) -> Vec<String> {
     if let Some(mirror) = &group.mirror {
         lines.push(format!("{name}: {}", mirror.words()));
     }
+    if let Some(gate) = &group.gate {
+        lines.push(format!("{name}: {}", gate.words()));
+    }
     for machine in &group.machines {
         lines.push(format!("{name}: {}", cluster::words(machine)));
         lines.extend(

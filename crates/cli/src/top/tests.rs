@@ -60,6 +60,7 @@ fn group(name: &str, events: u64, lag_bytes: u64) -> Group {
         signals_late: 0,
         recording: None,
         mirror: None,
+        gate: None,
         machines: Vec::new(),
         probe: None,
         lag_waits_ms: 0,

@@ -22,6 +22,7 @@ use super::{padded, record, surroundings};
 use crate::clock;
 use crate::error::Error;
 use crate::folder::{GroupFolder, SEGMENT};
+use crate::gate;
 use crate::options::Options;
 use crate::roster::Roster;
 use crate::run;
@@ -36,6 +37,8 @@ enum Word {
     Ended(u32, Option<i32>),
     /// So has the group.
     Over,
+    /// A gate waits for a pass.
+    Look,
 }
 
 /// What the recorder says.
@@ -53,6 +56,8 @@ pub(crate) struct Prepared {
     writer: Writer,
     /// Other machines that are to keep it, and what they have to be told.
     cluster: Option<(cluster::Prepared, Header)>,
+    /// The gate of the service's address.
+    gate: Option<gate::Prepared>,
 }
 
 impl Prepared {
@@ -67,9 +72,13 @@ impl Prepared {
         library: &Path,
     ) -> Result<Prepared, Error> {
         let cluster = options.cluster.as_ref().map(cluster::Prepared::new).transpose()?;
+        let gate = match options.cluster.as_ref().and_then(|asked| asked.gate.as_ref()) {
+            Some(asked) => Some(gate::Prepared::new(&asked.address, asked.is_relaxed)?),
+            None => None,
+        };
         let header = surroundings::header(options, program, library);
         let writer = Writer::create(path, &header).map_err(|cause| record::not_made(path, cause))?;
-        Ok(Prepared { path: path.into(), writer, cluster: cluster.map(|cluster| (cluster, header)) })
+        Ok(Prepared { path: path.into(), writer, cluster: cluster.map(|cluster| (cluster, header)), gate })
     }
 
     /// Nothing was run, so there is nothing to keep.
@@ -88,6 +97,8 @@ pub(crate) struct Beside {
     words: Sender<Word>,
     news: Arc<Mutex<News>>,
     thread: Option<JoinHandle<()>>,
+    /// Ends behind the recorder: what is committed by then may leave.
+    _gate: Option<gate::Running>,
 }
 
 impl Beside {
@@ -108,22 +119,32 @@ impl Beside {
         let mut tape = Tape::new(&folder.dir, &prepared.path, prepared.writer, root);
         let (words, heard) = channel();
         let mut news = News::default();
+        let mut watches = Vec::new();
         if let Some((cluster, header)) = &prepared.cluster {
             match Ships::start(cluster, &prepared.path, header, &folder.name, &folder.dir) {
-                Ok(ships) => tape.ship(ships),
+                Ok(ships) => {
+                    watches = ships.watches();
+                    tape.ship(ships);
+                }
                 Err(cause) => {
                     let why = run::explain(&cause);
                     news.shipped.push(format!("nothing is sent to other machines: {why}"));
                 }
             }
         }
+        let gate = prepared.gate.map(|gate| {
+            let words = words.clone();
+            gate.start(&folder.dir, watches, move || _ = words.send(Word::Look))
+        });
+        let gate = gate.transpose()?;
+        gate.iter().for_each(|gate| tape.gate(gate.door()));
         let news = Arc::new(Mutex::new(news));
         let mut recorder = Recorder { tape, roster, root: pid, heard, news: Arc::clone(&news), bell };
         let thread = std::thread::Builder::new()
             .name("recorder".into())
             .spawn(move || recorder.until_the_end())
             .map_err(|cause| Error::system("start the recorder", cause))?;
-        Ok(Beside { words, news, thread: Some(thread) })
+        Ok(Beside { words, news, thread: Some(thread), _gate: gate })
     }
 
     /// The process with this number has ended for good.
@@ -173,7 +194,7 @@ impl Recorder {
             nap_ns = if bytes > 0 { NAP_MIN_NS } else { (nap_ns * 2).min(NAP_MAX_NS) };
             match self.heard.recv_timeout(Duration::from_nanos(nap_ns)) {
                 Ok(Word::Ended(pid, status)) => self.bury(pid, status),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Word::Look) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Word::Over) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use node::config::Standby;
-use node::{Config, Log, Node, Seen, Shipper};
+use node::{Config, Log, Node, Seen, Shipper, Watch};
 use recording::Header;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use ship::{Commit, Hello, Here, Program};
@@ -96,6 +96,11 @@ impl Ships {
         }
         let told = shippers.iter().map(|_| (String::new(), None, false)).collect();
         Ok(Ships { dir: Arc::clone(dir), shippers, told, look_at_ns: 0, written: Vec::new() })
+    }
+
+    /// What a gate may know of the machines.
+    pub fn watches(&self) -> Vec<Watch> {
+        self.shippers.iter().map(Shipper::watch).collect()
     }
 
     /// There is more in the file.

@@ -2,15 +2,15 @@
 //! into a file.
 
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use recording::Writer;
-use rustix::event::{PollFd, PollFlags, poll};
-use us_abi::CONFIG_RECORDED;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use us_abi::{CONFIG_GATED, CONFIG_RECORDED};
 
 use super::checkpoints::Checkpoints;
 use super::cluster::{self, Ships};
@@ -22,6 +22,7 @@ use crate::ended::Ended;
 use crate::error::Error;
 use crate::events::Voice;
 use crate::folder::{GroupFolder, Meta, ProcessId, Recording, SEGMENT};
+use crate::gate;
 use crate::handout::Handout;
 use crate::history::History;
 use crate::options::{Options, Verbosity, default_name};
@@ -59,8 +60,13 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
     };
     voice.set_group(&folder.name);
     let cluster = options.cluster.as_ref().map(cluster::Prepared::new).transpose()?;
+    let asked = options.cluster.as_ref().and_then(|asked| asked.gate.as_ref());
+    let gate = asked.map(|asked| gate::Prepared::new(&asked.address, asked.is_relaxed)).transpose()?;
+    let gated = if gate.is_some() { CONFIG_GATED } else { 0 };
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    let bell = Arc::new(bell.map_err(|cause| Error::system("make an eventfd", cause))?);
     let header = surroundings::header(options, &program, &library);
-    let segment = Segment::create(&folder.dir, SEGMENT, options.config(CONFIG_RECORDED))?;
+    let segment = Segment::create(&folder.dir, SEGMENT, options.config(CONFIG_RECORDED | gated))?;
     let roster = Arc::new(Roster::create(&folder.dir)?);
     let mut meta = run::meta(options);
     meta.recording = Some(Recording::into(path));
@@ -106,16 +112,33 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
     let rings = super::rings::Rings::new(segment, &folder.dir, SEGMENT)?;
     let root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
     let mut tape = Tape::new(&folder.dir, path, writer, root);
+    let mut watches = Vec::new();
     if let Some(cluster) = &cluster {
         match Ships::start(cluster, path, &header, &folder.name, &folder.dir) {
-            Ok(ships) => tape.ship(ships),
+            Ok(ships) => {
+                watches = ships.watches();
+                tape.ship(ships);
+            }
             Err(cause) => voice.say(
                 Verbosity::Normal,
                 &format!("{}: nothing is sent to other machines: {}", folder.name, run::explain(&cause)),
             ),
         }
     }
+    let rings = Arc::clone(&bell);
+    let look = move || _ = rustix::io::write(&*rings, &1u64.to_ne_bytes());
+    let gate = gate.and_then(|gate| {
+        let started = gate.start(&folder.dir, watches, look);
+        let told = |cause: &Error| {
+            let why = run::explain(cause);
+            voice.say(Verbosity::Normal, &format!("{}: nothing waits at a gate: {why}", folder.name));
+        };
+        started.inspect_err(told).ok()
+    });
+    gate.iter().for_each(|gate| tape.gate(gate.door()));
     let recorder = Recorder {
+        bell,
+        _gate: gate,
         folder: &folder,
         roster,
         signals,
@@ -155,6 +178,9 @@ struct Recorder<'a> {
     root_end: Option<(reap::Reaped, u64)>,
     tape: Tape,
     checkpoints: Option<Checkpoints>,
+    /// Rung when the gate waits for a pass.
+    bell: Arc<OwnedFd>,
+    _gate: Option<gate::Running>,
 }
 
 impl Recorder<'_> {
@@ -237,7 +263,7 @@ impl Recorder<'_> {
     }
 
     fn sleep(&mut self, nap_ns: u64) {
-        let mut fds: Vec<BorrowedFd> = vec![self.signals.fd.as_fd()];
+        let mut fds: Vec<BorrowedFd> = vec![self.signals.fd.as_fd(), self.bell.as_fd()];
         fds.extend(self.relay.iter().map(Relay::fd));
         fds.extend(
             self.tape.taken.iter().filter_map(|taken| taken.pidfd.as_ref()).map(|pidfd| pidfd.as_fd()),
@@ -246,6 +272,7 @@ impl Recorder<'_> {
             fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let _ = poll(&mut fds, Some(&clock::timespec(nap_ns)));
         drop(fds);
+        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
         self.relay.iter().for_each(Relay::pass_on);
         while let Some(arrived) = self.signals.next() {
             if arrived.is_to_be_passed_on() && self.root_end.is_none() {

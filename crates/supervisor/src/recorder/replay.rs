@@ -25,7 +25,7 @@ use debugger::Onlooker;
 use mirror::Mirror;
 use recording::{How, Image, Item, Reader};
 use rustix::event::{PollFd, PollFlags, poll};
-use us_abi::{CONFIG_DETACHED, CONFIG_SERIAL, Config};
+use us_abi::{CONFIG_DETACHED, CONFIG_GATED, CONFIG_SERIAL, Config, EventKind};
 
 use super::facts::Facts;
 use super::feed::{Ending, Fed};
@@ -361,11 +361,31 @@ impl Replay<'_> {
             }
         }
         self.events += recording::Events::new(&bytes).count() as u64;
+        self.take_notes(&mut bytes);
         let Some(fed) = self.slots.get(&image).map(|at| &mut self.fed[*at]) else { return };
         if let Some(facts) = self.waiting_facts.remove(&image) {
             fed.begin(slot, &facts);
         }
         fed.push(slot, bytes);
+    }
+
+    /// What a gate has said is no event of the program's.
+    fn take_notes(&mut self, bytes: &mut Vec<u8>) {
+        let is_note = |event: &recording::Event| event.header.kind == EventKind::Gate as u8;
+        if !recording::Events::new(bytes).any(|event| is_note(&event)) {
+            return;
+        }
+        let (mut left, mut at) = (Vec::new(), 0);
+        for event in recording::Events::new(bytes) {
+            let end = at + event.size();
+            match (is_note(&event), &mut self.mirror) {
+                (true, Some(mirror)) => mirror.notes.take(event.payload),
+                (true, None) => {}
+                (false, _) => left.extend_from_slice(&bytes[at..end]),
+            }
+            at = end;
+        }
+        *bytes = left;
     }
 
     fn take_end(&mut self, image: u32, ending: Ending) {
@@ -419,7 +439,8 @@ impl Replay<'_> {
         let path = self.path.join(&name);
         // The number may have been another's, whose process has this file mapped or is gone.
         let _ = self.dir.remove(&name);
-        let segment = Segment::create(&self.dir, NEW, config(self.purpose() | facts.flags & CONFIG_SERIAL))?;
+        let kept = CONFIG_SERIAL | if self.mirror.is_some() { CONFIG_GATED } else { 0 };
+        let segment = Segment::create(&self.dir, NEW, config(self.purpose() | facts.flags & kept))?;
         let header = segment.header();
         header.guest_pid.store(facts.pid, Ordering::Release);
         let mut fed = Fed::new(image.number, facts.pid, Rings::new(segment, &self.dir, NEW)?, path.clone())?;

@@ -14,7 +14,7 @@ use super::making::Making;
 use super::rings::{self, Rings, first_event};
 use crate::dir::Dir;
 use crate::error::Error;
-use crate::segment::{read_text, write_text};
+use crate::segment::{Segment, read_text, write_text};
 use crate::{child, clock, spawn};
 
 /// Bytes that are taken out of a ring at once.
@@ -91,6 +91,19 @@ impl Taken {
     /// Which image it is in the recording.
     pub fn image(&self) -> Option<u32> {
         self.image
+    }
+
+    /// Its segment.
+    pub fn segment(&self) -> &Segment {
+        &self.rings.segment
+    }
+
+    /// Writes down what a gate says.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub fn note(&mut self, note: &[u8], book: &mut Book) -> Result<(), recording::Error> {
+        self.write(0, &rings::event(EventKind::Gate, 0, note), book)
     }
 
     /// Whether all that its process has logged has been taken.
@@ -370,7 +383,7 @@ pub fn why_cut(facts: &[u8]) -> Option<String> {
 /// # Errors
 /// When it is none.
 pub fn open(dir: &Arc<Dir>, name: String, pid: u32) -> Result<Taken, Error> {
-    let segment = crate::segment::Segment::open(dir, &name)?;
+    let segment = Segment::open(dir, &name)?;
     Ok(Taken::new(Rings::new(segment, dir, &name)?, dir, name, pid, pidfd_of(pid)))
 }
 

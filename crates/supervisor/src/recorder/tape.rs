@@ -12,6 +12,7 @@ use super::take::{self, Book, Taken};
 use crate::clock;
 use crate::dir::Dir;
 use crate::folder::member;
+use crate::gate::{self, Door};
 use crate::roster::Roster;
 
 /// Pauses between two looks at the rings: short while events come in, long while none do.
@@ -48,6 +49,8 @@ pub struct Tape {
     flush_at_ns: u64,
     /// Other machines that keep it.
     ships: Option<Ships>,
+    /// The gate that waits for passes.
+    gate: Option<Arc<Door>>,
     /// Lines about these that somebody should hear.
     shipped: Vec<String>,
     /// Lines that somebody should hear.
@@ -70,6 +73,7 @@ impl Tape {
             by_pid: HashMap::new(),
             flush_at_ns: 0,
             ships: None,
+            gate: None,
             shipped: Vec::new(),
             said: Vec::new(),
             ended: None,
@@ -79,6 +83,11 @@ impl Tape {
     /// From now on these machines keep it as well.
     pub fn ship(&mut self, ships: Ships) {
         self.ships = Some(ships);
+    }
+
+    /// From now on this gate waits for passes.
+    pub fn gate(&mut self, door: Arc<Door>) {
+        self.gate = Some(door);
     }
 
     /// What is to be said of other machines since this was last asked.
@@ -126,15 +135,30 @@ impl Tape {
     /// Empties the rings into the file. Returns how many bytes came.
     pub fn take(&mut self) -> u64 {
         let now = clock::monotonic_ns();
-        let flush = now >= self.flush_at_ns;
+        let mut flush = now >= self.flush_at_ns;
         let (mut bytes, mut failure) = (0, None);
         let mut stopped = Vec::new();
         let File::Open(writer) = &mut self.file else {
             self.shipped.extend(self.ships.iter_mut().flat_map(Ships::look));
             self.taken.iter().for_each(|taken| taken.stop(UNWRITTEN));
+            self.gate.iter().for_each(|door| door.stop());
             return 0;
         };
+        let notes = match &self.gate {
+            Some(door) => {
+                let mut readings = Vec::new();
+                self.taken.iter().for_each(|taken| gate::readings(taken.segment(), &mut readings));
+                let takes_notes = self.taken.first().is_some_and(|root| root.image().is_some());
+                let (notes, is_wanted) = door.begin(readings, takes_notes);
+                flush |= is_wanted;
+                notes
+            }
+            None => Vec::new(),
+        };
         let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
+        if let Some(root) = self.taken.first_mut() {
+            failure = notes.iter().find_map(|note| root.note(&note.to_bytes(), &mut book).err());
+        }
         for taken in &mut self.taken {
             let stops = taken.stops_now();
             match taken.drain(&mut book) {
@@ -150,6 +174,9 @@ impl Tape {
         if flush {
             self.flush_at_ns = now + if self.ships.is_some() { SHIP_NS } else { FLUSH_NS };
             failure = failure.or(writer.flush().err());
+            if let Some(door) = self.gate.as_ref().filter(|_| failure.is_none()) {
+                door.end(writer.bytes_file());
+            }
             if let Some(ships) = &mut self.ships {
                 ships.ring();
                 self.shipped.extend(ships.look());
@@ -201,6 +228,7 @@ impl Tape {
     fn give_up(&mut self, cause: &recording::Error) {
         self.ends(format!("{}: the recording ends here: {cause}", self.path.display()));
         self.file = File::Closed;
+        self.gate.iter().for_each(|door| door.stop());
         self.taken.iter().for_each(|taken| taken.stop(UNWRITTEN));
     }
 

@@ -21,6 +21,7 @@ use super::takeover::{self, Wish};
 use super::{Debugger, NAP_NS, Order, Replay};
 use crate::error::Error;
 use crate::folder::{GroupFolder, Meta, ProcessId};
+use crate::gate::rebuild::{Notes, SENT};
 use crate::options::Options;
 use crate::recorder::feed::Fed;
 use crate::recorder::{of_recording, surroundings};
@@ -105,6 +106,10 @@ pub(super) struct Mirror {
     wish: Option<Wish>,
     /// Since when nothing comes from the other machine.
     apart_ns: Option<u64>,
+    /// What that one's gate has said.
+    pub(super) notes: Notes,
+    /// What connections have sent last.
+    pub(super) sent: File,
 }
 
 /// Follows until the program, the node or the recording has ended; the exit code.
@@ -129,6 +134,7 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     show(&folder, &shown);
     folder.write_json("meta.json", &meta)?;
     write_volumes(&folder, &wanted.volumes)?;
+    let sent = folder.dir.make_file(SENT).map_err(|cause| Error::file("make", folder.dir.at(SENT), cause))?;
     let news = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok();
     let news =
         news.filter(|news| inotify::add_watch(news, &wanted.file, inotify::WatchFlags::MODIFY).is_ok());
@@ -145,6 +151,8 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
         shown,
         wish: None,
         apart_ns: None,
+        notes: Notes::default(),
+        sent,
     });
     let mut desk = Desk::open(&folder.dir).map_err(|cause| Error::system("take requests", cause))?;
     let outcome = match differences.is_empty() {
@@ -387,6 +395,9 @@ impl Replay<'_> {
             return;
         }
         mirror.look_at_ns = now + LOOK_NS;
+        for fed in &self.fed {
+            mirror.notes.sweep(&fed.rings.segment, &mirror.sent);
+        }
         let behind = mirror.lengths.front().filter(|(known, _)| *known > offset);
         let is_written = is_written(&mirror.file);
         mirror.apart_ns = if is_written { None } else { mirror.apart_ns.or(Some(now)) };

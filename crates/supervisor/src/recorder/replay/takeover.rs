@@ -22,6 +22,8 @@ use crate::child::Child;
 use crate::error::Error;
 use crate::events::Voice;
 use crate::folder::{GroupFolder, Meta, ProcessId};
+use crate::gate::net;
+use crate::gate::rebuild::{self, Rebuilt};
 use crate::group::Group;
 use crate::handout::Handout;
 use crate::history::History;
@@ -168,7 +170,12 @@ pub(super) fn take_over(
     replay.roster.enter_restored(roster::ROOT, guest_pid, pid, false);
     write_config(&fed.rings, &options.config(0)).map_err(|cause| Error::file("write", &fed.path, cause))?;
     promote(&fed, pid);
-    let live_ns = await_live(&fed, &child).ok_or_else(|| {
+    let mut rebuilt = None;
+    let gate = replay.mirror.as_ref().map(|mirror| (&mirror.notes, &mirror.sent));
+    let live_ns = await_live(&fed, &child, || {
+        rebuilt = gate.map(|(notes, sent)| rebuild::rebuild(&fed.rings.segment, notes, pid, sent));
+    })
+    .ok_or_else(|| {
         let words = fed.divergence().unwrap_or_else(|| "it did not come to be live".into());
         refuse(&words)
     })?;
@@ -177,6 +184,19 @@ pub(super) fn take_over(
         spawn::signal(pid, libc::SIGCHLD);
     }
     let name = &folder.name;
+    if let Some(address) = gate.and_then(|(notes, _)| notes.address.as_ref()) {
+        let moved =
+            net::take(address).and_then(|_| net::announce(address).map_err(|cause| cause.to_string()));
+        if let Err(why) = moved {
+            terminal::say(&format!("{name}: the address of the service is not here: {why}"));
+        }
+    }
+    let connections = rebuilt.as_ref().map(Rebuilt::words);
+    rebuilt.into_iter().for_each(Rebuilt::wake);
+    if let Some(connections) = &connections {
+        terminal::say(&format!("{name}: {connections}"));
+    }
+    let _ = folder.dir.remove(rebuild::SENT);
     let blackout_us = (live_ns.saturating_sub(wish.said_ns)) / 1000;
     terminal::say(&format!(
         "{name}: pid {pid} took over from another machine, {:.1} ms after it was told to",
@@ -247,11 +267,17 @@ fn promote(fed: &Fed, pid: u32) {
     segment::wake(word);
 }
 
-/// When it was live; `None` if it did not come to be.
-fn await_live(fed: &Fed, child: &Child) -> Option<u64> {
+/// When it was live; `None` if it did not come to be. `rebuild` makes its connections, while it waits for them.
+fn await_live(fed: &Fed, child: &Child, mut rebuild: impl FnMut()) -> Option<u64> {
     let header = fed.rings.segment.header();
+    let asked = &fed.rings.segment.connection_table().rebuild;
     let until_ns = clock::monotonic_ns() + LIVE_NS;
     while clock::monotonic_ns() < until_ns {
+        if asked.load(Ordering::Acquire) == us_abi::rebuild::ASKED {
+            rebuild();
+            asked.store(us_abi::rebuild::DONE, Ordering::Release);
+            segment::wake(asked);
+        }
         match header.live_ns.load(Ordering::Acquire) {
             0 if !child.is_alive() => return None,
             0 => std::thread::sleep(Duration::from_micros(200)),

@@ -1,0 +1,316 @@
+//! Connections of another machine's are made anew on this one, which takes over: `TCP_REPAIR` of `tcp(7)`.
+//!
+//! The log says how much of each has been read and written, the other machine's gate what was agreed upon when it began, and a file
+//! has what was written last. A socket of the mirror stands for each already, under all its numbers: that is the one that is made a
+//! connection of. What cannot be is left as it is: the mirror resets it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use gate::note::agreed;
+use gate::packet::flag;
+use gate::{Address, Facts, Note, Pair};
+use rustix::net::{SendFlags, Shutdown};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
+use us_abi::{Connection, SENT_BYTES, connection};
+
+use super::{kernel, net};
+use crate::segment::Segment;
+use crate::{child, clock};
+
+/// The file of what was written last, in the group's folder.
+pub const SENT: &str = "sent";
+
+/// A closed connection is kept so long: the other side may not have got all of it.
+const CLOSED_NS: u64 = 60_000_000_000;
+
+/// The clock in the packets is to be so far ahead of what it may have been: what seems to be old is thrown away. Not further: the
+/// kernel takes for the time of a round trip by how much the other side's echo is behind.
+const AHEAD_MS: u64 = 30;
+
+/// The window that the other side is thought to have until it says so.
+const WINDOW: u32 = 64 << 10;
+
+/// What the other machine's gate has said.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// The address of the service.
+    pub address: Option<Address>,
+    facts: HashMap<u64, Facts>,
+    beyond: HashMap<u64, u64>,
+    acknowledged: HashMap<u64, u64>,
+    /// By so much our clock is ahead of the other machine's at the most, ns.
+    ahead_ns: Option<i64>,
+}
+
+impl Notes {
+    /// One more.
+    pub fn take(&mut self, bytes: &[u8]) {
+        let note = Note::of(bytes);
+        if let Some(Note::Time(at_ns) | Note::Connection(Facts { at_ns, .. })) = note {
+            let ahead = clock::monotonic_ns() as i64 - at_ns as i64;
+            self.ahead_ns = Some(self.ahead_ns.map_or(ahead, |known| known.min(ahead)));
+        }
+        match note {
+            Some(Note::Time(_)) | None => {}
+            Some(Note::Address(address)) => self.address = Some(address),
+            Some(Note::Connection(facts)) => _ = self.facts.insert(facts.identity, facts),
+            Some(Note::Beyond { identity, bytes }) => _ = self.beyond.insert(identity, bytes),
+            Some(Note::Acknowledged { identity, bytes }) => _ = self.acknowledged.insert(identity, bytes),
+        }
+    }
+
+    /// Forgets connections that were closed long ago, and what was sent on them.
+    pub fn sweep(&mut self, segment: &Segment, sent: &File) {
+        let now = clock::monotonic_ns();
+        for (at, row) in segment.connections().iter().enumerate() {
+            let flags = row.flags.load(Ordering::Acquire);
+            let is_old = now > row.closed_ns.load(Ordering::Acquire) + CLOSED_NS;
+            if flags & connection::CLOSED != 0 && is_old {
+                let identity = row.identity.load(Ordering::Acquire);
+                self.facts.remove(&identity);
+                self.beyond.remove(&identity);
+                self.acknowledged.remove(&identity);
+                // A file system that does not know how keeps it.
+                let how = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+                let _ = rustix::fs::fallocate(sent, how, at as u64 * SENT_BYTES, SENT_BYTES);
+                super::free(row);
+            }
+        }
+    }
+}
+
+/// What has come of it.
+#[derive(Default)]
+pub struct Rebuilt {
+    /// Connections that go on.
+    pub made: u32,
+    /// Connections that do not, by the reason.
+    pub reset: HashMap<&'static str, u32>,
+    sockets: Vec<Socket>,
+}
+
+struct Socket {
+    fd: OwnedFd,
+    pair: Pair,
+    /// The first number of this side's that the other one may lack, the next one, and that of the other side.
+    oldest: u32,
+    next: u32,
+    other_next: u32,
+    /// The other side has sent its end, which has been read.
+    is_ended: bool,
+    is_shut: bool,
+    is_closed: bool,
+    is_mapped: bool,
+}
+
+impl Rebuilt {
+    /// In words.
+    pub fn words(&self) -> String {
+        let reset: u32 = self.reset.values().sum();
+        let why: Vec<String> = self.reset.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        match reset {
+            0 => format!("{} connections go on", self.made),
+            _ => format!("{} connections go on, {reset} are reset ({})", self.made, why.join(", ")),
+        }
+    }
+
+    /// The address is this machine's, and the program is live: connections come to themselves.
+    pub fn wake(self) {
+        let sender = kernel::sender(net::MARK).ok();
+        for socket in &self.sockets {
+            let off = 0;
+            let (level, name) = transparent(socket.is_mapped);
+            let _ = kernel::set(&socket.fd, level, name, &off);
+            if let Some(sender) = sender.as_ref().filter(|_| socket.is_ended) {
+                // What the other side sent last has been read, and it does not send that again.
+                let Pair { own, other } = socket.pair;
+                let (from, flags) = (Pair { own: other, other: own }, flag::FIN | flag::ACK);
+                let end = gate::Segment::new(&from, socket.other_next, socket.next, flags, u16::MAX);
+                let _ = kernel::send(sender, &end.into_bytes());
+            }
+            if socket.is_shut || socket.is_closed {
+                let _ = rustix::net::shutdown(&socket.fd, Shutdown::Write);
+            }
+            if let Some(sender) = &sender {
+                // An old byte is asked for: the other side answers where it is.
+                let before = socket.oldest.wrapping_sub(1);
+                let asks = gate::Segment::new(&socket.pair, before, socket.other_next, flag::ACK, u16::MAX);
+                let _ = kernel::send(sender, &asks.into_bytes());
+            }
+        }
+    }
+}
+
+fn transparent(is_mapped: bool) -> (i32, i32) {
+    const IPV6_TRANSPARENT: i32 = 75;
+    if is_mapped { (libc::IPPROTO_IPV6, IPV6_TRANSPARENT) } else { (libc::IPPROTO_IP, libc::IP_TRANSPARENT) }
+}
+
+/// Makes what can be made, of the connections of the mirror with this kernel's number.
+pub fn rebuild(segment: &Segment, notes: &Notes, pid: u32, sent: &File) -> Rebuilt {
+    let mut rebuilt = Rebuilt::default();
+    let process = child::raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
+    for (at, row) in segment.connections().iter().enumerate() {
+        let identity = row.identity.load(Ordering::Acquire);
+        if identity == 0 {
+            continue;
+        }
+        let is_closed = row.flags.load(Ordering::Acquire) & connection::CLOSED != 0;
+        let made = obstacle(row, notes, identity).and_then(|facts| {
+            let fd = match (&process, is_closed) {
+                (_, true) => rustix::net::socket(
+                    rustix::net::AddressFamily::INET,
+                    rustix::net::SocketType::STREAM,
+                    None,
+                ),
+                (Some(process), false) => rustix::process::pidfd_getfd(
+                    process,
+                    row.fd.load(Ordering::Acquire),
+                    PidfdGetfdFlags::empty(),
+                ),
+                (None, false) => return Err("whose process cannot be looked into"),
+            };
+            let fd = fd.map_err(|_| "whose socket is not to be had")?;
+            let from = notes.acknowledged.get(&identity).copied().unwrap_or(0);
+            let ahead_ns = notes.ahead_ns.unwrap_or_default();
+            let there_ns = (clock::monotonic_ns() as i64).saturating_sub(ahead_ns);
+            let passed_ms = there_ns.saturating_sub(facts.at_ns as i64).max(0) as u64 / 1_000_000;
+            let place = Place { file: sent, at: at as u64 * SENT_BYTES, from, passed_ms };
+            make(fd, facts, row, &place).map_err(|cause| {
+                crate::terminal::say(&format!("a connection cannot be rebuilt: {cause}"));
+                "that the kernel does not rebuild"
+            })
+        });
+        match made {
+            Ok(socket) => {
+                rebuilt.made += u32::from(!is_closed);
+                rebuilt.sockets.push(socket);
+            }
+            // Nobody has it open any more.
+            Err(_) if is_closed => {}
+            Err(why) => *rebuilt.reset.entry(why).or_default() += 1,
+        }
+    }
+    rebuilt
+}
+
+fn obstacle<'a>(row: &Connection, notes: &'a Notes, identity: u64) -> Result<&'a Facts, &'static str> {
+    let flags = row.flags.load(Ordering::Acquire);
+    let read = row.read.load(Ordering::Acquire) + u64::from(flags & connection::ENDED != 0);
+    let facts = notes.facts.get(&identity).ok_or("of which the gate has said nothing")?;
+    if flags & connection::FAILED != 0 {
+        return Err("that had failed");
+    }
+    if flags & connection::UNCOUNTED != 0 {
+        return Err("with bytes that nobody counts");
+    }
+    if notes.beyond.get(&identity).is_some_and(|beyond| *beyond > read) {
+        return Err("with input that was acknowledged and not read");
+    }
+    Ok(facts)
+}
+
+/// Where the bytes lie that were written last.
+struct Place<'a> {
+    file: &'a File,
+    at: u64,
+    /// So many have been acknowledged.
+    from: u64,
+    /// So long the connection has been there.
+    passed_ms: u64,
+}
+
+const TCP_REPAIR: i32 = 19;
+const TCP_REPAIR_QUEUE: i32 = 20;
+const TCP_QUEUE_SEQ: i32 = 21;
+const TCP_REPAIR_OPTIONS: i32 = 22;
+const TCP_TIMESTAMP: i32 = 24;
+const TCP_REPAIR_WINDOW: i32 = 29;
+const QUEUE_IN: i32 = 1;
+const QUEUE_OUT: i32 = 2;
+const ON: i32 = 1;
+/// Off, and nothing is sent.
+const QUIETLY_OFF: i32 = -1;
+
+fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Result<Socket> {
+    let tcp = libc::IPPROTO_TCP;
+    let of_sockets = libc::SOL_SOCKET;
+    let flags = row.flags.load(Ordering::Acquire);
+    let (read, written) = (row.read.load(Ordering::Acquire), row.written.load(Ordering::Acquire));
+    let is_closed = flags & connection::CLOSED != 0;
+    let begun = if is_closed { 0 } else { row.begun.load(Ordering::Acquire) };
+    let end = written + begun;
+    let from = place.from.min(written);
+    if end - from > SENT_BYTES {
+        return Err(io::Error::other("more of what it has sent is under way than is kept"));
+    }
+    let number = |first: u32, bytes: u64| first.wrapping_add(1).wrapping_add(bytes as u32);
+    let (next_in, first_out) = (number(facts.other_first, read), number(facts.first, from));
+
+    let is_mapped = kernel::get(&fd, of_sockets, libc::SO_DOMAIN)? == libc::AF_INET6;
+    let reuses = kernel::get(&fd, of_sockets, libc::SO_REUSEADDR)?;
+    let (level, name) = transparent(is_mapped);
+    kernel::set(&fd, level, name, &ON)?;
+    kernel::set(&fd, tcp, TCP_REPAIR, &ON)?;
+    for (queue, number) in [(QUEUE_IN, next_in), (QUEUE_OUT, first_out)] {
+        kernel::set(&fd, tcp, TCP_REPAIR_QUEUE, &queue)?;
+        kernel::set(&fd, tcp, TCP_QUEUE_SEQ, &number)?;
+    }
+    kernel::join(&fd, &facts.pair.own, &facts.pair.other, is_mapped)?;
+    let mut options = vec![[2u32, facts.segment_bytes.max(536).into()]];
+    if facts.agreed & agreed::SCALE != 0 {
+        options.push([3, u32::from(facts.scale) | u32::from(facts.own_scale) << 16]);
+    }
+    if facts.agreed & agreed::SACK != 0 {
+        options.push([4, 0]);
+    }
+    if facts.agreed & agreed::TIME != 0 {
+        options.push([8, 0]);
+    }
+    kernel::set_all(&fd, tcp, TCP_REPAIR_OPTIONS, &options)?;
+    let time = facts.time.wrapping_add((place.passed_ms + AHEAD_MS) as u32);
+    if facts.agreed & agreed::TIME != 0 {
+        kernel::set(&fd, tcp, TCP_TIMESTAMP, &time)?;
+    }
+    let room = (SENT_BYTES as i32) * 2;
+    kernel::set(&fd, of_sockets, libc::SO_SNDBUFFORCE, &room)?;
+    put_out(&fd, from, end, place)?;
+    const SO_BUF_LOCK: i32 = 72;
+    let sizes_itself = 0;
+    kernel::set(&fd, of_sockets, SO_BUF_LOCK, &sizes_itself)?;
+    let window = [next_in, WINDOW, WINDOW, WINDOW >> 1, next_in];
+    kernel::set(&fd, tcp, TCP_REPAIR_WINDOW, &window)?;
+    kernel::set(&fd, tcp, TCP_REPAIR, &QUIETLY_OFF)?;
+    // Repairing takes it away.
+    kernel::set(&fd, of_sockets, libc::SO_REUSEADDR, &reuses)?;
+    row.queued.store(begun, Ordering::Release);
+    Ok(Socket {
+        fd,
+        pair: facts.pair,
+        oldest: first_out,
+        next: number(facts.first, end),
+        other_next: next_in,
+        is_ended: flags & connection::ENDED != 0,
+        is_shut: flags & connection::SHUT != 0,
+        is_closed,
+        is_mapped,
+    })
+}
+
+/// Puts what was written last into the queue of what has been sent.
+fn put_out(fd: impl AsFd, mut from: u64, end: u64, place: &Place) -> io::Result<()> {
+    let mut room = vec![0; 64 << 10];
+    while from < end {
+        let at = from % SENT_BYTES;
+        let part = (end - from).min(SENT_BYTES - at).min(room.len() as u64) as usize;
+        place.file.read_exact_at(&mut room[..part], place.at + at)?;
+        let done = rustix::net::send(&fd, &room[..part], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        from += done as u64;
+    }
+    Ok(())
+}
