@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Running, Sandbox, built, compile, interposed, is_alive, kill, pid, runtime, sanitized, text, wait_for};
+use common::{
+    Running, Sandbox, built, compile, interposed, is_alive, kill, pid, runtime, sanitized, text, wait_for,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 
