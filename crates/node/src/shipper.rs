@@ -1,6 +1,7 @@
 //! What sends a log to one other machine: a thread beside the one that writes it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,12 +50,15 @@ pub struct Seen {
     pub lost: u64,
     /// Why nothing is sent.
     pub trouble: Option<String>,
+    /// The machine is there, and no node on it: it refuses connections. Nobody takes over there.
+    #[serde(default)]
+    pub is_refused: bool,
     /// What stands against running the program there.
     pub remarks: Vec<String>,
 }
 
 impl Seen {
-    fn of(node: &str, report: Report) -> Seen {
+    fn of(node: &str, report: Report, is_refused: bool) -> Seen {
         let state = match &report {
             Report { is_given_up: true, .. } => "given up",
             Report { is_done: true, .. } => "ended",
@@ -70,6 +74,7 @@ impl Seen {
             last_us: report.last_ns / 1000,
             links: report.links,
             lost: report.lost,
+            is_refused: is_refused && state == "apart",
             trouble: report.trouble,
             remarks: report.remarks,
         }
@@ -140,6 +145,7 @@ impl Shipper {
             leader: Leader::new(hello, limits, now()),
             log: Entries { chunks: Chunks::of(file), marks: vec![0], end: Place::default() },
             link: None,
+            is_refused: false,
         };
         let thread = std::thread::Builder::new().name("shipper".into()).spawn(move || shipping.run());
         let thread = thread.map_err(|cause| Error::new(format_args!("cannot start a shipper: {cause}")))?;
@@ -232,6 +238,8 @@ struct Shipping {
     leader: Leader,
     log: Entries,
     link: Option<Link>,
+    /// The last try to make one was refused.
+    is_refused: bool,
 }
 
 impl Shipping {
@@ -281,9 +289,10 @@ impl Shipping {
         }
     }
 
-    fn connect(&self) -> Result<Link, String> {
+    fn connect(&mut self) -> Result<Link, String> {
         let tls = self.identity.client(&self.name).map_err(|error| error.to_string())?;
         let tcp = TcpStream::connect_timeout(&self.address, CONNECT_MAX);
+        self.is_refused = tcp.as_ref().is_err_and(|cause| cause.kind() == ErrorKind::ConnectionRefused);
         let tcp = tcp.map_err(|cause| format!("cannot connect to {}: {cause}", self.address))?;
         Link::new(tcp, tls).map_err(|cause| cause.to_string())
     }
@@ -297,11 +306,12 @@ impl Shipping {
 
     /// Whether there is nothing more to do.
     fn tell(&mut self) -> bool {
-        let seen = Seen::of(&self.name, self.leader.report(now()));
+        let seen = Seen::of(&self.name, self.leader.report(now()), self.is_refused);
         let is_through = matches!(seen.state.as_str(), "ended" | "given up") && self.link.is_none()
             || seen.state == "ended";
         let mut known = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = (known.committed_bytes, &known.state) != (seen.committed_bytes, &seen.state);
+        let is_news = (known.committed_bytes, &known.state, known.is_refused)
+            != (seen.committed_bytes, &seen.state, seen.is_refused);
         *known = seen;
         drop(known);
         if is_news && let Some(bell) = &*self.shared.listener.lock().unwrap_or_else(PoisonError::into_inner) {

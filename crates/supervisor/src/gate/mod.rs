@@ -44,6 +44,9 @@ const PASSES: usize = 512;
 /// A machine whose copy is so far behind follows: the gate may be strict.
 const NEAR_US: u64 = 100_000;
 
+/// A machine that has fallen silent may be one that takes over. For so long nothing leaves that it has not got.
+const SILENT_NS: u64 = 10_000_000_000;
+
 /// The thread looks by itself after so long: while it waits for a kernel's answer, and else.
 const SOON_NS: u64 = 1_000_000;
 const IDLE_NS: u64 = 20_000_000;
@@ -282,6 +285,7 @@ impl Prepared {
             look_at_ns: 0,
             shown: Standing::default(),
             seen: Vec::new(),
+            followed_ns: 0,
             lost: 0,
         };
         let begun = std::thread::Builder::new().name("gate".into()).spawn(move || thread.run());
@@ -332,6 +336,8 @@ struct Thread {
     look_at_ns: u64,
     shown: Standing,
     seen: Vec<Seen>,
+    /// When somebody followed last.
+    followed_ns: u64,
     /// Packets that the kernel would not send.
     lost: u64,
 }
@@ -399,11 +405,21 @@ impl Thread {
         let follows = |seen: &Seen| matches!(seen.state.as_str(), "shipping" | "ended");
         let is_near = |seen: &Seen| seen.lag_us < NEAR_US;
         let was_strict = self.gate.mode() == Mode::Strict;
+        if self.seen.iter().any(follows) {
+            self.followed_ns = now;
+        }
+        // Cut off, this one cannot know, and what left before the other one is heard would be a second answer. One that is there,
+        // and whose node has ended, refuses.
+        let is_silent = |seen: &Seen| seen.state == "apart" && !seen.is_refused;
+        let is_waited_for =
+            was_strict && self.seen.iter().any(is_silent) && now - self.followed_ns < SILENT_NS;
         let mode = if self.seen.iter().any(is_fenced) || self.gate.mode() == Mode::Shut {
             Mode::Shut
         } else if self.prepared.is_relaxed || is_stopped {
             Mode::Open
         } else if self.seen.iter().any(|seen| follows(seen) && (was_strict || is_near(seen))) {
+            Mode::Strict
+        } else if is_waited_for {
             Mode::Strict
         } else {
             Mode::Open
