@@ -475,9 +475,12 @@ fn plans_that_are_damaged_or_foreign_are_not_believed() {
 fn processes_that_only_compute_are_protected() {
     let Some(library) = runtime("processes_that_only_compute_are_protected") else { return };
     let sandbox = Sandbox::with_library(&library, "");
-    let mut command = sandbox.understudy(&["run", "--name", "g", "sh", "-c"]);
+    let events = sandbox.events_path();
+    let mut command =
+        sandbox.understudy(&["run", "--name", "g", "--events", events.to_str().unwrap(), "sh", "-c"]);
     command.arg("(while :; do :; done) & awk 'BEGIN { while (1) n++ }' & wait; echo over");
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    sandbox.wait_for_event("protected");
     let computing = || {
         let all = sandbox.group()["processes"].as_array().unwrap().clone();
         let protected = |process: &&Value| process["state"] == "protected" && process["primary"].is_object();
