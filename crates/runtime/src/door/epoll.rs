@@ -111,7 +111,7 @@ pub fn control_kernel(place: u32, operation: u64) -> i64 {
 fn control_kernel_for(place: u32, operation: u64, events: u32) -> i64 {
     let registration = &POOL[place as usize];
     let mut event = [0u8; EVENT_BYTES];
-    event[..4].copy_from_slice(&events.to_le_bytes());
+    event[..4].copy_from_slice(&(events & !FIRED).to_le_bytes());
     event[4..].copy_from_slice(&u64::from(place).to_le_bytes());
     let epoll = registration.epoll.load(Ordering::Relaxed) as u64;
     let fd = registration.fd.load(Ordering::Relaxed) as u64;
@@ -465,8 +465,9 @@ pub fn rearm() {
             // What is reported by level is reported again anyway.
             continue;
         }
-        if events & FIRED != 0 {
-            // The kernel arms what is put in for its error and its end, whatever the caller says: it would be reported.
+        if events & FIRED != 0 && !is_signalfd {
+            // The kernel arms what is put in for its error and its end, whatever the caller says: it would be reported. A signalfd
+            // has neither.
             continue;
         }
         if find(registration.epoll.load(Ordering::Relaxed), registration.fd.load(Ordering::Relaxed))
