@@ -31,11 +31,11 @@ pub fn take(
     let number = |name: &str| answer[name].as_f64().unwrap_or_default();
     let mib = |name: &str| number(name) / f64::from(1 << 20);
     let changed = match answer["base"].as_str() {
-        Some(base) => format!("{:.1} MiB of it not in {base}, ", mib("changed_bytes")),
+        Some(base) => format!(", {:.1} MiB of it not in {base},", mib("changed_bytes")),
         None => String::new(),
     };
     let line = format!(
-        "{}: {} holds {:.1} MiB of memory, {changed}in {:.1} MiB, written in {:.2} s\n",
+        "{}: {} holds {:.1} MiB of memory{changed} in {:.1} MiB, written in {:.2} s\n",
         group.name,
         output.display(),
         mib("memory_bytes"),

@@ -417,9 +417,8 @@ impl Thread {
             Mode::Shut
         } else if self.prepared.is_relaxed || is_stopped {
             Mode::Open
-        } else if self.seen.iter().any(|seen| follows(seen) && (was_strict || is_near(seen))) {
-            Mode::Strict
-        } else if is_waited_for {
+        } else if is_waited_for || self.seen.iter().any(|seen| follows(seen) && (was_strict || is_near(seen)))
+        {
             Mode::Strict
         } else {
             Mode::Open
