@@ -1,5 +1,6 @@
 """The address of a service and its connections go to the other machine: clients on a third one keep theirs over its death."""
 
+import contextlib
 import json
 import os
 import random
@@ -171,6 +172,26 @@ def gate_moves(understudy, net, folder, seed):
     return gated(understudy, net, folder, seed, [f"{folder}/../mover", str(PORT)], clients, standby=seed % 2 == 0)
 
 
+@contextlib.contextmanager
+def counting(understudy, net, folder, seconds):
+    """A program that counts, with a strict gate in front of it, and a client that asks it for so long."""
+    cluster = Cluster(understudy, net, folder, "memory", standby=True, mirror="", address=f"{ADDRESS}/24%net0")
+    other, one = Elsewhere(cluster), None
+    try:
+        cluster.start_node()
+        cluster.start([f"{folder}/../counter", str(PORT)])
+        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("a strict gate", lambda: strict(cluster))
+        one = client(net, COUNTS, "x", seconds)
+        one.stdout.readline()
+        time.sleep(0.5)
+        yield cluster, other, one
+    finally:
+        one and one.poll() is None and one.kill()
+        other.end()
+        cluster.end()
+
+
 def stands(cluster):
     gate = standing(cluster)
     return gate and gate["mode"]
@@ -179,16 +200,7 @@ def stands(cluster):
 def gate_opens(understudy, net, folder, seed):
     """The other machine's process ends: the gate opens, and `status` says so; it is strict again with the next one, which takes over the
     connection that was there before."""
-    cluster = Cluster(understudy, net, folder, "memory", standby=True, mirror="", address=f"{ADDRESS}/24%net0")
-    other, one = Elsewhere(cluster), None
-    try:
-        cluster.start_node()
-        cluster.start([f"{folder}/../counter", str(PORT)])
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
-        until("a strict gate", lambda: strict(cluster))
-        one = client(net, COUNTS, "x", "14")
-        one.stdout.readline()
-        time.sleep(0.5)
+    with counting(understudy, net, folder, "14") as (cluster, other, one):
         if "clients hear what another machine has the log of" not in cluster.words():
             raise Failed(f"status says: {cluster.words()}")
         cluster.end_node()
@@ -207,24 +219,11 @@ def gate_opens(understudy, net, folder, seed):
         if not answer.startswith("well"):
             raise Failed(f"the client says: {answer}")
         return f"{answer}; live {took:.0f} ms behind the death"
-    finally:
-        one and one.poll() is None and one.kill()
-        other.end()
-        cluster.end()
 
 
 def gate_shuts(understudy, net, folder, seed):
     """The program's machine is cut off, the other one takes over, and the first one comes back: from there nothing leaves any more."""
-    cluster = Cluster(understudy, net, folder, "memory", standby=True, mirror="", address=f"{ADDRESS}/24%net0")
-    other, one = Elsewhere(cluster), None
-    try:
-        cluster.start_node()
-        cluster.start([f"{folder}/../counter", str(PORT)])
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
-        until("a strict gate", lambda: strict(cluster))
-        one = client(net, COUNTS, "x", "12")
-        one.stdout.readline()
-        time.sleep(0.5)
+    with counting(understudy, net, folder, "12") as (cluster, other, one):
         net.cut(True)
         until("apart", lambda: cluster.mirror()["state"] == "apart")
         take_over(other)
@@ -237,10 +236,6 @@ def gate_shuts(understudy, net, folder, seed):
         if not answer.startswith("well"):
             raise Failed(f"the client says: {answer}")
         return answer
-    finally:
-        one and one.poll() is None and one.kill()
-        other.end()
-        cluster.end()
 
 
 def gate_ends(understudy, net, folder, seed):

@@ -1,13 +1,10 @@
 /* A server that moves bytes, with a thread for each client. A request is a line: GET bytes, PUT bytes (and the bytes), ALL bytes (and
  * those, up to the end of what the client sends), LAST bytes (and the connection is closed). Bytes are 64-bit numbers that count. */
-#include <arpa/inet.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "serving.h"
 
 enum { PART = 64 << 10 };
 
@@ -73,19 +70,4 @@ static void *serve(void *arg) {
     free(part);
     free(like);
     return NULL;
-}
-
-int main(int argc, char **argv) {
-    int on = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(argc > 1 ? atoi(argv[1]) : 0)};
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 16))
-        return 1;
-    for (;;) {
-        pthread_t thread;
-        int fd = accept(listener, NULL, NULL);
-        if (fd < 0 || pthread_create(&thread, NULL, serve, (void *)(long)fd))
-            return 1;
-        pthread_detach(thread);
-    }
 }

@@ -63,6 +63,9 @@ pub mod asked {
     pub const MAY: u32 = 1;
     /// The supervisor is about to send the signal.
     pub const NOW: u32 = 2;
+
+    /// A process that has lived for so long is worth a standby, whatever it does, ns.
+    pub const SETTLED_NS: u64 = 100_000_000;
 }
 
 /// One process.

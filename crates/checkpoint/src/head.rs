@@ -173,6 +173,13 @@ pub struct Mapping {
     pub kernel: Option<String>,
 }
 
+impl Mapping {
+    /// Whether what stands there is the process's alone, so that its own pages hold it.
+    pub fn is_own(&self) -> bool {
+        self.shared.is_none() && self.system_v.is_none() && !self.through
+    }
+}
+
 /// A piece of memory that mappings of one process or of several show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {

@@ -35,7 +35,6 @@ struct Run {
 pub struct Index {
     runs: Vec<Run>,
     digests: Vec<Digest>,
-    is_sorted: bool,
 }
 
 impl Index {
@@ -49,18 +48,15 @@ impl Index {
             _ => self.runs.push(Run { owner, start: address, pages: 1, first: self.digests.len() }),
         }
         self.digests.push(digest);
-        self.is_sorted = false;
     }
 
     /// Makes [`Index::find`] possible.
     pub(crate) fn sort(&mut self) {
         self.runs.sort_by_key(|run| (run.owner, run.start));
-        self.is_sorted = true;
     }
 
-    /// The digest of a page that it has.
+    /// The digest of a page that it has, once it is [sorted](Index::sort).
     pub(crate) fn find(&self, owner: Owner, address: u64) -> Option<Digest> {
-        debug_assert!(self.is_sorted, "looked for before it was sorted");
         let owner = owner.word();
         let behind = self.runs.partition_point(|run| (run.owner, run.start) <= (owner, address));
         let run = self.runs[..behind].last().filter(|run| run.owner == owner)?;

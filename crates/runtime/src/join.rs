@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use us_abi::asked::SETTLED_NS;
 use us_abi::{
     Cause, Config, GroupState, MAGIC, Process, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET,
     SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION, head_parts, recorder,
@@ -39,13 +40,11 @@ pub fn own_within(looks: u32) -> Option<&'static Process> {
     })
 }
 
-/// The same where the call is one that does not block, which says nothing of what comes next, ns.
-const SETTLED_NS: u64 = 100_000_000;
-
 /// At a call of a newborn's: joins if this suggests a longer life, or changes what the process may do.
 #[cold]
 #[inline(never)]
 pub fn consider(thread: &mut Thread, row: &Row, call: &Call) {
+    // One that does not block says nothing of what comes next.
     let age = if row.blocks { AGE_NS } else { SETTLED_NS };
     if waits(row, call) || changes_identity(row) || (!ends_image(row) && is_older_than(age)) {
         join(thread);

@@ -101,8 +101,8 @@ fn record_gathered(
         return None;
     }
     log_outputs(thread, row, call, &before, plan.flags(), ReturnHead { result, identity: 0 });
-    if state::is_gated() && takes(flags) {
-        is_logged(fd, wanted, result);
+    if state::is_gated() {
+        is_logged(fd, flags, wanted, result);
     }
     if plan.carry_out(thread) {
         return None;
@@ -113,8 +113,8 @@ fn record_gathered(
 /// A gate may let others know that this has been read.
 #[cold]
 #[inline(never)]
-fn is_logged(fd: i32, wanted: u64, result: i64) {
-    if let Some(shadow) = fdtable::get(fd).filter(|_| result >= 0) {
+pub(super) fn is_logged(fd: i32, flags: u64, wanted: u64, result: i64) {
+    if let Some(shadow) = fdtable::get(fd).filter(|_| takes(flags) && result >= 0) {
         shadow.is_logged(result == 0 && wanted != 0);
     }
 }

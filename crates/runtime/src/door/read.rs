@@ -11,7 +11,7 @@ use us_world::{Direction, Evidence, Transfer};
 
 use crate::call::Call;
 use crate::door::carry;
-use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position};
+use crate::door::io::{MSG_DONTWAIT, MSG_WAITALL, gathered, has_position, is_logged};
 use crate::door::recorded::{begin, execute, execute_marked, return_ticket, take_begin, take_end};
 use crate::door::transfer::takes;
 use crate::door::witness::{self, Shape};
@@ -95,7 +95,7 @@ fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i6
     begin(thread, row, read_arguments(row, &call.args));
     let (result, plan) = read_pieces(thread, row, call);
     if state::is_gated() {
-        is_logged(row, call, result);
+        is_logged(call.args[0] as i32, Input::of(row, call).flags, call.args[2], result);
     }
     if plan.carry_out(thread) {
         return None;
@@ -108,16 +108,6 @@ fn record_read(thread: &mut Thread, row: &'static Row, call: &Call) -> Option<i6
     }
     // The log that this began in is given up.
     Some(rest_of_read(thread, call, result))
-}
-
-/// A gate may let others know that this has been read.
-#[cold]
-#[inline(never)]
-fn is_logged(row: &Row, call: &Call, result: i64) {
-    let input = Input::of(row, call);
-    if let Some(shadow) = input.shadow.filter(|_| takes(input.flags) && result >= 0) {
-        shadow.is_logged(result == 0 && call.args[2] != 0);
-    }
 }
 
 #[cold]

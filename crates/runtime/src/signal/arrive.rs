@@ -185,16 +185,18 @@ pub unsafe fn nudged(context: &mut Context, was_open: bool) {
 
 /// Whether a process that computes is to join where it is. At a door it does so at its next call.
 fn is_asked_to_join(thread: &Thread, context: &Context) -> bool {
-    thread.newborn
-        && thread.borrowed.load(Ordering::Relaxed) == 0
-        && !trap::is_in_door(context.regs[reg::RIP])
+    thread.newborn && runs_guest_code(thread, context)
+}
+
+/// Whether the handler stands above guest code of a thread in memory of its own.
+fn runs_guest_code(thread: &Thread, context: &Context) -> bool {
+    thread.borrowed.load(Ordering::Relaxed) == 0 && !trap::is_in_door(context.regs[reg::RIP])
 }
 
 /// Whether a thread of a standby that has applied all that there is runs guest code.
 fn computes_in_standby(thread: &mut Thread, context: &Context) -> bool {
     state::is_standby()
-        && thread.borrowed.load(Ordering::Relaxed) == 0
-        && !trap::is_in_door(context.regs[reg::RIP])
+        && runs_guest_code(thread, context)
         && thread.calls() == Mode::Replay
         && thread.peek().is_none()
 }

@@ -113,9 +113,7 @@ impl Missing {
             count => Err(format!("{count} of its pages are in none of the checkpoints on which it builds")),
         }
     }
-}
 
-impl Missing {
     /// Takes off what is among these pages; those that are next to each other are put together.
     fn take(
         &mut self,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use checkpoint::{Base, Head};
 
-use super::pages::PAGE;
+use super::image::PAGE;
 use super::take::Copy;
 
 /// Of a word in `pagemap`: the page is there, and its frame.

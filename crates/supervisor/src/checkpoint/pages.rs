@@ -9,6 +9,7 @@ use us_abi::{SEGMENT_ADDRESS, THREADS_OFFSET};
 
 use super::bases::BaseFile;
 use super::describe::Described;
+use super::image::PAGE;
 use super::kept::{self, Frames, Kept};
 use super::memory;
 use super::output::Output;
@@ -16,7 +17,6 @@ use super::take::Copy;
 
 /// Pages that are looked at at once.
 const PAGES: usize = 4096;
-pub(super) const PAGE: u64 = 4096;
 
 /// What has been written.
 pub(crate) struct Written {
@@ -65,10 +65,7 @@ pub(crate) fn write(
                 writer.pages(*address, bytes)?;
             }
         }
-        let is_own = |mapping: &&Mapping| {
-            let is_others = mapping.shared.is_some() || mapping.system_v.is_some() || mapping.through;
-            mapping.kernel.is_none() && !is_others
-        };
+        let is_own = |mapping: &&Mapping| mapping.kernel.is_none() && mapping.is_own();
         for mapping in process.mappings.iter().filter(is_own) {
             let place = (mapping.start, mapping.end);
             match described.whole.contains(&place) {
@@ -125,22 +122,25 @@ fn write_mapping(
         if let Some(kept) = &mut kept {
             common.extend_from_slice(&words);
             kept.keep_common(table, at, &mut common)?;
+            for (page, word) in common.iter_mut().enumerate() {
+                if *word != 0 && !writer.is_in_base(at + page as u64 * PAGE) {
+                    *word = 0;
+                }
+            }
         }
         let is_own = |page: usize| words[page] & IS_THERE != 0 && words[page] & OF_FILE == 0;
-        let is_in_base = |writer: &Writer<_>, page: usize| {
-            common.get(page).is_some_and(|word| *word != 0) && writer.is_in_base(at + page as u64 * PAGE)
-        };
+        let is_unchanged = |page: usize| common.get(page).is_some_and(|word| *word != 0);
         let mut page = 0;
         while page < pages {
             let first = page;
             if !is_own(page) {
                 page += 1;
-            } else if is_in_base(writer, page) {
+            } else if is_unchanged(page) {
                 writer.unchanged(at + page as u64 * PAGE);
                 count.memory += PAGE;
                 page += 1;
             } else {
-                let is_to_read = |page: &usize| is_own(*page) && !is_in_base(writer, *page);
+                let is_to_read = |page: &usize| is_own(*page) && !is_unchanged(*page);
                 page = (first..pages).find(|page| !is_to_read(page)).unwrap_or(pages);
                 let (from, len) = (at + first as u64 * PAGE, (page - first) * PAGE as usize);
                 memory.read_exact_at(&mut buffer[..len], from)?;

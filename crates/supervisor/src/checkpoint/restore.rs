@@ -180,15 +180,9 @@ impl Checkpoint {
     /// The memory of a process that this address is in, and that the checkpoint holds.
     fn room(&self, index: usize, address: u64) -> Option<Range<u64>> {
         let process = self.head.processes.get(index)?;
-        let holds =
-            |mapping: &&Mapping| mapping.shared.is_none() && mapping.system_v.is_none() && !mapping.through;
-        let of_mapping = |mapping: &Mapping| mapping.start..mapping.end;
-        let mut all = process
-            .mappings
-            .iter()
-            .filter(holds)
-            .map(of_mapping)
-            .chain(std::iter::once(ENTRIES.0..ENTRIES.1));
+        let own = process.mappings.iter().filter(|mapping| mapping.is_own());
+        let own = own.map(|mapping| mapping.start..mapping.end);
+        let mut all = own.chain(std::iter::once(ENTRIES.0..ENTRIES.1));
         all.find(|room| room.contains(&address))
     }
 

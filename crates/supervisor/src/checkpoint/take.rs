@@ -341,19 +341,11 @@ pub fn ask(
     key: Option<&KeyFile>,
     base: Option<&File>,
 ) -> Result<Value, Error> {
-    let mut request = format!("{} {}", request::CHECKPOINT, file.as_raw_fd());
-    if stops {
-        request = format!("{request} {}", request::AND_STOP);
-    }
-    if keeps {
-        request = format!("{request} {}", request::AND_KEEP);
-    }
     let key = key.map(KeyFile::hold).transpose()?;
-    if let Some(key) = &key {
-        request = format!("{request} {}{}", request::AND_SEAL, key.as_raw_fd());
-    }
-    if let Some(base) = base {
-        request = format!("{request} {}{}", request::AND_BUILD_ON, base.as_raw_fd());
-    }
-    request::ask_for(group, &request, None)
+    let mut words = vec![request::CHECKPOINT.to_owned(), file.as_raw_fd().to_string()];
+    words.extend(stops.then(|| request::AND_STOP.to_owned()));
+    words.extend(keeps.then(|| request::AND_KEEP.to_owned()));
+    words.extend(key.as_ref().map(|key| format!("{}{}", request::AND_SEAL, key.as_raw_fd())));
+    words.extend(base.map(|base| format!("{}{}", request::AND_BUILD_ON, base.as_raw_fd())));
+    request::ask_for(group, &words.join(" "), None)
 }

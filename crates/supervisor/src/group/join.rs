@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use us_abi::Process;
+use us_abi::asked::SETTLED_NS;
 
 use super::Group;
 use crate::checkpoint::restore::Restored;
@@ -29,9 +30,6 @@ const YOUNG_NS: u64 = 1_000_000_000;
 
 /// Pause between two looks at the roster while there are such, and where nobody rings.
 const LOOK_NS: u64 = 50_000_000;
-
-/// Who has lived for so long, and computes, is asked to join.
-const SETTLED_NS: u64 = 100_000_000;
 
 /// Pause between two looks for such where there was none at the last.
 const ASK_NS: u64 = 500_000_000;
