@@ -1,64 +1,37 @@
-// Shows: the "racey" idea with every shared access under a lock: the signature depends on the order of all
-//        critical sections, so two copies agree on it only if that order was carried over exactly.
-// Breaks if: one acquisition anywhere is replayed out of order.
+// Shows: a race for one lock: who gets it next decides the outcome, which is the same in every run where the order is computed.
+// Breaks if: a lock is given to who comes first, or a waiter's place depends on when it fell asleep.
 // kit: varies
-#include "guest.h"
+// kit: turns who gets the lock is computed
+#include "racey.h"
 
-enum { THREADS = 4, CELLS = 64, STEPS = 4000 };
+enum { THREADS = 4, ROUNDS = 4000, STEPS = 3 };
 
-static struct {
-    pthread_mutex_t lock;
-    uint32_t value;
-} cell[CELLS];
-static uint32_t signature[THREADS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint32_t get(uint32_t at)
+static void *race(void *arg)
 {
-    ZERO(pthread_mutex_lock(&cell[at % CELLS].lock));
-    uint32_t value = cell[at % CELLS].value;
-    ZERO(pthread_mutex_unlock(&cell[at % CELLS].lock));
-    return value;
-}
+    unsigned last = (unsigned)guest_num(arg) + 1, own = 0;
 
-static void stir(uint32_t at, uint32_t with)
-{
-    ZERO(pthread_mutex_lock(&cell[at % CELLS].lock));
-    cell[at % CELLS].value = (uint32_t)guest_mix(cell[at % CELLS].value ^ with);
-    ZERO(pthread_mutex_unlock(&cell[at % CELLS].lock));
-}
-
-static void *run(void *arg)
-{
-    uint32_t mine = (uint32_t)guest_num(arg) + 1;
-
-    for (int s = 0; s < STEPS; s++) {
-        uint32_t here = get(mine), there = get(here);
-        mine = (uint32_t)guest_mix((uint64_t)mine << 32 | (here ^ there));
-        stir(here, mine);
-        if (s % 80 == 0)
-            guest_pause_us(300);
+    for (int round = 0; round < ROUNDS; round++) {
+        ZERO(pthread_mutex_lock(&lock));
+        for (int step = 0; step < STEPS; step++)
+            last = racey_step(racey_own, last);
+        ZERO(pthread_mutex_unlock(&lock));
+        for (unsigned work = 0; work < last % 64; work++)
+            own = own * 5 + work;
     }
-    signature[guest_num(arg)] = mine;
-    return NULL;
+    return guest_ptr((long)(own & 1));
 }
 
 int main(void)
 {
-    pthread_t t[THREADS];
-    uint32_t all = 0;
+    pthread_t threads[THREADS];
 
-    for (uint32_t i = 0; i < CELLS; i++) {
-        ZERO(pthread_mutex_init(&cell[i].lock, NULL));
-        cell[i].value = i;
-    }
-    for (int i = 0; i < THREADS; i++)
-        t[i] = guest_start(run, guest_ptr(i));
-    for (int i = 0; i < THREADS; i++) {
-        guest_join(t[i]);
-        all = all * 31 + signature[i];
-    }
-    for (uint32_t i = 0; i < CELLS; i++)
-        all = all * 31 + cell[i].value;
-    printf("signature %08x\n", all);
+    racey_begin(racey_own);
+    for (int t = 0; t < THREADS; t++)
+        threads[t] = guest_start(race, guest_ptr(t));
+    for (int t = 0; t < THREADS; t++)
+        guest_join(threads[t]);
+    printf("signature %08x\n", racey_signature(racey_own));
     return guest_ok();
 }

@@ -28,12 +28,12 @@ counts() {
     ' "$1"
 }
 
-# What failed, said once more behind the summary: the end of a log is all that some show of it.
+# What failed and the line behind it, which says why, said once more behind the summary: the end of a log is all that some show of it.
 failures() {
     local line
     while IFS= read -r line; do
         failing+=("$1: $line")
-    done < <(grep -aE '^(FAIL|RACE)  |^test .* FAILED$|panicked at ' "$2" | cut -c 1-300 | head -20)
+    done < <(grep -aE -A1 '^(FAIL|RACE)  |^test .* FAILED$|panicked at ' "$2" | grep -v '^--$' | cut -c 1-300 | head -40)
 }
 
 # step NAME COMMAND...: runs it, shows its output, adds its counts. A step that fails without a failed
@@ -161,6 +161,11 @@ if command -v python3 >/dev/null; then
     step checkpoint-servers timeout -k 10 200 tests/checkpoint/run.py "$UNDERSTUDY" "$RUNS"
 else
     skip checkpoint-servers "no python3"
+fi
+if command -v python3 >/dev/null; then
+    step order timeout -k 10 300 tests/order/run.py "$UNDERSTUDY" 20 "$RUNS"
+else
+    skip order "no python3"
 fi
 if command -v python3 >/dev/null; then
     step cluster timeout -k 10 500 tests/cluster/run.py "$UNDERSTUDY" 3

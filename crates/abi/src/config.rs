@@ -43,6 +43,10 @@ pub const CONFIG_HUGE: u32 = 64;
 pub const CONFIG_ATOMICS: u32 = 128;
 /// [`Config::flags`]: what is known of connections is kept in the [table](crate::Connections): packets wait for it.
 pub const CONFIG_GATED: u32 = 256;
+/// [`Config::flags`], with [`CONFIG_SERIAL`]: whose turn it is next is computed, of the threads of one process.
+pub const CONFIG_COMPUTED: u32 = 512;
+/// [`Config::flags`], with [`CONFIG_COMPUTED`]: `--order deterministic`. Threads run at the same time between their turns.
+pub const CONFIG_PARALLEL: u32 = 1024;
 
 /// No two flags are one bit.
 const _: () = {
@@ -56,6 +60,8 @@ const _: () = {
         CONFIG_HUGE,
         CONFIG_ATOMICS,
         CONFIG_GATED,
+        CONFIG_COMPUTED,
+        CONFIG_PARALLEL,
     ];
     let (mut seen, mut at) = (0, 0);
     while at < all.len() {

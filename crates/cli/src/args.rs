@@ -421,7 +421,9 @@ pub struct Run {
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = standbys)]
     pub standbys: u32,
     /// schedule: threads run in parallel, and their locks are replicated in order. serial: one thread of a process runs at
-    /// a time, so that races are replicated too. auto: schedule, and serial for a process whose standbys diverge
+    /// a time, so that races are replicated too, and whose turn it is next is computed: runs with equal input do the same.
+    /// deterministic: the turns are those of locks and calls alone, and threads run in parallel between them. auto:
+    /// schedule, and serial for a process whose standbys diverge
     #[arg(long, value_enum, value_name = "ORDER", default_value = "auto", hide_possible_values = true)]
     pub order: Order,
     /// With --order schedule, whether atomic instructions in the program's own code are replicated in order as well: on or off
@@ -498,8 +500,7 @@ pub enum Order {
     Auto,
     /// Locks are replayed in the primary's order, in parallel
     Schedule,
-    /// The order is computed
-    #[value(hide = true)]
+    /// The order of locks is computed, in parallel
     Deterministic,
     /// One thread at a time
     Serial,

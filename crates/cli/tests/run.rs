@@ -67,7 +67,7 @@ fn programs_that_cannot_be_run_or_protected() {
 #[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new("silent");
-    let table: [(&[&str], &str); 32] = [
+    let table: [(&[&str], &str); 33] = [
         (&[], "Usage"),
         (&["nonsense"], "nonsense"),
         (&["run"], "PROGRAM"),
@@ -98,8 +98,12 @@ fn wrong_usage() {
             "--order serial with --record is not available",
         ),
         (&["run", "--atomics", "on", "true"], "--atomics on needs --order schedule"),
-        (&["run", "--order", "nonsense", "true"], "[possible values: auto, schedule, serial]"),
-        (&["run", "--order", "deterministic", "true"], "is not available in this version"),
+        (&["run", "--order", "nonsense", "true"], "[possible values: auto, schedule, deterministic, serial]"),
+        (
+            &["run", "--order", "deterministic", "--record", "x", "true"],
+            "--order deterministic with --record is not available",
+        ),
+        (&["record", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top needs a terminal"),
         (&["signal", "x", "NONSENSE"], "NONSENSE"),
         (&["stop", "x", "--timeout", "-1"], "timeout"),

@@ -33,13 +33,6 @@ fn help() {
 }
 
 #[test]
-fn help_names_nothing_that_is_not_there() {
-    let sandbox = Sandbox::new("silent");
-    let help = text(&sandbox.output(&["--help"]).stdout) + &text(&sandbox.output(&["run", "--help"]).stdout);
-    assert!(!help.contains("deterministic"), "deterministic is in the help");
-}
-
-#[test]
 fn manual_and_completions() {
     let sandbox = Sandbox::new("silent");
     let manual = text(&sandbox.output(&["man"]).stdout);

@@ -22,6 +22,7 @@
 //! | [`pace`] | how far ahead may a primary's thread run? |
 //! | [`park`] | for which clone does a thread park? |
 //! | [`turns`] | do threads take turns beside a standby, and how long is one? |
+//! | [`logical`] | whose turn is it, where the order is computed? |
 //! | [`family`] | processes share memory: who takes a turn, who leaves, who takes over? |
 //! | [`invariant`] | does what must hold of every log hold of this one? |
 //!
@@ -41,6 +42,7 @@ pub mod family;
 pub mod gap;
 pub mod invariant;
 pub mod live;
+pub mod logical;
 pub mod nap;
 pub mod once;
 pub mod pace;

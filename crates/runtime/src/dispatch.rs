@@ -14,7 +14,7 @@ use crate::door::{
 use crate::members::{config, registry};
 use crate::raw::{self, call6};
 use crate::signal::{self, cancellation};
-use crate::sys::{allocator, gate_stack, point};
+use crate::sys::{allocator, gate_stack, libc_text, point};
 use crate::thread::Thread;
 use crate::{bound, family, fdtable, join, log, state, tls, turns};
 
@@ -258,7 +258,7 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
     // In every copy: it may be cloned while it waits in this call, and the standby's thread begins behind this line.
     thread.begun_mut().asked = call.args;
     if state::is_serial() && turns::applies(thread) {
-        return in_turns(thread, row, call);
+        return in_turns_or_door(thread, row, call);
     }
     let learns = row.has_events;
     if learns {
@@ -295,6 +295,31 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         turns::after_call(thread);
     }
     result
+}
+
+/// Where threads take turns: the call in a turn of its own, if they have them in doors alone.
+#[cold]
+fn in_turns_or_door(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
+    // What a thread does for itself needs no order, and what an allocator asks of the kernel has none.
+    let is_door = row.has_events && !row.observes || matches!(row.policy, Policy::Special(Door::Futex));
+    let enters = is_door && !takes_lock_out_of_turn(thread, row, call) && turns::doors::enter(thread);
+    if state::is_parallel() && !thread.turn.is_own() {
+        let result = by_policy(thread, row, call);
+        if thread.signals.late && !is_lent(thread) {
+            signal::is_late_no_more(thread);
+        }
+        return result;
+    }
+    let result = in_turns(thread, row, call);
+    if enters && !is_lent(thread) {
+        turns::doors::leave(thread);
+    }
+    result
+}
+
+/// A wait for a lock below malloc, say: who has it needs no turn to give it back.
+fn takes_lock_out_of_turn(thread: &Thread, row: &Row, call: &Call) -> bool {
+    matches!(row.policy, Policy::Special(Door::Futex)) && !thread.turn.is_own() && libc_text::is_own(call)
 }
 
 /// With `--order serial`: while a call may block, others have their turn.

@@ -6,8 +6,8 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::{
-    CONFIG_DETACHED, CONFIG_GATED, CONFIG_MIRRORED, CONFIG_RECORDED, CONFIG_SERIAL, SEGMENT_ADDRESS,
-    SegmentHeader, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
+    CONFIG_COMPUTED, CONFIG_DETACHED, CONFIG_GATED, CONFIG_MIRRORED, CONFIG_PARALLEL, CONFIG_RECORDED,
+    CONFIG_SERIAL, SEGMENT_ADDRESS, SegmentHeader, THREADS_MAX, THREADS_OFFSET, Text, ThreadEntry,
 };
 
 use crate::raw;
@@ -68,6 +68,11 @@ const TURNS_RECORDED: u8 = 1;
 /// Of this process, beside its standby.
 const TURNS_LIVE: u8 = 2;
 
+/// Whose turn it is next is computed.
+static COMPUTED: AtomicBool = AtomicBool::new(false);
+/// Threads that take turns have them in doors alone.
+static PARALLEL: AtomicBool = AtomicBool::new(false);
+
 /// Notes what the supervisor wants this process for, besides protection.
 pub fn set_purpose(config_flags: u32) {
     RECORDED.store(config_flags & CONFIG_RECORDED != 0, Ordering::Relaxed);
@@ -81,6 +86,8 @@ pub fn set_purpose(config_flags: u32) {
         (true, false) => TURNS_LIVE,
     };
     TURNS.store(turns, Ordering::Relaxed);
+    COMPUTED.store(config_flags & CONFIG_COMPUTED != 0 && turns == TURNS_LIVE, Ordering::Relaxed);
+    PARALLEL.store(config_flags & CONFIG_PARALLEL != 0 && turns == TURNS_LIVE, Ordering::Relaxed);
 }
 
 /// This process is no part of a recording, although its group is: that of the process which has made it has ended.
@@ -115,6 +122,24 @@ pub fn is_serial() -> bool {
 #[inline(always)]
 pub fn takes_live_turns() -> bool {
     TURNS.load(Ordering::Relaxed) == TURNS_LIVE
+}
+
+/// Whether whose turn it is next is computed.
+#[inline(always)]
+pub fn is_computed() -> bool {
+    COMPUTED.load(Ordering::Relaxed) && takes_live_turns()
+}
+
+/// From here on nobody takes turns in a computed order.
+pub fn computes_no_more() {
+    COMPUTED.store(false, Ordering::Relaxed);
+    PARALLEL.store(false, Ordering::Relaxed);
+}
+
+/// Whether threads have their turns in doors alone, and run at the same time between them.
+#[inline(always)]
+pub fn is_parallel() -> bool {
+    PARALLEL.load(Ordering::Relaxed) && takes_live_turns()
 }
 
 /// Threads of this process take turns from here on, or no longer.

@@ -19,6 +19,7 @@ pub mod hash;
 pub mod library;
 pub mod live;
 pub mod local;
+pub mod logical;
 pub mod mutation;
 pub mod primary;
 pub mod program;

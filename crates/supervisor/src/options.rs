@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
-use us_abi::{CONFIG_ATOMICS, CONFIG_AUTO, CONFIG_HUGE, CONFIG_PINNED, CONFIG_SERIAL, Config};
+use us_abi::{
+    CONFIG_ATOMICS, CONFIG_AUTO, CONFIG_COMPUTED, CONFIG_HUGE, CONFIG_PARALLEL, CONFIG_PINNED, CONFIG_SERIAL,
+    Config,
+};
 /// `--lead`, if it is not given, microseconds.
 pub use us_order::pace::LEAD_US;
 
@@ -129,7 +132,8 @@ impl Options {
             verify: self.verify,
             flags: flags
                 | match self.order.as_str() {
-                    "serial" => CONFIG_SERIAL,
+                    "serial" => CONFIG_SERIAL | CONFIG_COMPUTED,
+                    "deterministic" => CONFIG_SERIAL | CONFIG_COMPUTED | CONFIG_PARALLEL,
                     "auto" => CONFIG_AUTO,
                     "schedule" if self.atomics => CONFIG_ATOMICS,
                     _ => 0,

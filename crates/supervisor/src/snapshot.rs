@@ -154,9 +154,20 @@ impl Snapshot {
         self.word(offset_of!(SegmentHeader, dropped)) != 0
     }
 
-    /// Whether its threads take turns.
-    pub fn takes_turns(&self) -> bool {
-        self.word(offset_of!(SegmentHeader, turns)) != 0
+    /// How its threads are ordered, in the words of `--order`.
+    pub fn order(&self) -> &'static str {
+        let flags = self.word(offset_of!(SegmentHeader, config) + offset_of!(us_abi::Config, flags));
+        match self.word(offset_of!(SegmentHeader, turns)) {
+            // Turns in doors alone.
+            _ if flags & us_abi::CONFIG_PARALLEL != 0 => "deterministic",
+            0 => "schedule",
+            _ => "serial",
+        }
+    }
+
+    /// How often a computed order was guessed by time.
+    pub fn guessed(&self) -> u64 {
+        long(&self.header, offset_of!(SegmentHeader, guessed))
     }
 
     /// Whether its log goes into a recording.

@@ -138,8 +138,10 @@ pub struct GuestProcess {
     /// The version of the runtime in it, with the beginning of its build id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// How its threads are ordered: `schedule`, or `serial` where they take turns.
+    /// How its threads are ordered: `schedule`, `serial` with turns, or `deterministic`.
     pub order: &'static str,
+    /// How often a computed order was guessed by time.
+    pub order_guessed: u64,
     /// Why it is unprotected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -501,6 +503,7 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         age_s: member.age_s,
         runtime: member.snapshot.as_ref().and_then(Snapshot::runtime),
         order: order(member),
+        order_guessed: member.snapshot.as_ref().map_or(0, Snapshot::guessed),
         why: member.why.clone(),
         primary,
         standbys: standby.into_iter().chain(spares(found, member, supervised)).collect(),
@@ -521,6 +524,7 @@ fn lost_process(lost: &Lost) -> GuestProcess {
         age_s: 0.0,
         runtime: None,
         order: "schedule",
+        order_guessed: 0,
         why: Some(lost.why.clone()),
         primary: None,
         standbys: Vec::new(),
@@ -528,7 +532,7 @@ fn lost_process(lost: &Lost) -> GuestProcess {
 }
 
 fn order(member: &Member) -> &'static str {
-    if member.snapshot.as_ref().is_some_and(Snapshot::takes_turns) { "serial" } else { "schedule" }
+    member.snapshot.as_ref().map_or("schedule", Snapshot::order)
 }
 
 /// What was asked for; with `auto`, as it is with the first process.

@@ -88,7 +88,7 @@ fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
 
 fn options(run: &Run) -> Result<Options, Error> {
     let asked = [
-        ("--order deterministic", run.order == Order::Deterministic),
+        ("--order deterministic with --record", run.order == Order::Deterministic && run.record.is_some()),
         ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
     ];
     if run.require_protection && run.standbys == 0 {
@@ -113,7 +113,8 @@ fn options(run: &Run) -> Result<Options, Error> {
         order: match run.order {
             Order::Auto => "auto",
             Order::Serial => "serial",
-            Order::Schedule | Order::Deterministic => "schedule",
+            Order::Deterministic => "deterministic",
+            Order::Schedule => "schedule",
         }
         .into(),
         atomics: run.atomics == Atomics::On,

@@ -198,6 +198,13 @@ fn notes(group: &Group) -> Vec<String> {
             ));
         }
     }
+    let guessed: u64 = group.processes.iter().map(|process| process.order_guessed).sum();
+    if guessed > 0 {
+        lines.push(format!(
+            "{name}: the order of its threads was guessed by time {}: two runs may differ",
+            if guessed == 1 { "once".into() } else { format!("{guessed} times") }
+        ));
+    }
     let told = |total: u64, shown: usize, what: &str| {
         let earlier = total.saturating_sub(shown as u64);
         (earlier > 0).then(|| format!("{name}: {earlier} {what} before these"))

@@ -447,11 +447,17 @@ pub unsafe fn in_handler(context: &mut Context) -> bool {
         }
         Some(_) => {}
     }
+    // SAFETY: the calling thread's own block.
+    let had_turn = unsafe { thread.as_ref() }.is_some_and(|thread| thread.turn.is_own());
     // SAFETY: guest code, or a thread without a block.
     unsafe { park(thread, Some(context)) };
     // SAFETY: the calling thread's own block. Behind this is guest code.
     if let Some(thread) = unsafe { thread.as_mut() } {
-        turns::take(thread);
+        if had_turn {
+            turns::take(thread)
+        } else {
+            turns::take_for_guest(thread)
+        }
         if thread.calls() != Mode::Replay {
             // It may have become live while it waited for its turn, and the frame blocks still what a standby does.
             context.mask = signal::kernel_mask(thread.signals.mask | signal::held(thread));

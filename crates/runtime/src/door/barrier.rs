@@ -12,8 +12,8 @@ use super::common;
 use super::sync::{self, ALL, Caller, errno, op};
 use crate::log::Next;
 use crate::mapping::views;
-use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
+use crate::turns::doors::ordered_frame;
 
 /// In the bytes of glibc's `pthread_barrier_t`.
 #[repr(C)]
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: *const Barrier) -> c_i
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_wait(_barrier: *const Barrier) -> c_int {
-    clean_frame!(wait_at)
+    ordered_frame!(CHANGES, wait_at)
 }
 
 unsafe extern "C" fn wait_at(barrier: *const Barrier) -> c_int {

@@ -17,6 +17,7 @@ use crate::members::of_family;
 use crate::raw::{self, Timespec};
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns::{self, Local};
+use crate::turns::logical::Until;
 use crate::{family, signal, state, turns, twins};
 
 /// When a wait ends without having been woken.
@@ -34,6 +35,15 @@ impl Deadline {
     /// Whether it has passed without a look at a clock: the kernel calls a negative time invalid.
     pub fn is_negative(&self) -> bool {
         matches!(self, Deadline::Realtime(time) | Deadline::Monotonic(time) if time.sec < 0)
+    }
+
+    /// The same for a sleep in logical time.
+    pub fn until(&self) -> Option<Until> {
+        match *self {
+            Deadline::None => None,
+            Deadline::Realtime(time) => Some(Until { clock: 0, time }),
+            Deadline::Monotonic(time) => Some(Until { clock: 1, time }),
+        }
     }
 
     /// Arguments of the futex call that waits until then while `word` holds `value`. They point at the word and at this
@@ -95,11 +105,18 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     }
     // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
     let followed = is_followed(thread, word, shared);
-    let args = deadline.futex(word, value, shared);
-    turns::pause(thread);
-    // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
-    let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
-    turns::take(thread);
+    let result = if state::is_computed()
+        && let Some(result) = turns::sleep(thread, (word.as_ptr() as u64, value), deadline.until().as_ref())
+    {
+        result
+    } else {
+        let args = deadline.futex(word, value, shared);
+        turns::pause(thread);
+        // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
+        let result = unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) };
+        turns::take(thread);
+        result
+    };
     let mut interrupted = false;
     if result == raw::err::EINTR {
         // The door's own outcome says it, not an event of the signal's.

@@ -24,9 +24,9 @@ use super::unwind;
 use crate::door::waiters;
 use crate::raw::Timespec;
 use crate::signal::cancellation;
-use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
 use crate::thread::waiter::Waiter;
+use crate::turns::doors::ordered_frame;
 
 /// In the bytes of glibc's `pthread_cond_t`; all zero is `PTHREAD_COND_INITIALIZER`.
 #[repr(C)]
@@ -288,7 +288,7 @@ pub unsafe extern "C" fn pthread_cond_destroy(cond: *const Cond) -> c_int {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_signal(_cond: *const Cond) -> c_int {
-    clean_frame!(cond_signal)
+    ordered_frame!(CHANGES, cond_signal)
 }
 
 unsafe extern "C" fn cond_signal(cond: *const Cond) -> c_int {
@@ -301,7 +301,7 @@ unsafe extern "C" fn cond_signal(cond: *const Cond) -> c_int {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_broadcast(_cond: *const Cond) -> c_int {
-    clean_frame!(cond_broadcast)
+    ordered_frame!(CHANGES, cond_broadcast)
 }
 
 unsafe extern "C" fn cond_broadcast(cond: *const Cond) -> c_int {
@@ -314,7 +314,7 @@ unsafe extern "C" fn cond_broadcast(cond: *const Cond) -> c_int {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_wait(_cond: *const Cond, _mutex: *const Mutex) -> c_int {
-    clean_frame!(cond_wait)
+    ordered_frame!(CHANGES, cond_wait)
 }
 
 unsafe extern "C" fn cond_wait(cond: *const Cond, mutex: *const Mutex) -> c_int {
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
     _mutex: *const Mutex,
     _time: *const Timespec,
 ) -> c_int {
-    clean_frame!(cond_timedwait)
+    ordered_frame!(CHANGES, cond_timedwait)
 }
 
 unsafe extern "C" fn cond_timedwait(cond: *const Cond, mutex: *const Mutex, time: *const Timespec) -> c_int {
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     _clock: c_int,
     _time: *const Timespec,
 ) -> c_int {
-    clean_frame!(cond_clockwait)
+    ordered_frame!(CHANGES, cond_clockwait)
 }
 
 unsafe extern "C" fn cond_clockwait(

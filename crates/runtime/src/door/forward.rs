@@ -12,6 +12,7 @@ use crate::door::sync::Caller;
 use crate::real::{self, Real};
 use crate::state;
 use crate::thread::Mode;
+use crate::turns::doors;
 
 /// A door's arguments: what the ABI passes in registers, and two words of the caller's stack.
 pub type Arguments = [u64; 8];
@@ -76,7 +77,7 @@ unsafe extern "C" fn cancelled<D: Domain, A: Answer>(pass: *mut c_void) {
 #[inline(always)]
 pub unsafe fn call<D: Domain, A: Answer>(domain: D, real: &Real, arguments: Arguments) -> A {
     let caller = Caller::get();
-    if caller.mode() == Mode::Solo && is_never_copied() {
+    if caller.mode() == Mode::Solo && is_never_copied() && !state::is_parallel() {
         // SAFETY: passed on.
         return unsafe { A::ask(real.get(), &arguments) };
     }
@@ -99,12 +100,16 @@ unsafe fn inside<D: Domain, A: Answer>(
     address: *mut c_void,
     arguments: Arguments,
 ) -> A {
+    let enters = caller.thread().is_some_and(doors::enter);
     domain.enter(caller);
     let mut pass = Pass { domain: &domain, address, arguments, answer: A::default() };
     // SAFETY: `pass` outlives the call.
     unsafe { unwind::guarded(body::<D, A>, cancelled::<D, A>, (&raw mut pass).cast()) };
     let answer = pass.answer;
     domain.leave();
+    if enters {
+        caller.thread().map(doors::leave);
+    }
     answer
 }
 

@@ -36,7 +36,11 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
         // One that wakes: broken off for a signal it would leave those asleep whom it was to wake, and Go ends the
         // program of an EINTR here.
         // SAFETY: the guest's own call.
-        return unsafe { call6(call.nr, call.args) };
+        let result = unsafe { call6(call.nr, call.args) };
+        if state::is_computed() && !raw::failed(result) {
+            return result + i64::from(turn_waits::wake_in_time(call, result));
+        }
+        return result;
     };
     if !state::is_serial() && is_own {
         live_turns::waits_by_itself(thread);

@@ -13,7 +13,7 @@ use crate::signal::{self, death};
 use crate::state::{self, Role};
 use crate::sys::{program, trap, wall};
 use crate::thread::{self, Thread};
-use crate::tls;
+use crate::{tls, turns};
 
 /// A call in a process that the runtime has left.
 #[cold]
@@ -81,6 +81,7 @@ fn leave(thread: &mut Thread) {
     trap::open_all();
     program::restore();
     signal::hand_over(thread);
+    turns::logical::stop();
     LEFT.store(true, Ordering::SeqCst);
 }
 

@@ -69,6 +69,7 @@ pub mod refused;
 pub mod remap;
 pub mod robust;
 pub mod rwlock;
+pub mod sdk;
 pub mod sem;
 pub mod shared;
 pub mod sigchld;

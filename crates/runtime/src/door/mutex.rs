@@ -21,8 +21,8 @@ use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::log::Next;
 use crate::mapping::views;
 use crate::raw::Timespec;
-use crate::sys::gate_stack::clean_frame;
 use crate::thread::{Mode, Thread};
+use crate::turns::doors::ordered_frame;
 use crate::{clock, tls};
 use crate::{real, signal};
 
@@ -547,35 +547,35 @@ unsafe extern "C" fn mutex_clocklock(
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_lock(_mutex: *const Mutex) -> c_int {
-    clean_frame!(mutex_lock, "rsi")
+    ordered_frame!(ACQUIRES, mutex_lock, "rsi")
 }
 
 /// `pthread_mutex_trylock`: passes the caller's address on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_trylock(_mutex: *const Mutex) -> c_int {
-    clean_frame!(mutex_trylock, "rsi")
+    ordered_frame!(ACQUIRES, mutex_trylock, "rsi")
 }
 
 /// `pthread_mutex_timedlock`: passes the caller's address on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_timedlock(_mutex: *const Mutex, _time: *const Timespec) -> c_int {
-    clean_frame!(mutex_timedlock, "rdx")
+    ordered_frame!(ACQUIRES, mutex_timedlock, "rdx")
 }
 
 /// `pthread_mutex_clocklock`: passes the caller's address on.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_clocklock() {
-    clean_frame!(mutex_clocklock, "rcx")
+    ordered_frame!(ACQUIRES, mutex_clocklock, "rcx")
 }
 
 /// `pthread_mutex_unlock`.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_unlock(_mutex: *const Mutex) -> c_int {
-    clean_frame!(mutex_unlock)
+    ordered_frame!(CHANGES, mutex_unlock)
 }
 
 unsafe extern "C" fn mutex_unlock(mutex: *const Mutex) -> c_int {

@@ -15,6 +15,7 @@ use super::sync::{self, ALL, Caller, call_of, clock_of, op};
 use super::unwind;
 use crate::above::above;
 use crate::thread::{Mode, Thread};
+use crate::turns::doors::Scope;
 use crate::{backlog, clock, raw, real, signal, state, turns};
 
 /// The states of one kind of object.
@@ -104,9 +105,12 @@ impl Kind {
             // SAFETY: the calling thread's own block; no reference to it is held here.
             let mut thread = unsafe { crate::tls::current().as_mut() };
             let followed = Caller::get().mode() == Mode::Replay;
-            thread.as_deref_mut().map(turns::pause);
-            raw::futex_wait(word, self.awaited, 0);
-            thread.as_deref_mut().map(turns::take);
+            let on = (word.as_ptr() as u64, self.awaited);
+            if thread.as_deref_mut().and_then(|thread| turns::sleep(thread, on, None)).is_none() {
+                thread.as_deref_mut().map(turns::pause);
+                raw::futex_wait(word, self.awaited, 0);
+                thread.as_deref_mut().map(turns::take);
+            }
             // Late, and then without a log; the wait may be for what a handler does.
             thread.filter(|thread| signal::is_due(thread)).map(signal::deliver_late);
             above().stand_still_spinning();
@@ -245,14 +249,18 @@ unsafe extern "C" fn once(
 ) -> c_int {
     // SAFETY: the guest's control word.
     let word = unsafe { &*control };
+    let door = Scope::begin();
     if ONCE.local(word.load(Ordering::Acquire)) == Local::Done {
         return 0;
     }
     let run = if unwinder(caller) { ONCE.begin_unseen(word) } else { ONCE.begin(word) };
+    // The initialiser is the guest's, and may be left by its end.
+    drop(door);
     if run {
         let mut this = Run { word, initialiser };
         // SAFETY: `this` outlives the call.
         unsafe { unwind::guarded(self::run, abandoned, (&raw mut this).cast()) };
+        let _door = Scope::begin();
         ONCE.end(word, ONCE.done);
     }
     0
@@ -306,6 +314,7 @@ pub unsafe extern "C" fn call_once() {
 /// `__cxa_guard_acquire`: 1 if the caller is to run the initialiser and then to release or abort.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cxa_guard_acquire(guard: *const AtomicU32) -> c_int {
+    let _door = Scope::begin();
     // SAFETY: the guest's guard, eight bytes.
     c_int::from(GUARD.begin(unsafe { &*guard }))
 }
@@ -313,6 +322,7 @@ pub unsafe extern "C" fn __cxa_guard_acquire(guard: *const AtomicU32) -> c_int {
 /// `__cxa_guard_release`: the initialiser has run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cxa_guard_release(guard: *const AtomicU32) {
+    let _door = Scope::begin();
     // SAFETY: the guest's guard.
     GUARD.end(unsafe { &*guard }, GUARD.done);
 }
@@ -320,6 +330,7 @@ pub unsafe extern "C" fn __cxa_guard_release(guard: *const AtomicU32) {
 /// `__cxa_guard_abort`: the initialiser has thrown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cxa_guard_abort(guard: *const AtomicU32) {
+    let _door = Scope::begin();
     // SAFETY: the guest's guard.
     GUARD.end(unsafe { &*guard }, GUARD.idle);
 }

@@ -151,6 +151,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::lock::in_child();
     atomics::forget();
     crate::door::waiters::reset();
+    turns::logical::forget();
     crate::twins::stop();
     above().forget_clone();
     spawn::forget();
@@ -212,8 +213,9 @@ pub fn exit_thread(thread: &mut Thread) -> i64 {
         const WAKE: u64 = 1;
         // SAFETY: a wake touches no memory.
         unsafe { raw::call3(raw::nr::FUTEX, clears.address(), WAKE, 1) };
+        turns::logical::wake(clears.address(), 1);
     }
-    turns::give(thread);
+    turns::end(thread, tls::end_word(tls::thread_pointer()).as_ptr() as u64);
     if state::header().is_some() && !state::is_standby() {
         thread.entry().state.store(slot::LEAVING, Ordering::Release);
     }

@@ -14,8 +14,8 @@ use super::common::{self, Note};
 use super::mutex::Patience;
 use super::sync::{self, ALL, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::raw::Timespec;
-use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
+use crate::turns::doors::ordered_frame;
 
 /// In the bytes of glibc's `pthread_rwlock_t`; owner, sharing and preference lie where its initialisers
 /// have them.
@@ -264,7 +264,7 @@ macro_rules! untimed {
                 // SAFETY: the guest's lock.
                 $how(unsafe { &*lock }, Patience::$patience)
             }
-            clean_frame!(body)
+            ordered_frame!(ACQUIRES, body)
         }
     )* };
 }
@@ -299,7 +299,7 @@ macro_rules! timed {
                     Err(error) => error,
                 }
             }
-            clean_frame!(body)
+            ordered_frame!(ACQUIRES, body)
         }
     )* };
 }
@@ -312,7 +312,7 @@ timed! {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_unlock(_lock: *const RwLock) -> c_int {
-    clean_frame!(unlock)
+    ordered_frame!(CHANGES, unlock)
 }
 
 unsafe extern "C" fn unlock(lock: *const RwLock) -> c_int {

@@ -24,8 +24,8 @@ use crate::log::Next;
 use crate::mapping::views;
 use crate::raw::Timespec;
 use crate::signal::{self, cancellation};
-use crate::sys::gate_stack::clean_frame;
 use crate::thread::Mode;
+use crate::turns::doors::ordered_frame;
 
 /// glibc's `sem_t`.
 #[repr(C)]
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn sem_destroy(_semaphore: *const Semaphore) -> c_int {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_wait(_semaphore: *const Semaphore) -> c_int {
-    clean_frame!(block)
+    ordered_frame!(ACQUIRES, block)
 }
 
 unsafe extern "C" fn block(semaphore: *const Semaphore) -> c_int {
@@ -239,7 +239,7 @@ unsafe extern "C" fn block(semaphore: *const Semaphore) -> c_int {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_trywait(_semaphore: *const Semaphore) -> c_int {
-    clean_frame!(try_now)
+    ordered_frame!(ACQUIRES, try_now)
 }
 
 unsafe extern "C" fn try_now(semaphore: *const Semaphore) -> c_int {
@@ -251,7 +251,7 @@ unsafe extern "C" fn try_now(semaphore: *const Semaphore) -> c_int {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_timedwait(_semaphore: *const Semaphore, _time: *const Timespec) -> c_int {
-    clean_frame!(timed_wait)
+    ordered_frame!(ACQUIRES, timed_wait)
 }
 
 unsafe extern "C" fn timed_wait(semaphore: *const Semaphore, time: *const Timespec) -> c_int {
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn sem_clockwait(
     _clock: c_int,
     _time: *const Timespec,
 ) -> c_int {
-    clean_frame!(clock_wait)
+    ordered_frame!(ACQUIRES, clock_wait)
 }
 
 unsafe extern "C" fn clock_wait(semaphore: *const Semaphore, clock: c_int, time: *const Timespec) -> c_int {
@@ -283,7 +283,7 @@ unsafe extern "C" fn clock_wait(semaphore: *const Semaphore, clock: c_int, time:
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_post(_semaphore: *const Semaphore) -> c_int {
-    clean_frame!(post)
+    ordered_frame!(CHANGES, post)
 }
 
 unsafe extern "C" fn post(semaphore: *const Semaphore) -> c_int {

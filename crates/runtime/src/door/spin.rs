@@ -9,6 +9,7 @@ use super::common::{self, Note};
 use super::sync::{self, Caller, Outcome, errno, op};
 use crate::above::above;
 use crate::thread::Mode;
+use crate::turns::doors::Scope;
 use crate::{raw, signal, turns};
 
 const FREE: i32 = 1;
@@ -68,6 +69,7 @@ fn deliver() -> bool {
 }
 
 fn acquire(lock: &AtomicI32, attempt: impl Fn(Caller) -> Outcome) -> c_int {
+    let _door = Scope::begin();
     sync::acquire(op::SPIN, lock.as_ptr() as usize, attempt, |_| while !take(lock) {})
 }
 
@@ -107,6 +109,7 @@ pub unsafe extern "C" fn pthread_spin_unlock(lock: *const AtomicI32) -> c_int {
     // SAFETY: the guest's lock.
     let lock = unsafe { &*lock };
     let address = lock.as_ptr() as usize;
+    let _door = Scope::begin();
     if common::releases(Caller::get(), op::RELEASE, address, finish_unlock) {
         finish_unlock(address, false);
     }

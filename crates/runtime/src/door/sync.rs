@@ -20,6 +20,7 @@ use crate::raw::{self, Timespec};
 use crate::signal;
 use crate::thread::{Mode, Thread};
 use crate::tls::{TID_OFFSET, tid_of};
+use crate::turns::logical;
 use crate::{clock, real, tls};
 
 /// Payload of an event that carries a value; events with payload are multiples of 16 bytes anyway.
@@ -163,6 +164,7 @@ const FUTEX_PRIVATE: u64 = linux_raw_sys::general::FUTEX_PRIVATE_FLAG as u64;
 /// released its next owner may free it, and a wake of an address that is gone is harmless.
 #[cold]
 pub fn wake(address: *const u32, count: u32, shared: bool) {
+    logical::wake(address as u64, count);
     let op = FUTEX_WAKE | if shared { 0 } else { FUTEX_PRIVATE };
     // SAFETY: a wake touches no memory.
     unsafe { raw::call3(raw::nr::FUTEX, address as u64, op, u64::from(count)) };

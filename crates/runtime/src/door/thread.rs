@@ -21,9 +21,9 @@ use crate::lock::Lock;
 use crate::log::Next;
 use crate::raw::{self};
 use crate::state::Role;
-use crate::sys::gate_stack::clean_frame;
 use crate::sys::{gate_stack, wall};
 use crate::thread::{self, Mode, Shared, Thread};
+use crate::turns::doors::ordered_frame;
 use crate::{bound, missing, notice, paths, real, signal, state, tls, turns};
 
 pub(super) const EAGAIN: i32 = linux_raw_sys::errno::EAGAIN as i32;
@@ -45,6 +45,7 @@ pub(super) fn row() -> &'static Row {
 pub(super) fn become_threaded(thread: &Thread) {
     crate::twins::stop();
     super::sync::becomes_threaded();
+    turns::logical::begin(thread);
     if thread.lock_mode.load(Ordering::Relaxed) == thread.call_mode.load(Ordering::Relaxed) {
         return;
     }
@@ -235,7 +236,7 @@ pub unsafe extern "C" fn pthread_create(
     _start: Start,
     _argument: *mut c_void,
 ) -> i32 {
-    clean_frame!(create_thread)
+    ordered_frame!(CHANGES, create_thread)
 }
 
 unsafe extern "C" fn create_thread(
@@ -342,7 +343,7 @@ fn enter(thread: &mut Thread) {
     if !state::is_standby() {
         pending::raise_for(thread.slot(), tid);
     }
-    turns::take(thread);
+    turns::take_for_guest(thread);
 }
 
 /// The block of the thread behind a handle, if it is one of ours.

@@ -19,6 +19,7 @@ use crate::fault::{self, Point};
 use crate::log::Next;
 use crate::thread::{self, Mode, Shared, Thread};
 use crate::tls::tid_word;
+use crate::turns::logical;
 use crate::verdict::give_up_log;
 use crate::{raw, real, recorder, signal, state, turns};
 
@@ -154,6 +155,7 @@ unsafe fn create_in(
         begin(parent, row(), arguments(word));
         parent.creation = (word, log);
     }
+    logical::enter(parent, slot);
     parent.making = true;
     parent.shared_with_guest();
     fault::at(Point::Make, slot);
@@ -207,6 +209,7 @@ unsafe fn create_in(
         shared.set_guest_tid(tid);
     }
     if result != 0 {
+        logical::exit(parent, slot, 0);
         shared.fate.store(JOINED, Ordering::Release);
         if replay {
             crate::verdict::report_divergence(parent, &[b"a thread could not be made in the standby"]);

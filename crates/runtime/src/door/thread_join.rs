@@ -14,9 +14,9 @@ use super::thread::{DETACHED, JOINABLE, JOINED, has_ended, slot_of};
 use crate::above::above;
 use crate::log::Next;
 use crate::raw::{self, Timespec};
-use crate::sys::gate_stack::clean_frame;
 use crate::thread::{Mode, Shared, Thread};
 use crate::tls::end_word;
+use crate::turns::doors::ordered_frame;
 use crate::{real, signal, state, tls, turns};
 
 type Result = *mut *mut c_void;
@@ -47,7 +47,7 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
         if follows && logged {
             return End::Logged;
         }
-        if tid == 0 {
+        if tid == 0 && !lives_in_time(waiter.as_deref(), handle) {
             return End::Gone;
         }
         match waiter.as_deref_mut() {
@@ -68,6 +68,23 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
             _ if deadline.is_negative() => return End::TimedOut,
             Some(thread) => {
                 signal::cancellation_point(thread);
+                if state::is_computed() && turns::logical::decides(thread) && thread.turn.is_own() {
+                    if lives_in_time(Some(thread), handle) {
+                        let result =
+                            turns::sleep(thread, (word.as_ptr() as u64, tid), deadline.until().as_ref());
+                        if result == Some(raw::err::EINTR) {
+                            signal::deliver(thread);
+                            above().stand_still(thread);
+                            turns::take(thread);
+                        } else if result == Some(raw::err::ETIMEDOUT) {
+                            return End::TimedOut;
+                        }
+                    } else {
+                        // It needs no turn for what it still does.
+                        raw::futex_wait_shared(word, tid, 1_000_000);
+                    }
+                    continue;
+                }
                 // Shared, as the kernel's wake is.
                 let args = deadline.futex(word, tid, true);
                 turns::pause(thread);
@@ -89,6 +106,13 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
             }
         }
     }
+}
+
+/// Whether that thread has not ended yet where the order is computed: what the kernel says of it is early or late.
+fn lives_in_time(waiter: Option<&Thread>, handle: u64) -> bool {
+    state::is_computed()
+        && waiter.is_some_and(turns::logical::decides)
+        && slot_of(handle).is_some_and(|other| turns::logical::lives(other.slot()))
 }
 
 /// Calls libc's join for a thread that is gone.
@@ -113,7 +137,7 @@ fn joinable(handle: u64) -> Option<&'static Shared> {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(_handle: u64, _result: Result) -> c_int {
-    clean_frame!(join)
+    ordered_frame!(CHANGES, join)
 }
 
 unsafe extern "C" fn join(handle: u64, result: Result) -> c_int {
@@ -176,7 +200,7 @@ unsafe fn join_until(other: &Shared, handle: u64, result: Result, deadline: Opti
             break outcome;
         }
         let outcome = match deadline {
-            None if has_ended(handle) => 0,
+            None if has_ended(handle) && !lives_in_time(caller.thread().as_deref(), handle) => 0,
             None => errno::EBUSY,
             Some(deadline) => match await_gone(handle, caller.thread(), deadline, true) {
                 End::Gone => 0,
@@ -272,7 +296,7 @@ pub unsafe extern "C" fn pthread_clockjoin_np(
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_detach(_handle: u64) -> c_int {
-    clean_frame!(detach)
+    ordered_frame!(CHANGES, detach)
 }
 
 unsafe extern "C" fn detach(handle: u64) -> c_int {

@@ -14,9 +14,9 @@ use super::thread::{has_ended, slot_of};
 use crate::guest::GuestPtr;
 use crate::raw::nr;
 use crate::siginfo::{Info, SI_QUEUE};
-use crate::sys::gate_stack::clean_frame;
 use crate::thread::Shared;
 use crate::tls::tid_of;
+use crate::turns::doors::ordered_frame;
 use crate::{clock, forward_doors, real, state, tls};
 
 /// Signals of libc's own, which nobody else may send: of cancellation and of setuid.
@@ -64,7 +64,7 @@ fn pid() -> u64 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_kill(_handle: u64, _signal: c_int) -> c_int {
-    clean_frame!(kill)
+    ordered_frame!(CHANGES, kill)
 }
 
 unsafe extern "C" fn kill(handle: u64, signal: c_int) -> c_int {

@@ -8,13 +8,15 @@ use crate::above::above;
 use crate::call::Call;
 use crate::door::futex;
 use crate::door::patience::Patience;
+use crate::guest::GuestPtr;
 use crate::log::Next;
-use crate::raw::{self, nr};
+use crate::raw::{self, Timespec, nr};
 use crate::signal::Plan;
 use crate::sys::libc_text;
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns::{self, Local};
-use crate::turns::{give, pause, take};
+use crate::turns::logical::Until;
+use crate::turns::{self, give, logical, pause, take};
 use crate::{recorder, signal, state};
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
@@ -32,6 +34,10 @@ pub fn futex(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Optio
         }
         // A handler that runs meanwhile is behind no such door.
         let takes = core::mem::take(&mut thread.takes_libc_lock);
+        if let Some(result) = sleep_for_libc(thread, call) {
+            thread.takes_libc_lock = takes;
+            return Some(result);
+        }
         pause(thread);
         let result = futex::futex_with(thread, call, patience);
         take(thread);
@@ -41,22 +47,58 @@ pub fn futex(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Optio
     own_wait(thread, call, patience)
 }
 
+/// A wait for a lock of libc's, where the order is computed.
+fn sleep_for_libc(thread: &mut Thread, call: &Call) -> Option<i64> {
+    if !logical::decides(thread) {
+        return None;
+    }
+    let local = Local::of(call);
+    if !local.is_to_wait() {
+        return Some(raw::err::EAGAIN);
+    }
+    turns::sleep(thread, (call.args[0], call.args[2] as u32), local.until().as_ref())
+}
+
 /// A wake of the program's own: how many it has met is for the log to say. Those who wait in a standby wait for the log, and
 /// relatives wait for the primary.
 pub fn own_wake(thread: &mut Thread, call: &Call) -> i64 {
-    // SAFETY: the guest's own call, which does not wait.
-    let mut result = unsafe { raw::call6(call.nr, call.args) };
     if thread.calls() == Mode::Replay
         && let Next::Event(event) = thread.expect(EventKind::Call, call.nr as u16)
     {
-        result = event.returned().0.result;
+        // Who waits here for the kernel only: whoever waits for the log goes on by it.
+        // SAFETY: the guest's own call, which does not wait.
+        unsafe { raw::call6(call.nr, call.args) };
+        let result = event.returned().0.result;
         thread.close();
         return result;
+    }
+    // Also where this copy has been promoted while it looked for the end of this call: those who sleep are its own to wake then.
+    // SAFETY: as above.
+    let mut result = unsafe { raw::call6(call.nr, call.args) };
+    if logical::decides(thread) && !raw::failed(result) {
+        result += i64::from(wake_in_time(call, result));
     }
     if thread.calls() == Mode::Record {
         thread.append(EventKind::Call, 0, call.nr as u16, NO_TICKET, &ReturnHead { result, identity: 0 });
     }
     result
+}
+
+/// Wakes those who sleep in logical time, besides `met` of the kernel's. More of them are woken than the call says where it
+/// would have put them to sleep elsewhere: each looks again.
+pub fn wake_in_time(call: &Call, met: i64) -> u32 {
+    const WAKE: u64 = 1;
+    const REQUEUE: u64 = 3;
+    const CMP_REQUEUE: u64 = 4;
+    const WAKE_OP: u64 = 5;
+    const WAKE_BITSET: u64 = 10;
+    let left = (call.args[2] as u32).saturating_sub(met as u32);
+    match call.args[1] & 127 {
+        WAKE | WAKE_BITSET => logical::wake(call.args[0], left),
+        REQUEUE | CMP_REQUEUE => logical::wake(call.args[0], u32::MAX),
+        WAKE_OP => logical::wake(call.args[0], u32::MAX) + logical::wake(call.args[4], u32::MAX),
+        _ => 0,
+    }
 }
 
 /// How a wait has ended whose end is in the log.
@@ -98,7 +140,11 @@ pub fn futex_by_log(
     let row = us_calls::row(nr::FUTEX)?;
     // In a standby as well, which may be promoted in the middle of it.
     patience.begin(call);
-    give(thread);
+    let mut in_time =
+        thread.turn.is_own() && logical::decides(thread) && call.nr == nr::FUTEX && is_plain(call);
+    if !in_time {
+        give(thread);
+    }
     let end = loop {
         if thread.calls() == Mode::Replay {
             if let Next::Event(event) = thread.expect(EventKind::Call, row.nr) {
@@ -106,12 +152,26 @@ pub fn futex_by_log(
                 thread.close();
                 break end;
             }
+            if logical::is_asleep(thread) {
+                // Its primary slept, and this copy took over: those who wake find it in logical time. In the kernel it would take a
+                // wake and still be asleep there. The turn below waits for them.
+                let end = End { result: 0, flags: 0 };
+                if thread.calls() == Mode::Record {
+                    let head = ReturnHead { result: end.result, identity: 0 };
+                    thread.append(EventKind::Call, end.flags, row.nr, NO_TICKET, &head);
+                }
+                break end;
+            }
             if thread.calls() != Mode::Record {
                 return None;
             }
         }
-        // SAFETY: the guest's own call.
-        let result = unsafe { raw::blocking(call.nr, patience.args(call), &thread.pending) };
+        let result = if core::mem::take(&mut in_time) {
+            wait_in_time(thread, call, patience)
+        } else {
+            // SAFETY: the guest's own call.
+            unsafe { raw::blocking(call.nr, patience.args(call), &thread.pending) }
+        };
         if result == raw::err::EINTR && !signal::interrupts(thread, true) {
             if above().stand_still(thread) {
                 if recorder::went_on_at_clone() {
@@ -131,6 +191,44 @@ pub fn futex_by_log(
     };
     take(thread);
     Some(end)
+}
+
+/// Whether a call is a wait that ends by a wake of that address alone.
+fn is_plain(call: &Call) -> bool {
+    const WAIT: u64 = 0;
+    const WAIT_BITSET: u64 = 9;
+    matches!(call.args[1] & 127, WAIT | WAIT_BITSET)
+}
+
+/// When a wait ends by itself; a time that cannot be read is none.
+fn until(call: &Call, patience: &mut Patience) -> Option<Until> {
+    const CLOCK_REALTIME: u64 = 256;
+    let is_relative = call.args[1] & 127 == 0;
+    let time =
+        GuestPtr::<Timespec>::at(if is_relative { patience.args(call)[3] } else { call.args[3] }).load()?;
+    if !is_relative {
+        return Some(Until { clock: u64::from(call.args[1] & CLOCK_REALTIME == 0), time });
+    }
+    Some(Until { clock: 1, time: Timespec::from_ns(raw::now_ns() + time.ns()) })
+}
+
+/// The wait itself, in logical time, out of this thread's turn. What cannot be read is the kernel's to refuse.
+fn wait_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) -> i64 {
+    let until = until(call, patience);
+    match GuestPtr::<u32>::at(call.args[0]).load() {
+        Some(now) if now == call.args[2] as u32 => {
+            turns::sleep_apart(thread, (call.args[0], now), until.as_ref())
+        }
+        Some(_) => {
+            turns::keep_place(thread);
+            raw::err::EAGAIN
+        }
+        None => {
+            give(thread);
+            // SAFETY: the guest's own call.
+            unsafe { raw::blocking(call.nr, patience.args(call), &thread.pending) }
+        }
+    }
 }
 
 /// Behind such a wait that signals have ended: as many handlers as its end has announced run at the same place in every copy. What

@@ -148,7 +148,7 @@ pub fn end_thread() -> ! {
         // Out of a call in which others had theirs; what follows is guest code.
         thread.turn.set_gives(false);
         thread.signals.outcome_says = false;
-        turns::take(thread);
+        turns::take_for_guest(thread);
         thread.shared_with_guest();
     }
     let function = real::PTHREAD_EXIT.get();

@@ -63,7 +63,7 @@ fn run(thread: &mut Thread, action: &Action, info: &Info) -> (u64, i64) {
     // A standby meets the signal inside the call, its primary met it before: the handler's calls give nothing back for it.
     let gives_turn = thread.turn.gives();
     thread.turn.set_gives(false);
-    turns::take(thread);
+    turns::take_for_guest(thread);
     // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
     let (at, left) = unsafe { invoke(thread, action, info, &regs, before, entry) };
     if !in_turn {

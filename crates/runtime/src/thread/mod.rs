@@ -197,7 +197,7 @@ impl Thread {
         self.takes_libc_lock = false;
         self.lately.counts_processors = false;
         self.shown.stop_short();
-        self.turn.leave();
+        self.turn.begin_anew();
         self.signals.stop_short();
         self.begun_mut().pieces = 0;
         self.ends.open = 0;

@@ -2,11 +2,27 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// What a call waits for, as far as is known when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// What is outside, or nobody knows.
+    ForWorld,
+    /// Nothing: the kernel answers at once.
+    ForNobody,
+    /// So many nanoseconds.
+    For(u64),
+}
+
 /// The thread's turn. Its own to change; a promotion looks who has had the last one.
 pub struct Turn {
     is_own: AtomicBool,
     gives: AtomicBool,
     heard: AtomicBool,
+    waits: AtomicU64,
+    ended: AtomicBool,
+    section: AtomicBool,
+    apart: AtomicBool,
+    ticks: AtomicU64,
     number: AtomicU64,
     doors: AtomicU32,
 }
@@ -18,6 +34,11 @@ impl Turn {
             is_own: AtomicBool::new(false),
             gives: AtomicBool::new(false),
             heard: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            section: AtomicBool::new(false),
+            apart: AtomicBool::new(false),
+            ticks: AtomicU64::new(0),
             number: AtomicU64::new(0),
             doors: AtomicU32::new(0),
         }
@@ -45,6 +66,25 @@ impl Turn {
         self.gives.store(gives, Ordering::Relaxed);
     }
 
+    /// What the call waits for that begins.
+    pub fn waits(&self) -> Waits {
+        match self.waits.load(Ordering::Relaxed) {
+            0 => Waits::ForWorld,
+            1 => Waits::ForNobody,
+            wait_ns => Waits::For(wait_ns),
+        }
+    }
+
+    /// Sets that.
+    pub fn set_waits(&self, waits: Waits) {
+        let word = match waits {
+            Waits::ForWorld => 0,
+            Waits::ForNobody => 1,
+            Waits::For(wait_ns) => wait_ns.max(2),
+        };
+        self.waits.store(word, Ordering::Relaxed);
+    }
+
     /// A handler has run at the beginning of this call: the log has its signal before all that it says of the call.
     pub fn set_heard(&self) {
         self.heard.store(true, Ordering::Relaxed);
@@ -70,6 +110,59 @@ impl Turn {
         let doors = self.doors.load(Ordering::Relaxed).wrapping_add(1);
         self.doors.store(doors, Ordering::Relaxed);
         doors
+    }
+
+    /// Whether the program has asked for this turn, and gives it back itself.
+    pub fn is_section(&self) -> bool {
+        self.section.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_section(&self, is_section: bool) {
+        self.section.store(is_section, Ordering::Relaxed);
+    }
+
+    /// What the thread says that it has computed in this turn counts at its end.
+    pub fn add_ticks(&self, count: u64) {
+        self.ticks.store(self.ticks.load(Ordering::Relaxed).saturating_add(count), Ordering::Relaxed);
+    }
+
+    /// That, and from here on nothing.
+    pub fn take_ticks(&self) -> u64 {
+        let ticks = self.ticks.load(Ordering::Relaxed);
+        if ticks != 0 {
+            self.ticks.store(0, Ordering::Relaxed);
+        }
+        ticks
+    }
+
+    /// Whether the thread has asked to be in no order.
+    #[inline(always)]
+    pub fn is_apart(&self) -> bool {
+        self.apart.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_apart(&self, is_apart: bool) {
+        self.apart.store(is_apart, Ordering::Relaxed);
+    }
+
+    /// The slot's thread has come to its end.
+    pub fn set_ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The slot has another thread.
+    pub fn begin_anew(&self) {
+        self.leave();
+        for flag in [&self.ended, &self.section, &self.apart] {
+            flag.store(false, Ordering::Relaxed);
+        }
     }
 
     /// It is not this thread's any more, and it is not going to give it.

@@ -14,7 +14,8 @@ use crate::members::of_family;
 use crate::raw::{self, Timespec};
 use crate::state;
 use crate::thread::{Mode, Thread};
-use crate::turns::turn_order;
+use crate::turns::logical::Until;
+use crate::turns::{logical, turn_order};
 use crate::verdict::drop_standby;
 
 /// Standbys in a row that have diverged soon, and memory that processes share is followed however small it is.
@@ -45,7 +46,7 @@ pub fn decide(header: &SegmentHeader) {
             }
         }
         let is_asked_for = header.config.flags & CONFIG_SERIAL != 0;
-        state::take_turns(TURNS.are_taken(now_ns, is_asked_for));
+        state::take_turns(is_asked_for && state::is_computed() || TURNS.are_taken(now_ns, is_asked_for));
     }
     header.turns.store(u32::from(state::takes_live_turns()), Ordering::Release);
 }
@@ -121,6 +122,9 @@ pub fn is_too_long(cpu_ns: u64, clock_ns: u64) -> bool {
 /// Whether this thread takes turns.
 #[inline(always)]
 pub fn applies(thread: &Thread) -> bool {
+    if state::is_computed() && !of_family::is_member() {
+        return logical::applies(thread);
+    }
     thread.locks() != Mode::Solo || of_family::is_member()
 }
 
@@ -161,6 +165,16 @@ impl<'a> Local<'a> {
         const WAITS: [u64; 5] = [0, 6, 9, 11, 13]; // WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
         const OTHERS: [u64; 2] = [449, 455]; // futex_waitv, futex_wait
         OTHERS.contains(&call.nr) || call.nr == raw::nr::FUTEX && WAITS.contains(&(call.args[1] & COMMAND))
+    }
+
+    /// Whether there is something to wait for.
+    pub fn is_to_wait(&self) -> bool {
+        self.word.load(Ordering::Acquire) == self.value
+    }
+
+    /// When the wait ends by itself.
+    pub fn until(&self) -> Option<Until> {
+        self.deadline.map(|(clock, time)| Until { clock, time })
     }
 
     /// Sleeps as long as the word has the value, at most so long; 0 for as long as it takes.

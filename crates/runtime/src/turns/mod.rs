@@ -5,7 +5,11 @@
 //! A turn is given back in front of every call that may block, and behind the wait for a lock; taking it again is an
 //! event. Where a thread waits for a lock only a look at the log tells a replay that it does: *Yield* comes first.
 
+pub mod doors;
 pub mod live_turns;
+pub mod logical;
+mod prompt;
+mod restore;
 pub mod turn_order;
 
 use us_abi::event::{EventKind, Header, NO_TICKET};
@@ -14,7 +18,9 @@ use us_calls::{Policy, Row};
 use crate::members::of_family;
 use crate::raw::nr;
 use crate::state;
+use crate::thread::turn::Waits;
 use crate::thread::{Mode, Thread};
+use crate::turns::logical::{End, Until};
 use crate::verdict::report_divergence;
 
 /// Doors behind which a thread that is waited for goes on, until it gives others a turn.
@@ -23,8 +29,16 @@ const DOORS: u32 = 64;
 /// Takes the turn: the next guest instruction of this thread is nobody else's at the same time.
 #[inline]
 pub fn take(thread: &mut Thread) {
-    if state::is_serial() {
+    if state::is_serial() && !thread.turn.is_apart() {
         turn_order::take(thread);
+    }
+}
+
+/// The same where guest code begins, which is in no turn with `--order deterministic`.
+#[inline]
+pub fn take_for_guest(thread: &mut Thread) {
+    if !state::is_parallel() {
+        take(thread);
     }
 }
 
@@ -41,6 +55,22 @@ pub fn give(thread: &mut Thread) {
         return;
     }
     thread.turn.set_own(false);
+    if logical::decides(thread) {
+        logical::leave(thread);
+    }
+    turn_order::give(thread);
+}
+
+/// Gives it to the next, and comes for another at once, whatever lies between: who waits for nobody keeps its place.
+#[inline]
+fn let_others(thread: &mut Thread) {
+    if !thread.turn.is_own() {
+        return;
+    }
+    thread.turn.set_own(false);
+    if logical::decides(thread) {
+        logical::let_others(thread);
+    }
     turn_order::give(thread);
 }
 
@@ -70,8 +100,81 @@ pub fn pause(thread: &mut Thread) {
         if thread.calls() == Mode::Record {
             thread.push(EventKind::Yield, 0, 0, NO_TICKET);
         }
-        give(thread);
+        let_others(thread);
     }
+}
+
+/// Sleeps on a word with this value until somebody wakes those there, where the order is computed: in the turn it is known that there is something to wait
+/// for, and behind it the turn is this thread's again. What the kernel would answer. `None` where it is not computed.
+pub fn sleep(thread: &mut Thread, on: (u64, u32), until: Option<&Until>) -> Option<i64> {
+    if !thread.turn.is_own() || !logical::decides(thread) {
+        return None;
+    }
+    if thread.calls() == Mode::Record {
+        // Before anybody else has a turn: whoever follows gives this one back here.
+        thread.push(EventKind::Yield, 0, 0, NO_TICKET);
+    }
+    let end = give_asleep(thread, on, until);
+    take(thread);
+    Some(answer(end))
+}
+
+/// The same of a wait whose end is an event, which comes before the turn: that is given, and not taken again.
+pub fn sleep_apart(thread: &mut Thread, on: (u64, u32), until: Option<&Until>) -> i64 {
+    answer(give_asleep(thread, on, until))
+}
+
+fn give_asleep(thread: &mut Thread, on: (u64, u32), until: Option<&Until>) -> End {
+    thread.turn.set_own(false);
+    logical::fall_asleep(thread, on, until);
+    turn_order::give(thread);
+    logical::sleep(thread, until)
+}
+
+fn answer(end: End) -> i64 {
+    match end {
+        End::Woken => 0,
+        End::TimedOut => crate::raw::err::ETIMEDOUT,
+        End::Interrupted => crate::raw::err::EINTR,
+    }
+}
+
+/// The program says that what this thread does from here on depends on nobody: it is in no order until [`end_apart`].
+pub fn begin_apart(thread: &mut Thread) {
+    if thread.turn.is_section() || thread.turn.is_apart() {
+        return;
+    }
+    if state::is_parallel() {
+        take(thread);
+    }
+    give(thread);
+    thread.turn.set_apart(true);
+}
+
+/// It comes back.
+pub fn end_apart(thread: &mut Thread) {
+    if !thread.turn.is_apart() {
+        return;
+    }
+    thread.turn.set_apart(false);
+    take(thread);
+    if state::is_parallel() {
+        keep_place(thread);
+    }
+}
+
+/// As [`give`] of one that comes for another turn at once.
+pub fn keep_place(thread: &mut Thread) {
+    let_others(thread);
+}
+
+/// The end of a thread, in its last turn. Those who wait for it sleep on `key`.
+pub fn end(thread: &mut Thread, key: u64) {
+    thread.turn.set_ended();
+    if thread.turn.is_own() {
+        logical::exit(thread, thread.slot(), key);
+    }
+    give(thread);
 }
 
 /// Gives back the last turn of a process, whose end is in no log but a recording's: others may come to more doors before it.
@@ -151,11 +254,21 @@ pub fn is_followed(thread: &Thread) -> bool {
 }
 
 /// At a look at a clock: a thread that computes between such looks comes to no other door, and others wait for it.
+#[inline(always)]
 pub fn at_look(thread: &mut Thread) {
-    if !thread.turn.is_own() {
-        return;
+    if thread.turn.is_own() {
+        at_look_in_turn(thread);
     }
+}
+
+#[cold]
+fn at_look_in_turn(thread: &mut Thread) {
+    let is_last = is_last_door(thread);
     match thread.calls() {
+        Mode::Record | Mode::Solo if is_last => {
+            pause(thread);
+            take(thread);
+        }
         Mode::Record if is_to_pause(thread) => {
             pause(thread);
             take(thread);
@@ -165,8 +278,24 @@ pub fn at_look(thread: &mut Thread) {
     }
 }
 
+/// At the beginning of a lock's door, of which the log has an event, in threads that run one at a time.
+pub fn at_lock(thread: &mut Thread) {
+    if thread.turn.is_own() && is_last_door(thread) && thread.calls() != Mode::Replay {
+        pause(thread);
+        take(thread);
+    }
+}
+
+/// Counts this door where the order is computed, in every copy. Whether others have their turn here, whoever waits.
+fn is_last_door(thread: &Thread) -> bool {
+    logical::applies(thread) && !state::is_parallel() && thread.turn.count_door().is_multiple_of(DOORS)
+}
+
 /// Whether a thread that records gives others a turn at this door, though it waits for nothing.
 fn is_to_pause(thread: &mut Thread) -> bool {
+    if logical::applies(thread) {
+        return false;
+    }
     turn_order::is_urged(thread) || has_passed_doors(thread)
 }
 
@@ -192,13 +321,28 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
         follow_pauses(thread);
     }
     if u64::from(row.nr) == nr::SCHED_YIELD {
-        give(thread);
+        let_others(thread);
         return true;
     }
     if row.blocks {
         // What it puts out, others may be about to change: it is looked at in turn.
         thread.turn.set_gives(true);
+        if logical::decides(thread) {
+            let asked = thread.begun().asked;
+            thread.turn.set_waits(prompt::waits(row, &asked));
+            if thread.calls() == Mode::Solo {
+                // Nothing says that it begins.
+                begun(thread);
+            }
+        }
         return true;
+    }
+    if logical::applies(thread) {
+        if has_events && is_last_door(thread) && thread.calls() != Mode::Replay {
+            pause(thread);
+            take(thread);
+        }
+        return false;
     }
     // Others may change what an allocator's call is about: see `heaps`.
     let may_be_urged = is_recorded && !heard;
@@ -217,7 +361,16 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
 pub fn begun(thread: &mut Thread) {
     if thread.turn.gives() {
         thread.turn.set_gives(false);
-        give(thread);
+        match thread.turn.waits() {
+            _ if !logical::decides(thread) || !thread.turn.is_own() => give(thread),
+            Waits::ForWorld => give(thread),
+            Waits::ForNobody => let_others(thread),
+            Waits::For(wait_ns) => {
+                thread.turn.set_own(false);
+                logical::sleep_in_kernel(thread, wait_ns);
+                turn_order::give(thread);
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::members::{self, of_family};
 use crate::sys::own_table::with_own_table;
 use crate::thread::{Mode, Thread, own_turns};
 use crate::turns::live_turns::{self, Local};
+use crate::turns::{logical, restore};
 use crate::verdict::{give_up_log, report_divergence};
 use crate::{family, proc, raw, state};
 
@@ -90,6 +91,7 @@ pub fn reset() {
         return;
     }
     own_turns::OWN.reset();
+    logical::nobody_has();
     URGED.store(NOBODY, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
 }
@@ -127,6 +129,7 @@ pub fn take_over() {
         Some(tid) => (TAKEN, next, tid),
         None => (FREE, NOBODY, 0),
     };
+    restore::restore(last_owner(next));
     order.next.store(next, Ordering::Relaxed);
     order.holder.store(holder, Ordering::Relaxed);
     order.had.store(had, Ordering::Relaxed);
@@ -149,6 +152,18 @@ fn last_taker(next: u64) -> Option<u32> {
     taker
 }
 
+/// The slot of that thread.
+fn last_owner(next: u64) -> Option<u32> {
+    let tid = last_taker(next)?;
+    let mut slot = None;
+    crate::thread::for_each(|thread| {
+        if thread.has_ring() && thread.turn.is_own() && thread.kernel_tid() == tid {
+            slot = Some(thread.slot());
+        }
+    });
+    slot
+}
+
 /// Whether one of this process's turns has been taken at another one's side since the log began.
 pub fn was_passed_over() -> bool {
     own_turns::OWN.forced.load(Ordering::Relaxed) != 0
@@ -167,7 +182,8 @@ pub fn take(thread: &mut Thread) {
     }
     let Some((scope, order)) = current() else { return };
     match thread.calls() {
-        Mode::Solo => {}
+        Mode::Solo if !logical::applies(thread) => {}
+        Mode::Solo => acquire(thread, scope, order),
         Mode::Record if scope == Scope::Recording || family::goes_on() => acquire(thread, scope, order),
         Mode::Record => {}
         Mode::Replay => follow(thread, scope, order),
@@ -204,7 +220,9 @@ enum Taken {
 }
 
 fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
-    let Some(taken) = lock(thread, scope, order) else {
+    let taken =
+        if logical::applies(thread) { lock_in_time(thread, order) } else { lock(thread, scope, order) };
+    let Some(taken) = taken else {
         // It has stood still here: in the copy that was made of it meanwhile the log says when it goes on.
         return take(thread);
     };
@@ -215,6 +233,10 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     order.next.store(number + 1, Ordering::Release);
     order.had.store(number + 1, Ordering::Release);
     thread.turn.set_number(number);
+    if thread.calls() == Mode::Solo && logical::applies(thread) {
+        // There is no log, and the order is the same.
+        return thread.turn.set_own(true);
+    }
     if thread.calls() != Mode::Record {
         // The log has been given up meanwhile, and with it the order.
         return release(scope, order, number);
@@ -223,6 +245,9 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     let flags = if matches!(taken, Taken::PassedOver(_)) { PASSED_OVER } else { 0 };
     thread.push(EventKind::Turn, flags, 0, number);
     let Taken::PassedOver(waited_ns) = taken else { return };
+    if logical::applies(thread) {
+        return;
+    }
     let times = order.forced.fetch_add(1, Ordering::Relaxed) + 1;
     let is_too_much = match scope {
         Scope::Process => live_turns::passed_over(waited_ns),
@@ -237,6 +262,13 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
         }
         give_up_log(Cause::CannotReplay, &[b"threads that take turns wait for each other without a door"]);
     }
+}
+
+/// The same where the order is computed.
+fn lock_in_time(thread: &mut Thread, order: &TurnOrder) -> Option<Taken> {
+    let begun = logical::await_turn(thread)?;
+    order.had.store(SOMEBODY, Ordering::Relaxed);
+    Some(if begun.is_beside { Taken::PassedOver(0) } else { Taken::Free })
 }
 
 /// The turn of this process's that others have waited for through a whole look: [`TurnOrder::had`] of it.

@@ -1,0 +1,75 @@
+//! `--order serial` and `--order deterministic` with the real runtime: a race has one outcome, with a standby and without.
+//! `$UNDERSTUDY_LIB`, or `libunderstudy.so` beside the binary. Without one the tests say so and check nothing.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use common::{Sandbox, compile, runtime, text};
+
+/// A guest of the racey family.
+fn guest(name: &str) -> PathBuf {
+    let flags = ["-O2", "-pthread", "-D_GNU_SOURCE"];
+    compile(
+        &format!("../../../../guests/{name}.c"),
+        &format!("{name}-{:?}", std::thread::current().id()),
+        &flags,
+    )
+}
+
+/// What a guest prints in that many runs, and how often.
+fn outcomes(
+    sandbox: &Sandbox,
+    name: &str,
+    order: &str,
+    standbys: &str,
+    runs: usize,
+) -> BTreeMap<String, usize> {
+    let program = guest(name);
+    let words = ["run", "-q", "--standbys", standbys, "--order", order, "--", program.to_str().unwrap()];
+    let mut all = BTreeMap::new();
+    for _ in 0..runs {
+        let done = sandbox.output(&words);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        *all.entry(text(&done.stdout)).or_default() += 1;
+    }
+    all
+}
+
+/// One outcome, whoever follows.
+fn is_one(test: &str, name: &str, order: &str) {
+    let Some(library) = runtime(test) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let mut all = outcomes(&sandbox, name, order, "0", 12);
+    for (outcome, count) in outcomes(&sandbox, name, order, "1", 4) {
+        *all.entry(outcome).or_default() += count;
+    }
+    assert_eq!(all.len(), 1, "{name}, {order}: {all:?}");
+    assert!(all.keys().all(|outcome| outcome.starts_with("signature ")), "{all:?}");
+}
+
+#[test]
+fn turns_make_a_race_without_locks_one() {
+    is_one("turns", "racey_unguarded", "serial");
+}
+
+#[test]
+fn turns_make_a_barriers_race_one() {
+    is_one("turns-barrier", "racey_barrier", "serial");
+}
+
+#[test]
+fn computed_locks_are_one() {
+    is_one("computed", "racey_guarded", "deterministic");
+}
+
+#[test]
+fn computed_barriers_and_conditions_are_one() {
+    is_one("computed-barrier", "racey_barrier", "deterministic");
+}
+
+#[test]
+fn what_the_program_puts_in_order_is_one() {
+    is_one("sdk", "racey_sdk", "deterministic");
+}

@@ -1,0 +1,510 @@
+//! Turns in an order that is computed: the threads of this process in logical time, see [`us_order::logical`].
+//!
+//! The primary keeps the clocks, and every other copy that acts: also where nobody follows. A standby takes its turns as the log
+//! says, and knows of the clocks what the segment has: each change of a thread's place is written there, whole, and whoever
+//! takes over makes the race anew from that ([`crate::turns::restore`]).
+//!
+//! Where the order would not come on, it is guessed by time: a thread that others wait for computes without passing a door, or it
+//! waits where nobody knows of it. Each guess is counted, and `status` says so: from there on two runs may differ.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use us_abi::THREADS_MAX;
+use us_order::logical::{At, Logical, ticks};
+
+use crate::above::above;
+use crate::kernel::{FUTEX_CLOCK_REALTIME, FUTEX_WAIT_BITSET};
+use crate::lock::Lock;
+use crate::members::of_family;
+use crate::raw::{self, Timespec};
+use crate::state;
+use crate::thread::{self, Mode, Thread};
+use crate::turns::live_turns;
+
+/// Between two looks at who is awaited, ns.
+const LOOK_NS: u64 = 5_000_000;
+/// How long a thread waits behind its time for those who have not come so far in logical time, ns.
+const LATE_NS: u64 = 50_000_000;
+/// Looks at whose turn it is before a thread sleeps.
+const SPINS: u32 = 200;
+pub(super) const NOBODY: u32 = u32::MAX;
+/// How long those sleep who do not look, ns: then they see whether they are to stand still.
+const REST_NS: u64 = 50_000_000;
+/// Who looks at whether somebody is awaited for too long.
+pub(super) static WATCHER: AtomicU32 = AtomicU32::new(NOBODY);
+
+pub(super) struct Race {
+    lock: Lock,
+    pub(super) times: UnsafeCell<Logical<THREADS_MAX>>,
+}
+// SAFETY: the clocks are touched under the lock only.
+unsafe impl Sync for Race {}
+
+pub(super) static RACE: Race = Race { lock: Lock::new(), times: UnsafeCell::new(Logical::new()) };
+/// Whose turn it is, or will be.
+pub(super) static LEAST: AtomicU32 = AtomicU32::new(NOBODY);
+/// Who has the turn.
+pub(super) static OWNER: AtomicU32 = AtomicU32::new(NOBODY);
+/// There is a second thread, or has been.
+pub(super) static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// Counts those who fall asleep: the order of the queues, for whoever takes over.
+pub(super) static SLEEPS: AtomicU64 = AtomicU64::new(0);
+
+/// Where a thread waits for its turn, or until it is woken.
+struct Bell {
+    rung: AtomicU32,
+    is_awaited: AtomicBool,
+}
+
+static BELLS: [Bell; THREADS_MAX] =
+    [const { Bell { rung: AtomicU32::new(0), is_awaited: AtomicBool::new(false) } }; THREADS_MAX];
+
+/// How a sleep has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Somebody has woken this thread.
+    Woken,
+    /// Its time has come.
+    TimedOut,
+    /// A signal waits, or this copy follows now.
+    Interrupted,
+}
+
+/// When a sleep ends by itself.
+#[derive(Clone, Copy)]
+pub struct Until {
+    /// The kernel's number of a clock.
+    pub clock: u64,
+    /// Its time.
+    pub time: Timespec,
+}
+
+impl Until {
+    /// How long that is from now on.
+    #[must_use]
+    pub fn left_ns(&self) -> u64 {
+        let mut now = Timespec::default();
+        // SAFETY: the kernel writes one timespec.
+        unsafe { raw::call2(raw::nr::CLOCK_GETTIME, self.clock, &raw mut now as u64) };
+        self.time.ns().saturating_sub(now.ns())
+    }
+}
+
+/// Whether this thread takes turns in a computed order.
+#[inline(always)]
+pub fn applies(thread: &Thread) -> bool {
+    state::is_computed()
+        && HAS_BEGUN.load(Ordering::Relaxed)
+        && !thread::is_beyond(thread.slot())
+        && !of_family::is_member()
+}
+
+/// The same, of one that acts: who follows takes its turns from the log.
+#[inline(always)]
+pub fn decides(thread: &Thread) -> bool {
+    applies(thread) && thread.calls() != Mode::Replay
+}
+
+/// Runs `act` on the clocks, and rings for whoever is the least then.
+fn with<T>(own: usize, act: impl FnOnce(&mut Logical<THREADS_MAX>) -> T) -> T {
+    let (result, least) = RACE.lock.with(|| {
+        // SAFETY: the lock is held.
+        let times = unsafe { &mut *RACE.times.get() };
+        let result = act(times);
+        let least = times.least().map_or(NOBODY, |slot| slot as u32);
+        LEAST.store(least, Ordering::Release);
+        (result, least)
+    });
+    if least != NOBODY && least as usize != own {
+        ring(least as usize);
+    }
+    result
+}
+
+fn ring(slot: usize) {
+    let bell = &BELLS[slot];
+    if bell.is_awaited.load(Ordering::Acquire) {
+        bell.rung.fetch_add(1, Ordering::Release);
+        raw::futex_wake(&bell.rung, 1);
+    }
+}
+
+/// What the segment says of a thread: its place, in two bits, and its clock; what it sleeps on; how many had fallen asleep before it.
+pub(super) mod place {
+    pub const GONE: u64 = 0;
+    pub const HERE: u64 = 1;
+    pub const AWAY: u64 = 2;
+    pub const ASLEEP: u64 = 3;
+    pub const BITS: u32 = 2;
+}
+
+/// Tells whoever takes over where this thread is.
+fn note(times: &Logical<THREADS_MAX>, slot: usize) {
+    if state::header().is_none() {
+        return;
+    }
+    let entry = state::entry(slot as u32);
+    let place = match times.at(slot) {
+        At::Gone => place::GONE,
+        At::Here => place::HERE,
+        At::Away => place::AWAY,
+        // It looks at its time anew.
+        At::Asleep { is_timed: true, .. } => place::HERE,
+        At::Asleep { key, .. } => {
+            entry.logical[1].store(key, Ordering::Relaxed);
+            place::ASLEEP
+        }
+    };
+    entry.logical[0].store(times.clock(slot) << place::BITS | place, Ordering::Release);
+}
+
+/// A lone thread is about to make another: from here on there is an order.
+pub fn begin(thread: &Thread) {
+    let slot = thread.slot() as usize;
+    if !state::is_computed() || HAS_BEGUN.load(Ordering::Relaxed) || thread::is_beyond(thread.slot()) {
+        return;
+    }
+    with(slot, |times| {
+        times.enter(slot);
+        note(times, slot);
+    });
+    HAS_BEGUN.store(true, Ordering::Release);
+}
+
+/// In a forked child: its only thread has no order.
+pub fn forget() {
+    if HAS_BEGUN.swap(false, Ordering::Relaxed) {
+        // SAFETY: this process has one thread.
+        unsafe { *RACE.times.get() = Logical::new() };
+        nobody_has();
+    }
+}
+
+/// The runtime leaves this process: whoever waits for its turn goes on, and who sleeps looks again.
+pub fn stop() {
+    state::computes_no_more();
+    thread::for_each(|thread| {
+        if !thread::is_beyond(thread.slot()) {
+            ring(thread.slot() as usize);
+        }
+    });
+}
+
+/// A new log begins, and every thread stands still: each takes its turn anew, in the order of their clocks.
+pub fn nobody_has() {
+    WATCHER.store(NOBODY, Ordering::Relaxed);
+    OWNER.store(NOBODY, Ordering::Relaxed);
+}
+
+/// A thread is about to be made, in the turn of its maker.
+pub fn enter(maker: &Thread, slot: u32) {
+    if decides(maker) && !thread::is_beyond(slot) {
+        let slot = slot as usize;
+        with(slot, |times| {
+            times.enter(slot);
+            note(times, slot);
+        });
+    }
+}
+
+/// It could not be made, or it ends, in its turn. Those who wait for its end sleep on `key`.
+pub fn exit(by: &Thread, slot: u32, key: u64) {
+    if !decides(by) || thread::is_beyond(slot) {
+        return;
+    }
+    let own = slot as usize;
+    no_owner(own);
+    with(own, |times| {
+        times.exit(own);
+        note(times, own);
+    });
+    wake(key, 1);
+}
+
+/// Whether a thread has not ended in logical time.
+pub fn lives(slot: u32) -> bool {
+    let slot = slot as usize;
+    slot < THREADS_MAX && with(slot, |times| times.at(slot) != At::Gone)
+}
+
+/// Whether this thread, which acts, sleeps until somebody wakes it: where its primary slept.
+pub fn is_asleep(thread: &Thread) -> bool {
+    let slot = thread.slot() as usize;
+    decides(thread) && with(slot, |times| matches!(times.at(slot), At::Asleep { is_timed: false, .. }))
+}
+
+fn no_owner(slot: usize) {
+    let _ = OWNER.compare_exchange(slot as u32, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// Gives its turn to the next, and stays in the race behind it.
+pub fn let_others(thread: &Thread) {
+    tick(thread, 1 + thread.turn.take_ticks());
+}
+
+/// By a thread that says how much it has computed: its clock goes on, also in its turn, which it keeps.
+pub fn tick_by(thread: &Thread, count: u64) {
+    if thread.turn.is_own() {
+        thread.turn.add_ticks(count);
+    } else {
+        tick(thread, count);
+    }
+}
+
+/// This thread's own clock goes on.
+fn tick(thread: &Thread, count: u64) {
+    let slot = thread.slot() as usize;
+    no_owner(slot);
+    with(slot, |times| {
+        times.tick(slot, count);
+        note(times, slot);
+    });
+}
+
+/// Gives its turn to the next, and goes where nobody waits for it.
+pub fn leave(thread: &Thread) {
+    let slot = thread.slot() as usize;
+    no_owner(slot);
+    with(slot, |times| {
+        if !matches!(times.at(slot), At::Gone | At::Asleep { .. }) {
+            times.leave(slot);
+            note(times, slot);
+        }
+    });
+}
+
+/// Gives its turn to the next, and sleeps on a word with this value until somebody wakes those there, or until a time. [`sleep`] is
+/// next.
+pub fn fall_asleep(thread: &Thread, on: (u64, u32), until: Option<&Until>) {
+    sleep_for(thread, on, until.map(Until::left_ns));
+}
+
+/// Gives its turn to the next, and sleeps in the kernel for so long: nobody wakes it.
+pub fn sleep_in_kernel(thread: &Thread, wait_ns: u64) {
+    const NOBODYS: u64 = 1 << 63;
+    sleep_for(thread, (NOBODYS | u64::from(thread.slot()) << 2, 0), Some(wait_ns));
+}
+
+fn sleep_for(thread: &Thread, (key, value): (u64, u32), wait_ns: Option<u64>) {
+    let slot = thread.slot() as usize;
+    let wait = wait_ns.map(ticks);
+    no_owner(slot);
+    if state::header().is_some() {
+        let entry = state::entry(thread.slot());
+        entry.logical[2].store(SLEEPS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        entry.logical[3].store(u64::from(value), Ordering::Relaxed);
+    }
+    with(slot, |times| {
+        times.sleep(slot, key, wait);
+        note(times, slot);
+    });
+}
+
+/// Wakes up to `count` of those who sleep at `key`, the first to come first. How many there were.
+pub fn wake(key: u64, count: u32) -> u32 {
+    if !state::is_computed() || !HAS_BEGUN.load(Ordering::Relaxed) || state::is_standby() {
+        return 0;
+    }
+    let mut woken = 0;
+    while woken < count {
+        let first = with(THREADS_MAX, |times| {
+            let first = times.wake(key);
+            first.inspect(|slot| note(times, *slot))
+        });
+        let Some(slot) = first else { break };
+        ring(slot);
+        woken += 1;
+    }
+    woken
+}
+
+/// Sleeps, behind [`fall_asleep`] and without the turn. What comes next is to take the turn.
+pub fn sleep(thread: &mut Thread, until: Option<&Until>) -> End {
+    let slot = thread.slot() as usize;
+    let bell = &BELLS[slot];
+    let end = loop {
+        let rung = bell.rung.load(Ordering::Acquire);
+        bell.is_awaited.store(true, Ordering::SeqCst);
+        if thread.calls() == Mode::Replay {
+            break End::Interrupted;
+        }
+        if !applies(thread) || with(slot, |times| !matches!(times.at(slot), At::Asleep { .. })) {
+            break End::Woken;
+        }
+        if until.is_some_and(|until| until.left_ns() == 0) {
+            break End::TimedOut;
+        }
+        if is_interrupted(thread, wait(thread, &bell.rung, rung, until)) {
+            if thread.calls() != Mode::Replay {
+                come_back(slot);
+            }
+            break End::Interrupted;
+        }
+    };
+    bell.is_awaited.store(false, Ordering::Relaxed);
+    end
+}
+
+/// Waits on a bell so that a signal ends it.
+fn wait(thread: &Thread, word: &AtomicU32, value: u32, until: Option<&Until>) -> i64 {
+    const PRIVATE: u64 = linux_raw_sys::general::FUTEX_PRIVATE_FLAG as u64;
+    let clock = if until.is_some_and(|until| until.clock == 0) { FUTEX_CLOCK_REALTIME } else { 0 };
+    let time = until.map_or(core::ptr::null(), |until| &raw const until.time);
+    let op = FUTEX_WAIT_BITSET | PRIVATE | clock;
+    let args = [word.as_ptr() as u64, op, u64::from(value), time as u64, 0, u64::from(u32::MAX)];
+    // SAFETY: the word and the time outlive the call; a futex wait changes no memory.
+    unsafe { raw::blocking(raw::nr::FUTEX, &args, &thread.pending) }
+}
+
+/// Whether what has broken a wait off is the guest's business. If not, the thread has stood still where that was wanted.
+fn is_interrupted(thread: &mut Thread, result: i64) -> bool {
+    if result != raw::err::EINTR && thread.pending.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    above().stand_still(thread);
+    thread.calls() == Mode::Replay || thread.pending.load(Ordering::Relaxed) != 0
+}
+
+/// Nobody of the threads has woken it.
+fn come_back(slot: usize) {
+    with(slot, |times| {
+        if times.at(slot) != At::Here {
+            times.come_back(slot);
+            note(times, slot);
+        }
+    });
+}
+
+/// What a thread has found when its turn began.
+pub struct Begun {
+    /// Somebody else has not given it back, and is passed over.
+    pub is_beside: bool,
+}
+
+/// Waits until it is this thread's turn. `None`: it has stood still, and follows a log now; or there is another order, or none.
+pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
+    let slot = thread.slot() as usize;
+    let bell = &BELLS[slot];
+    let (mut seen, mut since_ns) = (Seen::default(), 0);
+    if with(slot, |times| matches!(times.at(slot), At::Away | At::Gone)) {
+        come_back(slot);
+    }
+    let begun = loop {
+        let rung = bell.rung.load(Ordering::Acquire);
+        bell.is_awaited.store(true, Ordering::SeqCst);
+        if !applies(thread) {
+            break None;
+        }
+        let (begins, at) = with(slot, |times| {
+            let begins = times.begin(slot) || times.begin_in_time(slot);
+            if begins {
+                note(times, slot);
+                if let Some(header) = state::header() {
+                    header.logical_now.store(times.now(), Ordering::Relaxed);
+                }
+            }
+            (begins, times.at(slot))
+        });
+        if begins {
+            let owner = OWNER.swap(slot as u32, Ordering::Relaxed);
+            break Some(Begun { is_beside: owner != NOBODY && owner != slot as u32 });
+        }
+        match at {
+            At::Asleep { is_timed: false, .. } => {
+                // It slept when its primary died.
+                if is_interrupted(thread, wait(thread, &bell.rung, rung, None))
+                    && thread.calls() != Mode::Replay
+                {
+                    come_back(slot);
+                }
+            }
+            _ => {
+                let is_near = || {
+                    (0..SPINS).any(|_| {
+                        core::hint::spin_loop();
+                        LEAST.load(Ordering::Acquire) == slot as u32
+                    })
+                };
+                if !is_near() {
+                    let is_watcher = watches(slot as u32);
+                    raw::futex_wait(&bell.rung, rung, if is_watcher { LOOK_NS } else { REST_NS });
+                }
+                above().stand_still_with_others(thread);
+            }
+        }
+        if thread.calls() == Mode::Replay {
+            break None;
+        }
+        if LEAST.load(Ordering::Acquire) == slot as u32 {
+            continue;
+        }
+        let now_ns = raw::now_ns();
+        since_ns = if since_ns == 0 { now_ns } else { since_ns };
+        if matches!(at, At::Asleep { is_timed: true, .. }) && now_ns - since_ns > LATE_NS {
+            come_back(slot);
+            guessed();
+        }
+        if watches(slot as u32) {
+            seen.look(slot, now_ns);
+        }
+    };
+    let _ = WATCHER.compare_exchange(slot as u32, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+    bell.is_awaited.store(false, Ordering::Relaxed);
+    begun
+}
+
+/// Whether it is this thread that looks for all who wait: thousands would have no time for anything else.
+fn watches(slot: u32) -> bool {
+    let taken = WATCHER.compare_exchange(NOBODY, slot, Ordering::Relaxed, Ordering::Relaxed);
+    taken.is_ok() || taken == Err(slot)
+}
+
+/// A thread that others wait for.
+#[derive(Default)]
+struct Seen {
+    slot: usize,
+    clock: u64,
+    since_ns: u64,
+    cpu_ns: u64,
+}
+
+impl Seen {
+    /// Passes over whoever has been awaited for too long, see [`live_turns::is_too_long`].
+    fn look(&mut self, own: usize, now_ns: u64) {
+        let awaited = with(own, |times| times.least().map(|slot| (slot, times.clock(slot), times.at(slot))));
+        let Some((slot, clock, at)) = awaited else { return };
+        if slot == own || at != At::Here || BELLS[slot].is_awaited.load(Ordering::Relaxed) {
+            self.since_ns = 0;
+            return;
+        }
+        let tid = thread::shared(slot as u32).kernel_tid();
+        let cpu_ns = if tid == 0 { 0 } else { raw::computed_ns(tid) };
+        if self.since_ns == 0 || (slot, clock) != (self.slot, self.clock) {
+            *self = Seen { slot, clock, since_ns: now_ns, cpu_ns };
+            return;
+        }
+        if live_turns::is_too_long(cpu_ns.saturating_sub(self.cpu_ns), now_ns - self.since_ns) {
+            let is_passed = with(own, |times| {
+                let is_same =
+                    times.least() == Some(slot) && times.clock(slot) == clock && times.at(slot) == At::Here;
+                if is_same {
+                    times.leave(slot);
+                    note(times, slot);
+                }
+                is_same
+            });
+            if is_passed {
+                guessed();
+            }
+        }
+    }
+}
+
+/// The order was not computed here, but guessed by time.
+#[cold]
+fn guessed() {
+    if let Some(header) = state::header() {
+        header.guessed.fetch_add(1, Ordering::Relaxed);
+    }
+}

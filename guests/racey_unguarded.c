@@ -1,0 +1,34 @@
+// Shows: a race without any lock: with turns that are computed its outcome is the same in every run, with kills too.
+// Breaks if: a turn passes on by a clock, or a lock or the end of a thread is seen when the kernel says so.
+// kit: varies
+// kit: stale a race, and beside a recording nobody takes turns
+// kit: turns its threads do to each other what no lock orders
+// kit: serial one thread at a time: its threads do to each other what no lock orders
+#include "racey.h"
+
+enum { THREADS = 4, ROUNDS = 6000, STEPS = 500 };
+
+static void *race(void *arg)
+{
+    unsigned last = (unsigned)guest_num(arg) + 1;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int step = 0; step < STEPS; step++)
+            last = racey_step(racey_own, last);
+        sched_yield();
+    }
+    return guest_ptr((long)last);
+}
+
+int main(void)
+{
+    pthread_t threads[THREADS];
+
+    racey_begin(racey_own);
+    for (int t = 0; t < THREADS; t++)
+        threads[t] = guest_start(race, guest_ptr(t));
+    for (int t = 0; t < THREADS; t++)
+        guest_join(threads[t]);
+    printf("signature %08x\n", racey_signature(racey_own));
+    return guest_ok();
+}
