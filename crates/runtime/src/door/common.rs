@@ -158,10 +158,11 @@ pub fn before_call(thread: &mut Thread, row: &Row) {
     }
 }
 
-/// A call has returned that may have learned what others did.
+/// A call has returned that may have learned what others did. One that only waits, a sleep, tells nothing of them; but who
+/// looks at memory at intervals sees behind it what they have stored meanwhile.
 #[inline(always)]
 pub fn after_call(thread: &mut Thread, row: &Row) {
-    if twins::is_active() && row.order.at_return() {
+    if twins::is_active() && (row.order.at_return() || row.blocks) {
         at_call(thread);
     }
 }
