@@ -219,7 +219,7 @@ def main():
                     words = case(understudy, net, folder, seed)
                 passed, skipped = (passed, skipped + 1) if words is None else (passed + 1, skipped)
                 print(f"{'skip' if words is None else 'pass'}  {case.__name__} {seed}: {words}", flush=True)
-            except (Failed, subprocess.SubprocessError, OSError) as why:
+            except (Failed, ValueError, subprocess.SubprocessError, OSError) as why:
                 failed += 1
                 if "DEBUG" in os.environ: import traceback; traceback.print_exc()
                 print(f"FAIL  {case.__name__} {seed}: {why}", flush=True)

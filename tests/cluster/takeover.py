@@ -115,6 +115,8 @@ while True:
 MANY_THINGS = """
 import os, select, signal, socket, sys, threading, time
 port = int(sys.argv[1])
+# A thread that wants the interpreter asks for it by a flag that is read without a lock: docs/LIMITS.md, note 12.
+sys.setswitchinterval(3600)
 lock, number, ticks, beats = threading.Lock(), 0, 0, 0
 r, w = os.pipe()
 event = os.eventfd(0)
