@@ -470,6 +470,23 @@ fn plans_that_are_damaged_or_foreign_are_not_believed() {
     sandbox.assert_clean();
 }
 
+/// The call in which each of them waits is the only one that it ever makes.
+#[test]
+fn processes_that_wait_at_once_are_protected() {
+    let Some(library) = runtime("processes_that_wait_at_once_are_protected") else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let lock = sandbox.state().join("lock");
+    let running = sandbox.start("g", &["waiters", lock.to_str().unwrap()]);
+    let all = || sandbox.group()["processes"].as_array().unwrap().clone();
+    let protected = |process: &Value| process["state"] == "protected" && process["primary"].is_object();
+    let waiting = || Some(all()).filter(|all| all.len() == 10 && all.iter().all(protected));
+    wait_for(waiting, "all to be protected");
+    std::fs::remove_file(lock).unwrap();
+    kill(running.child.id(), Signal::TERM);
+    assert_eq!(running.finish().0, Some(0));
+    sandbox.assert_clean();
+}
+
 /// Neither comes to a door at which it could join: one was forked, the other one executed.
 #[test]
 fn processes_that_only_compute_are_protected() {

@@ -11,11 +11,13 @@ use us_abi::{
     Cause, Config, GroupState, MAGIC, Process, RING_BYTES, RING_STEP, RINGS_ADDRESS, RINGS_OFFSET,
     SEGMENT_ADDRESS, SEGMENT_BYTES, SegmentHeader, THREADS_MAX, VERSION, head_parts, recorder,
 };
-use us_calls::{Door, EpollDoor, Policy, Row};
+use us_calls::{Door, EpollDoor, Policy, Row, SignalDoor};
 
 use crate::call::Call;
+use crate::door::futex;
 use crate::door::limits::{self, FileRoom};
 use crate::fault::{self, Point};
+use crate::fdtable::{AT_FDCWD, Stat};
 use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
 use crate::sys::{versions, wall};
@@ -51,18 +53,44 @@ pub fn consider(thread: &mut Thread, row: &Row, call: &Call) {
     }
 }
 
-/// Whether a call is made to wait for something, or will have to.
+/// Whether a call is made to wait for something, or will have to. One that may wait for ever has to be known here: it may be the
+/// last that this process makes.
 fn waits(row: &Row, call: &Call) -> bool {
-    use crate::kernel::POLLIN;
-    let Policy::Special(door) = row.policy else { return false };
+    use crate::kernel::{F_OFD_SETLKW, F_SETLKW, POLLIN, POLLOUT};
+    if !row.blocks {
+        return false;
+    }
+    // An error, too, is told at once.
+    let is_ready = |events| raw::poll(call.args[0] as i32, events) != 0;
+    let door = match row.policy {
+        // Locks of files, semaphores and queues: nothing says whether they will have to, and few children are made for less.
+        Policy::Recorded => return true,
+        Policy::Special(door) => door,
+        _ => return false,
+    };
     match door {
         Door::Poll | Door::Select | Door::Wait | Door::Sleep | Door::Epoll(EpollDoor::Wait) => true,
+        Door::Signal(SignalDoor::Wait | SignalDoor::Suspend) | Door::Receive | Door::Connect => true,
         Door::Read | Door::Readv | Door::Recv | Door::RecvMsg | Door::RecvMmsg | Door::Accept => {
-            // An error, too, is told at once.
-            row.blocks && raw::poll(call.args[0] as i32, POLLIN) == 0
+            !is_ready(POLLIN)
         }
+        Door::Write | Door::Writev | Door::Send | Door::SendMsg | Door::SendMmsg => !is_ready(POLLOUT),
+        Door::Futex => futex::waits(call).is_some(),
+        Door::Fcntl => matches!(call.args[1], F_SETLKW | F_OFD_SETLKW),
+        Door::Open => opens_fifo(call),
         _ => false,
     }
+}
+
+/// Whether a call opens a FIFO, and waits for somebody at its other end.
+fn opens_fifo(call: &Call) -> bool {
+    use crate::kernel::O_NONBLOCK;
+    let (folder, path, flags) = match call.nr {
+        nr::OPEN => (AT_FDCWD, call.args[0], call.args[1]),
+        nr::OPENAT => (call.args[0], call.args[1], call.args[2]),
+        _ => return false,
+    };
+    flags & O_NONBLOCK == 0 && Stat::at(folder, path, 0).is_some_and(|stat| stat.is_fifo())
 }
 
 /// After these the group's folder may be out of reach.

@@ -7,9 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/futex.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
 #include <sys/ptrace.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,6 +79,63 @@ static int notify(const char *text) {
     return failed;
 }
 
+/* Waits for ever, in a call that is the first one of this process. */
+static void wait_at_once(int kind, const char *path, int queue, int set, const int *full) {
+    struct sembuf down = {.sem_op = -1};
+    struct flock whole = {.l_type = F_WRLCK};
+    struct {
+        long type;
+        char text[8];
+    } message;
+    sigset_t user;
+    sigemptyset(&user);
+    sigaddset(&user, SIGUSR1);
+    switch (kind) {
+    case 0: sigwaitinfo(&user, 0); break;
+    case 1: pause(); break;
+    case 2: sigsuspend(&user); break;
+    case 3: flock(open(path, O_RDWR), LOCK_EX); break;
+    case 4: fcntl(open(path, O_RDWR), F_SETLKW, &whole); break;
+    case 5: semop(set, &down, 1); break;
+    case 6: msgrcv(queue, &message, sizeof message.text, 0, 0); break;
+    case 7: (void)!write(full[1], &message, 1); break;
+    case 8: syscall(SYS_futex, &wanted, FUTEX_WAIT, 0, 0, 0, 0); break;
+    }
+    _exit(1);
+}
+
+/* A child for each way to do that; ends with them at SIGTERM. */
+static int be_parent_of_waiters(const char *path) {
+    enum { KINDS = 9 };
+    int queue = msgget(IPC_PRIVATE, 0600), set = semget(IPC_PRIVATE, 1, 0600), full[2];
+    int file = open(path, O_CREAT | O_RDWR, 0600);
+    struct flock whole = {.l_type = F_WRLCK};
+    pid_t children[KINDS];
+    sigset_t term, none;
+    sigemptyset(&none);
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    if (pipe2(full, O_NONBLOCK) != 0 || flock(file, LOCK_EX) != 0 || fcntl(file, F_SETLK, &whole) != 0) return 95;
+    /* Pages to the last byte. */
+    static const char filler[64];
+    while (write(full[1], filler, sizeof filler) > 0)
+        ;
+    fcntl(full[1], F_SETFL, 0);
+    for (int kind = 0; kind < KINDS; kind++)
+        if ((children[kind] = fork()) == 0) wait_at_once(kind, path, queue, set, full);
+    sigprocmask(SIG_BLOCK, &term, 0);
+    signal(SIGTERM, note);
+    puts("ready");
+    fflush(stdout);
+    while (!got) sigsuspend(&none);
+    for (int kind = 0; kind < KINDS; kind++) kill(children[kind], SIGTERM);
+    while (wait(0) > 0)
+        ;
+    msgctl(queue, IPC_RMID, 0);
+    semctl(set, 0, IPC_RMID);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "wait";
     if (strcmp(what, "notify") == 0) {
@@ -122,6 +185,23 @@ int main(int argc, char **argv) {
         usleep(200000);
         raise(SIGTERM);
     }
+    if (strcmp(what, "sessions") == 0) {
+        /* Ends with 0 when it is told to; a child in a session of its own goes on. */
+        sigset_t term, none;
+        sigemptyset(&none);
+        sigemptyset(&term);
+        sigaddset(&term, SIGTERM);
+        sigprocmask(SIG_BLOCK, &term, 0);
+        signal(SIGTERM, note);
+        if (fork() != 0) {
+            while (!got) sigsuspend(&none);
+            return 0;
+        }
+        sigprocmask(SIG_SETMASK, &none, 0);
+        setsid();
+        what = "wait";
+    }
+    if (strcmp(what, "waiters") == 0) return be_parent_of_waiters(argv[2]);
     if (strcmp(what, "leave") == 0) {
         if (fork() != 0) return 3;
         what = "wait";

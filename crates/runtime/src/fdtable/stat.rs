@@ -68,6 +68,11 @@ impl Stat {
         self.mode & S_IFMT == S_IFREG
     }
 
+    /// Whether it is a pipe, with a name or without.
+    pub fn is_fifo(&self) -> bool {
+        self.mode & S_IFMT == S_IFIFO
+    }
+
     /// When it was modified, and when anything about it was changed, ns.
     pub fn times_ns(&self) -> [u64; 2] {
         [self.modified, self.changed].map(|[s, ns]| s.wrapping_mul(1_000_000_000).wrapping_add(ns))
