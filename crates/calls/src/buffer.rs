@@ -143,8 +143,8 @@ pub enum Out {
     Fcntl,
     /// By option: [`crate::prctl_shape`].
     Prctl,
-    /// A System V control call (shmctl, msgctl, semctl), by command: [`crate::sysv_out`].
-    SysvCtl {
+    /// A control call (shmctl, msgctl, semctl, quotactl), by command: [`crate::command_out`].
+    ByCommand {
         /// Pointer argument.
         arg: u8,
         /// Command argument.

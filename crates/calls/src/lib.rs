@@ -30,8 +30,8 @@ mod table;
 pub use buffer::{In, Out};
 pub use door::{Door, EpollDoor, SignalDoor};
 pub use shape::{
-    Fcntl, FcntlArg, IoctlDir, IoctlOut, Prctl, Sharing, SockOpt, clone_sharing, fcntl_shape, ioctl_out,
-    prctl_shape, sockopt_shape, sysv_out,
+    ETHTOOL_GLINKSETTINGS, Fcntl, FcntlArg, IoctlDir, IoctlOut, Prctl, Sharing, SockOpt, clone_sharing,
+    command_out, ethtool_out, fcntl_shape, ioctl_out, prctl_shape, sockopt_shape,
 };
 pub use table::{HIGHEST, TABLE};
 

@@ -38,6 +38,9 @@ pub enum IoctlOut {
     /// `struct ifconf`, 16 bytes: the `int` at offset 0 is a length before and after the call, and that many
     /// bytes are at the pointer at offset 8. Not in the digest.
     Ifconf,
+    /// SIOCETHTOOL: a `struct ifreq` whose pointer at offset 16 is a structure's that begins with a command:
+    /// [`ethtool_out`].
+    Ethtool,
     /// The kernel reads a structure that holds pointers: nothing is written, nothing enters the digest.
     Opaque,
     /// A process or session number, 4 bytes, is written (`out`) or read: translated like getpid's.
@@ -259,6 +262,7 @@ const fn socket(request: u32) -> IoctlOut {
         // SIOCADDRT, SIOCDELRT: a route names its device through a pointer
         0x890b | 0x890c => IoctlOut::Opaque,
         0x8912 => IoctlOut::Ifconf,
+        0x8946 => IoctlOut::Ethtool,
         // SIOCGIFNAME, -FLAGS, -ADDR, -DSTADDR, -BRDADDR, -NETMASK, -METRIC, -MEM, -MTU, -ENCAP, -HWADDR, -SLAVE,
         // -INDEX, -PFLAGS, -COUNT, -TXQLEN, -MAP; SIOCGMIIPHY, SIOCGMIIREG
         0x8910 | 0x8913 | 0x8915 | 0x8917 | 0x8919 | 0x891b | 0x891d | 0x891f | 0x8921 | 0x8925 | 0x8927
@@ -450,9 +454,12 @@ pub const fn sockopt_shape(level: u64, name: u64, set: bool) -> SockOpt {
     }
 }
 
-/// How many bytes shmctl (31), semctl (66) or msgctl (71) write with command `cmd`; `None` when it is not told by
-/// the command (GETALL, unknown ones).
-pub const fn sysv_out(nr: u64, cmd: u64) -> Option<u32> {
+/// How many bytes shmctl (31), semctl (66), msgctl (71), quotactl (179) or quotactl_fd (443) write with command `cmd`;
+/// `None` when it is not told by the command (GETALL, unknown ones).
+pub const fn command_out(nr: u64, cmd: u64) -> Option<u32> {
+    if matches!(nr, 179 | 443) {
+        return quota_out(cmd as u32 >> 8);
+    }
     // IPC_64 (0x100) marks the structures that this architecture has anyway.
     Some(match (nr, cmd as u32 & !0x100) {
         // IPC_RMID, IPC_SET; SHM_LOCK, SHM_UNLOCK; GETPID, GETVAL, GETNCNT, GETZCNT, SETVAL, SETALL
@@ -469,6 +476,49 @@ pub const fn sysv_out(nr: u64, cmd: u64) -> Option<u32> {
         _ => return None,
     })
 }
+
+/// The same of quotactl, by the command without its kind of quota.
+const fn quota_out(command: u32) -> Option<u32> {
+    Some(match command {
+        // Q_SYNC, Q_QUOTAON, Q_QUOTAOFF, Q_SETINFO, Q_SETQUOTA; Q_XQUOTAON, -OFF, Q_XSETQLIM, Q_XQUOTARM, Q_XQUOTASYNC
+        0x80_0001..=0x80_0003 | 0x80_0006 | 0x80_0008 | 0x5801 | 0x5802 | 0x5804 | 0x5806 | 0x5807 => 0,
+        // Q_GETFMT; Q_GETINFO; Q_GETQUOTA, Q_GETNEXTQUOTA
+        0x80_0004 => 4,
+        0x80_0005 => 24,
+        0x80_0007 | 0x80_0009 => 72,
+        // Q_XGETQUOTA, Q_XGETNEXTQUOTA; Q_XGETQSTAT; Q_XGETQSTATV
+        0x5803 | 0x5809 => 112,
+        0x5805 => 80,
+        0x5808 => 160,
+        _ => return None,
+    })
+}
+
+/// How many bytes lie at the pointer of an interface's SIOCETHTOOL once it has been asked `command`: `None` for commands
+/// that change something, and for answers whose length is told elsewhere. Those of ETHTOOL_GLINKSETTINGS are followed by
+/// three masks of as many words as its byte 15 says, if that is above 0.
+pub const fn ethtool_out(command: u32) -> Option<u32> {
+    Some(match command {
+        // GSET; GDRVINFO; GWOL
+        0x01 => 44,
+        0x03 => 196,
+        0x05 => 20,
+        // GMSGLVL; GLINK; GRXCSUM, GTXCSUM, GSG; GTSO; GUFO; GGSO; GFLAGS; GPFLAGS; GGRO
+        0x07 | 0x0a | 0x14 | 0x16 | 0x18 | 0x1e | 0x21 | 0x23 | 0x25 | 0x27 | 0x2b => 8,
+        // GCOALESCE; GRINGPARAM, GCHANNELS; GPAUSEPARAM
+        0x0e => 92,
+        0x10 | 0x3c => 36,
+        0x12 => 16,
+        // GET_TS_INFO; GEEE; GLINKSETTINGS
+        0x41 => 44,
+        0x44 => 40,
+        ETHTOOL_GLINKSETTINGS => 48,
+        _ => return None,
+    })
+}
+
+/// See [`ethtool_out`].
+pub const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;

@@ -369,7 +369,7 @@ const ROWS: &[Row] = &[
     special(30, "shmat", Door::Shm, Order::Return, Class::Memory)
         .ins(&[I0, I2])
         .why("one memory for several processes: they form a family"),
-    act(31, "shmctl").class(Class::Memory).outs(&[Out::SysvCtl { arg: 2, cmd_arg: 1 }]).ins(&[I0, I1]),
+    act(31, "shmctl").class(Class::Memory).outs(&[Out::ByCommand { arg: 2, cmd_arg: 1 }]).ins(&[I0, I1]),
     special(32, "dup", Door::Dup, Order::Return, Class::Other)
         .fd(Dups { from: 0, to: None })
         .ins(&[I0])
@@ -501,7 +501,7 @@ const ROWS: &[Row] = &[
         .blocks()
         .why("undo lists are shared with the standby (CLONE_SYSVSEM)"),
     special(66, "semctl", Door::Semctl, Order::Both, Class::Lock)
-        .outs(&[Out::SysvCtl { arg: 3, cmd_arg: 2 }])
+        .outs(&[Out::ByCommand { arg: 3, cmd_arg: 2 }])
         .ins(&[I0, I1, I2])
         .why("GETALL writes as much as the set is large: asked first"),
     special(67, "shmdt", Door::Shm, Order::Enter, Class::Memory).why("both copies detach what they attached"),
@@ -519,7 +519,7 @@ const ROWS: &[Row] = &[
         .ins(&[I0, L2, L3, I4])
         .blocks()
         .why("a message taken must not die with the primary"),
-    act(71, "msgctl").outs(&[Out::SysvCtl { arg: 2, cmd_arg: 1 }]).ins(&[I0, I1]),
+    act(71, "msgctl").outs(&[Out::ByCommand { arg: 2, cmd_arg: 1 }]).ins(&[I0, I1]),
     special(72, "fcntl", Door::Fcntl, Order::Both, Class::Other)
         .interrupts()
         .fd(Command)
@@ -676,7 +676,7 @@ const ROWS: &[Row] = &[
     act(176, "delete_module").ins(&[S0, I1]).why("all effect is in the kernel"),
     gone(177, "get_kernel_syms"),
     gone(178, "query_module"),
-    refused(179, "quotactl", "what it writes depends on the file system's kind of quota"),
+    both(179, "quotactl").outs(&[Out::ByCommand { arg: 3, cmd_arg: 0 }]).ins(&[I0, S1, I2]),
     gone(180, "nfsservctl"),
     gone(181, "getpmsg"),
     gone(182, "putpmsg"),
@@ -1126,7 +1126,7 @@ const ROWS: &[Row] = &[
         .fd(UsesAt(0))
         .ins(&[I0, S1, I2, L4, bytes(3, 4)])
         .why("the mount namespace is shared"),
-    refused(443, "quotactl_fd", "what it writes depends on the file system's kind of quota").fd(Uses(0)),
+    both(443, "quotactl_fd").fd(Uses(0)).outs(&[Out::ByCommand { arg: 3, cmd_arg: 1 }]).ins(&[I0, I1, I2]),
     special(444, "landlock_create_ruleset", Door::Object, Order::Return, Class::Other)
         .fd(Creates)
         .ins(&[L1, bytes(0, 1), I2])

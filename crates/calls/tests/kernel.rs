@@ -2,7 +2,7 @@
 //! again with another pattern: what kept both patterns was not written. One byte too few would be missing in the
 //! standby; one too many would copy the primary's neighbouring memory over the standby's.
 
-use us_calls::{IoctlDir, IoctlOut, Out, TABLE, ioctl_out, sysv_out};
+use us_calls::{IoctlDir, IoctlOut, Out, TABLE, command_out, ioctl_out};
 
 const ROOM: usize = 1024;
 
@@ -106,7 +106,7 @@ fn system_v_information_is_as_long_as_said() {
         let mut args = [0; 6];
         args[at - 1] = cmd;
         let seen = written(nr, args, at, &[]).map(|n| n as u32);
-        assert_eq!(seen, sysv_out(nr as u64, cmd), "{} {cmd}", us_calls::name(nr as u64));
+        assert_eq!(seen, command_out(nr as u64, cmd), "{} {cmd}", us_calls::name(nr as u64));
     }
 }
 

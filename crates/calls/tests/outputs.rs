@@ -30,7 +30,7 @@ fn pointer(out: &Out) -> u8 {
         | Out::MmsgLens { arg }
         | Out::FdSet { arg, .. }
         | Out::FileHandle { arg }
-        | Out::SysvCtl { arg, .. } => arg,
+        | Out::ByCommand { arg, .. } => arg,
         Out::Ioctl | Out::Fcntl => 2,
         Out::Prctl => 1,
     }

@@ -28,7 +28,7 @@ fn out_args(out: &Out) -> Vec<u8> {
         Out::FdSet { arg, nfds_arg } => vec![arg, nfds_arg],
         Out::NodeMask { arg, bits_arg } => vec![arg, bits_arg],
         Out::CapData { arg, header_arg } => vec![arg, header_arg],
-        Out::SysvCtl { arg, cmd_arg } => vec![arg, cmd_arg],
+        Out::ByCommand { arg, cmd_arg } => vec![arg, cmd_arg],
         Out::Ioctl | Out::Fcntl | Out::Prctl => vec![],
     }
 }

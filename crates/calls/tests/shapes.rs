@@ -2,9 +2,12 @@
 
 use linux_raw_sys::ioctl as raw;
 use us_calls::{
-    FcntlArg, IoctlDir, IoctlOut, Order, Prctl, Sharing, SockOpt, clone_sharing, fcntl_shape, ioctl_out,
-    prctl_shape, sockopt_shape, sysv_out,
+    ETHTOOL_GLINKSETTINGS, FcntlArg, IoctlDir, IoctlOut, Order, Prctl, Sharing, SockOpt, clone_sharing,
+    command_out, ethtool_out, fcntl_shape, ioctl_out, prctl_shape, sockopt_shape,
 };
+
+/// Not among the kernel's requests that this crate knows by name.
+const SIOCETHTOOL: u32 = 0x8946;
 
 const fn out(len: u32) -> IoctlOut {
     IoctlOut::Bytes { dir: IoctlDir::Out, len }
@@ -44,6 +47,7 @@ fn ioctls_by_name() {
         (raw::FIOQSIZE, out(8)),
         (raw::SIOCATMARK, out(4)),
         (raw::SIOCGIFCONF, IoctlOut::Ifconf),
+        (SIOCETHTOOL, IoctlOut::Ethtool),
         (raw::SIOCGIFINDEX, IoctlOut::Ifreq { out: true }),
         (raw::SIOCGIFADDR, IoctlOut::Ifreq { out: true }),
         (raw::SIOCSIFADDR, IoctlOut::Ifreq { out: false }),
@@ -78,17 +82,37 @@ fn ioctls_by_name() {
     }
 }
 
+/// The structure of one command, told by the kernel's headers; those that change something are not answered.
+#[test]
+fn an_interfaces_answers_are_as_long_as_said() {
+    let (get_link, get_driver, set_link, get_statistics) = (0x0a, 0x03, 0x02, 0x1d);
+    assert_eq!(ethtool_out(get_link), Some(8));
+    assert_eq!(ethtool_out(get_driver), Some(196));
+    assert_eq!(ethtool_out(ETHTOOL_GLINKSETTINGS), Some(48));
+    assert_eq!((ethtool_out(set_link), ethtool_out(get_statistics)), (None, None));
+}
+
+#[test]
+fn quotas_are_those_of_libc() {
+    let of = |nr: i64, command: i32, kind: i32| command_out(nr as u64, (command << 8 | kind) as u32 as u64);
+    for nr in [libc::SYS_quotactl, libc::SYS_quotactl_fd] {
+        for kind in [libc::USRQUOTA, libc::GRPQUOTA] {
+            assert_eq!(of(nr, libc::Q_GETQUOTA, kind), Some(size_of::<libc::dqblk>() as u32));
+            assert_eq!(of(nr, libc::Q_SETQUOTA, kind), Some(0));
+            assert_eq!(of(nr, 1, kind), None);
+        }
+    }
+}
+
 #[test]
 fn what_is_not_flat_is_unknown() {
     let kvm_create_vm = 0xae01;
     let drm_version = 0xc040_6400;
-    let siocethtool = 0x8946;
     let nvme_admin = 0xc048_4e41;
     let vhost_set_mem_table = 0x4008_af03;
     for request in [
         kvm_create_vm,
         drm_version,
-        siocethtool,
         nvme_admin,
         vhost_set_mem_table,
         raw::TIOCLINUX,
@@ -205,11 +229,11 @@ fn system_v_structures_are_those_of_libc() {
         (libc::SYS_semctl, size_of::<libc::semid_ds>()),
         (libc::SYS_msgctl, size_of::<libc::msqid_ds>()),
     ] {
-        assert_eq!(sysv_out(nr as u64, libc::IPC_STAT as u64), Some(size as u32));
-        assert_eq!(sysv_out(nr as u64, libc::IPC_STAT as u64 | 0x100), Some(size as u32));
-        assert_eq!(sysv_out(nr as u64, libc::IPC_RMID as u64), Some(0));
-        assert_eq!(sysv_out(nr as u64, 999), None);
+        assert_eq!(command_out(nr as u64, libc::IPC_STAT as u64), Some(size as u32));
+        assert_eq!(command_out(nr as u64, libc::IPC_STAT as u64 | 0x100), Some(size as u32));
+        assert_eq!(command_out(nr as u64, libc::IPC_RMID as u64), Some(0));
+        assert_eq!(command_out(nr as u64, 999), None);
     }
-    assert_eq!(sysv_out(libc::SYS_semctl as u64, 13), None, "GETALL is as long as the set");
-    assert_eq!(sysv_out(libc::SYS_read as u64, 2), None);
+    assert_eq!(command_out(libc::SYS_semctl as u64, 13), None, "GETALL is as long as the set");
+    assert_eq!(command_out(libc::SYS_read as u64, 2), None);
 }

@@ -290,6 +290,9 @@ fn fcntl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 pub fn ioctl(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     match us_calls::ioctl_out(call.args[1] & 0xffff_ffff) {
         us_calls::IoctlOut::Unknown => refused(thread, call, "ioctl"),
+        us_calls::IoctlOut::Ethtool if !spans::is_known_to_ethtool(call.args[2]) => {
+            refused(thread, call, "ioctl")
+        }
         us_calls::IoctlOut::Creates => recorded_with(
             thread,
             row,

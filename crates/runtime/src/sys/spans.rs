@@ -253,6 +253,15 @@ fn one(out: &Out, row: &Row, args: &[u64; 6], result: i64, before: &Before, f: &
             let length = guest::load::<i32>(args[2]).unwrap_or(0).max(0);
             span(guest::load::<u64>(args[2] + 8).unwrap_or(0), length as u64);
         }
+        Out::Ioctl if us_calls::ioctl_out(args[1] & 0xffff_ffff) == IoctlOut::Ethtool => {
+            let (place, command) = ethtool(args[2]);
+            span(place, us_calls::ethtool_out(command).unwrap_or(0).into());
+            if command == us_calls::ETHTOOL_GLINKSETTINGS {
+                // The number of words first, as above.
+                let words = guest::load::<i8>(place + 15).unwrap_or(0).max(0);
+                span(place + 48, 12 * words as u64);
+            }
+        }
         Out::Ioctl => {
             span(args[2], ioctl_bytes(args[1]).1);
         }
@@ -278,8 +287,8 @@ fn one(out: &Out, row: &Row, args: &[u64; 6], result: i64, before: &Before, f: &
             let size = guest::load::<u32>(at(arg) + 8).unwrap_or(0);
             span(value, count.min(u64::from(size)));
         }
-        Out::SysvCtl { arg, cmd_arg } => {
-            let bytes = us_calls::sysv_out(u64::from(row.nr), at(cmd_arg)).unwrap_or(0);
+        Out::ByCommand { arg, cmd_arg } => {
+            let bytes = us_calls::command_out(u64::from(row.nr), at(cmd_arg)).unwrap_or(0);
             span(at(arg), u64::from(bytes));
         }
     }
@@ -322,8 +331,20 @@ fn ioctl_bytes(request: u64) -> (u64, u64) {
             }
         }
         IoctlOut::Ifreq { out } => (16, if out { 40 } else { 0 }),
+        IoctlOut::Ethtool => (16, 0),
         _ => (0, 0),
     }
+}
+
+/// What the `struct ifreq` of an SIOCETHTOOL points at, and the command there.
+fn ethtool(request: u64) -> (u64, u32) {
+    let place = guest::load::<u64>(request + 16).unwrap_or(0);
+    (place, guest::load(place).unwrap_or(0))
+}
+
+/// Whether it is known what the kernel writes there.
+pub fn is_known_to_ethtool(request: u64) -> bool {
+    us_calls::ethtool_out(ethtool(request).1).is_some()
 }
 
 /// Bytes that a fcntl writes at its argument.
@@ -421,6 +442,10 @@ fn add(digest: &mut Digest, input: &In, args: &[u64; 6]) {
             digest.number(args[1] & 0xffff_ffff);
             let (read, _) = ioctl_bytes(args[1]);
             let (from, read) = match us_calls::ioctl_out(args[1] & 0xffff_ffff) {
+                IoctlOut::Ethtool if args[2] != 0 => {
+                    digest.number(ethtool(args[2]).1.into());
+                    interface_named(args[1] & 0xffff_ffff, args[2], read)
+                }
                 IoctlOut::Ifreq { .. } if args[2] != 0 => {
                     interface_named(args[1] & 0xffff_ffff, args[2], read)
                 }
