@@ -335,6 +335,26 @@ fn a_daemon_keeps_its_group() {
 }
 
 #[test]
+fn who_ends_run_does_not_wait_for_sessions_that_go_on() {
+    let sandbox = Sandbox::new("follow");
+    let mut running = sandbox.start("g", &["sessions"]);
+    let program = pid(&sandbox.wait_for_event("started")["primary"]);
+    let session = wait_for(
+        || {
+            let is_it = |one: &Value| one["state"] == "protected" && guest_pid(one) != program;
+            processes(&sandbox).into_iter().find(is_it)
+        },
+        "the session to be protected",
+    );
+    kill(running.child.id(), Signal::TERM);
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
+    // As natively: it goes on by itself, and ends when it is told to.
+    kill(guest_pid(&session), Signal::TERM);
+    running.wait_for_output("signal 15\n");
+    sandbox.assert_clean();
+}
+
+#[test]
 fn how_an_orphan_ends_is_not_how_the_program_ended() {
     let sandbox = Sandbox::new("follow");
     let out = sandbox.output(&["run", "--", built().guest.to_str().unwrap(), "orphan"]);

@@ -287,7 +287,12 @@ impl<'a> Group<'a> {
     fn pass_signals_on(&mut self) {
         for held in std::mem::take(&mut self.held) {
             match self.lead() {
-                Some(lead) if lead.pass_on(held.number) => held.answer(&json!({})),
+                Some(lead) if lead.pass_on(held.number) => {
+                    // Whoever sends it to us waits for the program's end, and not for that of what it leaves.
+                    let ends = lead.is_root() && held.caller.is_none() && held.number == libc::SIGTERM;
+                    self.outcome.is_awaited |= ends;
+                    held.answer(&json!({}));
+                }
                 None if held.caller.is_some() => held.answer(&json!({ "error": "the program has ended" })),
                 _ => self.held.push(held),
             }

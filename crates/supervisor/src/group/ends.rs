@@ -47,6 +47,9 @@ pub(super) struct Outcome {
     daemon: Option<End>,
     /// Sessions that the program was in.
     sessions: Vec<u32>,
+    /// Somebody has asked `run` to end by SIGTERM, and the program was told so. What it leaves behind then is no daemon:
+    /// sshd's sessions outlive it.
+    pub(super) is_awaited: bool,
     /// When it is too late to become a daemon.
     grace_ends_ns: Option<u64>,
     /// When to look again.
@@ -63,6 +66,7 @@ impl Outcome {
             root: None,
             daemon: None,
             sessions: vec![own, root],
+            is_awaited: false,
             grace_ends_ns: None,
             look_at_ns: None,
             dying: Vec::new(),
@@ -296,7 +300,7 @@ impl<'a> Group<'a> {
         if self.watches.iter().any(Watch::is_between_primaries) && now < ended_ns + PROMOTION_NS {
             return false;
         }
-        if self.find_daemons() {
+        if !self.outcome.is_awaited && self.find_daemons() {
             // Of its end we shall hear.
             self.outcome.look_at_ns = None;
             self.outcome.grace_ends_ns = None;
