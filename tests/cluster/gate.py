@@ -21,7 +21,7 @@ address, port, request, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3].enc
 s = socket.create_connection((address, port))
 s.settimeout(40); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 f = s.makefile("rb")
-begun = last = time.monotonic(); expected = 0; longest = 0
+begun = last = time.monotonic(); expected = 0; longest = 0; pauses = []
 print("connected", flush=True)
 while time.monotonic() - begun < seconds:
     s.sendall(request); answer = f.readline()
@@ -29,8 +29,10 @@ while time.monotonic() - begun < seconds:
     if not answer: print("the connection has ended behind", expected - 1); sys.exit(1)
     number = int(answer.decode().lstrip(":"))
     if number != expected: print("answer", number, "instead of", expected); sys.exit(1)
-    now = time.monotonic(); longest = max(longest, now - last); last = now
-print("well", expected, round(longest * 1000))
+    now = time.monotonic(); longest = max(longest, now - last)
+    if now - last > 0.4: pauses.append(f"{round((now - last) * 1000)} at {last - begun:.1f} s")
+    last = now
+print("well", expected, round(longest * 1000), *pauses)
 """
 
 
@@ -61,12 +63,12 @@ print("well" if come == many else f"of {many}", what, come)
 
 
 class Hub(Net):
-    """Two machines and a client's, all on one network."""
+    """So many machines, the last of which is a client's, all on one network."""
 
-    def __init__(self):
-        self.names = [f"us{os.getpid() % 10000}{which}" for which in "abc"]
+    def __init__(self, many=3):
+        self.names = [f"us{os.getpid() % 10000}{which}" for which in range(many)]
         self.hub = f"us{os.getpid() % 10000}h"
-        self.links = [f"v{which}" for which in "abc"]
+        self.links = [f"v{which}" for which in range(many)]
 
     def __enter__(self):
         for name in [*self.names, self.hub]:
@@ -91,7 +93,7 @@ class Hub(Net):
 
 
 def client(net, program, *words):
-    inside = ["ip", "netns", "exec", net.names[2], sys.executable, "-c", program, ADDRESS, str(PORT), *words]
+    inside = ["ip", "netns", "exec", net.names[-1], sys.executable, "-c", program, ADDRESS, str(PORT), *words]
     return subprocess.Popen(inside, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

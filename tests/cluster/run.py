@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 
+import chain
 import gate
 import takeover
 from machines import HERE, PORT, PATIENCE, Clients, Cluster, Failed, Net, all_is_there, replayed, run, until
@@ -211,11 +212,13 @@ def main():
         cases += [(other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
         cases += [(case, seed) for seed in range(runs) for case in (gate.gate_counter, gate.gate_redis, gate.gate_moves)]
         cases += [(gate.gate_opens, 0), (gate.gate_shuts, 0), (gate.gate_ends, 0)]
+        cases += [(case, seed) for seed in range(runs) for case in (chain.chain_counts, chain.chain_gate)]
+        nets = {"gate": gate.Hub, "chain": chain.Machines}
         for case, seed in (one for one in cases if only in one[0].__name__):
             folder = f"{place}/{case.__name__}-{seed}"
             os.mkdir(folder)
             try:
-                with (gate.Hub if case.__module__ == "gate" else Net)() as net:
+                with nets.get(case.__module__, Net)() as net:
                     words = case(understudy, net, folder, seed)
                 passed, skipped = (passed, skipped + 1) if words is None else (passed + 1, skipped)
                 print(f"{'skip' if words is None else 'pass'}  {case.__name__} {seed}: {words}", flush=True)
@@ -223,7 +226,7 @@ def main():
                 failed += 1
                 if "DEBUG" in os.environ: import traceback; traceback.print_exc()
                 print(f"FAIL  {case.__name__} {seed}: {why}", flush=True)
-                for name in ("err", "node.log"):
+                for name in ("err", "node.log", *(f"n{at}.log" for at in range(1, 9))):
                     path = f"{folder}/{name}"
                     os.path.exists(path) and print(f"--- {name}\n{open(path).read()[-1500:]}")
     finally:

@@ -54,6 +54,11 @@ pub mod connection {
     pub const SHUT: u32 = 8;
     /// Mirror: a call has been told that it has failed.
     pub const FAILED: u32 = 16;
+
+    /// By which bits the identities differ that a machine's sockets have, of those that have had the program.
+    pub const fn of_machine(number: u64) -> u64 {
+        (number & 0xfff) << 48
+    }
 }
 
 /// The table.
@@ -64,6 +69,9 @@ pub struct Connections {
     pub used: AtomicU32,
     /// Futex: a value of [`rebuild`].
     pub rebuild: AtomicU32,
+    /// Mirror: of which machine in the row of those that have had the program the cookies are, once it has taken over: 0 of the first.
+    /// Supervisor, before it is told to.
+    pub machine: AtomicU64,
     /// Rows.
     pub rows: [Connection; CONNECTIONS_MAX],
 }

@@ -266,6 +266,8 @@ pub enum Command {
         /// Take over when nothing has come for so long
         #[arg(long, value_name = "MS")]
         lease: Option<u64>,
+        #[command(flatten)]
+        cluster: Cluster,
     },
     /// Write the completions of a shell to stdout
     Completions {

@@ -86,8 +86,9 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Top { name, interval, owner } => become_owner(owner.user.as_deref())
             .and_then(|()| top::run(name.as_deref(), Duration::from_secs_f64(interval))),
         Command::Node { config } => us_supervisor::recorder::cluster::serve(&config),
-        Command::Mirror { file, group, leader, volumes, lease } => {
-            mirror(&Wanted { file, group, leader, volumes, lease_ms: lease })
+        Command::Mirror { file, group, leader, volumes, lease, cluster } => {
+            let cluster = run::cluster(&cluster, None);
+            mirror(&Wanted { file, group, leader, volumes, lease_ms: lease, cluster })
         }
         Command::Record(record) => run::record_program(&record),
         Command::Replay(order) => recordings::replay(&order),

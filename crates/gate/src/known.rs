@@ -2,7 +2,7 @@
 
 use crate::note::{Facts, Note, agreed};
 use crate::packet::{Pair, Segment, flag, is_before};
-use crate::{Found, PATIENCE_NS, Reading};
+use crate::{Adopted, Found, PATIENCE_NS, Reading};
 
 /// How a packet was shortened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,32 @@ impl Known {
             told: None,
             sent: segment.end(),
             measured_at: segment.end(),
+            waits: None,
+            since_ns: now,
+        }
+    }
+
+    /// One that has been made anew: its SYNs were another machine's.
+    pub fn adopted(adopted: &Adopted, now: u64) -> Known {
+        let Adopted { facts, sent, read } = adopted;
+        Known {
+            first: facts.first,
+            other_first: Some(facts.other_first),
+            own_scale: facts.own_scale,
+            agreed: facts.agreed,
+            time: facts.time,
+            at_ns: facts.at_ns,
+            identity: Some(facts.identity),
+            ask_at_ns: now,
+            asked: 0,
+            is_made: true,
+            is_free: false,
+            seen_ns: now,
+            allowed: *read,
+            beyond: None,
+            told: None,
+            sent: *sent,
+            measured_at: *sent,
             waits: None,
             since_ns: now,
         }

@@ -51,6 +51,17 @@ pub struct Found {
     pub acknowledged: u64,
 }
 
+/// A connection that has been made anew on this machine, which took over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// What was agreed upon when it began; the clock is this machine's.
+    pub facts: Facts,
+    /// The number behind the last byte that has been sent.
+    pub sent: u32,
+    /// Bytes read, the end of the stream counted as one.
+    pub read: u64,
+}
+
 /// How far the program is with a connection, in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
@@ -80,7 +91,7 @@ const MEASURE_NS: u64 = 5_000_000;
 const MEASURE_BYTES: u32 = 64 << 10;
 
 /// Whoever takes over goes on with the clocks in the packets: it is told the time so often.
-const TIME_NS: u64 = 5_000_000_000;
+const TIME_NS: u64 = 1_000_000_000;
 
 /// A connection that is over is forgotten after so long.
 const FORGET_NS: u64 = 120_000_000_000;
@@ -200,6 +211,8 @@ impl Gate {
                 self.held_bytes = 0;
             }
             Mode::Strict => {
+                // What has been said so far was heard late: how late, nobody knows.
+                self.time_at_ns = now;
                 // What has passed meanwhile cannot be taken back.
                 for known in self.known.values_mut() {
                     self.notes.extend(known.is_beyond());
@@ -246,6 +259,16 @@ impl Gate {
                 known.ask_at_ns = now;
             }
         }
+    }
+
+    /// A connection has been made anew, and is `identity` in the log from here on: whoever takes over next is told.
+    pub fn adopt(&mut self, adopted: &Adopted, identity: u64, now: u64) {
+        let before = adopted.facts.identity;
+        let facts = Facts { identity, ..adopted.facts };
+        self.forget(&facts.pair);
+        self.known.insert(facts.pair, Known::adopted(&Adopted { facts, ..*adopted }, now));
+        self.by_identity.insert(identity, facts.pair);
+        self.notes.extend([Note::Renamed { from: before, to: identity }, Note::Connection(facts)]);
     }
 
     fn forget(&mut self, pair: &Pair) {

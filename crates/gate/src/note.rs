@@ -17,6 +17,13 @@ pub enum Note {
         /// Bytes, the end of the stream counted as one.
         bytes: u64,
     },
+    /// The connection with this identity has another one from here on: it has been made anew on another machine.
+    Renamed {
+        /// As the log had it.
+        from: u64,
+        /// As it has it now.
+        to: u64,
+    },
     /// It is this time on the gate's machine: CLOCK_MONOTONIC, ns.
     Time(u64),
     /// Of what was sent on the connection with this identity the other side has acknowledged so many bytes.
@@ -79,6 +86,7 @@ const CONNECTION: u8 = 2;
 const BEYOND: u8 = 3;
 const ACKNOWLEDGED: u8 = 4;
 const TIME: u8 = 5;
+const RENAMED: u8 = 6;
 
 impl Note {
     /// As it lies in the log.
@@ -107,6 +115,11 @@ impl Note {
             }
             Note::Time(now) => {
                 to.push(TIME);
+                to.extend_from_slice(&now.to_le_bytes());
+            }
+            Note::Renamed { from, to: now } => {
+                to.push(RENAMED);
+                to.extend_from_slice(&from.to_le_bytes());
                 to.extend_from_slice(&now.to_le_bytes());
             }
             Note::Beyond { identity, bytes } | Note::Acknowledged { identity, bytes } => {
@@ -158,6 +171,10 @@ impl Note {
                     BEYOND => Note::Beyond { identity, bytes },
                     _ => Note::Acknowledged { identity, bytes },
                 })
+            }
+            RENAMED => {
+                let (before, to) = (u64::from_le_bytes(from.take()?), u64::from_le_bytes(from.take()?));
+                from.0.is_empty().then_some(Note::Renamed { from: before, to })
             }
             TIME => {
                 let now = u64::from_le_bytes(from.take()?);

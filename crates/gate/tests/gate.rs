@@ -1,7 +1,7 @@
 //! A gate by itself: packets in, packets out.
 
 use gate::packet::flag::{ACK, FIN, SYN};
-use gate::{Address, End, Facts, Found, Gate, Mode, Note, PATIENCE_NS, Pair, Reading, Segment};
+use gate::{Address, Adopted, End, Facts, Found, Gate, Mode, Note, PATIENCE_NS, Pair, Reading, Segment};
 
 const FIRST: u32 = 0xffff_fff0;
 const OTHER: u32 = 1000;
@@ -157,6 +157,7 @@ fn notes_come_back_and_forgeries_do_not() {
         Note::Address(address),
         Note::Beyond { identity: 1, bytes: 2 },
         Note::Time(3),
+        Note::Renamed { from: 4, to: 5 },
     ] {
         let bytes = note.to_bytes();
         assert_eq!(Note::of(&bytes), Some(note));
@@ -167,6 +168,29 @@ fn notes_come_back_and_forgeries_do_not() {
             let _ = Note::of(&other);
         }
     }
+}
+
+/// A connection that was made anew here: the next machine is told of it, and nothing is acknowledged that was not read.
+#[test]
+fn a_connection_is_adopted() {
+    let mut gate = Gate::default();
+    gate.set_mode(Mode::Strict, 0);
+    let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
+    let adopted = Adopted { facts, sent: FIRST.wrapping_add(101), read: 50 };
+    gate.adopt(&adopted, 7, 0);
+    let notes = gate.notes();
+    let told = Note::Connection(Facts { identity: 7, ..facts });
+    assert_eq!(notes, [Note::Renamed { from: 3, to: 7 }, told]);
+    // What has been read goes; of the next ten bytes the program has read five.
+    gate.arrived(packet(FIRST.wrapping_add(101), OTHER + 51, ACK), 0);
+    gate.arrived(packet(FIRST.wrapping_add(101), OTHER + 61, ACK), 0);
+    gate.stamp(1, 0);
+    gate.committed(0, &[], 0);
+    assert!(out(&mut gate).is_empty());
+    gate.committed(1, &[reading(55)], 0);
+    let left = out(&mut gate);
+    assert_eq!(left.iter().map(Segment::acknowledged).collect::<Vec<_>>(), [OTHER + 51, OTHER + 56]);
+    assert!(!gate.is_asking());
 }
 
 #[test]

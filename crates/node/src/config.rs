@@ -38,6 +38,23 @@ pub struct Standby {
     /// Nothing may come from the program's machine for so long before this one takes over by itself, milliseconds. Two machines
     /// cannot know which of them is alone: without this, somebody says so.
     pub lease_ms: Option<u64>,
+    /// Peers that are sent the log of a program that has taken over here.
+    #[serde(default)]
+    pub cluster: Vec<String>,
+    /// What counts as kept by those.
+    #[serde(default)]
+    pub commit: Where,
+}
+
+/// Where an entry is to be before it counts as kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Where {
+    /// In the other machine's memory.
+    #[default]
+    Memory,
+    /// On its disk.
+    Disk,
 }
 
 /// This machine.
@@ -121,6 +138,9 @@ impl Config {
                 return Err(format!("there are two nodes of the name {name}"));
             }
             seen.push(name);
+        }
+        for name in self.standby.iter().flat_map(|standby| &standby.cluster) {
+            self.peer(name).map_err(|error| error.to_string())?;
         }
         let limits = self.limits();
         if limits.silence < 2 * limits.beat || limits.beat == 0 || limits.window == 0 {

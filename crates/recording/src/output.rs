@@ -1,7 +1,7 @@
 //! The file that a recording is written to.
 
 use std::fs;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::time::Instant;
 
 use crate::chunk::{CHUNK_HEAD, Head, Kind, STORED_MAX, file_head};
@@ -12,8 +12,8 @@ use crate::{CONTENT_MAX, Error, content};
 /// Where the times of the chunks come from.
 #[derive(Debug)]
 pub enum Clock {
-    /// The machine's, since this moment.
-    Running(Instant),
+    /// The machine's: so many nanoseconds at this moment.
+    Running(Instant, u64),
     /// From the number of chunks.
     Counting,
 }
@@ -36,6 +36,14 @@ impl Output {
         Ok(output)
     }
 
+    /// Goes on behind the chunk that ends at this place, whatever stands there.
+    pub fn resume(mut file: fs::File, at: Place, clock: Clock) -> Result<Output, Error> {
+        file.set_len(at.offset)?;
+        file.seek(SeekFrom::Start(at.offset))?;
+        let file = Source::File(file);
+        Ok(Output { file, clock, chunks: at.number, written: at.offset, broken: false })
+    }
+
     /// The file, to be read again.
     pub fn source(&self) -> &Source {
         &self.file
@@ -54,7 +62,7 @@ impl Output {
     /// Since the file was begun, nanoseconds.
     pub fn now(&self) -> u64 {
         match self.clock {
-            Clock::Running(begun) => begun.elapsed().as_nanos() as u64,
+            Clock::Running(begun, before) => before + begun.elapsed().as_nanos() as u64,
             Clock::Counting => self.chunks * 1_000_000,
         }
     }

@@ -13,6 +13,7 @@ use crate::encode::{self, END, Encoder, IMAGE, item_size};
 use crate::event::Events;
 use crate::header::{Complete, Header, Image, Mark, end_to_bytes};
 use crate::output::{Clock, Output};
+use crate::reader::Reader;
 use crate::shelf::{Advice, Place, SHARE_MIN, Shelf};
 use crate::{CHUNK_MAX, Error};
 
@@ -37,7 +38,7 @@ impl Writer {
     /// # Errors
     /// [`Error::Exists`], [`Error::Io`]; [`Error::Misuse`] for a header of more than [`CONTENT_MAX`](crate::CONTENT_MAX) bytes.
     pub fn create(path: &Path, header: &Header) -> Result<Writer, Error> {
-        Writer::with_clock(path, header, Clock::Running(Instant::now()))
+        Writer::with_clock(path, header, Clock::Running(Instant::now(), 0))
     }
 
     /// As [`Writer::create`], with a clock by which every chunk takes a millisecond: for tests, whose files are then the
@@ -63,6 +64,23 @@ impl Writer {
             let _ = fs::remove_file(path);
         }
         begun
+    }
+
+    /// Goes on with a recording that somebody else has begun, behind what has been read of it: what stands there is the rest of a
+    /// chunk that never came whole.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also while somebody else writes it.
+    pub fn resume(path: &Path, read: &Reader) -> Result<Writer, Error> {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+        if let Err(fs::TryLockError::WouldBlock) = file.try_lock() {
+            return Err(Error::Io(io::Error::other("somebody else is writing it")));
+        }
+        let at = Place { offset: read.offset(), number: read.chunks() };
+        let done = read.seen();
+        let clock = Clock::Running(Instant::now(), done.duration_ns);
+        let encoder = Box::new(Encoder::new()?);
+        Ok(Writer { out: Output::resume(file, at, clock)?, encoder, shelf: Shelf::new()?, done })
     }
 
     fn begin(file: fs::File, header: &Header, clock: Clock) -> Result<Writer, Error> {

@@ -39,6 +39,41 @@ fn every_kind_of_item() {
     assert_eq!(reader.next().unwrap(), None);
 }
 
+/// Somebody else goes on with a recording whose writer has died in the middle of a chunk.
+#[test]
+fn another_writer_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r");
+    let (first, second) = (event(5, 0, 7, u64::MAX, &[3; 21]), event(5, 0, 8, 3, &[9; 4000]));
+    let mut writer = Writer::create(&path, &header()).unwrap();
+    writer.image(&image(0)).unwrap();
+    writer.events(0, 3, &[first.clone(), second.clone()].concat()).unwrap();
+    let read = |path: &Path| {
+        let mut reader = Reader::open(path).unwrap();
+        while let Ok(Some(_)) = reader.next() {}
+        reader
+    };
+    writer.flush().unwrap();
+    let reader = read(&path);
+    assert!(matches!(Writer::resume(&path, &reader), Err(Error::Io(_))), "two write it");
+    drop(writer);
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, [&whole[..], &whole[40..200]].concat()).unwrap();
+    let mut writer = Writer::resume(&path, &reader).unwrap();
+    assert!(matches!(writer.image(&image(0)), Err(Error::Misuse(_))));
+    writer.events(0, 3, &second).unwrap();
+    writer.events(0, 4, &first).unwrap();
+    writer.end(0, 9, &[]).unwrap();
+    let done = writer.finish().unwrap();
+    assert_eq!((done.images, done.events), (1, 4));
+    assert!(std::fs::read(&path).unwrap().starts_with(&whole));
+    let (items, error) = common::read(&path);
+    assert!(error.is_none(), "{error:?}");
+    let wanted = [((0, 3), [first.clone(), second.clone(), second].concat()), ((0, 4), first)];
+    let wanted = wanted.map(|(slot, bytes)| (slot, canonical(&bytes).unwrap()));
+    assert_eq!(streams(&items), BTreeMap::from(wanted));
+}
+
 #[test]
 fn only_the_owner_may_read_it() {
     use std::os::unix::fs::PermissionsExt;

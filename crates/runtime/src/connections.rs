@@ -39,6 +39,18 @@ pub fn row(identity: u64, found_at: &AtomicU32) -> Option<&'static Connection> {
     Some(&table.rows[at])
 }
 
+/// A connection is known by another number from here on; `found_at` as for [`row`].
+pub fn rename(before: u64, now: u64, found_at: &AtomicU32) {
+    let table = table();
+    let is_its = |row: &&Connection| row.identity.load(Ordering::Acquire) == before;
+    let known = table.rows.get((found_at.load(Ordering::Relaxed) as usize).wrapping_sub(1));
+    let used = (table.used.load(Ordering::Acquire) as usize).min(CONNECTIONS_MAX);
+    let found = known.filter(is_its).or_else(|| table.rows[..used].iter().find(is_its));
+    if let Some(row) = found.filter(|_| before != 0 && now != 0) {
+        row.identity.store(now, Ordering::Release);
+    }
+}
+
 /// A free row, which is that connection's from here on. All else in it is zero.
 fn take(identity: u64) -> Option<usize> {
     let table = table();

@@ -58,8 +58,9 @@ struct Stream {
     held_error: AtomicU32,
     /// Where the row of its connection was found, plus one.
     row: AtomicU32,
-    /// Bytes read, as logged.
+    /// Bytes read, as logged; and of a connection before this machine had it, which its kernel does not know of.
     read: AtomicU64,
+    before: AtomicU64,
     /// Bytes written, or the position, as logged.
     written: AtomicU64,
 }
@@ -87,6 +88,7 @@ static STREAMS: [Stream; SHADOWED] = [const {
         held_error: AtomicU32::new(0),
         row: AtomicU32::new(0),
         read: AtomicU64::new(0),
+        before: AtomicU64::new(0),
         written: AtomicU64::new(0),
     }
 }; SHADOWED];
@@ -166,6 +168,7 @@ fn take_stream(near: usize) -> u32 {
             stream.held_error.store(0, Ordering::Relaxed);
             stream.row.store(0, Ordering::Relaxed);
             stream.read.store(0, Ordering::Relaxed);
+            stream.before.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
             return at as u32 + 1;
         }
@@ -198,7 +201,7 @@ impl Shadow {
             let moved = |count: &AtomicU64| count.load(Ordering::Relaxed);
             connections::closed(
                 row,
-                moved(&stream.read),
+                moved(&stream.read) + moved(&stream.before),
                 moved(&stream.written),
                 stream.shut.load(Ordering::Relaxed),
             );
@@ -213,7 +216,8 @@ impl Shadow {
     #[cold]
     pub fn is_logged(&self, is_end: bool) {
         if let Some(row) = self.connection() {
-            row.read.store(self.bytes_read(), Ordering::Release);
+            let before = self.stream().map_or(0, |stream| stream.before.load(Ordering::Relaxed));
+            row.read.store(before + self.bytes_read(), Ordering::Release);
             if is_end {
                 row.flags.fetch_or(connection::ENDED, Ordering::AcqRel);
             }
@@ -463,7 +467,24 @@ fn is_append(fd: i32) -> bool {
 
 /// A number that no other socket of this machine has had since it started; 0 if the kernel does not say.
 pub fn cookie(fd: i32) -> u64 {
-    socket_option(fd, SOL_SOCKET, SO_COOKIE).unwrap_or(0)
+    let of_kernel = socket_option(fd, SOL_SOCKET, SO_COOKIE).unwrap_or(0);
+    if of_kernel == 0 { 0 } else { of_kernel ^ MACHINE.load(Ordering::Relaxed) }
+}
+
+/// Which machine's numbers these are, of those that have had the program: others have counted the same.
+static MACHINE: AtomicU64 = AtomicU64::new(0);
+
+/// This machine has the program from here on, and its descriptors have the identities of this one's objects.
+pub fn is_on_machine(number: u64) {
+    MACHINE.store(us_abi::connection::of_machine(number), Ordering::Relaxed);
+    for_known(|fd, shadow| {
+        let identity = kept(identify(fd).0);
+        if let Some(stream) = shadow.stream().filter(|_| shadow.kind().is_tcp()) {
+            connections::rename(shadow.identity(), identity, &stream.row);
+            stream.before.fetch_add(stream.read.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        shadow.identity.store(identity, Ordering::Relaxed);
+    });
 }
 
 fn is_tcp(fd: i32) -> bool {

@@ -72,7 +72,7 @@ fn gate(asked: &args::Gate) -> Option<GateOrder> {
     asked.address.clone().map(|address| GateOrder { address, is_relaxed: asked.relaxed })
 }
 
-fn cluster(asked: &args::Cluster, gate: Option<GateOrder>) -> Option<Cluster> {
+pub fn cluster(asked: &args::Cluster, gate: Option<GateOrder>) -> Option<Cluster> {
     let args::Cluster { cluster: nodes, commit, cluster_config: config } = asked;
     let on_disk = *commit == args::Commit::Disk;
     (!nodes.is_empty()).then(|| Cluster { nodes: nodes.clone(), on_disk, config: config.clone(), gate })

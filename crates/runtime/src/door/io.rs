@@ -371,16 +371,14 @@ fn output_in_any_mode(
                     let bytes = head.result as u64;
                     shadow.count(Direction::Out, Transfer { bytes, word, position: head.identity });
                 }
-                if state::is_mirrored() && head.result > 0 {
-                    mirror::wrote(fd, at, source, head.result as u64);
+                if state::is_mirrored() {
+                    match head.result {
+                        1.. => mirror::wrote(fd, at, source, head.result as u64),
+                        _ => mirror::wrote_nothing(fd),
+                    }
                 }
                 (head.result, flags)
             });
-            if taken.is_none() && mirror::has_taken_over() {
-                // What the supervisor has put into the rebuilt connection has been sent.
-                let done = mirror::queued(thread.slot(), fd)?;
-                return Some(carry::output_in_doubt(thread, call, source, done));
-            }
             let (result, flags) = taken?;
             shown::replay(thread, fd, source, result, flags);
             if flags & RETURN_PARTIAL != 0 {

@@ -92,8 +92,6 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     thread.attempt(|thread, mode| {
         let ours = spans::arguments(row, call, thread.verify);
         match mode {
-            // A mirror has done it at its beginning, and the number may stand for another file.
-            Mode::Solo if forgotten && mirror::has_taken_over() => Some(0),
             Mode::Solo => {
                 if !forgotten {
                     forget(row.fd, &args);

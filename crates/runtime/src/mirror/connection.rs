@@ -81,6 +81,13 @@ pub(super) fn has_sent(number: i32, source: Source, bytes: u64) {
     row.begun.store(0, Ordering::Release);
 }
 
+/// An output that had begun has failed: nothing of it has been sent.
+pub fn wrote_nothing(number: i32) {
+    if thing(number) == Thing::Connection {
+        LOCK.with(|| row(number).into_iter().for_each(|row| row.begun.store(0, Ordering::Release)));
+    }
+}
+
 /// Writes what goes out behind `at` bytes of a connection into the file, at its row's place.
 fn keep(row: &Connection, at: u64, source: Source, bytes: u64) {
     use linux_raw_sys::general::__NR_pwrite64;

@@ -27,9 +27,9 @@ use crate::kernel::{
 };
 use crate::lock::Lock;
 use crate::raw::{call6, failed};
-use crate::{members, seats, state, verdict};
+use crate::{connections, members, seats, state, verdict};
 
-pub use connection::{begins, ended, queued};
+pub use connection::{begins, ended, queued, wrote_nothing};
 pub use files::wrote;
 pub use streams::took;
 
@@ -350,10 +350,7 @@ pub fn take_over(header: &SegmentHeader) {
         call(__NR_wait4, [u64::MAX, 0, WNOHANG, 0, 0, 0]) > 0
     };
     (0..MANY).take_while(|_| reap()).count();
-    fdtable::for_known(|fd, shadow| {
-        let (identity, _) = fdtable::identify(fd);
-        shadow.identity.store(identity, Ordering::Relaxed);
-    });
+    fdtable::is_on_machine(connections::table().machine.load(Ordering::Acquire));
     fdtable::distrust();
     HAS_TAKEN_OVER.store(true, Ordering::Relaxed);
     state::IS_RESTORED.store(true, Ordering::Relaxed);

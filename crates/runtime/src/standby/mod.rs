@@ -3,6 +3,7 @@
 pub mod files;
 pub mod kernel;
 pub mod makers;
+pub mod mirrored;
 pub mod poll;
 pub mod promote;
 pub mod sets;

@@ -19,7 +19,7 @@ use crate::kernel::{PR_SET_NAME, PR_SET_PDEATHSIG};
 use crate::mapping::{pieces, views};
 use crate::members::{self, leader, of_family};
 use crate::standby::stall::Stall;
-use crate::standby::{makers, poll, settle};
+use crate::standby::{makers, mirrored, poll, settle};
 use crate::state::{self, Role};
 use crate::sys::{atomics, wall};
 use crate::thread::{self, Mode, Thread};
@@ -114,6 +114,8 @@ pub fn run(header: &SegmentHeader) {
     rings.goes_on(header);
     if is_mirrored {
         mirror::take_over(header);
+        mirrored::settle();
+        drain(header);
     } else {
         settle_all(header);
     }

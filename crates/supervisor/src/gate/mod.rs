@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use gate::Address;
-use gate::{Gate, Mode, Note, Reading};
+use gate::{Adopted, Found, Gate, Mode, Note, Pair, Reading};
 use node::{Seen, Watch};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
@@ -236,6 +236,8 @@ pub struct Prepared {
     is_taken: bool,
     tun: File,
     sender: OwnedFd,
+    /// Connections that were made anew here, and which machine this is of those that have had the program.
+    adopted: (Vec<Adopted>, u64),
 }
 
 impl Prepared {
@@ -244,6 +246,16 @@ impl Prepared {
     /// # Errors
     /// What stands against it: a right that is missing, another address, the kernel.
     pub fn new(address: &Address, is_relaxed: bool) -> Result<Prepared, Error> {
+        let mut prepared = Prepared::before(address, is_relaxed)?;
+        prepared.take()?;
+        Ok(prepared)
+    }
+
+    /// The same, while the address is still another machine's: what is sent from there waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn before(address: &Address, is_relaxed: bool) -> Result<Prepared, Error> {
         let told = |why: String| Error::NothingRun(format!("--address: {why}"));
         let kernel = |what: &str, cause: std::io::Error| {
             told(format!("{what}: {cause} (it takes CAP_NET_ADMIN and CAP_NET_RAW)"))
@@ -253,12 +265,24 @@ impl Prepared {
             kernel::tun(&name).map_err(|cause| kernel("cannot make a device for its packets", cause))?;
         let sender = kernel::sender(net::MARK).map_err(|cause| kernel("cannot send packets", cause))?;
         net::lead(address, &name).map_err(told)?;
-        let is_taken = net::take(address).map_err(|why| {
-            net::lead_no_more(address);
-            told(why)
-        })?;
-        let _ = kernel::announce(&address.device, address.address);
-        Ok(Prepared { address: address.clone(), is_relaxed, is_taken, tun, sender })
+        let adopted = (Vec::new(), 0);
+        Ok(Prepared { address: address.clone(), is_relaxed, is_taken: false, tun, sender, adopted })
+    }
+
+    /// The address is this machine's from here on.
+    ///
+    /// # Errors
+    /// What stands against it.
+    pub fn take(&mut self) -> Result<(), Error> {
+        let told = |why: String| Error::NothingRun(format!("--address: {why}"));
+        self.is_taken = net::take(&self.address).map_err(told)?;
+        let _ = kernel::announce(&self.address.device, self.address.address);
+        Ok(())
+    }
+
+    /// These connections were made anew here; this machine has so many before it of those that have had the program.
+    pub fn adopt(&mut self, adopted: Vec<Adopted>, machine: u64) {
+        self.adopted = (adopted, machine);
     }
 
     /// Begins to let packets through. `look` has the recorder begin a pass.
@@ -345,6 +369,11 @@ struct Thread {
 impl Thread {
     fn run(&mut self) {
         self.door.ask(vec![Note::Address(self.prepared.address.clone())]);
+        for adopted in std::mem::take(&mut self.prepared.adopted.0) {
+            if let Some(found) = self.find(&adopted.facts.pair) {
+                self.gate.adopt(&adopted, found.identity, clock::monotonic_ns());
+            }
+        }
         let mut room = vec![0; 1 << 16];
         loop {
             let (is_stopped, is_over) = {
@@ -356,10 +385,10 @@ impl Thread {
             self.take(&mut room, now);
             if !self.prepared.is_relaxed {
                 for pair in self.gate.asks(now) {
-                    self.gate.found(&pair, diag::find(&pair));
+                    self.gate.found(&pair, self.find(&pair));
                 }
                 for pair in self.gate.measures(now) {
-                    self.gate.measured(&pair, diag::find(&pair));
+                    self.gate.measured(&pair, self.find(&pair));
                 }
             }
             self.gate.tick(now);
@@ -383,6 +412,12 @@ impl Thread {
             }
             self.wait();
         }
+    }
+
+    /// What the kernel says of a connection, by the identity that the log has.
+    fn find(&self, pair: &Pair) -> Option<Found> {
+        let found = diag::find(pair)?;
+        Some(Found { identity: found.identity ^ connection::of_machine(self.prepared.adopted.1), ..found })
     }
 
     /// The program has ended: what is left leaves.

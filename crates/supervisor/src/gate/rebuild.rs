@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use gate::note::agreed;
 use gate::packet::flag;
-use gate::{Address, Facts, Note, Pair};
+use gate::{Address, Adopted, Facts, Note, Pair};
 use rustix::net::{SendFlags, Shutdown};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use us_abi::{Connection, SENT_BYTES, connection};
@@ -40,6 +40,10 @@ const WINDOW: u32 = 64 << 10;
 pub struct Notes {
     /// The address of the service.
     pub address: Option<Address>,
+    /// How many machines have had it so far.
+    pub machines: u64,
+    /// By what the program's own table calls a connection that another one has renamed.
+    renamed: HashMap<u64, u64>,
     facts: HashMap<u64, Facts>,
     beyond: HashMap<u64, u64>,
     acknowledged: HashMap<u64, u64>,
@@ -48,20 +52,36 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// One more.
-    pub fn take(&mut self, bytes: &[u8]) {
+    /// One more, which came at this time.
+    pub fn take(&mut self, bytes: &[u8], came_ns: u64) {
         let note = Note::of(bytes);
         if let Some(Note::Time(at_ns) | Note::Connection(Facts { at_ns, .. })) = note {
-            let ahead = clock::monotonic_ns() as i64 - at_ns as i64;
+            let ahead = came_ns as i64 - at_ns as i64;
             self.ahead_ns = Some(self.ahead_ns.map_or(ahead, |known| known.min(ahead)));
         }
         match note {
             Some(Note::Time(_)) | None => {}
-            Some(Note::Address(address)) => self.address = Some(address),
-            Some(Note::Connection(facts)) => _ = self.facts.insert(facts.identity, facts),
-            Some(Note::Beyond { identity, bytes }) => _ = self.beyond.insert(identity, bytes),
-            Some(Note::Acknowledged { identity, bytes }) => _ = self.acknowledged.insert(identity, bytes),
+            Some(Note::Address(address)) => {
+                self.address = Some(address);
+                self.machines += 1;
+                // It has a clock of its own.
+                self.ahead_ns = None;
+            }
+            Some(Note::Renamed { from, to }) => _ = self.renamed.insert(to, self.own(from)),
+            Some(Note::Connection(facts)) => {
+                let identity = self.own(facts.identity);
+                self.facts.insert(identity, Facts { identity, ..facts });
+            }
+            Some(Note::Beyond { identity, bytes }) => _ = self.beyond.insert(self.own(identity), bytes),
+            Some(Note::Acknowledged { identity, bytes }) => {
+                self.acknowledged.insert(self.own(identity), bytes);
+            }
         }
+    }
+
+    /// What the program's own table calls a connection.
+    fn own(&self, identity: u64) -> u64 {
+        self.renamed.get(&identity).copied().unwrap_or(identity)
     }
 
     /// Forgets connections that were closed long ago, and what was sent on them.
@@ -75,6 +95,7 @@ impl Notes {
                 self.facts.remove(&identity);
                 self.beyond.remove(&identity);
                 self.acknowledged.remove(&identity);
+                self.renamed.retain(|_, own| *own != identity);
                 // A file system that does not know how keeps it.
                 let how = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
                 let _ = rustix::fs::fallocate(sent, how, at as u64 * SENT_BYTES, SENT_BYTES);
@@ -96,6 +117,9 @@ pub struct Rebuilt {
 
 struct Socket {
     fd: OwnedFd,
+    /// What was agreed upon, with this machine's clock, and so many bytes have been read.
+    facts: Facts,
+    read: u64,
     pair: Pair,
     /// The first number of this side's that the other one may lack, the next one, and that of the other side.
     oldest: u32,
@@ -117,6 +141,17 @@ impl Rebuilt {
             0 => format!("{} connections go on", self.made),
             _ => format!("{} connections go on, {reset} are reset ({})", self.made, why.join(", ")),
         }
+    }
+
+    /// Connections that go on, for a gate.
+    pub fn adopted(&self) -> Vec<Adopted> {
+        let go_on = self.sockets.iter().filter(|socket| !socket.is_closed);
+        let adopted = |socket: &Socket| Adopted {
+            facts: socket.facts,
+            sent: socket.next,
+            read: socket.read + u64::from(socket.is_ended),
+        };
+        go_on.map(adopted).collect()
     }
 
     /// The address is this machine's, and the program is live: connections come to themselves.
@@ -273,7 +308,10 @@ fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Resu
         options.push([8, 0]);
     }
     kernel::set_all(&fd, tcp, TCP_REPAIR_OPTIONS, &options)?;
-    let time = facts.time.wrapping_add((place.passed_ms + AHEAD_MS) as u32);
+    // Before it is set: who takes over next may think it further than it is, and not less far.
+    let at_ns = clock::monotonic_ns();
+    // An odd number would have newer kernels (6.7) count microseconds.
+    let time = facts.time.wrapping_add((place.passed_ms + AHEAD_MS) as u32 + 1) & !1;
     if facts.agreed & agreed::TIME != 0 {
         kernel::set(&fd, tcp, TCP_TIMESTAMP, &time)?;
     }
@@ -291,6 +329,8 @@ fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Resu
     row.queued.store(begun, Ordering::Release);
     Ok(Socket {
         fd,
+        facts: Facts { time, at_ns, ..*facts },
+        read,
         pair: facts.pair,
         oldest: first_out,
         next: number(facts.first, end),

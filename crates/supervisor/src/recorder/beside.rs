@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use recording::{Header, Writer};
+use recording::{Header, Reader, Writer};
 
 use super::cluster::{self, Ships};
 use super::rings::Rings;
 use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
-use super::{padded, record, surroundings};
+use super::{of_recording, padded, record, surroundings};
 use crate::clock;
 use crate::error::Error;
 use crate::folder::{GroupFolder, SEGMENT};
@@ -50,8 +50,17 @@ struct News {
     ended: Option<String>,
 }
 
+/// Of a recording that somebody else has begun.
+struct Before {
+    /// Images in it.
+    images: u32,
+    /// The program's.
+    image: u32,
+}
+
 /// What the start of a recorded program needs.
 pub(crate) struct Prepared {
+    before: Option<Before>,
     path: PathBuf,
     writer: Writer,
     /// Other machines that are to keep it, and what they have to be told.
@@ -78,7 +87,35 @@ impl Prepared {
         };
         let header = surroundings::header(options, program, library);
         let writer = Writer::create(path, &header).map_err(|cause| record::not_made(path, cause))?;
-        Ok(Prepared { path: path.into(), writer, cluster: cluster.map(|cluster| (cluster, header)), gate })
+        let cluster = cluster.map(|cluster| (cluster, header));
+        Ok(Prepared { path: path.into(), writer, cluster, gate, before: None })
+    }
+
+    /// Goes on with the recording at `path`, as far as it has been read: the program, which is `image` there, is to take over.
+    /// `ended`: images whose processes end with that.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn behind(
+        path: &Path,
+        read: &Reader,
+        image: u32,
+        ended: &[u32],
+        (cluster, gate): (cluster::Prepared, Option<gate::Prepared>),
+    ) -> Result<Prepared, Error> {
+        let told = |cause| of_recording(path, cause);
+        let mut writer = Writer::resume(path, read).map_err(told)?;
+        for child in ended {
+            writer.end(*child, libc::SIGKILL, &[]).map_err(told)?;
+        }
+        let (images, header) = (read.seen().images, read.header().clone());
+        let before = Some(Before { images, image });
+        Ok(Prepared { path: path.into(), writer, cluster: Some((cluster, header)), gate, before })
+    }
+
+    /// The gate, which is to have the address of the service and connections that were made anew.
+    pub(crate) fn gate(&mut self) -> Option<&mut gate::Prepared> {
+        self.gate.as_mut()
     }
 
     /// Nothing was run, so there is nothing to keep.
@@ -115,8 +152,10 @@ impl Beside {
     ) -> Result<Beside, Error> {
         let segment = Segment::open(&folder.dir, SEGMENT)?;
         let rings = Rings::new(segment, &folder.dir, SEGMENT)?;
-        let root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
+        let mut root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
+        prepared.before.iter().for_each(|before| root.goes_on_as(before.image));
         let mut tape = Tape::new(&folder.dir, &prepared.path, prepared.writer, root);
+        prepared.before.iter().for_each(|before| tape.goes_on_behind(before.images));
         let (words, heard) = channel();
         let mut news = News::default();
         let mut watches = Vec::new();

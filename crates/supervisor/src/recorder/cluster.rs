@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use node::config::Standby;
+use node::config::{Standby, Where};
 use node::{Config, Log, Node, Seen, Shipper, Watch};
 use recording::Header;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -216,9 +216,9 @@ fn here() -> Here {
 ///
 /// # Errors
 /// What is wrong with the configuration, or with the address.
-pub fn serve(config: &Path) -> Result<i32, Error> {
+pub fn serve(path: &Path) -> Result<i32, Error> {
     let told = |error: node::Error| Error::Refused(error.to_string());
-    let config = Config::read(config).map_err(told)?;
+    let config = Config::read(path).map_err(told)?;
     let name = config.node.name.clone();
     let signals = spawn::take_signals()?;
     let prefix = name.clone();
@@ -236,8 +236,8 @@ pub fn serve(config: &Path) -> Result<i32, Error> {
             let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
         }));
     }
-    let mut mirrors =
-        Mirrors { standby: config.standby.clone().unwrap_or_default(), running: HashMap::new() };
+    let standby = config.standby.clone().unwrap_or_default();
+    let mut mirrors = Mirrors { standby, config: path.into(), running: HashMap::new() };
     let running = std::thread::Builder::new().name("node".into()).spawn(move || node.run());
     let running = running.map_err(|cause| Error::system("start the node", cause))?;
     loop {
@@ -266,6 +266,8 @@ fn bell() -> Result<Arc<OwnedFd>, Error> {
 /// The processes that run what is kept, by the copies' files.
 struct Mirrors {
     standby: Standby,
+    /// The file that says so.
+    config: PathBuf,
     running: HashMap<PathBuf, Child>,
 }
 
@@ -286,6 +288,11 @@ impl Mirrors {
             }
             if let Some(lease) = self.standby.lease_ms {
                 command.arg("--lease").arg(lease.to_string());
+            }
+            if !self.standby.cluster.is_empty() {
+                let commit = if self.standby.commit == Where::Disk { "disk" } else { "memory" };
+                command.arg("--cluster").arg(self.standby.cluster.join(",")).args(["--commit", commit]);
+                command.arg("--cluster-config").arg(&self.config);
             }
             command.stdin(Stdio::null()).stdout(shown);
             spawn::with_mask(&mut command, signals).spawn()

@@ -379,7 +379,7 @@ impl Replay<'_> {
         for event in recording::Events::new(bytes) {
             let end = at + event.size();
             match (is_note(&event), &mut self.mirror) {
-                (true, Some(mirror)) => mirror.notes.take(event.payload),
+                (true, Some(mirror)) => mirror.take_note(event.payload, self.reader.offset()),
                 (true, None) => {}
                 (false, _) => left.extend_from_slice(&bytes[at..end]),
             }

@@ -71,6 +71,14 @@ impl Rings {
         self.segment.thread(slot).taken.0.store(to, Ordering::Release);
     }
 
+    /// A recorder is to take what comes from here on; what is there already has been written down. Before anybody publishes.
+    pub fn is_taken_from_here(&self) {
+        for slot in 0..self.segment.slots() {
+            self.release(slot, self.segment.thread(slot).tail.0.load(Ordering::Acquire));
+        }
+        self.segment.header().recorder.0.store(us_abi::recorder::TAKES, Ordering::Release);
+    }
+
     /// Bytes that may be written to a ring now.
     pub fn room(&self, slot: usize) -> usize {
         let entry = self.segment.thread(slot);

@@ -88,6 +88,14 @@ impl Taken {
         }
     }
 
+    /// Goes on as this image of a recording that somebody else has begun: what its rings hold is in there. Before its process logs
+    /// anything more.
+    pub fn goes_on_as(&mut self, image: u32) {
+        let header = self.rings.segment.header();
+        (self.image, self.images_seen) = (Some(image), header.images.load(Ordering::Acquire));
+        self.cuts_seen = header.cuts.load(Ordering::Acquire);
+    }
+
     /// Which image it is in the recording.
     pub fn image(&self) -> Option<u32> {
         self.image

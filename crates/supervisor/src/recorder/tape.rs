@@ -80,6 +80,13 @@ impl Tape {
         }
     }
 
+    /// It goes on with a recording of so many images, the last of which is the program.
+    pub fn goes_on_behind(&mut self, images: u32) {
+        self.images = images;
+        let root = self.taken.first();
+        self.by_pid = root.into_iter().filter_map(|root| Some((root.pid, root.image()?))).collect();
+    }
+
     /// From now on these machines keep it as well.
     pub fn ship(&mut self, ships: Ships) {
         self.ships = Some(ships);

@@ -22,7 +22,7 @@ use super::{Debugger, NAP_NS, Order, Replay};
 use crate::error::Error;
 use crate::folder::{GroupFolder, Meta, ProcessId};
 use crate::gate::rebuild::{Notes, SENT};
-use crate::options::Options;
+use crate::options::{Cluster, Options};
 use crate::recorder::feed::Fed;
 use crate::recorder::{of_recording, surroundings};
 use crate::request::{self, Desk};
@@ -54,6 +54,8 @@ pub struct Wanted {
     pub volumes: Vec<PathBuf>,
     /// So long nothing may come from the other machine before this one takes over by itself, milliseconds.
     pub lease_ms: Option<u64>,
+    /// Where its log goes on to once it has taken over.
+    pub cluster: Option<Cluster>,
 }
 
 /// How far a mirror is.
@@ -112,6 +114,16 @@ pub(super) struct Mirror {
     pub(super) sent: File,
 }
 
+impl Mirror {
+    /// What the gate has said in the entry that ends at this byte. It may have been here for a while: the mirror reads no faster than
+    /// the program runs.
+    pub(super) fn take_note(&mut self, note: &[u8], end: u64) {
+        let came = self.lengths.iter().find(|(length, _)| *length >= end);
+        let came_ns = came.map_or_else(clock::monotonic_ns, |(_, came_ns)| *came_ns);
+        self.notes.take(note, came_ns);
+    }
+}
+
 /// Follows until the program, the node or the recording has ended; the exit code.
 ///
 /// # Errors
@@ -166,7 +178,7 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
         }
         Ok(Some(wish)) => {
             drop(desk);
-            return takeover::take_over(replay, wish, &options, &folder, meta);
+            return takeover::take_over(replay, wish, options, wanted.cluster.as_ref(), &folder, meta);
         }
         Err(cause) => cause,
     };
@@ -388,7 +400,7 @@ impl Replay<'_> {
         if mirror.lengths.back().is_none_or(|(known, _)| *known != length) {
             mirror.lengths.push_back((length, now));
         }
-        while mirror.lengths.front().is_some_and(|(known, _)| *known <= offset) && mirror.lengths.len() > 1 {
+        while mirror.lengths.front().is_some_and(|(known, _)| *known < offset) && mirror.lengths.len() > 1 {
             mirror.lengths.pop_front();
         }
         if now < mirror.look_at_ns {
@@ -398,7 +410,7 @@ impl Replay<'_> {
         for fed in &self.fed {
             mirror.notes.sweep(&fed.rings.segment, &mirror.sent);
         }
-        let behind = mirror.lengths.front().filter(|(known, _)| *known > offset);
+        let behind = mirror.lengths.iter().find(|(known, _)| *known > offset);
         let is_written = is_written(&mirror.file);
         mirror.apart_ns = if is_written { None } else { mirror.apart_ns.or(Some(now)) };
         let shown = Following {

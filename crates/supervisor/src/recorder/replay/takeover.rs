@@ -1,7 +1,7 @@
 //! A mirror takes over: it applies what it has of the log, gets what it needs of the kernel's, and is a program of this machine's that
 //! is watched as `run` does.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use serde_json::json;
-use us_abi::{Config, SegmentHeader, command};
+use us_abi::{CONFIG_GATED, CONFIG_RECORDED, CONFIG_SERIAL, Config, SegmentHeader, command};
 
 use super::Replay;
 use super::mirror::MIRROR;
@@ -21,20 +21,22 @@ use crate::book::Book;
 use crate::child::Child;
 use crate::error::Error;
 use crate::events::Voice;
-use crate::folder::{GroupFolder, Meta, ProcessId};
-use crate::gate::net;
+use crate::folder::{GroupFolder, Meta, ProcessId, Recording};
 use crate::gate::rebuild::{self, Rebuilt};
+use crate::gate::{self, net};
 use crate::group::Group;
 use crate::handout::Handout;
 use crate::history::History;
-use crate::options::{Options, Verbosity};
+use crate::options::{Cluster, Options, Verbosity};
 use crate::reap::Reaped;
+use crate::recorder::beside::{Beside, Prepared, padded_paths};
+use crate::recorder::cluster;
 use crate::recorder::feed::{Ending, Fed};
 use crate::recorder::rings::Rings;
 use crate::recorder::take::UNKNOWN;
 use crate::roster::{self, Place};
 use crate::sentry::Shared;
-use crate::{clock, proc, request, segment, spawn, terminal};
+use crate::{clock, proc, request, run, segment, spawn, terminal};
 
 /// The file beside a log's copy that says that nothing more of it is taken here. `crates/node` looks for it.
 pub fn fence(copy: &Path) -> PathBuf {
@@ -123,11 +125,17 @@ impl Replay<'_> {
     }
 
     /// All processes but the program itself end here, as by a signal if the log does not say how. Returns the program's.
-    fn end_children(&mut self) -> Option<Fed> {
+    /// Besides those whose end is in no log.
+    fn end_children(&mut self) -> Option<(Fed, Vec<u32>)> {
         let root = self.root.as_ref()?.image;
         let at = self.fed.iter().position(|fed| fed.image == root)?;
-        let program = self.fed.remove(at);
+        let (program, mut ended) = (self.fed.remove(at), Vec::new());
         for fed in self.fed.drain(..) {
+            // What is recorded from here on has no part of it.
+            let _ = fs::remove_file(&fed.path);
+            if fed.ending.is_none() {
+                ended.push(fed.image);
+            }
             let process = fed.process();
             let is_gone = || proc::read(process).is_none_or(|process| !process.alive());
             if process > 1 && proc::is_descendant(process, std::process::id()) {
@@ -141,7 +149,33 @@ impl Replay<'_> {
                 self.roster.ended(place, &Reaped::by(libc::SIGKILL), |_| true);
             }
         }
-        Some(program)
+        Some((program, ended))
+    }
+}
+
+impl Replay<'_> {
+    /// Has the log go on behind the take-over, to other machines; says what stands against it.
+    fn prepare(&self, cluster: &Cluster, fed: &Fed, ended: &[u32], name: &str) -> Option<Prepared> {
+        let made = match fed.rings.segment.header().config.flags & CONFIG_SERIAL {
+            0 => cluster::Prepared::new(cluster).and_then(|cluster| {
+                let gate = self.prepare_gate(name);
+                Prepared::behind(&self.order.file, &self.reader, fed.image, ended, (cluster, gate))
+            }),
+            _ => Err(Error::Refused("its threads take turns".into())),
+        };
+        let told = |cause: &Error| {
+            terminal::say(&format!("{name}: it will not be followed: {}", run::explain(cause)));
+        };
+        made.inspect_err(told).ok()
+    }
+
+    /// A gate for the address of the service, if it has one: before this machine has that.
+    fn prepare_gate(&self, name: &str) -> Option<gate::Prepared> {
+        let address = self.mirror.as_ref()?.notes.address.as_ref()?;
+        let told = |cause: &Error| {
+            terminal::say(&format!("{name}: nothing waits at a gate: {}", run::explain(cause)));
+        };
+        gate::Prepared::before(address, false).inspect_err(told).ok()
     }
 }
 
@@ -152,7 +186,8 @@ impl Replay<'_> {
 pub(super) fn take_over(
     mut replay: Replay,
     mut wish: Wish,
-    options: &Options,
+    mut options: Options,
+    cluster: Option<&Cluster>,
     folder: &GroupFolder,
     mut meta: Meta,
 ) -> Result<i32, Error> {
@@ -161,19 +196,32 @@ pub(super) fn take_over(
         wish.answer(&json!({ "error": why }));
         return Err(refuse(&why));
     }
-    let fed = replay.end_children().ok_or_else(|| refuse("its program is gone"))?;
+    let (fed, ended) = replay.end_children().ok_or_else(|| refuse("its program is gone"))?;
     let pid = fed.process();
     let child = Child::of_child(pid).ok_or_else(|| refuse("its program is gone"))?;
     // What ends with the node is what follows.
     let _ = rustix::process::set_parent_process_death_signal(None);
     let guest_pid = fed.pid;
     replay.roster.enter_restored(roster::ROOT, guest_pid, pid, false);
-    write_config(&fed.rings, &options.config(0)).map_err(|cause| Error::file("write", &fed.path, cause))?;
+    let before = fed.rings.segment.header().config.flags;
+    let prepared = cluster.and_then(|cluster| replay.prepare(cluster, &fed, &ended, &folder.name));
+    let mut prepared = prepared;
+    let machine = replay.mirror.as_ref().map_or(0, |mirror| mirror.notes.machines);
+    let mut flags = 0;
+    if let Some(prepared) = &mut prepared {
+        // In the order that the log has, which goes on.
+        options.order = "schedule".into();
+        flags = CONFIG_RECORDED | if prepared.gate().is_some() { before & CONFIG_GATED } else { 0 };
+        fed.rings.is_taken_from_here();
+        fed.rings.segment.connection_table().machine.store(machine, Ordering::Release);
+    }
+    write_config(&fed.rings, &options.config(flags))
+        .map_err(|cause| Error::file("write", &fed.path, cause))?;
     promote(&fed, pid);
     let mut rebuilt = None;
-    let gate = replay.mirror.as_ref().map(|mirror| (&mirror.notes, &mirror.sent));
+    let known = replay.mirror.as_ref().map(|mirror| (&mirror.notes, &mirror.sent));
     let live_ns = await_live(&fed, &child, || {
-        rebuilt = gate.map(|(notes, sent)| rebuild::rebuild(&fed.rings.segment, notes, pid, sent));
+        rebuilt = known.map(|(notes, sent)| rebuild::rebuild(&fed.rings.segment, notes, pid, sent));
     })
     .ok_or_else(|| {
         let words = fed.divergence().unwrap_or_else(|| "it did not come to be live".into());
@@ -184,9 +232,15 @@ pub(super) fn take_over(
         spawn::signal(pid, libc::SIGCHLD);
     }
     let name = &folder.name;
-    if let Some(address) = gate.and_then(|(notes, _)| notes.address.as_ref()) {
-        let moved =
-            net::take(address).and_then(|_| net::announce(address).map_err(|cause| cause.to_string()));
+    if let Some(address) = known.and_then(|(notes, _)| notes.address.as_ref()) {
+        let taken = match prepared.as_mut().and_then(Prepared::gate) {
+            Some(gate) => {
+                gate.adopt(rebuilt.iter().flat_map(Rebuilt::adopted).collect(), machine);
+                gate.take().map_err(|cause| run::explain(&cause))
+            }
+            None => net::take(address).map(drop),
+        };
+        let moved = taken.and_then(|()| net::announce(address).map_err(|cause| cause.to_string()));
         if let Err(why) = moved {
             terminal::say(&format!("{name}: the address of the service is not here: {why}"));
         }
@@ -209,8 +263,11 @@ pub(super) fn take_over(
     drop(wish);
     meta.primary = ProcessId::of(pid);
     (meta.root, meta.lead) = (guest_pid, guest_pid);
-    let path = folder.segment_path()?;
-    let handout = Handout::open(&path, options.config(0))
+    let path = match &prepared {
+        Some(_) => padded_paths(&replay.library, &folder.segment_path()?).1,
+        None => folder.segment_path()?,
+    };
+    let handout = Handout::open(&path, options.config(flags))
         .and_then(|handout| handout.start(Arc::clone(&folder.dir), Arc::clone(&replay.roster), pid));
     let mut voice = Voice::open(None, Verbosity::Normal)?;
     voice.set_group(name);
@@ -220,6 +277,18 @@ pub(super) fn take_over(
     }
     let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|cause| Error::system("make an eventfd", cause))?;
+    let bell = Arc::new(bell);
+    meta.recording = prepared.as_ref().map(|_| Recording::into(&replay.order.file));
+    let beside = prepared.and_then(|prepared| {
+        let begun = Beside::start(prepared, folder, guest_pid, Arc::clone(&replay.roster), Arc::clone(&bell));
+        begun
+            .inspect_err(|cause| {
+                let header = fed.rings.segment.header();
+                header.recorder.0.store(us_abi::recorder::STOPPED, Ordering::Release);
+                terminal::say(&format!("{name}: its log ends here: {}", run::explain(cause)));
+            })
+            .ok()
+    });
     let place = replay.roster.find(guest_pid).map(|(place, _)| place);
     let shared = Arc::new(Shared {
         segment: fed.rings.segment,
@@ -228,14 +297,14 @@ pub(super) fn take_over(
         primary: Mutex::new(Some(child.clone())),
         standby_pid: AtomicU32::new(0),
         choice: Mutex::new(()),
-        bell: Arc::new(bell),
+        bell,
         done: AtomicBool::new(false),
         scores: Mutex::default(),
         relieved: AtomicU32::new(0),
     });
     let book = Book { folder, meta, history: History::default(), voice, explaining: Vec::new() };
     let Replay { signals, .. } = replay;
-    let group = Group::new(book, shared, signals, child, None, None, None);
+    let group = Group::new(book, shared, signals, child, None, beside, None);
     Ok(group.until_the_end().exit_code())
 }
 
