@@ -71,8 +71,8 @@ pub(crate) struct Group<'a> {
     gone: Vec<(Place, u32)>,
     /// Somebody wants the whole group to end, and waits for it.
     is_stopping: bool,
-    /// Until when a checkpoint that cannot be taken yet is tried again, CLOCK_MONOTONIC ns.
-    checkpoint_by_ns: Option<u64>,
+    /// Until when a checkpoint that cannot be taken yet is tried again, CLOCK_MONOTONIC ns, and how often it has been.
+    checkpoint_by: Option<(u64, u32)>,
     /// The versions of the runtime that have been seen.
     versions: crate::upgrade::Versions,
     /// Who write checkpoints.
@@ -125,7 +125,7 @@ impl<'a> Group<'a> {
             is_without_reader: false,
             gone: Vec::new(),
             is_stopping: false,
-            checkpoint_by_ns: None,
+            checkpoint_by: None,
             versions: crate::upgrade::Versions::new(),
             writers: Vec::new(),
             shelf: crate::checkpoint::kept::Shelf::default(),

@@ -31,6 +31,8 @@ use crate::segment::{Segment, clear_text, read_text, wake};
 const PARK: Duration = Duration::from_secs(3);
 /// Between two looks whether it has.
 const LOOK: Duration = Duration::from_micros(200);
+/// Looks that it has at least: on a machine that stood still meanwhile the time is over before the program has had any.
+const LOOKS_MIN: u32 = 1000;
 
 /// The copy that stands still. It is ended when nobody needs it any more.
 pub(crate) struct Copy {
@@ -219,7 +221,7 @@ fn request(one: &One, asked: u32) -> Result<(), Refusal> {
 
 /// Waits until each process has come from one state to the other.
 fn await_all(all: &mut [One], from: u32, to: u32) -> Result<(), Refusal> {
-    let since = Instant::now();
+    let (since, mut looks) = (Instant::now(), 0);
     for at in 0.. {
         let Some(one) = all.get(at) else { break };
         let header = one.segment.header();
@@ -237,7 +239,8 @@ fn await_all(all: &mut [One], from: u32, to: u32) -> Result<(), Refusal> {
                 // It waits for us then, before it ends.
                 return Err(Refusal::Later(in_process("the program is about to end".into(), one)));
             }
-            if since.elapsed() > PARK || header.command.0.load(Ordering::Acquire) != command::CHECKPOINT {
+            let is_late = looks > LOOKS_MIN && since.elapsed() > PARK;
+            if is_late || header.command.0.load(Ordering::Acquire) != command::CHECKPOINT {
                 let why = "the program did not come to a point where it can be parked";
                 return Err(Refusal::Later(in_process(why.into(), one)));
             }
@@ -248,6 +251,7 @@ fn await_all(all: &mut [One], from: u32, to: u32) -> Result<(), Refusal> {
                 }
             }
             std::thread::sleep(LOOK);
+            looks += 1;
         }
     }
     Ok(())

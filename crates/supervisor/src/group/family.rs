@@ -152,7 +152,7 @@ impl Group<'_> {
         if self.roster.family().wanted.load(Ordering::Acquire) != 1 {
             return;
         }
-        if self.checkpoint_by_ns.is_some() || self.watches.iter().any(Watch::stands_for_checkpoint) {
+        if self.checkpoint_by.is_some() || self.watches.iter().any(Watch::stands_for_checkpoint) {
             // It has ended for a checkpoint's sake.
             self.kinship.look_at_ns = Some(now + LOOK_NS);
             return;

@@ -75,7 +75,7 @@ impl<'a> Group<'a> {
                             false => why,
                         },
                         Err(Refusal::Never(why)) => {
-                            self.checkpoint_by_ns = None;
+                            self.checkpoint_by = None;
                             why
                         }
                     }
@@ -94,7 +94,7 @@ impl<'a> Group<'a> {
                         continue;
                     }
                     Err(why) => {
-                        self.checkpoint_by_ns = None;
+                        self.checkpoint_by = None;
                         why.into_why()
                     }
                 },
@@ -150,7 +150,7 @@ impl<'a> Group<'a> {
         let (copies, mut described) =
             checkpoint::take::take(&mut all, &self.roster, |_| self.strangers(&places), stops)?;
         drop(all);
-        self.checkpoint_by_ns = None;
+        self.checkpoint_by = None;
         let meta = &self.book.borrow().meta;
         (described.head.program, described.head.order) = (meta.program.clone(), meta.order.clone());
         Ok((copies, described, (output, base)))
@@ -201,7 +201,7 @@ impl<'a> Group<'a> {
         match failed {
             Some(why) => Err(why),
             None => {
-                self.checkpoint_by_ns = None;
+                self.checkpoint_by = None;
                 Ok(upgrade::answer(&new, &stood, had))
             }
         }
@@ -247,10 +247,14 @@ impl<'a> Group<'a> {
     /// Whether what stands in a checkpoint's way may be gone in a moment: not for long.
     fn may_try_again(&mut self) -> bool {
         const FOR_NS: u64 = 5_000_000_000;
+        // On a machine that stood still meanwhile the time is over before the second one.
+        const TRIES_MIN: u32 = 2;
         let now = clock::monotonic_ns();
-        let is_early = now < *self.checkpoint_by_ns.get_or_insert(now + FOR_NS);
+        let (by_ns, tries) = self.checkpoint_by.get_or_insert((now + FOR_NS, 0));
+        *tries += 1;
+        let is_early = now < *by_ns || *tries <= TRIES_MIN;
         if !is_early {
-            self.checkpoint_by_ns = None;
+            self.checkpoint_by = None;
         }
         is_early
     }
@@ -258,7 +262,7 @@ impl<'a> Group<'a> {
     /// When to look again for a checkpoint's sake, CLOCK_MONOTONIC ns.
     pub(super) fn checkpoint_at_ns(&self) -> Option<u64> {
         const PAUSE_NS: u64 = 20_000_000;
-        let is_wanted = self.checkpoint_by_ns.is_some() && !self.requests.is_empty();
+        let is_wanted = self.checkpoint_by.is_some() && !self.requests.is_empty();
         is_wanted.then(|| clock::monotonic_ns() + PAUSE_NS)
     }
 
