@@ -156,18 +156,22 @@ impl Snapshot {
 
     /// How its threads are ordered, in the words of `--order`.
     pub fn order(&self) -> &'static str {
-        let flags = self.word(offset_of!(SegmentHeader, config) + offset_of!(us_abi::Config, flags));
         match self.word(offset_of!(SegmentHeader, turns)) {
             // Turns in doors alone.
-            _ if flags & us_abi::CONFIG_PARALLEL != 0 => "deterministic",
+            _ if self.config_flags() & us_abi::CONFIG_PARALLEL != 0 => "deterministic",
             0 => "schedule",
             _ => "serial",
         }
     }
 
-    /// How often a computed order was guessed by time.
-    pub fn guessed(&self) -> u64 {
-        long(&self.header, offset_of!(SegmentHeader, guessed))
+    /// How often a computed order was guessed by time; `None` where none is computed.
+    pub fn guessed(&self) -> Option<u64> {
+        let is_computed = self.config_flags() & us_abi::CONFIG_COMPUTED != 0;
+        is_computed.then(|| long(&self.header, offset_of!(SegmentHeader, guessed)))
+    }
+
+    fn config_flags(&self) -> u32 {
+        self.word(offset_of!(SegmentHeader, config) + offset_of!(us_abi::Config, flags))
     }
 
     /// Whether its log goes into a recording.

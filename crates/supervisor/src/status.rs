@@ -141,7 +141,8 @@ pub struct GuestProcess {
     /// How its threads are ordered: `schedule`, `serial` with turns, or `deterministic`.
     pub order: &'static str,
     /// How often a computed order was guessed by time.
-    pub order_guessed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_guessed: Option<u64>,
     /// Why it is unprotected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -503,7 +504,7 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         age_s: member.age_s,
         runtime: member.snapshot.as_ref().and_then(Snapshot::runtime),
         order: order(member),
-        order_guessed: member.snapshot.as_ref().map_or(0, Snapshot::guessed),
+        order_guessed: member.snapshot.as_ref().and_then(Snapshot::guessed),
         why: member.why.clone(),
         primary,
         standbys: standby.into_iter().chain(spares(found, member, supervised)).collect(),
@@ -524,7 +525,7 @@ fn lost_process(lost: &Lost) -> GuestProcess {
         age_s: 0.0,
         runtime: None,
         order: "schedule",
-        order_guessed: 0,
+        order_guessed: None,
         why: Some(lost.why.clone()),
         primary: None,
         standbys: Vec::new(),
