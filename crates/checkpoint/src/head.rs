@@ -325,6 +325,8 @@ pub enum Object {
     },
     /// Signals that are read: bit n-1 for signal n.
     Signals(u64),
+    /// A process, by its index; `None` for one that has ended.
+    Process(Option<usize>),
     /// A set of descriptors that are watched.
     Epoll(Vec<Registered>),
     /// Files and folders that are watched (inotify).

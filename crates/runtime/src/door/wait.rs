@@ -30,6 +30,8 @@ pub(super) use crate::kernel::WNOHANG;
 pub(super) use crate::kernel::WNOWAIT;
 /// How long the death of a child with a standby may stay undecided, ns.
 const VERDICT_NS: u64 = 3_000_000_000;
+/// How long a call that does not wait does so for a child that is about to end, ns.
+const ENDING_NS: u64 = 200_000_000;
 /// Pause between two looks where both the kernel and the roster may have news, ns.
 const LOOK_NS: u64 = 5_000_000;
 
@@ -349,6 +351,7 @@ fn make_at(thread: &Thread, number: u64, args: &[u64; 6], place: *mut News) -> i
 /// What there is to tell: of a child, of none yet (no pid), or an error.
 fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
     let Some(roster) = members::header() else { return Err(ECHILD) };
+    let start = raw::now_ns();
     'look: loop {
         let seen = roster.ends.0.load(Ordering::Acquire);
         let mut is_any = false;
@@ -367,6 +370,10 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
                 return Ok(());
             }
             if is_discarded(entry) {
+                continue 'look;
+            }
+            if ask.options & WNOHANG != 0 && is_ending(entry) && raw::now_ns() - start < ENDING_NS {
+                members::await_news();
                 continue 'look;
             }
             if ask.options & WEXITED != 0 && members::has_ended(entry) {
@@ -409,6 +416,13 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether an adopted child is about to end. The kernel may have shown that already, by a pidfd, and the supervisor has not come to
+/// say it: a program that is told so asks without waiting, and finds its child ended.
+fn is_ending(entry: &Process) -> bool {
+    let is_sure = willed(entry).is_some() || entry.doomed.load(Ordering::Acquire) != 0;
+    is_sure && !members::has_ended(entry)
 }
 
 /// Whether the child of this number has ended and leaves nothing behind. No wait need have come by to find that.

@@ -108,7 +108,9 @@ pub(super) fn all(
             Some(object) => object,
             None => {
                 let whose = copies.iter().position(|of| one.is_of(of)).unwrap_or(0);
-                objects.push(object(one, &open, pieces, ends).map_err(|why| in_process(why, whose, one))?);
+                objects.push(
+                    object(one, (&open, copies), pieces, ends).map_err(|why| in_process(why, whose, one))?,
+                );
                 of_name.push((at, objects.len() - 1));
                 objects.len() - 1
             }
@@ -141,7 +143,12 @@ fn in_process(why: String, whose: usize, one: &Open) -> String {
     if whose == 0 { why } else { format!("process {}: {why}", one.of.primary) }
 }
 
-fn object(open: &Open, all: &[Open], pieces: &Pieces, ends: bool) -> Result<Object, String> {
+fn object(
+    open: &Open,
+    (all, copies): (&[Open], &[Standing]),
+    pieces: &Pieces,
+    ends: bool,
+) -> Result<Object, String> {
     let Open { of, fd, name, info, .. } = open;
     let Standing { pid, primary, .. } = **of;
     let no_checkpoint =
@@ -223,6 +230,10 @@ fn object(open: &Open, all: &[Open], pieces: &Pieces, ends: bool) -> Result<Obje
             Ok(Object::Signals(text::hex_field(info, "sigmask:").unwrap_or(0)))
         }
         "anon_inode" if name.ends_with("inotify") => watches(open),
+        "anon_inode" if name.ends_with("[pidfd]") => match process(info, copies) {
+            Some(process) => Ok(Object::Process(process)),
+            None => no_checkpoint("a pidfd of a process that is none of the program's"),
+        },
         "anon_inode" if name.ends_with("[eventpoll]") => Ok(Object::Epoll(registered(info))),
         _ => no_checkpoint(name),
     }
@@ -247,6 +258,16 @@ fn locks(primary: u32, fd: i32) -> Result<Vec<Lock>, String> {
     });
     all.collect::<Option<_>>()
         .ok_or(format!("descriptor {fd} is a file with a lease, which no checkpoint can have yet"))
+}
+
+/// Which of these processes a pidfd is of, or that it has ended; `None` for one that lives and is another. A child that has ended and
+/// was not asked for has ended here.
+fn process(info: &str, copies: &[Standing]) -> Option<Option<usize>> {
+    // The kernel says -1 of one that was asked for.
+    let Some(pid) = field(info, "Pid:").and_then(|text| text.parse().ok()) else { return Some(None) };
+    let index = copies.iter().position(|of| of.primary == pid);
+    let has_ended = || proc::read(pid).is_none_or(|process| !process.alive());
+    (index.is_some() || has_ended()).then_some(index)
 }
 
 fn is_terminal(device: u64) -> bool {

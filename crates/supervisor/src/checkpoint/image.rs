@@ -56,6 +56,8 @@ pub(super) struct Common<'a> {
     pub(super) above: RawFd,
     /// The kernel's numbers of the processes, 0 for one that is not in its session and process group yet.
     pub(super) numbers: &'a [AtomicU32],
+    /// A pidfd of a process that has ended, if one is wanted.
+    pub(super) ended: Option<OwnedFd>,
     /// Each takes one byte here before it goes on.
     pub(super) gate: &'a OwnedFd,
 }
@@ -93,24 +95,42 @@ impl Image<'_> {
 
     /// Goes to its process group, and says its number then. Its session it has from whoever has made it.
     fn join_group(&self) -> Result<(), String> {
-        const LOOKS: u32 = 2000;
-        const PAUSE: Duration = Duration::from_millis(1);
         let all = &self.checkpoint.head().processes;
         let process = self.process();
         // That of a session whose leader is gone has come with it.
         if let Some(leader) = process.group.and_then(|group| leader_of(all, group)) {
-            let number = &self.common.numbers[leader];
-            for _ in 0..if leader == self.index { 0 } else { LOOKS } {
-                if number.load(Ordering::Acquire) != 0 {
-                    break;
-                }
-                std::thread::sleep(PAUSE);
-            }
+            let number = if leader == self.index { 0 } else { self.number_of(leader) };
             // Whoever leads a session is in its group already.
-            let _ = rustix::process::setpgid(None, crate::child::raw(number.load(Ordering::Acquire)));
+            let _ = rustix::process::setpgid(None, crate::child::raw(number));
         }
         self.common.numbers[self.index].store(std::process::id(), Ordering::Release);
         Ok(())
+    }
+
+    /// The kernel's number of another process, once that has said it; 0 if it does not.
+    fn number_of(&self, index: usize) -> u32 {
+        const LOOKS: u32 = 2000;
+        const PAUSE: Duration = Duration::from_millis(1);
+        let Some(number) = self.common.numbers.get(index) else { return 0 };
+        for _ in 0..LOOKS {
+            if number.load(Ordering::Acquire) != 0 {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        number.load(Ordering::Acquire)
+    }
+
+    /// A pidfd of a process, or of one that has ended.
+    fn open_process(&self, index: Option<usize>) -> Result<OwnedFd, String> {
+        let cannot = |cause: io::Error| format!("cannot open the process: {cause}");
+        let Some(index) = index else {
+            let ended = self.common.ended.as_ref().ok_or("there is no process that has ended")?;
+            return ended.try_clone().map_err(cannot);
+        };
+        let number = crate::child::raw(self.number_of(index)).ok_or("the process has not come")?;
+        rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty())
+            .map_err(|cause| cannot(cause.into()))
     }
 
     // ---- Descriptors ----
@@ -180,7 +200,8 @@ impl Image<'_> {
         let _ = proc::set_oom_score("self", process.oom_score);
         let is_own = |index: usize| common.objects.get(index).is_none_or(|made| *made < 0);
         let own = |index: usize| process.descriptors.iter().find(|one| one.object == index && is_own(index));
-        let mut objects = objects::make(head, own, &made.memory, lift)?;
+        let opens = |index| self.open_process(index);
+        let mut objects = objects::make(head, own, &made.memory, &opens, lift)?;
         for (index, made) in common.objects.iter().enumerate().filter(|(_, made)| **made >= 0) {
             objects[index] = *made;
         }

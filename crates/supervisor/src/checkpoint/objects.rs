@@ -21,8 +21,11 @@ use crate::proc;
 /// Where descriptors are kept until they get their numbers.
 type Lift<'a> = &'a dyn Fn(RawFd) -> Result<RawFd, String>;
 
+/// Opens a process, by its index, or one that has ended.
+type Opens<'a> = &'a dyn Fn(Option<usize>) -> Result<OwnedFd, String>;
+
 /// Makes those objects of a checkpoint for which `of` names a descriptor; one of each, -1 for one that is not made. `memory`:
-/// the files of shared memory.
+/// the files of shared memory. `opens`: how a process is opened, once there are others.
 ///
 /// # Errors
 /// Which one cannot be made, and why.
@@ -30,6 +33,7 @@ pub(super) fn make<'a>(
     head: &Head,
     of: impl Fn(usize) -> Option<&'a Descriptor>,
     memory: &[RawFd],
+    opens: Opens,
     lift: Lift,
 ) -> Result<Vec<RawFd>, String> {
     let (mut pipes, mut pairs, mut rooms) = (Vec::new(), Vec::new(), Vec::new());
@@ -53,7 +57,7 @@ pub(super) fn make<'a>(
                 let file = removed_file(first, (name, content, *position), one);
                 file.and_then(|fd| lift(fd.as_raw_fd())).inspect(|fd| removed.push((*number, *fd)))
             }
-            object => simple(object, one, memory).and_then(|fd| lift(fd.as_raw_fd())),
+            object => simple(object, one, memory, opens).and_then(|fd| lift(fd.as_raw_fd())),
         };
         let fd = made.map_err(|why| format!("descriptor {}: {why}", one.fd))?;
         // Signals name the number under which they were asked for, which this one has not yet.
@@ -88,7 +92,7 @@ pub(super) fn watch(head: &Head, process: &Process, are_its: impl Fn(usize) -> b
     }
 }
 
-fn simple(object: &Object, one: &Descriptor, memory: &[RawFd]) -> Result<OwnedFd, String> {
+fn simple(object: &Object, one: &Descriptor, memory: &[RawFd], opens: Opens) -> Result<OwnedFd, String> {
     let cannot = |what: String| move |cause: io::Error| format!("cannot {what}: {cause}");
     match object {
         Object::Inherited(number) => {
@@ -116,6 +120,7 @@ fn simple(object: &Object, one: &Descriptor, memory: &[RawFd]) -> Result<OwnedFd
         Object::Timer { clock, ticks, left } => {
             raw::timer(*clock, *ticks, *left).map_err(cannot("set a timer".into()))
         }
+        Object::Process(index) => opens(*index),
         Object::Signals(mask) => raw::signals(*mask).map_err(cannot("make a signalfd".into())),
         Object::Watches(watches) => watched(watches),
         Object::Epoll(_) => raw::epoll().map_err(cannot("make an epoll set".into())),

@@ -307,7 +307,8 @@ impl Checkpoint {
         let memory = both.map(|(piece, file)| memory::placed(piece, file)).collect::<io::Result<Vec<_>>>();
         let memory = &*memory.map_err(fail)?;
         let objects = self.make_common(above, memory).map_err(|why| self.refuse(&why))?;
-        let common = Common { home, memory, objects, above, numbers, gate: &gate };
+        let ended = self.open_ended().map_err(fail)?;
+        let common = Common { home, memory, objects, above, numbers, ended, gate: &gate };
         let reports = processes.iter().map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
         let (mut started, mut sessions, mut failed) = (Vec::new(), Vec::new(), None);
         for (session, members) in self.sessions() {
@@ -403,6 +404,18 @@ impl Checkpoint {
         made
     }
 
+    /// A pidfd of a process that has ended, if the program has one.
+    fn open_ended(&self) -> io::Result<Option<OwnedFd>> {
+        if !self.head.objects.iter().any(|object| matches!(object, Object::Process(None))) {
+            return Ok(None);
+        }
+        let made = self.fork(|| ());
+        let pid = crate::child::raw(made.max(0) as u32).ok_or_else(io::Error::last_os_error)?;
+        let opened = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        reap(made as u32);
+        Ok(Some(opened?))
+    }
+
     /// As a new process: makes a session, and in it all of its members. It is the one that leads, if that is one of them.
     fn lead(&self, members: &[usize], become_it: &dyn Fn(usize)) {
         let _ = rustix::process::setsid();
@@ -442,7 +455,9 @@ impl Checkpoint {
                 head.objects[index],
                 Object::Pipe { .. } | Object::Pair { .. } | Object::Removed { .. }
             );
-            head.processes.len() > 1 && (connects || users(index) > 1)
+            // Those to open are not there yet.
+            let opens = matches!(head.objects[index], Object::Process(_));
+            head.processes.len() > 1 && !opens && (connects || users(index) > 1)
         };
         let first = |index: usize| {
             let mut all = head.processes.iter().flat_map(|process| &process.descriptors);
@@ -453,7 +468,7 @@ impl Checkpoint {
                 .map_err(|cause| format!("cannot keep a descriptor above the program's: {cause}"))
         };
         let memory: Vec<i32> = memory.iter().map(AsRawFd::as_raw_fd).collect();
-        objects::make(head, first, &memory, &lift)
+        objects::make(head, first, &memory, &|_| Err("it is opened by each".into()), &lift)
     }
 }
 
