@@ -118,6 +118,18 @@ impl<const N: usize> Logical<N> {
         self.clock[slot]
     }
 
+    /// The clock with which it is in the race: of one that sleeps until a time that one's. 0 if it is not.
+    #[must_use]
+    pub fn due(&self, slot: usize) -> Clock {
+        if self.leaves[slot] == 0 { 0 } else { !self.leaves[slot] >> SLOT_BITS }
+    }
+
+    /// Whether a thread in the race comes before another one.
+    #[must_use]
+    pub fn is_before(&self, slot: usize, other: usize) -> bool {
+        self.leaves[slot] > self.leaves[other]
+    }
+
     /// The thread whose turn it is, or will be once it comes for it.
     #[must_use]
     pub fn least(&self) -> Option<usize> {
@@ -216,7 +228,7 @@ impl<const N: usize> Logical<N> {
         if self.place[slot] != TIMED || self.least() != Some(slot) {
             return false;
         }
-        let clock = !self.leaves[slot] >> SLOT_BITS;
+        let clock = self.due(slot);
         self.leave_queue(slot);
         self.put(slot, clock);
         self.now = self.now.max(clock);

@@ -145,18 +145,22 @@ fn note(times: &Logical<THREADS_MAX>, slot: usize) {
         return;
     }
     let entry = state::entry(slot as u32);
+    let mut clock = times.clock(slot);
     let place = match times.at(slot) {
         At::Gone => place::GONE,
         At::Here => place::HERE,
         At::Away => place::AWAY,
         // It looks at its time anew.
-        At::Asleep { is_timed: true, .. } => place::HERE,
+        At::Asleep { is_timed: true, .. } => {
+            clock = times.due(slot);
+            place::HERE
+        }
         At::Asleep { key, .. } => {
             entry.logical[1].store(key, Ordering::Relaxed);
             place::ASLEEP
         }
     };
-    entry.logical[0].store(times.clock(slot) << place::BITS | place, Ordering::Release);
+    entry.logical[0].store(clock << place::BITS | place, Ordering::Release);
 }
 
 /// A lone thread is about to make another: from here on there is an order.

@@ -21,6 +21,16 @@ pub fn restore(owner: Option<u32>) {
     times.has_been(state::header().map_or(0, |header| header.logical_now.load(Ordering::Relaxed)));
     let mut asleep = 0;
     each(|slot| asleep += u32::from(put_back(times, slot, owner)));
+    // The segment may know of a place what the log does not yet: two would have the turn at once.
+    if let Some(owner) = owner {
+        let owner = owner as usize;
+        each(|slot| {
+            if slot as usize != owner && times.is_before(slot as usize, owner) {
+                times.has_been(times.clock(owner));
+                times.come_back(slot as usize);
+            }
+        });
+    }
     // In the order in which they fell asleep: their number is small where this is long.
     let mut after = None;
     for _ in 0..asleep {
