@@ -67,7 +67,7 @@ fn programs_that_cannot_be_run_or_protected() {
 #[test]
 fn wrong_usage() {
     let sandbox = Sandbox::new("silent");
-    let table: [(&[&str], &str); 33] = [
+    let table: [(&[&str], &str); 34] = [
         (&[], "Usage"),
         (&["nonsense"], "nonsense"),
         (&["run"], "PROGRAM"),
@@ -102,6 +102,10 @@ fn wrong_usage() {
         (
             &["run", "--order", "deterministic", "--record", "x", "true"],
             "--order deterministic with --record is not available",
+        ),
+        (
+            &["run", "--order", "deterministic", "--standbys", "2", "true"],
+            "with more than one standby is not available",
         ),
         (&["record", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top needs a terminal"),
