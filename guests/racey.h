@@ -35,4 +35,13 @@ static unsigned racey_signature(const volatile unsigned *words)
     return all;
 }
 
+/* The race of that many threads, and its signature. */
+static int racey_run(void *(*race)(void *), int threads)
+{
+    racey_begin(racey_own);
+    guest_run(race, threads);
+    printf("signature %08x\n", racey_signature(racey_own));
+    return guest_ok();
+}
+
 #endif

@@ -25,13 +25,5 @@ static void *race(void *arg)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
-
-    racey_begin(racey_own);
-    for (int t = 0; t < THREADS; t++)
-        threads[t] = guest_start(race, guest_ptr(t));
-    for (int t = 0; t < THREADS; t++)
-        guest_join(threads[t]);
-    printf("signature %08x\n", racey_signature(racey_own));
-    return guest_ok();
+    return racey_run(race, THREADS);
 }

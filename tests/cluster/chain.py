@@ -10,7 +10,7 @@ import sys
 import time
 
 from gate import ADDRESS, COUNTS, Hub, client
-from machines import NODE_PORT, PORT, SCRIPT, Failed, run, until
+from machines import NODE_PORT, PORT, SCRIPT, Failed, first_process, run, until
 
 LINKS = 3
 
@@ -47,15 +47,7 @@ class Machine:
         inside = ["ip", "netns", "exec", self.net.names[self.at], "unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
         self.process = subprocess.Popen([*inside, self.understudy, *words], env=self.environment, stdout=open(self.log, "a"),
                                         stderr=subprocess.STDOUT, start_new_session=True)
-        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        def first():
-            for pid in open(path).read().split():
-                try:
-                    if open(f"/proc/{pid}/comm").read().strip() == "understudy":
-                        return int(pid)
-                except OSError:
-                    pass
-        self.init = until(f"{self.name} starts", first)
+        self.init = first_process(f"{self.name} starts", self.process)
 
     def start_node(self):
         self.start("node", "--config", f"{self.folder}/{self.name}.toml")

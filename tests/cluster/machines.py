@@ -37,6 +37,18 @@ def until(what, look, patience=PATIENCE):
         time.sleep(0.02)
 
 
+def first_process(what, outer):
+    """The machine's first process: understudy, the child of unshare, which `ip netns exec` has become."""
+    def first():
+        for pid in open(f"/proc/{outer.pid}/task/{outer.pid}/children").read().split():
+            try:
+                if open(f"/proc/{pid}/comm").read().strip() == "understudy":
+                    return int(pid)
+            except OSError:
+                pass
+    return until(what, first)
+
+
 class Net:
     """Two namespaces and what joins them."""
 
@@ -174,16 +186,7 @@ class Cluster:
                           "--cluster-config", f"{self.folder}/n1.toml", *(["--address", self.address] if self.address else []), "--", *program)
         self.leader = subprocess.Popen(command, env=self.environment, stdout=open(f"{self.folder}/out", "w"),
                                        stderr=open(f"{self.folder}/err", "w"), start_new_session=True)
-        # Its first process is understudy, the child of unshare, which `ip netns exec` has become.
-        path = f"/proc/{self.leader.pid}/task/{self.leader.pid}/children"
-        def first():
-            for pid in open(path).read().split():
-                try:
-                    if open(f"/proc/{pid}/comm").read().strip() == "understudy":
-                        return int(pid)
-                except OSError:
-                    pass
-        self.init = until("it starts", first)
+        self.init = first_process("it starts", self.leader)
         until("it listens", self.listens)
 
     def listens(self):

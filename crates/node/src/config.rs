@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use ship::Limits;
+use ship::{Commit, Limits};
 
 use crate::Error;
 
@@ -43,18 +43,7 @@ pub struct Standby {
     pub cluster: Vec<String>,
     /// What counts as kept by those.
     #[serde(default)]
-    pub commit: Where,
-}
-
-/// Where an entry is to be before it counts as kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Where {
-    /// In the other machine's memory.
-    #[default]
-    Memory,
-    /// On its disk.
-    Disk,
+    pub commit: Commit,
 }
 
 /// This machine.

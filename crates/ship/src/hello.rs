@@ -1,7 +1,10 @@
 //! Who speaks to whom, and what does not fit.
 
+use serde::Deserialize;
+
 /// What an acknowledgement has to mean before an entry is committed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Commit {
     /// The other machine's kernel has it.
     #[default]

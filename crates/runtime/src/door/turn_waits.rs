@@ -220,7 +220,7 @@ fn wait_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) -> i6
             turns::sleep_apart(thread, (call.args[0], now), until.as_ref())
         }
         Some(_) => {
-            turns::keep_place(thread);
+            turns::let_others(thread);
             raw::err::EAGAIN
         }
         None => {

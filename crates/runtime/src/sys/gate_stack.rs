@@ -251,25 +251,41 @@ pub fn is_cleared(thread: &Thread, place: u64) -> bool {
     is_own(thread, place) && place.wrapping_sub(alternate) >= bytes
 }
 
-/// The body of a function of libc's that is the runtime's: it goes on in `$body`, with its caller's address in `$caller`, and
-/// where threads take turns it leaves nothing of its frames below the stack pointer.
-macro_rules! clean_frame {
-    ($body:path $(, $caller:literal)?) => {
+/// The body of a function of libc's that is the runtime's: it goes on in `$body`, with its caller's address in `$caller`; where
+/// threads take turns the lines `$in_turns` say how, with their operands.
+macro_rules! frame {
+    ($body:path, [$($caller:literal)?], [$($in_turns:literal,)+], $($operands:tt)*) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
             $(concat!("mov ", $caller, ", [rsp]"),)?
             "cmp byte ptr [rip + {turns}], 0",
             "jne 2f",
             "jmp {body}",
-            "2: sub rsp, 8",
-            ".cfi_adjust_cfa_offset 8",
-            "call {body}",
-            "add rsp, 8",
-            ".cfi_adjust_cfa_offset -8",
-            "jmp {clear}",
+            "2:",
+            $($in_turns,)+
             ".cfi_endproc",
             body = sym $body,
             turns = sym crate::state::TURNS,
+            $($operands)*
+        )
+    };
+}
+pub(crate) use frame;
+
+/// A [`frame`] that leaves nothing of its own below the stack pointer where threads take turns.
+macro_rules! clean_frame {
+    ($body:path $(, $caller:literal)?) => {
+        crate::sys::gate_stack::frame!(
+            $body,
+            [$($caller)?],
+            [
+                "sub rsp, 8",
+                ".cfi_adjust_cfa_offset 8",
+                "call {body}",
+                "add rsp, 8",
+                ".cfi_adjust_cfa_offset -8",
+                "jmp {clear}",
+            ],
             clear = sym crate::sys::gate_stack::clear,
         )
     };

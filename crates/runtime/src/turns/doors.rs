@@ -13,22 +13,14 @@ pub const CHANGES: u32 = 0;
 /// One of which the log has an event, or that begins with a wait: others may have a turn before it.
 pub const ACQUIRES: u32 = 1;
 
-/// The body of a function of libc's that orders threads: as [`crate::sys::gate_stack::clean_frame`], and where threads take turns
-/// between the two ends of a door.
+/// The body of a function of libc's that orders threads: a [`crate::sys::gate_stack::frame`], where threads take turns between the
+/// two ends of a door.
 macro_rules! ordered_frame {
     ($kind:ident, $body:path $(, $caller:literal)?) => {
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            $(concat!("mov ", $caller, ", [rsp]"),)?
-            "cmp byte ptr [rip + {turns}], 0",
-            "jne 2f",
-            "jmp {body}",
-            "2: lea rax, [rip + {body}]",
-            "mov r8d, {kind}",
-            "jmp {in_turn}",
-            ".cfi_endproc",
-            body = sym $body,
-            turns = sym crate::state::TURNS,
+        crate::sys::gate_stack::frame!(
+            $body,
+            [$($caller)?],
+            ["lea rax, [rip + {body}]", "mov r8d, {kind}", "jmp {in_turn}",],
             kind = const crate::turns::doors::$kind,
             in_turn = sym crate::turns::doors::in_turn,
         )
@@ -125,7 +117,7 @@ pub fn enter(thread: &mut Thread) -> bool {
 
 /// Gives it back.
 pub fn leave(thread: &mut Thread) {
-    turns::keep_place(thread);
+    turns::let_others(thread);
 }
 
 /// A door whose end is the end of a scope. Nothing below it may be left by unwinding.

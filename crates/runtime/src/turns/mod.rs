@@ -51,25 +51,24 @@ pub fn applies(thread: &Thread) -> bool {
 /// Gives it back.
 #[inline]
 pub fn give(thread: &mut Thread) {
-    if !thread.turn.is_own() {
-        return;
-    }
-    thread.turn.set_own(false);
-    if logical::decides(thread) {
-        logical::leave(thread);
-    }
-    turn_order::give(thread);
+    hand_over(thread, logical::leave);
 }
 
 /// Gives it to the next, and comes for another at once, whatever lies between: who waits for nobody keeps its place.
 #[inline]
-fn let_others(thread: &mut Thread) {
+pub fn let_others(thread: &mut Thread) {
+    hand_over(thread, logical::let_others);
+}
+
+/// Gives the turn back, if it is this thread's; where it is then in a computed order, `goes` says.
+#[inline(always)]
+fn hand_over(thread: &mut Thread, goes: fn(&Thread)) {
     if !thread.turn.is_own() {
         return;
     }
     thread.turn.set_own(false);
     if logical::decides(thread) {
-        logical::let_others(thread);
+        goes(thread);
     }
     turn_order::give(thread);
 }
@@ -104,8 +103,9 @@ pub fn pause(thread: &mut Thread) {
     }
 }
 
-/// Sleeps on a word with this value until somebody wakes those there, where the order is computed: in the turn it is known that there is something to wait
-/// for, and behind it the turn is this thread's again. What the kernel would answer. `None` where it is not computed.
+/// Sleeps on a word with this value until somebody wakes those there, where the order is computed: in the turn it is known that there
+/// is something to wait for, and behind it the turn is this thread's again. What the kernel would answer. `None` where it is not
+/// computed.
 pub fn sleep(thread: &mut Thread, on: (u64, u32), until: Option<&Until>) -> Option<i64> {
     if !thread.turn.is_own() || !logical::decides(thread) {
         return None;
@@ -159,13 +159,8 @@ pub fn end_apart(thread: &mut Thread) {
     thread.turn.set_apart(false);
     take(thread);
     if state::is_parallel() {
-        keep_place(thread);
+        let_others(thread);
     }
-}
-
-/// As [`give`] of one that comes for another turn at once.
-pub fn keep_place(thread: &mut Thread) {
-    let_others(thread);
 }
 
 /// The end of a thread, in its last turn. Those who wait for it sleep on `key`.

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use node::config::{Standby, Where};
+use node::config::Standby;
 use node::{Config, Log, Node, Seen, Shipper, Watch};
 use recording::Header;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -290,7 +290,7 @@ impl Mirrors {
                 command.arg("--lease").arg(lease.to_string());
             }
             if !self.standby.cluster.is_empty() {
-                let commit = if self.standby.commit == Where::Disk { "disk" } else { "memory" };
+                let commit = if self.standby.commit == ship::Commit::Disk { "disk" } else { "memory" };
                 command.arg("--cluster").arg(self.standby.cluster.join(",")).args(["--commit", commit]);
                 command.arg("--cluster-config").arg(&self.config);
             }
