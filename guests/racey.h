@@ -10,14 +10,14 @@ enum { RACEY_WORDS = 64 };
 /* So that the compiler neither keeps a word in a register nor leaves a store out. */
 static volatile unsigned racey_own[RACEY_WORDS];
 
-static void racey_begin(volatile unsigned *words)
+static inline void racey_begin(volatile unsigned *words)
 {
     for (unsigned w = 0; w < RACEY_WORDS; w++)
         words[w] = w * 2654435761u + 1;
 }
 
 /* One step: two words are looked up and one is changed. */
-static unsigned racey_step(volatile unsigned *words, unsigned last)
+static inline unsigned racey_step(volatile unsigned *words, unsigned last)
 {
     unsigned from = last % RACEY_WORDS, to = (last >> 8) % RACEY_WORDS;
     unsigned mixed = (words[from] ^ last) * 1103515245u + words[to] + 12345u;
@@ -26,7 +26,7 @@ static unsigned racey_step(volatile unsigned *words, unsigned last)
     return mixed;
 }
 
-static unsigned racey_signature(const volatile unsigned *words)
+static inline unsigned racey_signature(const volatile unsigned *words)
 {
     unsigned all = 17;
 
@@ -36,7 +36,7 @@ static unsigned racey_signature(const volatile unsigned *words)
 }
 
 /* The race of that many threads, and its signature. */
-static int racey_run(void *(*race)(void *), int threads)
+static inline int racey_run(void *(*race)(void *), int threads)
 {
     racey_begin(racey_own);
     guest_run(race, threads);

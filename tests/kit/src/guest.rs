@@ -200,7 +200,7 @@ pub fn discover(place: &Place, folder: &str, only: Option<&str>) -> Result<Vec<G
 pub fn build(place: &Place, guests: &[Guest], jobs: usize) -> Result<Vec<(String, String)>> {
     fs::create_dir_all(place.guests())?;
     let include = place.root.join("guests");
-    let headers = ["guest.h", "net.h", "one_child.h", "relay.h"].map(|name| include.join(name));
+    let headers = [headers_in(&include)?, headers_in(&place.root.join("sdk"))?].concat();
     let stale: Vec<&Guest> = guests.iter().filter(|guest| is_stale(guest, &headers)).collect();
     let queue = Mutex::new(stale.into_iter());
     let failures = Mutex::new(Vec::new());
@@ -220,6 +220,12 @@ pub fn build(place: &Place, guests: &[Guest], jobs: usize) -> Result<Vec<(String
 
 fn next<'a>(queue: &Mutex<impl Iterator<Item = &'a Guest>>) -> Option<&'a Guest> {
     queue.lock().expect("no panic under this lock").next()
+}
+
+fn headers_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let paths = entries.collect::<std::io::Result<Vec<_>>>()?;
+    Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "h")).collect())
 }
 
 /// Older than its source or than any header; a file whose time cannot be read counts as newer.
