@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
 
-use common::{Running, Sandbox, compile, kill, pid, runtime, text};
+use common::{Running, Sandbox, compile, kill, pid, runtime, text, wait_for};
 use rustix::process::Signal;
 
 /// The program of these tests, compiled once.
@@ -133,6 +133,44 @@ fn a_base_is_encrypted_as_what_builds_on_it() {
     running.finish();
     assert!(go_on(&sandbox, &["--decrypt", &key], &path("1")) > at_least);
     assert!(refused(&sandbox, &[], &path("1")).contains("it is encrypted"));
+    sandbox.assert_clean();
+}
+
+/// A container begins like this: its first process has its session and its process group outside, where their number is 0.
+#[test]
+fn a_session_outside_of_the_container_is_nobodys() {
+    const TEST: &str = "a_session_outside_of_the_container_is_nobodys";
+    let Some(library) = runtime(TEST) else { return };
+    let apart = ["--pid", "--fork", "--mount-proc", "--kill-child"];
+    let works = std::process::Command::new("unshare").args(apart).arg("true").output();
+    if !works.is_ok_and(|done| done.status.success()) {
+        eprintln!("{TEST}: skipped, needs root and namespaces");
+        return;
+    }
+    let sandbox = Sandbox::with_library(&library, "");
+    let path = |name: &str| sandbox.folder.path().join(name).to_str().unwrap().to_owned();
+    let inside = |script: &str| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(apart).args(["sh", "-ec", script, env!("CARGO_BIN_EXE_understudy")]);
+        command.arg(shadowed()).env("UNDERSTUDY_DIR", sandbox.state()).env("UNDERSTUDY_LIB", &library);
+        command.current_dir(sandbox.folder.path());
+        command
+    };
+    let script = "mkfifo in; \"$0\" run --name g --events events -- \"$1\" < in > out & exec 3> in
+        for i in $(seq 3000); do grep -q protected events 2> none && test -s out && break; sleep 0.02; done
+        \"$0\" checkpoint g -o inside; touch taken
+        for i in $(seq 3000); do test -e asked && break; sleep 0.02; done
+        exec 3>&-; wait";
+    let mut running = inside(script).spawn().unwrap();
+    wait_for(|| Path::new(&path("taken")).exists().then_some(()), "the checkpoint that is taken inside");
+    // The supervisor does not know the number of who asks from outside, and cannot reach what that has open.
+    let outside = sandbox.output(&["checkpoint", "g", "-o", &path("outside")]);
+    assert!(text(&outside.stderr).contains("outside of the container"), "{}", text(&outside.stderr));
+    std::fs::write(path("asked"), "").unwrap();
+    assert!(running.wait().unwrap().success());
+    let again = "\"$0\" run --quiet --name again --from inside < /dev/null";
+    let done = inside(again).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
     sandbox.assert_clean();
 }
 

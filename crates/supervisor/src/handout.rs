@@ -29,6 +29,7 @@ use us_abi::{Config, REGIONS_MAX, handout};
 use crate::child::Child;
 use crate::dir::Dir;
 use crate::folder::{self, SEGMENT};
+use crate::identity;
 use crate::roster::{self, Roster};
 use crate::segment::Segment;
 use crate::sentry::thread;
@@ -97,8 +98,8 @@ struct Desk<'a> {
 
 impl Desk<'_> {
     fn serve(&self, asker: &OwnedFd, login: &[u8]) -> io::Result<()> {
-        let who = sockopt::socket_peercred(asker)?;
-        let pid = who.pid.as_raw_nonzero().get() as u32;
+        let who = identity::peer(asker)?;
+        let Some(pid) = who.pid else { return Ok(()) };
         let is_known = || Child::of_descendant(pid).is_some_and(|asker| asker.is_alive());
         // A login has ended what its parents had: it is somebody else's.
         if !is_known()
@@ -113,8 +114,8 @@ impl Desk<'_> {
         let mut request = [0u8; handout::REQUEST_BYTES_MAX];
         let (bytes, _) = rustix::net::recv(asker, &mut request[..], RecvFlags::empty())?;
         let Some((wanted, name)) = request[..bytes].split_first() else { return Ok(()) };
-        let file = self.file(pid, who.uid, *wanted, OsStr::from_bytes(name));
-        if file.is_ok() && who.uid != rustix::process::geteuid() {
+        let file = self.file(pid, who.user, *wanted, OsStr::from_bytes(name));
+        if file.is_ok() && who.user != rustix::process::geteuid() {
             // It could not say so itself.
             self.roster.note_other_user();
         }

@@ -5,7 +5,10 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
+
+use rustix::process::Uid;
 
 use crate::error::Error;
 
@@ -22,6 +25,35 @@ const NO_GROUP: u32 = 65534;
 /// Our own number.
 pub fn own() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Who is at the other end of a local socket.
+pub struct Peer {
+    /// Its number among the processes that we see. One that is in a pid namespace above ours has none there.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub user: Uid,
+}
+
+/// Who connected a local socket. (rustix gives a number that cannot be 0, which it is for a process outside of a container.)
+///
+/// # Errors
+/// The socket's.
+pub fn peer(socket: impl AsFd) -> io::Result<Peer> {
+    let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of_val(&who) as u32;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes at most `len` bytes of `who`, which has so many.
+    let result = unsafe {
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &raw mut len)
+    };
+    match result {
+        0 => Ok(Peer {
+            pid: u32::try_from(who.pid).ok().filter(|pid| *pid != 0),
+            user: Uid::from_raw(who.uid),
+        }),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Becomes the user of this name or number. To be called before any thread is started.

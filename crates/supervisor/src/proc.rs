@@ -145,7 +145,9 @@ pub struct Process {
     pub state: char,
     /// Kernel's pid of the parent.
     pub parent: u32,
-    /// Its session.
+    /// Its process group, and its session: 0 where they are outside of the pid namespace, as in many a container.
+    pub group: u32,
+    /// See [`Process::group`].
     pub session: u32,
     /// Threads.
     pub threads: u32,

@@ -118,9 +118,10 @@ impl Desk {
 /// # Errors
 /// When it is no number, or the caller is gone.
 pub(crate) fn callers(caller: &UnixStream, number: &str) -> Result<PathBuf, String> {
-    let peer = rustix::net::sockopt::socket_peercred(caller).map_err(|cause| format!("who asks? {cause}"))?;
+    let peer = crate::identity::peer(caller).map_err(|cause| format!("who asks? {cause}"))?;
+    let pid = peer.pid.ok_or("who asks is outside of the container: ask from inside")?;
     let number: u32 = number.parse().map_err(|_| format!("{number:?} is no descriptor"))?;
-    Ok(crate::proc::descriptor(peer.pid.as_raw_nonzero(), number))
+    Ok(crate::proc::descriptor(pid, number))
 }
 
 /// Answers a caller, which may be gone.

@@ -272,11 +272,9 @@ fn is_as_we_are(pid: u32, status: &[u8], root: String) -> Result<Option<Identity
 /// Session and process group, by the numbers that relatives know, and whether the process leads them. Those that it has of its supervisor are
 /// none.
 fn kinship(one: &One, roster: &Roster) -> (Option<u32>, Option<u32>, [bool; 2]) {
-    let number = |pid: Option<rustix::process::Pid>| pid.map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-    let whom = crate::child::raw(one.primary);
-    let session = number(rustix::process::getsid(whom).ok());
-    let group = number(rustix::process::getpgid(whom).ok());
-    let ours = [number(rustix::process::getsid(None).ok()), number(rustix::process::getpgid(None).ok())];
+    let of = |pid: u32| proc::read(pid).map_or([0; 2], |process| [process.session, process.group]);
+    let ([session, group], ours) = (of(one.primary), of(std::process::id()));
+    // In a container both may be outside, with the number 0.
     let other =
         |number: u32, ours: u32| (number != ours && number != 0).then(|| roster.group_known_as(number));
     let (session, group) = (other(session, ours[0]), other(group, ours[1]));

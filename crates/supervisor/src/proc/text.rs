@@ -50,6 +50,7 @@ pub fn process(stat: &[u8]) -> Option<Process> {
     Some(Process {
         state: fields.first()?.chars().next()?,
         parent: number(4)? as u32,
+        group: number(5)? as u32,
         session: number(6)? as u32,
         threads: number(20)? as u32,
         cpu_s: (number(14)? as f64 + number(15)? as f64) / ticks_per_s,
