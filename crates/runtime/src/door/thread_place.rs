@@ -71,11 +71,14 @@ fn give_late(noted_by: Mode, thread: &Shared) {
     }
 }
 
-/// At a promotion, before anybody is live: gives a thread, of this number here, what has been noted of it.
+/// At a promotion, before anybody is live: gives a thread, of this number here, what has been noted of it. One of another user the
+/// kernel may refuse us, where root has no CAP_SYS_NICE: that thread gives it itself, when it goes live.
 pub fn give_early(header: &SegmentHeader, thread: &Shared, tid: u32) {
     thread.place.is_given.store(true, Ordering::Release);
     fence(Ordering::SeqCst);
-    give(header, thread, tid);
+    if !give(header, thread, tid) {
+        thread.place.is_given.store(false, Ordering::Release);
+    }
 }
 
 fn set(place: &Place, call: &Call) {
@@ -152,25 +155,26 @@ pub fn inherit(thread: &Shared, parent: &Shared) {
     own.set_scheduling(place.scheduling().filter(|attributes| attributes.flags & FLAG_RESET_ON_FORK == 0));
 }
 
-/// Gives the thread of this number the priority of its input and output that has been noted of it.
-pub fn give_io_priority(place: &Place, tid: u32) {
+/// Gives the thread of this number the priority of its input and output that has been noted of it. Whether it has it.
+pub fn give_io_priority(place: &Place, tid: u32) -> bool {
     const IOPRIO_WHO_PROCESS: u64 = 1;
-    if let Some(priority) = place.io_priority() {
+    place.io_priority().is_none_or(|priority| {
         // SAFETY: of a thread of this process.
-        unsafe { raw::call3(IOPRIO_SET, IOPRIO_WHO_PROCESS, tid.into(), priority.into()) };
-    }
+        !failed(unsafe { raw::call3(IOPRIO_SET, IOPRIO_WHO_PROCESS, tid.into(), priority.into()) })
+    })
 }
 
-/// At a promotion: the place that the guest has given a thread while it followed.
-pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) {
+/// At a promotion: the place that the guest has given a thread while it followed. Whether all of it was given.
+pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) -> bool {
     let pinned = header.config.flags & us_abi::CONFIG_PINNED != 0;
     let place = &thread.place;
-    give_io_priority(place, tid);
+    let mut is_given = give_io_priority(place, tid);
     TRIED.with(|| {
         let affinity = place.affinity();
         let processors = if pinned { header.config.primary_cpus.as_ptr() } else { affinity.as_ptr().cast() };
         // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
-        unsafe { raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64) };
+        let result = unsafe { raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64) };
+        is_given &= !failed(result);
     });
     // SAFETY: as above.
     unsafe {
@@ -178,12 +182,13 @@ pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) {
             if let Some(nice) = place.nice() {
                 attributes.nice = i32::from(nice);
             }
-            raw::call3(SCHED_SETATTR, u64::from(tid), &raw const attributes as u64, 0);
+            is_given &= !failed(raw::call3(SCHED_SETATTR, u64::from(tid), &raw const attributes as u64, 0));
         }
         if let Some(nice) = place.nice() {
-            raw::call3(SETPRIORITY, 0, u64::from(tid), i64::from(nice) as u64);
+            is_given &= !failed(raw::call3(SETPRIORITY, 0, u64::from(tid), i64::from(nice) as u64));
         }
     }
+    is_given
 }
 
 /// The calling thread's affinity as the guest has it, without a word in the log: an allocator asks for it at

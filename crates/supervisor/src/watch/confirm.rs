@@ -61,22 +61,16 @@ impl Watch<'_> {
         let heads: Vec<u64> = (0..segment.slots()).map(|at| segment.head(at, seat)).collect();
         let tails =
             (0..segment.slots()).map(|at| segment.thread(at).tail.0.load(Ordering::Acquire)).collect();
-        let before = std::mem::replace(
-            &mut self.confirm,
-            Confirm { at_ns: now, standby: pid, tails, behind_since_ns: 0 },
-        );
-        if before.standby != pid {
-            if before.behind_since_ns != 0 {
-                self.set_behind(0);
-            }
-            return;
-        }
-        let keeps_up = before.tails.iter().zip(&heads).all(|(tail, head)| head >= tail);
-        match (keeps_up, before.behind_since_ns) {
+        let behind_since_ns = self.confirm.behind_since_ns;
+        let seen = Confirm { at_ns: now, standby: pid, tails, behind_since_ns };
+        let before = std::mem::replace(&mut self.confirm, seen);
+        let keeps_up =
+            before.standby != pid || before.tails.iter().zip(&heads).all(|(tail, head)| head >= tail);
+        match (keeps_up, behind_since_ns) {
             (true, 0) => {}
             (true, _) => self.set_behind(0),
             (false, 0) => self.set_behind(before.at_ns),
-            (false, since_ns) => self.confirm.behind_since_ns = since_ns,
+            (false, _) => {}
         }
     }
 
