@@ -14,7 +14,7 @@ use crate::members::{self, mail};
 use crate::raw::err;
 use crate::siginfo::{Info, bit};
 use crate::signal::{
-    Plan, apply_mask, consumed, held, nothing_is_late, plan, set_mask, solo_restart, unblocked,
+    Plan, apply_mask, consumed, deliver_announced, held, nothing_is_late, plan, set_mask, solo_restart,
 };
 use crate::sys::spans::{self, Before};
 use crate::thread::{Mode, Thread};
@@ -34,7 +34,7 @@ pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let result = recorded::recorded(thread, row, &pause);
     set_mask(thread, before);
     if during & !thread.signals.mask != 0 {
-        unblocked(thread);
+        deliver_announced(thread);
     }
     result
 }

@@ -173,7 +173,8 @@ pub fn give(header: &SegmentHeader, thread: &Shared, tid: u32) -> bool {
         let affinity = place.affinity();
         let processors = if pinned { header.config.primary_cpus.as_ptr() } else { affinity.as_ptr().cast() };
         // SAFETY: of a thread of this process. Where it is not allowed it is as it was.
-        let result = unsafe { raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64) };
+        let result =
+            unsafe { raw::call3(raw::nr::SCHED_SETAFFINITY, u64::from(tid), 128, processors as u64) };
         is_given &= !failed(result);
     });
     // SAFETY: as above.

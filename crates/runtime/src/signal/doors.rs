@@ -95,15 +95,21 @@ pub(super) fn changed(before: u64, how: u64, set: GuestPtr<u64>) -> Result<u64, 
 }
 
 /// rt_sigprocmask: the guest's mask is the shadow; both copies compute it. Where something is unblocked, what
-/// waited is delivered before the return, and the log says how many that were.
+/// waited is delivered before the return, and where something is blocked, before that; the log says how many that were. Without the
+/// second a signal that has reached this thread, which has computed since, would wait here while it is blocked, and no other
+/// thread could have it.
 pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
     let [how, set, old, size, ..] = call.args;
     if size != 8 {
         return err::EINVAL;
     }
+    let set = GuestPtr::at(set);
+    if changed(thread.signals.mask, how, set).is_ok_and(|after| after & !thread.signals.mask != 0) {
+        deliver_announced(thread);
+    }
     let before = thread.signals.mask;
     thread.signals.mask_before = before;
-    let after = match changed(before, how, GuestPtr::at(set)) {
+    let after = match changed(before, how, set) {
         Ok(after) => after,
         Err(error) => return error,
     };
@@ -115,13 +121,13 @@ pub fn mask(thread: &mut Thread, call: &Call) -> i64 {
         set_mask(thread, after);
     }
     if before & !thread.signals.mask != 0 {
-        unblocked(thread);
+        deliver_announced(thread);
     }
     0
 }
 
-/// Delivers what a changed mask has set free.
-pub fn unblocked(thread: &mut Thread) {
+/// Delivers what waits and is not blocked, where the mask changes: every copy comes by here, and the log says what there was.
+pub fn deliver_announced(thread: &mut Thread) {
     if thread.making {
         // glibc blocks everything around a thread's creation. The primary makes the thread between two events
         // and the standby behind both: what waited is delivered at the next door instead.

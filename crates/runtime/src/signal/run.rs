@@ -27,7 +27,7 @@ pub(super) fn handle(thread: &mut Thread, info: &Info) {
     let (during, _) = run(thread, &action, info);
     if during & !thread.signals.mask != 0 && !in_rounds {
         // What came while the handler ran is due now, as in the kernel: the next door with an event may be far away.
-        unblocked(thread);
+        deliver_announced(thread);
     }
 }
 
