@@ -47,6 +47,8 @@ pub struct Known {
     sent: u32,
     /// The same when it was last asked what of it has been acknowledged.
     pub measured_at: u32,
+    /// Bytes that the other side had acknowledged when the socket was made: see [`Adopted`].
+    pub acknowledged_before: u64,
     /// The last packet, without data, as the kernel had it, while more is to be acknowledged.
     waits: Option<Segment>,
     since_ns: u64,
@@ -75,6 +77,7 @@ impl Known {
             told: None,
             sent: segment.end(),
             measured_at: segment.end(),
+            acknowledged_before: 0,
             waits: None,
             since_ns: now,
         }
@@ -82,7 +85,7 @@ impl Known {
 
     /// One that has been made anew: its SYNs were another machine's.
     pub fn adopted(adopted: &Adopted, now: u64) -> Known {
-        let Adopted { facts, sent, read } = adopted;
+        let Adopted { facts, sent, read, acknowledged } = adopted;
         Known {
             first: facts.first,
             other_first: Some(facts.other_first),
@@ -101,6 +104,7 @@ impl Known {
             told: None,
             sent: *sent,
             measured_at: *sent,
+            acknowledged_before: *acknowledged,
             waits: None,
             since_ns: now,
         }

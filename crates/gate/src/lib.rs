@@ -47,7 +47,7 @@ pub struct Found {
     pub scale: u8,
     /// Bits of [`note::agreed`].
     pub agreed: u8,
-    /// Bytes that the other side has acknowledged, or one less.
+    /// Bytes that the other side has acknowledged of what this socket has sent, or one less.
     pub acknowledged: u64,
 }
 
@@ -60,6 +60,8 @@ pub struct Adopted {
     pub sent: u32,
     /// Bytes read, the end of the stream counted as one.
     pub read: u64,
+    /// Bytes that were not put into the new socket, since the other side had acknowledged them: its kernel counts from there.
+    pub acknowledged: u64,
 }
 
 /// How far the program is with a connection, in the log.
@@ -309,7 +311,8 @@ impl Gate {
         if let (Some(known), Some(found)) = (known, found) {
             known.measured_at = known.sent();
             if known.identity == Some(found.identity) {
-                self.notes.push(Note::Acknowledged { identity: found.identity, bytes: found.acknowledged });
+                let bytes = known.acknowledged_before + found.acknowledged;
+                self.notes.push(Note::Acknowledged { identity: found.identity, bytes });
             }
         }
     }

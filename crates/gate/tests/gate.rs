@@ -176,7 +176,7 @@ fn a_connection_is_adopted() {
     let mut gate = Gate::default();
     gate.set_mode(Mode::Strict, 0);
     let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
-    let adopted = Adopted { facts, sent: FIRST.wrapping_add(101), read: 50 };
+    let adopted = Adopted { facts, sent: FIRST.wrapping_add(101), read: 50, acknowledged: 0 };
     gate.adopt(&adopted, 7, 0);
     let notes = gate.notes();
     let told = Note::Connection(Facts { identity: 7, ..facts });
@@ -191,6 +191,21 @@ fn a_connection_is_adopted() {
     let left = out(&mut gate);
     assert_eq!(left.iter().map(Segment::acknowledged).collect::<Vec<_>>(), [OTHER + 51, OTHER + 56]);
     assert!(!gate.is_asking());
+}
+
+/// A kernel counts from where its own socket began: what had been acknowledged on other machines is added.
+#[test]
+fn what_was_acknowledged_before_is_counted() {
+    let mut gate = Gate::default();
+    let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
+    let (sent, before) = (FIRST.wrapping_add(1001), 900);
+    gate.adopt(&Adopted { facts, sent, read: 0, acknowledged: before }, 7, 0);
+    gate.notes();
+    gate.arrived(packet(sent.wrapping_add(100_000), OTHER + 1, ACK), 0);
+    gate.stamp(1, 0);
+    assert_eq!(gate.measures(0), [pair()]);
+    gate.measured(&pair(), Some(Found { identity: 7, acknowledged: 50_000, ..Found::default() }));
+    assert!(gate.notes().contains(&Note::Acknowledged { identity: 7, bytes: before + 50_000 }));
 }
 
 #[test]

@@ -120,6 +120,8 @@ struct Socket {
     /// What was agreed upon, with this machine's clock, and so many bytes have been read.
     facts: Facts,
     read: u64,
+    /// So many bytes had been acknowledged: what was sent behind them is in its queue.
+    from: u64,
     pair: Pair,
     /// The first number of this side's that the other one may lack, the next one, and that of the other side.
     oldest: u32,
@@ -150,6 +152,7 @@ impl Rebuilt {
             facts: socket.facts,
             sent: socket.next,
             read: socket.read + u64::from(socket.is_ended),
+            acknowledged: socket.from,
         };
         go_on.map(adopted).collect()
     }
@@ -331,6 +334,7 @@ fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Resu
         fd,
         facts: Facts { time, at_ns, ..*facts },
         read,
+        from,
         pair: facts.pair,
         oldest: first_out,
         next: number(facts.first, end),
