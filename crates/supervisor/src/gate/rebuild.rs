@@ -269,6 +269,7 @@ const TCP_QUEUE_SEQ: i32 = 21;
 const TCP_REPAIR_OPTIONS: i32 = 22;
 const TCP_TIMESTAMP: i32 = 24;
 const TCP_REPAIR_WINDOW: i32 = 29;
+const SO_BUF_LOCK: i32 = 72;
 const QUEUE_IN: i32 = 1;
 const QUEUE_OUT: i32 = 2;
 const ON: i32 = 1;
@@ -285,13 +286,16 @@ fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Resu
     let end = written + begun;
     let from = place.from.min(written);
     if end - from > SENT_BYTES {
-        return Err(io::Error::other("more of what it has sent is under way than is kept"));
+        let told = format!("{} of {end} bytes that it has sent are under way, more than is kept", end - from);
+        return Err(io::Error::other(told));
     }
     let number = |first: u32, bytes: u64| first.wrapping_add(1).wrapping_add(bytes as u32);
     let (next_in, first_out) = (number(facts.other_first, read), number(facts.first, from));
 
     let is_mapped = kernel::get(&fd, of_sockets, libc::SO_DOMAIN)? == libc::AF_INET6;
     let reuses = kernel::get(&fd, of_sockets, libc::SO_REUSEADDR)?;
+    let buffer = kernel::get(&fd, of_sockets, libc::SO_SNDBUF)?;
+    let lock = kernel::get(&fd, of_sockets, SO_BUF_LOCK)?;
     let (level, name) = transparent(is_mapped);
     kernel::set(&fd, level, name, &ON)?;
     kernel::set(&fd, tcp, TCP_REPAIR, &ON)?;
@@ -321,9 +325,9 @@ fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Resu
     let room = (SENT_BYTES as i32) * 2;
     kernel::set(&fd, of_sockets, libc::SO_SNDBUFFORCE, &room)?;
     put_out(&fd, from, end, place)?;
-    const SO_BUF_LOCK: i32 = 72;
-    let sizes_itself = 0;
-    kernel::set(&fd, of_sockets, SO_BUF_LOCK, &sizes_itself)?;
+    // As it was: what a larger one took besides would be more than is kept for whoever takes over next. The kernel counts double.
+    kernel::set(&fd, of_sockets, libc::SO_SNDBUFFORCE, &(buffer / 2))?;
+    kernel::set(&fd, of_sockets, SO_BUF_LOCK, &lock)?;
     let window = [next_in, WINDOW, WINDOW, WINDOW >> 1, next_in];
     kernel::set(&fd, tcp, TCP_REPAIR_WINDOW, &window)?;
     kernel::set(&fd, tcp, TCP_REPAIR, &QUIETLY_OFF)?;
