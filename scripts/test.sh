@@ -118,6 +118,19 @@ for guests in clone tcp file mutex cond epoll turns tree; do
 done
 step spares-faults timeout -k 10 120 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --standbys 2 --only proc_ --seeds 10 --jobs "$JOBS" --unsteady 1
 step spares-recorded timeout -k 10 120 "$kit" guests --mode beside --standbys 2 --only tcp_ --jobs "$JOBS" --unsteady 1
+# As in a container: a pid namespace of its own whose first process has its session outside, and the capabilities that engines leave.
+apart=(unshare --pid --fork --mount-proc --kill-child)
+left=-all
+for capability in chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw sys_chroot mknod audit_write setfcap; do
+    left+=,+$capability
+done
+contained=("${apart[@]}" setpriv --bounding-set "$left" "--inh-caps=-all")
+if "${contained[@]}" true 2>/dev/null; then
+    step contained-rights timeout -k 10 120 "${contained[@]}" "$kit" guests --mode kill --only rights --seeds 5 --jobs "$JOBS"
+    step contained-nginx timeout -k 10 60 "${contained[@]}" "$kit" nginx --timeout 20 --kills 6
+else
+    skip contained "needs root and namespaces"
+fi
 for server in echo redis memcached threads16 pbzip2; do
     step "$server-native" "$kit" "$server" --timeout 30 --native
     step "$server-protected" "$kit" "$server" --timeout 30 --no-kill
