@@ -9,10 +9,10 @@ import subprocess
 import sys
 import time
 
-from gate import ADDRESS, COUNTS, Hub, client
-from machines import NODE_PORT, PORT, SCRIPT, Failed, first_process, run, until
+from gate import ADDRESS, Hub
+from machines import HERE, NODE_PORT, PORT, SCRIPT, Failed, first_process, run, until
 
-LINKS = 3
+LINKS = int(os.environ.get("LINKS", "3"))
 
 
 class Machines(Hub):
@@ -25,17 +25,21 @@ class Machines(Hub):
 class Machine:
     """One of them: a network and a pid namespace, which dies whole by a SIGKILL of its first process."""
 
-    def __init__(self, understudy, net, folder, at, order):
-        self.understudy, self.net, self.folder, self.at = understudy, net, folder, at
+    def __init__(self, understudy, net, folder, at, volume):
+        self.understudy, self.net, self.folder, self.at, self.volume = understudy, net, folder, at, volume
         self.name, self.process, self.init = f"n{at + 1}", None, None
         peers = "".join(f"[[peers]]\nname = 'n{other + 1}'\naddress = '10.99.0.{other + 1}:{NODE_PORT}'\n"
                         for other in range(LINKS + 1) if other != at)
         next_one = f"cluster = ['n{at + 2}']" if at < LINKS else ""
+        volumes = f"volumes = ['{volume}']" if volume else ""
+        if volume:
+            self.own = f"{volume}.{self.name}"
+            os.mkdir(self.own)
         with open(f"{folder}/{self.name}.toml", "w") as config:
             config.write(
                 f"[node]\nname = '{self.name}'\nlisten = '10.99.0.{at + 1}:{NODE_PORT}'\ndata = '{self.name}.data'\n"
                 f"[tls]\nauthority = 'authority.pem'\ncertificate = '{self.name}.pem'\nkey = '{self.name}.key'\n"
-                f"[limits]\nbeat_ms = 100\nsilence_ms = 1000\n[standby]\n{next_one}\n{order}\n{peers}"
+                f"[limits]\nbeat_ms = 100\nsilence_ms = 1000\n[standby]\n{next_one}\n{volumes}\n{peers}"
             )
         self.state = f"{folder}/{self.name}.state"
         os.mkdir(self.state, 0o700)
@@ -44,7 +48,11 @@ class Machine:
 
     def start(self, *words):
         """Begins with this command of understudy's."""
-        inside = ["ip", "netns", "exec", self.net.names[self.at], "unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        inside = ["ip", "netns", "exec", self.net.names[self.at]]
+        if self.volume:
+            # What is one path to all lies elsewhere on each.
+            inside += ["sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", self.own, self.volume]
+        inside += ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
         self.process = subprocess.Popen([*inside, self.understudy, *words], env=self.environment, stdout=open(self.log, "a"),
                                         stderr=subprocess.STDOUT, start_new_session=True)
         self.init = first_process(f"{self.name} starts", self.process)
@@ -96,16 +104,17 @@ class Machine:
             self.process.wait()
 
 
-def chain(understudy, net, folder, seed, address=None):
-    """All links of it; what is to be asked of each machine that serves is the caller's."""
+def chain(understudy, net, folder, seed, program=None, address=None, volume=None, more=(), standbys=None):
+    """All machines of it, of which the first runs the program and the second keeps its log."""
     run("sh", SCRIPT, folder, *(f"n{at + 1}" for at in range(LINKS + 1)))
-    machines = [Machine(understudy, net, folder, at, "") for at in range(LINKS + 1)]
+    volume and os.mkdir(volume)
+    machines = [Machine(understudy, net, folder, at, volume) for at in range(LINKS + 1)]
     first = machines[0]
     machines[1].start_node()
-    standbys = str(int(seed % 2 == 0))
+    standbys = str(int(seed % 2 == 0) if standbys is None else standbys)
     gate = ["--address", address] if address else []
     first.start("run", "--standbys", standbys, "--record", f"{folder}/own.understudy", "--name", "group", "--cluster", "n2",
-                "--cluster-config", f"{folder}/n1.toml", *gate, "--", f"{folder}/../counter", str(PORT))
+                "--cluster-config", f"{folder}/n1.toml", *gate, *more, "--", *(program or [f"{folder}/../counter", str(PORT)]))
     until("it serves", lambda: first.count(1) if not address else True)
     return machines
 
@@ -152,11 +161,50 @@ def chain_counts(understudy, net, folder, seed):
         end(machines)
 
 
-def chain_gate(understudy, net, folder, seed):
-    """One connection, and numbered requests: its client notices nothing of the deaths but pauses."""
-    chance, machines, one = random.Random(seed), [], None
+class Client:
+    """One of `clients.py` on the last machine."""
+
+    def __init__(self, net, kind, name):
+        self.name = name
+        inside = ["ip", "netns", "exec", net.names[-1], sys.executable, f"{HERE}/clients.py", kind, name, ADDRESS, str(PORT)]
+        self.process = subprocess.Popen(inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        told = self.process.stdout.readline()
+        if told != "connected\n":
+            raise Failed(f"{name} has no connection: {told}{self.process.stdout.read()}")
+
+    def still_asks(self):
+        if self.process.poll() is not None:
+            raise Failed(f"a client says: {self.process.stdout.read().strip()}")
+
+    def ended(self):
+        """How many answers it had, its longest pause in milliseconds, and when that began."""
+        self.process.stdin.close()
+        told = self.process.stdout.read().split()
+        if told[:1] != ["well"]:
+            raise Failed(f"a client says: {' '.join(told)}")
+        return int(told[1]), int(told[2]), " ".join(told[3:])
+
+    def waits(self, does):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        if does and self.process.stdout.readline() != "waits\n":
+            self.process.stdin.close()
+            raise Failed(f"a client says: {self.process.stdout.read().strip()}")
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def gated(understudy, net, folder, seed, kinds, program=None, volume=None, many=3, later=1, before=None, behind=None,
+          standbys=None):
+    """So many clients with one connection each, and some more behind each death, which notice nothing of the deaths but pauses.
+    `before` each death it is looked at a machine and at the one that follows it; `behind` them all at the last one, and at what clients
+    told, by their names."""
+    chance, machines, clients = random.Random(seed), [], []
     try:
-        machines = chain(understudy, net, folder, seed, f"{ADDRESS}/24%net0")
+        machines = chain(understudy, net, folder, seed, program, f"{ADDRESS}/24%net0", volume, standbys=standbys)
         took, deaths, began = [], [], 0
         for at in range(LINKS):
             here, after = machines[at], machines[at + 1]
@@ -164,24 +212,40 @@ def chain_gate(understudy, net, folder, seed):
             until(f"a strict gate of {here.name}", lambda: (here.status().get("gate") or {}).get("mode") == "strict")
             if not re.search(rf"{after.name} keeps the recording", here.ask(understudy, "status", "group").stdout):
                 raise Failed(f"{here.name} does not say who follows")
-            if not one:
-                one = client(net, COUNTS, "x", str(LINKS * 5))
-                if one.stdout.readline() != "connected\n":
-                    raise Failed("no connection")
-                began = time.monotonic()
+            for _ in range(later if clients else many):
+                clients.append(Client(net, kinds[len(clients) % len(kinds)], f"client{len(clients)}"))
+            began = began or time.monotonic()
+            before and before(here, after, clients)
             time.sleep(chance.uniform(0.3, 1.5))
-            if one.poll() is not None:
-                raise Failed(f"before death {at + 1} the client says: {one.stdout.read().strip()}")
+            for one in clients:
+                one.still_asks()
             deaths.append(f"{time.monotonic() - began:.1f}")
             here.die()
             took.append(after.take_over())
             if at + 2 <= LINKS:
                 time.sleep(chance.uniform(0, 0.5))
                 machines[at + 2].start_node()
-        answer = one.stdout.read().strip()
-        if not answer.startswith("well"):
-            raise Failed(f"the client says: {answer}")
-        return f"{answer}; deaths at {', '.join(deaths)} s, live {', '.join(f'{one:.0f}' for one in took)} ms behind them"
+        time.sleep(chance.uniform(0.3, 1.5))
+        told = [one.ended() for one in clients]
+        behind and behind(machines[LINKS], dict(zip([one.name for one in clients], told)))
+        _, pause, when = max(told, key=lambda one: one[1])
+        return f"{sum(answers for answers, *_ in told)} answers to {len(told)} clients, none waited for longer than " \
+               f"{pause} ms ({when}); deaths at {', '.join(deaths)} s, " \
+               f"live {', '.join(f'{one:.0f}' for one in took)} ms behind them"
     finally:
-        one and one.poll() is None and one.kill()
+        for one in clients:
+            one.kill()
         end(machines)
+
+
+def chain_gate(understudy, net, folder, seed):
+    """Numbered requests to a server with threads."""
+    return gated(understudy, net, folder, seed, ["counts"], many=1, later=0)
+
+
+def chain_moves(understudy, net, folder, seed):
+    """Downloads and uploads that are under way at each death."""
+    return gated(understudy, net, folder, seed, ["gets", "puts"], [f"{folder}/../mover", str(PORT)])
+
+
+KINDS = [chain_counts, chain_gate, chain_moves]

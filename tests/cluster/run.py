@@ -20,6 +20,7 @@ import tempfile
 import time
 
 import chain
+import chain_programs
 import gate
 import takeover
 from machines import HERE, PORT, PATIENCE, Clients, Cluster, Failed, Net, all_is_there, replayed, run, until
@@ -212,8 +213,8 @@ def main():
         cases += [(other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
         cases += [(case, seed) for seed in range(runs) for case in (gate.gate_counter, gate.gate_redis, gate.gate_moves)]
         cases += [(gate.gate_opens, 0), (gate.gate_shuts, 0), (gate.gate_ends, 0)]
-        cases += [(case, seed) for seed in range(runs) for case in (chain.chain_counts, chain.chain_gate)]
-        nets = {"gate": gate.Hub, "chain": chain.Machines}
+        cases += [(case, seed) for seed in range(runs) for case in chain.KINDS + chain_programs.KINDS]
+        nets = {"gate": gate.Hub, "chain": chain.Machines, "chain_programs": chain.Machines}
         for case, seed in (one for one in cases if only in one[0].__name__):
             folder = f"{place}/{case.__name__}-{seed}"
             os.mkdir(folder)
