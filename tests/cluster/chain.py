@@ -248,4 +248,32 @@ def chain_moves(understudy, net, folder, seed):
     return gated(understudy, net, folder, seed, ["gets", "puts"], [f"{folder}/../mover", str(PORT)])
 
 
-KINDS = [chain_counts, chain_gate, chain_moves]
+def chain_relaxed(understudy, net, folder, seed):
+    """What was asked for on the first machine holds on each: nothing is held back, and what is kept is on a disk."""
+    machines, one, number = [], None, 0
+    try:
+        machines = chain(understudy, net, folder, seed, address=f"{ADDRESS}/24%net0", more=["--relaxed", "--commit", "disk"])
+        for at, here in enumerate(machines):
+            after = machines[at + 1] if at < LINKS else None
+            after and until(f"{after.name} follows", after.follows)
+            if at + 1 < LINKS and "--commit\0disk" not in after.ask("sh", "-c", "cat /proc/[0-9]*/cmdline").stdout:
+                raise Failed(f"{after.name} will not wait for the next one's disk")
+            # The last one has nobody to send to, and no gate.
+            after and until(f"a gate of {here.name} that holds nothing back", lambda: (here.status().get("gate") or {}).get("mode") == "relaxed")
+            one = Client(net, "follows", f"client{at}")
+            time.sleep(0.3)
+            many, *_ = one.ended()
+            number += many
+            if at == LINKS:
+                return f"{number} answers of {LINKS + 1} machines"
+            # All of it is there by then, though nobody waits for that.
+            time.sleep(0.7)
+            here.die()
+            after.take_over()
+            at + 2 <= LINKS and machines[at + 2].start_node()
+    finally:
+        one and one.kill()
+        end(machines)
+
+
+KINDS = [chain_counts, chain_gate, chain_moves, chain_relaxed]

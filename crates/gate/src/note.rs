@@ -7,6 +7,8 @@ use crate::packet::{End, Pair};
 pub enum Note {
     /// The address at which the program serves: whoever takes over has it from then on.
     Address(Address),
+    /// The gate of that address holds nothing back, as was asked for: nor does that of whoever takes over.
+    Relaxed,
     /// A connection is there.
     Connection(Facts),
     /// Of the connection with this identity so many bytes have been acknowledged to the other side, although not so many have been
@@ -87,6 +89,7 @@ const BEYOND: u8 = 3;
 const ACKNOWLEDGED: u8 = 4;
 const TIME: u8 = 5;
 const RENAMED: u8 = 6;
+const RELAXED: u8 = 7;
 
 impl Note {
     /// As it lies in the log.
@@ -99,6 +102,7 @@ impl Note {
                 to.push(*bits);
                 to.extend_from_slice(device.as_bytes());
             }
+            Note::Relaxed => to.push(RELAXED),
             Note::Connection(facts) => {
                 to.push(CONNECTION);
                 to.extend_from_slice(&facts.identity.to_le_bytes());
@@ -142,6 +146,7 @@ impl Note {
                 let is_name = (1..16).contains(&device.len()) && device.bytes().all(|byte| byte > b' ');
                 (bits <= 32 && is_name).then_some(Note::Address(Address { address, bits, device }))
             }
+            RELAXED => from.0.is_empty().then_some(Note::Relaxed),
             CONNECTION => {
                 let identity = u64::from_le_bytes(from.take()?);
                 let own = End { address: from.take()?, port: u16::from_le_bytes(from.take()?) };

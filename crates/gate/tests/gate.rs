@@ -152,6 +152,7 @@ fn notes_come_back_and_forgeries_do_not() {
     let facts =
         Facts { identity: 9, pair: pair(), first: 1, other_first: 2, scale: 7, at_ns: 3, ..Facts::default() };
     let address = Address { address: [10, 0, 0, 1], bits: 24, device: "eth0".into() };
+    assert_eq!(Note::of(&Note::Relaxed.to_bytes()), Some(Note::Relaxed));
     for note in [
         Note::Connection(facts),
         Note::Address(address),

@@ -41,9 +41,8 @@ pub struct Standby {
     /// Peers that are sent the log of a program that has taken over here.
     #[serde(default)]
     pub cluster: Vec<String>,
-    /// What counts as kept by those.
-    #[serde(default)]
-    pub commit: Commit,
+    /// What counts as kept by those; as on the machine that ran the program before, if nothing is said.
+    pub commit: Option<Commit>,
 }
 
 /// This machine.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use ship::wire::FRAME_MAX;
-use ship::{Act, Follower, Here, Limits};
+use ship::{Act, Commit, Follower, Here, Limits};
 
 use crate::kept::{FENCED, Kept, Shelf};
 use crate::link::Link;
@@ -36,6 +36,8 @@ pub struct Log {
     pub group: String,
     /// The peer on which that runs.
     pub leader: String,
+    /// What counts as kept there, as that one was asked.
+    pub commit: Commit,
 }
 
 /// Hears of each link's log.
@@ -272,7 +274,7 @@ impl Session<'_> {
         self.say(&format!("{}: {} is kept in {path}{again}", self.peer, hello.group));
         if let Some(hear) = self.shared.hear.get() {
             let (group, leader) = (hello.group.clone(), self.peer.clone());
-            hear(Log { file: kept.path().into(), group, leader });
+            hear(Log { file: kept.path().into(), group, leader, commit: hello.commit });
         }
     }
 

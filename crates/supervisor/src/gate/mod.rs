@@ -368,7 +368,8 @@ struct Thread {
 
 impl Thread {
     fn run(&mut self) {
-        self.door.ask(vec![Note::Address(self.prepared.address.clone())]);
+        let relaxed = self.prepared.is_relaxed.then_some(Note::Relaxed);
+        self.door.ask([Note::Address(self.prepared.address.clone())].into_iter().chain(relaxed).collect());
         for adopted in std::mem::take(&mut self.prepared.adopted.0) {
             if let Some(found) = self.find(&adopted.facts.pair) {
                 self.gate.adopt(&adopted, found.identity, clock::monotonic_ns());

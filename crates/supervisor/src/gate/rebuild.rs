@@ -40,6 +40,8 @@ const WINDOW: u32 = 64 << 10;
 pub struct Notes {
     /// The address of the service.
     pub address: Option<Address>,
+    /// Its gate holds nothing back.
+    pub is_relaxed: bool,
     /// How many machines have had it so far.
     pub machines: u64,
     /// By what the program's own table calls a connection that another one has renamed.
@@ -63,10 +65,12 @@ impl Notes {
             Some(Note::Time(_)) | None => {}
             Some(Note::Address(address)) => {
                 self.address = Some(address);
+                self.is_relaxed = false;
                 self.machines += 1;
                 // It has a clock of its own.
                 self.ahead_ns = None;
             }
+            Some(Note::Relaxed) => self.is_relaxed = true,
             Some(Note::Renamed { from, to }) => _ = self.renamed.insert(to, self.own(from)),
             Some(Note::Connection(facts)) => {
                 let identity = self.own(facts.identity);

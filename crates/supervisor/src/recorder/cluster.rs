@@ -290,7 +290,10 @@ impl Mirrors {
                 command.arg("--lease").arg(lease.to_string());
             }
             if !self.standby.cluster.is_empty() {
-                let commit = if self.standby.commit == ship::Commit::Disk { "disk" } else { "memory" };
+                let commit = match self.standby.commit.unwrap_or(log.commit) {
+                    Commit::Disk => "disk",
+                    Commit::Memory => "memory",
+                };
                 command.arg("--cluster").arg(self.standby.cluster.join(",")).args(["--commit", commit]);
                 command.arg("--cluster-config").arg(&self.config);
             }

@@ -171,11 +171,11 @@ impl Replay<'_> {
 
     /// A gate for the address of the service, if it has one: before this machine has that.
     fn prepare_gate(&self, name: &str) -> Option<gate::Prepared> {
-        let address = self.mirror.as_ref()?.notes.address.as_ref()?;
+        let notes = &self.mirror.as_ref()?.notes;
         let told = |cause: &Error| {
             terminal::say(&format!("{name}: nothing waits at a gate: {}", run::explain(cause)));
         };
-        gate::Prepared::before(address, false).inspect_err(told).ok()
+        gate::Prepared::before(notes.address.as_ref()?, notes.is_relaxed).inspect_err(told).ok()
     }
 }
 
