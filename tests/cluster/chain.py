@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -208,10 +207,11 @@ def gated(understudy, net, folder, seed, kinds, program=None, volume=None, many=
         took, deaths, began = [], [], 0
         for at in range(LINKS):
             here, after = machines[at], machines[at + 1]
-            until(f"{after.name} follows", after.follows)
+            # Whoever joins runs all of it, while more comes.
+            until(f"{after.name} follows", after.follows, 90)
             until(f"a strict gate of {here.name}", lambda: (here.status().get("gate") or {}).get("mode") == "strict")
-            if not re.search(rf"{after.name} keeps the recording", here.ask(understudy, "status", "group").stdout):
-                raise Failed(f"{here.name} does not say who follows")
+            keeps = f"{after.name} keeps the recording"
+            until(f"{here.name} says who follows", lambda: keeps in here.ask(understudy, "status", "group").stdout)
             for _ in range(later if clients else many):
                 clients.append(Client(net, kinds[len(clients) % len(kinds)], f"client{len(clients)}"))
             began = began or time.monotonic()

@@ -78,4 +78,17 @@ def chain_redis(understudy, net, folder, seed):
     return gated(understudy, net, folder, seed, ["redis"], program, volume)
 
 
-KINDS = [chain_redis, chain_files]
+def chain_children(understudy, net, folder, seed):
+    """nginx's worker ends with its machine, and its master makes a new one: clients come back, and what they were told is kept. Without
+    a standby on the first machine: a log of memory that is kept alike cannot be followed (docs/LIMITS.md)."""
+    if not shutil.which("nginx"):
+        return None
+    volume = f"{folder}/volume"
+    with open(f"{folder}/nginx.conf", "w") as file:
+        file.write(f"daemon off; worker_processes 1; user root; error_log stderr; pid {volume}/pid; events {{}}\n"
+                   f"http {{ access_log off; client_body_temp_path {volume}/temp; server {{ listen {PORT}; root {volume};\n"
+                   "dav_methods PUT; client_max_body_size 10m; } }\n")
+    return gated(understudy, net, folder, seed, ["pages"], ["nginx", "-c", f"{folder}/nginx.conf"], volume, standbys=0)
+
+
+KINDS = [chain_redis, chain_files, chain_children]

@@ -162,12 +162,15 @@ while True:
 
 
 def digests(folder):
-    """What is in the files of a folder, by their names."""
+    """What is in the files of a folder, by their names; of one that goes away meanwhile, what is like nothing else."""
     found = {}
     for at, _, names in os.walk(folder):
         for name in names:
-            with open(f"{at}/{name}", "rb") as file:
-                found[os.path.relpath(f"{at}/{name}", folder)] = hashlib.sha256(file.read()).hexdigest()
+            try:
+                with open(f"{at}/{name}", "rb") as file:
+                    found[os.path.relpath(f"{at}/{name}", folder)] = hashlib.sha256(file.read()).hexdigest()
+            except FileNotFoundError:
+                found[name] = object()
     return found
 
 

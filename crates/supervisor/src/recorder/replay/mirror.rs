@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use us_abi::CONFIG_MIRRORED;
 
-use super::takeover::{self, Wish};
+use super::takeover::{self, OVER_NS, STILL_NS, Wish};
 use super::{Debugger, NAP_NS, Order, Replay};
 use crate::error::Error;
 use crate::folder::{GroupFolder, Meta, ProcessId};
@@ -283,7 +283,8 @@ impl Replay<'_> {
         lease_ms: Option<u64>,
     ) -> Result<Option<Wish>, Error> {
         loop {
-            let read = self.read()?;
+            let waits = self.waits_for_an_end(clock::monotonic_ns());
+            let read = !waits && self.read()?;
             if let Some(cause) = &self.incomplete {
                 return Err(Error::NotReplayed(cause.clone()));
             }
@@ -305,7 +306,7 @@ impl Replay<'_> {
                 return Ok(None);
             }
             self.heed_lease(lease_ms, now)?;
-            if let Some(wish) = self.is_to_take_over(read || moved > 0, now) {
+            if let Some(wish) = self.is_to_take_over(waits || read || moved > 0, now) {
                 return Ok(Some(wish));
             }
             if !read && moved == 0 {
@@ -315,6 +316,17 @@ impl Replay<'_> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether a process of which the log has the end has not come there. Processes apply their logs each for itself, and whoever came
+    /// behind that one, in its place, may change the same files: nothing more is read until it is there, or does not move any more.
+    fn waits_for_an_end(&self, now: u64) -> bool {
+        let last_ns = self.fed.iter().map(|fed| fed.progress_ns).max().unwrap_or(0);
+        let is_behind = |fed: &Fed| {
+            let is_there = fed.has_all() && fed.unapplied() == 0;
+            fed.ending.is_some() && !is_there && (fed.process() == 0 || !fed.sleeps(now, STILL_NS))
+        };
+        now < last_ns + OVER_NS && self.fed.iter().any(is_behind)
     }
 
     /// Takes requests. Whether somebody wants its end.
@@ -360,13 +372,16 @@ impl Replay<'_> {
 
     /// Whether all that is here of the log has been handed over and nothing moves any more, and somebody wants it to take over.
     fn is_to_take_over(&mut self, moved: bool, now: u64) -> Option<Wish> {
-        let (applied, has_all) =
-            (self.fed.iter().map(Fed::unapplied).sum::<u64>(), self.fed.iter().all(Fed::has_all));
         let mirror = self.mirror.as_mut()?;
         let wish = mirror.wish.as_mut()?;
         let is_written = is_written(&mirror.file);
-        let is_still = wish.is_still(moved || is_written || !has_all, now);
-        (!is_written && !moved && has_all && (applied == 0 || is_still)).then(|| mirror.wish.take()).flatten()
+        let has_all = self.fed.iter().all(Fed::has_all);
+        let last_ns = self.fed.iter().map(|fed| fed.progress_ns).max().unwrap_or(0);
+        let is_still = wish.is_still(moved || is_written || !has_all, last_ns, now);
+        // A child ends with what it has applied: who is about to come to its next event is waited for.
+        let is_done = |fed: &Fed| fed.unapplied() == 0 || is_still && fed.sleeps(now, STILL_NS);
+        let goes_on = wish.is_over(now) || self.fed.iter().all(is_done);
+        (!is_written && !moved && has_all && goes_on).then(|| mirror.wish.take()).flatten()
     }
 
     /// Rings are emptied one by one, so an event may wait for one that comes with the next entry. One that waits although entries

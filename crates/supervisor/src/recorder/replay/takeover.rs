@@ -52,6 +52,9 @@ const CHILD_NS: u64 = 1_000_000_000;
 /// So long nothing may move before the rest of the log is taken for one that lacks something.
 pub(super) const STILL_NS: u64 = 20_000_000;
 
+/// After so long the same holds although somebody computes.
+pub(super) const OVER_NS: u64 = 1_000_000_000;
+
 /// Somebody wants it to take over.
 pub(super) struct Wish {
     /// Who waits to hear of it.
@@ -79,12 +82,15 @@ impl Wish {
         self.callers.push(caller);
     }
 
-    /// Whether nothing has moved for long enough; `moved`: something just has.
-    pub(super) fn is_still(&mut self, moved: bool, now: u64) -> bool {
-        if moved {
-            self.moved_ns = now;
-        }
+    /// Whether nothing has moved for long enough; `moved`: something just has. The last event was applied at `last_ns`.
+    pub(super) fn is_still(&mut self, moved: bool, last_ns: u64, now: u64) -> bool {
+        self.moved_ns = if moved { now } else { self.moved_ns.max(last_ns) };
         now >= self.moved_ns + STILL_NS
+    }
+
+    /// Whether that has been so for so long that nobody will come to an event any more.
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        now >= self.moved_ns + OVER_NS
     }
 
     fn answer(&mut self, answer: &serde_json::Value) {
