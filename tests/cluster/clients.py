@@ -7,6 +7,7 @@ It goes on until its stdin ends; a line there has it wait for the next one. It s
 """
 
 import array
+import os
 import random
 import select
 import socket
@@ -14,6 +15,8 @@ import sys
 import time
 
 PATIENCE = 40
+# Between two requests at the most, seconds.
+PACE = float(os.environ.get("PACE", "0.01"))
 
 
 class Wrong(Exception):
@@ -238,6 +241,8 @@ def main():
         print("connected", flush=True)
         while not select.select([sys.stdin], [], [], 0)[0] or client.waits():
             client.some()
+            # A machine that joins runs all that there was, while more comes: as fast as possible, it would catch up late or never.
+            time.sleep(client.chance.random() * PACE)
         client.end()
     except (Wrong, OSError, ValueError) as why:
         print(f"{type(why).__name__}: {why}")
