@@ -116,6 +116,7 @@ pub fn examine(program: Option<&OsString>) -> Findings {
         memory_limit(),
         overcommit(),
         call_stacks(),
+        addresses(),
         other_users(),
         logout(),
     ];
@@ -166,6 +167,15 @@ fn call_stacks() -> Check {
     let ok = scope < 2 || (scope == 2 && rustix::process::geteuid().is_root());
     let found = if ok { "can be read" } else { "may not be read (kernel.yama.ptrace_scope)" };
     Check::new("call stacks", ok, false, found, WAY_OUT)
+}
+
+/// What a recording needs: that its replay lies at the same addresses.
+fn addresses() -> Check {
+    const WAY_OUT: &str =
+        "nothing can be recorded; --security-opt seccomp=unconfined, or a profile that lets personality pass";
+    let ok = crate::spawn::has_equal_addresses();
+    let found = if ok { "can be the same in a replay" } else { "stay random, by a filter" };
+    Check::new("addresses", ok, false, found, WAY_OUT)
 }
 
 /// What a container's root may lack. Processes of an ordinary user cannot become another's.

@@ -184,6 +184,19 @@ pub fn can_trace_others() -> bool {
     capabilities("self") & CAP_SYS_PTRACE != 0
 }
 
+/// Whether we may say of a process of ours which file it executes. A container's root may not.
+pub fn can_name_executables() -> bool {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_CHECKPOINT_RESTORE: u64 = 1 << 40;
+    capabilities("self") & (CAP_SYS_ADMIN | CAP_CHECKPOINT_RESTORE) != 0
+}
+
+/// Whether we may raise hard limits. A container's root may not.
+pub fn can_raise_limits() -> bool {
+    const CAP_SYS_RESOURCE: u64 = 1 << 24;
+    capabilities("self") & CAP_SYS_RESOURCE != 0
+}
+
 /// What is wrong with `/proc` here, in words: it tells us who is whose child, where our own files are, and what a copy needs.
 pub fn obstacle() -> Option<&'static str> {
     match fs::read_link(folder("self")) {

@@ -89,6 +89,18 @@ pub struct Layout {
 
 const ADDR_NO_RANDOMIZE: libc::c_ulong = 0x0040000;
 
+/// Whether a program can be started such that a replay of it lies at the same addresses. The filter of many a container forbids that.
+pub fn has_equal_addresses() -> bool {
+    const ASK: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: asks, and sets for a moment what no exec sees.
+    unsafe {
+        let before = libc::personality(ASK);
+        let own = before as libc::c_ulong;
+        let can_be = before >= 0 && libc::personality(own | ADDR_NO_RANDOMIZE) >= 0;
+        can_be && libc::personality(own) >= 0
+    }
+}
+
 /// Begins this very command anew, with the addresses of a recorded program, unless it has them: a process that it forks and that
 /// becomes one in its middle then finds room where the recorded one found it. Where that cannot be it stays as it is.
 pub fn begin_laid_out(layout: &Layout) {
@@ -118,6 +130,11 @@ pub fn begin_laid_out(layout: &Layout) {
 /// # Errors
 /// When exec failed; no process is left then.
 pub fn start(start: &Start, segment: &Segment, roster: Option<&Roster>) -> Result<u32, Error> {
+    if start.layout.is_some() && !has_equal_addresses() {
+        let why = "nothing is recorded or replayed here: a filter of system calls, as many a container has one, keeps a program's \
+                   addresses random (personality); --security-opt seccomp=unconfined, or a profile that lets that call pass";
+        return Err(Error::NothingRun(why.into()));
+    }
     let path = c_string(start.path.as_os_str())?;
     let arguments = start.command.iter().map(|word| c_string(word)).collect::<Result<Vec<_>, _>>()?;
     let environment = start.environment.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;

@@ -259,7 +259,8 @@ fn is_as_we_are(pid: u32, status: &[u8], root: String) -> Result<Option<Identity
     if !KEPT.iter().all(&is_same) || !(is_ours || differs && may_become) {
         return Err("the program has another user or other rights than the supervisor can give it".into());
     }
-    if field(&status, "Seccomp:").is_some_and(|mode| mode != "0") {
+    // Filters are inherited, and only ever added: those of a container are ours as well.
+    if !["Seccomp:", "Seccomp_filters:"].iter().all(&is_same) {
         return Err("the program has set a filter of system calls".into());
     }
     let own_root = proc::link("self", "root").ok();

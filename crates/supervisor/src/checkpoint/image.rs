@@ -159,8 +159,8 @@ impl Image<'_> {
             segment: open(&dir.at(segment), libc::O_RDWR)?,
             roster: open(&dir.at(roster::NAME), libc::O_RDWR)?,
             registry: open(&dir.at(roster::REGISTRY), libc::O_RDWR)?,
-            // Only root may say whose file it executes.
-            executable: match rustix::process::geteuid().is_root() {
+            // Only who has the right may say whose file it executes.
+            executable: match proc::can_name_executables() {
                 true => Some(open(Path::new(&process.executable), libc::O_RDONLY)?),
                 false => None,
             },
@@ -388,9 +388,10 @@ impl Image<'_> {
         let remote = steps.keep(&remote).ok_or_else(full)?;
         let own = std::process::id().into();
         steps.must(libc::SYS_process_vm_writev, &[own, local, 1, remote, 1, 0], made.folder.len() as u64);
+        let rises = proc::can_raise_limits();
         for (kind, limit) in (0..).zip(&process.limits) {
             let own = raw::limit(0, kind as u32);
-            let may_rise = rustix::process::geteuid().is_root() && !self.common.home.replays;
+            let may_rise = rises && !self.common.home.replays;
             // One that is above ours stays as it is.
             if own.is_some_and(|own| limit[1] <= own[1] || may_rise) {
                 let at = steps
