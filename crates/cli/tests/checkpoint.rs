@@ -174,6 +174,39 @@ fn a_session_outside_of_the_container_is_nobodys() {
     sandbox.assert_clean();
 }
 
+/// A container's filter is the supervisor's as well, and keeps addresses random: a checkpoint needs none that are equal, a recording does.
+#[test]
+fn a_filter_that_the_supervisor_has_is_not_the_programs() {
+    let Some(library) = runtime("a_filter_that_the_supervisor_has_is_not_the_programs") else { return };
+    let filtered = compile("filtered.c", "filtered", &[]);
+    let sandbox = Sandbox::with_library(&library, "");
+    let path = |name: &str| sandbox.folder.path().join(name).to_str().unwrap().to_owned();
+    let inside = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&filtered);
+        command.arg(env!("CARGO_BIN_EXE_understudy")).args(arguments).stdin(Stdio::null());
+        command.env("UNDERSTUDY_DIR", sandbox.state()).env("UNDERSTUDY_LIB", &library);
+        command
+    };
+    let program = shadowed().to_str().unwrap();
+    for start in [&["record", "-o"][..], &["run", "--record"]] {
+        let done = inside(&[start, &[&path("recording"), "--", program]].concat()).output().unwrap();
+        assert!(text(&done.stderr).contains("keeps a program's addresses random"), "{}", text(&done.stderr));
+        assert_eq!(done.status.code(), Some(125));
+        assert!(!Path::new(&path("recording")).exists());
+    }
+    let events = sandbox.events_path();
+    let mut command = inside(&["run", "--name", "g", "--events", events.to_str().unwrap(), "--", program]);
+    let mut running = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    sandbox.wait_for_event("protected");
+    take(&sandbox, &[], &path("taken"));
+    drop(running.stdin.take());
+    assert!(running.wait().unwrap().success());
+    let again = ["run", "--quiet", "--name", "again", "--from", &path("taken")];
+    let done = inside(&again).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    sandbox.assert_clean();
+}
+
 /// A key that nobody else can read.
 fn make_key(path: &Path) {
     use std::os::unix::fs::OpenOptionsExt;
