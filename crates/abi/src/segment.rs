@@ -302,9 +302,7 @@ pub struct SegmentHeader {
     pub atomics_again: AtomicU64,
     /// Atomic instructions that left something else in a standby than in its primary. Standby.
     pub atomics_differ: AtomicU64,
-    /// Where the order of turns is computed: the greatest clock of a thread that has had one. As [`ThreadEntry::logical`].
-    pub logical_now: AtomicU64,
-    /// How often that order was guessed by time instead. Primary.
+    /// Where the order of turns is computed: how often it was guessed by time instead. Primary.
     pub guessed: AtomicU64,
 }
 
@@ -514,11 +512,11 @@ pub struct ThreadEntry {
     /// A signal to relatives that the thread has counted in the roster, and of which it has not yet asked the kernel: the signal, the
     /// low bits of how often the process that is to have it has been promoted, and whom `kill` names. Primary; read at a promotion.
     pub sent: AtomicU64,
-    /// Where the order of turns is computed: the thread's place and clock, the word on which it sleeps, how many had fallen asleep
-    /// before it, and the word's value. Primary, whoever of its threads has the clocks' lock; read at a promotion.
-    pub logical: [AtomicU64; 4],
+    /// Where the order of turns is computed: the thread's place and clock. Primary, whoever of its threads has the clocks' lock; read
+    /// at a promotion, of a thread in a call.
+    pub logical: AtomicU64,
     /// Zero.
-    pub pad3: u64,
+    pub pad3: [u64; 4],
 }
 
 /// What a standby that does not sit in the first seat writes of a thread slot. That of the first one is in

@@ -70,6 +70,8 @@ pub struct Logical<const N: usize> {
     next: [u16; N],
     /// The greatest clock that has had a turn.
     now: Clock,
+    /// How many sleep.
+    asleep: u32,
 }
 
 /// Of a thread in the race: the greater, the earlier.
@@ -97,6 +99,7 @@ impl<const N: usize> Logical<N> {
             last: [0; QUEUES],
             next: [0; N],
             now: 0,
+            asleep: 0,
         }
     }
 
@@ -189,22 +192,23 @@ impl<const N: usize> Logical<N> {
         self.put(slot, clock);
     }
 
-    /// In a copy that makes the race anew: a thread is here, with this clock. What has had a turn is not known; nobody has had a
-    /// later one than the least of those who are here, or the one who has it.
+    /// In a copy that follows: this thread begins a turn with this clock, as the log says. When it came back from the world was for
+    /// the one that acts to decide.
+    pub fn follow(&mut self, slot: usize, clock: Clock) {
+        self.put_back(slot, clock);
+        self.now = self.now.max(clock);
+    }
+
+    /// In a copy that takes over: a thread that was in the world is here, with this clock.
     pub fn put_back(&mut self, slot: usize, clock: Clock) {
         self.leave_queue(slot);
         self.put(slot, clock);
     }
 
-    /// The same: this is the greatest clock that has had a turn.
-    pub fn has_been(&mut self, clock: Clock) {
-        self.now = self.now.max(clock);
-    }
-
-    /// The greatest clock that has had a turn.
+    /// How many threads sleep.
     #[must_use]
-    pub fn now(&self) -> Clock {
-        self.now
+    pub fn asleep(&self) -> u32 {
+        self.asleep
     }
 
     /// By one that has the turn: sleeps until it is woken, and if `ticks` are given not longer than those.
@@ -212,6 +216,7 @@ impl<const N: usize> Logical<N> {
         self.leave_queue(slot);
         self.place[slot] = if ticks.is_some() { TIMED } else { ASLEEP };
         self.key[slot] = key;
+        self.asleep += 1;
         let until = |ticks: u64| self.clock[slot].saturating_add(ticks).min(CLOCK_MAX);
         self.set(slot, ticks.map_or(0, |ticks| rank(until(ticks), slot)));
         let (queue, own) = (queue_of(key), slot as u16 + 1);
@@ -295,6 +300,7 @@ impl<const N: usize> Logical<N> {
         }
         self.next[slot] = 0;
         self.place[slot] = AWAY;
+        self.asleep -= 1;
     }
 }
 

@@ -31,6 +31,8 @@ pub trait Above: Sync {
     fn stand_still_with_others(&self, thread: &mut Thread);
     /// The same in a loop that spins.
     fn stand_still_spinning(&self) -> bool;
+    /// Whether what has broken a wait off is a signal for the guest, now; if not, it is forgotten.
+    fn is_for_guest(&self, thread: &Thread) -> bool;
 
     // ---- By signals ----
 

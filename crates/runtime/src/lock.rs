@@ -37,6 +37,11 @@ impl Lock {
         Lock(AtomicU32::new(FREE))
     }
 
+    /// What those who wait for it sleep on.
+    pub fn word(&self) -> *const u32 {
+        self.0.as_ptr()
+    }
+
     /// Whether somebody holds it.
     pub fn is_held(&self) -> bool {
         let (word, age) = (self.0.load(Ordering::Relaxed), age());

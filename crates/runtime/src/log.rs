@@ -271,7 +271,17 @@ impl Thread {
         above().replay_signal(self, event);
     }
 
-    /// Takes the event at the front of the ring, which has no payload and of which this is the header.
+    /// The first two words behind the header of the event at the front of the ring, which `peek` has seen; zeros if it has none.
+    pub fn front_words(&self, header: &Header) -> [u64; 2] {
+        if (header.len as usize) < size_of::<[u64; 2]>() {
+            return [0; 2];
+        }
+        let place = self.ends.ring.at(self.ends.consumer.at);
+        // SAFETY: below the acquired tail, aligned; so much of a payload follows the header in the doubled mapping.
+        unsafe { place.add(size_of::<Header>()).cast::<[u64; 2]>().read() }
+    }
+
+    /// Takes the event at the front of the ring, of which this is the header.
     pub fn take_front(&mut self, header: &Header) {
         self.ends.open = Header::size(header.len);
         self.close();

@@ -2,6 +2,8 @@
 
 use us_abi::{SegmentHeader, leaving};
 
+use core::sync::atomic::Ordering;
+
 use crate::above::Above;
 use crate::call::Call;
 use crate::clone::park;
@@ -41,6 +43,10 @@ impl Above for Layers {
     }
     fn stand_still_spinning(&self) -> bool {
         park::spinning()
+    }
+    fn is_for_guest(&self, thread: &Thread) -> bool {
+        signal::look_again(thread);
+        thread.pending.load(Ordering::SeqCst) != 0
     }
 
     unsafe fn commanded(&self, context: &mut Context) -> bool {

@@ -7,6 +7,8 @@ use std::collections::HashSet;
 
 use us_order::logical::{At, Logical};
 
+pub mod promoted;
+
 /// What a thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
@@ -68,6 +70,8 @@ enum Phase {
     Runs,
     /// At a door, for its turn.
     Waits,
+    /// In its turn, which a copy takes over in the middle.
+    Acts,
     /// Until it is woken.
     Sleeps,
     /// Until a time, which has not come.
@@ -114,16 +118,12 @@ impl Report {
 /// Explores a program.
 #[must_use]
 pub fn check(program: &Program, broken: Option<Broken>) -> Report {
-    let mut first = World {
-        times: Logical::new(),
-        phase: [Phase::Unborn; THREADS],
-        at: [0; THREADS],
-        held: [false; 3],
-        trace: Vec::new(),
-    };
-    first.times.enter(0);
-    first.phase[0] = Phase::Runs;
-    let (mut seen, mut todo) = (HashSet::from([first.clone()]), vec![first]);
+    explore(program, HashSet::from([World::first()]), broken)
+}
+
+/// All that may come of these.
+fn explore(program: &Program, mut seen: HashSet<World>, broken: Option<Broken>) -> Report {
+    let mut todo: Vec<World> = seen.iter().cloned().collect();
     let mut report = Report::default();
     while let Some(world) = todo.pop() {
         let mut comes_on = false;
@@ -146,6 +146,19 @@ pub fn check(program: &Program, broken: Option<Broken>) -> Report {
 }
 
 impl World {
+    fn first() -> World {
+        let mut first = World {
+            times: Logical::new(),
+            phase: [Phase::Unborn; THREADS],
+            at: [0; THREADS],
+            held: [false; 3],
+            trace: Vec::new(),
+        };
+        first.times.enter(0);
+        first.phase[0] = Phase::Runs;
+        first
+    }
+
     /// What may come next of a thread, none where it waits.
     fn steps(&self, program: &Program, thread: usize, broken: Option<Broken>) -> Vec<World> {
         let mut next = self.clone();
@@ -178,6 +191,7 @@ impl World {
             }
             Phase::Waits if next.begins(thread, broken) => next.door(thread, op, broken),
             Phase::Waits => return Vec::new(),
+            Phase::Acts => next.door(thread, op, broken),
             Phase::Sleeps if self.times.at(thread) == At::Here => next.phase[thread] = Phase::Waits,
             Phase::Sleeps => {
                 let is_free = matches!(op, Some(Op::Lock(lock)) if !self.held[usize::from(lock)]);

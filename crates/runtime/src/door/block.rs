@@ -16,6 +16,7 @@ use crate::kernel::{FUTEX_CLOCK_REALTIME, FUTEX_WAIT_BITSET};
 use crate::members::of_family;
 use crate::raw::{self, Timespec};
 use crate::thread::{Mode, Thread};
+use crate::turns::On;
 use crate::turns::live_turns::{self, Local};
 use crate::turns::logical::Until;
 use crate::{family, signal, state, turns, twins};
@@ -106,8 +107,11 @@ pub fn sleep(thread: &mut Thread, word: &AtomicU32, value: u32, deadline: Deadli
     // A standby's thread that is promoted meanwhile goes on by itself: only the other way leads back to the door.
     let followed = is_followed(thread, word, shared);
     let result = if state::is_computed()
-        && let Some(result) = turns::sleep(thread, (word.as_ptr() as u64, value), deadline.until().as_ref())
-    {
+        && let Some(result) = turns::sleep(
+            thread,
+            On { key: word.as_ptr() as u64, is_alike: !shared },
+            deadline.until().as_ref(),
+        ) {
         result
     } else {
         let args = deadline.futex(word, value, shared);

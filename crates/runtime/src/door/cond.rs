@@ -11,6 +11,7 @@
 //! promoted there in a wait returns from it, which POSIX allows.
 
 use core::ffi::{c_int, c_void};
+use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_order::wait;
@@ -24,6 +25,7 @@ use super::unwind;
 use crate::door::waiters;
 use crate::raw::Timespec;
 use crate::signal::cancellation;
+use crate::state;
 use crate::thread::Mode;
 use crate::thread::waiter::Waiter;
 use crate::turns::doors::ordered_frame;
@@ -225,6 +227,12 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
     // For a thread without a block.
     let mut own = Waiter::new();
     let mut waiting = Waiting::begin(cond, mutex, deadline, &raw mut own);
+    if state::is_computed()
+        && let Some(thread) = waiting.caller.thread()
+    {
+        // What it sleeps on is in the thread's own block, and then in the mutex.
+        thread.turn.set_object(ptr::from_ref(mutex) as u64);
+    }
     match mutex::release_for_wait(mutex, waiting.caller) {
         Ok(depth) => waiting.depth = depth,
         Err(error) => {

@@ -64,7 +64,15 @@ impl Family {
             return;
         }
         self.owner.store(0, Ordering::Relaxed);
-        self.lock.give_with(|word| sync::wake(word.as_ptr(), 1, false));
+        let word = self.lock.word();
+        let mut is_marked = false;
+        self.lock.give_with(|word| {
+            is_marked = true;
+            sync::wake(word.as_ptr(), 1, false);
+        });
+        if !is_marked {
+            sync::wake_in_order(word, 1);
+        }
     }
 }
 

@@ -263,6 +263,8 @@ impl Mutex {
         self.tell_next();
         if self.lock.swap(0, Ordering::Release) == 2 {
             sync::wake(word, 1, false);
+        } else {
+            sync::wake_in_order(word, 1);
         }
     }
 
@@ -282,6 +284,8 @@ impl Mutex {
         self.tell_next();
         if common::give_up(&self.lock) == 2 {
             sync::wake(word, 1, true);
+        } else {
+            sync::wake_in_order(word, 1);
         }
     }
 

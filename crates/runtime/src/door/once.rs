@@ -105,7 +105,7 @@ impl Kind {
             // SAFETY: the calling thread's own block; no reference to it is held here.
             let mut thread = unsafe { crate::tls::current().as_mut() };
             let followed = Caller::get().mode() == Mode::Replay;
-            let on = (word.as_ptr() as u64, self.awaited);
+            let on = turns::On::alike(word.as_ptr() as u64);
             if thread.as_deref_mut().and_then(|thread| turns::sleep(thread, on, None)).is_none() {
                 thread.as_deref_mut().map(turns::pause);
                 raw::futex_wait(word, self.awaited, 0);
@@ -211,6 +211,8 @@ impl Kind {
         let address = word.as_ptr();
         if word.swap(state, Ordering::AcqRel) == self.awaited {
             sync::wake(address, ALL, false);
+        } else {
+            sync::wake_in_order(address, ALL);
         }
     }
 }
@@ -249,7 +251,7 @@ unsafe extern "C" fn once(
 ) -> c_int {
     // SAFETY: the guest's control word.
     let word = unsafe { &*control };
-    let door = Scope::begin();
+    let door = Scope::begin(control as usize);
     if ONCE.local(word.load(Ordering::Acquire)) == Local::Done {
         return 0;
     }
@@ -260,7 +262,7 @@ unsafe extern "C" fn once(
         let mut this = Run { word, initialiser };
         // SAFETY: `this` outlives the call.
         unsafe { unwind::guarded(self::run, abandoned, (&raw mut this).cast()) };
-        let _door = Scope::begin();
+        let _door = Scope::begin(control as usize);
         ONCE.end(word, ONCE.done);
     }
     0
@@ -314,7 +316,7 @@ pub unsafe extern "C" fn call_once() {
 /// `__cxa_guard_acquire`: 1 if the caller is to run the initialiser and then to release or abort.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cxa_guard_acquire(guard: *const AtomicU32) -> c_int {
-    let _door = Scope::begin();
+    let _door = Scope::begin(guard as usize);
     // SAFETY: the guest's guard, eight bytes.
     c_int::from(GUARD.begin(unsafe { &*guard }))
 }
@@ -322,7 +324,7 @@ pub unsafe extern "C" fn __cxa_guard_acquire(guard: *const AtomicU32) -> c_int {
 /// `__cxa_guard_release`: the initialiser has run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cxa_guard_release(guard: *const AtomicU32) {
-    let _door = Scope::begin();
+    let _door = Scope::begin(guard as usize);
     // SAFETY: the guest's guard.
     GUARD.end(unsafe { &*guard }, GUARD.done);
 }
@@ -330,7 +332,7 @@ pub unsafe extern "C" fn __cxa_guard_release(guard: *const AtomicU32) {
 /// `__cxa_guard_abort`: the initialiser has thrown.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cxa_guard_abort(guard: *const AtomicU32) {
-    let _door = Scope::begin();
+    let _door = Scope::begin(guard as usize);
     // SAFETY: the guest's guard.
     GUARD.end(unsafe { &*guard }, GUARD.idle);
 }

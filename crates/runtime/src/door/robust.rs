@@ -128,6 +128,8 @@ fn release_word(mutex: &Mutex) {
     let word = mutex.lock.as_ptr();
     if mutex.lock.swap(0, Ordering::Release) & WAITERS != 0 {
         sync::wake(word, 1, true);
+    } else {
+        sync::wake_in_order(word, 1);
     }
 }
 
@@ -227,6 +229,8 @@ fn release(mutex: &Mutex) {
     let count = if inconsistent { sync::ALL } else { 1 };
     if old & WAITERS != 0 {
         sync::wake(word, count, true);
+    } else {
+        sync::wake_in_order(word, count);
     }
     list.end();
 }

@@ -122,9 +122,14 @@ impl RwLock {
     }
 
     fn wake_readers(&self) {
-        if self.readers_waiting.load(Ordering::SeqCst) != 0 && !self.readers_must_wait() {
+        if self.readers_must_wait() {
+            return;
+        }
+        if self.readers_waiting.load(Ordering::SeqCst) != 0 {
             self.readers_sequence.fetch_add(1, Ordering::SeqCst);
             sync::wake(self.readers_sequence.as_ptr(), ALL, self.shared());
+        } else {
+            sync::wake_in_order(self.readers_sequence.as_ptr(), ALL);
         }
     }
 
@@ -155,6 +160,8 @@ impl RwLock {
         if self.writers_waiting.load(Ordering::SeqCst) != 0 {
             self.writers_sequence.fetch_add(1, Ordering::SeqCst);
             sync::wake(self.writers_sequence.as_ptr(), 1, self.shared());
+        } else {
+            sync::wake_in_order(self.writers_sequence.as_ptr(), 1);
         }
         self.wake_readers();
     }

@@ -47,7 +47,7 @@ extern "C" fn det_end() {
 }
 
 extern "C" fn det_tick(ticks: u64) {
-    if let Some(thread) = ordered().filter(|thread| logical::decides(thread)) {
+    if let Some(thread) = ordered() {
         logical::tick_by(thread, ticks);
     }
 }

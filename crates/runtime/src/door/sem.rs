@@ -60,6 +60,8 @@ impl Semaphore {
         }
         if self.waiters.load(Ordering::SeqCst) != 0 {
             sync::wake(word, 1, shared);
+        } else {
+            sync::wake_in_order(word, 1);
         }
         0
     }

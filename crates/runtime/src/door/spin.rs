@@ -69,7 +69,7 @@ fn deliver() -> bool {
 }
 
 fn acquire(lock: &AtomicI32, attempt: impl Fn(Caller) -> Outcome) -> c_int {
-    let _door = Scope::begin();
+    let _door = Scope::begin(lock.as_ptr() as usize);
     sync::acquire(op::SPIN, lock.as_ptr() as usize, attempt, |_| while !take(lock) {})
 }
 
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn pthread_spin_unlock(lock: *const AtomicI32) -> c_int {
     // SAFETY: the guest's lock.
     let lock = unsafe { &*lock };
     let address = lock.as_ptr() as usize;
-    let _door = Scope::begin();
+    let _door = Scope::begin(address);
     if common::releases(Caller::get(), op::RELEASE, address, finish_unlock) {
         finish_unlock(address, false);
     }

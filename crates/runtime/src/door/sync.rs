@@ -170,6 +170,15 @@ pub fn wake(address: *const u32, count: u32, shared: bool) {
     unsafe { raw::call3(raw::nr::FUTEX, address as u64, op, u64::from(count)) };
 }
 
+/// The same in logical time alone, by one who gives an object back that says nothing of sleepers: in a copy that follows, and in
+/// one that has followed, nobody has marked it.
+#[inline(always)]
+pub fn wake_in_order(address: *const u32, count: u32) {
+    if logical::somebody_sleeps() {
+        logical::wake(address as u64, count);
+    }
+}
+
 /// Every sleeper, as a count for [`wake`].
 pub const ALL: u32 = i32::MAX as u32;
 

@@ -16,6 +16,7 @@ use crate::log::Next;
 use crate::raw::{self, Timespec};
 use crate::thread::{Mode, Shared, Thread};
 use crate::tls::end_word;
+use crate::turns::On;
 use crate::turns::doors::ordered_frame;
 use crate::{real, signal, state, tls, turns};
 
@@ -71,7 +72,7 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                 if state::is_computed() && turns::logical::decides(thread) && thread.turn.is_own() {
                     if lives_in_time(Some(thread), handle) {
                         let result =
-                            turns::sleep(thread, (word.as_ptr() as u64, tid), deadline.until().as_ref());
+                            turns::sleep(thread, On::alike(word.as_ptr() as u64), deadline.until().as_ref());
                         if result == Some(raw::err::EINTR) {
                             signal::deliver(thread);
                             above().stand_still(thread);

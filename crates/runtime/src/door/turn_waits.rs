@@ -16,7 +16,7 @@ use crate::sys::libc_text;
 use crate::thread::{Mode, Thread};
 use crate::turns::live_turns::{self, Local};
 use crate::turns::logical::Until;
-use crate::turns::{self, give, logical, pause, take};
+use crate::turns::{self, On, give, logical, pause, take};
 use crate::{recorder, signal, state};
 
 /// A futex wait of the guest's own, or of libc's: its result is an event here.
@@ -56,7 +56,7 @@ fn sleep_for_libc(thread: &mut Thread, call: &Call) -> Option<i64> {
     if !local.is_to_wait() {
         return Some(raw::err::EAGAIN);
     }
-    turns::sleep(thread, (call.args[0], call.args[2] as u32), local.until().as_ref())
+    turns::sleep(thread, On { key: call.args[0], is_alike: false }, local.until().as_ref())
 }
 
 /// A wake of the program's own: how many it has met is for the log to say. Those who wait in a standby wait for the log, and
@@ -67,9 +67,12 @@ pub fn own_wake(thread: &mut Thread, call: &Call) -> i64 {
     {
         // Who waits here for the kernel only: whoever waits for the log goes on by it.
         // SAFETY: the guest's own call, which does not wait.
-        unsafe { raw::call6(call.nr, call.args) };
+        let met = unsafe { raw::call6(call.nr, call.args) };
         let result = event.returned().0.result;
         thread.close();
+        if logical::applies(thread) && !raw::failed(met) {
+            wake_in_time(call, met);
+        }
         return result;
     }
     // Also where this copy has been promoted while it looked for the end of this call: those who sleep are its own to wake then.
@@ -141,8 +144,12 @@ pub fn futex_by_log(
     // In a standby as well, which may be promoted in the middle of it.
     patience.begin(call);
     let mut in_time =
-        thread.turn.is_own() && logical::decides(thread) && call.nr == nr::FUTEX && is_plain(call);
-    if !in_time {
+        thread.turn.is_own() && logical::applies(thread) && call.nr == nr::FUTEX && is_plain(call);
+    if in_time && thread.calls() == Mode::Replay {
+        // In every copy by its own memory: who changes the word wakes behind that, in a turn of its own.
+        in_time = false;
+        follow_in_time(thread, call, patience);
+    } else if !in_time {
         give(thread);
     }
     let end = loop {
@@ -212,13 +219,23 @@ fn until(call: &Call, patience: &mut Patience) -> Option<Until> {
     Some(Until { clock: 1, time: Timespec::from_ns(raw::now_ns() + time.ns()) })
 }
 
+/// What such a wait is in logical time, in a copy that waits for the log to say how it ends.
+fn follow_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) {
+    match GuestPtr::<u32>::at(call.args[0]).load() {
+        Some(now) if now == call.args[2] as u32 => {
+            let until = until(call, patience);
+            _ = turns::sleep_apart(thread, call.args[0], until.as_ref());
+        }
+        Some(_) => turns::let_others(thread),
+        None => give(thread),
+    }
+}
+
 /// The wait itself, in logical time, out of this thread's turn. What cannot be read is the kernel's to refuse.
 fn wait_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) -> i64 {
     let until = until(call, patience);
     match GuestPtr::<u32>::at(call.args[0]).load() {
-        Some(now) if now == call.args[2] as u32 => {
-            turns::sleep_apart(thread, (call.args[0], now), until.as_ref())
-        }
+        Some(now) if now == call.args[2] as u32 => turns::sleep_apart(thread, call.args[0], until.as_ref()),
         Some(_) => {
             turns::let_others(thread);
             raw::err::EAGAIN

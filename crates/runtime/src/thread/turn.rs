@@ -25,6 +25,9 @@ pub struct Turn {
     ticks: AtomicU64,
     number: AtomicU64,
     doors: AtomicU32,
+    out: AtomicBool,
+    glances: AtomicBool,
+    object: AtomicU64,
 }
 
 impl Turn {
@@ -41,6 +44,9 @@ impl Turn {
             ticks: AtomicU64::new(0),
             number: AtomicU64::new(0),
             doors: AtomicU32::new(0),
+            out: AtomicBool::new(false),
+            glances: AtomicBool::new(false),
+            object: AtomicU64::new(0),
         }
     }
 
@@ -147,6 +153,36 @@ impl Turn {
         self.apart.store(is_apart, Ordering::Relaxed);
     }
 
+    /// Whether the thread has been in a call since its last turn: its place in a computed order is then for the primary to say.
+    pub fn is_out(&self) -> bool {
+        self.out.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_out(&self, is_out: bool) {
+        self.out.store(is_out, Ordering::Relaxed);
+    }
+
+    /// Whether it sleeps where the one that wakes it may be unknown to a copy: it looks again when that takes over.
+    pub fn glances(&self) -> bool {
+        self.glances.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_glances(&self, glances: bool) {
+        self.glances.store(glances, Ordering::Relaxed);
+    }
+
+    /// The guest's object that the thread's door is about; it may lie at another address in each copy.
+    pub fn object(&self) -> u64 {
+        self.object.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set_object(&self, address: u64) {
+        self.object.store(address, Ordering::Relaxed);
+    }
+
     /// The slot's thread has come to its end.
     pub fn set_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
@@ -160,7 +196,8 @@ impl Turn {
     /// The slot has another thread.
     pub fn begin_anew(&self) {
         self.leave();
-        for flag in [&self.ended, &self.section, &self.apart] {
+        self.object.store(0, Ordering::Relaxed);
+        for flag in [&self.ended, &self.section, &self.apart, &self.out, &self.glances] {
             flag.store(false, Ordering::Relaxed);
         }
     }

@@ -50,6 +50,7 @@ pub unsafe extern "C" fn in_turn() {
         ".cfi_adjust_cfa_offset 8",
         "push rax",
         ".cfi_adjust_cfa_offset 8",
+        "mov rsi, rdi",
         "mov edi, r8d",
         "call {begin}",
         "mov r8, rax",
@@ -81,12 +82,13 @@ pub unsafe extern "C" fn in_turn() {
     )
 }
 
-extern "C" fn begin(kind: u32) -> u64 {
+extern "C" fn begin(kind: u32, object: u64) -> u64 {
     // SAFETY: the calling thread's own block; no reference to it is held here.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return NOTHING };
     if !logical::applies(thread) {
         return NOTHING;
     }
+    thread.turn.set_object(object);
     if state::is_parallel() {
         return if enter(thread) { IS_TO_GIVE } else { NOTHING };
     }
@@ -117,17 +119,22 @@ pub fn enter(thread: &mut Thread) -> bool {
 
 /// Gives it back.
 pub fn leave(thread: &mut Thread) {
-    turns::let_others(thread);
+    if thread.turn.is_own() {
+        turns::let_others(thread);
+    } else if logical::applies(thread) {
+        // It has stood still in the turn, and another log has begun since.
+        logical::let_others(thread);
+    }
 }
 
 /// A door whose end is the end of a scope. Nothing below it may be left by unwinding.
 pub struct Scope(u64);
 
 impl Scope {
-    /// Begins one.
+    /// Begins one, about the object at this address.
     #[inline(always)]
-    pub fn begin() -> Scope {
-        Scope(if state::is_parallel() { begin(CHANGES) } else { NOTHING })
+    pub fn begin(object: usize) -> Scope {
+        Scope(if state::is_parallel() { begin(CHANGES, object as u64) } else { NOTHING })
     }
 }
 

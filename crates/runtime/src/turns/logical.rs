@@ -1,14 +1,15 @@
 //! Turns in an order that is computed: the threads of this process in logical time, see [`us_order::logical`].
 //!
-//! The primary keeps the clocks, and every other copy that acts: also where nobody follows. A standby takes its turns as the log
-//! says, and knows of the clocks what the segment has: each change of a thread's place is written there, whole, and whoever
-//! takes over makes the race anew from that ([`crate::turns::restore`]).
+//! Every copy keeps the clocks, also where nobody follows. A standby takes its turns as the log says, and in them its threads change
+//! the race as its primary's did: they sleep, wake, make and end each other by their own objects, wherever those lie. Where the world
+//! decides, the log has the clock with the turn that follows, and until then the segment has the thread's place
+//! ([`crate::turns::restore`]).
 //!
 //! Where the order would not come on, it is guessed by time: a thread that others wait for computes without passing a door, or it
 //! waits where nobody knows of it. Each guess is counted, and `status` says so: from there on two runs may differ.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::THREADS_MAX;
 use us_order::logical::{At, Logical, ticks};
@@ -48,8 +49,8 @@ pub(super) static LEAST: AtomicU32 = AtomicU32::new(NOBODY);
 pub(super) static OWNER: AtomicU32 = AtomicU32::new(NOBODY);
 /// There is a second thread, or has been.
 pub(super) static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-/// Counts those who fall asleep: the order of the queues, for whoever takes over.
-pub(super) static SLEEPS: AtomicU64 = AtomicU64::new(0);
+/// How many sleep in logical time.
+static ASLEEP: AtomicU32 = AtomicU32::new(0);
 
 /// Where a thread waits for its turn, or until it is woken.
 struct Bell {
@@ -89,6 +90,12 @@ impl Until {
         unsafe { raw::call2(raw::nr::CLOCK_GETTIME, self.clock, &raw mut now as u64) };
         self.time.ns().saturating_sub(now.ns())
     }
+
+    /// The same in logical time.
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        ticks(self.left_ns())
+    }
 }
 
 /// Whether this thread takes turns in a computed order.
@@ -106,14 +113,21 @@ pub fn decides(thread: &Thread) -> bool {
     applies(thread) && thread.calls() != Mode::Replay
 }
 
+/// Whether anybody sleeps: who gives an object back looks for those of whom the object itself says nothing. In a copy it does not.
+#[inline(always)]
+pub fn somebody_sleeps() -> bool {
+    ASLEEP.load(Ordering::Relaxed) != 0
+}
+
 /// Runs `act` on the clocks, and rings for whoever is the least then.
-fn with<T>(own: usize, act: impl FnOnce(&mut Logical<THREADS_MAX>) -> T) -> T {
+pub(super) fn with<T>(own: usize, act: impl FnOnce(&mut Logical<THREADS_MAX>) -> T) -> T {
     let (result, least) = RACE.lock.with(|| {
         // SAFETY: the lock is held.
         let times = unsafe { &mut *RACE.times.get() };
         let result = act(times);
         let least = times.least().map_or(NOBODY, |slot| slot as u32);
         LEAST.store(least, Ordering::Release);
+        ASLEEP.store(times.asleep(), Ordering::Relaxed);
         (result, least)
     });
     if least != NOBODY && least as usize != own {
@@ -130,7 +144,7 @@ fn ring(slot: usize) {
     }
 }
 
-/// What the segment says of a thread: its place, in two bits, and its clock; what it sleeps on; how many had fallen asleep before it.
+/// What the segment says of a thread: its place, in two bits, and its clock.
 pub(super) mod place {
     pub const GONE: u64 = 0;
     pub const HERE: u64 = 1;
@@ -141,10 +155,9 @@ pub(super) mod place {
 
 /// Tells whoever takes over where this thread is.
 fn note(times: &Logical<THREADS_MAX>, slot: usize) {
-    if state::header().is_none() {
+    if state::header().is_none() || state::is_standby() {
         return;
     }
-    let entry = state::entry(slot as u32);
     let mut clock = times.clock(slot);
     let place = match times.at(slot) {
         At::Gone => place::GONE,
@@ -155,12 +168,9 @@ fn note(times: &Logical<THREADS_MAX>, slot: usize) {
             clock = times.due(slot);
             place::HERE
         }
-        At::Asleep { key, .. } => {
-            entry.logical[1].store(key, Ordering::Relaxed);
-            place::ASLEEP
-        }
+        At::Asleep { .. } => place::ASLEEP,
     };
-    entry.logical[0].store(clock << place::BITS | place, Ordering::Release);
+    state::entry(slot as u32).logical.store(clock << place::BITS | place, Ordering::Release);
 }
 
 /// A lone thread is about to make another: from here on there is an order.
@@ -203,7 +213,7 @@ pub fn nobody_has() {
 
 /// A thread is about to be made, in the turn of its maker.
 pub fn enter(maker: &Thread, slot: u32) {
-    if decides(maker) && !thread::is_beyond(slot) {
+    if applies(maker) && !thread::is_beyond(slot) {
         let slot = slot as usize;
         with(slot, |times| {
             times.enter(slot);
@@ -214,7 +224,7 @@ pub fn enter(maker: &Thread, slot: u32) {
 
 /// It could not be made, or it ends, in its turn. Those who wait for its end sleep on `key`.
 pub fn exit(by: &Thread, slot: u32, key: u64) {
-    if !decides(by) || thread::is_beyond(slot) {
+    if !applies(by) || thread::is_beyond(slot) {
         return;
     }
     let own = slot as usize;
@@ -278,36 +288,32 @@ pub fn leave(thread: &Thread) {
     });
 }
 
-/// Gives its turn to the next, and sleeps on a word with this value until somebody wakes those there, or until a time. [`sleep`] is
-/// next.
-pub fn fall_asleep(thread: &Thread, on: (u64, u32), until: Option<&Until>) {
-    sleep_for(thread, on, until.map(Until::left_ns));
-}
-
-/// Gives its turn to the next, and sleeps in the kernel for so long: nobody wakes it.
-pub fn sleep_in_kernel(thread: &Thread, wait_ns: u64) {
-    const NOBODYS: u64 = 1 << 63;
-    sleep_for(thread, (NOBODYS | u64::from(thread.slot()) << 2, 0), Some(wait_ns));
-}
-
-fn sleep_for(thread: &Thread, (key, value): (u64, u32), wait_ns: Option<u64>) {
+/// Gives its turn to the next, and sleeps until somebody wakes those at this key, or for so many ticks. [`sleep`] is next.
+pub fn fall_asleep(thread: &Thread, key: u64, wait: Option<u64>) {
     let slot = thread.slot() as usize;
-    let wait = wait_ns.map(ticks);
     no_owner(slot);
-    if state::header().is_some() {
-        let entry = state::entry(thread.slot());
-        entry.logical[2].store(SLEEPS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        entry.logical[3].store(u64::from(value), Ordering::Relaxed);
-    }
     with(slot, |times| {
         times.sleep(slot, key, wait);
         note(times, slot);
     });
 }
 
+/// Gives its turn to the next, and sleeps in the kernel for so long: nobody wakes it.
+pub fn sleep_in_kernel(thread: &Thread, wait_ns: u64) {
+    const NOBODYS: u64 = 1 << 63;
+    fall_asleep(thread, NOBODYS | u64::from(thread.slot()) << 2, Some(ticks(wait_ns)));
+}
+
+/// In a copy that follows: this thread's turn begins, with the clock that the log has.
+pub fn follow(thread: &Thread, clock: u64) {
+    let slot = thread.slot() as usize;
+    with(slot, |times| times.follow(slot, clock));
+    OWNER.store(slot as u32, Ordering::Relaxed);
+}
+
 /// Wakes up to `count` of those who sleep at `key`, the first to come first. How many there were.
 pub fn wake(key: u64, count: u32) -> u32 {
-    if !state::is_computed() || !HAS_BEGUN.load(Ordering::Relaxed) || state::is_standby() {
+    if !state::is_computed() || !HAS_BEGUN.load(Ordering::Relaxed) {
         return 0;
     }
     let mut woken = 0;
@@ -367,7 +373,8 @@ fn is_interrupted(thread: &mut Thread, result: i64) -> bool {
         return false;
     }
     above().stand_still(thread);
-    thread.calls() == Mode::Replay || thread.pending.load(Ordering::Relaxed) != 0
+    // A copy that takes over makes its threads look: whoever sleeps on keeps its place.
+    thread.calls() == Mode::Replay || above().is_for_guest(thread)
 }
 
 /// Nobody of the threads has woken it.
@@ -384,6 +391,8 @@ fn come_back(slot: usize) {
 pub struct Begun {
     /// Somebody else has not given it back, and is passed over.
     pub is_beside: bool,
+    /// The thread's clock.
+    pub clock: u64,
 }
 
 /// Waits until it is this thread's turn. `None`: it has stood still, and follows a log now; or there is another order, or none.
@@ -400,19 +409,16 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
         if !applies(thread) {
             break None;
         }
-        let (begins, at) = with(slot, |times| {
+        let (begins, at, clock) = with(slot, |times| {
             let begins = times.begin(slot) || times.begin_in_time(slot);
             if begins {
                 note(times, slot);
-                if let Some(header) = state::header() {
-                    header.logical_now.store(times.now(), Ordering::Relaxed);
-                }
             }
-            (begins, times.at(slot))
+            (begins, times.at(slot), times.clock(slot))
         });
         if begins {
             let owner = OWNER.swap(slot as u32, Ordering::Relaxed);
-            break Some(Begun { is_beside: owner != NOBODY && owner != slot as u32 });
+            break Some(Begun { is_beside: owner != NOBODY && owner != slot as u32, clock });
         }
         match at {
             At::Asleep { is_timed: false, .. } => {
@@ -422,6 +428,12 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
                 {
                     come_back(slot);
                 }
+                if thread.calls() == Mode::Replay {
+                    break None;
+                }
+                // It looks for nobody: who is asleep would never give that up.
+                watches_no_more(slot as u32);
+                continue;
             }
             _ => {
                 let is_near = || {
@@ -453,7 +465,7 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
             seen.look(slot, now_ns);
         }
     };
-    let _ = WATCHER.compare_exchange(slot as u32, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+    watches_no_more(slot as u32);
     bell.is_awaited.store(false, Ordering::Relaxed);
     begun
 }
@@ -462,6 +474,10 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
 fn watches(slot: u32) -> bool {
     let taken = WATCHER.compare_exchange(NOBODY, slot, Ordering::Relaxed, Ordering::Relaxed);
     taken.is_ok() || taken == Err(slot)
+}
+
+fn watches_no_more(slot: u32) {
+    let _ = WATCHER.compare_exchange(slot, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// A thread that others wait for.

@@ -67,10 +67,38 @@ fn hand_over(thread: &mut Thread, goes: fn(&Thread)) {
         return;
     }
     thread.turn.set_own(false);
-    if logical::decides(thread) {
+    if logical::applies(thread) {
         goes(thread);
     }
     turn_order::give(thread);
+}
+
+/// Of a *Yield* in a computed order: the thread sleeps there. The two words behind the event's header are what it sleeps on and for how
+/// many ticks.
+const SLEEPS: u8 = 1;
+/// It does not sleep longer than those.
+const TIMED: u8 = 2;
+/// What it sleeps on is a place in the object that its door is about.
+const IN_OBJECT: u8 = 4;
+/// Who wakes it may be unknown to a copy.
+const GLANCES: u8 = 8;
+/// The most bytes that an object has.
+const OBJECT_BYTES: u64 = 64;
+
+/// What a thread sleeps on.
+#[derive(Clone, Copy)]
+pub struct On {
+    /// Its address.
+    pub key: u64,
+    /// Whether those who wake there do so in every copy, in their turns. If not, who sleeps looks again in a copy that takes over.
+    pub is_alike: bool,
+}
+
+impl On {
+    /// A word of an object that every copy has, and changes as the log says.
+    pub fn alike(key: u64) -> On {
+        On { key, is_alike: true }
+    }
 }
 
 /// The event at the front of the ring, which must be of this kind.
@@ -106,29 +134,42 @@ pub fn pause(thread: &mut Thread) {
 /// Sleeps on a word with this value until somebody wakes those there, where the order is computed: in the turn it is known that there
 /// is something to wait for, and behind it the turn is this thread's again. What the kernel would answer. `None` where it is not
 /// computed.
-pub fn sleep(thread: &mut Thread, on: (u64, u32), until: Option<&Until>) -> Option<i64> {
+pub fn sleep(thread: &mut Thread, on: On, until: Option<&Until>) -> Option<i64> {
     if !thread.turn.is_own() || !logical::decides(thread) {
         return None;
     }
+    let wait = until.map(Until::ticks);
     if thread.calls() == Mode::Record {
         // Before anybody else has a turn: whoever follows gives this one back here.
-        thread.push(EventKind::Yield, 0, 0, NO_TICKET);
+        let place = on.key.wrapping_sub(thread.turn.object());
+        let in_object = place < OBJECT_BYTES;
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags =
+            SLEEPS | flag(wait.is_some(), TIMED) | flag(in_object, IN_OBJECT) | flag(!on.is_alike, GLANCES);
+        let words = [if in_object { place } else { on.key }, wait.unwrap_or(0)];
+        thread.append(EventKind::Yield, flags, 0, NO_TICKET, &words);
     }
-    let end = give_asleep(thread, on, until);
+    fall_asleep(thread, on, wait);
+    let end = logical::sleep(thread, until);
     take(thread);
     Some(answer(end))
 }
 
 /// The same of a wait whose end is an event, which comes before the turn: that is given, and not taken again.
-pub fn sleep_apart(thread: &mut Thread, on: (u64, u32), until: Option<&Until>) -> i64 {
-    answer(give_asleep(thread, on, until))
+pub fn sleep_apart(thread: &mut Thread, key: u64, until: Option<&Until>) -> i64 {
+    fall_asleep(thread, On::alike(key), until.map(Until::ticks));
+    if thread.calls() == Mode::Replay {
+        // How it ends, the log says.
+        return 0;
+    }
+    answer(logical::sleep(thread, until))
 }
 
-fn give_asleep(thread: &mut Thread, on: (u64, u32), until: Option<&Until>) -> End {
+fn fall_asleep(thread: &mut Thread, on: On, wait: Option<u64>) {
     thread.turn.set_own(false);
-    logical::fall_asleep(thread, on, until);
+    thread.turn.set_glances(!on.is_alike);
+    logical::fall_asleep(thread, on.key, wait);
     turn_order::give(thread);
-    logical::sleep(thread, until)
 }
 
 fn answer(end: End) -> i64 {
@@ -192,7 +233,7 @@ pub fn follow_last(thread: &mut Thread) {
             Some(_) => {
                 let header = front(thread, EventKind::Yield);
                 thread.take_front(&header);
-                give(thread);
+                let_others(thread);
             }
             None => thread.wait_more(),
         }
@@ -206,8 +247,18 @@ pub fn follow_last(thread: &mut Thread) {
 /// At the front of a replay's ring is a *Yield*: what the recorded thread did there was to wait.
 pub fn follow_pause(thread: &mut Thread) {
     let header = front(thread, EventKind::Yield);
+    let [key, ticks] = thread.front_words(&header);
     thread.take_front(&header);
-    give(thread);
+    if !logical::applies(thread) || !thread.turn.is_own() {
+        give(thread);
+    } else if header.flags & SLEEPS == 0 {
+        let_others(thread);
+    } else {
+        // Its own word, wherever that lies in this copy.
+        let from = if header.flags & IN_OBJECT != 0 { thread.turn.object() } else { 0 };
+        let on = On { key: from.wrapping_add(key), is_alike: header.flags & GLANCES == 0 };
+        fall_asleep(thread, on, (header.flags & TIMED != 0).then_some(ticks));
+    }
     if of_family::is_member() {
         skip_answer(thread);
     }
@@ -356,8 +407,13 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
 pub fn begun(thread: &mut Thread) {
     if thread.turn.gives() {
         thread.turn.set_gives(false);
+        if !logical::applies(thread) || !thread.turn.is_own() {
+            return give(thread);
+        }
+        thread.turn.set_out(true);
         match thread.turn.waits() {
-            _ if !logical::decides(thread) || !thread.turn.is_own() => give(thread),
+            // For whom its primary's waits is not known here.
+            _ if thread.calls() == Mode::Replay => give(thread),
             Waits::ForWorld => give(thread),
             Waits::ForNobody => let_others(thread),
             Waits::For(wait_ns) => {

@@ -129,7 +129,7 @@ pub fn take_over() {
         Some(tid) => (TAKEN, next, tid),
         None => (FREE, NOBODY, 0),
     };
-    restore::restore(last_owner(next));
+    restore::restore();
     order.next.store(next, Ordering::Relaxed);
     order.holder.store(holder, Ordering::Relaxed);
     order.had.store(had, Ordering::Relaxed);
@@ -150,18 +150,6 @@ fn last_taker(next: u64) -> Option<u32> {
         }
     });
     taker
-}
-
-/// The slot of that thread.
-fn last_owner(next: u64) -> Option<u32> {
-    let tid = last_taker(next)?;
-    let mut slot = None;
-    crate::thread::for_each(|thread| {
-        if thread.has_ring() && thread.turn.is_own() && thread.kernel_tid() == tid {
-            slot = Some(thread.slot());
-        }
-    });
-    slot
 }
 
 /// Whether one of this process's turns has been taken at another one's side since the log began.
@@ -220,8 +208,15 @@ enum Taken {
 }
 
 fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
-    let taken =
-        if logical::applies(thread) { lock_in_time(thread, order) } else { lock(thread, scope, order) };
+    let mut clock = None;
+    let taken = if logical::applies(thread) {
+        lock_in_time(thread, order).map(|(taken, at)| {
+            clock = Some(at);
+            taken
+        })
+    } else {
+        lock(thread, scope, order)
+    };
     let Some(taken) = taken else {
         // It has stood still here: in the copy that was made of it meanwhile the log says when it goes on.
         return take(thread);
@@ -243,7 +238,10 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     }
     thread.turn.set_own(true);
     let flags = if matches!(taken, Taken::PassedOver(_)) { PASSED_OVER } else { 0 };
-    thread.push(EventKind::Turn, flags, 0, number);
+    match clock {
+        Some(clock) => thread.append(EventKind::Turn, flags, 0, number, &[clock, 0]),
+        None => thread.push(EventKind::Turn, flags, 0, number),
+    }
     let Taken::PassedOver(waited_ns) = taken else { return };
     if logical::applies(thread) {
         return;
@@ -265,10 +263,11 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
 }
 
 /// The same where the order is computed.
-fn lock_in_time(thread: &mut Thread, order: &TurnOrder) -> Option<Taken> {
+fn lock_in_time(thread: &mut Thread, order: &TurnOrder) -> Option<(Taken, u64)> {
     let begun = logical::await_turn(thread)?;
     order.had.store(SOMEBODY, Ordering::Relaxed);
-    Some(if begun.is_beside { Taken::PassedOver(0) } else { Taken::Free })
+    thread.turn.set_out(false);
+    Some((if begun.is_beside { Taken::PassedOver(0) } else { Taken::Free }, begun.clock))
 }
 
 /// The turn of this process's that others have waited for through a whole look: [`TurnOrder::had`] of it.
@@ -400,13 +399,19 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
     };
     // The event stays in the ring until then: who promotes this copy must not take it for applied.
     await_turn(scope, order, header.ticket, header.flags & PASSED_OVER != 0);
-    thread.take_front(&header);
+    let [clock, _] = thread.front_words(&header);
     thread.turn.set_number(header.ticket);
     thread.turn.set_own(true);
+    if logical::applies(thread) {
+        thread.turn.set_out(false);
+        logical::follow(thread, clock);
+    }
     if scope == Scope::Recording {
         order.holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     order.begun.fetch_max(turns::after(header.ticket), Ordering::SeqCst);
+    // Behind all that a promotion looks at: with all rings empty it numbers its own turns from there.
+    thread.take_front(&header);
     ring(scope, order, turns::after(header.ticket));
 }
 
