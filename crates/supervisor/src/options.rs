@@ -132,7 +132,7 @@ impl Options {
             verify: self.verify,
             flags: flags
                 | match self.order.as_str() {
-                    // A second standby sees what comes between a promotion and the next clone, where the race is made anew.
+                    // With two standbys a storm of locks on futex words has hung.
                     "serial" if self.standbys > 1 => CONFIG_SERIAL,
                     "serial" => CONFIG_SERIAL | CONFIG_COMPUTED,
                     "deterministic" => CONFIG_SERIAL | CONFIG_COMPUTED | CONFIG_PARALLEL,

@@ -261,11 +261,7 @@ impl Mutex {
         }
         let word = self.lock.as_ptr();
         self.tell_next();
-        if self.lock.swap(0, Ordering::Release) == 2 {
-            sync::wake(word, 1, false);
-        } else {
-            sync::wake_in_order(word, 1);
-        }
+        sync::wake_next(word, self.lock.swap(0, Ordering::Release) == 2, false);
     }
 
     /// In a standby, the event of this thread's acquisition has been applied: the next one is due.
@@ -282,11 +278,7 @@ impl Mutex {
     fn release_shared(&self) {
         let word = self.lock.as_ptr();
         self.tell_next();
-        if common::give_up(&self.lock) == 2 {
-            sync::wake(word, 1, true);
-        } else {
-            sync::wake_in_order(word, 1);
-        }
+        sync::wake_next(word, common::give_up(&self.lock) == 2, true);
     }
 
     fn address(&self) -> usize {

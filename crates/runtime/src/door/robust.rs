@@ -126,11 +126,7 @@ fn acquire_word(mutex: &Mutex, patience: Patience) -> Outcome {
 
 fn release_word(mutex: &Mutex) {
     let word = mutex.lock.as_ptr();
-    if mutex.lock.swap(0, Ordering::Release) & WAITERS != 0 {
-        sync::wake(word, 1, true);
-    } else {
-        sync::wake_in_order(word, 1);
-    }
+    sync::wake_next(word, mutex.lock.swap(0, Ordering::Release) & WAITERS != 0, true);
 }
 
 /// Acquires and keeps the books; the mutex is not the caller's.

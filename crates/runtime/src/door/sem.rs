@@ -52,17 +52,14 @@ impl Semaphore {
         common::update(Note::Take, &self.value, |value| value.checked_sub(1)).is_ok()
     }
 
+    #[inline(always)]
     fn add(&self) -> c_int {
         let add = |value: u32| (value < VALUE_MAX).then_some(value + 1);
         let (word, shared) = (self.value.as_ptr(), self.shared());
         if common::update(Note::Give, &self.value, add).is_err() {
             return errno::EOVERFLOW;
         }
-        if self.waiters.load(Ordering::SeqCst) != 0 {
-            sync::wake(word, 1, shared);
-        } else {
-            sync::wake_in_order(word, 1);
-        }
+        sync::wake_next(word, self.waiters.load(Ordering::SeqCst) != 0, shared);
         0
     }
 

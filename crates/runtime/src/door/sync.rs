@@ -175,8 +175,24 @@ pub fn wake(address: *const u32, count: u32, shared: bool) {
 #[inline(always)]
 pub fn wake_in_order(address: *const u32, count: u32) {
     if logical::somebody_sleeps() {
-        logical::wake(address as u64, count);
+        wake_asleep(address, count);
     }
+}
+
+/// By one who has given an object back: wakes one of those who sleep, whether the object says that there are any or not.
+#[inline(always)]
+pub fn wake_next(address: *const u32, is_marked: bool, shared: bool) {
+    if is_marked {
+        wake(address, 1, shared);
+    } else {
+        wake_in_order(address, 1);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wake_asleep(address: *const u32, count: u32) {
+    logical::wake(address as u64, count);
 }
 
 /// Every sleeper, as a count for [`wake`].
