@@ -96,8 +96,8 @@ pub fn has_equal_addresses() -> bool {
     unsafe {
         let before = libc::personality(ASK);
         let own = before as libc::c_ulong;
-        let can_be = before >= 0 && libc::personality(own | ADDR_NO_RANDOMIZE) >= 0;
-        can_be && libc::personality(own) >= 0
+        let can_be = || libc::personality(own | ADDR_NO_RANDOMIZE) >= 0 && libc::personality(own) >= 0;
+        before >= 0 && (own & ADDR_NO_RANDOMIZE != 0 || can_be())
     }
 }
 
