@@ -93,20 +93,15 @@ impl Lock {
     }
 
     /// Gives it back. True if somebody may sleep on the word: who is to be woken.
-    fn free(&self) -> bool {
+    pub fn free(&self) -> bool {
         let age = age();
         self.0.swap(age | FREE, Ordering::Release) == age | SLEPT_ON
     }
 
     /// Gives it back.
     pub fn give(&self) {
-        self.give_with(|word| raw::futex_wake(word, 1));
-    }
-
-    /// As [`Lock::give`], with another way to wake who sleeps.
-    pub fn give_with(&self, wake: impl FnOnce(&AtomicU32)) {
         if self.free() {
-            wake(&self.0);
+            raw::futex_wake(&self.0, 1);
         }
     }
 

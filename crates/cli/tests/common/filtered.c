@@ -1,6 +1,5 @@
 /* Executes a program under a filter of system calls as container engines have one: addresses stay random. */
 #include <errno.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

@@ -200,9 +200,7 @@ fn release_all() {
         raw::futex_wake(word, 1);
     }
     // The places are free for the next time once everybody has left.
-    while !park::is_empty() {
-        raw::nap(50_000);
-    }
+    park::await_empty();
 }
 
 /// The first thread, or, where that has ended, any.

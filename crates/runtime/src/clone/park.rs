@@ -109,7 +109,7 @@ static TABLE: Table = Table(UnsafeCell::new(
 static CLAIMS: AtomicU64 = AtomicU64::new(0);
 /// Futex: counts arrivals.
 pub static ARRIVED: AtomicU32 = AtomicU32::new(0);
-/// Threads that have left their places again.
+/// Threads that have left their places again. Futex: the last one wakes the coordinator.
 static LEFT: AtomicU32 = AtomicU32::new(0);
 
 fn claims() -> Claims {
@@ -148,9 +148,25 @@ pub fn is_wanted() -> bool {
     Claims::from_word(CLAIMS.load(Ordering::Relaxed)).is_wanted()
 }
 
-/// Whether everybody who has claimed a place has left it.
-pub fn is_empty() -> bool {
-    LEFT.load(Ordering::Acquire) == claims().claimed()
+/// Waits until everybody who has claimed a place has left it. The coordinator does, and they wait for its end: a nap in here is
+/// one of the whole program.
+pub fn await_empty() {
+    /// Who has missed a wake looks for itself.
+    const LOOK_NS: u64 = 1_000_000;
+    loop {
+        let left = LEFT.load(Ordering::Acquire);
+        if left == claims().claimed() {
+            return;
+        }
+        raw::futex_wait(&LEFT, left, LOOK_NS);
+    }
+}
+
+/// By a thread that has left its place.
+fn has_left() {
+    if LEFT.fetch_add(1, Ordering::AcqRel) + 1 == claims().claimed() {
+        raw::futex_wake(&LEFT, 1);
+    }
 }
 
 /// The places that have been claimed.
@@ -322,7 +338,7 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
         }
         (*place).tid.store(0, Ordering::Release);
         let coordinator = clone::number();
-        LEFT.fetch_add(1, Ordering::AcqRel);
+        has_left();
         // What comes next is the program's.
         clone::await_end_of(coordinator);
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);

@@ -65,14 +65,7 @@ impl Family {
         }
         self.owner.store(0, Ordering::Relaxed);
         let word = self.lock.word();
-        let mut is_marked = false;
-        self.lock.give_with(|word| {
-            is_marked = true;
-            sync::wake(word.as_ptr(), 1, false);
-        });
-        if !is_marked {
-            sync::wake_in_order(word, 1);
-        }
+        sync::wake_next(word, 1, self.lock.free(), false);
     }
 }
 

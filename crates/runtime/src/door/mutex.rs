@@ -261,7 +261,7 @@ impl Mutex {
         }
         let word = self.lock.as_ptr();
         self.tell_next();
-        sync::wake_next(word, self.lock.swap(0, Ordering::Release) == 2, false);
+        sync::wake_next(word, 1, self.lock.swap(0, Ordering::Release) == 2, false);
     }
 
     /// In a standby, the event of this thread's acquisition has been applied: the next one is due.
@@ -278,7 +278,7 @@ impl Mutex {
     fn release_shared(&self) {
         let word = self.lock.as_ptr();
         self.tell_next();
-        sync::wake_next(word, common::give_up(&self.lock) == 2, true);
+        sync::wake_next(word, 1, common::give_up(&self.lock) == 2, true);
     }
 
     fn address(&self) -> usize {

@@ -209,11 +209,8 @@ impl Kind {
 
     fn end(&self, word: &AtomicU32, state: u32) {
         let address = word.as_ptr();
-        if word.swap(state, Ordering::AcqRel) == self.awaited {
-            sync::wake(address, ALL, false);
-        } else {
-            sync::wake_in_order(address, ALL);
-        }
+        let is_awaited = word.swap(state, Ordering::AcqRel) == self.awaited;
+        sync::wake_next(address, ALL, is_awaited, false);
     }
 }
 

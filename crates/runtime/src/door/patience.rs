@@ -166,9 +166,9 @@ fn ends(time_out: TimeOut, args: &[u64; 6]) -> Option<u64> {
 /// Now, ns, by the clock that a wait goes by. A sleep in processor time goes by that, and every other one by CLOCK_MONOTONIC.
 fn now_ns(call: &Call) -> u64 {
     if let Some(clock) = processor_clock(call)
-        && let Ok(now_ns) = super::time::plain(clock)
+        && let Ok(time) = super::time::plain(clock)
     {
-        return now_ns.max(1);
+        return time.ns().max(1);
     }
     let mut time = Timespec::default();
     vdso::clock_gettime(MONOTONIC, &mut time);

@@ -126,7 +126,7 @@ fn acquire_word(mutex: &Mutex, patience: Patience) -> Outcome {
 
 fn release_word(mutex: &Mutex) {
     let word = mutex.lock.as_ptr();
-    sync::wake_next(word, mutex.lock.swap(0, Ordering::Release) & WAITERS != 0, true);
+    sync::wake_next(word, 1, mutex.lock.swap(0, Ordering::Release) & WAITERS != 0, true);
 }
 
 /// Acquires and keeps the books; the mutex is not the caller's.
@@ -223,11 +223,7 @@ fn release(mutex: &Mutex) {
     let old = mutex.lock.swap(0, Ordering::Release);
     // A mutex that nobody can ever own again: all of its waiters must learn that.
     let count = if inconsistent { sync::ALL } else { 1 };
-    if old & WAITERS != 0 {
-        sync::wake(word, count, true);
-    } else {
-        sync::wake_in_order(word, count);
-    }
+    sync::wake_next(word, count, old & WAITERS != 0, true);
     list.end();
 }
 

@@ -125,12 +125,7 @@ impl RwLock {
         if self.readers_must_wait() {
             return;
         }
-        if self.readers_waiting.load(Ordering::SeqCst) != 0 {
-            self.readers_sequence.fetch_add(1, Ordering::SeqCst);
-            sync::wake(self.readers_sequence.as_ptr(), ALL, self.shared());
-        } else {
-            sync::wake_in_order(self.readers_sequence.as_ptr(), ALL);
-        }
+        self.wake_waiting(&self.readers_waiting, &self.readers_sequence, ALL);
     }
 
     fn unlock(&self) {
@@ -157,13 +152,19 @@ impl RwLock {
     }
 
     fn wake_next(&self) {
-        if self.writers_waiting.load(Ordering::SeqCst) != 0 {
-            self.writers_sequence.fetch_add(1, Ordering::SeqCst);
-            sync::wake(self.writers_sequence.as_ptr(), 1, self.shared());
-        } else {
-            sync::wake_in_order(self.writers_sequence.as_ptr(), 1);
-        }
+        self.wake_waiting(&self.writers_waiting, &self.writers_sequence, 1);
         self.wake_readers();
+    }
+
+    /// Who looks at the count and then sleeps looks at the sequence: it is moved before the wake.
+    #[inline(always)]
+    fn wake_waiting(&self, waiting: &AtomicU32, sequence: &AtomicU32, count: u32) {
+        if waiting.load(Ordering::SeqCst) != 0 {
+            sequence.fetch_add(1, Ordering::SeqCst);
+            sync::wake(sequence.as_ptr(), count, self.shared());
+        } else {
+            sync::wake_in_order(sequence.as_ptr(), count);
+        }
     }
 
     fn is_writer(&self, caller: Caller) -> bool {

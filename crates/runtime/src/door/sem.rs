@@ -59,7 +59,7 @@ impl Semaphore {
         if common::update(Note::Give, &self.value, add).is_err() {
             return errno::EOVERFLOW;
         }
-        sync::wake_next(word, self.waiters.load(Ordering::SeqCst) != 0, shared);
+        sync::wake_next(word, 1, self.waiters.load(Ordering::SeqCst) != 0, shared);
         0
     }
 

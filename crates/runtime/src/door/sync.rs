@@ -179,13 +179,13 @@ pub fn wake_in_order(address: *const u32, count: u32) {
     }
 }
 
-/// By one who has given an object back: wakes one of those who sleep, whether the object says that there are any or not.
+/// By one who has given an object back: wakes up to `count` of those who sleep, whether the object says that there are any or not.
 #[inline(always)]
-pub fn wake_next(address: *const u32, is_marked: bool, shared: bool) {
+pub fn wake_next(address: *const u32, count: u32, is_marked: bool, shared: bool) {
     if is_marked {
-        wake(address, 1, shared);
+        wake(address, count, shared);
     } else {
-        wake_in_order(address, 1);
+        wake_in_order(address, count);
     }
 }
 

@@ -27,9 +27,10 @@ const REALTIME: i32 = 0;
 /// Clocks of every kernel: a look at one is an event.
 const ALWAYS_THERE: core::ops::Range<i32> = 0..8;
 
-/// Value of a clock in nanoseconds, or a negated errno, the same in every copy.
+/// Value of a clock, or a negated errno, the same in every copy. Not as a number: of a primary what the kernel has given is what
+/// the caller wants, and who made nanoseconds of it would divide them again.
 #[inline(always)]
-fn read(clock: i32) -> Result<u64, i64> {
+fn read(clock: i32) -> Result<Timespec, i64> {
     let thread = tls::current();
     if thread.is_null() {
         return plain(clock);
@@ -46,7 +47,7 @@ fn read(clock: i32) -> Result<u64, i64> {
             let value = plain(clock);
             let logs = thread.borrowed.load(Ordering::Relaxed) == 0;
             match value {
-                Ok(value) if logs => thread.push(EventKind::Time, 0, CLOCK, value),
+                Ok(value) if logs => thread.push(EventKind::Time, 0, CLOCK, value.ns()),
                 Err(error) if logs && is_somebodys(clock) => {
                     thread.push(EventKind::Time, -error as u8, CLOCK, 0);
                 }
@@ -83,19 +84,21 @@ fn hear(thread: &mut Thread) {
 
 /// The same, and nothing in any log.
 #[inline(always)]
-pub(super) fn plain(clock: i32) -> Result<u64, i64> {
+pub(super) fn plain(clock: i32) -> Result<Timespec, i64> {
     let mut time = Timespec::default();
     match vdso::clock_gettime(numbers::clock_to_kernel(clock), &mut time) {
-        0 if usage::is_clock(clock) => Ok(usage::clock(clock, time.ns())),
-        0 => Ok(time.ns()),
+        0 if usage::is_clock(clock) => Ok(Timespec::from_ns(usage::clock(clock, time.ns()))),
+        // What the log has of a time before the epoch.
+        0 if time.sec < 0 => Ok(Timespec::default()),
+        0 => Ok(time),
         error => Err(error),
     }
 }
 
 #[inline(never)]
-fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
-    if !is_somebodys(clock) {
-        // A clock that does not exist is an error in every copy, and no event in any.
+fn replay(thread: &mut Thread, clock: i32) -> Result<Timespec, i64> {
+    if !is_somebodys(clock) && !ALWAYS_THERE.contains(&clock) {
+        // A clock that does not exist is an error in every copy, and no event in any. Those of every kernel are not asked for that.
         plain(clock)?;
     }
     match thread.expect(EventKind::Time, CLOCK) {
@@ -108,7 +111,7 @@ fn replay(thread: &mut Thread, clock: i32) -> Result<u64, i64> {
             }
             thread.close();
             thread.count(Class::of_event(EventKind::Time, CLOCK));
-            if error == 0 { Ok(value) } else { Err(-i64::from(error)) }
+            if error == 0 { Ok(Timespec::from_ns(value)) } else { Err(-i64::from(error)) }
         }
     }
 }
@@ -198,7 +201,7 @@ fn told(thread: &mut Thread, what: u16) -> Option<u64> {
 
 fn fill(clock: i32, to: GuestMut<Timespec>) -> i64 {
     match read(clock) {
-        Ok(ns) if to.store(&Timespec::from_ns(ns)) => 0,
+        Ok(time) if to.store(&time) => 0,
         Ok(_) => err::EFAULT,
         Err(error) => error,
     }
@@ -212,7 +215,7 @@ pub extern "C" fn vdso_clock_gettime(clock: i32, to: GuestMut<Timespec>) -> i32 
 /// The vDSO's `gettimeofday`.
 pub extern "C" fn vdso_gettimeofday(to: GuestMut<__kernel_old_timeval>, zone: GuestMut<timezone>) -> i32 {
     match read(REALTIME) {
-        Ok(ns) => match to.tell(&of_day(ns)) {
+        Ok(time) => match to.tell(&of_day(time)) {
             0 => zone.tell(&timezone { tz_minuteswest: 0, tz_dsttime: 0 }) as i32,
             error => error as i32,
         },
@@ -220,8 +223,8 @@ pub extern "C" fn vdso_gettimeofday(to: GuestMut<__kernel_old_timeval>, zone: Gu
     }
 }
 
-const fn of_day(ns: u64) -> __kernel_old_timeval {
-    __kernel_old_timeval { tv_sec: (ns / 1_000_000_000) as i64, tv_usec: (ns / 1000 % 1_000_000) as i64 }
+const fn of_day(time: Timespec) -> __kernel_old_timeval {
+    __kernel_old_timeval { tv_sec: time.sec, tv_usec: time.nsec / 1000 }
 }
 
 /// The vDSO's `time`.
@@ -232,7 +235,7 @@ pub extern "C" fn vdso_time(to: GuestMut<i64>) -> i64 {
 }
 
 fn seconds() -> i64 {
-    read(REALTIME).unwrap_or(0) as i64 / 1_000_000_000
+    read(REALTIME).map_or(0, |time| time.sec)
 }
 
 /// The vDSO's `clock_getres`: the same in both copies, so not logged, but for clocks that need not be there in both.
@@ -296,7 +299,7 @@ fn with_errno(result: i64) -> i32 {
 /// Value of a clock for a caller at `caller`: an allocator's clock is its own business. When it looks depends
 /// on where memory lies, which differs between the copies.
 #[inline(always)]
-fn read_for(clock: i32, caller: usize) -> Result<u64, i64> {
+fn read_for(clock: i32, caller: usize) -> Result<Timespec, i64> {
     if crate::door::opaque(caller) { plain(clock) } else { read(clock) }
 }
 
@@ -312,9 +315,9 @@ pub unsafe extern "C" fn clock_gettime(_clock: i32, _to: *mut Timespec) -> i32 {
 
 unsafe extern "C" fn clock_gettime_for(clock: i32, to: *mut Timespec, caller: usize) -> i32 {
     match read_for(clock, caller) {
-        Ok(ns) => {
+        Ok(time) => {
             // SAFETY: the caller's timespec, as for the C function.
-            unsafe { *to = Timespec::from_ns(ns) };
+            unsafe { *to = time };
             0
         }
         Err(error) => with_errno(error),
@@ -341,9 +344,9 @@ unsafe extern "C" fn gettimeofday_for(
         return with_errno(i64::from(vdso_gettimeofday(to, zone)));
     }
     match read_for(REALTIME, caller) {
-        Ok(ns) => {
+        Ok(time) => {
             // SAFETY: the caller's timeval, as for the C function.
-            unsafe { *to = of_day(ns) };
+            unsafe { *to = of_day(time) };
             0
         }
         Err(error) => with_errno(error),
