@@ -2,7 +2,6 @@
 // Breaks if: a copy that takes over before the fork has that memory for itself alone.
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: allow standby_lost the same
-// kit: serial one thread at a time: its processes do to each other what no lock orders
 #include "guest.h"
 #include <sys/mman.h>
 #include <sys/wait.h>

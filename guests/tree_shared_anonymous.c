@@ -2,7 +2,6 @@
 // Breaks if: a store of one process is not seen by the others, or a copy stores a second time what its other copy has stored.
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -2,7 +2,6 @@
 // Breaks if: an addition is made by both copies of a process, or by the one that died only.
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 // kit: no-faults an addition by an atomic alone, behind the last event before a kill, is not known to the standby
 #include "guest.h"
 #include <stdatomic.h>

@@ -2,7 +2,6 @@
 // Breaks if: a sleeper is not woken by another process, or one whose process goes on in its other copy is forgotten.
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -2,7 +2,6 @@
 // Breaks if: a post is lost with the process that made it, or given twice, or a sleeper in another process is not woken.
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <semaphore.h>
 #include <sys/mman.h>

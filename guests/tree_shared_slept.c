@@ -2,7 +2,6 @@
 // Breaks if: a standby does not see behind a call that only waits what its primary saw there.
 // kit: tree
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: serial one thread at a time: its threads, or processes, do to each other what no lock orders
 #include "guest.h"
 #include <poll.h>
 #include <stdatomic.h>

@@ -79,8 +79,8 @@ def chain_redis(understudy, net, folder, seed):
 
 
 def chain_children(understudy, net, folder, seed):
-    """nginx's worker ends with its machine, and its master makes a new one: clients come back, and what they were told is kept. Without
-    a standby on the first machine: a log of memory that is kept alike cannot be followed (docs/LIMITS.md)."""
+    """nginx's worker ends with its machine, and its master makes a new one: clients come back, and what they were told is
+    kept. Memory that the two share is in the log, with a standby on the first machine and without."""
     if not shutil.which("nginx"):
         return None
     volume = f"{folder}/volume"
@@ -88,7 +88,7 @@ def chain_children(understudy, net, folder, seed):
         file.write(f"daemon off; worker_processes 1; user root; error_log stderr; pid {volume}/pid; events {{}}\n"
                    f"http {{ access_log off; client_body_temp_path {volume}/temp; server {{ listen {PORT}; root {volume};\n"
                    "dav_methods PUT; client_max_body_size 10m; } }\n")
-    return gated(understudy, net, folder, seed, ["pages"], ["nginx", "-c", f"{folder}/nginx.conf"], volume, standbys=0)
+    return gated(understudy, net, folder, seed, ["pages"], ["nginx", "-c", f"{folder}/nginx.conf"], volume)
 
 
 KINDS = [chain_redis, chain_files, chain_children]

@@ -124,13 +124,16 @@ pub enum EventKind {
     /// Written by the recorder for a gate: what whoever takes over from another machine has to know of a connection, or of the
     /// service's address. The payload is `us-gate`'s.
     Gate = 21,
+    /// Directly before an `Enter`: from here on memory that processes share is kept alike, and *Common* events tell of it. The payload
+    /// is a zero, start and length of eight regions, and their bytes.
+    Alike = 22,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 21] = [
+        const KINDS: [EventKind; 22] = [
             Mutex,
             Ordered,
             Time,
@@ -152,6 +155,7 @@ impl EventKind {
             Failover,
             Atomic,
             Gate,
+            Alike,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }

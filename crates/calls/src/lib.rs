@@ -220,7 +220,8 @@ impl Class {
             | EventKind::Barrier
             | EventKind::OnceRun
             | EventKind::Atomic
-            | EventKind::Common => Class::Lock,
+            | EventKind::Common
+            | EventKind::Alike => Class::Lock,
             EventKind::Time => Class::Time,
             EventKind::Enter | EventKind::Return | EventKind::Call => match row(call as u64) {
                 Some(row) => row.class,

@@ -265,6 +265,7 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         Some(EventKind::Yield) => "yield",
         Some(EventKind::Turn) => "turn",
         Some(EventKind::Common) => "shared memory",
+        Some(EventKind::Alike) => "shared memory chosen",
         Some(EventKind::Again) => "call begun again",
         Some(EventKind::Failover) => "failover",
         Some(EventKind::Atomic) => "atomic instruction",

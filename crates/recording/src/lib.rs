@@ -41,4 +41,4 @@ pub const CHUNK_MAX: usize = 4 << 20;
 pub const CONTENT_MAX: usize = 16 << 20;
 
 /// Version of the format. A reader knows one.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;

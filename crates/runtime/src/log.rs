@@ -244,6 +244,9 @@ impl Thread {
             } else if header.kind == EventKind::Yield as u8 {
                 self.ends.open = 0;
                 above().follow_pause(self);
+            } else if header.kind == EventKind::Alike as u8 {
+                twins::choice::follow(self, event.payload());
+                self.close();
             } else {
                 twins::passed();
                 return Next::Event(event);

@@ -11,7 +11,9 @@
 //! knows: these bytes are put where the others see them, and only these. Nobody else may have written them meanwhile,
 //! or it would be a race.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub mod choice;
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::op;
 
@@ -33,6 +35,7 @@ struct Region {
     start: AtomicU64,
     /// 0 for none.
     bytes: AtomicU64,
+    /// So many bytes, and behind them as many for what a copy that is made has ([`ARE_FROZEN`]).
     twin: AtomicU64,
 }
 
@@ -40,8 +43,12 @@ static REGIONS: [Region; REGIONS_MAX] =
     [const { Region { start: AtomicU64::new(0), bytes: AtomicU64::new(0), twin: AtomicU64::new(0) } };
         REGIONS_MAX];
 
-/// Whether there is one.
-static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// Whether there is one, and whether the log is to be told of another choice: [`ACTIVE`] and [`NEW`].
+static STATE: AtomicU8 = AtomicU8::new(0);
+/// In [`STATE`]: memory is kept alike.
+const ACTIVE: u8 = 1;
+/// In [`STATE`]: see [`choice`].
+const NEW: u8 = 2;
 /// In a standby that is being promoted: the guest has the memory itself back, of which the log tells nothing new.
 static IS_REAL: AtomicBool = AtomicBool::new(false);
 
@@ -103,7 +110,7 @@ impl Region {
         if bytes != 0 {
             self.bytes.store(0, Ordering::Relaxed);
             // SAFETY: memory of ours, of which nobody else knows.
-            unsafe { raw::call2(nr::MUNMAP, twin, bytes) };
+            unsafe { raw::call2(nr::MUNMAP, twin, 2 * bytes) };
         }
     }
 }
@@ -111,7 +118,13 @@ impl Region {
 /// Whether any memory is kept alike.
 #[inline(always)]
 pub fn is_active() -> bool {
-    ACTIVE.load(Ordering::Relaxed)
+    STATE.load(Ordering::Relaxed) & ACTIVE != 0
+}
+
+/// Whether there is anything to do before a call that others may observe.
+#[inline(always)]
+pub fn concern_calls() -> bool {
+    STATE.load(Ordering::Relaxed) != 0
 }
 
 /// Whether this address lies in memory that is kept alike.
@@ -134,7 +147,7 @@ pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
         }
         let Some(region) = regions.next() else { break };
         // SAFETY: new memory.
-        let twin = unsafe { raw::call6(nr::MMAP, [0, bytes, 3, 0x22, u64::MAX, 0]) };
+        let twin = unsafe { raw::call6(nr::MMAP, [0, 2 * bytes, 3, 0x22, u64::MAX, 0]) };
         if failed(twin) {
             break;
         }
@@ -147,11 +160,29 @@ pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
         });
         all += bytes;
     }
-    ACTIVE.store(all != 0, Ordering::Release);
+    if all != 0 {
+        STATE.fetch_or(ACTIVE, Ordering::Release);
+    }
 }
 
-/// Where a new standby finds the bytes of the page at `address`: others go on writing to the page itself.
-pub fn source(address: u64) -> u64 {
+/// Where the regions are that are kept alike: start and length.
+fn regions() -> impl Iterator<Item = (u64, u64)> {
+    REGIONS.iter().map(Region::get).map(|(start, bytes, _)| (start, bytes)).filter(|(_, bytes)| *bytes != 0)
+}
+
+/// Those of these mappings that [`choose`] would take.
+fn those_of(mappings: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = (u64, u64)> {
+    let mut all = 0;
+    let mut fits = move |bytes: u64| {
+        let does = all + bytes <= BYTES_MAX;
+        all += if does { bytes } else { 0 };
+        does
+    };
+    mappings.map(|(start, end)| (start, end - start)).filter(move |(_, bytes)| fits(*bytes)).take(REGIONS_MAX)
+}
+
+/// Where the twin of what is at `address` is, which is itself where nothing is kept alike.
+fn twin_of(address: u64) -> u64 {
     let region = REGIONS.iter().find(|region| region.has(address));
     region.map_or(address, |region| {
         let (start, _, twin) = region.get();
@@ -159,15 +190,23 @@ pub fn source(address: u64) -> u64 {
     })
 }
 
+/// Where a new standby finds the bytes of the page at `address`: others go on writing to the page itself.
+pub fn source(address: u64) -> u64 {
+    let region = REGIONS.iter().find(|region| ARE_FROZEN.load(Ordering::Relaxed) && region.has(address));
+    twin_of(address) + region.map_or(0, |region| region.get().1)
+}
+
 /// Nothing is kept alike any more. At the same place in every copy.
 pub fn stop() {
-    ACTIVE.store(false, Ordering::Relaxed);
+    STATE.fetch_and(!ACTIVE, Ordering::Relaxed);
     IS_REAL.store(false, Ordering::Relaxed);
+    ARE_FROZEN.store(false, Ordering::Relaxed);
     REGIONS.iter().for_each(Region::drop);
 }
 
 /// The guest's mapping of a range is going, or moving. At the same place in every copy.
 pub fn unmapped(start: u64, bytes: u64) {
+    choice::unmapped(start, bytes);
     if !is_active() {
         return;
     }
@@ -185,10 +224,14 @@ pub fn page(at: u64) -> Option<Page> {
     guest::read(page.as_mut_ptr(), at, PAGE).then_some(page)
 }
 
-/// As a primary: writes what is new to where `reserve` has room for so many bytes, and takes it into the twins. How many those
-/// were; `None` without room. `call` says at what kind of place.
-pub fn take_new(call: u16, reserve: impl FnOnce(usize) -> Option<*mut u8>) -> Option<usize> {
-    let mut new = [0u64; BLOCKS_MAX / 64];
+/// A bit for each block.
+type Blocks = [u64; BLOCKS_MAX / 64];
+
+/// Blocks that the next look tells of whether they have changed or not: a standby that was made between has them as they were then.
+static OWED: [AtomicU64; BLOCKS_MAX / 64] = [const { AtomicU64::new(0) }; BLOCKS_MAX / 64];
+
+/// Adds the blocks that differ from their twins.
+fn changed(blocks: &mut Blocks) {
     let mut first = 0;
     for region in &REGIONS {
         let (start, bytes, _) = region.get();
@@ -196,12 +239,51 @@ pub fn take_new(call: u16, reserve: impl FnOnce(usize) -> Option<*mut u8>) -> Op
             let at_block = first + (at - start) as usize / BLOCK;
             for (index, (now, then)) in now.chunks(BLOCK).zip(then.chunks(BLOCK)).enumerate() {
                 if now != then {
-                    new[(at_block + index) / 64] |= 1 << ((at_block + index) % 64);
+                    blocks[(at_block + index) / 64] |= 1 << ((at_block + index) % 64);
                 }
             }
         });
         first += bytes as usize / BLOCK;
     }
+}
+
+/// A standby is about to be made, and the log has readers besides, for whom the twins must stay what they are: the copy has the
+/// memory as it is now, which is kept behind the twins for it.
+static ARE_FROZEN: AtomicBool = AtomicBool::new(false);
+
+/// By the coordinator: see [`ARE_FROZEN`].
+fn freeze() {
+    IS_REAL.store(false, Ordering::Relaxed);
+    for region in &REGIONS {
+        let (_, bytes, _) = region.get();
+        region.each_page(|at, twin| {
+            guest::read((twin + bytes) as *mut u8, at, PAGE);
+        });
+    }
+    let mut owed: Blocks = OWED.each_ref().map(|word| word.load(Ordering::Relaxed));
+    changed(&mut owed);
+    OWED.iter().zip(owed).for_each(|(word, bits)| word.store(bits, Ordering::Relaxed));
+    ARE_FROZEN.store(is_active(), Ordering::Relaxed);
+}
+
+/// In the copy, which has its own memory: its twins are what it has.
+pub fn in_copy() {
+    OWED.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    if ARE_FROZEN.swap(false, Ordering::Relaxed) {
+        REGIONS.iter().for_each(|region| {
+            let (_, bytes, _) = region.get();
+            region.each_page(|_, twin| {
+                guest::read(twin as *mut u8, twin + bytes, PAGE);
+            });
+        });
+    }
+}
+
+/// As a primary: writes what is new to where `reserve` has room for so many bytes, and takes it into the twins. How many those
+/// were; `None` without room. `call` says at what kind of place.
+pub fn take_new(call: u16, reserve: impl FnOnce(usize) -> Option<*mut u8>) -> Option<usize> {
+    let mut new: Blocks = OWED.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
+    changed(&mut new);
     let count: usize = new.iter().map(|word| word.count_ones() as usize).sum();
     let looks = &LOOKS[usize::from(call != op::CALL)];
     looks.store(looks.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
@@ -273,7 +355,7 @@ pub fn set_word(address: usize, value: u32) {
     }
     let address = address as u64;
     guest::store(address, &value);
-    let twin = source(address);
+    let twin = twin_of(address);
     if twin != address {
         guest::store(twin, &value);
     }
@@ -281,7 +363,7 @@ pub fn set_word(address: usize, value: u32) {
 
 /// A word as the log has told of it last.
 pub fn word(address: usize) -> u32 {
-    guest::load(source(address as u64)).unwrap_or(0)
+    guest::load(twin_of(address as u64)).unwrap_or(0)
 }
 
 /// At a promotion: writes to the real memory at `real`, which the guest will have at `start`, what the guest has written

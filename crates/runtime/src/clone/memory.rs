@@ -227,6 +227,9 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
     }
     if matches!(purpose, Purpose::Checkpoint | Purpose::Replay) {
         // Whoever follows goes on following, by what was chosen for it.
+        if purpose == Purpose::Replay {
+            twins::choice::again();
+        }
         return match unforked::list() {
             true => is_room(all, bytes),
             false => Err(NO_MEMORY),
@@ -243,7 +246,10 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
     // Of several threads one would log what another is about to write, and their standby's would write it once more. libc says
     // that there are several when the first other one is made; who is about to make it has stopped the twins before.
     let is_alone = !sync::is_threaded();
-    twins::choose(shared().filter(|_| is_alone).map(|mapping| (mapping.start, mapping.end)));
+    let alike = || shared().filter(|_| is_alone).map(|mapping| (mapping.start, mapping.end));
+    if !twins::choice::at_clone(alike()) {
+        twins::choose(alike());
+    }
     if !unforked::list() {
         return Err(NO_MEMORY);
     }
@@ -301,7 +307,7 @@ fn is_ours(address: u64) -> bool {
 pub fn make_own() -> bool {
     // SAFETY: filled before the fork.
     let list = unsafe { LIST.all() };
-    list.iter().enumerate().all(|(index, mapping)| {
+    let are_own = list.iter().enumerate().all(|(index, mapping)| {
         let is_one_of_several = mapping.is_sparse
             && !(of_family::is_member() && pieces::copy_of(mapping.start, mapping.len()).is_some())
             && list
@@ -315,7 +321,9 @@ pub fn make_own() -> bool {
         }
         // SAFETY: the same.
         !is_first || unsafe { make_own_together(list, mapping) }
-    })
+    });
+    twins::in_copy();
+    are_own
 }
 
 /// What the guest has mapped in several places, to write code in one of them and run it in another, say: what it stores in one place

@@ -153,8 +153,9 @@ fn follow(thread: &mut Thread, op: u16) -> Option<c_int> {
 /// A call that others may observe is about to be made.
 #[inline(always)]
 pub fn before_call(thread: &mut Thread, row: &Row) {
-    if twins::is_active() && row.order.at_entry() {
+    if twins::concern_calls() && row.order.at_entry() {
         at_call(thread);
+        twins::choice::make(thread);
     }
 }
 
@@ -169,6 +170,9 @@ pub fn after_call(thread: &mut Thread, row: &Row) {
 
 #[cold]
 fn at_call(thread: &mut Thread) {
+    if !twins::is_active() {
+        return;
+    }
     match thread.calls() {
         Mode::Solo => {}
         Mode::Record => {

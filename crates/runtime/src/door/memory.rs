@@ -135,7 +135,8 @@ pub fn mmap(thread: &mut Thread, call: &Call) -> i64 {
 /// memory would be lost to them.
 fn anonymous(call: &Call) -> i64 {
     let mut call = *call;
-    if call.args[3] & MAP_TYPE != MAP_PRIVATE {
+    let is_common = call.args[3] & MAP_TYPE != MAP_PRIVATE;
+    if is_common {
         // Only with an order between processes a replay shares as the recorded ones did: its children would see each
         // other's future.
         if crate::state::is_detached() && !crate::state::is_serial() {
@@ -148,7 +149,17 @@ fn anonymous(call: &Call) -> i64 {
     }
     let result = local(&call);
     huge::mapped(&call, result);
+    if is_common {
+        note_shared(&call, result);
+    }
     result
+}
+
+/// What others may share, and can be written to.
+fn note_shared(call: &Call, result: i64) {
+    if !failed(result) && call.args[2] & PROT_WRITE != 0 {
+        twins::choice::mapped(result as u64, call.args[1]);
+    }
 }
 
 /// brk.
@@ -199,6 +210,14 @@ fn row() -> &'static Row {
 
 /// A mapping of a file.
 fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
+    let result = map_file(thread, call, impose);
+    if is_shared(call.args[3]) {
+        note_shared(call, result);
+    }
+    result
+}
+
+fn map_file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
     let [_, bytes, _, _, fd, offset] = call.args;
     let arguments = CallArgs { fd: fd as i32, digest: (offset / PAGE) as u32, len: bytes };
     let asked = call;

@@ -152,7 +152,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     atomics::forget();
     crate::door::waiters::reset();
     turns::logical::forget();
-    crate::twins::stop();
+    crate::twins::choice::in_child();
     above().forget_clone();
     spawn::forget();
     state::GUEST_PID.store(pid, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use crate::state::{self, Role};
 use crate::sys::{atomics, wall};
 use crate::thread::{self, Mode, Thread};
 use crate::turns::turn_order;
-use crate::{backlog, family, fdtable, mirror, notice, raw, real, recorder, seats, signal};
+use crate::{backlog, family, fdtable, mirror, notice, raw, real, recorder, seats, signal, twins};
 
 /// Looks at rings of which nothing moves, until shared memory is shown as it is: 50 ms.
 const STUCK: u32 = 300;
@@ -124,6 +124,9 @@ pub fn run(header: &SegmentHeader) {
     family::settle_together(pieces::put_back);
     let family = of_family::taken_over();
     views::make_real();
+    if is_mirrored {
+        twins::choice::share_again();
+    }
     crate::door::common::finish();
     views::nothing_is_elsewhere();
     crate::door::epoll::rearm();
