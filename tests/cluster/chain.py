@@ -249,15 +249,18 @@ def chain_moves(understudy, net, folder, seed):
 
 
 def chain_relaxed(understudy, net, folder, seed):
-    """What was asked for on the first machine holds on each: nothing is held back, and what is kept is on a disk."""
+    """What was asked for on the first machine holds on each: nothing is held back, what is kept is on a disk, and there are two
+    standbys."""
     machines, one, number = [], None, 0
     try:
-        machines = chain(understudy, net, folder, seed, address=f"{ADDRESS}/24%net0", more=["--relaxed", "--commit", "disk"])
+        machines = chain(understudy, net, folder, seed, address=f"{ADDRESS}/24%net0", standbys=2,
+                         more=["--relaxed", "--commit", "disk", "--lag-timeout", "2345", "--lead", "7"])
         for at, here in enumerate(machines):
             after = machines[at + 1] if at < LINKS else None
             after and until(f"{after.name} follows", after.follows)
             if at + 1 < LINKS and "--commit\0disk" not in after.ask("sh", "-c", "cat /proc/[0-9]*/cmdline").stdout:
                 raise Failed(f"{after.name} will not wait for the next one's disk")
+            until(f"{here.name} has two standbys", lambda: len((here.status().get("processes") or [{}])[0].get("standbys", [])) == 2, 10)
             # The last one has nobody to send to, and no gate.
             after and until(f"a gate of {here.name} that holds nothing back", lambda: (here.status().get("gate") or {}).get("mode") == "relaxed")
             one = Client(net, "follows", f"client{at}")

@@ -33,6 +33,8 @@ pub struct Header {
     pub understudy: String,
     /// Device and inode of standard input, output and error, where they were open.
     pub standard: [Option<(u64, u64)>; 3],
+    /// What `run` was asked for besides, by name: it holds on another machine that takes over as well.
+    pub asked: Vec<(String, u64)>,
 }
 
 /// A file that has to be the same at the replay.
@@ -165,6 +167,10 @@ impl Header {
             put.u64(device);
             put.u64(inode);
         }
+        put.list(&self.asked, |put, (name, figure)| {
+            put.text(name.as_bytes());
+            put.u64(*figure);
+        });
         put.0
     }
 
@@ -183,6 +189,7 @@ impl Header {
             started_unix_ns: get.u64()?,
             understudy: words(get.text()?)?,
             standard: [place(get)?, place(get)?, place(get)?],
+            asked: get.list(|get| Ok((words(get.text()?)?, get.u64()?)))?,
         };
         get.end()?;
         Ok(header)

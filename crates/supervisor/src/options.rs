@@ -120,6 +120,41 @@ impl Options {
         }
     }
 
+    /// What holds on another machine that takes over as well, for the log. Not what is a machine's own: processors, files, ports, who
+    /// is sent the log. Nothing of a program that `record` runs: where it takes over it has a standby.
+    pub fn asked(&self) -> Vec<(String, u64)> {
+        let figures = [
+            ("standbys", self.standbys.into()),
+            ("schedule", u64::from(self.order == "schedule")),
+            ("lag-timeout", self.lag_timeout_ms.into()),
+            ("lead", self.lead_us.into()),
+            ("lag-limit", self.lag_limit),
+            ("verify", self.verify.into()),
+            ("huge-pages", self.huge_pages.into()),
+            ("reprotect", self.reprotect.into()),
+        ];
+        let is_run = self.record.is_some();
+        figures.into_iter().filter(|_| is_run).map(|(name, figure)| (name.into(), figure)).collect()
+    }
+
+    /// As another machine was asked. A name that this version does not know says nothing to it.
+    pub fn keep(&mut self, asked: &[(String, u64)]) {
+        for (name, figure) in asked {
+            let small = u32::try_from(*figure).unwrap_or(u32::MAX);
+            match name.as_str() {
+                "standbys" => self.standbys = small,
+                "schedule" if small != 0 => self.order = "schedule".into(),
+                "lag-timeout" => self.lag_timeout_ms = small,
+                "lead" => self.lead_us = small,
+                "lag-limit" => self.lag_limit = *figure,
+                "verify" => self.verify = small,
+                "huge-pages" => self.huge_pages = small != 0,
+                "reprotect" => self.reprotect = small != 0,
+                _ => {}
+            }
+        }
+    }
+
     /// What the segments of the group say, with these further flags.
     pub fn config(&self, flags: u32) -> Config {
         let pair = self.cpus.as_ref();
@@ -231,6 +266,30 @@ fn parse_cpu_list(text: &str) -> Result<[u64; 16], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_kept() {
+        let program = || vec!["true".into()];
+        let asked = Options {
+            standbys: 3,
+            order: "schedule".into(),
+            lag_timeout_ms: 17,
+            lead_us: 9000,
+            lag_limit: 1 << 21,
+            verify: 2,
+            huge_pages: true,
+            reprotect: false,
+            record: Some("log".into()),
+            ..Options::of(program())
+        };
+        let mut kept = Options::of(program());
+        kept.keep(&asked.asked());
+        kept.record.clone_from(&asked.record);
+        assert_eq!(kept.asked(), asked.asked());
+        let (word, other) = (format!("{:?}", kept.config(0)), format!("{:?}", asked.config(0)));
+        assert_eq!(word, other);
+        assert!(Options { record: None, ..asked }.asked().is_empty(), "of one that `record` runs");
+    }
 
     #[test]
     fn names() {

@@ -74,6 +74,7 @@ pub fn header() -> Header {
         started_unix_ns: 1_700_000_000_000_000_000,
         understudy: "0.1.0".into(),
         standard: [Some((1, 2)), None, Some((3, 4))],
+        asked: vec![("standbys".into(), 2)],
     }
 }
 

@@ -40,6 +40,7 @@ pub fn header(options: &Options, program: &Path, library: &Path) -> Header {
         started_unix_ns: crate::clock::unix_ns(),
         understudy: env!("CARGO_PKG_VERSION").into(),
         standard,
+        asked: options.asked(),
     }
 }
 

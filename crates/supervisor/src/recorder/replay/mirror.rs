@@ -252,7 +252,9 @@ fn is_end(signal: i32) -> bool {
 fn options(name: &str, header: &Header) -> Options {
     use std::os::unix::ffi::OsStringExt;
     let words = header.program.iter().map(|word| std::ffi::OsString::from_vec(word.clone()));
-    Options { name: Some(name.into()), ..Options::of(words.collect()) }
+    let mut options = Options { name: Some(name.into()), ..Options::of(words.collect()) };
+    options.keep(&header.asked);
+    options
 }
 
 /// Whether more may come: whoever writes holds the lock.
