@@ -24,9 +24,13 @@ use crate::{signal, state};
 pub fn suspend(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     const SIGSUSPEND: u64 = 130;
     let before = thread.signals.mask;
-    let during =
-        if call.nr == SIGSUSPEND { GuestPtr::at(call.args[0]).load().unwrap_or(before) } else { before };
+    let mut during = before;
     if call.nr == SIGSUSPEND {
+        match GuestPtr::at(call.args[0]).load() {
+            Some(given) if call.args[1] == size_of::<u64>() as u64 => during = given,
+            // The kernel refuses such a set, and does not wait.
+            _ => return recorded::recorded(thread, row, call),
+        }
         set_mask(thread, during);
     }
     // With the mask set, the wait is a pause: the window between the two is closed by the queue.
