@@ -17,7 +17,7 @@ use crate::members::{self, of_family};
 use crate::proc;
 use crate::raw::{self, failed, nr};
 use crate::sys::room::Room;
-use crate::{fdtable, guest, seats, twins};
+use crate::{fdtable, guest, recorder, seats, twins};
 
 /// Bytes that are copied at most: the program stands still meanwhile.
 const BYTES_MAX: u64 = 1 << 30;
@@ -247,7 +247,7 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
     // that there are several when the first other one is made; who is about to make it has stopped the twins before.
     let is_alone = !sync::is_threaded();
     let alike = || shared().filter(|_| is_alone).map(|mapping| (mapping.start, mapping.end));
-    if !twins::choice::at_clone(alike()) {
+    if !twins::choice::at_clone(alike(), recorder::went_on_at_clone()) {
         twins::choose(alike());
     }
     if !unforked::list() {

@@ -155,7 +155,7 @@ fn follow(thread: &mut Thread, op: u16) -> Option<c_int> {
 pub fn before_call(thread: &mut Thread, row: &Row) {
     if twins::concern_calls() && row.order.at_entry() {
         at_call(thread);
-        twins::choice::make(thread);
+        twins::choice::make(thread, sync::is_threaded);
     }
 }
 

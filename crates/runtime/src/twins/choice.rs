@@ -12,10 +12,9 @@ use us_abi::event::{EventKind, NO_TICKET};
 use us_calls::Class;
 
 use super::{ACTIVE, BYTES_MAX, IS_REAL, NEW, OWED, PAGE, REGIONS, REGIONS_MAX, STATE};
-use crate::door::sync;
 use crate::raw::{self, failed, nr};
 use crate::thread::{Mode, Thread};
-use crate::{guest, recorder, state};
+use crate::{guest, state};
 
 /// Memory that others may share, and that can be written to: where it begins and ends. Nothing where the end is 0.
 static FOUND: [[AtomicU64; 2]; REGIONS_MAX] = [const { [const { AtomicU64::new(0) }; 2] }; REGIONS_MAX];
@@ -68,9 +67,9 @@ pub fn unmapped(start: u64, bytes: u64) {
 }
 
 /// By the coordinator, while everything stands still: `mappings` is what a standby is to keep alike. False if the log has no other
-/// readers, or they may not be told of it.
-pub fn at_clone(mappings: impl Iterator<Item = (u64, u64)>) -> bool {
-    if !is_in_log() || !recorder::went_on_at_clone() {
+/// readers, or they may not be told of it. `goes_on`: the log did not begin with this clone.
+pub fn at_clone(mappings: impl Iterator<Item = (u64, u64)>, goes_on: bool) -> bool {
+    if !is_in_log() || !goes_on {
         return false;
     }
     FOUND.iter().for_each(|[_, to]| to.store(0, Ordering::Relaxed));
@@ -91,14 +90,14 @@ pub fn again() {
 /// Regions before their bytes, in the log.
 const HEAD: usize = 8 * (1 + 2 * REGIONS_MAX);
 
-/// Before a call: makes the choice, and logs it.
+/// Before a call: makes the choice, and logs it; none for a process of several threads.
 #[cold]
-pub fn make(thread: &mut Thread) {
+pub fn make(thread: &mut Thread, is_threaded: impl FnOnce() -> bool) {
     if !is_new() || thread.calls() != Mode::Record {
         return;
     }
     set_new(false);
-    if sync::is_threaded() {
+    if is_threaded() {
         return;
     }
     let Some(place) = thread.reserve(HEAD + BYTES_MAX as usize) else { return };
