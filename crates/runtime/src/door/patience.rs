@@ -11,7 +11,7 @@ use us_world::patience::{self, Patience as Wait};
 use crate::call::Call;
 use crate::door::usage;
 use crate::guest::{GuestMut, GuestPtr};
-use crate::raw::Timespec;
+use crate::raw::{Timespec, err};
 use crate::raw::nr::{
     CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, EPOLL_WAIT, FUTEX, NANOSLEEP, POLL, SEMTIMEDOP,
 };
@@ -132,15 +132,18 @@ impl Patience {
         &own.args
     }
 
-    /// The guest is told that its sleep was broken off, and what was left of it.
+    /// The guest is told that its sleep was broken off, and what was left of it: what the call answers, EFAULT if the rest
+    /// has no place there, as the kernel says.
     #[cold]
-    pub fn tell_rest(&self, call: &Call) {
+    pub fn tell_rest(&self, call: &Call) -> i64 {
         if let Some(own) = &self.own
             && let Some(at) = rest_at(call.nr)
             && own.args[at] == &raw const own.rest as u64
+            && !GuestMut::at(call.args[at]).store(&own.rest)
         {
-            GuestMut::at(call.args[at]).store(&own.rest);
+            return err::EFAULT;
         }
+        err::EINTR
     }
 }
 

@@ -331,9 +331,8 @@ fn record_attempt(
     if plan.is_abandoned() {
         return None;
     }
-    if result == raw::err::EINTR && !plan.restarts() {
-        patience.tell_rest(call);
-    }
+    let result =
+        if result == raw::err::EINTR && !plan.restarts() { patience.tell_rest(call) } else { result };
     log_outputs(thread, row, call, before, plan.flags(), ReturnHead { result, identity });
     if crate::state::is_gated() {
         transfer::is_uncounted(row.nr, &call.args);
@@ -375,9 +374,7 @@ fn recorded_in_any_mode(
                     again = again::interrupted(call.nr, again, seen);
                     return None;
                 }
-                if result == raw::err::EINTR {
-                    patience.tell_rest(call);
-                }
+                let result = if result == raw::err::EINTR { patience.tell_rest(call) } else { result };
                 if !raw::failed(result) {
                     let identity = identify(thread, call, result);
                     applied(thread, result, identity);
