@@ -11,10 +11,10 @@ use us_world::patience::{self, Patience as Wait};
 use crate::call::Call;
 use crate::door::usage;
 use crate::guest::{GuestMut, GuestPtr};
-use crate::raw::{Timespec, err};
 use crate::raw::nr::{
     CLOCK_NANOSLEEP, EPOLL_PWAIT, EPOLL_PWAIT2, EPOLL_WAIT, FUTEX, NANOSLEEP, POLL, SEMTIMEDOP,
 };
+use crate::raw::{Timespec, err};
 use crate::sys::vdso;
 
 const SIGTIMEDWAIT: u64 = crate::raw::nr::RT_SIGTIMEDWAIT;

@@ -323,12 +323,11 @@ impl Replay<'_> {
     /// Whether a process of which the log has the end has not come there. Processes apply their logs each for itself, and whoever came
     /// behind that one, in its place, may change the same files: nothing more is read until it is there, or does not move any more.
     fn waits_for_an_end(&self, now: u64) -> bool {
-        let last_ns = self.fed.iter().map(|fed| fed.progress_ns).max().unwrap_or(0);
         let is_behind = |fed: &Fed| {
             let is_there = fed.has_all() && fed.unapplied() == 0;
             fed.ending.is_some() && !is_there && (fed.process() == 0 || !fed.sleeps(now, STILL_NS))
         };
-        now < last_ns + OVER_NS && self.fed.iter().any(is_behind)
+        now < self.last_ns() + OVER_NS && self.fed.iter().any(is_behind)
     }
 
     /// Takes requests. Whether somebody wants its end.
@@ -372,13 +371,18 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// When a process has moved last, ns.
+    fn last_ns(&self) -> u64 {
+        self.fed.iter().map(|fed| fed.progress_ns).max().unwrap_or(0)
+    }
+
     /// Whether all that is here of the log has been handed over and nothing moves any more, and somebody wants it to take over.
     fn is_to_take_over(&mut self, moved: bool, now: u64) -> Option<Wish> {
+        let last_ns = self.last_ns();
         let mirror = self.mirror.as_mut()?;
         let wish = mirror.wish.as_mut()?;
         let is_written = is_written(&mirror.file);
         let has_all = self.fed.iter().all(Fed::has_all);
-        let last_ns = self.fed.iter().map(|fed| fed.progress_ns).max().unwrap_or(0);
         let is_still = wish.is_still(moved || is_written || !has_all, last_ns, now);
         // A child ends with what it has applied: who is about to come to its next event is waited for.
         let is_done = |fed: &Fed| fed.unapplied() == 0 || is_still && fed.sleeps(now, STILL_NS);
