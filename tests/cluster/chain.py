@@ -186,9 +186,9 @@ class Client:
     def waits(self, does):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        if does and self.process.stdout.readline() != "waits\n":
+        if does and (told := self.process.stdout.readline()) != "waits\n":
             self.process.stdin.close()
-            raise Failed(f"a client says: {self.process.stdout.read().strip()}")
+            raise Failed(f"a client says: {(told + self.process.stdout.read()).strip()}")
 
     def kill(self):
         if self.process.poll() is None:

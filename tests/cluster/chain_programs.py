@@ -91,4 +91,17 @@ def chain_children(understudy, net, folder, seed):
     return gated(understudy, net, folder, seed, ["pages"], ["nginx", "-c", f"{folder}/nginx.conf"], volume)
 
 
-KINDS = [chain_redis, chain_files, chain_children]
+def chain_stores(understudy, net, folder, seed):
+    """nginx alone, without workers: uploads and downloads that are under way at each death go on over their connections, and the
+    files of both machines are equal."""
+    if not shutil.which("nginx"):
+        return None
+    volume = f"{folder}/volume"
+    with open(f"{folder}/nginx.conf", "w") as file:
+        file.write(f"daemon off; master_process off; user root; error_log stderr; pid {volume}/pid; events {{}}\n"
+                   f"http {{ access_log off; sendfile off; client_body_temp_path {volume}/temp; server {{ listen {PORT}; root {volume};\n"
+                   "dav_methods PUT; client_max_body_size 2g; } }\n")
+    return gated(understudy, net, folder, seed, ["stores"], ["nginx", "-c", f"{folder}/nginx.conf"], volume, before=equal_files)
+
+
+KINDS = [chain_redis, chain_files, chain_children, chain_stores]

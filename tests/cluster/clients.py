@@ -231,7 +231,45 @@ class Puts(Gets):
         self.expect(self.BYTES, int(self.line()), "what had come")
 
 
-KINDS = {"counts": Counts, "follows": Follows, "gets": Gets, "pages": Pages, "puts": Puts, "redis": Redis}
+class Stores(Client):
+    """An upload over HTTP that is under way for a while, and the same downloaded, over one connection."""
+
+    BYTES = int(os.environ.get("BYTES", "12000000"))
+
+    def head(self, words, length):
+        self.socket.sendall(f"{words} /{self.name} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
+
+    def status(self):
+        status, length = int(self.line().split()[1]), 0
+        while line := self.line():
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        return status, length
+
+    def part(self, at):
+        """What is at this place: nothing that could be another place's."""
+        return array.array("Q", range(self.number + at, self.number + min(at + 65536, self.BYTES), 8)).tobytes()
+
+    number = 0
+
+    def some(self):
+        self.number += 1
+        self.head("PUT", self.BYTES)
+        for at in range(0, self.BYTES, 65536):
+            self.socket.sendall(self.part(at))
+            self.answered()
+        status, length = self.status()
+        if status not in (201, 204) or length:
+            raise Wrong(f"an upload is answered by {status}, with {length} bytes")
+        self.head("GET", 0)
+        self.expect((200, self.BYTES), self.status(), "what a download begins with")
+        for at in range(0, self.BYTES, 65536):
+            wanted = self.part(at)
+            self.expect(wanted, self.file.read(len(wanted)), f"what came behind {at} bytes")
+            self.answered()
+
+
+KINDS = {"counts": Counts, "follows": Follows, "gets": Gets, "pages": Pages, "puts": Puts, "redis": Redis, "stores": Stores}
 
 
 def main():

@@ -32,7 +32,7 @@ const CLOSED_NS: u64 = 60_000_000_000;
 /// kernel takes for the time of a round trip by how much the other side's echo is behind.
 const AHEAD_MS: u64 = 30;
 
-/// The window that the other side is thought to have until it says so.
+/// The room that the other side is thought to have, besides what is under way, until it says so.
 const WINDOW: u32 = 64 << 10;
 
 /// What the other machine's gate has said.
@@ -332,7 +332,10 @@ fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Resu
     // As it was: what a larger one took besides would be more than is kept for whoever takes over next. The kernel counts double.
     kernel::set(&fd, of_sockets, libc::SO_SNDBUFFORCE, &(buffer / 2))?;
     kernel::set(&fd, of_sockets, SO_BUF_LOCK, &lock)?;
-    let window = [next_in, WINDOW, WINDOW, WINDOW >> 1, next_in];
+    // All that is under way had room there. With less the kernel would acknowledge from within it: from numbers that are old to the
+    // other side, which throws such packets away, while its own lie beyond the window here.
+    let there = WINDOW + (end - from) as u32;
+    let window = [next_in, there, there, WINDOW >> 1, next_in];
     kernel::set(&fd, tcp, TCP_REPAIR_WINDOW, &window)?;
     kernel::set(&fd, tcp, TCP_REPAIR, &QUIETLY_OFF)?;
     // Repairing takes it away.
