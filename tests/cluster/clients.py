@@ -265,7 +265,11 @@ class Stores(Client):
         self.expect((200, self.BYTES), self.status(), "what a download begins with")
         for at in range(0, self.BYTES, 65536):
             wanted = self.part(at)
-            self.expect(wanted, self.file.read(len(wanted)), f"what came behind {at} bytes")
+            found = self.file.read(len(wanted))
+            if found != wanted:
+                same = len(os.path.commonprefix([found, wanted]))
+                raise Wrong(f"download {self.number} is another behind {at + same} bytes: {found[same : same + 24]} ({len(found)} of "
+                            f"{len(wanted)} came) instead of {wanted[same : same + 24]}")
             self.answered()
 
 

@@ -150,16 +150,9 @@ fn anonymous(call: &Call) -> i64 {
     let result = local(&call);
     huge::mapped(&call, result);
     if is_common {
-        note_shared(&call, result);
+        twins::choice::mapped(&call, result);
     }
     result
-}
-
-/// What others may share, and can be written to.
-fn note_shared(call: &Call, result: i64) {
-    if !failed(result) && call.args[2] & PROT_WRITE != 0 {
-        twins::choice::mapped(result as u64, call.args[1]);
-    }
 }
 
 /// brk.
@@ -212,7 +205,7 @@ fn row() -> &'static Row {
 fn file(thread: &mut Thread, call: &Call, impose: bool) -> i64 {
     let result = map_file(thread, call, impose);
     if is_shared(call.args[3]) {
-        note_shared(call, result);
+        twins::choice::mapped(call, result);
     }
     result
 }

@@ -12,6 +12,7 @@ use us_abi::event::{EventKind, NO_TICKET};
 use us_calls::Class;
 
 use super::{ACTIVE, BYTES_MAX, IS_REAL, NEW, OWED, PAGE, REGIONS, REGIONS_MAX, STATE};
+use crate::call::Call;
 use crate::raw::{self, failed, nr};
 use crate::thread::{Mode, Thread};
 use crate::{guest, state};
@@ -41,12 +42,14 @@ fn set_new(is: bool) {
     }
 }
 
-/// The guest has mapped such memory. At the same place in every copy.
-pub fn mapped(start: u64, bytes: u64) {
-    if !is_in_log() {
+/// The guest has mapped memory that others may share. At the same place in every copy.
+pub fn mapped(call: &Call, result: i64) {
+    const WRITE: u64 = 2;
+    if failed(result) || call.args[2] & WRITE == 0 || !is_in_log() {
         return;
     }
-    let end = start + bytes.next_multiple_of(PAGE as u64);
+    let start = result as u64;
+    let end = start + call.args[1].next_multiple_of(PAGE as u64);
     // More than there is room for is as it always was: nobody keeps it alike.
     if let Some([from, to]) = FOUND.iter().find(|[_, end]| end.load(Ordering::Relaxed) == 0) {
         from.store(start, Ordering::Relaxed);
