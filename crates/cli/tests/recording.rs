@@ -368,6 +368,24 @@ fn until_an_event() {
     sandbox.assert_clean();
 }
 
+/// Wherever it stops: an event of one thread may follow from one of another that is behind that place in the file.
+#[test]
+fn until_any_event_of_several_threads() {
+    let Some(sandbox) = sandbox("until_any_event_of_several_threads") else { return };
+    let file = place(&sandbox, "r");
+    let (code, whole, error) = said(&record(&sandbox, &file, &[program(), "threads"]));
+    assert_eq!(code, Some(0), "{error}");
+    let found: Value = serde_json::from_slice(&sandbox.output(&["inspect", "--json", &file]).stdout).unwrap();
+    let events = found["events"].as_u64().unwrap();
+    for event in [3, 7, 11, 13, 17].map(|part| events * part / 20) {
+        let event = event.to_string();
+        let (code, out, error) = said(&replay(&sandbox, &["--until", &event, &file]));
+        assert_eq!(code, Some(0), "{event} of {events}: {error}");
+        assert!(whole.starts_with(&out), "{event}: {out}");
+    }
+    sandbox.assert_clean();
+}
+
 // ---- Signals, debuggers, limits ----
 
 #[test]

@@ -285,8 +285,10 @@ impl Replay<'_> {
         let now = clock::monotonic_ns();
         let waits = |fed: &&Fed| fed.waits(now, STANDS_NS);
         let all_sleep = self.do_all_sleep(now);
-        // Rings are emptied one by one: in a file that is cut off an event may follow from one that would have come.
-        if self.incomplete.is_some() && self.fed.iter().all(|fed| fed.queued() == 0) {
+        // Rings are emptied one by one: where a file is cut off, or is to be read no further, an event may follow from one that would
+        // have come.
+        let is_cut = self.incomplete.is_some() || self.stopped;
+        if is_cut && self.fed.iter().all(|fed| fed.queued() == 0) {
             self.fed.iter().filter(|_| all_sleep).for_each(Fed::end);
             return Ok(());
         }
