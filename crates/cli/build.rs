@@ -1,10 +1,12 @@
 //! Links the command such that it starts under a glibc that is too old for protection: it has to be there to say so.
 
 /// What has a newer version in the C library that we are linked with: see `c/older_glibc.c`.
-const WRAPPED: [&str; 16] = [
+const WRAPPED: [&str; 18] = [
     "__libc_start_main",
     "dlsym",
     "fstat64",
+    "fstatat64",
+    "lstat64",
     "pthread_attr_getguardsize",
     "pthread_attr_getstack",
     "pthread_attr_setstacksize",

@@ -57,6 +57,27 @@ while True:
         pass
 """
 
+# A count in a database, and one in memory: a request at which they differ is answered with -1.
+SQLITE = """
+import socket, sqlite3
+table = sqlite3.connect("FOLDER/data/count.db", isolation_level=None)
+table.execute("pragma journal_mode=MODE")
+table.execute("create table t(v integer)")
+table.execute("insert into t values(0)")
+count = 0
+listener = socket.create_server(("127.0.0.1", PORT))
+while True:
+    try:
+        with listener.accept()[0] as client, client.makefile("rb") as lines:
+            for line in lines:
+                count += 1
+                table.execute("update t set v = v + 1")
+                held = table.execute("select v from t").fetchone()[0]
+                client.sendall(b"%d\\n" % (count if count == held else -1))
+    except OSError:
+        pass
+"""
+
 # It writes a line a request, if also behind its answer.
 NGINX = """
 daemon off; worker_processes 2; pid FOLDER/pid; error_log FOLDER/error;
@@ -89,6 +110,11 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc"]
 
+REDIS_AOF = ["redis-server", "--port", "PORT", "--save", "", "--dir", "FOLDER/data", "--appendonly", "yes"]
+
+# Of these the program goes on behind its checkpoint, and is killed then: what goes on has the files that it had.
+WITH_FILES = ("sqlite", "sqlite-wal", "redis-aof")
+
 # Name, program, what counts, what asks for the count without counting (None: counting is asking).
 SERVERS = {
     "redis": (["redis-server", "--port", "PORT", "--save", "", "--dir", "FOLDER"], b"INCR k\r\n", b"GET k\r\n"),
@@ -96,6 +122,10 @@ SERVERS = {
     "threads": (["python3", "-c", COUNTER], b"\n", None),
     "subprocess": (["python3", "-c", SUBPROCESS], b"\n", None),
     "threads16": (["threads16", "PORT"], ADD_ONE, ADD_NOTHING),
+    # Their files go with them.
+    "sqlite": (["python3", "-c", SQLITE.replace("MODE", "delete")], b"\n", None),
+    "sqlite-wal": (["python3", "-c", SQLITE.replace("MODE", "wal")], b"\n", None),
+    "redis-aof": (REDIS_AOF, b"INCR k\r\n", b"GET k\r\n"),
     "nginx": (["nginx", "-e", "FOLDER/early", "-p", "FOLDER", "-c", "FOLDER/nginx.conf"], REQUEST, None),
 }
 
@@ -204,6 +234,9 @@ class Trial:
         if name == "nginx":
             with open(os.path.join(folder, "nginx.conf"), "w", encoding="ascii") as file:
                 file.write(self.here(NGINX))
+        self.has_files, self.copies = name in WITH_FILES, os.path.join(folder, "copies")
+        self.data = os.path.join(folder, "data")
+        os.mkdir(self.data)
         self.name = f"checkpoint-{name}-{self.port}"
         self.elsewhere, self.inner, self.home = elsewhere, None, os.open("/proc/self/ns/net", os.O_RDONLY)
         self.key = os.path.join(folder, "key")
@@ -253,9 +286,12 @@ class Trial:
 
     def go_on(self, file):
         """Starts the group from its checkpoint."""
+        words = ["--from", file]
+        if self.has_files:
+            words += ["--with-files", self.copies]
         if not self.elsewhere:
-            return self.start("--from", file)
-        words = ["--from", file, "--decrypt", self.key]
+            return self.start(*words)
+        words += [] if self.has_files else ["--decrypt", self.key]
         group = self.start(*words, before=[*UNSHARE, sys.executable, "-c", ELSEWHERE])
         for _ in range(500):
             with open(f"/proc/{group.pid}/task/{group.pid}/children", encoding="ascii") as children:
@@ -282,6 +318,18 @@ class Trial:
         line = self.understands("status", self.name).splitlines()[1]
         return int(line.split()[2])
 
+    def take_with_files(self, load, file):
+        """The program and its files go on behind the checkpoint, and are killed; between which counts that was taken."""
+        before = load.last
+        self.understands("checkpoint", self.name, "-o", file, "--with-files", self.copies, "--volume", self.data)
+        behind = load.last + 1
+        time.sleep(random.uniform(0.1, 0.4))
+        self.understands("stop", self.name, "--signal", "KILL")
+        load.join()
+        if load.last < behind:
+            raise RuntimeError(f"nothing was counted behind the checkpoint: {load.last}")
+        return before, behind
+
     def run(self):
         """What is wrong, or nothing."""
         file = os.path.join(self.folder, "checkpoint")
@@ -296,9 +344,13 @@ class Trial:
             load = Load(self.port, self.count)
             load.start()
             time.sleep(random.uniform(0.02, 0.3))
-            sealed = ["--encrypt", self.key] if self.elsewhere else []
-            self.understands("checkpoint", self.name, "--stop", "-o", file, *sealed)
-            load.join()
+            if self.has_files:
+                told = self.take_with_files(load, file)
+            else:
+                sealed = ["--encrypt", self.key] if self.elsewhere else []
+                self.understands("checkpoint", self.name, "--stop", "-o", file, *sealed)
+                load.join()
+                told = load.last, load.last + 1
             group.wait()
             group = self.go_on(file)
             client = self.connected()
@@ -310,8 +362,8 @@ class Trial:
             else:
                 client.requests = now
                 client.ask(self.count)
-            if now not in (load.last, load.last + 1):
-                return f"it was told {load.last}, and goes on from {now}"
+            if not told[0] <= now <= told[1]:
+                return f"it was told {told[0]} to {told[1]}, and goes on from {now}"
             if not self.look:
                 now += 1
             self.understands("wait", self.name, "--protected", "--timeout", "20")

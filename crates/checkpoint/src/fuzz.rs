@@ -1,8 +1,8 @@
 //! One entry for a fuzzer: bytes that somebody forged, with checksums that are right.
 
 use crate::{
-    Descriptor, FRONT_BYTES, File, Head, Holder, Identity, Lock, MARK, Mapping, Object, Place, Process,
-    Reader, Shared, VERSION, kind,
+    Content, Descriptor, FRONT_BYTES, File, Head, Holder, Identity, Lock, MARK, Mapping, Object, Place,
+    Process, Reader, Shared, Taken, TakenFile, VERSION, kind,
 };
 
 /// Reads `data` in the way that its first byte says. Panics if a run of pages is not what its chunk says.
@@ -71,6 +71,13 @@ pub fn example() -> Head {
             locks: vec![lock],
         }],
     };
+    let taken = TakenFile {
+        path: "/srv/data".into(),
+        mode: 0o640,
+        owner: [0, 4],
+        written: (1, 2),
+        content: Content::File { bytes: 5, checksum: 6 },
+    };
     Head {
         program: vec!["program".into(), "an argument".into()],
         order: "auto".into(),
@@ -86,6 +93,7 @@ pub fn example() -> Head {
         id: "00112233445566778899aabbccddeeff".into(),
         seed: Some(7),
         base: None,
+        beside: Some(Taken { volumes: vec!["/srv".into()], files: vec![taken] }),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Taken;
+
 /// Everything but the pages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Head {
@@ -37,6 +39,9 @@ pub struct Head {
     /// The checkpoint that has the pages which this one lacks, `None` if it lacks none.
     #[serde(default)]
     pub base: Option<BuiltOn>,
+    /// Files that were taken with it, `None` if it goes on with what its paths lead to.
+    #[serde(default)]
+    pub beside: Option<Taken>,
 }
 
 impl Head {

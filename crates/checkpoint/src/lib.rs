@@ -14,6 +14,7 @@ mod index;
 mod owner;
 mod reader;
 mod seal;
+mod taken;
 mod writer;
 
 pub use error::Error;
@@ -25,15 +26,16 @@ pub use index::{Base, Digest, Index, Skip};
 pub use owner::Owner;
 pub use reader::{Pages, Reader};
 pub use seal::{KEY_BYTES, Key, Opener, Sealer, is_sealed};
+pub use taken::{Content, Taken, TakenFile};
 pub use writer::{Sums, Writer};
 
 /// What a checkpoint begins with; behind it the version, a little-endian `u32`.
 pub const MARK: &[u8; 16] = b"understudy point";
 
 /// Version of the format that this crate writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
-/// The first version that it reads: that had no [`Index`].
+/// The first version that it reads: that had no [`Index`], and the one behind it no files that were [taken](Taken) with it.
 pub const VERSION_MIN: u32 = 2;
 
 /// What a sealed checkpoint begins with; behind it the version, a little-endian `u32`.

@@ -27,6 +27,11 @@ OLD(pthread_sigmask, "GLIBC_2.2.5");
 
 /* Functions of the headers' own before 2.33. The kernel's structure is the C library's. */
 int __wrap_fstat64(int file, struct stat64 *status) { return (int)syscall(SYS_fstat, file, status); }
+int __wrap_lstat64(const char *path, struct stat64 *status) { return (int)syscall(SYS_lstat, path, status); }
+int __wrap_fstatat64(int at, const char *path, struct stat64 *status, int how)
+{
+    return (int)syscall(SYS_newfstatat, at, path, status, how);
+}
 int __wrap_stat64(const char *path, struct stat64 *status) { return (int)syscall(SYS_stat, path, status); }
 
 /* Before 2.34 a program brought the function along that calls its constructors. */

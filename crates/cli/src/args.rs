@@ -1,5 +1,7 @@
 //! The flags: one definition for the parser, `--help`, the man page and the shell completions.
 
+pub mod checkpoint;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -149,22 +151,8 @@ pub enum Command {
         /// The group
         #[arg(value_name = "NAME", value_parser = group_name)]
         name: String,
-        /// The checkpoint: a new file, readable by you alone
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-        /// Encrypt it with the key in KEYFILE: 32 random bytes or more, in a file that nobody else can read
-        #[arg(long, value_name = "KEYFILE")]
-        encrypt: Option<PathBuf>,
-        /// Hold only what is not in the checkpoint BASE, which is then needed wherever the program is to go on
-        #[arg(long, value_name = "BASE")]
-        incremental: Option<PathBuf>,
-        /// Let the next --incremental on it find what has changed without reading all memory (root only): each page that the program
-        /// writes to meanwhile takes its room twice
-        #[arg(long, conflicts_with = "stop")]
-        keep: bool,
-        /// End the program where its checkpoint is taken: nothing of it happens behind that
-        #[arg(long)]
-        stop: bool,
+        #[command(flatten)]
+        wanted: checkpoint::Order,
         /// Machine-readable
         #[arg(long)]
         json: bool,
@@ -490,6 +478,9 @@ pub struct Run {
     /// The checkpoint is encrypted with the key in KEYFILE, and with no other
     #[arg(long, value_name = "KEYFILE", requires = "from")]
     pub decrypt: Option<PathBuf>,
+    /// Put back the files that were taken with it, whose copies are in DIR; what stands there now is kept in DIR
+    #[arg(long, value_name = "DIR", requires = "from")]
+    pub with_files: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required_unless_present = "from", value_names = ["PROGRAM", "ARG"], num_args = 1.., trailing_var_arg = true)]
     pub command: Vec<OsString>,

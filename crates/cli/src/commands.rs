@@ -18,7 +18,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use us_abi::exit;
-use us_supervisor::checkpoint::key::KeyFile;
 use us_supervisor::folder::{self, Found};
 use us_supervisor::recorder::replay::mirror::{Wanted, mirror};
 use us_supervisor::run::explain;
@@ -61,11 +60,8 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Failover { name, process, json, owner } => {
             find(&name, &owner).and_then(|group| switch::switch(&group, process, json))
         }
-        Command::Checkpoint { name, output, encrypt, incremental, keep, stop, json, owner } => {
-            find(&name, &owner).and_then(|group| {
-                let key = encrypt.as_deref().map(KeyFile::read).transpose()?;
-                checkpoint::take(&group, &output, (key.as_ref(), incremental.as_deref()), (stop, keep), json)
-            })
+        Command::Checkpoint { name, wanted, json, owner } => {
+            find(&name, &owner).and_then(|group| checkpoint::take(&group, &wanted, json))
         }
         Command::Upgrade { name, library, json, owner } => {
             find(&name, &owner).and_then(|group| upgrade::upgrade(&group, library.as_deref(), json))

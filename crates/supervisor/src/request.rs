@@ -40,6 +40,9 @@ pub const AND_KEEP: &str = "keep";
 /// Behind that, too: it is to hold what is not in the checkpoint that the caller has under the number that follows.
 pub const AND_BUILD_ON: &str = "base=";
 
+/// Behind that, too: files are to be taken with it, as the plan says that the caller has under the number that follows.
+pub const AND_FILES: &str = "files=";
+
 /// Another version of the runtime is to be put into the program: the caller has its file under the number that follows.
 pub const UPGRADE: &str = "upgrade";
 

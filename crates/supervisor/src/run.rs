@@ -87,7 +87,10 @@ pub fn run_from(options: &Options, checkpoint: Option<&Checkpoint>) -> Result<En
         Some(_) => Handout::open(&padded_paths(&library, &path).1, options.config(CONFIG_RECORDED)),
     });
     let started = match checkpoint {
-        Some(checkpoint) => checkpoint.start(&folder, &segment, &roster, || options.config(0)),
+        Some(checkpoint) => checkpoint.put_back().and_then(|told| {
+            told.into_iter().for_each(|told| voice.say(Verbosity::Normal, &told));
+            checkpoint.start(&folder, &segment, &roster, || options.config(0))
+        }),
         None => start(options, &path, &library, &folder, (&segment, &roster), &signals, relay.as_ref())
             .map(|child| vec![Restored::root(child)]),
     };

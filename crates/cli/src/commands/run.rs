@@ -15,7 +15,9 @@ use crate::args::{self, Atomics, Order, Record, Run, Verify};
 
 pub fn run_program(run: &Run) -> Result<i32, Error> {
     let key = run.decrypt.as_deref().map(KeyFile::read).transpose()?;
-    let checkpoint = run.from.as_deref().map(|file| Checkpoint::read(file, key.as_ref())).transpose()?;
+    let files = run.with_files.as_deref();
+    let checkpoint =
+        run.from.as_deref().map(|file| Checkpoint::read(file, key.as_ref(), files)).transpose()?;
     drop(key);
     let mut options = options(run)?;
     if let Some(checkpoint) = &checkpoint {

@@ -1,15 +1,16 @@
 //! What copies that stand still are made of, as the kernel tells it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 use std::sync::atomic::Ordering;
 
-use checkpoint::{Descriptor, Head, Identity, Mapping, Object, Place, Process, Shared};
+use checkpoint::{Content, Descriptor, Head, Identity, Mapping, Object, Place, Process, Shared, Taken};
 use us_abi::{THREAD_ENTRY_BYTES, VERSION};
 use us_sites::maps::{Line, READ, WRITE};
 
 use super::descriptors::{self, Standing};
+use super::files::{Spent, Wanted, list};
 use super::memory::Pieces;
 use super::raw;
 use super::take::One;
@@ -31,6 +32,8 @@ pub(crate) struct Described {
     /// Memory of which every page is written, from where to where: of files that a place for a replay, which is of one process, does
     /// not refer to.
     pub(super) whole: Vec<(u64, u64)>,
+    /// Who takes files, and what that has cost.
+    pub(super) files: Option<(Wanted, Spent)>,
 }
 
 /// Files that are there unchanged wherever a recording is replayed, by their real paths.
@@ -50,6 +53,7 @@ pub(super) struct Looked<'a> {
     /// It is for a replay, which makes no call of its own: whose rights and whose child it was does not matter. And it may be made
     /// where all files but these are gone.
     lasting: Option<&'a Lasting>,
+    files: Option<(Wanted, Taken, Spent)>,
 }
 
 impl<'a> Looked<'a> {
@@ -81,6 +85,7 @@ impl<'a> Looked<'a> {
             memory,
             stays,
             lasting: None,
+            files: None,
         })
     }
 
@@ -104,7 +109,25 @@ impl<'a> Looked<'a> {
             memory: Vec::new(),
             stays: false,
             lasting: Some(lasting),
+            files: None,
         })
+    }
+
+    /// Takes the files that the program writes as well, while it stands still.
+    ///
+    /// # Errors
+    /// What cannot be taken.
+    pub(super) fn take_files(&mut self, wanted: Wanted, copies: &[u32]) -> Result<(), String> {
+        let all = self.descriptors.iter().flatten().filter(|one| list::writes(one.flags));
+        let paths = all.filter_map(|one| match &self.objects[one.object] {
+            Object::File { path, .. } if list::is_file(path) => Some(path.clone()),
+            _ => None,
+        });
+        let opened: BTreeSet<String> = paths.collect();
+        let mapped = copies.iter().flat_map(|pid| list::mapped_for_writing(*pid, &self.pieces)).collect();
+        let (taken, spent) = wanted.finish(opened, &mapped, self.stays)?;
+        self.files = Some((wanted, taken, spent));
+        Ok(())
     }
 
     /// Describes the copies, which stand still for ever. What is not known yet is the group's, its program and order, and what the
@@ -113,7 +136,8 @@ impl<'a> Looked<'a> {
     /// # Errors
     /// What no checkpoint can have, in words.
     pub(super) fn describe(self, all: &[One], copies: &[u32], roster: &Roster) -> Result<Described, String> {
-        let mut files = Files { lasting: self.lasting, ..Files::default() };
+        let taken = self.files.iter().flat_map(|(_, taken, _)| &taken.files).map(|one| one.path.clone());
+        let mut files = Files { lasting: self.lasting, taken: taken.collect(), ..Files::default() };
         let mut processes = Vec::new();
         let own = self.descriptors.into_iter().zip(&self.entries).zip(self.names);
         for ((one, pid), ((descriptors, entries), name)) in all.iter().zip(copies).zip(own) {
@@ -122,7 +146,12 @@ impl<'a> Looked<'a> {
             let made = made.map_err(|why| in_process(why, one))?;
             processes.push(Process { descriptors, slots, name, ..made });
         }
+        let (wanted, beside) = match self.files {
+            Some((wanted, taken, spent)) => (Some((wanted, spent)), Some(taken)),
+            None => (None, None),
+        };
         Ok(Described {
+            files: wanted,
             entries: self.entries,
             roster: self.roster,
             memory: self.memory,
@@ -142,6 +171,7 @@ impl<'a> Looked<'a> {
                 id: String::new(),
                 seed: None,
                 base: None,
+                beside,
             },
         })
     }
@@ -213,7 +243,21 @@ impl Described {
     /// # Errors
     /// Which one cannot be read.
     pub(super) fn read_files(&mut self) -> Result<(), String> {
-        self.head.files.iter_mut().try_for_each(|known| file(&known.path).map(|now| *known = now))
+        if let (Some((wanted, _)), Some(taken)) = (&self.files, &mut self.head.beside) {
+            wanted.read(taken)?;
+        }
+        let taken = self.head.beside.iter().flat_map(|taken| &taken.files);
+        let copies: HashMap<&str, &Content> = taken.map(|one| (&*one.path, &one.content)).collect();
+        self.head.files.iter_mut().try_for_each(|known| {
+            *known = match copies.get(&*known.path) {
+                // The file itself may have changed since.
+                Some(Content::File { bytes, checksum }) => {
+                    checkpoint::File { path: known.path.clone(), bytes: *bytes, checksum: *checksum }
+                }
+                _ => file(&known.path)?,
+            };
+            Ok(())
+        })
     }
 }
 
@@ -311,6 +355,8 @@ pub(super) fn is_kernels(name: &str) -> bool {
 struct Files<'a> {
     all: Vec<checkpoint::File>,
     known: HashMap<String, usize>,
+    /// Those that are taken: what is stored there by a mapping is in their copies.
+    taken: HashSet<String>,
     /// Only these are referred to.
     lasting: Option<&'a Lasting>,
     /// Where others are mapped, of which every page is to be written.
@@ -344,8 +390,13 @@ fn mappings(maps: &[u8], pieces: &Pieces, files: &mut Files, stays: bool) -> Res
         let piece = pieces.index_of(&mapping).filter(|_| mapping.shared);
         let is_system_v = mapping.shared && name.starts_with(SYSTEM_V) && files.lasting.is_none();
         let through = mapping.shared && mapping.protection & WRITE != 0 && piece.is_none() && !is_system_v;
-        if (through || is_system_v) && !stays {
-            let but = if files.lasting.is_some() { "" } else { ", which only --stop keeps as it is" };
+        let is_kept = stays || through && files.taken.contains(name);
+        if (through || is_system_v) && !is_kept {
+            let but = match files.lasting {
+                Some(_) => "",
+                None if is_system_v => ", which only --stop keeps as it is",
+                None => ", which only --stop or --with-files keeps as it is",
+            };
             return Err(format!("{name} is mapped to be written by others as well{but}"));
         }
         let is_gone = name.ends_with(" (deleted)");

@@ -176,7 +176,11 @@ impl Image<'_> {
             let is_written = all.clone().any(|one| one.through);
             let how = if is_written { libc::O_RDWR } else { libc::O_RDONLY };
             let is_its = all.next().is_some();
-            made.files.push(if is_its { open(Path::new(&file.path), how)? } else { -1 });
+            made.files.push(match objects::locked(head, process, &file.path) {
+                Some(fd) if is_its => fd,
+                None if is_its => open(Path::new(&file.path), how)?,
+                _ => -1,
+            });
         }
         for memory in common.memory {
             made.memory.push(lift(memory.as_raw_fd())?);

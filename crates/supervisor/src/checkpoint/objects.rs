@@ -267,6 +267,15 @@ fn named_pipe(path: &str, room: u32, content: &[u8], one: &Descriptor) -> Result
     Ok(own)
 }
 
+/// A descriptor of the program's by which a file can be mapped in which it has a lock of the process: to open it anew and close it
+/// would give that back.
+pub(super) fn locked(head: &Head, process: &Process, path: &str) -> Option<RawFd> {
+    let is_of = |one: &&Descriptor| matches!(&head.objects[one.object], Object::File { path: own, .. } if own == path);
+    let all = || process.descriptors.iter().filter(is_of);
+    all().flat_map(|one| &one.locks).find(|lock| lock.holder == Holder::Process)?;
+    all().find(|one| one.flags & libc::O_ACCMODE as u32 == libc::O_RDWR as u32).map(|one| one.fd)
+}
+
 /// Takes the locks that the program had, when every descriptor has its number and no other of ours is left: whoever closes one of a
 /// file gives the process's locks on it back.
 ///
@@ -282,9 +291,12 @@ pub(super) fn lock(head: &Head, process: &Process) -> Result<(), String> {
             let cannot = |cause: &str| {
                 Err(format!("descriptor {}: the lock on {path} cannot be had: {cause}", one.fd))
             };
-            if lock.holder == Holder::Process && head.files.iter().any(|file| file.path == *path) {
+            let is_mapped = || head.files.iter().any(|file| file.path == *path);
+            if lock.holder == Holder::Process && locked(head, process, path).is_none() && is_mapped() {
                 // It is opened once more, to be mapped, and closed.
-                return cannot("the file is mapped as well");
+                return cannot(
+                    "the file is mapped as well, and cannot be mapped by a descriptor that the program has",
+                );
             }
             raw::lock(one.fd, lock).or_else(|cause| cannot(&cause.to_string()))?;
         }

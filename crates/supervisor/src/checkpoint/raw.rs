@@ -259,6 +259,17 @@ pub(super) fn lock(fd: RawFd, lock: &Lock) -> Result<()> {
     .map(|_| ())
 }
 
+/// Whether somebody has a file open to write to it: then nobody is given a lease to read it.
+pub(super) fn is_open_for_writing(file: &impl AsRawFd) -> bool {
+    // SAFETY: see the module.
+    unsafe {
+        let refused = libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) == -1
+            && Error::last_os_error().kind() == std::io::ErrorKind::WouldBlock;
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK);
+        refused
+    }
+}
+
 /// Puts an epoll set's member in place.
 pub(super) fn watch(set: RawFd, fd: RawFd, events: u32, data: u64) -> Result<()> {
     let mut event = libc::epoll_event { events, u64: data };

@@ -18,9 +18,10 @@ use checkpoint::{Head, Mapping, Object, Owner, Process, Reader};
 use us_abi::{Config, PROCESSES_MAX, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, VERSION};
 
 use super::bases::{self, Missing};
+use super::files::back::Back;
 use super::image::{Common, Home, Image, PAGE, TASK_END, leader_of};
 use super::key::KeyFile;
-use super::{describe, memory, objects, raw};
+use super::{memory, objects, raw};
 use crate::child::Child;
 use crate::dir::Dir;
 use crate::error::Error;
@@ -49,6 +50,8 @@ pub struct Checkpoint {
     memory: Vec<File>,
     /// What stands in the roster: address and bytes.
     roster: Vec<(u64, Vec<u8>)>,
+    /// Files that are put back before it goes on.
+    back: Back,
 }
 
 /// A process that goes on.
@@ -70,12 +73,13 @@ impl Restored {
 }
 
 impl Checkpoint {
-    /// Reads all of a checkpoint, which is sealed if there is a key.
+    /// Reads all of a checkpoint, which is sealed if there is a key. The copies of files that were taken with it are in the folder
+    /// `files`.
     ///
     /// # Errors
     /// When it is none, is damaged, is sealed in another way, or belongs to another machine or to a recording: what differs.
-    pub fn read(path: &Path, key: Option<&KeyFile>) -> Result<Checkpoint, Error> {
-        let checkpoint = Checkpoint::read_any(path, key)?;
+    pub fn read(path: &Path, key: Option<&KeyFile>, files: Option<&Path>) -> Result<Checkpoint, Error> {
+        let checkpoint = Checkpoint::read_any(path, key, files)?;
         match &checkpoint.head {
             head if head.recorded.is_some() => {
                 Err(checkpoint.refuse(&"it is of a recording: replay --from begins at it"))
@@ -91,14 +95,20 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn read_any(path: &Path, key: Option<&KeyFile>) -> Result<Checkpoint, Error> {
+    pub(crate) fn read_any(
+        path: &Path,
+        key: Option<&KeyFile>,
+        files: Option<&Path>,
+    ) -> Result<Checkpoint, Error> {
         let refuse = |why: &dyn std::fmt::Display| Error::NothingRun(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|cause| Error::file("open", path, cause))?;
         let key = || key.and_then(KeyFile::key);
         let mut reader = bases::open(file, key()).and_then(Reader::new).map_err(|error| refuse(&error))?;
         let head = reader.head().clone();
         check(&head).map_err(|why| refuse(&why))?;
-        let mut checkpoint = Checkpoint::empty(path, head)
+        let back = Back::plan(head.beside.as_ref(), files).map_err(|why| refuse(&why))?;
+        back.check(&head.files).map_err(|why| refuse(&why))?;
+        let mut checkpoint = Checkpoint::empty(path, head, back)
             .map_err(|cause| Error::system("make room for a checkpoint", cause))?;
         let mut there = Vec::new();
         while let Some(chunk) = reader.pages().map_err(|error| refuse(&error))? {
@@ -117,7 +127,7 @@ impl Checkpoint {
     }
 
     /// One that has a head, and no pages yet.
-    fn empty(path: &Path, head: Head) -> io::Result<Checkpoint> {
+    fn empty(path: &Path, head: Head, back: Back) -> io::Result<Checkpoint> {
         let memory = head.shared.iter().map(|piece| {
             let file = memory::new(&piece.name)?;
             file.set_len(piece.bytes)?;
@@ -130,6 +140,7 @@ impl Checkpoint {
             runs: vec![Vec::new(); head.processes.len()],
             memory: memory.collect::<io::Result<_>>()?,
             roster: Vec::new(),
+            back,
             head,
         })
     }
@@ -197,6 +208,14 @@ impl Checkpoint {
 
     pub(super) fn runs(&self, index: usize) -> &[Run] {
         &self.runs[index]
+    }
+
+    /// Puts the files back that were taken with it; a sentence about that, if there was anything to do.
+    ///
+    /// # Errors
+    /// What cannot be put back.
+    pub(crate) fn put_back(&self) -> Result<Option<String>, Error> {
+        self.back.perform().map_err(|why| self.refuse(&why))
     }
 
     /// Puts the program together; its processes, the program itself first. Each is listed in `roster` under the number that it knows.
@@ -509,13 +528,6 @@ fn check(head: &Head) -> Result<(), String> {
     }
     if let Some(flag) = surroundings::lacking(&head.processor, &proc::features()).next() {
         return Err(format!("it was taken on a processor with {flag}, which this one has not"));
-    }
-    for file in &head.files {
-        match describe::file(&file.path) {
-            Ok(now) if now == *file => {}
-            Ok(_) => return Err(format!("{} is another file now", file.path)),
-            Err(why) => return Err(why),
-        }
     }
     let mut system_v =
         head.processes.iter().flat_map(|process| &process.mappings).filter_map(|one| one.system_v);

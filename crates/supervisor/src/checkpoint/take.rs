@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use checkpoint::Object;
+use checkpoint::{Content, Object, Taken, TakenFile};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use us_abi::{command, leaving, stand};
@@ -16,6 +16,7 @@ use us_abi::{command, leaving, stand};
 use super::bases::BaseFile;
 pub(crate) use super::describe::{Described, Lasting};
 use super::describe::{Looked, in_process};
+use super::files::{Prepared, Wanted};
 use super::kept::{Kept, Shelf};
 use super::key::KeyFile;
 use super::output::Output;
@@ -95,7 +96,7 @@ impl From<String> for Refusal {
 
 /// Asks every process of a program for a copy that stands still, and describes what they share. All of them stand still before the
 /// first one forks: what a checkpoint holds is of one moment. With `stays` they stand still behind that, until they are
-/// [let go](give_up). `strangers` says, when all stand, which others have ended, or who stands in the way.
+/// [let go](give_up). `strangers` says, when all stand, which others have ended, or who stands in the way. `files` are taken then.
 ///
 /// # Errors
 /// Why there is none; every process goes on then.
@@ -104,13 +105,16 @@ pub(crate) fn take(
     roster: &Roster,
     strangers: impl FnOnce(&[One]) -> Result<Ends, Refusal>,
     stays: bool,
+    files: Option<Wanted>,
 ) -> Result<(Vec<Copy>, Described), Refusal> {
     let asked = if stays { stand::ASKED_FOR_LONG } else { stand::ASKED };
     request_all(all, asked)?;
     let copies = stand(all, strangers, asked);
     let looked = copies.and_then(|(copies, ended)| {
         let pids: Vec<u32> = copies.iter().map(|copy| copy.child.pid).collect();
-        Ok((Looked::at(all, &pids, (roster, &ended), stays)?, copies, pids))
+        let mut looked = Looked::at(all, &pids, (roster, &ended), stays)?;
+        files.map_or(Ok(()), |files| looked.take_files(files, &pids))?;
+        Ok((looked, copies, pids))
     });
     if looked.is_err() {
         all.iter().for_each(|one| give_up(one.segment));
@@ -305,6 +309,9 @@ pub(crate) fn write_beside(
                 "base": described.head.base.as_ref().map(|base| &base.path),
                 "processes": described.head.processes.len(),
                 "connections_reset": resets,
+                "files": described.head.beside.as_ref().map(|taken| taken.files.len()),
+                "file_bytes": described.head.beside.as_ref().map(file_bytes),
+                "file_bytes_standing": described.files.as_ref().map(|(_, spent)| spent.standing_bytes),
                 "seconds": began.elapsed().as_secs_f64(),
             }),
             Err(why) => json!({ "error": format!("cannot write the checkpoint: {why}") }),
@@ -321,6 +328,15 @@ pub(crate) fn write_beside(
     crate::sentry::thread("checkpoint", work)
 }
 
+/// Bytes of the files that were taken.
+fn file_bytes(taken: &Taken) -> u64 {
+    let bytes = |one: &TakenFile| match one.content {
+        Content::File { bytes, .. } => bytes,
+        _ => 0,
+    };
+    taken.files.iter().map(bytes).sum()
+}
+
 /// Others may build on it: it gets a number, and a list of its pages.
 fn list(described: &mut Described) -> Result<(), checkpoint::Error> {
     let mut drawn = [0u8; 24];
@@ -334,7 +350,8 @@ fn list(described: &mut Described) -> Result<(), checkpoint::Error> {
 
 /// Sends the request to a group: the file is the caller's own descriptor. With `stops` the program ends where its checkpoint is taken.
 /// With `keeps` its copies stay until the next one that says so.
-/// It is sealed with `key`, what the key's file holds, and builds on what is in the file `base`.
+/// It is sealed with `key`, what the key's file holds, builds on what is in the file `base`, and is taken with the `files` that the
+/// caller has prepared.
 ///
 /// # Errors
 /// What the supervisor says against it.
@@ -344,6 +361,7 @@ pub fn ask(
     (stops, keeps): (bool, bool),
     key: Option<&KeyFile>,
     base: Option<&File>,
+    files: Option<&Prepared>,
 ) -> Result<Value, Error> {
     let key = key.map(KeyFile::hold).transpose()?;
     let mut words = vec![request::CHECKPOINT.to_owned(), file.as_raw_fd().to_string()];
@@ -351,5 +369,6 @@ pub fn ask(
     words.extend(keeps.then(|| request::AND_KEEP.to_owned()));
     words.extend(key.as_ref().map(|key| format!("{}{}", request::AND_SEAL, key.as_raw_fd())));
     words.extend(base.map(|base| format!("{}{}", request::AND_BUILD_ON, base.as_raw_fd())));
+    words.extend(files.map(|files| format!("{}{}", request::AND_FILES, files.number())));
     request::ask_for(group, &words.join(" "), None)
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use us_abi::end;
 
 use super::{Group, Held};
+use crate::checkpoint::files::Wanted;
 use crate::checkpoint::take::{One, Refusal};
 use crate::checkpoint::{self, bases::BaseFile, output::Output};
 use crate::clock;
@@ -48,7 +49,8 @@ impl<'a> Group<'a> {
                     let stops = more.contains(&request::AND_STOP);
                     let after = |what: &str| more.iter().find_map(|word| word.strip_prefix(what));
                     let (key, base) = (after(request::AND_SEAL), after(request::AND_BUILD_ON));
-                    match self.take_checkpoint(&caller, (number, key, base), stops) {
+                    let files = after(request::AND_FILES);
+                    match self.take_checkpoint(&caller, (number, key, base, files), stops) {
                         Ok((copies, described, files)) => {
                             let stopped = self.watches.iter().filter(|_| stops);
                             let ends: Vec<_> = stopped.map(Watch::end_when_written).collect();
@@ -126,12 +128,14 @@ impl<'a> Group<'a> {
     fn take_checkpoint(
         &mut self,
         caller: &UnixStream,
-        (number, key, base): (&str, Option<&str>, Option<&str>),
+        (number, key, base, files): (&str, Option<&str>, Option<&str>, Option<&str>),
         stops: bool,
     ) -> Result<(Vec<checkpoint::take::Copy>, checkpoint::take::Described, Files), Refusal> {
         let key = || key.map(|number| checkpoint::output::callers_key(caller, number)).transpose();
         let base = base.map(|number| BaseFile::of_caller(caller, number, key()?));
         let base = base.transpose().map_err(Refusal::Never)?;
+        let files =
+            files.map(|number| Wanted::of_caller(caller, number)).transpose().map_err(Refusal::Never)?;
         let file = checkpoint::output::callers_file(caller, number).map_err(Refusal::Never)?;
         let output = Output::new(file, key().map_err(Refusal::Never)?)
             .map_err(|cause| Refusal::Never(format!("cannot write the checkpoint: {cause}")))?;
@@ -148,7 +152,7 @@ impl<'a> Group<'a> {
         let mut all =
             self.watches.iter().map(Watch::for_checkpoint).collect::<Result<Vec<One>, Refusal>>()?;
         let (copies, mut described) =
-            checkpoint::take::take(&mut all, &self.roster, |_| self.strangers(&places), stops)?;
+            checkpoint::take::take(&mut all, &self.roster, |_| self.strangers(&places), stops, files)?;
         drop(all);
         self.checkpoint_by = None;
         let meta = &self.book.borrow().meta;

@@ -232,7 +232,7 @@ pub(super) fn nearest(
             path.display()
         )));
     }
-    let checkpoint = Checkpoint::read_any(&path, None).map_err(|error| match error {
+    let checkpoint = Checkpoint::read_any(&path, None, None).map_err(|error| match error {
         Error::NothingRun(why) => Error::NotReplayed(why),
         other => other,
     })?;
