@@ -3,6 +3,7 @@
 //!
 //! A child with memory of its own may use all that was open until it ends: see [`fdtable::child_made`].
 
+use super::wait::{WEXITED, WNOHANG, WNOWAIT, look};
 use crate::fdtable::{self, AT_FDCWD, Stat};
 use crate::state::{self, Decimal};
 use crate::{members, raw};
@@ -49,8 +50,8 @@ impl Kept {
     /// The same of the child of a dead primary, in the copy that has taken over. It executes its file soon: its parent has slept
     /// until then.
     pub fn by_orphan(child: i64) -> Kept {
-        let has_left =
-            || is_through(child) && begun_with(Decimal::new(child as u64).bytes()) != begun_with(b"self");
+        let is_another = || begun_with(Decimal::new(child as u64).bytes()) != begun_with(b"self");
+        let has_left = || Some(is_through(child)? && is_another());
         let kept = if waits_for(has_left) { Kept::seen(child) } else { Kept::everything() };
         kept.note()
     }
@@ -74,8 +75,7 @@ impl Kept {
         });
         match seen {
             true if looks <= LOOKS && kept.count <= MOST => kept,
-            // It has ended, and somebody has been told.
-            false if !members::exists(child as u32) => Kept::NOTHING,
+            false if has_ended(child) => Kept::NOTHING,
             _ => Kept::everything(),
         }
     }
@@ -130,22 +130,40 @@ pub fn follow(pair: [u64; 2]) {
 /// How often one looks whether a child is through its exec, and how long one waits in between, ns.
 const PATIENCE: u32 = 200;
 const PAUSE_NS: u64 = 100_000;
+/// How often at a child at which nobody may look: it is ending, which takes no time, or has another user's rights, and stays so.
+const UNSEEN: u32 = 10;
 
-fn waits_for(mut is_so: impl FnMut() -> bool) -> bool {
-    (0..PATIENCE).any(|look| {
+fn waits_for(mut is_so: impl FnMut() -> Option<bool>) -> bool {
+    let mut unseen = 0;
+    for look in 0..PATIENCE {
         if look > 0 {
             raw::nap(PAUSE_NS);
         }
-        is_so()
-    })
+        match is_so() {
+            Some(true) => return true,
+            None if unseen == UNSEEN => return false,
+            None => unseen += 1,
+            Some(false) => {}
+        }
+    }
+    false
 }
 
-/// Whether a child is through its exec, or has ended. The kernel writes down what an image has begun with behind everything else.
-fn is_through(child: i64) -> bool {
+/// Whether a child is through its exec, or has ended; `None` if nobody may look at it. The kernel writes down what an image has
+/// begun with behind everything else.
+fn is_through(child: i64) -> Option<bool> {
     match begun_with(Decimal::new(child as u64).bytes()) {
-        None => !members::exists(child as u32),
-        Some((words, bytes)) => bytes == 0 || words[0] != 0,
+        None => has_ended(child).then_some(true),
+        Some((words, bytes)) => Some(bytes == 0 || words[0] != 0),
     }
+}
+
+/// Whether a child has ended: somebody has been told, or nobody yet. Only root may look into the `/proc` of one that waits to be
+/// reaped.
+fn has_ended(child: i64) -> bool {
+    use crate::kernel::{__WALL, P_PID};
+    let how = WEXITED | WNOHANG | WNOWAIT | __WALL;
+    look(P_PID, child as u32, how).is_some() || !members::exists(child as u32)
 }
 
 /// The words that a process has begun with.
