@@ -87,7 +87,7 @@ fn part_of(from: &File, to: &File, at: u64, bytes: u64) -> io::Result<u64> {
     let (mut here, mut there) = (at, at);
     match rustix::fs::copy_file_range(from, Some(&mut here), to, Some(&mut there), bytes as usize) {
         Ok(got) if got != 0 => return Ok(got as u64),
-        Err(Errno::NOSPC | Errno::IO | Errno::DQUOT) => return Err(io::Error::last_os_error()),
+        Err(cause @ (Errno::NOSPC | Errno::IO | Errno::DQUOT)) => return Err(cause.into()),
         _ => {}
     }
     let mut buffer = vec![0; bytes.min(1 << 20) as usize];
