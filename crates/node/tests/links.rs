@@ -228,7 +228,9 @@ fn who_is_nobodys_peer_gets_nowhere() {
 
     let one = config(folder, "n1", nowhere(), &peers);
     let other = Hello { format: 99, ..hello() };
-    trouble(&one, "n2 keeps recordings of version 3, and this one is of version 99", other);
+    let versions =
+        format!("n2 keeps recordings of version {}, and this one is of version 99", recording::VERSION);
+    trouble(&one, &versions, other);
     assert!(fs::read_dir(folder.join("n2.data")).unwrap().next().is_none(), "a file was made");
 }
 
