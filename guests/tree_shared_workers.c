@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-enum { WORKERS = 4, ROUNDS = 60, SPIN = 20000 };
+enum { WORKERS = 4, ROUNDS = 60, SPIN = 100000 };
 
 struct board {
     pthread_mutex_t lock;
