@@ -8,7 +8,7 @@
 //! makes the other threads, and becomes a primary as any standby does whose log is at its end.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use us_abi::{CONFIG_DETACHED, Cause, GroupState, SegmentHeader, command, stand};
 
@@ -72,6 +72,7 @@ fn stand(header: &SegmentHeader) -> Result<(), Obstacle> {
     let asked = state.load(Ordering::Acquire);
     let is_for_replay = asked == stand::ASKED_FOR_REPLAY;
     let purpose = if is_for_replay { Purpose::Replay } else { Purpose::Checkpoint };
+    GOES_ON_BY_LOG.store(is_for_replay, Ordering::Relaxed);
     clone::memory::list(header, purpose).map_err(|why| (why, 0))?;
     let patience_ns = if asked == stand::ASKED { LOOK_NS } else { WRITE_NS };
     if state.compare_exchange(asked, stand::PARKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -124,6 +125,9 @@ fn await_supervisor(
     }
 }
 
+/// Whether the copy that is being made follows a recording from there.
+static GOES_ON_BY_LOG: AtomicBool = AtomicBool::new(false);
+
 /// By the leader, parked: forks. True in the process that goes on in the copy's place.
 pub fn fork(own: *mut Place) -> bool {
     baseline::take();
@@ -163,8 +167,11 @@ fn stop() {
     }
     // SAFETY: an attribute of our own new process.
     unsafe { raw::call2(nr::PRCTL, kernel::PR_SET_PDEATHSIG, kernel::SIGKILL) };
-    // What others write is here as they have written it.
-    twins::stop();
+    // What others write is here as they have written it. Who follows the log from here on has what it has told so far, and what
+    // comes next in it may be of this memory.
+    if !GOES_ON_BY_LOG.load(Ordering::Relaxed) {
+        twins::stop();
+    }
     pieces::forget();
     if !clone::memory::make_own() {
         child::give_up();

@@ -227,9 +227,6 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
     }
     if matches!(purpose, Purpose::Checkpoint | Purpose::Replay) {
         // Whoever follows goes on following, by what was chosen for it.
-        if purpose == Purpose::Replay {
-            twins::choice::again();
-        }
         return match unforked::list() {
             true => is_room(all, bytes),
             false => Err(NO_MEMORY),

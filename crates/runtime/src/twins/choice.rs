@@ -85,11 +85,6 @@ pub fn at_clone(mappings: impl Iterator<Item = (u64, u64)>, goes_on: bool) -> bo
     true
 }
 
-/// An image is made from which others will follow: the log tells them once more.
-pub fn again() {
-    set_new(is_in_log() && found().next().is_some());
-}
-
 /// Regions before their bytes, in the log.
 const HEAD: usize = 8 * (1 + 2 * REGIONS_MAX);
 
