@@ -78,30 +78,28 @@ def chain_redis(understudy, net, folder, seed):
     return gated(understudy, net, folder, seed, ["redis"], program, volume)
 
 
-def chain_children(understudy, net, folder, seed):
-    """nginx's worker ends with its machine, and its master makes a new one: clients come back, and what they were told is
-    kept. Memory that the two share is in the log, with a standby on the first machine and without."""
+def nginx(understudy, net, folder, seed, clients, processes, most, **more):
+    """nginx with a folder that takes uploads of so many bytes at most, under clients of this kind."""
     if not shutil.which("nginx"):
         return None
     volume = f"{folder}/volume"
     with open(f"{folder}/nginx.conf", "w") as file:
-        file.write(f"daemon off; worker_processes 1; user root; error_log stderr; pid {volume}/pid; events {{}}\n"
-                   f"http {{ access_log off; client_body_temp_path {volume}/temp; server {{ listen {PORT}; root {volume};\n"
-                   "dav_methods PUT; client_max_body_size 10m; } }\n")
-    return gated(understudy, net, folder, seed, ["pages"], ["nginx", "-c", f"{folder}/nginx.conf"], volume)
+        file.write(f"daemon off; {processes}; user root; error_log stderr; pid {volume}/pid; events {{}}\n"
+                   f"http {{ access_log off; sendfile off; client_body_temp_path {volume}/temp; server {{ listen {PORT}; root {volume};\n"
+                   f"dav_methods PUT; client_max_body_size {most}; }} }}\n")
+    return gated(understudy, net, folder, seed, [clients], ["nginx", "-c", f"{folder}/nginx.conf"], volume, **more)
+
+
+def chain_children(understudy, net, folder, seed):
+    """nginx's worker ends with its machine, and its master makes a new one: clients come back, and what they were told is
+    kept. Memory that the two share is in the log, with a standby on the first machine and without."""
+    return nginx(understudy, net, folder, seed, "pages", "worker_processes 1", "10m")
 
 
 def chain_stores(understudy, net, folder, seed):
     """nginx alone, without workers: uploads and downloads that are under way at each death go on over their connections, and the
     files of both machines are equal."""
-    if not shutil.which("nginx"):
-        return None
-    volume = f"{folder}/volume"
-    with open(f"{folder}/nginx.conf", "w") as file:
-        file.write(f"daemon off; master_process off; user root; error_log stderr; pid {volume}/pid; events {{}}\n"
-                   f"http {{ access_log off; sendfile off; client_body_temp_path {volume}/temp; server {{ listen {PORT}; root {volume};\n"
-                   "dav_methods PUT; client_max_body_size 2g; } }\n")
-    return gated(understudy, net, folder, seed, ["stores"], ["nginx", "-c", f"{folder}/nginx.conf"], volume, before=equal_files)
+    return nginx(understudy, net, folder, seed, "stores", "master_process off", "2g", before=equal_files)
 
 
 KINDS = [chain_redis, chain_files, chain_children, chain_stores]

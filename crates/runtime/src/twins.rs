@@ -138,14 +138,7 @@ pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
     stop();
     LOOKS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     WINDOW_NS.store(raw::now_ns(), Ordering::Relaxed);
-    let mut all = 0;
-    let mut regions = REGIONS.iter();
-    for (start, end) in mappings {
-        let bytes = end - start;
-        if all + bytes > BYTES_MAX {
-            continue;
-        }
-        let Some(region) = regions.next() else { break };
+    for ((start, bytes), region) in those_of(mappings).zip(&REGIONS) {
         // SAFETY: new memory.
         let twin = unsafe { raw::call6(nr::MMAP, [0, 2 * bytes, 3, 0x22, u64::MAX, 0]) };
         if failed(twin) {
@@ -158,9 +151,8 @@ pub fn choose(mappings: impl Iterator<Item = (u64, u64)>) {
         region.each_page(|at, twin| {
             guest::read(twin as *mut u8, at, PAGE);
         });
-        all += bytes;
     }
-    if all != 0 {
+    if regions().next().is_some() {
         STATE.fetch_or(ACTIVE, Ordering::Release);
     }
 }
@@ -170,7 +162,7 @@ fn regions() -> impl Iterator<Item = (u64, u64)> {
     REGIONS.iter().map(Region::get).map(|(start, bytes, _)| (start, bytes)).filter(|(_, bytes)| *bytes != 0)
 }
 
-/// Those of these mappings that [`choose`] would take.
+/// Those of these mappings that [`choose`] takes: start and length.
 fn those_of(mappings: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = (u64, u64)> {
     let mut all = 0;
     let mut fits = move |bytes: u64| {
@@ -183,17 +175,21 @@ fn those_of(mappings: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = 
 
 /// Where the twin of what is at `address` is, which is itself where nothing is kept alike.
 fn twin_of(address: u64) -> u64 {
+    copy_of(address, |_| 0)
+}
+
+/// The same, so many bytes behind the twin, which a region's length says.
+fn copy_of(address: u64, behind: impl FnOnce(u64) -> u64) -> u64 {
     let region = REGIONS.iter().find(|region| region.has(address));
     region.map_or(address, |region| {
-        let (start, _, twin) = region.get();
-        twin + (address - start)
+        let (start, bytes, twin) = region.get();
+        twin + behind(bytes) + (address - start)
     })
 }
 
 /// Where a new standby finds the bytes of the page at `address`: others go on writing to the page itself.
 pub fn source(address: u64) -> u64 {
-    let region = REGIONS.iter().find(|region| ARE_FROZEN.load(Ordering::Relaxed) && region.has(address));
-    twin_of(address) + region.map_or(0, |region| region.get().1)
+    copy_of(address, |bytes| if ARE_FROZEN.load(Ordering::Relaxed) { bytes } else { 0 })
 }
 
 /// Nothing is kept alike any more. At the same place in every copy.

@@ -95,6 +95,33 @@ pub struct Options {
     pub command: Vec<OsString>,
 }
 
+/// What holds on another machine as well: its name in the log, its figure, and how it is put back.
+type Asked = (&'static str, fn(&Options) -> u64, fn(&mut Options, u64));
+
+/// See [`Options::asked`].
+const ASKED: [Asked; 8] = [
+    ("standbys", |of| of.standbys.into(), |of, figure| of.standbys = small(figure)),
+    (
+        "schedule",
+        |of| u64::from(of.order == "schedule"),
+        |of, figure| {
+            if figure != 0 {
+                of.order = "schedule".into();
+            }
+        },
+    ),
+    ("lag-timeout", |of| of.lag_timeout_ms.into(), |of, figure| of.lag_timeout_ms = small(figure)),
+    ("lead", |of| of.lead_us.into(), |of, figure| of.lead_us = small(figure)),
+    ("lag-limit", |of| of.lag_limit, |of, figure| of.lag_limit = figure),
+    ("verify", |of| of.verify.into(), |of, figure| of.verify = small(figure)),
+    ("huge-pages", |of| of.huge_pages.into(), |of, figure| of.huge_pages = figure != 0),
+    ("reprotect", |of| of.reprotect.into(), |of, figure| of.reprotect = figure != 0),
+];
+
+fn small(figure: u64) -> u32 {
+    u32::try_from(figure).unwrap_or(u32::MAX)
+}
+
 impl Options {
     /// Of a program of which nothing is asked: a standby that is made again, order `auto`, quick comparisons.
     pub fn of(command: Vec<OsString>) -> Options {
@@ -123,34 +150,16 @@ impl Options {
     /// What holds on another machine that takes over as well, for the log. Not what is a machine's own: processors, files, ports, who
     /// is sent the log. Nothing of a program that `record` runs: where it takes over it has a standby.
     pub fn asked(&self) -> Vec<(String, u64)> {
-        let figures = [
-            ("standbys", self.standbys.into()),
-            ("schedule", u64::from(self.order == "schedule")),
-            ("lag-timeout", self.lag_timeout_ms.into()),
-            ("lead", self.lead_us.into()),
-            ("lag-limit", self.lag_limit),
-            ("verify", self.verify.into()),
-            ("huge-pages", self.huge_pages.into()),
-            ("reprotect", self.reprotect.into()),
-        ];
         let is_run = self.record.is_some();
-        figures.into_iter().filter(|_| is_run).map(|(name, figure)| (name.into(), figure)).collect()
+        let all = ASKED.iter().filter(|_| is_run);
+        all.map(|(name, figure, _)| ((*name).into(), figure(self))).collect()
     }
 
     /// As another machine was asked. A name that this version does not know says nothing to it.
     pub fn keep(&mut self, asked: &[(String, u64)]) {
         for (name, figure) in asked {
-            let small = u32::try_from(*figure).unwrap_or(u32::MAX);
-            match name.as_str() {
-                "standbys" => self.standbys = small,
-                "schedule" if small != 0 => self.order = "schedule".into(),
-                "lag-timeout" => self.lag_timeout_ms = small,
-                "lead" => self.lead_us = small,
-                "lag-limit" => self.lag_limit = *figure,
-                "verify" => self.verify = small,
-                "huge-pages" => self.huge_pages = small != 0,
-                "reprotect" => self.reprotect = small != 0,
-                _ => {}
+            if let Some((_, _, put)) = ASKED.iter().find(|(known, _, _)| known == name) {
+                put(self, *figure);
             }
         }
     }

@@ -154,7 +154,9 @@ fn follow(thread: &mut Thread, op: u16) -> Option<c_int> {
 #[inline(always)]
 pub fn before_call(thread: &mut Thread, row: &Row) {
     if twins::concern_calls() && row.order.at_entry() {
-        at_call(thread);
+        if twins::is_active() {
+            at_call(thread);
+        }
         twins::choice::make(thread, sync::is_threaded);
     }
 }
@@ -170,9 +172,6 @@ pub fn after_call(thread: &mut Thread, row: &Row) {
 
 #[cold]
 fn at_call(thread: &mut Thread) {
-    if !twins::is_active() {
-        return;
-    }
     match thread.calls() {
         Mode::Solo => {}
         Mode::Record => {

@@ -26,7 +26,7 @@ fn found() -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// Whether the log says it: not where processes take turns, whose replay shares the memory as they did.
-pub fn is_in_log() -> bool {
+fn is_in_log() -> bool {
     (state::is_recorded() || state::is_detached()) && !state::is_serial()
 }
 

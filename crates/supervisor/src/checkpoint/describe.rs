@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
-use std::io::Read;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use checkpoint::{Content, Descriptor, Head, Identity, Mapping, Object, Place, Process, Shared, Taken};
@@ -10,7 +10,7 @@ use us_abi::{THREAD_ENTRY_BYTES, VERSION};
 use us_sites::maps::{Line, READ, WRITE};
 
 use super::descriptors::{self, Standing};
-use super::files::{Spent, Wanted, list};
+use super::files::{Spent, Wanted, copy, list};
 use super::memory::Pieces;
 use super::raw;
 use super::take::One;
@@ -450,17 +450,6 @@ fn system_v(mapping: &Line) -> Result<u32, String> {
 /// A file that is mapped, and what it holds.
 pub(super) fn file(path: &str) -> Result<checkpoint::File, String> {
     let fail = |cause: std::io::Error| format!("cannot read {path}, which is mapped: {cause}");
-    let mut file = fs::File::open(path).map_err(fail)?;
-    let (mut bytes, mut checksum) = (0u64, 0);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).map_err(fail)? {
-            0 => break,
-            got => {
-                bytes += got as u64;
-                checksum = crc32c::crc32c_append(checksum, &buffer[..got]);
-            }
-        }
-    }
+    let (bytes, checksum) = copy::sum(Path::new(path)).map_err(fail)?;
     Ok(checkpoint::File { path: path.to_owned(), bytes, checksum })
 }

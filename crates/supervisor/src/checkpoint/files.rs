@@ -6,7 +6,7 @@
 //! written, and not for all that it has.
 
 pub(super) mod back;
-mod copy;
+pub(super) mod copy;
 pub(super) mod list;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -97,7 +97,7 @@ fn part_of(from: &File, to: &File, at: u64, bytes: u64) -> io::Result<u64> {
 }
 
 /// Length and checksum of a file.
-pub(super) fn sum(path: &Path) -> io::Result<(u64, u32)> {
+pub(in crate::checkpoint) fn sum(path: &Path) -> io::Result<(u64, u32)> {
     let mut file = File::open(path)?;
     let (mut bytes, mut checksum) = (0, 0);
     let mut buffer = vec![0; 1 << 20];
