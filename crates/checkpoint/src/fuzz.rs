@@ -2,7 +2,7 @@
 
 use crate::{
     Content, Descriptor, FRONT_BYTES, File, Head, Holder, Identity, Lock, MARK, Mapping, Object, Place,
-    Process, Reader, Shared, Taken, TakenFile, VERSION, kind,
+    Process, Reader, Rights, Shared, Taken, TakenFile, VERSION, kind,
 };
 
 /// Reads `data` in the way that its first byte says. Panics if a run of pages is not what its chunk says.
@@ -52,6 +52,14 @@ pub fn example() -> Head {
             groups: [65_534; 3],
             others: vec![4, 24],
             is_open: false,
+            rights: Some(Rights {
+                effective: 1,
+                permitted: 3,
+                inheritable: 2,
+                ambient: 2,
+                bounding: 7,
+                gains_none: true,
+            }),
         }),
         session: None,
         group: Some(4711),

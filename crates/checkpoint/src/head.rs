@@ -140,6 +140,26 @@ pub struct Identity {
     pub others: Vec<u32>,
     /// Whether those with the same user may look into it.
     pub is_open: bool,
+    /// What it may, where that is not what follows from the user.
+    #[serde(default)]
+    pub rights: Option<Rights>,
+}
+
+/// What a process may: sets of capabilities, bit n for number n (capabilities(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    /// Those that are checked.
+    pub effective: u64,
+    /// Those that it may take.
+    pub permitted: u64,
+    /// Those that come along to another program, if its file says so.
+    pub inheritable: u64,
+    /// Those that come along to another program.
+    pub ambient: u64,
+    /// Those that another program can give it.
+    pub bounding: u64,
+    /// No program gives it any (`PR_SET_NO_NEW_PRIVS`).
+    pub gains_none: bool,
 }
 
 /// Where a process goes on.
@@ -336,7 +356,7 @@ pub enum Object {
     Epoll(Vec<Registered>),
     /// Files and folders that are watched (inotify).
     Watches(Vec<Watch>),
-    /// A socket that accepts connections, or has an address and no peer.
+    /// A socket that accepts connections, or is of messages, and its peer, if it has one, knows nothing of it.
     Socket {
         /// As `socket` has them.
         domain: i32,
@@ -350,6 +370,15 @@ pub enum Object {
         backlog: Option<i32>,
         /// Options that are numbers: level, name, value.
         options: Vec<(i32, i32, i32)>,
+        /// Other options: level, name, bytes.
+        #[serde(default)]
+        values: Vec<(i32, i32, Vec<u8>)>,
+        /// The bytes of the address that messages go to and come from, none if that is anybody.
+        #[serde(default)]
+        peer: Vec<u8>,
+        /// The filter of packets (classic BPF), none if there is none.
+        #[serde(default)]
+        filter: Vec<u8>,
     },
     /// A connection, which has broken.
     Broken {

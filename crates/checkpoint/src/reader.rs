@@ -21,17 +21,19 @@ pub struct Reader<R: Read> {
     sums: Sums,
     index: Index,
     is_over: bool,
+    room: Room,
 }
 
 /// A chunk of pages.
 #[derive(Debug)]
-pub struct Pages {
+pub struct Pages<'a> {
     owner: Owner,
-    content: Vec<u8>,
+    content: &'a [u8],
     runs: usize,
+    stored: Option<u64>,
 }
 
-impl Pages {
+impl Pages<'_> {
     /// Whose they are: somebody that the head speaks of.
     pub fn owner(&self) -> Owner {
         self.owner
@@ -41,11 +43,16 @@ impl Pages {
     pub fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut at = WHOSE_BYTES + 16 * self.runs;
         (0..self.runs).map(move |run| {
-            let (start, len) = run_at(&self.content, run);
+            let (start, len) = run_at(self.content, run);
             let from = at;
             at += len as usize;
             (start, &self.content[from..at])
         })
+    }
+
+    /// Where in what is read the first run begins, if it stands there as it is: the others are behind it.
+    pub fn stored(&self) -> Option<u64> {
+        self.stored
     }
 }
 
@@ -78,16 +85,18 @@ impl<R: Read> Reader<R> {
         }
         let mut at = MARK.len() as u64 + 4;
         let begin = at;
-        let (kind, content) = chunk(&mut from, &mut at)?;
+        let mut room = Room::default();
+        let Chunk { kind, .. } = chunk(&mut from, &mut at, &mut room)?;
+        let content = room.content();
         let damaged = |what| Error::Damaged { at: begin, what };
         if kind != kind::HEAD {
             return Err(damaged("its head is missing"));
         }
-        let head: Head = serde_json::from_slice(&content).map_err(|_| damaged("its head is not one"))?;
+        let head: Head = serde_json::from_slice(content).map_err(|_| damaged("its head is not one"))?;
         if head.processes.is_empty() {
             return Err(damaged("it has no process"));
         }
-        Ok(Reader { from, at, head, sums: Sums::default(), index: Index::default(), is_over: false })
+        Ok(Reader { from, at, head, sums: Sums::default(), index: Index::default(), is_over: false, room })
     }
 
     /// What the program is made of.
@@ -99,23 +108,33 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// When it is cut off or damaged.
-    pub fn pages(&mut self) -> Result<Option<Pages>, Error> {
+    pub fn pages(&mut self) -> Result<Option<Pages<'_>>, Error> {
         if self.is_over {
             return Ok(None);
         }
         loop {
             let begin = self.at;
-            let (kind, content) = chunk(&mut self.from, &mut self.at)?;
-            match kind {
-                kind::PAGES => return self.chunk_of_pages(content, begin).map(Some),
-                kind::INDEX => self.take_index(&content, begin)?,
-                _ => return self.end(kind, &content, begin).map(|()| None),
+            let Chunk { kind, stored } = chunk(&mut self.from, &mut self.at, &mut self.room)?;
+            let room = std::mem::take(&mut self.room);
+            let done = match kind {
+                kind::PAGES => {
+                    self.room = room;
+                    return self.chunk_of_pages(begin, stored).map(Some);
+                }
+                kind::INDEX => self.take_index(room.content(), begin).map(|()| true),
+                _ => self.end(kind, room.content(), begin).map(|()| false),
+            };
+            self.room = room;
+            if !done? {
+                return Ok(None);
             }
         }
     }
 
-    fn chunk_of_pages(&mut self, content: Vec<u8>, begin: u64) -> Result<Pages, Error> {
+    /// The pages that have just been read from `begin` on.
+    fn chunk_of_pages(&mut self, begin: u64, stored: Option<u64>) -> Result<Pages<'_>, Error> {
         let damaged = |what| Error::Damaged { at: begin, what };
+        let content = self.room.content();
         let owner = content.first_chunk().copied().and_then(Owner::from_bytes);
         let owner = owner.filter(|owner| self.is_ones(*owner)).ok_or(damaged("its pages are nobody's"))?;
         let runs = content.get(8..WHOSE_BYTES).and_then(|bytes| bytes.try_into().ok());
@@ -124,13 +143,13 @@ impl<R: Read> Reader<R> {
         if runs == 0 || runs > RUNS_MAX || content.len() < front {
             return Err(damaged("its pages have no places"));
         }
-        let sum = (0..runs).try_fold(0u64, |sum, run| sum.checked_add(run_at(&content, run).1));
+        let sum = (0..runs).try_fold(0u64, |sum, run| sum.checked_add(run_at(content, run).1));
         if sum != Some((content.len() - front) as u64) {
             return Err(damaged("its pages are not as many as it says"));
         }
         self.sums.chunks += 1;
         self.sums.bytes += content.len() as u64;
-        Ok(Pages { owner, content, runs })
+        Ok(Pages { owner, content, runs, stored: stored.map(|at| at + front as u64) })
     }
 
     /// Whether the head speaks of this owner.
@@ -171,6 +190,7 @@ impl<R: Read> Reader<R> {
         R: Skip,
     {
         let mut index = Index::default();
+        let mut room = std::mem::take(&mut self.room);
         loop {
             let begin = self.at;
             let damaged = |what| Error::Damaged { at: begin, what };
@@ -182,12 +202,12 @@ impl<R: Read> Reader<R> {
                     continue;
                 }
                 kind::INDEX => {
-                    let content = content(&mut self.from, &mut self.at, &front)?;
-                    index.take(&content).map_err(damaged)?;
+                    content(&mut self.from, &mut self.at, &front, &mut room)?;
+                    index.take(room.content()).map_err(damaged)?;
                 }
                 // Its sums are those of pages that nobody has read.
                 kind::END => {
-                    content(&mut self.from, &mut self.at, &front)?;
+                    content(&mut self.from, &mut self.at, &front, &mut room)?;
                     return Ok(index);
                 }
                 _ => return Err(damaged("a chunk is of no known kind")),
@@ -204,10 +224,35 @@ struct Front {
     checksum: u32,
 }
 
-/// Reads one chunk: its kind and content.
-fn chunk(from: &mut impl Read, at: &mut u64) -> Result<(u32, Vec<u8>), Error> {
-    let front = front(from, *at)?;
-    Ok((front.kind, content(from, at, &front)?))
+/// Where chunks are read to, one behind the other: the room is used again.
+#[derive(Default)]
+struct Room {
+    stored: Vec<u8>,
+    decompressed: Vec<u8>,
+    is_decompressed: bool,
+}
+
+impl Room {
+    /// The last chunk's content.
+    fn content(&self) -> &[u8] {
+        if self.is_decompressed { &self.decompressed } else { &self.stored }
+    }
+}
+
+/// A chunk that has been read.
+struct Chunk {
+    kind: u32,
+    /// Where its content stands, if it stands there as it is.
+    stored: Option<u64>,
+}
+
+/// Reads one chunk; its content is in the room.
+fn chunk(from: &mut impl Read, at: &mut u64, room: &mut Room) -> Result<Chunk, Error> {
+    let begin = *at;
+    let front = front(from, begin)?;
+    content(from, at, &front, room)?;
+    let stored = (!room.is_decompressed).then_some(begin + FRONT_BYTES as u64);
+    Ok(Chunk { kind: front.kind, stored })
 }
 
 /// Reads what stands in front of the chunk at `at`.
@@ -228,25 +273,29 @@ fn front(from: &mut impl Read, at: u64) -> Result<Front, Error> {
 }
 
 /// Reads what stands behind the front of the chunk at `at`, and goes on to the next one.
-fn content(from: &mut impl Read, at: &mut u64, front: &Front) -> Result<Vec<u8>, Error> {
+fn content(from: &mut impl Read, at: &mut u64, front: &Front, room: &mut Room) -> Result<(), Error> {
     let begin = *at;
     let damaged = |what| Error::Damaged { at: begin, what };
     // Not at once: a length is not believed before there is so much.
-    let mut content = Vec::new();
-    from.by_ref().take(front.stored.into()).read_to_end(&mut content)?;
-    if content.len() < front.stored as usize {
+    room.stored.clear();
+    from.by_ref().take(front.stored.into()).read_to_end(&mut room.stored)?;
+    if room.stored.len() < front.stored as usize {
         return Err(Error::Cut(begin));
     }
-    if crc32c::crc32c(&content) != front.checksum {
+    if crc32c::crc32c(&room.stored) != front.checksum {
         return Err(damaged("its checksum is another"));
     }
     *at += FRONT_BYTES as u64 + u64::from(front.stored);
-    if front.stored < front.bytes {
-        content = zstd::bulk::decompress(&content, front.bytes as usize)
+    room.is_decompressed = front.stored < front.bytes;
+    if room.is_decompressed {
+        // As much as any chunk has: `front` has looked.
+        room.decompressed.resize(front.bytes as usize, 0);
+        let len = zstd::bulk::decompress_to_buffer(&room.stored, &mut room.decompressed[..])
             .map_err(|_| damaged("it cannot be decompressed"))?;
+        room.decompressed.truncate(len);
     }
-    if content.len() != front.bytes as usize {
+    if room.content().len() != front.bytes as usize {
         return Err(damaged("it is not as long as it says"));
     }
-    Ok(content)
+    Ok(())
 }

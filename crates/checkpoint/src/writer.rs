@@ -8,6 +8,9 @@ use crate::{
     Base, CHUNK_BYTES, Digest, Error, Head, Index, MARK, Owner, PAGE_BYTES, VERSION, WHOSE_BYTES, kind,
 };
 
+/// How hard zstd tries: of a redis' memory this makes 8.9 times less at 1030 MB/s, where level 1 makes 9.7 times less at 866.
+const LEVEL: i32 = -1;
+
 /// What a checkpoint ends with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
@@ -31,6 +34,19 @@ pub struct Writer<W: Write> {
     index: Index,
     base: Option<Base>,
     compressor: zstd::bulk::Compressor<'static>,
+    /// What is to be compressed in one piece, and what has become of it: the room is used again.
+    whole: Vec<u8>,
+    smaller: Vec<u8>,
+}
+
+/// Compresses `content` to the beginning of `room`; how long it is then.
+fn compress(
+    compressor: &mut zstd::bulk::Compressor<'static>,
+    content: &[u8],
+    room: &mut Vec<u8>,
+) -> Result<usize, Error> {
+    room.resize(room.len().max(zstd::zstd_safe::compress_bound(content.len())), 0);
+    Ok(compressor.compress_to_buffer(content, &mut room[..])?)
 }
 
 impl<W: Write> Writer<W> {
@@ -52,7 +68,9 @@ impl<W: Write> Writer<W> {
             seed: head.seed,
             index: Index::default(),
             base: None,
-            compressor: zstd::bulk::Compressor::new(1)?,
+            compressor: zstd::bulk::Compressor::new(LEVEL)?,
+            whole: Vec::new(),
+            smaller: Vec::new(),
         };
         let head = serde_json::to_vec(head).map_err(std::io::Error::from)?;
         writer.chunk(kind::HEAD, &head)?;
@@ -155,17 +173,20 @@ impl<W: Write> Writer<W> {
         if self.runs.is_empty() {
             return Ok(());
         }
-        let mut content = Vec::with_capacity(WHOSE_BYTES + 16 * self.runs.len() + self.pages.len());
-        content.extend(self.owner.bytes());
-        content.extend((self.runs.len() as u32).to_le_bytes());
+        let mut places = Vec::with_capacity(WHOSE_BYTES + 16 * self.runs.len());
+        places.extend(self.owner.bytes());
+        places.extend((self.runs.len() as u32).to_le_bytes());
         for (start, len) in self.runs.drain(..) {
-            content.extend(start.to_le_bytes());
-            content.extend(len.to_le_bytes());
+            places.extend(start.to_le_bytes());
+            places.extend(len.to_le_bytes());
         }
-        content.append(&mut self.pages);
         self.sums.chunks += 1;
-        self.sums.bytes += content.len() as u64;
-        self.chunk(kind::PAGES, &content)
+        self.sums.bytes += (places.len() + self.pages.len()) as u64;
+        let mut pages = std::mem::take(&mut self.pages);
+        let done = self.chunk_of(kind::PAGES, &places, &pages);
+        pages.clear();
+        self.pages = pages;
+        done
     }
 
     /// Whether pieces of it become smaller: of what does not, compression takes most of the time.
@@ -176,8 +197,9 @@ impl<W: Write> Writer<W> {
             return Ok(true);
         }
         for piece in content.chunks(content.len() / PIECES).map(|part| &part[..PIECE.min(part.len())]) {
+            let len = compress(&mut self.compressor, piece, &mut self.smaller)?;
             // A fiftieth at least.
-            if self.compressor.compress(piece)?.len() * 50 < piece.len() * 49 {
+            if len * 50 < piece.len() * 49 {
                 return Ok(true);
             }
         }
@@ -185,14 +207,29 @@ impl<W: Write> Writer<W> {
     }
 
     fn chunk(&mut self, kind: u32, content: &[u8]) -> Result<(), Error> {
-        let compressed = if self.shrinks(content)? { Some(self.compressor.compress(content)?) } else { None };
-        let stored =
-            compressed.as_deref().filter(|compressed| compressed.len() < content.len()).unwrap_or(content);
-        for word in [kind, content.len() as u32, stored.len() as u32, crc32c::crc32c(stored)] {
+        self.chunk_of(kind, &[], content)
+    }
+
+    /// A chunk whose content is in two places. Only what becomes smaller is copied into one.
+    fn chunk_of(&mut self, kind: u32, front: &[u8], content: &[u8]) -> Result<(), Error> {
+        let bytes = front.len() + content.len();
+        let mut stored = [front, content];
+        if self.shrinks(content)? {
+            self.whole.clear();
+            self.whole.extend_from_slice(front);
+            self.whole.extend_from_slice(content);
+            let len = compress(&mut self.compressor, &self.whole, &mut self.smaller)?;
+            if len < bytes {
+                stored = [&self.smaller[..len], &[]];
+            }
+        }
+        let len = stored[0].len() + stored[1].len();
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(stored[0]), stored[1]);
+        for word in [kind, bytes as u32, len as u32, checksum] {
             self.to.write_all(&word.to_le_bytes())?;
         }
-        self.to.write_all(stored)?;
-        self.written += (crate::FRONT_BYTES + stored.len()) as u64;
+        stored.iter().try_for_each(|part| self.to.write_all(part))?;
+        self.written += (crate::FRONT_BYTES + len) as u64;
         Ok(())
     }
 

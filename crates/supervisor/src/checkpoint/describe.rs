@@ -5,18 +5,18 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use checkpoint::{Content, Descriptor, Head, Identity, Mapping, Object, Place, Process, Shared, Taken};
+use checkpoint::{Content, Descriptor, Head, Mapping, Object, Place, Process, Shared, Taken};
 use us_abi::{THREAD_ENTRY_BYTES, VERSION};
 use us_sites::maps::{Line, READ, WRITE};
 
 use super::descriptors::{self, Standing};
 use super::files::{Spent, Wanted, copy, list};
 use super::memory::Pieces;
-use super::raw;
 use super::take::One;
+use super::{raw, rights};
 use crate::clock;
 use crate::proc;
-use crate::proc::text::{self, field};
+use crate::proc::text;
 use crate::recorder::surroundings;
 use crate::roster::{Ends, Roster};
 
@@ -207,7 +207,7 @@ fn process(
     let is_for_replay = files.lasting.is_some();
     let identity = match is_for_replay {
         true => None,
-        false => is_as_we_are(one.primary, &text("status")?, link("root")?)?,
+        false => rights::describe(one.primary, &text("status")?, link("root")?)?,
     };
     let (session, group, leads) = if is_for_replay { (None, None, [false; 2]) } else { kinship(one, roster) };
     Ok(Process {
@@ -263,55 +263,6 @@ impl Described {
 
 fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
-}
-
-/// A process that goes on is started by a supervisor: it has its root and its rights, and, if that is not root, its user. What
-/// else it has of its own.
-fn is_as_we_are(pid: u32, status: &[u8], root: String) -> Result<Option<Identity>, String> {
-    const NAMES: [&str; 3] = ["Uid:", "Gid:", "Groups:"];
-    const KEPT: [&str; 3] = ["CapInh:", "CapBnd:", "NoNewPrivs:"];
-    const RIGHTS: [&str; 3] = ["CapPrm:", "CapEff:", "CapAmb:"];
-    let own = proc::lossy("self", "status");
-    let status = String::from_utf8_lossy(status);
-    let is_same = |name: &&str| field(&status, name) == field(&own, name);
-    let numbers = |name| -> Vec<u32> {
-        let words = field(&status, name).unwrap_or_default().split_ascii_whitespace();
-        words.filter_map(|word| word.parse().ok()).collect()
-    };
-    let three = |name| match numbers(name)[..] {
-        // Files are opened as the effective one.
-        [real, effective, saved, files] if files == effective => Some([real, effective, saved]),
-        _ => None,
-    };
-    let identity = three("Uid:").zip(three("Gid:")).map(|(users, groups)| Identity {
-        users,
-        groups,
-        others: numbers("Groups:"),
-        is_open: proc::owner(pid) == Some(users[1]),
-    });
-    let differs = !NAMES.iter().all(&is_same);
-    // Of one that root becomes the kernel takes all rights.
-    let has_no_rights = RIGHTS
-        .iter()
-        .all(|name| field(&status, name).is_some_and(|set| set.bytes().all(|digit| digit == b'0')));
-    let may_become = rustix::process::geteuid().is_root()
-        && identity.as_ref().is_some_and(|identity| match identity.users {
-            [0, 0, 0] => RIGHTS.iter().all(&is_same),
-            users => !users.contains(&0) && has_no_rights,
-        });
-    let is_ours = !differs && RIGHTS.iter().all(&is_same);
-    if !KEPT.iter().all(&is_same) || !(is_ours || differs && may_become) {
-        return Err("the program has another user or other rights than the supervisor can give it".into());
-    }
-    // Filters are inherited, and only ever added: those of a container are ours as well.
-    if !["Seccomp:", "Seccomp_filters:"].iter().all(&is_same) {
-        return Err("the program has set a filter of system calls".into());
-    }
-    let own_root = proc::link("self", "root").ok();
-    if own_root.is_none_or(|own| own.to_str() != Some(&root)) {
-        return Err("the program is in another root folder than the supervisor".into());
-    }
-    Ok(identity.filter(|_| differs))
 }
 
 /// Session and process group, by the numbers that relatives know, and whether the process leads them. Those that it has of its supervisor are

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use checkpoint::{Descriptor, Holder, Lock, Object, Registered, Watch};
 use rustix::pipe::SpliceFlags;
 
 use super::memory::Pieces;
-use super::raw;
+use super::{raw, sockets};
 use crate::proc;
 use crate::proc::text::{self, field};
 
@@ -47,17 +47,18 @@ impl Standing {
     }
 
     /// Takes a descriptor of the copy's.
-    fn borrow(&self, fd: i32) -> Result<OwnedFd, String> {
+    pub(super) fn borrow(&self, fd: i32) -> Result<OwnedFd, String> {
         rustix::process::pidfd_getfd(&self.held, fd, rustix::process::PidfdGetfdFlags::empty())
             .map_err(|cause| format!("cannot look at descriptor {fd}: {cause}"))
     }
 }
 
-struct Open<'a> {
+/// A descriptor of a copy's.
+pub(super) struct Open<'a> {
     /// Whose it is.
-    of: &'a Standing,
-    fd: i32,
-    name: String,
+    pub(super) of: &'a Standing,
+    pub(super) fd: i32,
+    pub(super) name: String,
     flags: u32,
     info: String,
 }
@@ -218,7 +219,7 @@ fn object(
     let number = || text::object_number(name);
     match name.split_once(':').map_or("", |(kind, _)| kind) {
         "pipe" => pipe(open, all, number().unwrap_or(0)),
-        "socket" => socket(open, all, ends),
+        "socket" => sockets::describe(open, all, ends),
         "anon_inode" if name.ends_with("[eventfd]") => Ok(Object::Events {
             count: text::hex_field(info, "eventfd-count:").unwrap_or(0),
             is_semaphore: field(info, "eventfd-semaphore:") == Some("1"),
@@ -357,83 +358,4 @@ fn content(end: &OwnedFd, room: u32) -> Result<Vec<u8>, String> {
         .read_exact(&mut bytes)
         .map_err(|cause| format!("cannot look into a pipe: {cause}"))?;
     Ok(bytes)
-}
-
-/// Options that a socket keeps: level and name. Each is a number.
-const OPTIONS: [(i32, i32); 10] = [
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_BROADCAST),
-    (libc::SOL_SOCKET, libc::SO_PASSCRED),
-    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
-    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
-];
-
-/// The number of a pair of local sockets both of whose ends the program has: that of the lower end.
-fn pair_of(domain: i32, open: &Open, all: &[Open]) -> Option<u64> {
-    let number = |open: &Open| open.name.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok();
-    let own = number(open).filter(|_| domain == libc::AF_UNIX)?;
-    let peer = raw::local_peer(own)?;
-    all.iter().any(|other| number(other) == Some(peer)).then_some(own.min(peer))
-}
-
-fn socket(open: &Open, all: &[Open], ends: bool) -> Result<Object, String> {
-    let socket = open.of.borrow(open.fd)?;
-    let of = |name| {
-        raw::option(&socket, libc::SOL_SOCKET, name).ok_or(format!("descriptor {} is no socket", open.fd))
-    };
-    let (domain, kind, protocol) = (of(libc::SO_DOMAIN)?, of(libc::SO_TYPE)?, of(libc::SO_PROTOCOL)?);
-    let listens = of(libc::SO_ACCEPTCONN)? != 0;
-    let has_peer = rustix::net::getpeername(socket.as_fd()).is_ok();
-    let options: Vec<(i32, i32, i32)> = OPTIONS
-        .iter()
-        .filter_map(|(level, name)| {
-            let value = raw::option(&socket, *level, *name).filter(|value| *value != 0);
-            value.map(|value| (*level, *name, value))
-        })
-        .collect();
-    if ends && matches!(domain, libc::AF_INET | libc::AF_INET6) {
-        // Whoever goes on wants the addresses at once, which the kernel would keep for what has become of the connections.
-        let _ = raw::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
-        if has_peer {
-            raw::reset_at_close(&socket);
-        }
-    }
-    if let Some(number) = pair_of(domain, open, all).filter(|_| !listens) {
-        let content = raw::waiting(&socket)
-            .map_err(|cause| format!("cannot look into descriptor {}: {cause}", open.fd))?;
-        // The kernel doubles what is set.
-        let room = raw::option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0) / 2;
-        let tells_sender = of(libc::SO_PASSCRED)? != 0;
-        return Ok(Object::Pair {
-            room,
-            number,
-            kind,
-            content,
-            is_shut: raw::is_at_end(&socket),
-            tells_sender,
-        });
-    }
-    if domain == libc::AF_UNIX
-        && !listens
-        && !has_peer
-        && !raw::waiting(&socket).is_ok_and(|all| all.is_empty())
-    {
-        return Err(format!("descriptor {} is a local socket with messages that nobody has read", open.fd));
-    }
-    if !listens && has_peer {
-        return Ok(if open.fd <= 2 { Object::Inherited(open.fd) } else { Object::Broken { domain } });
-    }
-    Ok(Object::Socket {
-        domain,
-        kind,
-        protocol,
-        name: raw::name(&socket),
-        backlog: listens.then(|| raw::backlog(&socket).unwrap_or(libc::SOMAXCONN)),
-        options,
-    })
 }

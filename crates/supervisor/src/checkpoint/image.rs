@@ -10,15 +10,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use checkpoint::{Identity, Mapping, Object, Process};
+use checkpoint::{Mapping, Object, Process};
 use us_abi::{
     REGISTRY_ADDRESS, REGISTRY_BYTES, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, SEGMENT_BYTES,
 };
 use us_sites::maps::{Line, WRITE};
 
 use super::restore::Checkpoint;
+use super::runs::{From, Run};
 use super::steps::{Steps, Then};
-use super::{describe, objects, raw};
+use super::{describe, objects, raw, rights};
 use crate::dir::Dir;
 use crate::folder::member;
 use crate::proc;
@@ -153,9 +154,11 @@ impl Image<'_> {
             let file = file.map_err(|cause| format!("cannot open {}: {cause}", path.display()))?;
             lift(file.as_raw_fd())
         };
+        let [file, pages] = self.checkpoint.sources();
         let mut made = Made {
             report: lift(report.as_raw_fd())?,
-            pages: lift(self.checkpoint.pages().as_raw_fd())?,
+            file: lift(file.as_raw_fd())?,
+            pages: lift(pages.as_raw_fd())?,
             segment: open(&dir.at(segment), libc::O_RDWR)?,
             roster: open(&dir.at(roster::NAME), libc::O_RDWR)?,
             registry: open(&dir.at(roster::REGISTRY), libc::O_RDWR)?,
@@ -238,7 +241,7 @@ impl Image<'_> {
         let kernels: Vec<&(Line, String)> =
             own.iter().filter(|(_, name)| describe::is_kernels(name)).collect();
         let room: u64 = kernels.iter().map(|(line, _)| line.end - line.start).sum();
-        let count = runs.len() + 3 * process.mappings.len() + 2 * process.limits.len() + 64;
+        let count = runs.len() + 3 * process.mappings.len() + 2 * process.limits.len() + 192;
         let bytes = room + (count as u64 + 1) * 64 + (1 << 20);
         let taken = own.iter().map(|(line, _)| (line.start, line.end));
         let taken: Vec<(u64, u64)> =
@@ -262,8 +265,12 @@ impl Image<'_> {
             self.map(&mut steps, made, mapping, &kept)?;
         }
         self.map_group(&mut steps, made);
-        for (start, bytes, offset) in runs {
-            steps.must(libc::SYS_pread64, &[made.pages as u64, *start, *bytes, *offset], *bytes);
+        for Run { address, bytes, from } in runs {
+            let (file, offset) = match from {
+                From::Checkpoint(offset) => (made.file, *offset),
+                From::Memory(offset) => (made.pages, *offset),
+            };
+            steps.must(libc::SYS_pread64, &[file as u64, *address, *bytes, offset], *bytes);
         }
         for mapping in process.mappings.iter().filter(|mapping| self.is_filled(mapping)) {
             let protection = u64::from(mapping.protection);
@@ -275,7 +282,7 @@ impl Image<'_> {
 
     fn is_filled(&self, mapping: &Mapping) -> bool {
         let within = |start: u64| mapping.start <= start && start < mapping.end;
-        self.checkpoint.runs(self.index).iter().any(|(start, ..)| within(*start))
+        self.checkpoint.runs(self.index).iter().any(|run| within(run.address))
             && mapping.protection & WRITE as u32 == 0
     }
 
@@ -355,18 +362,6 @@ impl Image<'_> {
         told.filter(|(fd, position)| raw::position(*fd) == Some(*position))
     }
 
-    /// Root becomes somebody else. `None` without room.
-    fn take_identity(&self, steps: &mut Steps, identity: &Identity) -> Option<()> {
-        const PR_SET_DUMPABLE: u64 = 4;
-        let others: Vec<u8> = identity.others.iter().flat_map(|group| group.to_le_bytes()).collect();
-        let others_at = steps.keep(&others)?;
-        steps.must(libc::SYS_setgroups, &[identity.others.len() as u64, others_at], 0);
-        steps.must(libc::SYS_setresgid, &identity.groups.map(u64::from), 0);
-        steps.must(libc::SYS_setresuid, &identity.users.map(u64::from), 0);
-        steps.call(libc::SYS_prctl, &[PR_SET_DUMPABLE, identity.is_open.into()]);
-        Some(())
-    }
-
     /// What is left when the memory is there.
     fn finish(&self, steps: &mut Steps, made: &Made) -> io::Result<()> {
         const PR_SET_MM: u64 = 35;
@@ -405,7 +400,7 @@ impl Image<'_> {
             }
         }
         if let Some(identity) = &process.identity {
-            self.take_identity(steps, identity).ok_or_else(full)?;
+            rights::take(steps, identity).ok_or_else(full)?;
         }
         const PR_SET_NAME: u64 = 15;
         const NAME_BYTES: usize = 15;
@@ -442,6 +437,7 @@ pub(super) fn leader_of(all: &[Process], group: u32) -> Option<usize> {
 /// What the steps need, above the program's own descriptors.
 struct Made {
     report: RawFd,
+    file: RawFd,
     pages: RawFd,
     segment: RawFd,
     roster: RawFd,

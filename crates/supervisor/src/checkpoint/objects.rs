@@ -3,11 +3,8 @@
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, Write};
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use checkpoint::{Descriptor, Head, Holder, Object, Process, Watch};
@@ -15,7 +12,7 @@ use rustix::event::EventfdFlags;
 use rustix::fs::{FileType, MemfdFlags, inotify};
 use rustix::pipe::PipeFlags;
 
-use super::raw;
+use super::{raw, sockets};
 use crate::proc;
 
 /// Where descriptors are kept until they get their numbers.
@@ -67,6 +64,7 @@ pub(super) fn make<'a>(
         }
         all.push(fd);
     }
+    sockets::connect(head, &all);
     // Last: what was in a pair needed room.
     for (fd, room, tells_sender) in rooms {
         let _ = raw::set_option(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, room);
@@ -101,7 +99,7 @@ fn simple(object: &Object, one: &Descriptor, memory: &[RawFd], opens: Opens) -> 
         }
         Object::File { path, position } => {
             let words = c_path(path)?;
-            let flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+            let flags = one.flags as i32 & !MAKING;
             let file = raw::open(&words, flags).map_err(cannot(format!("open {path}")))?;
             // What has no position has none.
             let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(*position));
@@ -124,25 +122,10 @@ fn simple(object: &Object, one: &Descriptor, memory: &[RawFd], opens: Opens) -> 
         Object::Signals(mask) => raw::signals(*mask).map_err(cannot("make a signalfd".into())),
         Object::Watches(watches) => watched(watches),
         Object::Epoll(_) => raw::epoll().map_err(cannot("make an epoll set".into())),
-        Object::Socket { domain, kind, protocol, name, backlog, options } => {
-            let socket = raw::socket(*domain, *kind, *protocol).map_err(cannot("make a socket".into()))?;
-            for (level, option, value) in options {
-                // What this kernel does not know it does without.
-                let _ = raw::set_option(&socket, *level, *option, *value);
-            }
-            if has_name(*domain, name) {
-                match bind(&socket, *domain, name) {
-                    // What is left of a connection has the address of its listener.
-                    Err(_) if backlog.is_none() && *kind == libc::SOCK_STREAM => {}
-                    bound => bound.map_err(cannot(format!("take {}", words(*domain, name))))?,
-                }
-            }
-            if let Some(backlog) = backlog {
-                raw::listen(&socket, *backlog).map_err(cannot("listen".into()))?;
-            }
-            Ok(socket)
+        Object::Socket { .. } => sockets::make(object),
+        Object::Broken { domain } => {
+            sockets::broken(*domain).map_err(cannot("make a broken connection".into()))
         }
-        Object::Broken { domain } => broken(*domain).map_err(cannot("make a broken connection".into())),
         Object::Ended { is_written } => {
             let (reader, writer) = new_pipe(None)?;
             Ok(if *is_written { writer } else { reader })
@@ -161,7 +144,8 @@ fn c_path(path: &str) -> Result<CString, String> {
 /// The open file behind a number of ours once more, as the program had it open.
 fn open_again(fd: RawFd, position: u64, one: &Descriptor) -> Result<OwnedFd, String> {
     let path = c_path(&proc::descriptor("self", fd).to_string_lossy())?;
-    let mut flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
+    // What leads to it is a link.
+    let mut flags = one.flags as i32 & !(MAKING | libc::O_NOFOLLOW);
     if flags & TMPFILE != 0 {
         flags &= !libc::O_TMPFILE;
     }
@@ -171,6 +155,8 @@ fn open_again(fd: RawFd, position: u64, one: &Descriptor) -> Result<OwnedFd, Str
     Ok(file)
 }
 
+/// What only the first opening of a file says.
+const MAKING: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 /// What `O_TMPFILE` says besides that it is a folder.
 const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
 
@@ -195,7 +181,8 @@ fn removed_file(
 fn removed(name: &str, one: &Descriptor) -> io::Result<OwnedFd> {
     let folder = Path::new(name).parent().filter(|_| !name.starts_with("/memfd:"));
     let folder = folder.and_then(|folder| CString::new(folder.as_os_str().as_bytes()).ok());
-    let flags = one.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_ACCMODE);
+    // The folder may be behind a link.
+    let flags = one.flags as i32 & !(MAKING | libc::O_NOFOLLOW | libc::O_ACCMODE);
     let on_disk = folder.map(|folder| raw::open(&folder, flags | libc::O_TMPFILE | libc::O_RDWR));
     on_disk.and_then(Result::ok).map_or_else(
         || {
@@ -381,61 +368,4 @@ fn end_of_pair(
         raw::shut(peer);
     }
     Ok(own)
-}
-
-/// Whether a socket's own address says anything: its family comes first.
-fn has_name(domain: i32, name: &[u8]) -> bool {
-    match domain {
-        libc::AF_UNIX => name.len() > 2,
-        _ => name.get(2..4).is_some_and(|port| port != [0, 0]),
-    }
-}
-
-/// The path of a local socket's address, if it has one.
-fn path(domain: i32, name: &[u8]) -> Option<&Path> {
-    let bytes = name.get(2..).filter(|_| domain == libc::AF_UNIX)?;
-    let path = bytes.split(|byte| *byte == 0).next().filter(|path| !path.is_empty())?;
-    Some(Path::new(std::ffi::OsStr::from_bytes(path)))
-}
-
-fn words(domain: i32, name: &[u8]) -> String {
-    match (path(domain, name), name.get(2..4)) {
-        (Some(path), _) => path.display().to_string(),
-        (None, Some([high, low])) if domain != libc::AF_UNIX => {
-            format!("port {}", u16::from_be_bytes([*high, *low]))
-        }
-        _ => "its address".into(),
-    }
-}
-
-fn bind(socket: &OwnedFd, domain: i32, name: &[u8]) -> io::Result<()> {
-    // What has become of the connections that the last one had may keep its place for a minute.
-    let reuse = |value| raw::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, value);
-    let before = raw::option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR).unwrap_or(0);
-    let _ = reuse(1);
-    let first = raw::bind(socket, name);
-    let _ = reuse(before);
-    // The file of a socket at which nobody listens any more is its own.
-    let is_left = |path: &Path| {
-        fs::metadata(path).is_ok_and(|status| status.file_type().is_socket())
-            && UnixStream::connect(path).is_err()
-    };
-    match path(domain, name).filter(|path| first.is_err() && is_left(path)) {
-        Some(path) => {
-            fs::remove_file(path)?;
-            raw::bind(socket, name)
-        }
-        None => first,
-    }
-}
-
-/// A connection whose other end is gone.
-fn broken(domain: i32) -> io::Result<OwnedFd> {
-    if domain == libc::AF_UNIX {
-        return Ok(UnixStream::pair()?.0.into());
-    }
-    let listener = TcpListener::bind(if domain == libc::AF_INET6 { "[::1]:0" } else { "127.0.0.1:0" })?;
-    let one = TcpStream::connect(listener.local_addr()?)?;
-    raw::reset_at_close(&listener.accept()?.0);
-    Ok(one.into())
 }

@@ -11,12 +11,14 @@ use super::bases::BaseFile;
 use super::describe::Described;
 use super::image::PAGE;
 use super::kept::{self, Frames, Kept};
-use super::memory;
 use super::output::Output;
 use super::take::Copy;
+use super::{memory, raw};
 
 /// Pages that are looked at at once.
 const PAGES: usize = 4096;
+/// Those that are read at once: few enough to be in the processor's caches until they have been written.
+const READ: usize = 64;
 
 /// What has been written.
 pub(crate) struct Written {
@@ -53,7 +55,7 @@ pub(crate) fn write(
     let mut writer = Writer::new(output, head)?;
     on.into_iter().for_each(|base| writer.build_on(base));
     let mut bytes = Count::default();
-    let mut buffer = vec![0u8; PAGES * PAGE as usize];
+    let mut buffer = vec![0u8; READ * PAGE as usize];
     for (index, (copy, process)) in copies.iter().zip(&head.processes).enumerate() {
         let proc = |name: &str| crate::proc::open(copy.pid(), name);
         let (memory, table) = (proc("mem")?, proc("pagemap")?);
@@ -71,7 +73,7 @@ pub(crate) fn write(
             match described.whole.contains(&place) {
                 true => write_whole(&mut writer, place, &memory, (&mut buffer, &mut bytes))?,
                 false => {
-                    let of = (&memory, &table, frames[index].as_mut());
+                    let of = (copy.pid(), &memory, &table, frames[index].as_mut());
                     write_mapping(&mut writer, place, of, (&mut buffer, &mut bytes))?;
                 }
             }
@@ -105,7 +107,7 @@ impl Count {
 fn write_mapping(
     writer: &mut Writer<impl Write>,
     (start, end): (u64, u64),
-    (memory, table, mut kept): (&File, &File, Option<&mut Frames>),
+    (pid, memory, table, mut kept): (u32, &File, &File, Option<&mut Frames>),
     (buffer, count): (&mut [u8], &mut Count),
 ) -> Result<(), Error> {
     /// The page is there, or swapped out; and it is of a file, or nobody's.
@@ -141,9 +143,12 @@ fn write_mapping(
                 page += 1;
             } else {
                 let is_to_read = |page: &usize| is_own(*page) && !is_unchanged(*page);
-                page = (first..pages).find(|page| !is_to_read(page)).unwrap_or(pages);
+                let end = pages.min(first + READ);
+                page = (first..end).find(|page| !is_to_read(page)).unwrap_or(end);
                 let (from, len) = (at + first as u64 * PAGE, (page - first) * PAGE as usize);
-                memory.read_exact_at(&mut buffer[..len], from)?;
+                let part = &mut buffer[..len];
+                // What the program may not read itself is among its memory as well.
+                raw::read_memory(pid, from, part).or_else(|_| memory.read_exact_at(part, from))?;
                 count.add(&buffer[..len], writer.memory(from, &buffer[..len])?);
             }
         }

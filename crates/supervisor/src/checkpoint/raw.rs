@@ -54,6 +54,67 @@ pub(super) fn set_option(socket: &impl AsRawFd, level: i32, name: i32, value: i3
         .map(|_| ())
 }
 
+/// The bytes of an option of a socket, `None` if it has none of that name.
+pub(super) fn option_bytes(socket: &OwnedFd, level: i32, name: i32) -> Option<Vec<u8>> {
+    let mut bytes = vec![0u8; OPTION_BYTES];
+    let mut len = bytes.len() as u32;
+    // SAFETY: see the module.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, bytes.as_mut_ptr().cast(), &raw mut len) };
+    // The kernel says how long it is where there is no room for it.
+    bytes.truncate(if result == 0 && len as usize <= OPTION_BYTES { len as usize } else { 0 });
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+/// No option that is looked at is longer.
+const OPTION_BYTES: usize = 256;
+
+/// Sets an option of a socket by its bytes.
+pub(super) fn set_option_bytes(socket: &OwnedFd, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+    let len = bytes.len() as u32;
+    // SAFETY: see the module.
+    known(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, bytes.as_ptr().cast(), len) })
+        .map(|_| ())
+}
+
+/// The filter of packets (classic BPF) of a socket: its instructions, none without one.
+pub(super) fn filter(socket: &OwnedFd) -> Vec<u8> {
+    const SO_GET_FILTER: i32 = libc::SO_ATTACH_FILTER;
+    let of = |room: *mut libc::c_void, mut count: u32| {
+        // SAFETY: see the module; the kernel counts instructions here.
+        let result = unsafe {
+            libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_GET_FILTER, room, &raw mut count)
+        };
+        if result == 0 { count as usize } else { 0 }
+    };
+    let count = of(ptr::null_mut(), 0);
+    let mut bytes = vec![0u8; count * size_of::<libc::sock_filter>()];
+    let got = if count == 0 { 0 } else { of(bytes.as_mut_ptr().cast(), count as u32) };
+    bytes.truncate(got * size_of::<libc::sock_filter>());
+    bytes
+}
+
+/// Gives a socket a filter of packets.
+pub(super) fn set_filter(socket: &OwnedFd, instructions: &[u8]) -> Result<()> {
+    let mut own: Vec<u64> = instructions
+        .chunks_exact(8)
+        .filter_map(|one| Some(u64::from_ne_bytes(one.try_into().ok()?)))
+        .collect();
+    let program = libc::sock_fprog { len: own.len() as u16, filter: own.as_mut_ptr().cast() };
+    let len = size_of::<libc::sock_fprog>() as u32;
+    // SAFETY: see the module; an instruction has eight bytes.
+    known(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            len,
+        )
+    })
+    .map(|_| ())
+}
+
 /// Has a connection reset when it is closed.
 pub(super) fn reset_at_close(socket: &impl AsRawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
@@ -93,12 +154,28 @@ pub(super) fn backlog(socket: &OwnedFd) -> Option<i32> {
 
 /// The bytes of a socket's own address, none if it cannot be told.
 pub(super) fn name(socket: &OwnedFd) -> Vec<u8> {
+    // SAFETY: see the module.
+    address(|to, len| unsafe { libc::getsockname(socket.as_raw_fd(), to, len) })
+}
+
+/// The bytes of its peer's address, none without one.
+pub(super) fn peer(socket: &OwnedFd) -> Vec<u8> {
+    // SAFETY: see the module.
+    address(|to, len| unsafe { libc::getpeername(socket.as_raw_fd(), to, len) })
+}
+
+fn address(ask: impl FnOnce(*mut libc::sockaddr, *mut u32) -> i32) -> Vec<u8> {
     let mut bytes = vec![0u8; size_of::<libc::sockaddr_storage>()];
     let mut len = bytes.len() as u32;
-    // SAFETY: see the module.
-    let result = unsafe { libc::getsockname(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), &raw mut len) };
+    let result = ask(bytes.as_mut_ptr().cast(), &raw mut len);
     bytes.truncate(if result == 0 { len as usize } else { 0 });
     bytes
+}
+
+/// Has a socket of messages send to an address, by its bytes.
+pub(super) fn connect(socket: RawFd, peer: &[u8]) -> Result<()> {
+    // SAFETY: see the module.
+    known(unsafe { libc::connect(socket, peer.as_ptr().cast(), peer.len() as u32) }).map(|_| ())
 }
 
 /// Gives a socket an address, by its bytes.
@@ -417,4 +494,26 @@ pub(super) fn local_peer(number: u64) -> Option<u64> {
         rest = rest.get(bytes.max(4).next_multiple_of(4)..)?;
     }
     None
+}
+
+/// Reads the memory of another process: copied once, where its `mem` in `/proc` copies twice.
+///
+/// # Errors
+/// The kernel's; less than all has been read then. What the process itself may not read is not read.
+pub(super) fn read_memory(pid: u32, address: u64, to: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while done < to.len() {
+        let rest = &mut to[done..];
+        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+        let from = address + done as u64;
+        let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: rest.len() };
+        // SAFETY: the kernel writes to `rest` alone, and as much as that has; the other address is the other process's.
+        let got = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+        match got {
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            got if got > 0 => done += got as usize,
+            _ => return Err(Error::last_os_error()),
+        }
+    }
+    Ok(())
 }

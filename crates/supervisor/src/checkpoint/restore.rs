@@ -21,6 +21,7 @@ use super::bases::{self, Missing};
 use super::files::back::Back;
 use super::image::{Common, Home, Image, PAGE, TASK_END, leader_of};
 use super::key::KeyFile;
+use super::runs::{From, LONGEST, Run};
 use super::{memory, objects, raw};
 use crate::child::Child;
 use crate::dir::Dir;
@@ -34,14 +35,13 @@ use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::spawn;
 
-/// A run of pages: address, bytes, and offset in the file of all of them.
-type Run = (u64, u64, u64);
-
 /// A checkpoint that has been read and found fit for this machine.
 pub struct Checkpoint {
     path: PathBuf,
     head: Head,
-    /// The pages of processes, in memory, and how many bytes that are.
+    /// The checkpoint itself.
+    file: File,
+    /// The pages of processes that do not stand there as they are, in memory, and how many bytes that are.
     pages: File,
     bytes: u64,
     /// Those of each process.
@@ -103,31 +103,35 @@ impl Checkpoint {
         let refuse = |why: &dyn std::fmt::Display| Error::NothingRun(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|cause| Error::file("open", path, cause))?;
         let key = || key.and_then(KeyFile::key);
+        let itself = file.try_clone().map_err(|cause| Error::file("open", path, cause))?;
+        let is_sealed = key().is_some();
         let mut reader = bases::open(file, key()).and_then(Reader::new).map_err(|error| refuse(&error))?;
         let head = reader.head().clone();
         check(&head).map_err(|why| refuse(&why))?;
         let back = Back::plan(head.beside.as_ref(), files).map_err(|why| refuse(&why))?;
         back.check(&head.files).map_err(|why| refuse(&why))?;
-        let mut checkpoint = Checkpoint::empty(path, head, back)
+        let mut checkpoint = Checkpoint::empty(path, itself, head, back)
             .map_err(|cause| Error::system("make room for a checkpoint", cause))?;
         let mut there = Vec::new();
         while let Some(chunk) = reader.pages().map_err(|error| refuse(&error))? {
+            let mut stored = chunk.stored().filter(|_| !is_sealed);
             for (start, bytes) in chunk.runs() {
-                checkpoint.put(chunk.owner(), start, bytes).map_err(|why| refuse(&why))?;
+                checkpoint.put(chunk.owner(), start, bytes, stored).map_err(|why| refuse(&why))?;
                 there.push((chunk.owner(), start, bytes.len() as u64));
+                stored = stored.map(|at| at + bytes.len() as u64);
             }
         }
         if let (Some(base), Some(seed)) = (checkpoint.head.base.clone(), checkpoint.head.seed) {
             let mut missing = Missing::of(&reader, seed);
             there.into_iter().for_each(|(owner, start, bytes)| missing.found(owner, start, bytes));
-            let put = |owner, at, page: &[u8]| checkpoint.put(owner, at, page);
+            let put = |owner, at, page: &[u8]| checkpoint.put(owner, at, page, None);
             missing.find(path, &base, key, put).map_err(|why| refuse(&why))?;
         }
         Ok(checkpoint)
     }
 
     /// One that has a head, and no pages yet.
-    fn empty(path: &Path, head: Head, back: Back) -> io::Result<Checkpoint> {
+    fn empty(path: &Path, file: File, head: Head, back: Back) -> io::Result<Checkpoint> {
         let memory = head.shared.iter().map(|piece| {
             let file = memory::new(&piece.name)?;
             file.set_len(piece.bytes)?;
@@ -135,6 +139,7 @@ impl Checkpoint {
         });
         Ok(Checkpoint {
             path: path.to_owned(),
+            file,
             pages: memory::new("checkpoint")?,
             bytes: 0,
             runs: vec![Vec::new(); head.processes.len()],
@@ -145,8 +150,8 @@ impl Checkpoint {
         })
     }
 
-    /// Takes what stands at an address of somebody that the head speaks of.
-    fn put(&mut self, owner: Owner, start: u64, bytes: &[u8]) -> Result<(), String> {
+    /// Takes what stands at an address of somebody that the head speaks of, and maybe as it is in the checkpoint's file.
+    fn put(&mut self, owner: Owner, start: u64, bytes: &[u8], mut stored: Option<u64>) -> Result<(), String> {
         const NO_MEMORY: &str = "it has pages where it has no memory";
         let fail = |cause: io::Error| format!("there is no room for its pages: {cause}");
         let index = match owner {
@@ -171,18 +176,28 @@ impl Checkpoint {
             let room = self.room(index, start).ok_or(NO_MEMORY)?;
             let (now, later) =
                 bytes.split_at(room.end.saturating_sub(start).min(bytes.len() as u64) as usize);
-            self.pages.write_all_at(now, self.bytes).map_err(fail)?;
-            let (at, len) = (self.bytes, now.len() as u64);
-            self.bytes += len;
-            match self.runs[index].last_mut() {
-                // Pages come one by one out of a base. No run goes over two mappings.
-                Some((first, bytes, offset))
-                    if *first + *bytes == start && *offset + *bytes == at && room.start <= *first =>
-                {
-                    *bytes += len;
+            let len = now.len() as u64;
+            let from = match stored {
+                Some(at) => From::Checkpoint(at),
+                None => {
+                    self.pages.write_all_at(now, self.bytes).map_err(fail)?;
+                    self.bytes += len;
+                    From::Memory(self.bytes - len)
                 }
-                _ => self.runs[index].push((start, len, at)),
+            };
+            match self.runs[index].last_mut() {
+                // Pages come one by one out of a base. No run goes over two mappings, or is more than one call reads.
+                Some(last)
+                    if last.address + last.bytes == start
+                        && last.from.behind(last.bytes) == from
+                        && room.start <= last.address
+                        && last.bytes + len <= LONGEST =>
+                {
+                    last.bytes += len;
+                }
+                _ => self.runs[index].push(Run { address: start, bytes: len, from }),
             }
+            stored = stored.map(|at| at + len);
             (start, bytes) = (start + len, later);
         }
         Ok(())
@@ -202,8 +217,9 @@ impl Checkpoint {
         &self.head
     }
 
-    pub(super) fn pages(&self) -> &File {
-        &self.pages
+    /// The file in which [`From::Checkpoint`] is a place, and that of [`From::Memory`].
+    pub(super) fn sources(&self) -> [&File; 2] {
+        [&self.file, &self.pages]
     }
 
     pub(super) fn runs(&self, index: usize) -> &[Run] {
@@ -280,7 +296,8 @@ impl Checkpoint {
             let leads = process.leads[0] || process.leads[1];
             roster.enter_restored(process.place as usize, process.pid, *pid, leads);
         }
-        if processes.iter().flat_map(|process| &process.identity).any(|identity| identity.users != [0; 3]) {
+        let own = [rustix::process::geteuid().as_raw(); 3];
+        if processes.iter().flat_map(|process| &process.identity).any(|identity| identity.users != own) {
             roster.note_other_user();
         }
         made.leaderless.iter().for_each(|(number, leads)| roster.enter_leader(*number, *leads));
@@ -470,10 +487,12 @@ impl Checkpoint {
             head.processes.iter().filter(has).count()
         };
         let is_common = |index: usize| {
-            let connects = matches!(
-                head.objects[index],
-                Object::Pipe { .. } | Object::Pair { .. } | Object::Removed { .. }
-            );
+            let connects = match head.objects[index] {
+                Object::Pipe { .. } | Object::Pair { .. } | Object::Removed { .. } => true,
+                // Who sends to one of them finds it there.
+                Object::Socket { domain, kind, .. } => domain == libc::AF_UNIX && kind == libc::SOCK_DGRAM,
+                _ => false,
+            };
             // Those to open are not there yet.
             let opens = matches!(head.objects[index], Object::Process(_));
             head.processes.len() > 1 && !opens && (connects || users(index) > 1)
