@@ -71,13 +71,22 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
         if is_own && thread.calls() == Mode::Record && signal::has_deliverable(thread) {
             live_turns::is_interrupted_by_itself(thread);
         }
+        let in_time = if is_own && state::is_computed() {
+            turn_waits::wait_on_in_time(thread, call, patience)
+        } else {
+            None
+        };
         // A log has no event at which a handler could run here: until it is late, and the log given up for it, the wait goes on.
         // Whoever looks for late signals breaks it off.
         let held_up = thread.calls() == Mode::Record && signal::has_deliverable(thread);
-        let args = patience.args(call);
-        // SAFETY: the guest's own call.
-        let result = unsafe {
-            if held_up { call6(call.nr, *args) } else { raw::blocking(call.nr, args, &thread.pending) }
+        let result = if let Some(result) = in_time {
+            result
+        } else {
+            let args = patience.args(call);
+            // SAFETY: the guest's own call.
+            unsafe {
+                if held_up { call6(call.nr, *args) } else { raw::blocking(call.nr, args, &thread.pending) }
+            }
         };
         if result != raw::err::EINTR {
             return result;

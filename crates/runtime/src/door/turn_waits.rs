@@ -159,22 +159,14 @@ pub fn futex_by_log(
                 thread.close();
                 break end;
             }
-            if logical::is_asleep(thread) {
-                // Its primary slept, and this copy took over: those who wake find it in logical time. In the kernel it would take a
-                // wake and still be asleep there. The turn below waits for them.
-                let end = End { result: 0, flags: 0 };
-                if thread.calls() == Mode::Record {
-                    let head = ReturnHead { result: end.result, identity: 0 };
-                    thread.append(EventKind::Call, end.flags, row.nr, NO_TICKET, &head);
-                }
-                break end;
-            }
-            if thread.calls() != Mode::Record {
+            if thread.calls() != Mode::Record && !is_in_time(thread, call) {
                 return None;
             }
         }
         let result = if core::mem::take(&mut in_time) {
             wait_in_time(thread, call, patience)
+        } else if let Some(result) = wait_on_in_time(thread, call, patience) {
+            result
         } else {
             // SAFETY: the guest's own call.
             unsafe { raw::blocking(call.nr, patience.args(call), &thread.pending) }
@@ -198,6 +190,21 @@ pub fn futex_by_log(
     };
     take(thread);
     Some(end)
+}
+
+/// Whether a wait that has begun goes on in logical time: its primary was in it, and this copy took over, or gave its log up. Those
+/// who wake find the thread there, and others wait for it once it is woken. In the kernel it would need one wake more.
+fn is_in_time(thread: &Thread, call: &Call) -> bool {
+    call.nr == nr::FUTEX && is_plain(call) && !thread.turn.is_own() && logical::is_in_race(thread)
+}
+
+/// Such a wait, to its end; of one that was woken meanwhile that is here.
+pub fn wait_on_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Option<i64> {
+    if !is_in_time(thread, call) {
+        return None;
+    }
+    let until = until(call, patience);
+    Some(turns::sleep_on(thread, until.as_ref()))
 }
 
 /// Whether a call is a wait that ends by a wake of that address alone.

@@ -133,9 +133,14 @@ impl Turn {
         self.ticks.store(self.ticks.load(Ordering::Relaxed).saturating_add(count), Ordering::Relaxed);
     }
 
+    /// How much that is.
+    pub fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+
     /// That, and from here on nothing.
     pub fn take_ticks(&self) -> u64 {
-        let ticks = self.ticks.load(Ordering::Relaxed);
+        let ticks = self.ticks();
         if ticks != 0 {
             self.ticks.store(0, Ordering::Relaxed);
         }

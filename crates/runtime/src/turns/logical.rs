@@ -20,6 +20,7 @@ use crate::lock::Lock;
 use crate::members::of_family;
 use crate::raw::{self, Timespec};
 use crate::state;
+use crate::thread::turn::Waits;
 use crate::thread::{self, Mode, Thread};
 use crate::turns::live_turns;
 
@@ -155,9 +156,6 @@ pub(super) mod place {
 
 /// Tells whoever takes over where this thread is.
 fn note(times: &Logical<THREADS_MAX>, slot: usize) {
-    if state::header().is_none() || state::is_standby() {
-        return;
-    }
     let mut clock = times.clock(slot);
     let place = match times.at(slot) {
         At::Gone => place::GONE,
@@ -170,7 +168,25 @@ fn note(times: &Logical<THREADS_MAX>, slot: usize) {
         }
         At::Asleep { .. } => place::ASLEEP,
     };
-    state::entry(slot as u32).logical.store(clock << place::BITS | place, Ordering::Release);
+    tell(slot, place, clock);
+}
+
+fn tell(slot: usize, place: u64, clock: u64) {
+    if state::header().is_some() && !state::is_standby() {
+        state::entry(slot as u32).logical.store(clock << place::BITS | place, Ordering::Release);
+    }
+}
+
+/// Tells whoever takes over where this thread, whose turn it is, will be once the log says that its call has begun. Told behind that,
+/// a primary that dies in between would leave the place of a turn that is over.
+pub fn announce(thread: &Thread, waits: Waits) {
+    let slot = thread.slot() as usize;
+    let clock = with(slot, |times| times.clock(slot));
+    match waits {
+        Waits::ForWorld => tell(slot, place::AWAY, clock),
+        Waits::ForNobody => tell(slot, place::HERE, clock.saturating_add(1 + thread.turn.ticks())),
+        Waits::For(wait_ns) => tell(slot, place::HERE, clock.saturating_add(ticks(wait_ns))),
+    }
 }
 
 /// A lone thread is about to make another: from here on there is an order.
@@ -242,10 +258,10 @@ pub fn lives(slot: u32) -> bool {
     slot < THREADS_MAX && with(slot, |times| times.at(slot) != At::Gone)
 }
 
-/// Whether this thread, which acts, sleeps until somebody wakes it: where its primary slept.
-pub fn is_asleep(thread: &Thread) -> bool {
+/// Whether this thread, which acts, is in the race or sleeps in it: others wait for it, or wake it.
+pub fn is_in_race(thread: &Thread) -> bool {
     let slot = thread.slot() as usize;
-    decides(thread) && with(slot, |times| matches!(times.at(slot), At::Asleep { is_timed: false, .. }))
+    decides(thread) && with(slot, |times| matches!(times.at(slot), At::Here | At::Asleep { .. }))
 }
 
 fn no_owner(slot: usize) {

@@ -165,6 +165,11 @@ pub fn sleep_apart(thread: &mut Thread, key: u64, until: Option<&Until>) -> i64 
     answer(logical::sleep(thread, until))
 }
 
+/// The rest of such a wait, in a copy whose primary began it.
+pub fn sleep_on(thread: &mut Thread, until: Option<&Until>) -> i64 {
+    answer(logical::sleep(thread, until))
+}
+
 fn fall_asleep(thread: &mut Thread, on: On, wait: Option<u64>) {
     thread.turn.set_own(false);
     thread.turn.set_glances(!on.is_alike);
@@ -375,7 +380,9 @@ pub fn before_call(thread: &mut Thread, row: &Row, has_events: bool) -> bool {
         thread.turn.set_gives(true);
         if logical::decides(thread) {
             let asked = thread.begun().asked;
-            thread.turn.set_waits(prompt::waits(row, &asked));
+            let waits = prompt::waits(row, &asked);
+            thread.turn.set_waits(waits);
+            logical::announce(thread, waits);
             if thread.calls() == Mode::Solo {
                 // Nothing says that it begins.
                 begun(thread);
