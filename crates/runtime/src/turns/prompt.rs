@@ -3,11 +3,15 @@
 //! A call that waits for the world leaves the race, and comes back at a moment of the world's. One of which it is known beforehand that
 //! the kernel answers at once keeps its place: the write of a line does not make the order another one.
 
-use us_calls::{Door, Policy, Row};
+use linux_raw_sys::general::{LOCK_NB, O_NONBLOCK};
+use linux_raw_sys::ioctl::{
+    FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, TCGETS, TIOCGPGRP, TIOCGSID, TIOCGWINSZ,
+};
+use us_calls::{Door, EpollDoor, Policy, Row};
 
-use crate::fdtable::Stat;
+use crate::fdtable::{self, Stat};
 use crate::guest::GuestPtr;
-use crate::kernel::TIMER_ABSTIME;
+use crate::kernel::{F_OFD_SETLKW, F_SETLKW, MSG_DONTWAIT, TIMER_ABSTIME, WNOHANG};
 use crate::raw::{self, Timespec, nr};
 use crate::thread::turn::Waits;
 use crate::turns::logical::Until;
@@ -25,14 +29,57 @@ pub fn waits(row: &Row, args: &[u64; 6]) -> Waits {
 }
 
 fn is_prompt(row: &Row, args: &[u64; 6]) -> bool {
-    let events = match row.policy {
-        Policy::Special(Door::Read | Door::Recv | Door::Readv) => POLLIN,
-        Policy::Special(Door::Write | Door::Send | Door::Writev) => POLLOUT,
-        Policy::Special(Door::Open | Door::Close) => return true,
-        _ => return is_of_file(row, args),
+    let Policy::Special(door) = row.policy else {
+        return row.name == "flock" && args[1] & u64::from(LOCK_NB) != 0;
     };
-    // What is no descriptor is an error at once.
-    raw::poll(args[0] as i32, events) & (events | POLLNVAL) as i64 != 0
+    let flags = match door {
+        Door::Recv | Door::Send | Door::RecvMmsg | Door::SendMmsg => args[3],
+        Door::RecvMsg | Door::SendMsg => args[2],
+        _ => 0,
+    };
+    if flags & MSG_DONTWAIT != 0 {
+        return true;
+    }
+    match door {
+        Door::Open | Door::Close => true,
+        Door::Read | Door::Recv | Door::Readv | Door::RecvMsg | Door::RecvMmsg | Door::Accept => {
+            is_ready(args[0], POLLIN)
+        }
+        Door::Write | Door::Send | Door::Writev | Door::SendMsg | Door::SendMmsg => {
+            is_ready(args[0], POLLOUT)
+        }
+        // Where something has come, or nothing is waited for.
+        Door::Epoll(EpollDoor::Wait) => {
+            args[3] == 0 && row.name != "epoll_pwait2" || is_ready(args[0], POLLIN)
+        }
+        Door::Poll if row.name == "poll" => args[2] == 0 || is_one_ready(args),
+        Door::Fcntl => !matches!(args[1], F_SETLKW | F_OFD_SETLKW),
+        Door::Ioctl => asks(args[1]),
+        Door::Wait => args[if row.name == "waitid" { 3 } else { 2 }] & WNOHANG != 0,
+        _ => is_of_file(row, args),
+    }
+}
+
+/// Whether the kernel answers at once: there is something, or this descriptor is not waited for. What is no descriptor is an error.
+fn is_ready(fd: u64, events: u64) -> bool {
+    raw::poll(fd as i32, events) & (events | POLLNVAL) as i64 != 0
+        || fdtable::status_flags(fd as i32) & i64::from(O_NONBLOCK) != 0
+}
+
+/// Of the first few of a poll's descriptors.
+fn is_one_ready(args: &[u64; 6]) -> bool {
+    const FEW: u64 = 16;
+    let at = |index: u64| GuestPtr::<[u32; 2]>::at(args[0] + 8 * index).load();
+    (0..args[1].min(FEW)).filter_map(at).any(|[fd, events]| {
+        let events = u64::from(events & 0xffff);
+        (fd as i32) >= 0 && raw::poll(fd as i32, events) != 0
+    })
+}
+
+/// Whether an ioctl only asks, or sets a flag: stdio asks for a terminal before it writes to a device.
+fn asks(request: u64) -> bool {
+    [TCGETS, TIOCGWINSZ, TIOCGPGRP, TIOCGSID, FIONREAD, FIONBIO, FIOASYNC, FIOCLEX, FIONCLEX]
+        .contains(&(request as u32))
 }
 
 /// Calls about a file's contents wait for a disk at the most.
