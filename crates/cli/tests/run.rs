@@ -103,10 +103,6 @@ fn wrong_usage() {
             &["run", "--order", "deterministic", "--record", "x", "true"],
             "--order deterministic with --record is not available",
         ),
-        (
-            &["run", "--order", "deterministic", "--standbys", "2", "true"],
-            "with more than one standby is not available",
-        ),
         (&["record", "--order", "deterministic", "true"], "is not available in this version"),
         (&["top"], "top needs a terminal"),
         (&["signal", "x", "NONSENSE"], "NONSENSE"),

@@ -176,8 +176,6 @@ impl Options {
             verify: self.verify,
             flags: flags
                 | match self.order.as_str() {
-                    // With two standbys a storm of locks on futex words has hung.
-                    "serial" if self.standbys > 1 => CONFIG_SERIAL,
                     "serial" => CONFIG_SERIAL | CONFIG_COMPUTED,
                     "deterministic" => CONFIG_SERIAL | CONFIG_COMPUTED | CONFIG_PARALLEL,
                     "auto" => CONFIG_AUTO,

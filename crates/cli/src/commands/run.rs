@@ -91,10 +91,6 @@ fn verbosity(quiet: bool, verbose: bool) -> Verbosity {
 fn options(run: &Run) -> Result<Options, Error> {
     let asked = [
         ("--order deterministic with --record", run.order == Order::Deterministic && run.record.is_some()),
-        (
-            "--order deterministic with more than one standby",
-            run.order == Order::Deterministic && run.standbys > 1,
-        ),
         ("--order serial with --record", run.order == Order::Serial && run.record.is_some()),
     ];
     if run.require_protection && run.standbys == 0 {
