@@ -1,0 +1,49 @@
+// Shows: processes that race in memory which they share, a sharing group takes turns as one.
+// Breaks if: a process of the group runs while another one has the turn. Whose turn is next is not computed: outcomes are many.
+// kit: varies
+// kit: tree
+// kit: family the end of one standby is the end of all
+// kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
+// kit: allow standby_lost the same
+// kit: stale a recorded group has no family: a standby beside a recording sees the memory as it was
+// kit: turns its processes do to each other what no lock orders
+// kit: serial one at a time: its processes do to each other what no lock orders
+#include "racey.h"
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+enum { PROCESSES = 3, ROUNDS = 3000, STEPS = 500 };
+
+static void race(volatile unsigned *words, unsigned last)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int step = 0; step < STEPS; step++)
+            last = racey_step(words, last);
+        sched_yield();
+    }
+}
+
+int main(void)
+{
+    pid_t children[PROCESSES];
+    volatile unsigned *words =
+        mmap(NULL, 1 << 21, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(words != MAP_FAILED);
+    racey_begin(words);
+    for (unsigned p = 0; p < PROCESSES; p++) {
+        children[p] = fork();
+        CHECK(children[p] >= 0);
+        if (children[p] == 0) {
+            race(words, p + 1);
+            _exit(0);
+        }
+    }
+    for (unsigned p = 0; p < PROCESSES; p++) {
+        int status;
+        CHECK(waitpid(children[p], &status, 0) == children[p] && status == 0);
+    }
+    printf("signature %08x\n", racey_signature(words));
+    return guest_ok();
+}
