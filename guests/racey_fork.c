@@ -6,6 +6,7 @@
 // kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
 // kit: allow standby_lost the same
 // kit: stale a recorded group has no family: a standby beside a recording sees the memory as it was
+// kit: no-record some replays of processes that race in shared memory go another way: 2 of 8
 // kit: turns its processes do to each other what no lock orders
 // kit: serial one at a time: its processes do to each other what no lock orders
 #include "racey.h"

@@ -42,8 +42,10 @@ fn is_one(test: &str, name: &str, order: &str) {
     let Some(library) = runtime(test) else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let mut all = outcomes(&sandbox, name, order, "0", 12);
-    for (outcome, count) in outcomes(&sandbox, name, order, "1", 4) {
-        *all.entry(outcome).or_default() += count;
+    for standbys in ["1", "2"] {
+        for (outcome, count) in outcomes(&sandbox, name, order, standbys, 4) {
+            *all.entry(outcome).or_default() += count;
+        }
     }
     assert_eq!(all.len(), 1, "{name}, {order}: {all:?}");
     assert!(all.keys().all(|outcome| outcome.starts_with("signature ")), "{all:?}");
@@ -57,6 +59,21 @@ fn turns_make_a_race_without_locks_one() {
 #[test]
 fn turns_make_a_barriers_race_one() {
     is_one("turns-barrier", "racey_barrier", "serial");
+}
+
+#[test]
+fn turns_make_a_race_of_atomics_one() {
+    is_one("turns-lockfree", "racey_lockfree", "serial");
+}
+
+#[test]
+fn calls_that_need_not_wait_keep_their_place() {
+    is_one("turns-calls", "racey_calls", "serial");
+}
+
+#[test]
+fn computed_locks_around_a_connection_are_one() {
+    is_one("computed-tcp", "racey_tcp", "deterministic");
 }
 
 #[test]
