@@ -23,6 +23,7 @@ import chain
 import chain_programs
 import gate
 import takeover
+import trouble
 from machines import HERE, PORT, PATIENCE, Clients, Cluster, Failed, Net, all_is_there, replayed, run, until
 
 
@@ -213,8 +214,9 @@ def main():
         cases += [(other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
         cases += [(case, seed) for seed in range(runs) for case in (gate.gate_counter, gate.gate_redis, gate.gate_moves)]
         cases += [(gate.gate_opens, 0), (gate.gate_shuts, 0), (gate.gate_ends, 0)]
+        cases += [(case, 0) for case in trouble.KINDS]
         cases += [(case, seed) for seed in range(int(os.environ.get("FIRST", "0")), runs) for case in chain.KINDS + chain_programs.KINDS]
-        nets = {"gate": gate.Hub, "chain": chain.Machines, "chain_programs": chain.Machines}
+        nets = {"gate": gate.Hub, "trouble": gate.Hub, "chain": chain.Machines, "chain_programs": chain.Machines}
         for case, seed in (one for one in cases if only in one[0].__name__):
             folder = f"{place}/{case.__name__}-{seed}"
             os.mkdir(folder)

@@ -44,7 +44,8 @@ const PASSES: usize = 512;
 /// A machine whose copy is so far behind follows: the gate may be strict.
 const NEAR_US: u64 = 100_000;
 
-/// A machine that has fallen silent may be one that takes over. For so long nothing leaves that it has not got.
+/// A machine that has fallen silent may be one that takes over. For so long nothing leaves that it has not got. Nobody waits for
+/// longer, whatever stands against its keeping the log.
 const SILENT_NS: u64 = 10_000_000_000;
 
 /// The thread looks by itself after so long: while it waits for a kernel's answer, and else.
@@ -310,6 +311,7 @@ impl Prepared {
             shown: Standing::default(),
             seen: Vec::new(),
             followed_ns: 0,
+            followed_bytes: 0,
             lost: 0,
         };
         let begun = std::thread::Builder::new().name("gate".into()).spawn(move || thread.run());
@@ -360,8 +362,9 @@ struct Thread {
     look_at_ns: u64,
     shown: Standing,
     seen: Vec<Seen>,
-    /// When somebody followed last.
+    /// When somebody followed last, and how much was committed then.
     followed_ns: u64,
+    followed_bytes: u64,
     /// Packets that the kernel would not send.
     lost: u64,
 }
@@ -441,9 +444,14 @@ impl Thread {
         let follows = |seen: &Seen| matches!(seen.state.as_str(), "shipping" | "ended");
         let is_near = |seen: &Seen| seen.lag_us < NEAR_US;
         let was_strict = self.gate.mode() == Mode::Strict;
-        if self.seen.iter().any(follows) {
-            self.followed_ns = now;
+        // One that makes links and keeps nothing, as with a full disk, does not follow.
+        let keeps = |seen: &&Seen| {
+            follows(seen) && (seen.lag_bytes == 0 || seen.committed_bytes != self.followed_bytes)
+        };
+        if let Some(seen) = self.seen.iter().find(keeps) {
+            (self.followed_ns, self.followed_bytes) = (now, seen.committed_bytes);
         }
+        let is_too_late = |seen: &Seen| seen.lag_us * 1000 > SILENT_NS || now > self.followed_ns + SILENT_NS;
         // Cut off, this one cannot know, and what left before the other one is heard would be a second answer. One that is there,
         // and whose node has ended, refuses.
         let is_silent = |seen: &Seen| seen.state == "apart" && !seen.is_refused;
@@ -453,7 +461,11 @@ impl Thread {
             Mode::Shut
         } else if self.prepared.is_relaxed || is_stopped {
             Mode::Open
-        } else if is_waited_for || self.seen.iter().any(|seen| follows(seen) && (was_strict || is_near(seen)))
+        } else if is_waited_for
+            || self
+                .seen
+                .iter()
+                .any(|seen| follows(seen) && (was_strict && !is_too_late(seen) || is_near(seen)))
         {
             Mode::Strict
         } else {

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::elf;
 use crate::options::Options;
-use crate::proc;
+use crate::{proc, program};
 
 /// What this machine and the files of `program` are, for a recording of `options`.
 pub fn header(options: &Options, program: &Path, library: &Path) -> Header {
@@ -131,6 +131,13 @@ pub fn differences(header: &Header) -> Vec<String> {
             }
             Some(_) => {}
         }
+    }
+    // A replay runs under the runtime that is found here, which need not lie where the recording's did.
+    let own = program::library().ok().filter(|own| header.files.iter().all(|before| before.path != *own));
+    if let Some((own, now)) = own.and_then(|own| file(&own).map(|now| (own, now)))
+        && header.files.iter().all(|before| before.hash != now.hash)
+    {
+        found.push(format!("the runtime here, {}, is another one than the recording's", own.display()));
     }
     found
 }
