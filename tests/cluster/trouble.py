@@ -95,7 +95,10 @@ def gate_other_runtime(understudy, net, folder, seed):
         cluster.start([f"{folder}/../counter", str(PORT)])
         sentence = says(cluster, "a replay there may go astray: n2 has another runtime")
         told = lambda: [line for line in other.ask("status", "group").stdout.splitlines() if "kept, and not followed: the runtime here" in line]
-        there = until("another runtime there", told, 20)
+        try:
+            there = until("another runtime there", told, 5)
+        except Failed:
+            raise Failed(f"status there says: {other.ask('status', 'group')}") from None
         one = client(net, COUNTS, "x", "3")
         if other.ask("failover", "group").returncode == 0:
             raise Failed("it takes over with another runtime")
