@@ -264,11 +264,13 @@ fn group(found: &Found) -> Option<Group> {
         |member: &Member| member.guest_pid == meta.root || member.goes_on() || is_alive(member.primary);
     let members: Vec<Member> = all.into_iter().filter(is_there).collect();
     let lead = members.iter().find(|member| member.guest_pid == meta.lead).or(members.first());
+    let mirror: Option<Following> = found.read_json(MIRROR);
     let (state, why) = match lead {
         Some(lead) => (lead.state, lead.why.clone()),
+        // One that must not follow has no process, and says why.
+        None if mirror.is_some() && supervised => ("astray", None),
         None => elsewhere(found, &history, supervised)?,
     };
-    let mirror: Option<Following> = found.read_json(MIRROR);
     let state = match mirror.as_ref().map(|mirror| mirror.state.as_str()) {
         None => state,
         Some("following") => "following",
