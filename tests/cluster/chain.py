@@ -248,6 +248,13 @@ def chain_moves(understudy, net, folder, seed):
     return gated(understudy, net, folder, seed, ["gets", "puts"], [f"{folder}/../mover", str(PORT)])
 
 
+def chain_kin(understudy, net, folder, seed):
+    """Numbered requests to a server whose children have the connections, in each way in which they can come to have them."""
+    way = ["each", "before", "first", "both"][seed % 4]
+    told = gated(understudy, net, folder, seed, ["counts"], [f"{folder}/../forker", str(PORT), way], standbys=seed // 4 % 2)
+    return f"{way}: {told}"
+
+
 def chain_relaxed(understudy, net, folder, seed):
     """What was asked for on the first machine holds on each: nothing is held back, what is kept is on a disk, and there are two
     standbys."""
@@ -279,4 +286,4 @@ def chain_relaxed(understudy, net, folder, seed):
         end(machines)
 
 
-KINDS = [chain_counts, chain_gate, chain_moves, chain_relaxed]
+KINDS = [chain_counts, chain_gate, chain_moves, chain_kin, chain_relaxed]

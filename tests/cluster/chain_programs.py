@@ -5,6 +5,7 @@ import sqlite3
 import sys
 
 from chain import gated
+from clients import Fetches
 from machines import PORT, Failed, until
 from takeover import digests
 
@@ -91,8 +92,8 @@ def nginx(understudy, net, folder, seed, clients, processes, most, **more):
 
 
 def chain_children(understudy, net, folder, seed):
-    """nginx's worker ends with its machine, and its master makes a new one: clients come back, and what they were told is
-    kept. Memory that the two share is in the log, with a standby on the first machine and without."""
+    """nginx's worker goes on with its connections beside its master. Memory that the two share is in the log, with a standby on the
+    first machine and without."""
     return nginx(understudy, net, folder, seed, "pages", "worker_processes 1", "10m")
 
 
@@ -102,4 +103,16 @@ def chain_stores(understudy, net, folder, seed):
     return nginx(understudy, net, folder, seed, "stores", "master_process off", "2g", before=equal_files)
 
 
-KINDS = [chain_redis, chain_files, chain_children, chain_stores]
+def chain_workers(understudy, net, folder, seed):
+    """nginx with two workers: downloads that are under way at each death go on over their connections."""
+    if not shutil.which("nginx"):
+        return None
+    with open(f"{folder}/page", "wb") as file:
+        file.write(Fetches.WANTED)
+    with open(f"{folder}/nginx.conf", "w") as file:
+        file.write(f"daemon off; worker_processes 2; user root; error_log stderr; pid {folder}/pid; events {{}}\n"
+                   f"http {{ access_log off; sendfile off; server {{ listen {PORT}; root {folder}; }} }}\n")
+    return gated(understudy, net, folder, seed, ["fetches"], ["nginx", "-c", f"{folder}/nginx.conf"])
+
+
+KINDS = [chain_redis, chain_files, chain_children, chain_workers, chain_stores]

@@ -273,7 +273,21 @@ class Stores(Client):
             self.answered()
 
 
-KINDS = {"counts": Counts, "follows": Follows, "gets": Gets, "pages": Pages, "puts": Puts, "redis": Redis, "stores": Stores}
+class Fetches(Stores):
+    """Downloads of one file, over one connection."""
+
+    WANTED = array.array("Q", range(700_000)).tobytes()
+
+    def some(self):
+        self.socket.sendall(b"GET /page HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.expect((200, len(self.WANTED)), self.status(), "what a download begins with")
+        for at in range(0, len(self.WANTED), 65536):
+            wanted = self.WANTED[at : at + 65536]
+            self.expect(wanted, self.file.read(len(wanted)), f"what came behind {at} bytes")
+            self.answered()
+
+
+KINDS = {"counts": Counts, "fetches": Fetches, "follows": Follows, "gets": Gets, "pages": Pages, "puts": Puts, "redis": Redis, "stores": Stores}
 
 
 def main():

@@ -205,7 +205,7 @@ def main():
     passed = failed = skipped = 0
     place = tempfile.mkdtemp(prefix="cluster-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
-        for program in ("counter", "mover"):
+        for program in ("counter", "mover", "forker"):
             run("gcc", "-O2", "-pthread", "-o", f"{place}/{program}", f"{HERE}/{program}.c")
         only = os.environ.get("ONLY", "")
         cases = [(die, seed) for seed in range(runs)] + [(takeover.follows, 0)]

@@ -22,7 +22,7 @@ pub const SENT_BYTES: u64 = 8 << 20;
 pub struct Connection {
     /// The socket's cookie, as the log has it; 0: the row is free. Runtime; cleared by the supervisor once it is closed.
     pub identity: AtomicU64,
-    /// Bytes read.
+    /// Bytes that this process has read: of one that its parent had as well, since it was made.
     pub read: AtomicU64,
     /// Mirror: bytes written.
     pub written: AtomicU64,
@@ -38,6 +38,20 @@ pub struct Connection {
     pub fd: AtomicI32,
     /// Mirror: the slot whose output `begun` is.
     pub slot: AtomicU32,
+    /// Mirror: its place among all [`Sent`], plus one; 0: it has none yet.
+    pub place: AtomicU32,
+}
+
+/// Who has a place of the file in which a mirror keeps what was written last. One for all processes that have the connection.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Sent {
+    /// The connection's identity; 0: nobody has the place. Runtime; cleared by the supervisor once all have closed it.
+    pub identity: AtomicU64,
+    /// Behind the last byte there. Runtime.
+    pub end: AtomicU64,
+    /// The number of the process that has written there last. Runtime.
+    pub writer: AtomicU32,
     /// Zero.
     pub zero: AtomicU32,
 }
@@ -54,6 +68,8 @@ pub mod connection {
     pub const SHUT: u32 = 8;
     /// Mirror: a call has been told that it has failed.
     pub const FAILED: u32 = 16;
+    /// Mirror: several processes have written to it, and nobody can say in which order.
+    pub const MIXED: u32 = 32;
 
     /// By which bits the identities differ that a machine's sockets have, of those that have had the program.
     pub const fn of_machine(number: u64) -> u64 {

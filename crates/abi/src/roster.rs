@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use crate::connections::{CONNECTIONS_MAX, Sent};
 use crate::family::{Family, TurnOrder};
 use crate::segment::Line;
 
@@ -129,6 +130,8 @@ pub struct Process {
     pub sending: AtomicU32,
     /// A value of [`asked`]: whether it may be asked by a signal to join. Itself; the supervisor, from `MAY` to `NOW` and back.
     pub asked: AtomicU32,
+    /// Not zero once its table of connections has those that it has of its parent's. Itself.
+    pub has_inherited: AtomicU32,
 }
 
 impl Process {
@@ -149,6 +152,7 @@ impl Process {
             (&self.standing, 0),
             (&self.told_stopped, 0),
             (&self.death_signal, 0),
+            (&self.has_inherited, 0),
             (&self.stops_itself, 0),
             (&self.kin, kin::KERNEL),
             (&self.end, end::NONE),
@@ -239,6 +243,8 @@ pub struct Roster {
     pub mail: [Mail; MAIL_MAX],
     /// See [`Family`].
     pub family: Family,
+    /// Of a mirror. See [`Sent`].
+    pub sent: [Sent; CONNECTIONS_MAX],
 }
 
 const _: () = {

@@ -39,6 +39,8 @@ pub struct Known {
     pub seen_ns: u64,
     /// Bytes that may be acknowledged.
     allowed: u64,
+    /// See [`Adopted`].
+    read_by_others: u64,
     /// So many may be once the log has that everywhere: with this pass, 0 while it has no number.
     beyond: Option<(u64, u64)>,
     /// What was acknowledged last, and where the window ended then.
@@ -73,6 +75,7 @@ impl Known {
             is_free: false,
             seen_ns: now,
             allowed: 0,
+            read_by_others: 0,
             beyond: None,
             told: None,
             sent: segment.end(),
@@ -85,7 +88,7 @@ impl Known {
 
     /// One that has been made anew: its SYNs were another machine's.
     pub fn adopted(adopted: &Adopted, now: u64) -> Known {
-        let Adopted { facts, sent, read, acknowledged } = adopted;
+        let Adopted { facts, sent, read, read_by_others, acknowledged } = adopted;
         Known {
             first: facts.first,
             other_first: Some(facts.other_first),
@@ -100,6 +103,7 @@ impl Known {
             is_free: false,
             seen_ns: now,
             allowed: *read,
+            read_by_others: *read_by_others,
             beyond: None,
             told: None,
             sent: *sent,
@@ -150,7 +154,8 @@ impl Known {
 
     /// The program has read so far.
     pub fn has_read(&mut self, reading: &Reading) {
-        self.allowed = self.allowed.max(reading.read + u64::from(reading.is_ended));
+        let read = self.read_by_others + reading.read + u64::from(reading.is_ended);
+        self.allowed = self.allowed.max(read);
         self.is_free |= reading.is_free;
     }
 

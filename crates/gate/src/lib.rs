@@ -60,6 +60,8 @@ pub struct Adopted {
     pub sent: u32,
     /// Bytes read, the end of the stream counted as one.
     pub read: u64,
+    /// Bytes of these that processes had read which are not there any more: no [`Reading`] has them.
+    pub read_by_others: u64,
     /// Bytes that were not put into the new socket, since the other side had acknowledged them: its kernel counts from there.
     pub acknowledged: u64,
 }

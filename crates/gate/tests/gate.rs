@@ -177,7 +177,8 @@ fn a_connection_is_adopted() {
     let mut gate = Gate::default();
     gate.set_mode(Mode::Strict, 0);
     let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
-    let adopted = Adopted { facts, sent: FIRST.wrapping_add(101), read: 50, acknowledged: 0 };
+    let adopted =
+        Adopted { facts, sent: FIRST.wrapping_add(101), read: 50, read_by_others: 20, acknowledged: 0 };
     gate.adopt(&adopted, 7, 0);
     let notes = gate.notes();
     let told = Note::Connection(Facts { identity: 7, ..facts });
@@ -200,7 +201,7 @@ fn what_was_acknowledged_before_is_counted() {
     let mut gate = Gate::default();
     let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
     let (sent, before) = (FIRST.wrapping_add(1001), 900);
-    gate.adopt(&Adopted { facts, sent, read: 0, acknowledged: before }, 7, 0);
+    gate.adopt(&Adopted { facts, sent, read: 0, read_by_others: 0, acknowledged: before }, 7, 0);
     gate.notes();
     gate.arrived(packet(sent.wrapping_add(100_000), OTHER + 1, ACK), 0);
     gate.stamp(1, 0);

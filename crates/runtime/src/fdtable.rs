@@ -4,12 +4,12 @@
 //! descriptor *now* is kept here, in private memory: its kind, its identity (a number may have been closed
 //! and given to another file meanwhile), and how many bytes the log says have moved.
 
+mod connection;
 mod stat;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use stat::{S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK};
-use us_abi::{Connection, connection};
 use us_world::{Count, Counts, Direction, Stream as Logged, Transfer};
 
 use crate::connections;
@@ -17,6 +17,7 @@ use crate::kernel::{IPPROTO_TCP, SO_COOKIE, SO_PROTOCOL, SO_TYPE, SOCK_STREAM, S
 use crate::proc;
 use crate::raw;
 
+pub use connection::{has_connections, has_inherited, is_connection, is_on_machine};
 pub use stat::{AT_FDCWD, Stat};
 pub use us_world::Kind;
 
@@ -61,6 +62,8 @@ struct Stream {
     /// Bytes read, as logged; and of a connection before this machine had it, which its kernel does not know of.
     read: AtomicU64,
     before: AtomicU64,
+    /// What of both the parent had read when this process was made.
+    inherited: AtomicU64,
     /// Bytes written, or the position, as logged.
     written: AtomicU64,
 }
@@ -89,6 +92,7 @@ static STREAMS: [Stream; SHADOWED] = [const {
         row: AtomicU32::new(0),
         read: AtomicU64::new(0),
         before: AtomicU64::new(0),
+        inherited: AtomicU64::new(0),
         written: AtomicU64::new(0),
     }
 }; SHADOWED];
@@ -169,6 +173,7 @@ fn take_stream(near: usize) -> u32 {
             stream.row.store(0, Ordering::Relaxed);
             stream.read.store(0, Ordering::Relaxed);
             stream.before.store(0, Ordering::Relaxed);
+            stream.inherited.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
             return at as u32 + 1;
         }
@@ -193,34 +198,6 @@ impl Shadow {
             // In a primary two threads may cross here; never below nothing.
             let _ =
                 stream.users.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |users| users.checked_sub(1));
-        }
-    }
-    #[cold]
-    fn ends_connection(&self, stream: &Stream) {
-        if let Some(row) = connections::row(self.identity(), &stream.row) {
-            let moved = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            connections::closed(
-                row,
-                moved(&stream.read) + moved(&stream.before),
-                moved(&stream.written),
-                stream.shut.load(Ordering::Relaxed),
-            );
-        }
-    }
-    /// The row of its connection, if it is one and there is room.
-    pub fn connection(&self) -> Option<&'static Connection> {
-        let stream = self.stream().filter(|_| self.kind().is_tcp())?;
-        connections::row(self.identity(), &stream.row)
-    }
-    /// What the log has of a read of this connection is there now; `is_end`: it has found the end.
-    #[cold]
-    pub fn is_logged(&self, is_end: bool) {
-        if let Some(row) = self.connection() {
-            let before = self.stream().map_or(0, |stream| stream.before.load(Ordering::Relaxed));
-            row.read.store(before + self.bytes_read(), Ordering::Release);
-            if is_end {
-                row.flags.fetch_or(connection::ENDED, Ordering::AcqRel);
-            }
         }
     }
     /// A new file behind this number.
@@ -473,19 +450,6 @@ pub fn cookie(fd: i32) -> u64 {
 
 /// Which machine's numbers these are, of those that have had the program: others have counted the same.
 static MACHINE: AtomicU64 = AtomicU64::new(0);
-
-/// This machine has the program from here on, and its descriptors have the identities of this one's objects.
-pub fn is_on_machine(number: u64) {
-    MACHINE.store(us_abi::connection::of_machine(number), Ordering::Relaxed);
-    for_known(|fd, shadow| {
-        let identity = kept(identify(fd).0);
-        if let Some(stream) = shadow.stream().filter(|_| shadow.kind().is_tcp()) {
-            connections::rename(shadow.identity(), identity, &stream.row);
-            stream.before.fetch_add(stream.read.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
-        shadow.identity.store(identity, Ordering::Relaxed);
-    });
-}
 
 fn is_tcp(fd: i32) -> bool {
     socket_option(fd, SOL_SOCKET, SO_PROTOCOL).is_some_and(|protocol| protocol & 0xffff_ffff == IPPROTO_TCP)

@@ -22,7 +22,7 @@ use crate::raw::{self, failed, nr};
 use crate::state::{self, Role};
 use crate::sys::{versions, wall};
 use crate::thread::{self, Mode, Thread};
-use crate::{bound, fdtable, inquiry, missing, notice, own_file, paths};
+use crate::{bound, connections, fdtable, inquiry, missing, notice, own_file, paths};
 
 /// A child that has lived for so long is worth a standby, ns.
 const AGE_NS: u64 = 5_000_000;
@@ -179,6 +179,10 @@ pub fn join(thread: &mut Thread) {
         own.joined.fetch_add(1, Ordering::AcqRel);
     }
     crate::members::remember_group(own);
+    if connections::is_kept() {
+        fdtable::has_inherited(fdtable::is_connection);
+    }
+    own.has_inherited.store(1, Ordering::Release);
     crate::members::tell();
 }
 

@@ -397,6 +397,22 @@ impl Roster {
         Some((at, entry))
     }
 
+    /// Nobody has this place of the file of what connections have sent any more.
+    pub(crate) fn free_sent(&self, at: usize) {
+        if let Some(sent) = self.shared().sent.get(at) {
+            sent.end.store(0, Ordering::Relaxed);
+            sent.writer.store(0, Ordering::Relaxed);
+            sent.identity.store(0, Ordering::Release);
+        }
+    }
+
+    /// The kernel's process `primary`, which relatives know as `pid`, has just taken over: of children that have ended it may not have heard.
+    pub(crate) fn tell_of_ended(&self, pid: u32, primary: u32) {
+        if self.children(pid).any(|(_, entry)| entry.end.load(Ordering::Acquire) == end::ENDED) {
+            spawn::signal(primary, libc::SIGCHLD);
+        }
+    }
+
     /// A child that a replay has made: its parent may come and ask once that has taken over.
     pub(crate) fn enter_child(&self, pid: u32, parent: u32) {
         let Some((_, entry)) = self.take_free(&self.shared().processes) else { return };

@@ -21,7 +21,7 @@ use crate::sys::{atomics, wall};
 use crate::thread::spawn::Stored;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::{self, drop_standby};
-use crate::{bound, members, seats, signal, tls, turns};
+use crate::{bound, connections, fdtable, members, mirror, seats, signal, tls, turns};
 
 const GETPID: u64 = raw::nr::GETPID;
 
@@ -69,6 +69,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             spawn::note_forked(result);
             let (head, ticket) = stored.made(thread, result);
             thread.append(EventKind::Return, 0, row.nr, ticket, &head);
+            await_heir(result);
             Some(result)
         }
         Mode::Replay => {
@@ -85,6 +86,23 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             Some(result)
         }
     })
+}
+
+/// Before a parent may close a connection of which a gate counts what has been read, its child is to say that it has it: what nobody
+/// has open is taken for one that is over.
+fn await_heir(result: i64) {
+    const PATIENCE_NS: u64 = 50_000_000;
+    if result <= 0 || !connections::is_kept() || !fdtable::has_connections() {
+        return;
+    }
+    let (pid, until_ns) = (result as u32, raw::now_ns() + PATIENCE_NS);
+    let has_said = || {
+        members::find(pid).is_none_or(|child| child.has_inherited.load(Ordering::Acquire) != 0)
+            || !members::exists(pid)
+    };
+    while !has_said() && raw::now_ns() < until_ns {
+        raw::nap(50_000);
+    }
 }
 
 /// As a standby, before libc's fork takes its locks: the call has begun, and [`clone`] need only see how it ended.
@@ -270,6 +288,7 @@ fn replay_exit(thread: &mut Thread, call: &Call) -> ! {
         take_begin(thread, row, &exit_arguments(call));
     }
     turns::give(thread);
+    mirror::ends();
     verdict::end_replay(call.args[0])
 }
 

@@ -42,6 +42,11 @@ fn roster() -> Option<&'static Roster> {
     unsafe { ROSTER.load(Ordering::Relaxed).as_ref() }
 }
 
+/// Who has which place of the file of what connections have sent.
+pub fn sent() -> &'static [us_abi::Sent] {
+    roster().map_or(&[][..], |roster| &roster.sent)
+}
+
 /// The roster's head, `None` outside a group.
 pub fn header() -> Option<&'static RosterHeader> {
     roster().map(|roster| &roster.header)

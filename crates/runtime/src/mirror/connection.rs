@@ -3,13 +3,13 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use us_abi::{Connection, SENT_BYTES, connection, rebuild};
+use us_abi::{Connection, SENT_BYTES, Sent, connection, rebuild};
 
 use super::{LOCK, Thing, call, close, files, streams, thing};
 use crate::kernel::F_DUPFD_CLOEXEC;
 use crate::raw::{self, failed};
 use crate::sys::spans::Source;
-use crate::{connections, fdtable, own_file, state};
+use crate::{connections, fdtable, members, own_file, state};
 
 /// So long a take-over waits for the supervisor to rebuild what it can.
 const REBUILD_NS: u64 = 10_000_000_000;
@@ -37,6 +37,54 @@ pub(super) fn begin() {
 fn row(number: i32) -> Option<&'static Connection> {
     let is_kept = SENT.load(Ordering::Relaxed) != 0 && thing(number) == Thing::Connection;
     fdtable::get(number).filter(|_| is_kept)?.connection()
+}
+
+/// In a child, behind the descriptors that the log says it has.
+pub fn in_child() {
+    if SENT.load(Ordering::Relaxed) != 0 {
+        LOCK.with(|| fdtable::has_inherited(|fd| thing(fd) == Thing::Connection));
+    }
+}
+
+/// The process ends here, as its primary did: how far each of its connections is.
+pub fn ends() {
+    if SENT.load(Ordering::Relaxed) != 0 {
+        // Without the lock: whoever has it does not move any more.
+        for_each(say);
+    }
+}
+
+fn for_each(mut f: impl FnMut(i32, &fdtable::Shadow, &Connection)) {
+    fdtable::for_known(|fd, shadow| {
+        let row = if thing(fd) == Thing::Connection { shadow.connection() } else { None };
+        row.into_iter().for_each(|row| f(fd, shadow, row));
+    });
+}
+
+fn say(_: i32, shadow: &fdtable::Shadow, row: &Connection) {
+    row.read.store(shadow.bytes_read_here(), Ordering::Release);
+    row.written.store(shadow.bytes_written(), Ordering::Release);
+    let flag = |is_so: bool, bit: u32| if is_so { bit } else { 0 };
+    let flags = flag(shadow.is_shut(), connection::SHUT) | flag(shadow.has_failed(), connection::FAILED);
+    row.flags.fetch_or(flags, Ordering::AcqRel);
+}
+
+/// The place of a connection in the file, of all processes that have it.
+fn place(row: &Connection) -> Option<(&'static Sent, u64)> {
+    let all = members::sent();
+    let known = (row.place.load(Ordering::Relaxed) as usize).checked_sub(1);
+    let identity = row.identity.load(Ordering::Relaxed);
+    let at = known.or_else(|| {
+        let is_its = |sent: &Sent| sent.identity.load(Ordering::Acquire) == identity;
+        let take = |sent: &Sent| {
+            let taken =
+                sent.identity.compare_exchange(0, identity, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            taken || is_its(sent)
+        };
+        all.iter().position(is_its).or_else(|| all.iter().position(take))
+    })?;
+    row.place.store(at as u32 + 1, Ordering::Release);
+    Some((all.get(at)?, at as u64))
 }
 
 /// The program has read the end of what the other side sends.
@@ -79,6 +127,9 @@ pub(super) fn has_sent(number: i32, source: Source, bytes: u64) {
     }
     row.written.store(end, Ordering::Release);
     row.begun.store(0, Ordering::Release);
+    if let Some((sent, _)) = place(row) {
+        sent.end.store(end, Ordering::Release);
+    }
 }
 
 /// An output that had begun has failed: nothing of it has been sent.
@@ -88,12 +139,19 @@ pub fn wrote_nothing(number: i32) {
     }
 }
 
-/// Writes what goes out behind `at` bytes of a connection into the file, at its row's place.
+/// Writes what goes out behind `at` bytes of a connection into the file, at the connection's place.
 fn keep(row: &Connection, at: u64, source: Source, bytes: u64) {
     use linux_raw_sys::general::__NR_pwrite64;
     let Some(file) = SENT.load(Ordering::Relaxed).checked_sub(1) else { return };
-    // SAFETY: both lie in the same table.
-    let number = unsafe { (&raw const *row).offset_from(connections::table().rows.as_ptr()) } as u64;
+    let Some((sent, number)) = place(row) else {
+        row.flags.fetch_or(connection::UNCOUNTED, Ordering::AcqRel);
+        return;
+    };
+    let own = state::GUEST_PID.load(Ordering::Relaxed);
+    let writer = sent.writer.swap(own, Ordering::AcqRel);
+    if writer != own && sent.end.load(Ordering::Acquire) != at {
+        row.flags.fetch_or(connection::MIXED, Ordering::AcqRel);
+    }
     let mut to = at;
     streams::for_pieces(source, bytes, |mut base, mut left| {
         while left > 0 {
@@ -111,22 +169,16 @@ fn keep(row: &Connection, at: u64, source: Source, bytes: u64) {
     });
 }
 
-/// While this copy takes over, when its listeners are there: says how far each connection is, and waits for the supervisor to make
-/// of them what it can.
+/// While this copy takes over, when its listeners are there: says how far each connection is, and waits until all processes have, and
+/// the supervisor has made of the connections what it can.
 pub(super) fn take_over() {
-    let Some(file) = SENT.swap(0, Ordering::Relaxed).checked_sub(1) else { return };
-    fdtable::for_known(|fd, shadow| {
-        let row = if thing(fd) == Thing::Connection { shadow.connection() } else { None };
-        if let Some(row) = row {
-            row.read.store(shadow.bytes_read(), Ordering::Release);
-            row.written.store(shadow.bytes_written(), Ordering::Release);
-            let flag = |is_so: bool, bit: u32| if is_so { bit } else { 0 };
-            let flags =
-                flag(shadow.is_shut(), connection::SHUT) | flag(shadow.has_failed(), connection::FAILED);
-            row.flags.fetch_or(flags, Ordering::AcqRel);
+    let file = SENT.swap(0, Ordering::Relaxed).checked_sub(1);
+    if file.is_some() {
+        for_each(|fd, shadow, row| {
+            say(fd, shadow, row);
             row.fd.store(fd, Ordering::Release);
-        }
-    });
+        });
+    }
     let word = &connections::table().rebuild;
     word.store(rebuild::ASKED, Ordering::Release);
     raw::futex_wake_shared(word);
@@ -134,7 +186,9 @@ pub(super) fn take_over() {
     while word.load(Ordering::Acquire) == rebuild::ASKED && raw::now_ns() < until {
         raw::futex_wait_shared(word, rebuild::ASKED, 100_000_000);
     }
-    close(file.into());
+    if let Some(file) = file {
+        close(file.into());
+    }
 }
 
 /// Of an output in doubt: how many of its bytes have been sent by the supervisor with the rebuilt connection. Once.

@@ -29,7 +29,7 @@ use crate::lock::Lock;
 use crate::raw::{call6, failed};
 use crate::{connections, members, seats, state, verdict};
 
-pub use connection::{begins, ended, queued, wrote_nothing};
+pub use connection::{begins, ended, ends, in_child, queued, wrote_nothing};
 pub use files::wrote;
 pub use streams::took;
 

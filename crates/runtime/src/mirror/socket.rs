@@ -176,7 +176,7 @@ pub(super) fn take_over() {
 fn become_noted(fd: i32) {
     let Some(note) = Stat::of(fd).and_then(|stat| found(stat.ino)) else { return };
     let (address, bytes) = note.address(0);
-    if bytes != 0 {
+    if bytes != 0 && !is_bound(fd) {
         bind(fd, &address, bytes);
     }
     let (other, bytes) = note.address(1);
@@ -189,6 +189,14 @@ fn become_noted(fd: i32) {
     }
     // Others may be the same socket.
     note.inode.store(0, Ordering::Relaxed);
+}
+
+/// Whether it has its address: another process that has the same socket may have been here before.
+fn is_bound(fd: i32) -> bool {
+    let (mut name, mut len) = ([0u64; 16], 128u32);
+    call(k::__NR_getsockname, [fd as u64, name.as_mut_ptr() as u64, &raw mut len as u64, 0, 0, 0]);
+    // A port, or a name behind the family.
+    if name[0] & 0xffff == AF_UNIX { len > 2 } else { name[0] >> 16 & 0xffff != 0 }
 }
 
 fn bind(fd: i32, address: &[u64; ADDRESS / 8], bytes: u64) {
@@ -218,7 +226,7 @@ fn bind(fd: i32, address: &[u64; ADDRESS / 8], bytes: u64) {
         let (level, name) = own[usize::from(family != AF_INET)];
         call(k::__NR_setsockopt, [fd as u64, level, name, &raw const on as u64, 4, 0]);
     }
-    if failed(bind()) {
+    if failed(bind()) && !is_bound(fd) {
         trouble(b"an address that the program had cannot be bound on this machine");
     }
 }

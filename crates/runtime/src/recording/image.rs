@@ -178,8 +178,12 @@ pub fn take(thread: &mut Thread) {
             // SAFETY: as long as one; plain data.
             let inherited = unsafe { entry.as_ptr().cast::<Inherited>().read_unaligned() };
             left -= 1;
-            if let Some(shadow) = fdtable::get(inherited.fd) {
-                shadow.open(Kind::from_number(inherited.kind as u8), inherited.identity);
+            let kind = Kind::from_number(inherited.kind as u8);
+            let is_forked = head.as_ref().is_some_and(|head| head.how == how::FORKED);
+            if let Some(shadow) = fdtable::get(inherited.fd)
+                && !(is_forked && is_known(shadow, kind, inherited.identity))
+            {
+                shadow.open(kind, inherited.identity);
             }
             payload = &payload[size_of::<Inherited>()..];
         }
@@ -196,6 +200,11 @@ pub fn take(thread: &mut Thread) {
     if let Some(head) = head.filter(|head| head.how != how::FORKED) {
         be_as(thread, &head);
     }
+}
+
+/// Whether a child has this of its parent's, with all that has been counted. A connection may have had another name on another machine.
+fn is_known(shadow: &fdtable::Shadow, kind: Kind, identity: u64) -> bool {
+    shadow.kind() == kind && (kind.is_tcp() || shadow.identity() == fdtable::kept(identity))
 }
 
 /// The name by which the program was executed: its file may have been reached by another one of that length.

@@ -44,9 +44,11 @@ fn follow(header: &SegmentHeader, thread: &mut Thread) {
 
 /// Makes the child that the recording tells of. `true` in that child.
 pub fn fork(thread: &mut Thread, call: &Call, pid: u32) -> bool {
-    use crate::kernel::SIGCHLD;
+    use crate::kernel::{CLONE_PARENT, SIGCHLD};
+    // What goes on elsewhere is, as behind a failover, not its parent's to the kernel: it is the supervisor who tells of its end.
+    let beside = if state::is_mirrored() { CLONE_PARENT } else { 0 };
     // SAFETY: a fork on the same stack, in its own memory.
-    let made = unsafe { raw::call6(nr::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]) };
+    let made = unsafe { raw::call6(nr::CLONE, [SIGCHLD | beside, 0, 0, 0, 0, 0]) };
     if failed(made) {
         crate::verdict::report_divergence(thread, &[b"a child of the recording could not be made"]);
     }
@@ -100,6 +102,9 @@ fn be_child(thread: &mut Thread, pid: u32) {
     wall::begin(thread);
     // SAFETY: mapped for ever; atomics and constants.
     follow(unsafe { &*header }, thread);
+    if state::is_mirrored() {
+        mirror::in_child();
+    }
 }
 
 /// Maps the child's own segment in place of its parent's, once the supervisor has made it.

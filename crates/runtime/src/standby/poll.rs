@@ -15,7 +15,7 @@ use crate::standby::promote;
 use crate::standby::stall::{self, Stall};
 use crate::sys::gate;
 use crate::thread::Stack;
-use crate::{invariant, members, raw, verdict};
+use crate::{invariant, members, mirror, raw, verdict};
 use crate::{seats, state, thread};
 
 /// How long a standby dozes, ns: a thousandth of a core. It is also how late the standby sees what a thread of the
@@ -126,10 +126,10 @@ extern "C" fn main(_: u64) {
             command::PROMOTE if promote::is_chosen(header) => return promote::run(header),
             command::PROMOTE => promote::attend(header),
             command::CLOSE_GAPS => promote::close_gaps(header),
-            // SAFETY: a standby has no effects of its own to finish.
-            command::END => unsafe {
-                raw::call1(raw::nr::EXIT_GROUP, 0);
-            },
+            command::END => {
+                mirror::ends();
+                verdict::end_replay(0)
+            }
             _ => {}
         }
         seats::notice_place(header);

@@ -7,6 +7,7 @@
 pub mod diag;
 #[allow(unsafe_code)]
 pub mod kernel;
+mod ledger;
 pub mod net;
 pub mod rebuild;
 
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 pub use gate::Address;
 use gate::{Adopted, Found, Gate, Mode, Note, Pair, Reading};
+pub use ledger::Ledger;
 use node::{Seen, Watch};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use serde::{Deserialize, Serialize};
@@ -27,7 +29,6 @@ use us_abi::connection;
 use crate::clock;
 use crate::dir::Dir;
 use crate::error::Error;
-use crate::segment::Segment;
 
 /// Where `status` finds how the gate stands.
 pub const GATE: &str = "gate.json";
@@ -195,38 +196,6 @@ impl Door {
         let many = state.all.iter().take_while(|pass| pass.end.is_some_and(|end| end <= bytes)).count();
         state.all.drain(..many).collect()
     }
-}
-
-/// How far a process is with its connections, in its log. Rows of those that are over are free from here on.
-pub fn readings(segment: &Segment, to: &mut Vec<Reading>) {
-    use std::sync::atomic::Ordering;
-    for row in segment.connections() {
-        let identity = row.identity.load(Ordering::Acquire);
-        if identity == 0 {
-            continue;
-        }
-        let flags = row.flags.load(Ordering::Acquire);
-        to.push(Reading {
-            identity,
-            read: row.read.load(Ordering::Acquire),
-            is_ended: flags & connection::ENDED != 0,
-            is_free: flags & (connection::CLOSED | connection::UNCOUNTED) != 0,
-        });
-        if flags & connection::CLOSED != 0 {
-            free(row);
-        }
-    }
-}
-
-/// The row is another connection's from here on.
-pub fn free(row: &us_abi::Connection) {
-    use std::sync::atomic::Ordering;
-    for word in [&row.read, &row.written, &row.begun, &row.queued, &row.closed_ns] {
-        word.store(0, Ordering::Relaxed);
-    }
-    row.flags.store(0, Ordering::Relaxed);
-    row.fd.store(0, Ordering::Relaxed);
-    row.identity.store(0, Ordering::Release);
 }
 
 /// A gate before its program runs: the address is there, and its packets are led to us.

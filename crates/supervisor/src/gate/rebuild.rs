@@ -4,7 +4,7 @@
 //! has what was written last. A socket of the mirror stands for each already, under all its numbers: that is the one that is made a
 //! connection of. What cannot be is left as it is: the mirror resets it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +19,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use us_abi::{Connection, SENT_BYTES, connection};
 
 use super::{kernel, net};
+use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::{child, clock};
 
@@ -49,6 +50,8 @@ pub struct Notes {
     facts: HashMap<u64, Facts>,
     beyond: HashMap<u64, u64>,
     acknowledged: HashMap<u64, u64>,
+    /// What processes that have ended had of connections, by their identities.
+    left: HashMap<u64, Whole>,
     /// By so much our clock is ahead of the other machine's at the most, ns.
     ahead_ns: Option<i64>,
 }
@@ -88,24 +91,95 @@ impl Notes {
         self.renamed.get(&identity).copied().unwrap_or(identity)
     }
 
-    /// Forgets connections that were closed long ago, and what was sent on them.
-    pub fn sweep(&mut self, segment: &Segment, sent: &File) {
+    /// A process has ended, which had this table.
+    pub fn leaves(&mut self, segment: &Segment) {
+        for row in segment.connections().iter().filter(|row| row.identity.load(Ordering::Acquire) != 0) {
+            let identity = row.identity.load(Ordering::Acquire);
+            self.left.entry(identity).or_default().leave(row, clock::monotonic_ns());
+            super::ledger::free(row);
+        }
+    }
+
+    /// Forgets connections that all processes closed long ago, and what was sent on them.
+    pub fn sweep(&mut self, segments: &[&Segment], roster: &Roster, sent: &File) {
         let now = clock::monotonic_ns();
-        for (at, row) in segment.connections().iter().enumerate() {
-            let flags = row.flags.load(Ordering::Acquire);
-            let is_old = now > row.closed_ns.load(Ordering::Acquire) + CLOSED_NS;
-            if flags & connection::CLOSED != 0 && is_old {
-                let identity = row.identity.load(Ordering::Acquire);
-                self.facts.remove(&identity);
-                self.beyond.remove(&identity);
-                self.acknowledged.remove(&identity);
-                self.renamed.retain(|_, own| *own != identity);
+        let is_old = |whole: &Whole| whole.open.is_none() && now > whole.closed_ns + CLOSED_NS;
+        for (identity, whole) in self.whole(segments).iter().filter(|(_, whole)| is_old(whole)) {
+            self.facts.remove(identity);
+            self.beyond.remove(identity);
+            self.acknowledged.remove(identity);
+            self.left.remove(identity);
+            self.renamed.retain(|_, own| own != identity);
+            let rows = segments.iter().flat_map(|segment| segment.connections());
+            rows.filter(|row| row.identity.load(Ordering::Acquire) == *identity)
+                .for_each(super::ledger::free);
+            if let Some(at) = whole.place {
                 // A file system that does not know how keeps it.
                 let how = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-                let _ = rustix::fs::fallocate(sent, how, at as u64 * SENT_BYTES, SENT_BYTES);
-                super::free(row);
+                let _ = rustix::fs::fallocate(sent, how, u64::from(at) * SENT_BYTES, SENT_BYTES);
+                roster.free_sent(at as usize);
             }
         }
+    }
+
+    /// Each connection, over the processes that have these tables and those that have ended.
+    fn whole(&self, segments: &[&Segment]) -> BTreeMap<u64, Whole> {
+        let mut all: BTreeMap<u64, Whole> =
+            self.left.iter().map(|(identity, left)| (*identity, left.clone())).collect();
+        for (process, segment) in segments.iter().enumerate() {
+            for (at, row) in segment.connections().iter().enumerate() {
+                let identity = row.identity.load(Ordering::Acquire);
+                if identity != 0 {
+                    all.entry(identity).or_default().add(row, (process, at));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// How far a connection is, over all processes.
+#[derive(Clone, Debug, Default)]
+struct Whole {
+    read: u64,
+    /// Of these, what processes have read that have ended.
+    read_by_others: u64,
+    written: u64,
+    /// An output in doubt, and in which process's row it is.
+    begun: u64,
+    doubt: Option<(usize, usize)>,
+    flags: u32,
+    /// The process that has it open, and under which number.
+    open: Option<(usize, i32)>,
+    closed_ns: u64,
+    /// Where what was written last lies.
+    place: Option<u32>,
+}
+
+impl Whole {
+    fn add(&mut self, row: &Connection, at: (usize, usize)) {
+        let flags = row.flags.load(Ordering::Acquire);
+        self.read += row.read.load(Ordering::Acquire);
+        self.written = self.written.max(row.written.load(Ordering::Acquire));
+        self.flags |= flags & !connection::CLOSED;
+        self.place = self.place.or(row.place.load(Ordering::Acquire).checked_sub(1));
+        if flags & connection::CLOSED != 0 {
+            self.closed_ns = self.closed_ns.max(row.closed_ns.load(Ordering::Acquire));
+            return;
+        }
+        self.open = Some((at.0, row.fd.load(Ordering::Acquire)));
+        let begun = row.begun.load(Ordering::Acquire);
+        if begun != 0 {
+            (self.begun, self.doubt) = (begun, Some(at));
+        }
+    }
+
+    /// Its process ends now.
+    fn leave(&mut self, row: &Connection, now: u64) {
+        self.add(row, (0, 0));
+        self.read_by_others += row.read.load(Ordering::Acquire);
+        (self.open, self.begun, self.doubt) = (None, 0, None);
+        self.closed_ns = self.closed_ns.max(now);
     }
 }
 
@@ -124,6 +198,8 @@ struct Socket {
     /// What was agreed upon, with this machine's clock, and so many bytes have been read.
     facts: Facts,
     read: u64,
+    /// See [`Adopted`].
+    read_by_others: u64,
     /// So many bytes had been acknowledged: what was sent behind them is in its queue.
     from: u64,
     pair: Pair,
@@ -156,6 +232,7 @@ impl Rebuilt {
             facts: socket.facts,
             sent: socket.next,
             read: socket.read + u64::from(socket.is_ended),
+            read_by_others: socket.read_by_others,
             acknowledged: socket.from,
         };
         go_on.map(adopted).collect()
@@ -193,63 +270,68 @@ fn transparent(is_mapped: bool) -> (i32, i32) {
     if is_mapped { (libc::IPPROTO_IPV6, IPV6_TRANSPARENT) } else { (libc::IPPROTO_IP, libc::IP_TRANSPARENT) }
 }
 
-/// Makes what can be made, of the connections of the mirror with this kernel's number.
-pub fn rebuild(segment: &Segment, notes: &Notes, pid: u32, sent: &File) -> Rebuilt {
+/// A process of the mirror: its table, and this kernel's number.
+pub type Of<'a> = (&'a Segment, u32);
+
+/// Makes what can be made, of the connections of a mirror's processes.
+pub fn rebuild(processes: &[Of], notes: &Notes, sent: &File) -> Rebuilt {
     let mut rebuilt = Rebuilt::default();
-    let process = child::raw(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-    for (at, row) in segment.connections().iter().enumerate() {
-        let identity = row.identity.load(Ordering::Acquire);
-        if identity == 0 {
-            continue;
-        }
-        let is_closed = row.flags.load(Ordering::Acquire) & connection::CLOSED != 0;
-        let made = obstacle(row, notes, identity).and_then(|facts| {
-            let fd = match (&process, is_closed) {
-                (_, true) => rustix::net::socket(
+    let segments: Vec<&Segment> = processes.iter().map(|(segment, _)| *segment).collect();
+    let open = |pid: u32| rustix::process::pidfd_open(child::raw(pid)?, PidfdFlags::empty()).ok();
+    let pidfds: Vec<Option<OwnedFd>> = processes.iter().map(|(_, pid)| open(*pid)).collect();
+    for (identity, whole) in notes.whole(&segments) {
+        let made = obstacle(&whole, notes, identity).and_then(|facts| {
+            let fd = match whole.open.map(|(process, fd)| (&pidfds[process], fd)) {
+                None => rustix::net::socket(
                     rustix::net::AddressFamily::INET,
                     rustix::net::SocketType::STREAM,
                     None,
                 ),
-                (Some(process), false) => rustix::process::pidfd_getfd(
-                    process,
-                    row.fd.load(Ordering::Acquire),
-                    PidfdGetfdFlags::empty(),
-                ),
-                (None, false) => return Err("whose process cannot be looked into"),
+                Some((Some(process), fd)) => {
+                    rustix::process::pidfd_getfd(process, fd, PidfdGetfdFlags::empty())
+                }
+                Some((None, _)) => return Err("whose process cannot be looked into"),
             };
             let fd = fd.map_err(|_| "whose socket is not to be had")?;
             let from = notes.acknowledged.get(&identity).copied().unwrap_or(0);
             let ahead_ns = notes.ahead_ns.unwrap_or_default();
             let there_ns = (clock::monotonic_ns() as i64).saturating_sub(ahead_ns);
             let passed_ms = there_ns.saturating_sub(facts.at_ns as i64).max(0) as u64 / 1_000_000;
-            let place = Place { file: sent, at: at as u64 * SENT_BYTES, from, passed_ms };
-            make(fd, facts, row, &place).map_err(|cause| {
+            let at = u64::from(whole.place.unwrap_or(0)) * SENT_BYTES;
+            let place = Place { file: sent, at, from, passed_ms };
+            let socket = make(fd, facts, &whole, &place).map_err(|cause| {
                 crate::terminal::say(&format!("a connection cannot be rebuilt: {cause}"));
                 "that the kernel does not rebuild"
-            })
+            })?;
+            if let Some((process, at)) = whole.doubt {
+                segments[process].connections()[at].queued.store(whole.begun, Ordering::Release);
+            }
+            Ok(socket)
         });
         match made {
             Ok(socket) => {
-                rebuilt.made += u32::from(!is_closed);
+                rebuilt.made += u32::from(whole.open.is_some());
                 rebuilt.sockets.push(socket);
             }
             // Nobody has it open any more.
-            Err(_) if is_closed => {}
+            Err(_) if whole.open.is_none() => {}
             Err(why) => *rebuilt.reset.entry(why).or_default() += 1,
         }
     }
     rebuilt
 }
 
-fn obstacle<'a>(row: &Connection, notes: &'a Notes, identity: u64) -> Result<&'a Facts, &'static str> {
-    let flags = row.flags.load(Ordering::Acquire);
-    let read = row.read.load(Ordering::Acquire) + u64::from(flags & connection::ENDED != 0);
+fn obstacle<'a>(whole: &Whole, notes: &'a Notes, identity: u64) -> Result<&'a Facts, &'static str> {
+    let read = whole.read + u64::from(whole.flags & connection::ENDED != 0);
     let facts = notes.facts.get(&identity).ok_or("of which the gate has said nothing")?;
-    if flags & connection::FAILED != 0 {
+    if whole.flags & connection::FAILED != 0 {
         return Err("that had failed");
     }
-    if flags & connection::UNCOUNTED != 0 {
+    if whole.flags & connection::UNCOUNTED != 0 {
         return Err("with bytes that nobody counts");
+    }
+    if whole.flags & connection::MIXED != 0 {
+        return Err("that several processes had written to");
     }
     if notes.beyond.get(&identity).is_some_and(|beyond| *beyond > read) {
         return Err("with input that was acknowledged and not read");
@@ -280,13 +362,11 @@ const ON: i32 = 1;
 /// Off, and nothing is sent.
 const QUIETLY_OFF: i32 = -1;
 
-fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Result<Socket> {
+fn make(fd: OwnedFd, facts: &Facts, whole: &Whole, place: &Place) -> io::Result<Socket> {
     let tcp = libc::IPPROTO_TCP;
     let of_sockets = libc::SOL_SOCKET;
-    let flags = row.flags.load(Ordering::Acquire);
-    let (read, written) = (row.read.load(Ordering::Acquire), row.written.load(Ordering::Acquire));
-    let is_closed = flags & connection::CLOSED != 0;
-    let begun = if is_closed { 0 } else { row.begun.load(Ordering::Acquire) };
+    let Whole { read, written, begun, flags, .. } = *whole;
+    let is_closed = whole.open.is_none();
     let end = written + begun;
     let from = place.from.min(written);
     if end - from > SENT_BYTES {
@@ -340,11 +420,11 @@ fn make(fd: OwnedFd, facts: &Facts, row: &Connection, place: &Place) -> io::Resu
     kernel::set(&fd, tcp, TCP_REPAIR, &QUIETLY_OFF)?;
     // Repairing takes it away.
     kernel::set(&fd, of_sockets, libc::SO_REUSEADDR, &reuses)?;
-    row.queued.store(begun, Ordering::Release);
     Ok(Socket {
         fd,
         facts: Facts { time, at_ns, ..*facts },
         read,
+        read_by_others: whole.read_by_others,
         from,
         pair: facts.pair,
         oldest: first_out,

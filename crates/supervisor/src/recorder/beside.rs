@@ -16,12 +16,12 @@ use recording::{Header, Reader, Writer};
 
 use super::cluster::{self, Ships};
 use super::rings::Rings;
-use super::take::Taken;
+use super::take::{self, Taken};
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
 use super::{of_recording, padded, record, surroundings};
 use crate::clock;
 use crate::error::Error;
-use crate::folder::{GroupFolder, SEGMENT};
+use crate::folder::{GroupFolder, SEGMENT, member};
 use crate::gate;
 use crate::options::Options;
 use crate::roster::Roster;
@@ -54,8 +54,9 @@ struct News {
 struct Before {
     /// Images in it.
     images: u32,
-    /// The program's.
+    /// The program's, and those of its children that go on, by their numbers.
     image: u32,
+    children: Vec<(u32, u32)>,
 }
 
 /// What the start of a recorded program needs.
@@ -91,15 +92,15 @@ impl Prepared {
         Ok(Prepared { path: path.into(), writer, cluster, gate, before: None })
     }
 
-    /// Goes on with the recording at `path`, as far as it has been read: the program, which is `image` there, is to take over.
-    /// `ended`: images whose processes end with that.
+    /// Goes on with the recording at `path`, as far as it has been read: the program, which is `image` there, is to take over, and so are
+    /// these children of its, each with its number. `ended`: images whose processes end with that.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn behind(
         path: &Path,
         read: &Reader,
-        image: u32,
+        (image, children): (u32, Vec<(u32, u32)>),
         ended: &[u32],
         (cluster, gate): (cluster::Prepared, Option<gate::Prepared>),
     ) -> Result<Prepared, Error> {
@@ -109,7 +110,7 @@ impl Prepared {
             writer.end(*child, libc::SIGKILL, &[]).map_err(told)?;
         }
         let (images, header) = (read.seen().images, read.header().clone());
-        let before = Some(Before { images, image });
+        let before = Some(Before { images, image, children });
         Ok(Prepared { path: path.into(), writer, cluster: Some((cluster, header)), gate, before })
     }
 
@@ -155,7 +156,14 @@ impl Beside {
         let mut root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
         prepared.before.iter().for_each(|before| root.goes_on_as(before.image));
         let mut tape = Tape::new(&folder.dir, &prepared.path, prepared.writer, root);
-        prepared.before.iter().for_each(|before| tape.goes_on_behind(before.images));
+        if let Some(before) = &prepared.before {
+            for (pid, image) in &before.children {
+                let mut child = take::open(&folder.dir, member(*pid), *pid)?;
+                child.goes_on_as(*image);
+                tape.goes_on_with(child);
+            }
+            tape.goes_on_behind(before.images);
+        }
         let (words, heard) = channel();
         let mut news = News::default();
         let mut watches = Vec::new();
@@ -176,7 +184,7 @@ impl Beside {
             gate.start(&folder.dir, watches, move || _ = words.send(Word::Look))
         });
         let gate = gate.transpose()?;
-        gate.iter().for_each(|gate| tape.gate(gate.door()));
+        gate.iter().for_each(|gate| tape.gate(gate.door(), &roster));
         let news = Arc::new(Mutex::new(news));
         let mut recorder = Recorder { tape, roster, root: pid, heard, news: Arc::clone(&news), bell };
         let thread = std::thread::Builder::new()

@@ -135,7 +135,7 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
         };
         started.inspect_err(told).ok()
     });
-    gate.iter().for_each(|gate| tape.gate(gate.door()));
+    gate.iter().for_each(|gate| tape.gate(gate.door(), &roster));
     let recorder = Recorder {
         bell,
         _gate: gate,

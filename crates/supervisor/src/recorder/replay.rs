@@ -6,12 +6,13 @@
 
 mod debugger;
 mod ends;
+mod heirs;
 mod middle;
 pub mod mirror;
 mod start;
 pub mod takeover;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -125,6 +126,7 @@ impl<'a> Replay<'a> {
             fed: Vec::new(),
             pids: HashMap::new(),
             slots: HashMap::new(),
+            kin: HashSet::new(),
             waiting_facts: HashMap::new(),
             events: 0,
             is_read: false,
@@ -159,6 +161,8 @@ struct Replay<'a> {
     pids: HashMap<u32, u32>,
     /// Where an image lies in `fed`, while it does.
     slots: HashMap<u32, usize>,
+    /// Images of the program itself, and of what it has made by forks alone.
+    kin: HashSet<u32>,
     /// Facts of images of which no event has been read: the first one says in which slot they begin.
     waiting_facts: HashMap<u32, Vec<u8>>,
     events: u64,
@@ -458,6 +462,11 @@ impl Replay<'_> {
         self.dir.rename(NEW, &name).map_err(|cause| Error::file("make", &path, cause))?;
         if started {
             self.start(&mut fed, &facts)?;
+        }
+        let is_kin =
+            image.how == How::Forked && image.parent.is_some_and(|parent| self.kin.contains(&parent));
+        if is_roots || is_kin {
+            self.kin.insert(image.number);
         }
         if image.how == How::Forked {
             self.note_child(image.parent, facts.pid);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use gate::Note;
 use recording::{Complete, Mark, Writer};
 
 use super::cluster::Ships;
@@ -12,7 +13,7 @@ use super::take::{self, Book, Taken};
 use crate::clock;
 use crate::dir::Dir;
 use crate::folder::member;
-use crate::gate::{self, Door};
+use crate::gate::{Door, Ledger};
 use crate::roster::Roster;
 
 /// Pauses between two looks at the rings: short while events come in, long while none do.
@@ -49,8 +50,8 @@ pub struct Tape {
     flush_at_ns: u64,
     /// Other machines that keep it.
     ships: Option<Ships>,
-    /// The gate that waits for passes.
-    gate: Option<Arc<Door>>,
+    /// The gate that waits for passes, with what it is told of, and whom new processes are listed by.
+    gate: Option<(Arc<Door>, Ledger, Arc<Roster>)>,
     /// Lines about these that somebody should hear.
     shipped: Vec<String>,
     /// Lines that somebody should hear.
@@ -80,11 +81,10 @@ impl Tape {
         }
     }
 
-    /// It goes on with a recording of so many images, the last of which is the program.
+    /// It goes on with a recording of so many images, of which those are that it has.
     pub fn goes_on_behind(&mut self, images: u32) {
         self.images = images;
-        let root = self.taken.first();
-        self.by_pid = root.into_iter().filter_map(|root| Some((root.pid, root.image()?))).collect();
+        self.by_pid = self.taken.iter().filter_map(|taken| Some((taken.pid, taken.image()?))).collect();
     }
 
     /// From now on these machines keep it as well.
@@ -93,8 +93,16 @@ impl Tape {
     }
 
     /// From now on this gate waits for passes.
-    pub fn gate(&mut self, door: Arc<Door>) {
-        self.gate = Some(door);
+    pub fn gate(&mut self, door: Arc<Door>, roster: &Arc<Roster>) {
+        self.gate = Some((door, Ledger::default(), Arc::clone(roster)));
+    }
+
+    /// These processes are recorded from here on, which a recording has that it goes on with.
+    pub fn goes_on_with(&mut self, taken: Taken) {
+        if let Some((_, inode)) = self.folder.identity(member(taken.pid)) {
+            self.known.insert(taken.pid, inode);
+        }
+        self.taken.push(taken);
     }
 
     /// What is to be said of other machines since this was last asked.
@@ -145,23 +153,15 @@ impl Tape {
         let mut flush = now >= self.flush_at_ns;
         let (mut bytes, mut failure) = (0, None);
         let mut stopped = Vec::new();
-        let File::Open(writer) = &mut self.file else {
+        let File::Open(_) = &self.file else {
             self.shipped.extend(self.ships.iter_mut().flat_map(Ships::look));
             self.taken.iter().for_each(|taken| taken.stop(UNWRITTEN));
-            self.gate.iter().for_each(|door| door.stop());
+            self.gate.iter().for_each(|(door, ..)| door.stop());
             return 0;
         };
-        let notes = match &self.gate {
-            Some(door) => {
-                let mut readings = Vec::new();
-                self.taken.iter().for_each(|taken| gate::readings(taken.segment(), &mut readings));
-                let takes_notes = self.taken.first().is_some_and(|root| root.image().is_some());
-                let (notes, is_wanted) = door.begin(readings, takes_notes);
-                flush |= is_wanted;
-                notes
-            }
-            None => Vec::new(),
-        };
+        let (notes, is_wanted) = self.begin_pass();
+        flush |= is_wanted;
+        let File::Open(writer) = &mut self.file else { return 0 };
         let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
         if let Some(root) = self.taken.first_mut() {
             failure = notes.iter().find_map(|note| root.note(&note.to_bytes(), &mut book).err());
@@ -181,7 +181,7 @@ impl Tape {
         if flush {
             self.flush_at_ns = now + if self.ships.is_some() { SHIP_NS } else { FLUSH_NS };
             failure = failure.or(writer.flush().err());
-            if let Some(door) = self.gate.as_ref().filter(|_| failure.is_none()) {
+            if let Some((door, ..)) = self.gate.as_ref().filter(|_| failure.is_none()) {
                 door.end(writer.bytes_file());
             }
             if let Some(ships) = &mut self.ships {
@@ -196,6 +196,21 @@ impl Tape {
             self.give_up(&cause);
         }
         bytes
+    }
+
+    /// A pass over the rings begins: what is to be written down first, and whether somebody waits for its end.
+    fn begin_pass(&mut self) -> (Vec<Note>, bool) {
+        let Some((door, mut ledger, roster)) = self.gate.take() else { return (Vec::new(), false) };
+        // A parent closes no connection before its child has it in a table: who has seen the one finds the other.
+        ledger.see_closed(self.taken.iter().map(Taken::segment));
+        self.find_new(&roster);
+        let readings = ledger.read(self.taken.iter().map(Taken::segment));
+        let takes_notes = self.taken.first().is_some_and(|root| root.image().is_some());
+        let begun = door.begin(readings, takes_notes);
+        // Whose packet waits for this pass has been listed before it was sent.
+        self.find_new(&roster);
+        self.gate = Some((door, ledger, roster));
+        begun
     }
 
     /// The process that is recorded, if there has been no other one.
@@ -235,7 +250,7 @@ impl Tape {
     fn give_up(&mut self, cause: &recording::Error) {
         self.ends(format!("{}: the recording ends here: {cause}", self.path.display()));
         self.file = File::Closed;
-        self.gate.iter().for_each(|door| door.stop());
+        self.gate.iter().for_each(|(door, ..)| door.stop());
         self.taken.iter().for_each(|taken| taken.stop(UNWRITTEN));
     }
 
@@ -256,6 +271,9 @@ impl Tape {
     }
 
     fn finish_one(&mut self, taken: &mut Taken, status: Option<i32>) {
+        if let Some((_, ledger, _)) = &mut self.gate {
+            ledger.ended(taken.segment());
+        }
         let File::Open(writer) = &mut self.file else { return };
         let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
         // A short program is gone before the next look: nobody has been told yet.

@@ -94,6 +94,9 @@ impl Replay<'_> {
     fn process_ended(&mut self, at: usize) {
         let fed = self.fed.remove(at);
         self.diverged = self.diverged.take().or_else(|| Some((fed.pid, fed.divergence()?)));
+        if let Some(mirror) = &mut self.mirror {
+            mirror.notes.leaves(&fed.rings.segment);
+        }
         // Its next image may have a file of that name.
         if !self.fed.iter().any(|other| other.path == fed.path) {
             let _ = fed.path.file_name().map(|name| self.dir.remove(name));

@@ -26,6 +26,7 @@ use crate::options::{Cluster, Options};
 use crate::recorder::feed::Fed;
 use crate::recorder::{of_recording, surroundings};
 use crate::request::{self, Desk};
+use crate::segment::Segment;
 use crate::spawn::{self, Signals};
 use crate::{clock, program, run, terminal};
 
@@ -428,9 +429,8 @@ impl Replay<'_> {
             return;
         }
         mirror.look_at_ns = now + LOOK_NS;
-        for fed in &self.fed {
-            mirror.notes.sweep(&fed.rings.segment, &mirror.sent);
-        }
+        let segments: Vec<&Segment> = self.fed.iter().map(|fed| &fed.rings.segment).collect();
+        mirror.notes.sweep(&segments, &self.roster, &mirror.sent);
         let behind = mirror.lengths.iter().find(|(known, _)| *known > offset);
         let is_written = is_written(&mirror.file);
         mirror.apart_ns = if is_written { None } else { mirror.apart_ns.or(Some(now)) };

@@ -1,24 +1,21 @@
 //! A mirror takes over: it applies what it has of the log, gets what it needs of the kernel's, and is a program of this machine's that
 //! is watched as `run` does.
 
-use std::fs::{self, File};
-use std::io;
-use std::mem::offset_of;
+use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use serde_json::json;
-use us_abi::{CONFIG_GATED, CONFIG_RECORDED, CONFIG_SERIAL, Config, SegmentHeader, command};
+use us_abi::{CONFIG_GATED, CONFIG_RECORDED, CONFIG_SERIAL};
 
 use super::Replay;
+use super::heirs::{self, Heir};
 use super::mirror::MIRROR;
 use crate::book::Book;
-use crate::child::Child;
 use crate::error::Error;
 use crate::events::Voice;
 use crate::folder::{GroupFolder, Meta, ProcessId, Recording};
@@ -31,23 +28,16 @@ use crate::options::{Cluster, Options, Verbosity};
 use crate::reap::Reaped;
 use crate::recorder::beside::{Beside, Prepared, padded_paths};
 use crate::recorder::cluster;
-use crate::recorder::feed::{Ending, Fed};
-use crate::recorder::rings::Rings;
+use crate::recorder::feed::Ending;
 use crate::recorder::take::UNKNOWN;
 use crate::roster::{self, Place};
 use crate::sentry::Shared;
-use crate::{clock, proc, request, run, segment, spawn, terminal};
+use crate::{clock, request, run, terminal};
 
 /// The file beside a log's copy that says that nothing more of it is taken here. `crates/node` looks for it.
 pub fn fence(copy: &Path) -> PathBuf {
     copy.with_extension("taken")
 }
-
-/// So long a mirror may take to be live.
-const LIVE_NS: u64 = 20_000_000_000;
-
-/// So long a child may take to end.
-const CHILD_NS: u64 = 1_000_000_000;
 
 /// So long nothing may move before the rest of the log is taken for one that lacks something.
 pub(super) const STILL_NS: u64 = 20_000_000;
@@ -129,43 +119,18 @@ impl Replay<'_> {
             self.roster.ended(place, &Reaped::by(ending.status), |_| true);
         }
     }
-
-    /// All processes but the program itself end here, as by a signal if the log does not say how. Returns the program's.
-    /// Besides those whose end is in no log.
-    fn end_children(&mut self) -> Option<(Fed, Vec<u32>)> {
-        let root = self.root.as_ref()?.image;
-        let at = self.fed.iter().position(|fed| fed.image == root)?;
-        let (program, mut ended) = (self.fed.remove(at), Vec::new());
-        for fed in self.fed.drain(..) {
-            // What is recorded from here on has no part of it.
-            let _ = fs::remove_file(&fed.path);
-            if fed.ending.is_none() {
-                ended.push(fed.image);
-            }
-            let process = fed.process();
-            let is_gone = || proc::read(process).is_none_or(|process| !process.alive());
-            if process > 1 && proc::is_descendant(process, std::process::id()) {
-                spawn::signal(process, libc::SIGKILL);
-                let until_ns = clock::monotonic_ns() + CHILD_NS;
-                while !is_gone() && clock::monotonic_ns() < until_ns {
-                    std::thread::sleep(Duration::from_micros(200));
-                }
-            }
-            if let Some((place, _)) = self.roster.find(fed.pid).filter(|_| fed.ending.is_none()) {
-                self.roster.ended(place, &Reaped::by(libc::SIGKILL), |_| true);
-            }
-        }
-        Some((program, ended))
-    }
 }
 
 impl Replay<'_> {
     /// Has the log go on behind the take-over, to other machines; says what stands against it.
-    fn prepare(&self, cluster: &Cluster, fed: &Fed, ended: &[u32], name: &str) -> Option<Prepared> {
-        let made = match fed.rings.segment.header().config.flags & CONFIG_SERIAL {
+    fn prepare(&self, cluster: &Cluster, heirs: &[Heir], ended: &[u32], name: &str) -> Option<Prepared> {
+        let images = heirs.iter().map(|heir| (heir.fed.pid, heir.fed.image));
+        let program = &heirs.first()?.fed;
+        let made = match program.rings.segment.header().config.flags & CONFIG_SERIAL {
             0 => cluster::Prepared::new(cluster).and_then(|cluster| {
                 let gate = self.prepare_gate(name);
-                Prepared::behind(&self.order.file, &self.reader, fed.image, ended, (cluster, gate))
+                let images = (program.image, images.skip(1).collect());
+                Prepared::behind(&self.order.file, &self.reader, images, ended, (cluster, gate))
             }),
             _ => Err(Error::Refused("its threads take turns".into())),
         };
@@ -202,41 +167,33 @@ pub(super) fn take_over(
         wish.answer(&json!({ "error": why }));
         return Err(refuse(&why));
     }
-    let (fed, ended) = replay.end_children().ok_or_else(|| refuse("its program is gone"))?;
-    let pid = fed.process();
-    let child = Child::of_child(pid).ok_or_else(|| refuse("its program is gone"))?;
+    let (mut heirs, ended) = replay.heirs().ok_or_else(|| refuse("its program is gone"))?;
     // What ends with the node is what follows.
     let _ = rustix::process::set_parent_process_death_signal(None);
-    let guest_pid = fed.pid;
-    replay.roster.enter_restored(roster::ROOT, guest_pid, pid, false);
-    let before = fed.rings.segment.header().config.flags;
-    let prepared = cluster.and_then(|cluster| replay.prepare(cluster, &fed, &ended, &folder.name));
-    let mut prepared = prepared;
+    let before = heirs[0].fed.rings.segment.header().config.flags;
+    let mut prepared = cluster.and_then(|cluster| replay.prepare(cluster, &heirs, &ended, &folder.name));
     let machine = replay.mirror.as_ref().map_or(0, |mirror| mirror.notes.machines);
     let mut flags = 0;
     if let Some(prepared) = &mut prepared {
         // In the order that the log has, which goes on.
         options.order = "schedule".into();
         flags = CONFIG_RECORDED | if prepared.gate().is_some() { before & CONFIG_GATED } else { 0 };
-        fed.rings.is_taken_from_here();
-        fed.rings.segment.connection_table().machine.store(machine, Ordering::Release);
     }
-    write_config(&fed.rings, &options.config(flags))
-        .map_err(|cause| Error::file("write", &fed.path, cause))?;
-    promote(&fed, pid);
+    for heir in &heirs {
+        heir.is_program(&options.config(flags), prepared.as_ref().map(|_| machine))?;
+    }
     let mut rebuilt = None;
     let known = replay.mirror.as_ref().map(|mirror| (&mirror.notes, &mirror.sent));
-    let live_ns = await_live(&fed, &child, || {
-        rebuilt = known.map(|(notes, sent)| rebuild::rebuild(&fed.rings.segment, notes, pid, sent));
-    })
-    .ok_or_else(|| {
-        let words = fed.divergence().unwrap_or_else(|| "it did not come to be live".into());
-        refuse(&words)
-    })?;
-    if replay.roster.listed().count() > 1 {
-        // Of those that have ended it may not have heard.
-        spawn::signal(pid, libc::SIGCHLD);
-    }
+    let mut live = heirs::take_over(&heirs, |there| {
+        let all: Vec<rebuild::Of> =
+            there.iter().map(|heir| (&heir.fed.rings.segment, heir.child.pid)).collect();
+        rebuilt = known.map(|(notes, sent)| rebuild::rebuild(&all, notes, sent));
+    });
+    let live_ns = live.remove(0).ok_or_else(|| refuse(&heirs[0].why_not()))?;
+    let Heir { fed, child } = heirs.remove(0);
+    let (pid, guest_pid) = (child.pid, fed.pid);
+    heirs.iter().for_each(|heir| replay.roster.tell_of_ended(heir.fed.pid, heir.child.pid));
+    replay.roster.tell_of_ended(guest_pid, pid);
     let name = &folder.name;
     if let Some(address) = known.and_then(|(notes, _)| notes.address.as_ref()) {
         let taken = match prepared.as_mut().and_then(Prepared::gate) {
@@ -295,6 +252,20 @@ pub(super) fn take_over(
             })
             .ok()
     });
+    let mut others = Vec::new();
+    for (heir, live_ns) in heirs.into_iter().zip(live) {
+        if live_ns.is_some() {
+            others.push(heir.restored(&replay.roster));
+            continue;
+        }
+        // As by a signal, while its parent goes on.
+        terminal::say(&format!("{name}: process {} did not take over: {}", heir.fed.pid, heir.why_not()));
+        beside.iter().for_each(|beside| beside.ended(heir.fed.pid, Some(libc::SIGKILL)));
+        if let Some((place, _)) = replay.roster.find(heir.fed.pid) {
+            replay.roster.ended(place, &Reaped::by(libc::SIGKILL), |_| true);
+            replay.roster.tell_of_ended(guest_pid, pid);
+        }
+    }
     let place = replay.roster.find(guest_pid).map(|(place, _)| place);
     let shared = Arc::new(Shared {
         segment: fed.rings.segment,
@@ -310,55 +281,7 @@ pub(super) fn take_over(
     });
     let book = Book { folder, meta, history: History::default(), voice, explaining: Vec::new() };
     let Replay { signals, .. } = replay;
-    let group = Group::new(book, shared, signals, child, None, beside, None);
+    let mut group = Group::new(book, shared, signals, child, None, beside, None);
+    others.into_iter().for_each(|other| group.go_on_with(other));
     Ok(group.until_the_end().exit_code())
-}
-
-/// What a segment says that it is for, anew: from a replay's to a program's.
-fn write_config(rings: &Rings, config: &Config) -> io::Result<()> {
-    let base = offset_of!(SegmentHeader, config);
-    let words = [
-        (offset_of!(Config, lag_timeout_ms), config.lag_timeout_ms),
-        (offset_of!(Config, standbys), config.standbys),
-        (offset_of!(Config, verify), config.verify),
-        (offset_of!(Config, flags), config.flags),
-        (offset_of!(Config, lead_us), config.lead_us),
-    ];
-    for (at, word) in words {
-        rings.write_head(base + at, &word.to_ne_bytes())?;
-    }
-    rings.write_head(base + offset_of!(Config, lag_limit), &config.lag_limit.to_ne_bytes())
-}
-
-/// As if its primary had just died, and the log were at its end.
-fn promote(fed: &Fed, pid: u32) {
-    let header = fed.rings.segment.header();
-    header.standby_pid.store(0, Ordering::Release);
-    header.death_ns.0.store(clock::monotonic_ns(), Ordering::Release);
-    header.chosen.store(pid, Ordering::Release);
-    header.promotions.store(1, Ordering::Release);
-    let word = &header.command.0;
-    word.store(command::PROMOTE, Ordering::Release);
-    segment::wake(word);
-}
-
-/// When it was live; `None` if it did not come to be. `rebuild` makes its connections, while it waits for them.
-fn await_live(fed: &Fed, child: &Child, mut rebuild: impl FnMut()) -> Option<u64> {
-    let header = fed.rings.segment.header();
-    let asked = &fed.rings.segment.connection_table().rebuild;
-    let until_ns = clock::monotonic_ns() + LIVE_NS;
-    while clock::monotonic_ns() < until_ns {
-        if asked.load(Ordering::Acquire) == us_abi::rebuild::ASKED {
-            rebuild();
-            asked.store(us_abi::rebuild::DONE, Ordering::Release);
-            segment::wake(asked);
-        }
-        match header.live_ns.load(Ordering::Acquire) {
-            0 if !child.is_alive() => return None,
-            0 => std::thread::sleep(Duration::from_micros(200)),
-            live_ns => return Some(live_ns),
-        }
-    }
-    spawn::signal(child.pid, libc::SIGKILL);
-    None
 }
