@@ -178,7 +178,7 @@ fn a_connection_is_adopted() {
     gate.set_mode(Mode::Strict, 0);
     let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
     let adopted =
-        Adopted { facts, sent: FIRST.wrapping_add(101), read: 50, read_by_others: 20, acknowledged: 0 };
+        Adopted { facts, sent: FIRST.wrapping_add(101), read: 50, read_by_others: 0, acknowledged: 0 };
     gate.adopt(&adopted, 7, 0);
     let notes = gate.notes();
     let told = Note::Connection(Facts { identity: 7, ..facts });
