@@ -10,6 +10,7 @@ pub(crate) mod bases;
 mod describe;
 mod descriptors;
 pub mod files;
+mod fit;
 #[allow(unsafe_code)]
 mod image;
 pub(crate) mod kept;

@@ -14,23 +14,21 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use checkpoint::{Head, Mapping, Object, Owner, Process, Reader};
-use us_abi::{Config, PROCESSES_MAX, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS, VERSION};
+use checkpoint::{Head, Object, Owner, Process, Reader};
+use us_abi::{Config, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS};
 
 use super::bases::{self, Missing};
 use super::files::back::Back;
-use super::image::{Common, Home, Image, PAGE, TASK_END, leader_of};
+use super::image::{Common, Home, Image, PAGE, leader_of};
 use super::key::KeyFile;
 use super::runs::{From, LONGEST, Run};
-use super::{memory, objects, raw};
+use super::{fit, memory, objects, raw};
 use crate::child::Child;
 use crate::dir::Dir;
 use crate::error::Error;
 use crate::folder::{GroupFolder, SEGMENT, member};
 use crate::mapping::Mapping as Shared;
-use crate::proc;
 use crate::reap::reap;
-use crate::recorder::surroundings;
 use crate::roster::Roster;
 use crate::segment::Segment;
 use crate::spawn;
@@ -107,7 +105,7 @@ impl Checkpoint {
         let is_sealed = key().is_some();
         let mut reader = bases::open(file, key()).and_then(Reader::new).map_err(|error| refuse(&error))?;
         let head = reader.head().clone();
-        check(&head).map_err(|why| refuse(&why))?;
+        fit::check(&head).map_err(|why| refuse(&why))?;
         let back = Back::plan(head.beside.as_ref(), files).map_err(|why| refuse(&why))?;
         back.check(&head.files).map_err(|why| refuse(&why))?;
         let mut checkpoint = Checkpoint::empty(path, itself, head, back)
@@ -534,65 +532,6 @@ const ROSTER: (u64, u64) = (ROSTER_ADDRESS as u64, (ROSTER_ADDRESS + ROSTER_BYTE
 /// Whether bytes lie in a range.
 fn fits(at: u64, bytes: &[u8], (start, end): (u64, u64)) -> bool {
     start <= at && bytes.len() as u64 <= end.saturating_sub(at)
-}
-
-/// What differs here from where the checkpoint was taken, if it matters.
-fn check(head: &Head) -> Result<(), String> {
-    if head.segment_version != VERSION {
-        return Err("it was taken by another version of Understudy".into());
-    }
-    let kernel = surroundings::kernel();
-    if head.kernel != kernel {
-        return Err(format!("it was taken on Linux {}, and this is {kernel}", head.kernel));
-    }
-    if let Some(flag) = surroundings::lacking(&head.processor, &proc::features()).next() {
-        return Err(format!("it was taken on a processor with {flag}, which this one has not"));
-    }
-    let mut system_v =
-        head.processes.iter().flat_map(|process| &process.mappings).filter_map(|one| one.system_v);
-    if let Some(number) = system_v.find(|number| raw::system_v_bytes(*number).is_none()) {
-        return Err(format!("System V's shared memory {number} is not there any more"));
-    }
-    if head.processes.iter().all(|process| is_sound(head, process)) && are_apart(head) {
-        Ok(())
-    } else {
-        Err("its head does not fit together".into())
-    }
-}
-
-fn is_sound(head: &Head, process: &Process) -> bool {
-    let in_order = process.mappings.windows(2).all(|two| two[0].end <= two[1].start);
-    let sound = |mapping: &Mapping| {
-        mapping.start < mapping.end
-            && mapping.start >= PAGE
-            && mapping.end <= TASK_END
-            && mapping.start.is_multiple_of(PAGE)
-            && mapping.end.is_multiple_of(PAGE)
-            && mapping.file.is_none_or(|(file, _)| file < head.files.len())
-            && mapping
-                .shared
-                .is_none_or(|(piece, offset)| piece < head.shared.len() && offset.is_multiple_of(PAGE))
-    };
-    in_order
-        && process.mappings.iter().all(sound)
-        && process.slots as usize <= us_abi::THREADS_MAX
-        && (process.place as usize) < PROCESSES_MAX
-        && process.descriptors.iter().all(|one| one.fd >= 0 && one.object < head.objects.len())
-        && head.objects.iter().all(|object| match object {
-            Object::Memory { piece, .. } => *piece < head.shared.len(),
-            _ => true,
-        })
-}
-
-/// Whether the processes are as many as there is room for, the program itself in its place, and each number and place one's.
-fn are_apart(head: &Head) -> bool {
-    let all = &head.processes;
-    let is_one =
-        |at: usize| all[..at].iter().all(|other| other.pid != all[at].pid && other.place != all[at].place);
-    all.len() <= PROCESSES_MAX
-        && (head.recorded.is_none() || all.len() == 1)
-        && head.root().place as usize == crate::roster::ROOT
-        && (0..all.len()).all(is_one)
 }
 
 /// What a child has said before it ended: a text, or the words of a step that failed.
