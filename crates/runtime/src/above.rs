@@ -33,6 +33,8 @@ pub trait Above: Sync {
     fn stand_still_spinning(&self) -> bool;
     /// Whether what has broken a wait off is a signal for the guest, now; if not, it is forgotten.
     fn is_for_guest(&self, thread: &Thread) -> bool;
+    /// Whether the thread has been cancelled, and ends at the next place where it can.
+    fn is_cancelled(&self, thread: &Thread) -> bool;
 
     // ---- By signals ----
 

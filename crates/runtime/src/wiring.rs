@@ -48,6 +48,9 @@ impl Above for Layers {
         signal::look_again(thread);
         thread.pending.load(Ordering::SeqCst) != 0
     }
+    fn is_cancelled(&self, thread: &Thread) -> bool {
+        thread.cancel.load(Ordering::SeqCst) != 0 && signal::cancellation::is_enabled()
+    }
 
     unsafe fn commanded(&self, context: &mut Context) -> bool {
         clone::notice_command(context);

@@ -438,10 +438,10 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
         }
         match at {
             At::Asleep { is_timed: false, .. } => {
-                // It slept when its primary died.
-                if is_interrupted(thread, wait(thread, &bell.rung, rung, None))
-                    && thread.calls() != Mode::Replay
-                {
+                // It slept when its primary died. Where it can be cancelled it asks behind its turn; the primary, which was
+                // asleep in such a place, has ended without one.
+                let is_over = is_interrupted(thread, wait(thread, &bell.rung, rung, None));
+                if (is_over || above().is_cancelled(thread)) && thread.calls() != Mode::Replay {
                     come_back(slot);
                 }
                 if thread.calls() == Mode::Replay {
