@@ -71,8 +71,11 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                 signal::cancellation_point(thread);
                 if state::is_computed() && turns::logical::decides(thread) && thread.turn.is_own() {
                     if lives_in_time(Some(thread), handle) {
-                        let result =
-                            turns::sleep(thread, On::alike(word.as_ptr() as u64), deadline.until().as_ref());
+                        let result = turns::sleep_at_point(
+                            thread,
+                            On::alike(word.as_ptr() as u64),
+                            deadline.until().as_ref(),
+                        );
                         if result == Some(raw::err::EINTR) {
                             signal::deliver(thread);
                             above().stand_still(thread);

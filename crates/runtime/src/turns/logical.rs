@@ -345,8 +345,9 @@ pub fn wake(key: u64, count: u32) -> u32 {
     woken
 }
 
-/// Sleeps, behind [`fall_asleep`] and without the turn. What comes next is to take the turn.
-pub fn sleep(thread: &mut Thread, until: Option<&Until>) -> End {
+/// Sleeps, behind [`fall_asleep`] and without the turn. What comes next is to take the turn. With `is_point` a thread that has been
+/// cancelled is interrupted.
+pub fn sleep(thread: &mut Thread, until: Option<&Until>, is_point: bool) -> End {
     let slot = thread.slot() as usize;
     let bell = &BELLS[slot];
     let end = loop {
@@ -361,7 +362,8 @@ pub fn sleep(thread: &mut Thread, until: Option<&Until>) -> End {
         if until.is_some_and(|until| until.left_ns() == 0) {
             break End::TimedOut;
         }
-        if is_interrupted(thread, wait(thread, &bell.rung, rung, until)) {
+        let is_over = is_interrupted(thread, wait(thread, &bell.rung, rung, until));
+        if is_over || is_point && above().is_cancelled(thread) {
             if thread.calls() != Mode::Replay {
                 come_back(slot);
             }

@@ -135,6 +135,15 @@ pub fn pause(thread: &mut Thread) {
 /// is something to wait for, and behind it the turn is this thread's again. What the kernel would answer. `None` where it is not
 /// computed.
 pub fn sleep(thread: &mut Thread, on: On, until: Option<&Until>) -> Option<i64> {
+    sleep_as(thread, on, until, false)
+}
+
+/// The same where a thread that has been cancelled is to end: it is interrupted, and the caller looks.
+pub fn sleep_at_point(thread: &mut Thread, on: On, until: Option<&Until>) -> Option<i64> {
+    sleep_as(thread, on, until, true)
+}
+
+fn sleep_as(thread: &mut Thread, on: On, until: Option<&Until>, is_point: bool) -> Option<i64> {
     if !thread.turn.is_own() || !logical::decides(thread) {
         return None;
     }
@@ -150,7 +159,7 @@ pub fn sleep(thread: &mut Thread, on: On, until: Option<&Until>) -> Option<i64> 
         thread.append(EventKind::Yield, flags, 0, NO_TICKET, &words);
     }
     fall_asleep(thread, on, wait);
-    let end = logical::sleep(thread, until);
+    let end = logical::sleep(thread, until, is_point);
     take(thread);
     Some(answer(end))
 }
@@ -162,12 +171,12 @@ pub fn sleep_apart(thread: &mut Thread, key: u64, until: Option<&Until>) -> i64 
         // How it ends, the log says.
         return 0;
     }
-    answer(logical::sleep(thread, until))
+    answer(logical::sleep(thread, until, false))
 }
 
 /// The rest of such a wait, in a copy whose primary began it.
 pub fn sleep_on(thread: &mut Thread, until: Option<&Until>) -> i64 {
-    answer(logical::sleep(thread, until))
+    answer(logical::sleep(thread, until, false))
 }
 
 fn fall_asleep(thread: &mut Thread, on: On, wait: Option<u64>) {

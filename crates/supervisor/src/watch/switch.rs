@@ -18,6 +18,7 @@ use crate::child::Child;
 use crate::clock;
 use crate::history::Failover;
 use crate::knock::Knock;
+use crate::proc;
 use crate::request;
 use crate::segment::wake;
 use crate::sentry::{fail_over, verdict};
@@ -101,7 +102,13 @@ impl Watch<'_> {
             false => format!("process {}: {why}", self.guest_pid()),
         };
         if self.leaving() != leaving::NO {
-            return Err(Refusal::Later(named("the program is about to end")));
+            // What it has executed may have no runtime, or not yet.
+            let has_runtime = proc::catches(self.primary.pid, libc::SIGSYS);
+            let name = proc::name(self.primary.pid).unwrap_or_default();
+            return Err(Refusal::Later(named(&match has_runtime {
+                true => "the program is about to end".into(),
+                false => format!("{name} runs without the runtime"),
+            })));
         }
         if self.is_bound() {
             return Err(Refusal::Never(named("a system call has bound the process to itself")));
