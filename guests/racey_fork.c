@@ -1,14 +1,10 @@
 // Shows: processes that race in memory which they share, a sharing group takes turns as one.
 // Breaks if: a process of the group runs while another one has the turn. Whose turn is next is not computed: outcomes are many.
 // kit: varies
-// kit: tree
-// kit: family the end of one standby is the end of all
-// kit: allow unprotected memory that a child shares and that is newer than its parent's standby costs that standby
-// kit: allow standby_lost the same
-// kit: stale a recorded group has no family: a standby beside a recording sees the memory as it was
+// kit: no-protect it ends before memory that is newer than its first standby has one: tests/order runs it
+// kit: no-kill nobody of it is protected before it ends
 // kit: no-record some replays of processes that race in shared memory go another way: 2 of 8
-// kit: turns its processes do to each other what no lock orders
-// kit: serial one at a time: its processes do to each other what no lock orders
+// kit: no-faults nobody of it is protected before it ends
 #include "racey.h"
 #include <sched.h>
 #include <sys/mman.h>

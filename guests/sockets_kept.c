@@ -69,7 +69,7 @@ static int datagrams(struct sockaddr_in *own)
 /* What waits at a socket may be lost where the program goes on from a checkpoint, as UDP may lose it. */
 static void tell(int from, int to, int round)
 {
-    char text[40], got[40], room[128];
+    char text[40] = { 0 }, got[40], room[128];
 
     for (;;) {
         struct iovec part = { got, sizeof got };
