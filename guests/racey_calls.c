@@ -31,9 +31,9 @@ static void call(unsigned which, int own[2], int epoll)
     case 3: CHECK(poll(&ready, 1, 0) >= 0); break;
     case 4: CHECK(epoll_wait(epoll, &event, 1, 0) >= 0); break;
     case 5: CHECK(recv(own[0], &many, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN); break;
-    case 6: CHECK(sendmsg(own[0], &message, 0) == 1 && poll(&ready, 1, -1) == 1); break;
+    case 6: CHECK(sendmsg(own[0], &message, 0) == 1 && poll(&ready, 1, 0) == 1); break;
     default:
-        CHECK(sendmsg(own[0], &message, 0) == 1 && epoll_wait(epoll, &event, 1, -1) == 1);
+        CHECK(sendmsg(own[0], &message, 0) == 1 && epoll_wait(epoll, &event, 1, 0) == 1);
         CHECK(recvmsg(own[1], &message, 0) == 1);
     }
 }
