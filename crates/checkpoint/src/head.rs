@@ -376,6 +376,9 @@ pub enum Object {
         /// The bytes of the address that messages go to and come from, none if that is anybody.
         #[serde(default)]
         peer: Vec<u8>,
+        /// Messages wait at it, which are lost.
+        #[serde(default)]
+        loses: bool,
         /// The filter of packets (classic BPF), none if there is none.
         #[serde(default)]
         filter: Vec<u8>,

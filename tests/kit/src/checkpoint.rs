@@ -59,6 +59,12 @@ impl Stage<'_> {
             fs::remove_dir_all(&dir)?;
             return Ok(Checkpointed::Refused("its connections are reset where it goes on".into()));
         }
+        if answer["sockets_emptied"] != 0 {
+            fs::remove_dir_all(&dir)?;
+            return Ok(Checkpointed::Refused(
+                "datagrams wait at its sockets, and are lost where it goes on".into(),
+            ));
+        }
         let again = ["run", "-q", "--name", &group, "--from"].map(OsString::from);
         let stdout = OpenOptions::new().read(true).write(true).open(dir.join("stdout"))?;
         let mut child = Command::new(understudy)

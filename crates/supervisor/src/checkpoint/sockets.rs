@@ -210,6 +210,7 @@ pub(super) fn describe(open: &Open, all: &[Open], ends: bool) -> Result<Object, 
         options,
         values,
         peer: if has_peer { peer } else { Vec::new() },
+        loses: is_of_messages && rustix::io::ioctl_fionread(&socket).is_ok_and(|bytes| bytes > 0),
         filter: raw::filter(&socket),
     })
 }
@@ -249,7 +250,7 @@ fn options(socket: &OwnedFd, (domain, kind, protocol): (i32, i32, i32)) -> (Numb
 /// # Errors
 /// What cannot be had, in words.
 pub(super) fn make(object: &Object) -> Result<OwnedFd, String> {
-    let Object::Socket { domain, kind, protocol, name, backlog, options, values, peer, filter } = object
+    let Object::Socket { domain, kind, protocol, name, backlog, options, values, peer, filter, .. } = object
     else {
         return Err("it is no socket".into());
     };

@@ -295,6 +295,8 @@ pub(crate) fn write_beside(
         let began = Instant::now();
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
+        let loses = |object: &&Object| matches!(object, Object::Socket { loses: true, .. });
+        let emptied = described.head.objects.iter().filter(loses).count();
         let written = list(&mut described).and_then(|()| {
             let kept = shelf.lock().unwrap_or_else(PoisonError::into_inner);
             pages::write(&copies, &mut described, output, base.map(|base| (base, kept.as_ref())))
@@ -309,6 +311,7 @@ pub(crate) fn write_beside(
                 "base": described.head.base.as_ref().map(|base| &base.path),
                 "processes": described.head.processes.len(),
                 "connections_reset": resets,
+                "sockets_emptied": emptied,
                 "files": described.head.beside.as_ref().map(|taken| taken.files.len()),
                 "file_bytes": described.head.beside.as_ref().map(file_bytes),
                 "file_bytes_standing": described.files.as_ref().map(|(_, spent)| spent.standing_bytes),
