@@ -115,18 +115,10 @@ impl<R: Read> Reader<R> {
         loop {
             let begin = self.at;
             let Chunk { kind, stored } = chunk(&mut self.from, &mut self.at, &mut self.room)?;
-            let room = std::mem::take(&mut self.room);
-            let done = match kind {
-                kind::PAGES => {
-                    self.room = room;
-                    return self.chunk_of_pages(begin, stored).map(Some);
-                }
-                kind::INDEX => self.take_index(room.content(), begin).map(|()| true),
-                _ => self.end(kind, room.content(), begin).map(|()| false),
-            };
-            self.room = room;
-            if !done? {
-                return Ok(None);
+            match kind {
+                kind::PAGES => return self.chunk_of_pages(begin, stored).map(Some),
+                kind::INDEX => self.take_index(begin)?,
+                _ => return self.end(kind, begin).map(|()| None),
             }
         }
     }
@@ -161,20 +153,20 @@ impl<R: Read> Reader<R> {
     }
 
     /// A part of the list of pages. Only of an incremental one it is wanted; it is right in every one.
-    fn take_index(&mut self, content: &[u8], begin: u64) -> Result<(), Error> {
+    fn take_index(&mut self, begin: u64) -> Result<(), Error> {
         let damaged = |what| Error::Damaged { at: begin, what };
         let mut part = Index::default();
         let index = if self.head.base.is_some() { &mut self.index } else { &mut part };
-        let owner = index.take(content).map_err(damaged)?;
+        let owner = index.take(self.room.content()).map_err(damaged)?;
         if self.is_ones(owner) { Ok(()) } else { Err(damaged("its list of pages is nobody's")) }
     }
 
-    fn end(&mut self, kind: u32, content: &[u8], begin: u64) -> Result<(), Error> {
+    fn end(&mut self, kind: u32, begin: u64) -> Result<(), Error> {
         let damaged = |what| Error::Damaged { at: begin, what };
         if kind != kind::END {
             return Err(damaged("a chunk is of no known kind"));
         }
-        let sums: Option<Sums> = serde_json::from_slice(content).ok();
+        let sums: Option<Sums> = serde_json::from_slice(self.room.content()).ok();
         self.is_over = true;
         if sums == Some(self.sums) { Ok(()) } else { Err(damaged("its sums are others")) }
     }
@@ -190,7 +182,6 @@ impl<R: Read> Reader<R> {
         R: Skip,
     {
         let mut index = Index::default();
-        let mut room = std::mem::take(&mut self.room);
         loop {
             let begin = self.at;
             let damaged = |what| Error::Damaged { at: begin, what };
@@ -202,12 +193,12 @@ impl<R: Read> Reader<R> {
                     continue;
                 }
                 kind::INDEX => {
-                    content(&mut self.from, &mut self.at, &front, &mut room)?;
-                    index.take(room.content()).map_err(damaged)?;
+                    content(&mut self.from, &mut self.at, &front, &mut self.room)?;
+                    index.take(self.room.content()).map_err(damaged)?;
                 }
                 // Its sums are those of pages that nobody has read.
                 kind::END => {
-                    content(&mut self.from, &mut self.at, &front, &mut room)?;
+                    content(&mut self.from, &mut self.at, &front, &mut self.room)?;
                     return Ok(index);
                 }
                 _ => return Err(damaged("a chunk is of no known kind")),
