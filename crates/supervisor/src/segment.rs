@@ -168,6 +168,13 @@ impl Segment {
         &table.rows[..used]
     }
 
+    /// Those of them that are a connection's: where each is, and the connection's identity.
+    pub fn known_connections(&self) -> impl Iterator<Item = (usize, u64, &Connection)> {
+        let all = self.connections().iter().enumerate();
+        let all = all.map(|(at, row)| (at, row.identity.load(Ordering::Acquire), row));
+        all.filter(|(_, identity, _)| *identity != 0)
+    }
+
     /// The bytes of all thread slots that have been used, as they are now.
     pub fn thread_entries(&self) -> Vec<u8> {
         let words = self.slots() * THREAD_ENTRY_BYTES / size_of::<u64>();

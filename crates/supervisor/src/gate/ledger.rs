@@ -28,14 +28,12 @@ impl Ledger {
     /// How far each connection is, in the logs of processes that have these tables. Rows of what was seen closed are free from here on.
     pub fn read<'a>(&mut self, tables: impl Iterator<Item = &'a Segment>) -> Vec<Reading> {
         let mut open = BTreeMap::<u64, Reading>::new();
-        let rows =
-            tables.flat_map(Segment::connections).filter(|row| row.identity.load(Ordering::Acquire) != 0);
-        for row in rows {
-            let (identity, flags) = (row.identity.load(Ordering::Acquire), row.flags.load(Ordering::Acquire));
+        for (_, identity, row) in tables.flat_map(Segment::known_connections) {
             if self.closed.contains(&address(row)) {
-                self.leave(row);
+                self.leave(identity, row);
                 continue;
             }
+            let flags = row.flags.load(Ordering::Acquire);
             let reading = open.entry(identity).or_insert(Reading { identity, ..Reading::default() });
             reading.read += row.read.load(Ordering::Acquire);
             reading.is_ended |= flags & connection::ENDED != 0;
@@ -54,17 +52,14 @@ impl Ledger {
 
     /// The process of this table has ended.
     pub fn ended(&mut self, table: &Segment) {
-        table.connections().iter().for_each(|row| self.leave(row));
+        table.known_connections().for_each(|(_, identity, row)| self.leave(identity, row));
     }
 
-    fn leave(&mut self, row: &Connection) {
-        let identity = row.identity.load(Ordering::Acquire);
-        if identity != 0 {
-            let (read, is_ended) = self.gone.entry(identity).or_default();
-            *read += row.read.load(Ordering::Acquire);
-            *is_ended |= row.flags.load(Ordering::Acquire) & connection::ENDED != 0;
-            free(row);
-        }
+    fn leave(&mut self, identity: u64, row: &Connection) {
+        let (read, is_ended) = self.gone.entry(identity).or_default();
+        *read += row.read.load(Ordering::Acquire);
+        *is_ended |= row.flags.load(Ordering::Acquire) & connection::ENDED != 0;
+        free(row);
     }
 }
 

@@ -93,8 +93,7 @@ impl Notes {
 
     /// A process has ended, which had this table.
     pub fn leaves(&mut self, segment: &Segment) {
-        for row in segment.connections().iter().filter(|row| row.identity.load(Ordering::Acquire) != 0) {
-            let identity = row.identity.load(Ordering::Acquire);
+        for (_, identity, row) in segment.known_connections() {
             self.left.entry(identity).or_default().leave(row, clock::monotonic_ns());
             super::ledger::free(row);
         }
@@ -110,9 +109,8 @@ impl Notes {
             self.acknowledged.remove(identity);
             self.left.remove(identity);
             self.renamed.retain(|_, own| own != identity);
-            let rows = segments.iter().flat_map(|segment| segment.connections());
-            rows.filter(|row| row.identity.load(Ordering::Acquire) == *identity)
-                .for_each(super::ledger::free);
+            let rows = segments.iter().flat_map(|segment| segment.known_connections());
+            rows.filter(|(_, its, _)| its == identity).for_each(|(.., row)| super::ledger::free(row));
             if let Some(at) = whole.place {
                 // A file system that does not know how keeps it.
                 let how = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -127,11 +125,8 @@ impl Notes {
         let mut all: BTreeMap<u64, Whole> =
             self.left.iter().map(|(identity, left)| (*identity, left.clone())).collect();
         for (process, segment) in segments.iter().enumerate() {
-            for (at, row) in segment.connections().iter().enumerate() {
-                let identity = row.identity.load(Ordering::Acquire);
-                if identity != 0 {
-                    all.entry(identity).or_default().add(row, (process, at));
-                }
+            for (at, identity, row) in segment.known_connections() {
+                all.entry(identity).or_default().add(row, (process, at));
             }
         }
         all
