@@ -269,6 +269,33 @@ pub enum Holder {
     Whole,
 }
 
+/// A socket without a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Socket {
+    /// As `socket` has them.
+    pub domain: i32,
+    /// Kind of socket.
+    pub kind: i32,
+    /// Protocol.
+    pub protocol: i32,
+    /// The bytes of its address, none if it has no name.
+    pub name: Vec<u8>,
+    /// The length of its queue of connections, `None` if it does not listen.
+    pub backlog: Option<i32>,
+    /// Its options: level, name, bytes.
+    #[serde(default)]
+    pub values: Vec<(i32, i32, Vec<u8>)>,
+    /// The bytes of the address that messages go to and come from, none if that is anybody.
+    #[serde(default)]
+    pub peer: Vec<u8>,
+    /// Messages wait at it, which are lost.
+    #[serde(default)]
+    pub loses: bool,
+    /// The filter of packets (classic BPF), none if there is none.
+    #[serde(default)]
+    pub filter: Vec<u8>,
+}
+
 /// What is behind a descriptor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Object {
@@ -357,32 +384,7 @@ pub enum Object {
     /// Files and folders that are watched (inotify).
     Watches(Vec<Watch>),
     /// A socket that accepts connections, or is of messages, and its peer, if it has one, knows nothing of it.
-    Socket {
-        /// As `socket` has them.
-        domain: i32,
-        /// Kind of socket.
-        kind: i32,
-        /// Protocol.
-        protocol: i32,
-        /// The bytes of its address, none if it has no name.
-        name: Vec<u8>,
-        /// The length of its queue of connections, `None` if it does not listen.
-        backlog: Option<i32>,
-        /// Options that are numbers: level, name, value.
-        options: Vec<(i32, i32, i32)>,
-        /// Other options: level, name, bytes.
-        #[serde(default)]
-        values: Vec<(i32, i32, Vec<u8>)>,
-        /// The bytes of the address that messages go to and come from, none if that is anybody.
-        #[serde(default)]
-        peer: Vec<u8>,
-        /// Messages wait at it, which are lost.
-        #[serde(default)]
-        loses: bool,
-        /// The filter of packets (classic BPF), none if there is none.
-        #[serde(default)]
-        filter: Vec<u8>,
-    },
+    Socket(Socket),
     /// A connection, which has broken.
     Broken {
         /// As `socket` has it.

@@ -20,7 +20,7 @@ mod writer;
 pub use error::Error;
 pub use head::{
     BuiltOn, Descriptor, File, Head, Holder, Identity, Lock, Mapping, Object, Place, Process, Recorded,
-    Registered, Rights, Shared, Watch,
+    Registered, Rights, Shared, Socket, Watch,
 };
 pub use index::{Base, Digest, Index, Skip};
 pub use owner::Owner;

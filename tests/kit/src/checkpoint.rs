@@ -55,15 +55,14 @@ impl Stage<'_> {
             return self.without(guest, reference, (dir, ended), &taken.stderr);
         }
         let answer: serde_json::Value = serde_json::from_slice(&taken.stdout).context("an answer")?;
-        if answer["connections_reset"] != 0 {
-            fs::remove_dir_all(&dir)?;
-            return Ok(Checkpointed::Refused("its connections are reset where it goes on".into()));
-        }
-        if answer["sockets_emptied"] != 0 {
-            fs::remove_dir_all(&dir)?;
-            return Ok(Checkpointed::Refused(
-                "datagrams wait at its sockets, and are lost where it goes on".into(),
-            ));
+        for (lost, why) in [
+            ("connections_reset", "its connections are reset where it goes on"),
+            ("sockets_emptied", "datagrams wait at its sockets, and are lost where it goes on"),
+        ] {
+            if answer[lost] != 0 {
+                fs::remove_dir_all(&dir)?;
+                return Ok(Checkpointed::Refused(why.into()));
+            }
         }
         let again = ["run", "-q", "--name", &group, "--from"].map(OsString::from);
         let stdout = OpenOptions::new().read(true).write(true).open(dir.join("stdout"))?;

@@ -241,6 +241,7 @@ impl Image<'_> {
         let kernels: Vec<&(Line, String)> =
             own.iter().filter(|(_, name)| describe::is_kernels(name)).collect();
         let room: u64 = kernels.iter().map(|(line, _)| line.end - line.start).sum();
+        // Besides: for its rights alone two for each capability.
         let count = runs.len() + 3 * process.mappings.len() + 2 * process.limits.len() + 192;
         let bytes = room + (count as u64 + 1) * 64 + (1 << 20);
         let taken = own.iter().map(|(line, _)| (line.start, line.end));

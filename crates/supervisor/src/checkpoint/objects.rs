@@ -122,7 +122,7 @@ fn simple(object: &Object, one: &Descriptor, memory: &[RawFd], opens: Opens) -> 
         Object::Signals(mask) => raw::signals(*mask).map_err(cannot("make a signalfd".into())),
         Object::Watches(watches) => watched(watches),
         Object::Epoll(_) => raw::epoll().map_err(cannot("make an epoll set".into())),
-        Object::Socket { .. } => sockets::make(object),
+        Object::Socket(socket) => sockets::make(socket),
         Object::Broken { domain } => {
             sockets::broken(*domain).map_err(cannot("make a broken connection".into()))
         }

@@ -6,11 +6,13 @@
 
 use std::ffi::CStr;
 use std::io::{Error, Result};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr;
 
 use checkpoint::{Holder, Lock};
+
+use crate::gate::kernel;
 
 fn known(result: i32) -> Result<i32> {
     if result == -1 { Err(Error::last_os_error()) } else { Ok(result) }
@@ -37,22 +39,8 @@ pub(super) fn limit(pid: u32, kind: u32) -> Option<[u64; 2]> {
     told.then_some([limit.rlim_cur, limit.rlim_max])
 }
 
-/// An option of a socket that is a number.
-pub(super) fn option(socket: &OwnedFd, level: i32, name: i32) -> Option<i32> {
-    let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
-    // SAFETY: see the module.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
-    (result == 0 && len as usize == size_of::<i32>()).then_some(value)
-}
-
-/// Sets an option of a socket that is a number.
-pub(super) fn set_option(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> Result<()> {
-    let len = size_of::<i32>() as u32;
-    // SAFETY: see the module.
-    known(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), len) })
-        .map(|_| ())
-}
+/// No option that is looked at is longer.
+const OPTION_BYTES: usize = 256;
 
 /// The bytes of an option of a socket, `None` if it has none of that name.
 pub(super) fn option_bytes(socket: &OwnedFd, level: i32, name: i32) -> Option<Vec<u8>> {
@@ -66,15 +54,21 @@ pub(super) fn option_bytes(socket: &OwnedFd, level: i32, name: i32) -> Option<Ve
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// No option that is looked at is longer.
-const OPTION_BYTES: usize = 256;
+/// An option of a socket that is a number.
+pub(super) fn option(socket: &OwnedFd, level: i32, name: i32) -> Option<i32> {
+    let bytes = option_bytes(socket, level, name)?;
+    bytes.try_into().ok().map(i32::from_ne_bytes)
+}
 
-/// Sets an option of a socket by its bytes.
-pub(super) fn set_option_bytes(socket: &OwnedFd, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
-    let len = bytes.len() as u32;
+/// The descriptor of this number.
+fn lent(socket: &impl AsRawFd) -> BorrowedFd<'_> {
     // SAFETY: see the module.
-    known(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, bytes.as_ptr().cast(), len) })
-        .map(|_| ())
+    unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
+}
+
+/// Sets an option of a socket that is a number.
+pub(super) fn set_option(socket: &impl AsRawFd, level: i32, name: i32, value: i32) -> Result<()> {
+    kernel::set(lent(socket), level, name, &value)
 }
 
 /// The filter of packets (classic BPF) of a socket: its instructions, none without one.
@@ -96,39 +90,16 @@ pub(super) fn filter(socket: &OwnedFd) -> Vec<u8> {
 
 /// Gives a socket a filter of packets.
 pub(super) fn set_filter(socket: &OwnedFd, instructions: &[u8]) -> Result<()> {
-    let mut own: Vec<u64> = instructions
-        .chunks_exact(8)
-        .filter_map(|one| Some(u64::from_ne_bytes(one.try_into().ok()?)))
-        .collect();
+    let (own, _) = instructions.as_chunks::<{ size_of::<libc::sock_filter>() }>();
+    let mut own: Vec<u64> = own.iter().map(|one| u64::from_ne_bytes(*one)).collect();
     let program = libc::sock_fprog { len: own.len() as u16, filter: own.as_mut_ptr().cast() };
-    let len = size_of::<libc::sock_fprog>() as u32;
-    // SAFETY: see the module; an instruction has eight bytes.
-    known(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            len,
-        )
-    })
-    .map(|_| ())
+    kernel::set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
 /// Has a connection reset when it is closed.
 pub(super) fn reset_at_close(socket: &impl AsRawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    let len = size_of::<libc::linger>() as u32;
-    // SAFETY: see the module.
-    unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            (&raw const linger).cast(),
-            len,
-        )
-    };
+    let _ = kernel::set(lent(socket), libc::SOL_SOCKET, libc::SO_LINGER, &linger);
 }
 
 /// How many connections may wait at a listening TCP socket; `None` of any other.
@@ -136,20 +107,9 @@ pub(super) fn backlog(socket: &OwnedFd) -> Option<i32> {
     const TCP_INFO: i32 = 11;
     /// Of a listener: the number of segments that have been acknowledged out of order, in a connection.
     const BACKLOG_AT: usize = 28;
-    let mut info = [0u8; 104];
-    let mut len = info.len() as u32;
-    // SAFETY: see the module.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
-    let told = info[BACKLOG_AT..BACKLOG_AT + 4].try_into().map_or(0, i32::from_le_bytes);
-    (result == 0 && told > 0).then_some(told)
+    let info = option_bytes(socket, libc::IPPROTO_TCP, TCP_INFO)?;
+    let told = info.get(BACKLOG_AT..BACKLOG_AT + 4)?.try_into().map_or(0, i32::from_le_bytes);
+    (told > 0).then_some(told)
 }
 
 /// The bytes of a socket's own address, none if it cannot be told.

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use checkpoint::{Head, Object, Owner, Process, Reader};
+use checkpoint::{Head, Object, Owner, Process, Reader, Socket};
 use us_abi::{Config, ROSTER_ADDRESS, ROSTER_BYTES, SEGMENT_ADDRESS};
 
 use super::bases::{self, Missing};
@@ -488,7 +488,7 @@ impl Checkpoint {
             let connects = match head.objects[index] {
                 Object::Pipe { .. } | Object::Pair { .. } | Object::Removed { .. } => true,
                 // Who sends to one of them finds it there.
-                Object::Socket { domain, kind, .. } => domain == libc::AF_UNIX && kind == libc::SOCK_DGRAM,
+                Object::Socket(Socket { domain: libc::AF_UNIX, kind: libc::SOCK_DGRAM, .. }) => true,
                 _ => false,
             };
             // Those to open are not there yet.

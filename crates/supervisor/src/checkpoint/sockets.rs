@@ -12,10 +12,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use checkpoint::{Head, Object};
+use checkpoint::{Head, Object, Socket};
 
 use super::descriptors::Open;
 use super::raw;
+use crate::gate::kernel;
 
 /// Options that a socket keeps: level, and names. Only those are noted that a new socket has otherwise. They are set in this
 /// order: the kind of service of a packet (`IP_TOS`) changes the socket's priority.
@@ -163,7 +164,7 @@ pub(super) fn describe(open: &Open, all: &[Open], ends: bool) -> Result<Object, 
     let listens = of(libc::SO_ACCEPTCONN)? != 0;
     let peer = raw::peer(&socket);
     let has_peer = if domain == libc::AF_NETLINK { has_group(&peer) } else { !peer.is_empty() };
-    let (options, values) = options(&socket, (domain, kind, protocol));
+    let values = options(&socket, (domain, kind, protocol));
     if ends && matches!(domain, libc::AF_INET | libc::AF_INET6) {
         // Whoever goes on wants the addresses at once, which the kernel would keep for what has become of the connections.
         let _ = raw::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
@@ -201,18 +202,17 @@ pub(super) fn describe(open: &Open, all: &[Open], ends: bool) -> Result<Object, 
     if !listens && has_peer && (open.fd <= 2 || !is_found) {
         return Ok(if open.fd <= 2 { Object::Inherited(open.fd) } else { Object::Broken { domain } });
     }
-    Ok(Object::Socket {
+    Ok(Object::Socket(Socket {
         domain,
         kind,
         protocol,
         name: raw::name(&socket),
         backlog: listens.then(|| raw::backlog(&socket).unwrap_or(libc::SOMAXCONN)),
-        options,
         values,
         peer: if has_peer { peer } else { Vec::new() },
         loses: is_of_messages && rustix::io::ioctl_fionread(&socket).is_ok_and(|bytes| bytes > 0),
         filter: raw::filter(&socket),
-    })
+    }))
 }
 
 /// Whether an address of netlink is anybody's: number, or groups.
@@ -220,27 +220,20 @@ fn has_group(address: &[u8]) -> bool {
     address.get(4..12).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0))
 }
 
-/// Level, name and value.
-type Numbers = Vec<(i32, i32, i32)>;
-type Values = Vec<(i32, i32, Vec<u8>)>;
+/// Level, name and bytes.
+type Value = (i32, i32, Vec<u8>);
 
 /// What a new socket of this kind has otherwise.
-fn options(socket: &OwnedFd, (domain, kind, protocol): (i32, i32, i32)) -> (Numbers, Values) {
+fn options(socket: &OwnedFd, (domain, kind, protocol): (i32, i32, i32)) -> Vec<Value> {
     let new = raw::socket(domain, kind, protocol).ok();
-    let (mut numbers, mut values) = (Vec::new(), Vec::new());
     let all = OPTIONS.iter().flat_map(|(level, names)| names.iter().map(|name| (*level, *name)));
-    for (level, name) in all {
-        let Some(bytes) = raw::option_bytes(socket, level, name) else { continue };
+    let other = |(level, name)| {
+        let bytes = raw::option_bytes(socket, level, name)?;
         let usual = new.as_ref().and_then(|new| raw::option_bytes(new, level, name));
-        if usual.map_or_else(|| bytes.iter().all(|byte| *byte == 0), |usual| usual == bytes) {
-            continue;
-        }
-        match bytes.first_chunk().filter(|_| bytes.len() == size_of::<i32>()) {
-            Some(number) => numbers.push((level, name, i32::from_ne_bytes(*number))),
-            None => values.push((level, name, bytes)),
-        }
-    }
-    (numbers, values)
+        let is_usual = usual.map_or_else(|| bytes.iter().all(|byte| *byte == 0), |usual| usual == bytes);
+        (!is_usual).then_some((level, name, bytes))
+    };
+    all.filter_map(other).collect()
 }
 
 // ---- How it is made again ----
@@ -249,19 +242,13 @@ fn options(socket: &OwnedFd, (domain, kind, protocol): (i32, i32, i32)) -> (Numb
 ///
 /// # Errors
 /// What cannot be had, in words.
-pub(super) fn make(object: &Object) -> Result<OwnedFd, String> {
-    let Object::Socket { domain, kind, protocol, name, backlog, options, values, peer, filter, .. } = object
-    else {
-        return Err("it is no socket".into());
-    };
+pub(super) fn make(socket: &Socket) -> Result<OwnedFd, String> {
+    let Socket { domain, kind, protocol, name, backlog, values, peer, filter, .. } = socket;
     let cannot = |what: String| move |cause: io::Error| format!("cannot {what}: {cause}");
     let socket = raw::socket(*domain, *kind, *protocol).map_err(cannot("make a socket".into()))?;
-    // What this kernel does not know, or we may not, it does without.
-    for (level, option, value) in options {
-        let _ = set_number(&socket, *level, *option, *value);
-    }
-    for (level, option, bytes) in values.iter().filter(|of| !is_membership(of.0, of.1)) {
-        let _ = raw::set_option_bytes(&socket, *level, *option, bytes);
+    for value in values {
+        // What this kernel does not know, or we may not, it does without.
+        let _ = set(&socket, value);
     }
     if !filter.is_empty() {
         raw::set_filter(&socket, filter).map_err(cannot("filter packets".into()))?;
@@ -288,34 +275,41 @@ pub(super) fn make(object: &Object) -> Result<OwnedFd, String> {
 pub(super) fn connect(head: &Head, made: &[RawFd]) {
     for (object, fd) in head.objects.iter().zip(made) {
         match object {
-            Object::Socket { peer, .. } if !peer.is_empty() && *fd >= 0 => {
-                let _ = raw::connect(*fd, peer);
+            Object::Socket(socket) if !socket.peer.is_empty() && *fd >= 0 => {
+                let _ = raw::connect(*fd, &socket.peer);
             }
             _ => {}
         }
     }
 }
 
-fn set_number(socket: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
-    let buffer = BUFFERS.iter().find(|(name, _)| (level, option) == (libc::SOL_SOCKET, *name));
-    let Some((_, by_right)) = buffer else { return raw::set_option(socket, level, option, value) };
-    raw::set_option(socket, level, *by_right, value / 2)
-        .or_else(|_| raw::set_option(socket, level, option, value / 2))
+fn set(socket: &OwnedFd, (level, name, bytes): &Value) -> io::Result<()> {
+    let buffer = BUFFERS.iter().find(|(buffer, _)| (*level, *name) == (libc::SOL_SOCKET, *buffer));
+    match (buffer, bytes.first_chunk()) {
+        // Once it has an address.
+        _ if is_membership(*level, *name) => Ok(()),
+        (Some((_, by_right)), Some(doubled)) => {
+            let room = i32::from_ne_bytes(*doubled) / 2;
+            kernel::set(socket, *level, *by_right, &room)
+                .or_else(|_| kernel::set(socket, *level, *name, &room))
+        }
+        _ => kernel::set_all(socket, *level, *name, bytes),
+    }
 }
 
-fn is_membership(level: i32, option: i32) -> bool {
-    (level, option) == (libc::SOL_NETLINK, libc::NETLINK_LIST_MEMBERSHIPS)
+fn is_membership(level: i32, name: i32) -> bool {
+    (level, name) == (libc::SOL_NETLINK, libc::NETLINK_LIST_MEMBERSHIPS)
 }
 
 /// Gives a socket of netlink its number, or another where somebody has that, and its groups.
-fn join(socket: &OwnedFd, name: &[u8], values: &Values) -> io::Result<()> {
+fn join(socket: &OwnedFd, name: &[u8], values: &[Value]) -> io::Result<()> {
     let Some(number) = name.get(4..8).filter(|number| **number != [0; 4]) else { return Ok(()) };
     let address = |number: &[u8]| [&name[..4], number, &[0; 4]].concat();
     raw::bind(socket, &address(number)).or_else(|_| raw::bind(socket, &address(&[0; 4])))?;
     let groups = values.iter().filter(|of| is_membership(of.0, of.1)).flat_map(|of| &of.2);
     for (byte, bits) in groups.enumerate() {
         for group in (0..8).filter(|bit| bits & 1 << bit != 0).map(|bit| byte as i32 * 8 + bit + 1) {
-            raw::set_option(socket, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group)?;
+            kernel::set(socket, libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &group)?;
         }
     }
     Ok(())

@@ -295,7 +295,7 @@ pub(crate) fn write_beside(
         let began = Instant::now();
         let is_reset = |object: &&Object| matches!(object, Object::Broken { .. });
         let resets = described.head.objects.iter().filter(is_reset).count();
-        let loses = |object: &&Object| matches!(object, Object::Socket { loses: true, .. });
+        let loses = |object: &&Object| matches!(object, Object::Socket(socket) if socket.loses);
         let emptied = described.head.objects.iter().filter(loses).count();
         let written = list(&mut described).and_then(|()| {
             let kept = shelf.lock().unwrap_or_else(PoisonError::into_inner);
