@@ -3,7 +3,7 @@
 //! The wait is our own, so that nobody is ever left inside libc's; libc's function comes last and finds the thread gone.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use us_abi::event::{EventKind, NO_TICKET, op};
 use us_calls::Class;
@@ -48,24 +48,16 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
         if follows && logged {
             return End::Logged;
         }
+        if let Some(thread) = waiter.as_deref_mut().filter(|_| follows) {
+            if follow_wait(thread, word, tid) {
+                return End::Gone;
+            }
+            continue;
+        }
         if tid == 0 && !lives_in_time(waiter.as_deref(), handle) {
             return End::Gone;
         }
         match waiter.as_deref_mut() {
-            Some(thread) if follows => {
-                // The primary may have delivered a signal while it waited here.
-                let kind = thread.peek().map_or(0, |next| next.kind);
-                if kind == EventKind::Signal as u8 {
-                    thread.take_signal();
-                } else if kind == EventKind::Yield as u8 {
-                    turns::follow_pause(thread);
-                } else if state::LIVE.load(Ordering::Acquire) {
-                    // Whoever waits here after a promotion has to be open for signals like any other.
-                    above().go_live(thread);
-                } else {
-                    thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
-                }
-            }
             _ if deadline.is_negative() => return End::TimedOut,
             Some(thread) => {
                 signal::cancellation_point(thread);
@@ -108,6 +100,39 @@ fn await_gone(handle: u64, mut waiter: Option<&mut Thread>, deadline: Deadline, 
                     return End::TimedOut;
                 }
             }
+        }
+    }
+}
+
+/// A step of a standby's wait, at most a sleep; true where the wait is over. That the thread is gone here is not enough: this copy
+/// of it may be ahead, and the primary may have been cancelled, or have run a handler, while it waited. What it did next says so.
+fn follow_wait(thread: &mut Thread, word: &AtomicU32, tid: u32) -> bool {
+    let kind = thread.peek().map_or(0, |next| next.kind);
+    if kind == EventKind::Signal as u8 {
+        thread.take_signal();
+    } else if kind == EventKind::Yield as u8 {
+        turns::follow_pause(thread);
+    } else if tid == 0 && kind != 0 {
+        return true;
+    } else if state::LIVE.load(Ordering::Acquire) {
+        // Whoever waits here after a promotion has to be open for signals like any other.
+        above().go_live(thread);
+    } else if tid == 0 {
+        thread.wait_more();
+    } else {
+        thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000));
+    }
+    false
+}
+
+/// Waits, as a standby, until a thread is gone whose join the log has told of: what comes next in the log is behind the join.
+fn stand_until_gone(handle: u64, thread: &mut Thread) {
+    let word = end_word(handle);
+    loop {
+        match word.load(Ordering::Acquire) {
+            0 => return,
+            _ if state::LIVE.load(Ordering::Acquire) => return wait_gone(handle, Some(thread)),
+            tid => thread.stand_while(|| _ = raw::futex_wait_shared(word, tid, 1_000_000)),
         }
     }
 }
@@ -199,7 +224,7 @@ unsafe fn join_until(other: &Shared, handle: u64, result: Result, deadline: Opti
             thread.close();
             thread.count(Class::Thread);
             if outcome == 0 {
-                wait_gone(handle, Some(thread));
+                stand_until_gone(handle, thread);
             }
             break outcome;
         }
