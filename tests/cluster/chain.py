@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -196,6 +197,14 @@ class Client:
             self.process.wait()
 
 
+def whole_segments(machine):
+    """Connections that were made anew send segments as large as they did."""
+    told = machine.ask("ss", "-tinH", "state", "established", f"sport = :{PORT}").stdout
+    sizes = [int(size) for size in re.findall(r" mss:(\d+)", told)]
+    if not sizes or min(sizes) < 1000:
+        raise Failed(f"{machine.name} has segments of these bytes: {sizes}")
+
+
 def gated(understudy, net, folder, seed, kinds, program=None, volume=None, many=3, later=1, before=None, behind=None,
           standbys=None):
     """So many clients with one connection each, and some more behind each death, which notice nothing of the deaths but pauses.
@@ -222,6 +231,7 @@ def gated(understudy, net, folder, seed, kinds, program=None, volume=None, many=
             deaths.append(f"{time.monotonic() - began:.1f}")
             here.die()
             took.append(after.take_over())
+            whole_segments(after)
             if at + 2 <= LINKS:
                 time.sleep(chance.uniform(0, 0.5))
                 machines[at + 2].start_node()

@@ -268,6 +268,15 @@ impl Segment {
         segment.sum_up();
         segment
     }
+
+    /// The same with a byte of data more, which is zero.
+    pub fn with_byte(mut self) -> Segment {
+        self.bytes.push(0);
+        let all = self.bytes.len() as u16;
+        self.bytes[2..4].copy_from_slice(&all.to_be_bytes());
+        self.sum_up();
+        self
+    }
 }
 
 fn add(sum: u32, bytes: &[u8]) -> u32 {

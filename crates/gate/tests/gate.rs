@@ -210,6 +210,16 @@ fn what_was_acknowledged_before_is_counted() {
     assert!(gate.notes().contains(&Note::Acknowledged { identity: 7, bytes: before + 50_000 }));
 }
 
+/// A byte that is asked with is one of data, and the packet is whole: its sums are right as they stand.
+#[test]
+fn a_byte_may_be_added_to_a_segment() {
+    let bytes = Segment::new(&pair(), FIRST, OTHER, ACK, 100).with_byte().into_bytes();
+    let mut segment = Segment::of(bytes.clone()).expect("a segment");
+    assert_eq!((segment.data_bytes(), segment.end()), (1, FIRST.wrapping_add(1)));
+    segment.sum_up();
+    assert_eq!(segment.into_bytes(), bytes);
+}
+
 #[test]
 fn bytes_that_are_no_segment_pass_as_they_are() {
     let mut gate = Gate::default();

@@ -124,6 +124,64 @@ pub fn sender(mark: u32) -> io::Result<OwnedFd> {
     Ok(sender)
 }
 
+/// A socket that gets a copy of each TCP packet that comes to an address of this machine.
+///
+/// # Errors
+/// The kernel's: no right (CAP_NET_RAW).
+pub fn hearer() -> io::Result<OwnedFd> {
+    let hearer = socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, libc::IPPROTO_TCP)?;
+    let room = 8 << 20;
+    set(&hearer, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room)?;
+    Ok(hearer)
+}
+
+/// Bytes in a connection's queue that are not acknowledged, and of these, those that have not been sent.
+///
+/// # Errors
+/// The kernel's.
+pub fn waiting(socket: impl AsFd) -> io::Result<(i32, i32)> {
+    const SIOCOUTQNSD: u64 = 0x894b;
+    let fd = socket.as_fd().as_raw_fd();
+    let ask = |number: u64| -> io::Result<i32> {
+        let mut bytes = 0i32;
+        // SAFETY: the kernel writes one number.
+        checked(unsafe { libc::ioctl(fd, number as _, &raw mut bytes) })?;
+        Ok(bytes)
+    };
+    let unsent = ask(SIOCOUTQNSD)?;
+    Ok((ask(libc::TIOCOUTQ)?, unsent))
+}
+
+/// Bytes that the other side has acknowledged since the socket was made.
+///
+/// # Errors
+/// The kernel's.
+pub fn acknowledged(socket: impl AsFd) -> io::Result<u64> {
+    const ACKNOWLEDGED: usize = 120;
+    let mut info = [0u8; 256];
+    let mut bytes = size_of_val(&info) as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes as many bytes as there is room for, and how many these were.
+    checked(unsafe {
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut bytes)
+    })?;
+    let figure =
+        info[..bytes as usize].get(ACKNOWLEDGED..ACKNOWLEDGED + 8).and_then(|some| some.try_into().ok());
+    Ok(figure.map_or(0, u64::from_ne_bytes))
+}
+
+/// Makes a connected socket one that is not.
+///
+/// # Errors
+/// The kernel's.
+pub fn part(socket: impl AsFd) -> io::Result<()> {
+    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+    let bytes = size_of_val(&nobody) as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads one address.
+    checked(unsafe { libc::connect(fd, &raw const nobody, bytes) }).map(drop)
+}
+
 /// An IPv4 address as the kernel has it.
 fn address(address: [u8; 4], port: u16) -> libc::sockaddr_in {
     libc::sockaddr_in {

@@ -4,12 +4,14 @@
 //! (`crates/gate` has the rules). The recorder counts its passes over the rings: a packet waits for one that began behind it. When
 //! this process is gone so is the device, and the packets go nowhere: another machine may have the address by then.
 
+mod answers;
 pub mod diag;
 #[allow(unsafe_code)]
 pub mod kernel;
 mod ledger;
 pub mod net;
 pub mod rebuild;
+mod socket;
 
 use std::collections::VecDeque;
 use std::fs::File;

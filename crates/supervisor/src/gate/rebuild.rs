@@ -7,17 +7,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
-use gate::note::agreed;
-use gate::packet::flag;
-use gate::{Address, Adopted, Facts, Note, Pair};
-use rustix::net::{SendFlags, Shutdown};
+use gate::{Address, Adopted, Facts, Note};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 use us_abi::{Connection, SENT_BYTES, connection};
 
+use super::answers::{self, Question};
+use super::socket::{self, Place, Socket};
 use super::{kernel, net};
 use crate::roster::Roster;
 use crate::segment::Segment;
@@ -28,13 +26,6 @@ pub const SENT: &str = "sent";
 
 /// A closed connection is kept so long: the other side may not have got all of it.
 const CLOSED_NS: u64 = 60_000_000_000;
-
-/// The clock in the packets is to be so far ahead of what it may have been: what seems to be old is thrown away. Not further: the
-/// kernel takes for the time of a round trip by how much the other side's echo is behind.
-const AHEAD_MS: u64 = 30;
-
-/// The room that the other side is thought to have, besides what is under way, until it says so.
-const WINDOW: u32 = 64 << 10;
 
 /// What the other machine's gate has said.
 #[derive(Debug, Default)]
@@ -135,17 +126,17 @@ impl Notes {
 
 /// How far a connection is, over all processes.
 #[derive(Clone, Debug, Default)]
-struct Whole {
-    read: u64,
+pub(super) struct Whole {
+    pub(super) read: u64,
     /// Of these, what processes have read that have ended.
-    read_by_others: u64,
-    written: u64,
+    pub(super) read_by_others: u64,
+    pub(super) written: u64,
     /// An output in doubt, and in which process's row it is.
-    begun: u64,
+    pub(super) begun: u64,
     doubt: Option<(usize, usize)>,
-    flags: u32,
+    pub(super) flags: u32,
     /// The process that has it open, and under which number.
-    open: Option<(usize, i32)>,
+    pub(super) open: Option<(usize, i32)>,
     closed_ns: u64,
     /// Where what was written last lies.
     place: Option<u32>,
@@ -188,27 +179,6 @@ pub struct Rebuilt {
     sockets: Vec<Socket>,
 }
 
-struct Socket {
-    fd: OwnedFd,
-    /// What was agreed upon, with this machine's clock, and so many bytes have been read.
-    facts: Facts,
-    read: u64,
-    /// See [`Adopted`].
-    read_by_others: u64,
-    /// So many bytes had been acknowledged: what was sent behind them is in its queue.
-    from: u64,
-    pair: Pair,
-    /// The first number of this side's that the other one may lack, the next one, and that of the other side.
-    oldest: u32,
-    next: u32,
-    other_next: u32,
-    /// The other side has sent its end, which has been read.
-    is_ended: bool,
-    is_shut: bool,
-    is_closed: bool,
-    is_mapped: bool,
-}
-
 impl Rebuilt {
     /// In words.
     pub fn words(&self) -> String {
@@ -233,49 +203,53 @@ impl Rebuilt {
         go_on.map(adopted).collect()
     }
 
-    /// The address is this machine's, and the program is live: connections come to themselves.
-    pub fn wake(self) {
+    /// The address is this machine's, and the program is not live yet: what is under way goes on its way again.
+    pub fn resume(&mut self, sent: &File) {
         let sender = kernel::sender(net::MARK).ok();
-        for socket in &self.sockets {
-            let off = 0;
-            let (level, name) = transparent(socket.is_mapped);
-            let _ = kernel::set(&socket.fd, level, name, &off);
-            if let Some(sender) = sender.as_ref().filter(|_| socket.is_ended) {
-                // What the other side sent last has been read, and it does not send that again.
-                let Pair { own, other } = socket.pair;
-                let (from, flags) = (Pair { own: other, other: own }, flag::FIN | flag::ACK);
-                let end = gate::Segment::new(&from, socket.other_next, socket.next, flags, u16::MAX);
-                let _ = kernel::send(sender, &end.into_bytes());
-            }
-            if socket.is_shut || socket.is_closed {
-                let _ = rustix::net::shutdown(&socket.fd, Shutdown::Write);
-            }
-            if let Some(sender) = &sender {
-                // An old byte is asked for: the other side answers where it is.
-                let before = socket.oldest.wrapping_sub(1);
-                let asks = gate::Segment::new(&socket.pair, before, socket.other_next, flag::ACK, u16::MAX);
-                let _ = kernel::send(sender, &asks.into_bytes());
+        let questions: Vec<Question> = self.sockets.iter().filter_map(Socket::question).collect();
+        let answers = sender.as_ref().map(|sender| answers::hear(&questions, sender)).unwrap_or_default();
+        for mut socket in std::mem::take(&mut self.sockets) {
+            match socket.resume(sent, answers.get(&socket.pair), sender.as_ref()) {
+                Ok(()) => self.sockets.push(socket),
+                Err(cause) => {
+                    self.made -= u32::from(!socket.is_closed);
+                    self.cannot(&cause);
+                }
             }
         }
     }
+
+    fn cannot(&mut self, cause: &io::Error) {
+        crate::terminal::say(&format!("a connection cannot be rebuilt: {cause}"));
+        *self.reset.entry("that the kernel does not rebuild").or_default() += 1;
+    }
+
+    /// The program is live: connections come to themselves.
+    pub fn wake(self) {
+        let sender = kernel::sender(net::MARK).ok();
+        self.sockets.iter().for_each(|socket| socket.wake(sender.as_ref()));
+        socket::look_after(self.sockets);
+    }
 }
 
-fn transparent(is_mapped: bool) -> (i32, i32) {
-    const IPV6_TRANSPARENT: i32 = 75;
-    if is_mapped { (libc::IPPROTO_IPV6, IPV6_TRANSPARENT) } else { (libc::IPPROTO_IP, libc::IP_TRANSPARENT) }
+/// Why a connection is not made anew.
+enum Refused {
+    Because(&'static str),
+    Kernel(io::Error),
 }
 
 /// A process of the mirror: its table, and this kernel's number.
 pub type Of<'a> = (&'a Segment, u32);
 
 /// Makes what can be made, of the connections of a mirror's processes.
-pub fn rebuild(processes: &[Of], notes: &Notes, sent: &File) -> Rebuilt {
+pub fn rebuild(processes: &[Of], notes: &Notes) -> Rebuilt {
     let mut rebuilt = Rebuilt::default();
     let segments: Vec<&Segment> = processes.iter().map(|(segment, _)| *segment).collect();
     let open = |pid: u32| rustix::process::pidfd_open(child::raw(pid)?, PidfdFlags::empty()).ok();
     let pidfds: Vec<Option<OwnedFd>> = processes.iter().map(|(_, pid)| open(*pid)).collect();
     for (identity, whole) in notes.whole(&segments) {
-        let made = obstacle(&whole, notes, identity).and_then(|facts| {
+        let facts = obstacle(&whole, notes, identity).map_err(Refused::Because);
+        let made = facts.and_then(|facts| {
             let fd = match whole.open.map(|(process, fd)| (&pidfds[process], fd)) {
                 None => rustix::net::socket(
                     rustix::net::AddressFamily::INET,
@@ -285,19 +259,16 @@ pub fn rebuild(processes: &[Of], notes: &Notes, sent: &File) -> Rebuilt {
                 Some((Some(process), fd)) => {
                     rustix::process::pidfd_getfd(process, fd, PidfdGetfdFlags::empty())
                 }
-                Some((None, _)) => return Err("whose process cannot be looked into"),
+                Some((None, _)) => return Err(Refused::Because("whose process cannot be looked into")),
             };
-            let fd = fd.map_err(|_| "whose socket is not to be had")?;
+            let fd = fd.map_err(|_| Refused::Because("whose socket is not to be had"))?;
             let from = notes.acknowledged.get(&identity).copied().unwrap_or(0);
             let ahead_ns = notes.ahead_ns.unwrap_or_default();
             let there_ns = (clock::monotonic_ns() as i64).saturating_sub(ahead_ns);
             let passed_ms = there_ns.saturating_sub(facts.at_ns as i64).max(0) as u64 / 1_000_000;
             let at = u64::from(whole.place.unwrap_or(0)) * SENT_BYTES;
-            let place = Place { file: sent, at, from, passed_ms };
-            let socket = make(fd, facts, &whole, &place).map_err(|cause| {
-                crate::terminal::say(&format!("a connection cannot be rebuilt: {cause}"));
-                "that the kernel does not rebuild"
-            })?;
+            let place = Place { at, from, passed_ms };
+            let socket = Socket::make(fd, facts, &whole, &place).map_err(Refused::Kernel)?;
             if let Some((process, at)) = whole.doubt {
                 segments[process].connections()[at].queued.store(whole.begun, Ordering::Release);
             }
@@ -310,7 +281,8 @@ pub fn rebuild(processes: &[Of], notes: &Notes, sent: &File) -> Rebuilt {
             }
             // Nobody has it open any more.
             Err(_) if whole.open.is_none() => {}
-            Err(why) => *rebuilt.reset.entry(why).or_default() += 1,
+            Err(Refused::Because(why)) => *rebuilt.reset.entry(why).or_default() += 1,
+            Err(Refused::Kernel(cause)) => rebuilt.cannot(&cause),
         }
     }
     rebuilt
@@ -332,115 +304,4 @@ fn obstacle<'a>(whole: &Whole, notes: &'a Notes, identity: u64) -> Result<&'a Fa
         return Err("with input that was acknowledged and not read");
     }
     Ok(facts)
-}
-
-/// Where the bytes lie that were written last.
-struct Place<'a> {
-    file: &'a File,
-    at: u64,
-    /// So many have been acknowledged.
-    from: u64,
-    /// So long the connection has been there.
-    passed_ms: u64,
-}
-
-const TCP_REPAIR: i32 = 19;
-const TCP_REPAIR_QUEUE: i32 = 20;
-const TCP_QUEUE_SEQ: i32 = 21;
-const TCP_REPAIR_OPTIONS: i32 = 22;
-const TCP_TIMESTAMP: i32 = 24;
-const TCP_REPAIR_WINDOW: i32 = 29;
-const SO_BUF_LOCK: i32 = 72;
-const QUEUE_IN: i32 = 1;
-const QUEUE_OUT: i32 = 2;
-const ON: i32 = 1;
-/// Off, and nothing is sent.
-const QUIETLY_OFF: i32 = -1;
-
-fn make(fd: OwnedFd, facts: &Facts, whole: &Whole, place: &Place) -> io::Result<Socket> {
-    let tcp = libc::IPPROTO_TCP;
-    let of_sockets = libc::SOL_SOCKET;
-    let Whole { read, written, begun, flags, .. } = *whole;
-    let is_closed = whole.open.is_none();
-    let end = written + begun;
-    let from = place.from.min(written);
-    if end - from > SENT_BYTES {
-        let told = format!("{} of {end} bytes that it has sent are under way, more than is kept", end - from);
-        return Err(io::Error::other(told));
-    }
-    let number = |first: u32, bytes: u64| first.wrapping_add(1).wrapping_add(bytes as u32);
-    let (next_in, first_out) = (number(facts.other_first, read), number(facts.first, from));
-
-    let is_mapped = kernel::get(&fd, of_sockets, libc::SO_DOMAIN)? == libc::AF_INET6;
-    let reuses = kernel::get(&fd, of_sockets, libc::SO_REUSEADDR)?;
-    let buffer = kernel::get(&fd, of_sockets, libc::SO_SNDBUF)?;
-    let lock = kernel::get(&fd, of_sockets, SO_BUF_LOCK)?;
-    let (level, name) = transparent(is_mapped);
-    kernel::set(&fd, level, name, &ON)?;
-    kernel::set(&fd, tcp, TCP_REPAIR, &ON)?;
-    for (queue, number) in [(QUEUE_IN, next_in), (QUEUE_OUT, first_out)] {
-        kernel::set(&fd, tcp, TCP_REPAIR_QUEUE, &queue)?;
-        kernel::set(&fd, tcp, TCP_QUEUE_SEQ, &number)?;
-    }
-    kernel::join(&fd, &facts.pair.own, &facts.pair.other, is_mapped)?;
-    let mut options = vec![[2u32, facts.segment_bytes.max(536).into()]];
-    if facts.agreed & agreed::SCALE != 0 {
-        options.push([3, u32::from(facts.scale) | u32::from(facts.own_scale) << 16]);
-    }
-    if facts.agreed & agreed::SACK != 0 {
-        options.push([4, 0]);
-    }
-    if facts.agreed & agreed::TIME != 0 {
-        options.push([8, 0]);
-    }
-    kernel::set_all(&fd, tcp, TCP_REPAIR_OPTIONS, &options)?;
-    // Before it is set: who takes over next may think it further than it is, and not less far.
-    let at_ns = clock::monotonic_ns();
-    // An odd number would have newer kernels (6.7) count microseconds.
-    let time = facts.time.wrapping_add((place.passed_ms + AHEAD_MS) as u32 + 1) & !1;
-    if facts.agreed & agreed::TIME != 0 {
-        kernel::set(&fd, tcp, TCP_TIMESTAMP, &time)?;
-    }
-    let room = (SENT_BYTES as i32) * 2;
-    kernel::set(&fd, of_sockets, libc::SO_SNDBUFFORCE, &room)?;
-    put_out(&fd, from, end, place)?;
-    // As it was: what a larger one took besides would be more than is kept for whoever takes over next. The kernel counts double.
-    kernel::set(&fd, of_sockets, libc::SO_SNDBUFFORCE, &(buffer / 2))?;
-    kernel::set(&fd, of_sockets, SO_BUF_LOCK, &lock)?;
-    // All that is under way had room there. With less the kernel would acknowledge from within it: from numbers that are old to the
-    // other side, which throws such packets away, while its own lie beyond the window here.
-    let there = WINDOW + (end - from) as u32;
-    let window = [next_in, there, there, WINDOW >> 1, next_in];
-    kernel::set(&fd, tcp, TCP_REPAIR_WINDOW, &window)?;
-    kernel::set(&fd, tcp, TCP_REPAIR, &QUIETLY_OFF)?;
-    // Repairing takes it away.
-    kernel::set(&fd, of_sockets, libc::SO_REUSEADDR, &reuses)?;
-    Ok(Socket {
-        fd,
-        facts: Facts { time, at_ns, ..*facts },
-        read,
-        read_by_others: whole.read_by_others,
-        from,
-        pair: facts.pair,
-        oldest: first_out,
-        next: number(facts.first, end),
-        other_next: next_in,
-        is_ended: flags & connection::ENDED != 0,
-        is_shut: flags & connection::SHUT != 0,
-        is_closed,
-        is_mapped,
-    })
-}
-
-/// Puts what was written last into the queue of what has been sent.
-fn put_out(fd: impl AsFd, mut from: u64, end: u64, place: &Place) -> io::Result<()> {
-    let mut room = vec![0; 64 << 10];
-    while from < end {
-        let at = from % SENT_BYTES;
-        let part = (end - from).min(SENT_BYTES - at).min(room.len() as u64) as usize;
-        place.file.read_exact_at(&mut room[..part], place.at + at)?;
-        let done = rustix::net::send(&fd, &room[..part], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
-        from += done as u64;
-    }
-    Ok(())
 }

@@ -150,6 +150,20 @@ impl Replay<'_> {
     }
 }
 
+/// The address of the service is this machine's from here on. Whether somebody has to give it back who takes no gate there.
+fn move_here(address: &gate::Address, gate: Option<&mut gate::Prepared>, name: &str) -> bool {
+    let is_gated = gate.is_some();
+    let taken = match gate {
+        Some(gate) => gate.take().map_err(|cause| run::explain(&cause)).map(|()| true),
+        None => net::take(address),
+    };
+    let announced = |is_new| net::announce(address).map(|()| is_new).map_err(|cause| cause.to_string());
+    let moved = taken.and_then(announced).inspect_err(|why| {
+        terminal::say(&format!("{name}: the address of the service is not here: {why}"));
+    });
+    moved == Ok(true) && !is_gated
+}
+
 /// Has the replayed program take over, and watches it to its end; the exit code.
 ///
 /// # Errors
@@ -182,31 +196,33 @@ pub(super) fn take_over(
     for heir in &heirs {
         heir.is_program(&options.config(flags), prepared.as_ref().map(|_| machine))?;
     }
-    let mut rebuilt = None;
+    let (mut rebuilt, name) = (None, &folder.name);
     let known = replay.mirror.as_ref().map(|mirror| (&mirror.notes, &mirror.sent));
+    let mut is_here = false;
     let mut live = heirs::take_over(&heirs, |there| {
+        let Some((notes, sent)) = known else { return };
         let all: Vec<rebuild::Of> =
             there.iter().map(|heir| (&heir.fed.rings.segment, heir.child.pid)).collect();
-        rebuilt = known.map(|(notes, sent)| rebuild::rebuild(&all, notes, sent));
+        let mut connections = rebuild::rebuild(&all, notes);
+        // Not before: what comes for a connection that is not there is answered by a reset.
+        if let Some(address) = &notes.address {
+            is_here = move_here(address, prepared.as_mut().and_then(Prepared::gate), name);
+        }
+        connections.resume(sent);
+        rebuilt = Some(connections);
     });
-    let live_ns = live.remove(0).ok_or_else(|| refuse(&heirs[0].why_not()))?;
+    let Some(live_ns) = live.remove(0) else {
+        if let Some(address) = known.and_then(|(notes, _)| notes.address.as_ref()).filter(|_| is_here) {
+            net::leave(address);
+        }
+        return Err(refuse(&heirs[0].why_not()));
+    };
     let Heir { fed, child } = heirs.remove(0);
     let (pid, guest_pid) = (child.pid, fed.pid);
     heirs.iter().for_each(|heir| replay.roster.tell_of_ended(heir.fed.pid, heir.child.pid));
     replay.roster.tell_of_ended(guest_pid, pid);
-    let name = &folder.name;
-    if let Some(address) = known.and_then(|(notes, _)| notes.address.as_ref()) {
-        let taken = match prepared.as_mut().and_then(Prepared::gate) {
-            Some(gate) => {
-                gate.adopt(rebuilt.iter().flat_map(Rebuilt::adopted).collect(), machine);
-                gate.take().map_err(|cause| run::explain(&cause))
-            }
-            None => net::take(address).map(drop),
-        };
-        let moved = taken.and_then(|()| net::announce(address).map_err(|cause| cause.to_string()));
-        if let Err(why) = moved {
-            terminal::say(&format!("{name}: the address of the service is not here: {why}"));
-        }
+    if let Some(gate) = prepared.as_mut().and_then(Prepared::gate) {
+        gate.adopt(rebuilt.iter().flat_map(Rebuilt::adopted).collect(), machine);
     }
     let connections = rebuilt.as_ref().map(Rebuilt::words);
     rebuilt.into_iter().for_each(Rebuilt::wake);
