@@ -37,11 +37,12 @@ struct Region {
     bytes: AtomicU64,
     /// So many bytes, and behind them as many for what a copy that is made has ([`ARE_FROZEN`]).
     twin: AtomicU64,
+    /// In a copy that takes over: what the guest has there is what its dead primary had, and not this copy's own. Memory that was made
+    /// behind the standby is each copy's own.
+    is_primarys: AtomicBool,
 }
 
-static REGIONS: [Region; REGIONS_MAX] =
-    [const { Region { start: AtomicU64::new(0), bytes: AtomicU64::new(0), twin: AtomicU64::new(0) } };
-        REGIONS_MAX];
+static REGIONS: [Region; REGIONS_MAX] = [const { Region::none() }; REGIONS_MAX];
 
 /// Whether there is one, and whether the log is to be told of another choice: [`ACTIVE`] and [`NEW`].
 static STATE: AtomicU8 = AtomicU8::new(0);
@@ -77,6 +78,11 @@ pub fn is_too_dear() -> bool {
 type Page = [u8; PAGE];
 
 impl Region {
+    const fn none() -> Region {
+        let [start, bytes, twin] = [const { AtomicU64::new(0) }; 3];
+        Region { start, bytes, twin, is_primarys: AtomicBool::new(false) }
+    }
+
     fn get(&self) -> (u64, u64, u64) {
         let [start, bytes, twin] =
             [&self.start, &self.bytes, &self.twin].map(|word| word.load(Ordering::Relaxed));
@@ -130,6 +136,20 @@ pub fn concern_calls() -> bool {
 /// Whether this address lies in memory that is kept alike.
 pub fn contains(address: usize) -> bool {
     is_active() && REGIONS.iter().any(|region| region.has(address as u64))
+}
+
+/// Whether it does in what a dead primary had as well: what that did behind its last event is there.
+pub fn is_primarys(address: usize) -> bool {
+    is_active()
+        && REGIONS
+            .iter()
+            .any(|region| region.has(address as u64) && region.is_primarys.load(Ordering::Relaxed))
+}
+
+/// The guest works in memory that this copy, or a standby of it, follows with.
+fn nothing_is_real() {
+    IS_REAL.store(false, Ordering::Relaxed);
+    REGIONS.iter().for_each(|region| region.is_primarys.store(false, Ordering::Relaxed));
 }
 
 /// By the coordinator, while everything of this process stands still: takes the twins of what the next standby is to keep
@@ -195,7 +215,7 @@ pub fn source(address: u64) -> u64 {
 /// Nothing is kept alike any more. At the same place in every copy.
 pub fn stop() {
     STATE.fetch_and(!ACTIVE, Ordering::Relaxed);
-    IS_REAL.store(false, Ordering::Relaxed);
+    nothing_is_real();
     ARE_FROZEN.store(false, Ordering::Relaxed);
     REGIONS.iter().for_each(Region::drop);
 }
@@ -249,7 +269,7 @@ static ARE_FROZEN: AtomicBool = AtomicBool::new(false);
 
 /// By the coordinator: see [`ARE_FROZEN`].
 fn freeze() {
-    IS_REAL.store(false, Ordering::Relaxed);
+    nothing_is_real();
     for region in &REGIONS {
         let (_, bytes, _) = region.get();
         region.each_page(|at, twin| {
@@ -367,6 +387,7 @@ pub fn word(address: usize) -> u32 {
 pub fn redo(start: u64, real: u64, is_in_call: bool) -> bool {
     let Some(region) = REGIONS.iter().find(|region| is_active() && region.has(start)) else { return false };
     IS_REAL.store(true, Ordering::Relaxed);
+    region.is_primarys.store(true, Ordering::Relaxed);
     // A call of which the log has the beginning was made behind all of that.
     if !is_in_call {
         region.each_changed(|at, _, now, then| {

@@ -9,7 +9,7 @@
 use us_abi::SegmentHeader;
 
 use crate::door::memory::keeps_for_itself;
-use crate::door::{quiet, sync};
+use crate::door::{common, quiet, sync};
 use crate::mapping::touched::Touched;
 use crate::mapping::views::{self, View};
 use crate::mapping::{pieces, unforked};
@@ -244,6 +244,7 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
     // that there are several when the first other one is made; who is about to make it has stopped the twins before.
     let is_alone = !sync::is_threaded();
     let alike = || shared().filter(|_| is_alone).map(|mapping| (mapping.start, mapping.end));
+    common::forget_notes();
     if !twins::choice::at_clone(alike(), recorder::went_on_at_clone()) {
         twins::choose(alike());
     }

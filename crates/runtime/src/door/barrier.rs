@@ -153,7 +153,7 @@ impl Barrier {
             return None;
         }
         let address = self.arrived.as_ptr() as usize;
-        if !common::releases(caller, op::ARRIVE, address, finish_arrival) {
+        if !common::releases(caller, op::ARRIVE, address, finish_arrival, || {}) {
             if let Some(serial) = common::followed(caller, op::PASS) {
                 return Some(serial != 0);
             }

@@ -134,17 +134,24 @@ pub fn count_out(word: &AtomicU32) -> Option<u32> {
 
 // ---- The log ----
 
-fn log(thread: &mut Thread, op: u16, errno: c_int) {
-    if let Some(bytes) = twins::take_new(op, |bytes| thread.reserve(bytes)) {
+/// Tells what is new. False where nobody reads the log any more: then the twins are not what the memory is, either.
+fn log(thread: &mut Thread, op: u16, errno: c_int) -> bool {
+    let told = twins::take_new(op, |bytes| thread.reserve(bytes));
+    if let Some(bytes) = told {
         thread.publish(EventKind::Common, errno as u8, op, NO_TICKET, bytes);
     }
+    told.is_some()
 }
 
-/// Takes the next event, as a standby. `None`: live from here on.
-fn follow(thread: &mut Thread, op: u16) -> Option<c_int> {
+/// Takes the next event, as a standby; `also` is done with its errno and the position behind it. `None`: live from here on.
+///
+/// All of it before the event is closed: once a ring is empty a promotion takes its thread for one that has caught up, puts the memory
+/// itself in place, and looks at what is to be finished.
+fn follow(thread: &mut Thread, op: u16, also: impl FnOnce(c_int, u64)) -> Option<c_int> {
     let Next::Event(event) = thread.expect(EventKind::Common, op) else { return None };
     twins::apply(event.payload());
     let errno = c_int::from(event.header.flags);
+    also(errno, thread.ends.consumer.at + thread.ends.open as u64);
     thread.close();
     thread.count(Class::of_event(EventKind::Common, op));
     Some(errno)
@@ -172,38 +179,54 @@ pub fn after_call(thread: &mut Thread, row: &Row) {
 
 #[cold]
 fn at_call(thread: &mut Thread) {
-    match thread.calls() {
-        Mode::Solo => {}
-        Mode::Record => {
-            let gives_up = twins::is_too_dear();
-            log(thread, op::CALL, c_int::from(gives_up));
-            if gives_up {
-                twins::stop();
+    thread.attempt(|thread, mode| {
+        match mode {
+            Mode::Solo => {}
+            Mode::Record => {
+                let gives_up = twins::is_too_dear();
+                log(thread, op::CALL, c_int::from(gives_up));
+                if gives_up {
+                    twins::stop();
+                }
+            }
+            // `None` where this copy has taken over here: where the log goes on it has nothing of this place yet.
+            Mode::Replay => {
+                let gives_up = |how: c_int, _| {
+                    if how == 1 {
+                        twins::stop();
+                    }
+                };
+                follow(thread, op::CALL, gives_up)?;
             }
         }
-        Mode::Replay => {
-            if follow(thread, op::CALL) == Some(1) {
-                twins::stop();
-            }
-        }
-    }
+        Some(())
+    });
 }
 
-/// An acquisition by `attempt` of the object at `address`. `None` if the caller is to go the usual way.
+/// An acquisition by `attempt` of the object at `address`. Where a dead primary has made it, `taken` does what is to be done behind
+/// that. `None` if the caller is to go the usual way.
 pub fn acquire(
     caller: Caller,
     op: u16,
     address: usize,
     say: c_int,
     attempt: impl Fn(Caller) -> Outcome,
+    taken: impl Fn(Caller),
 ) -> Option<c_int> {
+    let take_over = || {
+        let is_taken = is_taken_over(address);
+        if is_taken {
+            taken(caller);
+        }
+        is_taken
+    };
     loop {
         match mode(caller, address)? {
-            Mode::Solo if is_taken_over(address) => return Some(say),
+            Mode::Solo if take_over() => return Some(say),
             Mode::Solo => return None,
             Mode::Record => {
-                // A clone may have come between the promotion and this.
-                let outcome = if is_taken_over(address) { Outcome::OK } else { attempt(caller) };
+                // The log goes on, or a clone has come between the promotion and this.
+                let outcome = if take_over() { Outcome::OK } else { attempt(caller) };
                 if outcome == Outcome::FOLLOW {
                     continue;
                 }
@@ -213,8 +236,6 @@ pub fn acquire(
             }
             Mode::Replay => {
                 if let Some(errno) = followed(caller, op) {
-                    // By its primary, if that had anything to take over.
-                    TAKEN.store(0, Ordering::Relaxed);
                     return Some(errno);
                 }
                 // A sleeper that the dead primary was woken in place of has nobody else who would wake it.
@@ -235,48 +256,50 @@ pub fn tell(caller: Caller, op: u16, address: usize, errno: c_int) {
 
 /// The value of a word, the same in every copy.
 pub fn look(caller: Caller, op: u16, address: usize) -> u32 {
-    if let Some(thread) = caller.thread() {
-        match thread.calls() {
-            Mode::Solo => {}
-            Mode::Record => {
-                log(thread, op, 0);
-                return twins::word(address);
-            }
-            Mode::Replay => {
-                follow(thread, op);
-            }
+    let now = || GuestPtr::at(address as u64).load().unwrap_or(0);
+    let Some(thread) = caller.thread() else { return now() };
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => Some(now()),
+        Mode::Record => log(thread, op, 0).then(|| twins::word(address)),
+        Mode::Replay => {
+            let mut told = 0;
+            follow(thread, op, |_, _| told = now())?;
+            Some(told)
         }
-    }
-    GuestPtr::at(address as u64).load().unwrap_or(0)
+    })
 }
 
-/// How the log says that an acquisition ended.
+/// How the log says that an acquisition ended. If there was anything to take over, its primary has.
 pub fn followed(caller: Caller, op: u16) -> Option<c_int> {
-    follow(caller.thread()?, op)
+    follow(caller.thread()?, op, |_, _| TAKEN.store(0, Ordering::Relaxed))
 }
 
 /// Finishes a release that the log has, of the object at this address: it has been made, or not.
 pub type Finish = fn(usize, bool);
 
-/// A release is about to be made. False in a standby, which has nothing to do: should it be promoted before anything else
-/// is logged, `finish` is called.
-pub fn releases(caller: Caller, op: u16, address: usize, finish: Finish) -> bool {
-    let Some(mode) = mode(caller, address) else { return true };
+/// A release is about to be made. False in a standby, which has nothing to do but to `pass` over it: should it be promoted before
+/// anything else is logged, `finish` is called.
+pub fn releases(caller: Caller, op: u16, address: usize, finish: Finish, pass: impl Fn()) -> bool {
+    if mode(caller, address).is_none() {
+        return true;
+    }
     let Some(thread) = caller.thread() else { return true };
-    match mode {
-        Mode::Solo => true,
+    thread.attempt(|thread, mode| match mode {
+        Mode::Solo => Some(true),
         Mode::Record => {
             log(thread, op, 0);
-            true
+            Some(true)
         }
-        Mode::Replay if follow(thread, op).is_some() => {
-            RELEASED.store(address, Ordering::Relaxed);
-            FINISH.store(finish as *mut (), Ordering::Relaxed);
-            RELEASED_AT.store(thread.ends.consumer.at, Ordering::Relaxed);
-            false
+        Mode::Replay => {
+            follow(thread, op, |_, behind| {
+                pass();
+                RELEASED.store(address, Ordering::Relaxed);
+                FINISH.store(finish as *mut (), Ordering::Relaxed);
+                RELEASED_AT.store(behind, Ordering::Relaxed);
+            })?;
+            Some(false)
         }
-        Mode::Replay => true,
-    }
+    })
 }
 
 /// In a standby: the object that was released by the last event of this kind, and the position behind that.
@@ -298,6 +321,20 @@ static NOTIFIED_AT: AtomicU64 = AtomicU64::new(0);
 
 /// A promotion has looked at them, or is about to: who notes one from here on may come too late.
 static IS_LOOKED_AT: AtomicBool = AtomicBool::new(false);
+
+/// By the coordinator, while everything stands still: nobody is between a change and what the log says of it. What was noted where a
+/// log ended would be taken for the next one's, which begins at the same place.
+pub fn forget_notes() {
+    thread::for_each(|thread| {
+        if thread.has_ring() {
+            thread
+                .entry()
+                .changes
+                .iter()
+                .for_each(|[_, _, place]| place.store(change::NONE, Ordering::Release));
+        }
+    });
+}
 
 /// In a new standby.
 pub fn forget() {
@@ -326,7 +363,8 @@ fn noted_by(entry: &ThreadEntry, note: Note) -> Option<(usize, bool)> {
     let [position, values, place] =
         entry.changes[note as usize].each_ref().map(|word| word.load(Ordering::Acquire));
     let address = (place & !change::BITS) as usize;
-    if position != entry.tail.0.acquire() || !twins::contains(address) {
+    // What it did in memory of its own went with it.
+    if position != entry.tail.0.acquire() || !twins::is_primarys(address) {
         return None;
     }
     let made = match place & change::BITS {
@@ -363,7 +401,7 @@ pub fn finish() {
         let entry = thread.entry();
         let counted = entry.counted.swap(0, Ordering::AcqRel);
         let counter = (counted & !change::BITS) as usize;
-        if counted & change::BITS == change::MADE && twins::contains(counter) {
+        if counted & change::BITS == change::MADE && twins::is_primarys(counter) {
             // SAFETY: a word of a lock in memory of the guest's that is still mapped, or it would not be kept alike.
             unsafe { &*(counter as *const AtomicU32) }.fetch_sub(1, Ordering::SeqCst);
         }

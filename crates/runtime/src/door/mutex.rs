@@ -248,9 +248,9 @@ impl Mutex {
     fn release(&self) {
         // Read before the release: the next owner may free the mutex.
         let shared = self.shared();
-        if shared && !common::releases(Caller::get(), op::RELEASE, self.address(), finish_release) {
-            common::pass_over(&self.lock);
-            return common::pass_over(&self.owner);
+        let pass = || [&self.lock, &self.owner].into_iter().for_each(common::pass_over);
+        if shared && !common::releases(Caller::get(), op::RELEASE, self.address(), finish_release, pass) {
+            return;
         }
         self.owner.store(0, Ordering::Relaxed);
         if shared {
@@ -399,10 +399,8 @@ fn take(mutex: &Mutex, caller: Caller, patience: Patience, say: c_int, depth: u3
             }
             outcome
         };
-        if let Some(result) = common::acquire(caller, op::MUTEX, mutex.address(), say, attempt) {
-            if !common::follows(mutex.address()) && (result == say || result == 0) {
-                mutex.held(caller, depth);
-            }
+        let taken = |caller| mutex.held(caller, depth);
+        if let Some(result) = common::acquire(caller, op::MUTEX, mutex.address(), say, attempt, taken) {
             return result;
         }
     }

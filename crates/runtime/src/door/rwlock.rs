@@ -14,7 +14,6 @@ use super::common::{self, Note};
 use super::mutex::Patience;
 use super::sync::{self, ALL, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::raw::Timespec;
-use crate::thread::Mode;
 use crate::turns::doors::ordered_frame;
 
 /// In the bytes of glibc's `pthread_rwlock_t`; owner, sharing and preference lie where its initialisers
@@ -99,9 +98,13 @@ impl RwLock {
             outcome
         });
         if outcome.acquired {
-            self.writer.store(caller.tid(), Ordering::Relaxed);
+            self.is_of(caller);
         }
         outcome
+    }
+
+    fn is_of(&self, writer: Caller) {
+        self.writer.store(writer.tid(), Ordering::Relaxed);
     }
 
     fn queue(
@@ -129,10 +132,14 @@ impl RwLock {
     }
 
     fn unlock(&self) {
-        if common::releases(Caller::get(), op::RELEASE, self.address(), finish_unlock) {
+        let caller = Caller::get();
+        let pass = || {
+            if self.is_writer(caller) {
+                common::pass_over(&self.writer);
+            }
+        };
+        if common::releases(caller, op::RELEASE, self.address(), finish_unlock, pass) {
             self.give_back();
-        } else if self.is_writer(Caller::get()) {
-            common::pass_over(&self.writer);
         }
     }
 
@@ -224,12 +231,7 @@ fn write(lock: &RwLock, patience: Patience) -> c_int {
     }
     let attempt = |caller| lock.write(caller, patience);
     let force = |caller| while !lock.write(caller, Patience::Block).acquired {};
-    let result = sync::acquire(op::WRITE, lock.address(), attempt, force);
-    if result == 0 && common::mode(Caller::get(), lock.address()) == Some(Mode::Solo) {
-        // Taken by a dead primary, perhaps, that had not come so far.
-        lock.writer.store(Caller::get().tid(), Ordering::Relaxed);
-    }
-    result
+    sync::acquire_as(op::WRITE, lock.address(), attempt, force, |caller| lock.is_of(caller))
 }
 
 /// glibc checks the time before it tries the lock.

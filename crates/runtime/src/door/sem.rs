@@ -296,7 +296,7 @@ unsafe extern "C" fn post(semaphore: *const Semaphore) -> c_int {
         }
     };
     if common::mode(caller, semaphore.address()).is_some() {
-        let acts = common::releases(caller, op::SEM_POST, semaphore.address(), finish_post);
+        let acts = common::releases(caller, op::SEM_POST, semaphore.address(), finish_post, || {});
         return if acts { as_errno(semaphore.add()) } else { 0 };
     }
     if sync::replay(caller, op::SEM_POST, add).is_some() {

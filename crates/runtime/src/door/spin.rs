@@ -110,7 +110,7 @@ pub unsafe extern "C" fn pthread_spin_unlock(lock: *const AtomicI32) -> c_int {
     let lock = unsafe { &*lock };
     let address = lock.as_ptr() as usize;
     let _door = Scope::begin(address);
-    if common::releases(Caller::get(), op::RELEASE, address, finish_unlock) {
+    if common::releases(Caller::get(), op::RELEASE, address, finish_unlock, || {}) {
         finish_unlock(address, false);
     }
     0

@@ -299,11 +299,22 @@ pub fn acquire(
     attempt: impl Fn(Caller) -> Outcome,
     force: impl Fn(Caller),
 ) -> c_int {
+    acquire_as(op, address, attempt, force, |_| {})
+}
+
+/// The same of an object that says whose it is: `taken` writes that where a dead primary has acquired it and not come so far.
+pub fn acquire_as(
+    op: u16,
+    address: usize,
+    attempt: impl Fn(Caller) -> Outcome,
+    force: impl Fn(Caller),
+    taken: impl Fn(Caller),
+) -> c_int {
     let caller = Caller::get();
     caller.deliver();
     loop {
         if op != op::ROBUST
-            && let Some(result) = common::acquire(caller, op, address, 0, &attempt)
+            && let Some(result) = common::acquire(caller, op, address, 0, &attempt, &taken)
         {
             return result;
         }

@@ -12,10 +12,10 @@ use us_order::family::{self as rules, Turn};
 
 use crate::above::above;
 use crate::members::{self, of_family};
-use crate::raw;
 use crate::state::{self, Role};
 use crate::sys::trap;
 use crate::thread::{self, Mode, Thread};
+use crate::{raw, seats};
 
 /// How long the members wait for each other while they stand still, ns.
 const FORM_NS: u64 = 800_000_000;
@@ -225,7 +225,9 @@ pub fn own_mark() -> u32 {
 /// that, or it would see what another one's dead primary has done and its standby has not.
 pub fn settle_together(put_back: impl FnOnce(&Family)) {
     let Some(family) = of_family::taking_over() else { return };
-    await_standing();
+    if !await_standing(0, TOGETHER_NS) {
+        crate::verdict::give_up_standby(&[b"a thread of the standby did not come to a door"]);
+    }
     together(family, &family.settled);
     put_back(family);
     together(family, &family.whole);
@@ -238,25 +240,28 @@ static IS_TO_STAND: AtomicBool = AtomicBool::new(false);
 const LOOKS: u32 = 40;
 
 /// Until no thread of this copy runs guest code: one that has the turn may still be on its way to its next door. One that computes,
-/// or spins for what another process does, may have no door for minutes: it is asked to stand still where it is.
-fn await_standing() {
+/// or spins for what another process does, may have no door for minutes: behind `patience_ns` it is asked to stand still where it is.
+/// False if one does neither in `most_ns`.
+pub fn await_standing(patience_ns: u64, most_ns: u64) -> bool {
     let start = raw::now_ns();
-    IS_TO_STAND.store(true, Ordering::SeqCst);
-    for look in 1u32.. {
+    let mut look = 0u32;
+    loop {
+        let waited_ns = raw::now_ns() - start;
         let mut runs = false;
+        if waited_ns >= patience_ns {
+            IS_TO_STAND.store(true, Ordering::SeqCst);
+            look += 1;
+        }
         thread::for_each(|thread| {
-            let tid = thread.entry().standby_tid.load(Ordering::Relaxed);
+            let tid = seats::tid(thread.slot()).load(Ordering::Relaxed);
             let stands = !thread.has_ring() || tid == 0 || thread.parked.load(Ordering::SeqCst);
-            if !stands && look.is_multiple_of(LOOKS) {
+            if !stands && look != 0 && look.is_multiple_of(LOOKS) {
                 trap::nudge(tid);
             }
             runs |= !stands;
         });
-        if !runs {
-            return;
-        }
-        if raw::now_ns() - start > TOGETHER_NS {
-            crate::verdict::give_up_standby(&[b"a thread of the standby did not come to a door"]);
+        if !runs || waited_ns > most_ns {
+            return !runs;
         }
         thread::wake_sleepers();
         raw::nap(of_family::LOOK_NS / 2);

@@ -34,6 +34,8 @@ const STUCK_ALIKE: u32 = 5_000;
 const HOPELESS: u32 = 25_000;
 /// How long a standby in which nothing happens at all is waited for, ns.
 const HOPELESS_NS: u64 = 5_000_000_000;
+/// How long a thread is given to come to its next door before memory that is kept alike is shown as it is, ns.
+const ALIKE_NS: u64 = 1_000_000_000;
 /// The same where every thread waits for another one: each moment longer is one in which nobody serves.
 const ASLEEP_NS: u64 = 150_000_000;
 
@@ -123,6 +125,11 @@ pub fn run(header: &SegmentHeader) {
     seats::let_spares_go_on(header);
     family::settle_together(pieces::put_back);
     let family = of_family::taken_over();
+    if twins::is_active() {
+        // What a thread stores on its way to its next door the dead primary may have stored: done to the memory itself, an addition
+        // would be made twice, and one between the last look and the change of the mapping not at all.
+        family::await_standing(ALIKE_NS, 2 * ALIKE_NS);
+    }
     views::make_real();
     if is_mirrored {
         twins::choice::share_again();

@@ -144,13 +144,14 @@ pub fn follow(thread: &mut Thread, payload: &[u8]) {
     }
     super::choose(chosen().filter(|(_, bytes)| *bytes != 0).map(|(start, bytes)| (start, start + bytes)));
     IS_REAL.store(is_real, Ordering::Relaxed);
+    REGIONS.iter().for_each(|region| region.is_primarys.store(is_real, Ordering::Relaxed));
     thread.count(Class::of_event(EventKind::Alike, 0));
 }
 
 /// In a forked child: what its parent had chosen goes on where the log of the child is read from its beginning.
 pub fn in_child() {
     if is_in_log() {
-        IS_REAL.store(false, Ordering::Relaxed);
+        super::nothing_is_real();
     } else {
         super::stop();
         set_new(false);
