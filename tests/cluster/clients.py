@@ -72,6 +72,29 @@ class Counts(Client):
         self.expect(self.number, int(self.line()), "the number")
 
 
+class Knocks(Counts):
+    """The same, each over a connection of its own. None is refused. One that the program has not accepted when its machine dies is
+    reset, and its request may have been counted."""
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.address, self.resets, self.doubts = words[1:], 0, 0
+
+    def some(self):
+        try:
+            self.socket.sendall(f"{self.name}\n".encode())
+            told = int(self.line())
+        except (ConnectionResetError, BrokenPipeError):
+            self.resets, self.doubts = self.resets + 1, self.doubts + 1
+        else:
+            if not self.number < told <= self.number + 1 + self.doubts:
+                raise Wrong(f"{told} came behind {self.number}, with {self.doubts} requests between that were reset")
+            self.number, self.doubts = told, 0
+        self.file.close(), self.socket.close()
+        self.socket = socket.create_connection(self.address, timeout=PATIENCE)
+        self.file = self.socket.makefile("rb")
+
+
 class Pages(Client):
     """Uploads over HTTP, and the same downloaded. A request whose connection ends is made again over the next one: `resets` counts
     them, and either body may be there until that is done."""
@@ -287,7 +310,7 @@ class Fetches(Stores):
             self.answered()
 
 
-KINDS = {"counts": Counts, "fetches": Fetches, "follows": Follows, "gets": Gets, "pages": Pages, "puts": Puts, "redis": Redis, "stores": Stores}
+KINDS = {"counts": Counts, "fetches": Fetches, "follows": Follows, "gets": Gets, "knocks": Knocks, "pages": Pages, "puts": Puts, "redis": Redis, "stores": Stores}
 
 
 def main():
