@@ -90,6 +90,15 @@ class Machine:
     def listens(self):
         return self.ask("ss", "-Hltn", f"sport = :{PORT}").stdout.strip()
 
+    def kill_primary(self):
+        """One process of the program dies here, and its standby on this machine takes over."""
+        def protected():
+            status = self.status()
+            return status if status.get("state") == "protected" else None
+        before = until(f"{self.name} is protected", protected)
+        self.ask("kill", "-KILL", str(before["processes"][0]["primary"]["pid"]))
+        until(f"a failover on {self.name}", lambda: self.status().get("epoch", 0) > before["epoch"])
+
     def count(self, many):
         """Answers of the program here, over one connection."""
         code = (f"import socket;s=socket.create_connection(('127.0.0.1',{PORT}),timeout=20);f=s.makefile('rb')\n"
@@ -257,6 +266,18 @@ def chain_gate(understudy, net, folder, seed):
     return gated(understudy, net, folder, seed, ["counts"], many=1, later=0)
 
 
+def chain_local(understudy, net, folder, seed):
+    """The program's process dies on each machine as well, that of the machine that has taken over, before the machine does."""
+    chance = random.Random(seed)
+
+    def dies(here, after, clients):
+        for _ in range(2):
+            time.sleep(chance.uniform(0, 0.6))
+            here.kill_primary()
+
+    return gated(understudy, net, folder, seed, ["counts"], many=1, later=0, before=dies, standbys=1)
+
+
 def chain_knocks(understudy, net, folder, seed):
     """Each request over a connection of its own: none is refused, whatever dies."""
     return gated(understudy, net, folder, seed, ["knocks"], many=1, later=0)
@@ -305,4 +326,4 @@ def chain_relaxed(understudy, net, folder, seed):
         end(machines)
 
 
-KINDS = [chain_counts, chain_gate, chain_knocks, chain_moves, chain_kin, chain_relaxed]
+KINDS = [chain_counts, chain_gate, chain_knocks, chain_local, chain_moves, chain_kin, chain_relaxed]

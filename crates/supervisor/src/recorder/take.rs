@@ -93,7 +93,8 @@ impl Taken {
     pub fn goes_on_as(&mut self, image: u32) {
         let header = self.rings.segment.header();
         (self.image, self.images_seen) = (Some(image), header.images.load(Ordering::Acquire));
-        self.cuts_seen = header.cuts.load(Ordering::Acquire);
+        // The take-over itself is one that no recorder has come to: who follows closes the gaps of the dead machine's log there.
+        self.cuts_seen = header.cuts_taken.load(Ordering::Acquire);
     }
 
     /// Which image it is in the recording.
