@@ -177,13 +177,13 @@ class Cluster:
         self.node.wait()
         os.truncate(f"{self.folder}/node.log", 0)
 
-    def start(self, program):
+    def start(self, program, more=()):
         how = ["run", "--metrics", "9464", "--record", self.own] if self.standby else ["record", "-o", self.own]
         if self.address:
             how = ["run", "--standbys", str(int(self.standby)), "--record", self.own]
         command = self.on(0, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child",
                           self.understudy, *how, "--name", "group", "--cluster", "n2", "--commit", self.commit,
-                          "--cluster-config", f"{self.folder}/n1.toml", *(["--address", self.address] if self.address else []), "--", *program)
+                          "--cluster-config", f"{self.folder}/n1.toml", *(["--address", self.address] if self.address else []), *more, "--", *program)
         self.leader = subprocess.Popen(command, env=self.environment, stdout=open(f"{self.folder}/out", "w"),
                                        stderr=open(f"{self.folder}/err", "w"), start_new_session=True)
         self.init = first_process("it starts", self.leader)

@@ -211,6 +211,7 @@ def main():
         cases = [(die, seed) for seed in range(runs)] + [(takeover.follows, 0)]
         cases += [(takeover.takes_over, seed) for seed in range(runs)]
         cases += [(over, 0) for over in (takeover.over_lease, takeover.over_redis, takeover.over_files, takeover.over_many, takeover.over_nginx)]
+        cases += [(takeover.over_postgres, seed) for seed in range(min(runs, 4))]
         cases += [(other_side, 0), (slow_link, 0), (slow_link, 1), (costs, 0)]
         cases += [(case, seed) for seed in range(runs) for case in (gate.gate_counter, gate.gate_redis, gate.gate_moves)]
         cases += [(gate.gate_opens, 0), (gate.gate_shuts, 0), (gate.gate_ends, 0)]

@@ -1,5 +1,6 @@
 """The other machine runs the program from its log, and takes over."""
 
+import glob
 import hashlib
 import os
 import random
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from machines import PORT, Clients, Cluster, Failed, all_is_there, until
+from machines import PORT, Clients, Cluster, Failed, all_is_there, run, until
 
 
 def follows(understudy, net, folder, seed):
@@ -276,4 +277,68 @@ def over_nginx(understudy, net, folder, seed):
         return f"first answer {took:.0f} ms after the word; {told}"
     finally:
         other.end()
+        cluster.end()
+
+
+def over_postgres(understudy, net, folder, seed):
+    """PostgreSQL recorded in turns, which is how a log has what its processes share: all of them go on, with each row that was
+    committed and none twice, and are protected there."""
+    found = glob.glob("/usr/lib/postgresql/*/bin/postgres")
+    if not found or not shutil.which("setpriv"):
+        return None
+    chance, home, volume = random.Random(seed), os.path.dirname(found[0]), f"{folder}/volume"
+    as_user = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
+    cluster = Cluster(understudy, net, folder, "memory", standby=False, mirror=f"volumes = ['{volume}']", volume=volume)
+    other, load, told = Elsewhere(cluster), None, f"{folder}/told"
+    sql = [f"{home}/psql", "-h", "127.0.0.1", "-p", str(PORT), "-U", "postgres", "-qtA"]
+
+    def asks(at, query):
+        return subprocess.run(["ip", "netns", "exec", net.names[at], *sql, "-c", query], capture_output=True, text=True).stdout.strip()
+
+    def seen():
+        with open(told) as file:
+            return file.read().count("\n")
+
+    try:
+        for path in (os.path.dirname(folder), folder):
+            os.chmod(path, 0o711)
+        for name in ("n1", "n2"):
+            shutil.chown(f"{volume}.{name}", "postgres", "postgres")
+        run(*as_user, f"{home}/initdb", "-D", f"{volume}.n1/data", "-A", "trust", "-U", "postgres")
+        with open(f"{volume}.n1/data/postgresql.conf", "a") as file:
+            file.write(f"port = {PORT}\nunix_socket_directories = ''\nautovacuum = off\nmax_parallel_workers = 0\n")
+        run("cp", "-a", f"{volume}.n1/data", f"{volume}.n2")
+        cluster.start_node()
+        cluster.start([*as_user, f"{home}/postgres", "-D", f"{volume}/data"], ["--order", "serial"])
+        until("it serves", lambda: asks(0, "SELECT 1") == "1", 20)
+        asks(0, "CREATE TABLE rows (number serial PRIMARY KEY)")
+        with open(told, "w") as file:
+            adds = ["sh", "-c", 'yes "INSERT INTO rows DEFAULT VALUES RETURNING number;" | "$@"', "sh", *sql]
+            load = subprocess.Popen(["ip", "netns", "exec", net.names[0], *adds], stdout=file, stderr=subprocess.DEVNULL)
+        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("rows", lambda: seen() > 100)
+        time.sleep(chance.uniform(0.3, 1))
+        floor, committed = seen(), os.path.getsize(cluster.own)
+        until("all of that is acknowledged", lambda: (cluster.is_shipping() or {}).get("committed_bytes", 0) >= committed + 100_000)
+        cluster.kill()
+        load.wait()
+        last = seen()
+        other.first = [*sql, "-c", "SELECT 1"]
+        took, said = other.take_over()
+        many = asks(1, "SELECT count(*), max(number) FROM rows")
+        rows = int(many.split("|")[0])
+        # The last one may have been committed, and its answer lost with the machine.
+        if many != f"{rows}|{rows}" or not floor <= rows <= last + 1:
+            raise Failed(f"{many} rows there; {floor} were committed, and {last} seen")
+        other.is_protected()
+        primary = cluster.mirror()["processes"][0]["primary"]["pid"]
+        os.kill(primary, signal.SIGKILL)
+        until("a failover there", lambda: (cluster.mirror() or {"epoch": 0})["epoch"] > 0)
+        more = asks(1, "INSERT INTO rows DEFAULT VALUES; SELECT count(*) FROM rows")
+        if more != str(rows + 1):
+            raise Failed(f"{more} rows behind a failover there and one more; {rows} were there")
+        return f"{last} rows seen, {floor} committed at least, {rows} there; first answer {took:.0f} ms after the word; {said}"
+    finally:
+        other.end()
+        load and load.kill()
         cluster.end()
