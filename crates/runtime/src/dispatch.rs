@@ -247,8 +247,9 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
         // have to find it between two calls.
         if clone::has_promised() || park::is_wanted() && thread.is_between_calls() {
             park::at_door(thread);
-            // The call has not begun: what it does to memory is for the turn to order.
-            turns::take(thread);
+            // The call has not begun: what it does to memory is for the turn to order. One that its door takes is not had before it:
+            // whoever stands still nowhere, as the copy that follows, would have given it back there, and this thread kept it.
+            turns::take_for_guest(thread);
         }
         thread.turn.set_heard();
     }
@@ -292,7 +293,8 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
     }
     if state::is_serial() {
         // It has stood still in this call, and the log that has begun meanwhile is one of turns.
-        turns::after_call(thread);
+        turns::begun(thread);
+        turns::take_for_guest(thread);
     }
     result
 }
@@ -300,8 +302,10 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
 /// Where threads take turns: the call in a turn of its own, if they have them in doors alone.
 #[cold]
 fn in_turns_or_door(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
-    // What a thread does for itself needs no order, and what an allocator asks of the kernel has none.
-    let is_door = row.has_events && !row.observes || matches!(row.policy, Policy::Special(Door::Futex));
+    // What a thread does for itself needs no order, and what an allocator asks of the kernel has none. Who waits, for a signal as
+    // well, is in a door: others would wait for it.
+    let is_door =
+        row.has_events && !row.observes || row.blocks || matches!(row.policy, Policy::Special(Door::Futex));
     let enters = is_door && !takes_lock_out_of_turn(thread, row, call) && turns::doors::enter(thread);
     if state::is_parallel() && !thread.turn.is_own() {
         let result = by_policy(thread, row, call);

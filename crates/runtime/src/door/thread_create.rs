@@ -68,7 +68,27 @@ pub(super) unsafe fn create(
         above().join(parent);
     }
     become_threaded(parent);
+    // Of the first thread that is made the order begins here.
+    let enters = turns::doors::enter(parent);
     turns::take(parent);
+    // SAFETY: the caller's promise.
+    let result = unsafe { create_in_turn(parent, handle, attributes, start, argument, start_c11) };
+    if enters {
+        turns::doors::leave(parent);
+    }
+    result
+}
+
+/// # Safety
+/// As [`create`].
+unsafe fn create_in_turn(
+    parent: &mut Thread,
+    handle: *mut u64,
+    attributes: *const Attributes,
+    start: Start,
+    argument: *mut c_void,
+    start_c11: *mut u8,
+) -> i32 {
     // libc is asked before it is known in which mode this goes on. A thread that stands in libc may be parked for a clone: a copy that
     // began as a primary would make the thread without the log, which has it once more.
     let mask = mask_in(attributes);

@@ -165,16 +165,17 @@ pub fn is_wanted() -> bool {
 
 /// Takes the turn.
 pub fn take(thread: &mut Thread) {
-    if thread.turn.is_own() || !crate::turns::applies(thread) {
-        return;
-    }
-    let Some((scope, order)) = current() else { return };
-    match thread.calls() {
-        Mode::Solo if !logical::applies(thread) => {}
-        Mode::Solo => acquire(thread, scope, order),
-        Mode::Record if scope == Scope::Recording || family::goes_on() => acquire(thread, scope, order),
-        Mode::Record => {}
-        Mode::Replay => follow(thread, scope, order),
+    // Again where it has stood still meanwhile, and is in another mode.
+    while !thread.turn.is_own() && crate::turns::applies(thread) {
+        let Some((scope, order)) = current() else { return };
+        let is_done = match thread.calls() {
+            Mode::Solo => !logical::applies(thread) || acquire(thread, scope, order),
+            Mode::Record => scope != Scope::Recording && !family::goes_on() || acquire(thread, scope, order),
+            Mode::Replay => follow(thread, scope, order),
+        };
+        if is_done {
+            return;
+        }
     }
 }
 
@@ -207,7 +208,8 @@ enum Taken {
     PassedOver(u64),
 }
 
-fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
+/// False if the thread has stood still instead: in the copy that was made of it meanwhile the log says when it goes on.
+fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> bool {
     let mut clock = None;
     let taken = if logical::applies(thread) {
         lock_in_time(thread, order).map(|(taken, at)| {
@@ -217,10 +219,7 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     } else {
         lock(thread, scope, order)
     };
-    let Some(taken) = taken else {
-        // It has stood still here: in the copy that was made of it meanwhile the log says when it goes on.
-        return take(thread);
-    };
+    let Some(taken) = taken else { return false };
     let number = order.next.load(Ordering::Relaxed);
     let own = if scope.is_shared() { state::REAL_PID.load(Ordering::Relaxed) } else { thread.kernel_tid() };
     order.holder.store(own, Ordering::Relaxed);
@@ -230,11 +229,13 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
     thread.turn.set_number(number);
     if thread.calls() == Mode::Solo && logical::applies(thread) {
         // There is no log, and the order is the same.
-        return thread.turn.set_own(true);
+        thread.turn.set_own(true);
+        return true;
     }
     if thread.calls() != Mode::Record {
         // The log has been given up meanwhile, and with it the order.
-        return release(scope, order, number);
+        release(scope, order, number);
+        return true;
     }
     thread.turn.set_own(true);
     let flags = if matches!(taken, Taken::PassedOver(_)) { PASSED_OVER } else { 0 };
@@ -242,9 +243,9 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
         Some(clock) => thread.append(EventKind::Turn, flags, 0, number, &[clock, 0]),
         None => thread.push(EventKind::Turn, flags, 0, number),
     }
-    let Taken::PassedOver(waited_ns) = taken else { return };
+    let Taken::PassedOver(waited_ns) = taken else { return true };
     if logical::applies(thread) {
-        return;
+        return true;
     }
     let times = order.forced.fetch_add(1, Ordering::Relaxed) + 1;
     let is_too_much = match scope {
@@ -260,6 +261,7 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) {
         }
         give_up_log(Cause::CannotReplay, &[b"threads that take turns wait for each other without a door"]);
     }
+    true
 }
 
 /// The same where the order is computed.
@@ -374,11 +376,15 @@ fn release(scope: Scope, order: &TurnOrder, number: u64) {
 
 // ---- By those who read it ----
 
-/// By the log.
-fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
+/// By the log. False if this copy is live instead: where somebody follows it takes the next like any other.
+fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) -> bool {
     let header = loop {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Turn as u8 => break header,
+            // Its primary has had it before the door, where it runs in no turn.
+            Some(header) if state::is_parallel() && header.kind == EventKind::Signal as u8 => {
+                thread.take_signal();
+            }
             Some(other) => {
                 let number = state::Decimal::new;
                 let (kind, call) = (number(u64::from(other.kind)), number(u64::from(other.call)));
@@ -393,8 +399,7 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
             None => thread.wait_more(),
         }
         if thread.calls() != Mode::Replay {
-            // Live. Where somebody follows it takes the next like any other.
-            return take(thread);
+            return false;
         }
     };
     // The event stays in the ring until then: who promotes this copy must not take it for applied.
@@ -413,6 +418,7 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) {
     // Behind all that a promotion looks at: with all rings empty it numbers its own turns from there.
     thread.take_front(&header);
     ring(scope, order, turns::after(header.ticket));
+    true
 }
 
 fn await_turn(scope: Scope, order: &TurnOrder, number: u64, passed_over: bool) {
