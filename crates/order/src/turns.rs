@@ -186,7 +186,12 @@ impl Turns {
     /// Whether a thread that others have waited for since `clock_ns`, and that has used `cpu_ns` of processor time since then, is
     /// passed over.
     pub fn is_too_long(&self, cpu_ns: u64, clock_ns: u64) -> bool {
-        cpu_ns > self.computes_ns() || clock_ns > WAITS_NS && cpu_ns < RUNS_NS || clock_ns > STARVES_NS
+        self.computes_too_long(cpu_ns) || clock_ns > WAITS_NS && cpu_ns < RUNS_NS || clock_ns > STARVES_NS
+    }
+
+    /// Whether it is for that processor time alone.
+    pub fn computes_too_long(&self, cpu_ns: u64) -> bool {
+        cpu_ns > self.computes_ns()
     }
 
     fn computes_ns(&self) -> u64 {

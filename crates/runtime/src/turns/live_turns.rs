@@ -119,6 +119,11 @@ pub fn is_too_long(cpu_ns: u64, clock_ns: u64) -> bool {
     TURNS.is_too_long(cpu_ns, clock_ns)
 }
 
+/// Whether it is for what it has computed, which no other program has a part in.
+pub fn computes_too_long(cpu_ns: u64) -> bool {
+    TURNS.computes_too_long(cpu_ns)
+}
+
 /// Whether this thread takes turns.
 #[inline(always)]
 pub fn applies(thread: &Thread) -> bool {
