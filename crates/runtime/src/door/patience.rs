@@ -50,6 +50,8 @@ pub struct Patience {
     /// Since when, and how long: nanosleep may have been told to leave the rest where the guest's time is.
     wait: Wait,
     attempts: u32,
+    /// In logical time: there was nothing to wait for.
+    pub has_not_slept: bool,
     /// Made where they are wanted: most calls go without.
     own: Option<Own>,
 }

@@ -198,10 +198,13 @@ fn is_in_time(thread: &Thread, call: &Call) -> bool {
     call.nr == nr::FUTEX && is_plain(call) && !thread.turn.is_own() && logical::is_in_race(thread)
 }
 
-/// Such a wait, to its end; of one that was woken meanwhile that is here.
+/// Such a wait, to its end; of one that was woken meanwhile that is here, as of one that has found another value.
 pub fn wait_on_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Option<i64> {
     if !is_in_time(thread, call) {
         return None;
+    }
+    if patience.has_not_slept {
+        return Some(raw::err::EAGAIN);
     }
     let until = until(call, patience);
     Some(turns::sleep_on(thread, until.as_ref()))
@@ -233,7 +236,10 @@ fn follow_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) {
             let until = until(call, patience);
             _ = turns::sleep_apart(thread, call.args[0], until.as_ref());
         }
-        Some(_) => turns::let_others(thread),
+        Some(_) => {
+            patience.has_not_slept = true;
+            turns::let_others(thread);
+        }
         None => give(thread),
     }
 }
@@ -244,6 +250,7 @@ fn wait_in_time(thread: &mut Thread, call: &Call, patience: &mut Patience) -> i6
     match GuestPtr::<u32>::at(call.args[0]).load() {
         Some(now) if now == call.args[2] as u32 => turns::sleep_apart(thread, call.args[0], until.as_ref()),
         Some(_) => {
+            patience.has_not_slept = true;
             turns::let_others(thread);
             raw::err::EAGAIN
         }
