@@ -314,6 +314,10 @@ pub const fn ticks(wait_ns: u64) -> u64 {
     wait_ns.div_ceil(1_000_000).saturating_mul(TICKS_IN_MS)
 }
 
+/// Ticks of one that wakes others: they come before it. A thread that gives a lock back and takes it again at once would have it
+/// each time that the one it has woken looks, and for good, since nothing else ever makes that come earlier.
+pub const WAKES: u64 = 1;
+
 /// Doors that a thread passes in one turn, where threads run one at a time: then it lets the next one.
 pub const DOORS: u32 = 64;
 
@@ -366,6 +370,33 @@ mod tests {
         assert_eq!(times.least(), Some(3));
         times.tick(3, 1);
         assert_eq!(times.least(), Some(0), "all at one time: the lower slot");
+    }
+
+    #[test]
+    fn who_takes_a_lock_again_and_again_leaves_it_to_the_one_that_it_wakes() {
+        // One holds the lock in every second turn of its own; the other looks in a turn of its own whenever it has been woken.
+        let rounds = |ticks_of_waker: u64| {
+            let mut times = Logical::<2>::new();
+            times.enter(0);
+            times.enter(1);
+            let mut is_held = false;
+            for round in 0..1000 {
+                let slot = times.least().unwrap();
+                assert!(times.begin(slot));
+                match (slot, is_held) {
+                    (1, true) => times.sleep(1, 64, None),
+                    (1, false) => return Some(round),
+                    _ => {
+                        is_held = !is_held;
+                        let woken = !is_held && times.wake(64).is_some();
+                        times.tick(0, 1 + if woken { ticks_of_waker } else { 0 });
+                    }
+                }
+            }
+            None
+        };
+        assert_eq!(rounds(0), None);
+        assert!(rounds(WAKES).is_some_and(|round| round < 8));
     }
 
     #[test]

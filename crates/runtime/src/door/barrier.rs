@@ -1,6 +1,7 @@
 //! Barriers. Every copy's threads meet locally; the log says only who was the serial thread.
 
 use core::ffi::c_int;
+use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use us_abi::event::EventKind;
@@ -13,7 +14,7 @@ use super::sync::{self, ALL, Caller, errno, op};
 use crate::log::Next;
 use crate::mapping::views;
 use crate::thread::Mode;
-use crate::turns::doors::ordered_frame;
+use crate::turns::doors::{Scope, ordered_frame};
 
 /// In the bytes of glibc's `pthread_barrier_t`.
 #[repr(C)]
@@ -227,6 +228,7 @@ pub unsafe extern "C" fn pthread_barrier_init(
 pub unsafe extern "C" fn pthread_barrier_destroy(barrier: *const Barrier) -> c_int {
     // SAFETY: the guest's barrier.
     let barrier = unsafe { &*barrier };
+    let _door = Scope::begin(ptr::from_ref(barrier).addr());
     let caller = Caller::get();
     let mut inside = barrier.inside.fetch_or(DESTROYING, Ordering::AcqRel) | DESTROYING;
     while inside != DESTROYING {

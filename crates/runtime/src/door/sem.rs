@@ -25,7 +25,7 @@ use crate::mapping::views;
 use crate::raw::Timespec;
 use crate::signal::{self, cancellation};
 use crate::thread::Mode;
-use crate::turns::doors::ordered_frame;
+use crate::turns::doors::{Scope, ordered_frame};
 
 /// glibc's `sem_t`.
 #[repr(C)]
@@ -325,6 +325,7 @@ fn finish_post(address: usize, made: bool) {
 pub unsafe extern "C" fn sem_getvalue(semaphore: *const Semaphore, value: *mut c_int) -> c_int {
     // SAFETY: the guest's semaphore and result.
     let (semaphore, value) = unsafe { (&*semaphore, &mut *value) };
+    let _door = Scope::begin(semaphore.address());
     let caller = Caller::get();
     if common::mode(caller, semaphore.address()).is_some() {
         // What a standby sees is what the log has last told of.

@@ -13,6 +13,7 @@ use core::ffi::{c_int, c_void};
 use super::forward::Domain;
 use super::sync::{self, Caller, Outcome, errno, op};
 use crate::thread::Mode;
+use crate::turns::doors::Scope;
 use crate::{forward_doors, real};
 
 unsafe extern "C" {
@@ -85,12 +86,14 @@ impl Domain for Stream {
 /// `flockfile`: a section of the guest's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flockfile(stream: u64) {
+    let _door = Scope::begin(stream as usize);
     Stream(stream).enter(Caller::get());
 }
 
 /// `ftrylockfile`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ftrylockfile(stream: u64) -> c_int {
+    let _door = Scope::begin(stream as usize);
     let stream = Stream(stream);
     let attempt = |caller| stream.unless_follows(caller, stream.try_lock());
     let failed = sync::acquire(op::STREAM, stream.0 as usize, attempt, |caller| stream.lock(caller));
@@ -100,6 +103,7 @@ pub unsafe extern "C" fn ftrylockfile(stream: u64) -> c_int {
 /// `funlockfile`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn funlockfile(stream: u64) {
+    let _door = Scope::begin(stream as usize);
     Stream(stream).leave();
 }
 

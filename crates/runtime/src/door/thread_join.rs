@@ -257,8 +257,13 @@ unsafe fn join_until(other: &Shared, handle: u64, result: Result, deadline: Opti
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_tryjoin_np(handle: u64, result: Result) -> c_int {
+pub unsafe extern "C" fn pthread_tryjoin_np(_handle: u64, _result: Result) -> c_int {
+    ordered_frame!(CHANGES, try_join)
+}
+
+unsafe extern "C" fn try_join(handle: u64, result: Result) -> c_int {
     match joinable(handle) {
         // SAFETY: passed on.
         Some(other) => unsafe { join_until(other, handle, result, None) },
@@ -275,23 +280,37 @@ pub unsafe extern "C" fn pthread_tryjoin_np(handle: u64, result: Result) -> c_in
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_timedjoin_np(handle: u64, result: Result, time: *const Timespec) -> c_int {
+pub unsafe extern "C" fn pthread_timedjoin_np(
+    _handle: u64,
+    _result: Result,
+    _time: *const Timespec,
+) -> c_int {
+    ordered_frame!(CHANGES, timed_join)
+}
+
+unsafe extern "C" fn timed_join(handle: u64, result: Result, time: *const Timespec) -> c_int {
     // SAFETY: passed on.
-    unsafe { pthread_clockjoin_np(handle, result, CLOCK_REALTIME, time) }
+    unsafe { clock_join(handle, result, CLOCK_REALTIME, time) }
 }
 
 /// `pthread_clockjoin_np(3)`. Without a time it is a join.
 ///
 /// # Safety
 /// As the C function.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_clockjoin_np(
-    handle: u64,
-    result: Result,
-    clock: c_int,
-    time: *const Timespec,
+    _handle: u64,
+    _result: Result,
+    _clock: c_int,
+    _time: *const Timespec,
 ) -> c_int {
+    ordered_frame!(CHANGES, clock_join)
+}
+
+unsafe extern "C" fn clock_join(handle: u64, result: Result, clock: c_int, time: *const Timespec) -> c_int {
     let Some(other) = joinable(handle) else {
         // SAFETY: libc's function with the guest's arguments.
         return unsafe {
@@ -305,7 +324,7 @@ pub unsafe extern "C" fn pthread_clockjoin_np(
     }
     if time.is_null() {
         // SAFETY: passed on.
-        return unsafe { pthread_join(handle, result) };
+        return unsafe { join(handle, result) };
     }
     // SAFETY: the guest's promise that its time is readable.
     let deadline = unsafe { sync::deadline(clock, time) };

@@ -63,6 +63,9 @@ fn run(thread: &mut Thread, action: &Action, info: &Info) -> (u64, i64) {
     // A standby meets the signal inside the call, its primary met it before: the handler's calls give nothing back for it.
     let gives_turn = thread.turn.gives();
     thread.turn.set_gives(false);
+    // Its doors are its own, unless all of it is in this one's turn.
+    let in_door = thread.turn.is_in_door();
+    thread.turn.set_in_door(in_turn);
     turns::take_for_guest(thread);
     // SAFETY: the guest's handler, called as the kernel would call it; on the stack that it asked for.
     let (at, left) = unsafe { invoke(thread, action, info, &regs, before, entry) };
@@ -70,6 +73,7 @@ fn run(thread: &mut Thread, action: &Action, info: &Info) -> (u64, i64) {
         turns::give(thread);
     }
     thread.turn.set_gives(gives_turn);
+    thread.turn.set_in_door(in_door);
     thread.begun_mut().asked = asked;
     (thread.signals.late, thread.signals.is_of_call) = (late, own_mask);
     if left.regs[reg::RIP] != regs[reg::RIP] || left.regs[reg::RSP] != regs[reg::RSP] {

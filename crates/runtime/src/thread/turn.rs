@@ -26,6 +26,7 @@ pub struct Turn {
     number: AtomicU64,
     doors: AtomicU32,
     out: AtomicBool,
+    in_door: AtomicBool,
     glances: AtomicBool,
     object: AtomicU64,
 }
@@ -45,6 +46,7 @@ impl Turn {
             number: AtomicU64::new(0),
             doors: AtomicU32::new(0),
             out: AtomicBool::new(false),
+            in_door: AtomicBool::new(false),
             glances: AtomicBool::new(false),
             object: AtomicU64::new(0),
         }
@@ -168,6 +170,16 @@ impl Turn {
         self.out.store(is_out, Ordering::Relaxed);
     }
 
+    /// Where turns are had in doors alone: whether the thread is in one, and takes the turn again behind a wait.
+    pub fn is_in_door(&self) -> bool {
+        self.in_door.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_in_door(&self, is_in_door: bool) {
+        self.in_door.store(is_in_door, Ordering::Relaxed);
+    }
+
     /// Whether it sleeps where the one that wakes it may be unknown to a copy: it looks again when that takes over.
     pub fn glances(&self) -> bool {
         self.glances.load(Ordering::Relaxed)
@@ -202,7 +214,7 @@ impl Turn {
     pub fn begin_anew(&self) {
         self.leave();
         self.object.store(0, Ordering::Relaxed);
-        for flag in [&self.ended, &self.section, &self.apart, &self.out, &self.glances] {
+        for flag in [&self.ended, &self.section, &self.apart, &self.out, &self.in_door, &self.glances] {
             flag.store(false, Ordering::Relaxed);
         }
     }

@@ -108,17 +108,24 @@ extern "C" fn end(begun: u64) {
     }
 }
 
+/// Whether a thread may take the turn where it is.
+pub fn may_take(thread: &Thread) -> bool {
+    !state::is_parallel() || thread.turn.is_in_door() || !logical::applies(thread)
+}
+
 /// With `--order deterministic`: takes the turn for a door. False if it is this thread's already.
 pub fn enter(thread: &mut Thread) -> bool {
     if !state::is_parallel() || !logical::applies(thread) || thread.turn.is_own() {
         return false;
     }
+    thread.turn.set_in_door(true);
     turns::take(thread);
     true
 }
 
 /// Gives it back.
 pub fn leave(thread: &mut Thread) {
+    thread.turn.set_in_door(false);
     if thread.turn.is_own() {
         turns::let_others(thread);
     } else if logical::applies(thread) {

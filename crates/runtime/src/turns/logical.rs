@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use us_abi::THREADS_MAX;
-use us_order::logical::{At, Logical, ticks};
+use us_order::logical::{At, Logical, WAKES, ticks};
 
 use crate::above::above;
 use crate::kernel::{FUTEX_CLOCK_REALTIME, FUTEX_WAIT_BITSET};
@@ -23,7 +23,7 @@ use crate::sys::own_table::with_own_table;
 use crate::thread::turn::Waits;
 use crate::thread::{self, Mode, Thread};
 use crate::turns::live_turns;
-use crate::{proc, state};
+use crate::{proc, state, tls};
 
 /// Between two looks at who is awaited, ns.
 const LOOK_NS: u64 = 5_000_000;
@@ -343,6 +343,11 @@ pub fn wake(key: u64, count: u32) -> u32 {
         let Some(slot) = first else { break };
         ring(slot);
         woken += 1;
+    }
+    if woken != 0
+        && let Some(thread) = tls::shared().filter(|thread| thread.turn.is_own())
+    {
+        thread.turn.add_ticks(WAKES);
     }
     woken
 }

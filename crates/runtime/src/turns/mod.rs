@@ -26,10 +26,11 @@ use crate::verdict::report_divergence;
 /// Doors behind which a thread that is waited for goes on, until it gives others a turn.
 const DOORS: u32 = 64;
 
-/// Takes the turn: the next guest instruction of this thread is nobody else's at the same time.
+/// Takes the turn: the next guest instruction of this thread is nobody else's at the same time. Where turns are had in doors alone,
+/// a function that is none does not have one behind a wait that it did not have before.
 #[inline]
 pub fn take(thread: &mut Thread) {
-    if state::is_serial() && !thread.turn.is_apart() {
+    if state::is_serial() && !thread.turn.is_apart() && doors::may_take(thread) {
         turn_order::take(thread);
     }
 }
@@ -199,10 +200,9 @@ pub fn begin_apart(thread: &mut Thread) {
     if thread.turn.is_section() || thread.turn.is_apart() {
         return;
     }
-    if state::is_parallel() {
-        take(thread);
-    }
+    doors::enter(thread);
     give(thread);
+    thread.turn.set_in_door(false);
     thread.turn.set_apart(true);
 }
 
@@ -212,10 +212,10 @@ pub fn end_apart(thread: &mut Thread) {
         return;
     }
     thread.turn.set_apart(false);
-    take(thread);
-    if state::is_parallel() {
-        let_others(thread);
+    if doors::enter(thread) {
+        return doors::leave(thread);
     }
+    take(thread);
 }
 
 /// The end of a thread, in its last turn. Those who wait for it sleep on `key`.
