@@ -1,6 +1,7 @@
 // Shows: set_tid_address says who calls, in every thread, and the word that it names is cleared, with a wake, at that thread's end.
 // Breaks if: the answer is a copy's number, or the thread of a copy that was made later clears another word.
 // kit: allow unprotected it waits by futex calls of its own: turns begin with a new standby
+// kit: races the kernel clears the words, and a load that sees that is in no order
 #include "guest.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>

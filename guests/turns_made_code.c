@@ -3,6 +3,7 @@
 // kit: varies
 // kit: stale a race, and beside a recording nobody takes turns
 // kit: serial one thread at a time: its threads do to each other what no lock orders
+// kit: races its threads do to each other what no door orders
 #include "made_code.h"
 
 int main(void)

@@ -4,6 +4,7 @@
 // kit: allow unprotected turns begin with a new standby
 // kit: stale a race, and beside a recording nobody takes turns
 // kit: serial one thread at a time: its threads do to each other what no lock orders
+// kit: races its threads do to each other what no door orders
 #include "made_code.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

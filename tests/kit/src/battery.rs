@@ -115,6 +115,9 @@ pub struct Options {
     /// Standbys of each guest; with more than one, storms kill the one that takes over as well
     #[arg(long, value_name = "N", default_value_t = 1)]
     standbys: u32,
+    /// An order for every guest; of those that race "deterministic" leaves out the ones that it does not put in order
+    #[arg(long)]
+    order: Option<String>,
     /// List the guests and what each shows, and stop
     #[arg(long)]
     list: bool,
@@ -156,6 +159,7 @@ pub fn run(options: &Options) -> Result<bool> {
         understudy: understudy.as_deref().ok(),
         limit: Duration::from_secs(options.timeout),
         standbys: options.standbys,
+        order: options.order.as_deref(),
     };
     let suspects = Mutex::default();
     let default = || place.root.join("target/faults/release/libunderstudy.so");
@@ -331,7 +335,8 @@ impl<'a> Session<'a> {
 
     fn skipped(&self, guest: &Guest, mode: Mode, why_not: Option<&str>) -> bool {
         let missing = self.understudy.as_ref().err().map(String::as_str);
-        match missing.or(guest.wants.no_protect.as_deref()).or(why_not) {
+        let races = self.stage.order.filter(|order| *order == "deterministic").and(guest.wants.unordered());
+        match missing.or(races).or(guest.wants.no_protect.as_deref()).or(why_not) {
             Some(why) => {
                 self.report.skip(&format!("{} {}", guest.name, mode.name()), why);
                 true
@@ -443,8 +448,8 @@ impl<'a> Session<'a> {
             guest
                 .wants
                 .turns
-                .as_deref()
-                .or(guest.wants.schedule.as_deref())
+                .as_ref()
+                .or(guest.wants.schedule.as_ref())
                 .map(|_| "beside a recording nobody takes turns, and what races diverges")
         };
         match why_none {
@@ -574,6 +579,9 @@ impl<'a> Session<'a> {
         command += &self.options.place.repeat();
         if self.options.standbys != 1 {
             command += &format!(" --standbys {}", self.options.standbys);
+        }
+        if let Some(order) = self.stage.order {
+            command += &format!(" --order {order}");
         }
         if self.options.kills > 1 {
             command += &format!(" --kills {}", self.options.kills);

@@ -72,6 +72,8 @@ pub struct Directives {
     pub turns: Option<String>,
     /// Why it is protected with its atomic instructions in order, if it is.
     pub schedule: Option<String>,
+    /// Why the order of its doors does not repeat it, if it does not and neither of the two above is asked for.
+    pub races: Option<String>,
     /// Why only primaries are struck, if it is so.
     pub family: Option<String>,
     /// Lifecycle events that are no failure for this guest, each with the reason.
@@ -97,6 +99,7 @@ impl Default for Directives {
             serial: None,
             turns: None,
             schedule: None,
+            races: None,
             family: None,
             allowed: Vec::new(),
             stdin: None,
@@ -119,6 +122,11 @@ impl Directives {
         Ok(wants)
     }
 
+    /// Why the order of doors alone does not repeat the guest.
+    pub fn unordered(&self) -> Option<&str> {
+        self.turns.as_deref().or(self.schedule.as_deref()).or(self.races.as_deref())
+    }
+
     fn apply(&mut self, text: &str) -> Result<()> {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let rest = rest.trim();
@@ -132,6 +140,7 @@ impl Directives {
             "serial" => self.serial = Some(reason(rest)?),
             "turns" => self.turns = Some(reason(rest)?),
             "schedule" => self.schedule = Some(reason(rest)?),
+            "races" => self.races = Some(reason(rest)?),
             "family" => self.family = Some(reason(rest)?),
             "no-checkpoint" => self.no_checkpoint = Some(reason(rest)?),
             "stale" => self.stale = Some(reason(rest)?),

@@ -79,6 +79,8 @@ pub struct Stage<'a> {
     pub understudy: Option<&'a Path>,
     /// Standbys that each guest has.
     pub standbys: u32,
+    /// The order that all have, in place of the one that each asks for.
+    pub order: Option<&'a str>,
     /// The longest that a run may take.
     pub limit: Duration,
 }
@@ -112,6 +114,8 @@ impl Stage<'_> {
         let file = dir.join("recording");
         if recorded {
             command.splice(2..2, ["--record".into(), file.clone().into()]);
+        } else if let Some(order) = self.order {
+            command.splice(2..2, ["--order", order].map(Into::into));
         } else if guest.wants.turns.is_some() {
             command.splice(2..2, ["--order".into(), "serial".into()]);
         } else if guest.wants.schedule.is_some() {
