@@ -116,6 +116,10 @@ for guests in clone tcp file mutex cond epoll turns tree; do
     # Of a message queue that processes share a call in doubt is a guess, and a storm with two standbys asks often.
     step "spares-$guests" timeout -k 10 240 "$kit" guests --mode storm --standbys 2 --only "${guests}_" --jobs "$JOBS" --unsteady 3
 done
+# The same where the order is computed and threads run beside each other between doors.
+for guests in cancel clone cond signal stdio thread; do
+    step "ordered-$guests" timeout -k 10 240 "$kit" guests --mode storm --standbys 2 --order deterministic --only "${guests}_" --jobs "$JOBS" --unsteady 3
+done
 step spares-faults timeout -k 10 120 "$kit" guests --mode faults --faulty "$TARGET/faults/release/libunderstudy.so" --standbys 2 --only proc_ --seeds 10 --jobs "$JOBS" --unsteady 1
 step spares-recorded timeout -k 10 120 "$kit" guests --mode beside --standbys 2 --only tcp_ --jobs "$JOBS" --unsteady 1
 # As in a container: a pid namespace of its own whose first process has its session outside, and the capabilities that engines leave.
@@ -186,6 +190,7 @@ else
 fi
 if command -v python3 >/dev/null; then
     step order timeout -k 10 300 tests/order/run.py "$UNDERSTUDY" 20 "$RUNS"
+    step scripted timeout -k 10 300 tests/order/scripted.py "$UNDERSTUDY" "$RUNS"
 else
     skip order "no python3"
 fi

@@ -7,11 +7,13 @@ Each guest runs RUNS times natively and under each order without a standby: ever
 places memory at random as it always does. With --nice every third run has the least priority: on a busy machine a thread that gets no
 processor for half a second is passed over, and what comes of that is another outcome. Then RUNS_WITH_KILLS times with a standby, or with two, and its
 primary killed once at a random moment, from a seed. A row says how many different outcomes there were. It fails where an order promises
-one, with kills and without. With --promised only those are run.
+one, with kills and without. With --promised only those are run. At last two of them run STARVED times in a control group that gives them
+1.5 ms of a processor in each 0.9 s, where there may be such a group: for longer than half a second no thread has any.
 """
 
 import argparse
 import collections
+import concurrent.futures
 import json
 import os
 import random
@@ -63,6 +65,66 @@ def killed(understudy, order, program, chance, name, number):
     return said if group.returncode == 0 else f"{said} exit {group.returncode}", kills
 
 
+def quota(folder):
+    """Writes a group's quota: the files of the one kind of control groups, or of the other."""
+    for name, text in [("cpu.max", "1500 900000"), ("cpu.cfs_period_us", "900000"), ("cpu.cfs_quota_us", "1500")]:
+        if os.path.exists(os.path.join(folder, name)):
+            with open(os.path.join(folder, name), "w") as file:
+                file.write(text)
+
+
+def groups():
+    """Where groups with a quota can be made; None if nowhere."""
+    for above in ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"]:
+        folder = os.path.join(above, f"order-{os.getpid()}")
+        try:
+            os.mkdir(folder)
+            files = os.listdir(folder)
+            os.rmdir(folder)
+        except OSError:
+            continue
+        if "cpu.max" in files or "cpu.cfs_quota_us" in files:
+            return folder
+    return None
+
+
+def starved(words, program, folder):
+    """The outcome of one run in a group of its own: a shell enters that, and becomes the program."""
+    os.mkdir(folder)
+    try:
+        quota(folder)
+        enter = f"echo $$ > {folder}/cgroup.procs && exec {program}"
+        done = subprocess.run([*words, "/bin/sh", "-c", enter], stdout=subprocess.PIPE, timeout=240)
+        return done.stdout.decode().split("\n")[0] if done.returncode == 0 else f"exit {done.returncode}"
+    finally:
+        for _ in range(100):
+            try:
+                os.rmdir(folder)
+                break
+            except OSError:
+                time.sleep(0.05)
+
+
+def all_starved(understudy, folder, runs):
+    """A row for each of two guests; those with more than one outcome, how many passed, and why none was run."""
+    groups_folder = groups()
+    if groups_folder is None:
+        return [], 0, "no control group with a quota can be made here"
+    wrong, passed = [], 0
+    for guest in ["racey_sdk", "racey_guarded"]:
+        words = [understudy, "run", "-q", "--standbys", "0", "--order", "serial", "--"]
+        program = os.path.join(folder, guest)
+        with concurrent.futures.ThreadPoolExecutor(4) as several:
+            made = [several.submit(starved, words, program, f"{groups_folder}-{number}") for number in range(runs)]
+            outcomes = collections.Counter(run.result() for run in made)
+        print(f"{guest} serial, starved: {len(outcomes)} of {runs}", flush=True)
+        if len(outcomes) == 1 and "exit" not in next(iter(outcomes)):
+            passed += 1
+        else:
+            wrong.append(f"{guest} serial, starved: {dict(outcomes)}")
+    return wrong, passed, None
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("understudy")
@@ -70,6 +132,7 @@ def main():
     parser.add_argument("kills", type=int, nargs="?", default=6)
     parser.add_argument("--promised", action="store_true")
     parser.add_argument("--nice", action="store_true")
+    parser.add_argument("--starved", type=int, default=4, metavar="STARVED")
     parser.add_argument("--only", action="append", choices=GUESTS)
     asked = parser.parse_args()
     understudy, runs, with_kills = os.path.abspath(asked.understudy), asked.runs, asked.kills
@@ -103,9 +166,17 @@ def main():
                       f"all {len(all_of_it)}", flush=True)
                 if is_promised and len(all_of_it) != 1:
                     wrong.append(f"{guest} {order}: {dict(all_of_it)}")
+        passed, skipped = promised - len(wrong), 0
+        if asked.starved and {"racey_sdk", "racey_guarded"} <= set(guests):
+            more, fine, why_not = all_starved(understudy, folder, asked.starved)
+            wrong += more
+            passed += fine
+            if why_not:
+                print("skipped: starved:", why_not)
+                skipped = 1
     for line in wrong:
         print("more than one outcome:", line)
-    print(f"{promised - len(wrong)} passed, {len(wrong)} failed, 0 skipped")
+    print(f"{passed} passed, {len(wrong)} failed, {skipped} skipped")
     return 1 if wrong else 0
 
 
