@@ -303,9 +303,10 @@ fn serve(thread: &mut Thread, call: &Call) -> i64 {
 #[cold]
 fn in_turns_or_door(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     // What a thread does for itself needs no order, and what an allocator asks of the kernel has none. Who waits, for a signal as
-    // well, is in a door: others would wait for it.
-    let is_door =
-        row.has_events && !row.observes || row.blocks || matches!(row.policy, Policy::Special(Door::Futex));
+    // well, is in a door, and so is who lets others go first: they would wait for it.
+    let lets_others =
+        matches!(row.policy, Policy::Special(Door::Futex)) || u64::from(row.nr) == raw::nr::SCHED_YIELD;
+    let is_door = row.has_events && !row.observes || row.blocks || lets_others;
     let enters = is_door && !takes_lock_out_of_turn(thread, row, call) && turns::doors::enter(thread);
     if state::is_parallel() && !thread.turn.is_own() {
         let result = by_policy(thread, row, call);
