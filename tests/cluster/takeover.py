@@ -290,6 +290,8 @@ def over_postgres(understudy, net, folder, seed):
     as_user = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
     cluster = Cluster(understudy, net, folder, "memory", standby=False, mirror=f"volumes = ['{volume}']", volume=volume)
     other, load, told = Elsewhere(cluster), None, f"{folder}/told"
+    # What a killed one leaves behind is on neither machine's disk.
+    before = set(glob.glob("/dev/shm/PostgreSQL.*"))
     sql = [f"{home}/psql", "-h", "127.0.0.1", "-p", str(PORT), "-U", "postgres", "-qtA"]
 
     def asks(at, query):
@@ -342,3 +344,5 @@ def over_postgres(understudy, net, folder, seed):
         other.end()
         load and load.kill()
         cluster.end()
+        for left in set(glob.glob("/dev/shm/PostgreSQL.*")) - before:
+            os.unlink(left)
