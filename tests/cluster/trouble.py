@@ -99,6 +99,8 @@ def gate_other_runtime(understudy, net, folder, seed):
             there = until("another runtime there", told, 5)
         except Failed:
             raise Failed(f"status there says: {other.ask('status', 'group')}") from None
+        says(cluster, "and cannot take over: the runtime here")
+        until("a gate for which nobody waits", lambda: stands(cluster) == "open", 5)
         one = client(net, COUNTS, "x", "3")
         if other.ask("failover", "group").returncode == 0:
             raise Failed("it takes over with another runtime")

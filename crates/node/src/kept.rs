@@ -22,6 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What the other machine is told then.
 pub const FENCED: &str = "the program has been taken over here";
 
+/// Beside a copy there is a file with this ending if its machine cannot take over; it says why.
+pub const OBSTACLE: &str = "astray";
+
+/// More of that is not told.
+const OBSTACLE_MAX: u64 = 1024;
+
 /// Larger programs are not looked at.
 const PROGRAM_MAX: u64 = 1 << 30;
 
@@ -115,6 +121,16 @@ impl<'a> Kept<'a> {
     /// Whether this machine has taken over: nothing more of this log is wanted.
     pub fn is_fenced(&self) -> bool {
         self.stream.is_some() && self.path.with_extension("taken").exists()
+    }
+
+    /// Why this machine cannot take over, if that is so.
+    pub fn obstacle(&self) -> Option<String> {
+        self.stream.as_ref()?;
+        let file = File::open(self.path.with_extension(OBSTACLE)).ok()?;
+        let mut why = Vec::new();
+        file.take(OBSTACLE_MAX).read_to_end(&mut why).ok()?;
+        // It may have been made a moment ago.
+        Some(String::from_utf8_lossy(&why).trim().to_owned()).filter(|why| !why.is_empty())
     }
 
     fn take(&mut self, hello: &Hello) -> Result<Opened, String> {

@@ -154,8 +154,13 @@ impl Node {
         shared.links.fetch_add(1, Ordering::SeqCst);
         shared.strangers.fetch_add(1, Ordering::SeqCst);
         let begun = std::thread::Builder::new().name("link".into()).spawn(move || {
-            let mut session =
-                Session { shared: &shared, is_stranger: true, peer: from.to_string(), log: None };
+            let mut session = Session {
+                shared: &shared,
+                is_stranger: true,
+                peer: from.to_string(),
+                log: None,
+                obstacle: None,
+            };
             let why = session.run(tcp);
             session.end(why);
             shared.links.fetch_sub(1, Ordering::SeqCst);
@@ -174,6 +179,8 @@ struct Session<'a> {
     peer: String,
     /// The log's group, once that is known.
     log: Option<String>,
+    /// Why this machine cannot take over, once that has been told.
+    obstacle: Option<String>,
 }
 
 impl Session<'_> {
@@ -224,6 +231,10 @@ impl Session<'_> {
             }
             if kept.is_fenced() {
                 follower.refuse(FENCED.into());
+            }
+            if self.obstacle.is_none() && follower.is_open() {
+                self.obstacle = kept.obstacle();
+                self.obstacle.iter().for_each(|why| follower.cannot_take_over(why.clone()));
             }
             if link.has_room()
                 && let Some(act) = follower.next(now())

@@ -55,6 +55,9 @@ pub struct Seen {
     pub is_refused: bool,
     /// What stands against running the program there.
     pub remarks: Vec<String>,
+    /// Why that machine cannot take over, though it keeps the recording.
+    #[serde(default)]
+    pub obstacle: Option<String>,
 }
 
 impl Seen {
@@ -77,6 +80,7 @@ impl Seen {
             is_refused: is_refused && state == "apart",
             trouble: report.trouble,
             remarks: report.remarks,
+            obstacle: report.obstacle,
         }
     }
 }

@@ -66,6 +66,8 @@ pub struct Follower {
     /// What is to be said before anything else; one each at the most.
     first: Option<Message>,
     owes_ack: bool,
+    /// Why its machine cannot take over, until that is said.
+    obstacle: Option<String>,
     is_ended: bool,
     heard: u64,
     beat_due: u64,
@@ -87,6 +89,7 @@ impl Follower {
             echo: 0,
             first: None,
             owes_ack: false,
+            obstacle: None,
             is_ended: false,
             heard: now,
             beat_due: now,
@@ -138,6 +141,11 @@ impl Follower {
             self.first = Some(Message::Refuse(why.clone()));
             self.close(why);
         }
+    }
+
+    /// This machine cannot take over, for this reason, which the leader hears. The log is kept as before.
+    pub fn cannot_take_over(&mut self, why: String) {
+        self.obstacle = Some(why);
     }
 
     fn close(&mut self, why: String) {
@@ -258,6 +266,11 @@ impl Follower {
         if let Some(message) = self.first.take() {
             return Some(Act::Send(message));
         }
+        if self.state == State::Taking
+            && let Some(why) = self.obstacle.take()
+        {
+            return Some(Act::Send(Message::Obstacle { session: self.hello.session, why }));
+        }
         match self.state {
             State::Taking if self.owes_ack || now >= self.beat_due => {
                 self.owes_ack = false;
@@ -278,7 +291,7 @@ impl Follower {
         let silent = self.heard.saturating_add(self.limits.silence).saturating_add(1);
         match self.state {
             State::New => Some(silent),
-            State::Taking if self.owes_ack || self.first.is_some() => Some(0),
+            State::Taking if self.owes_ack || self.first.is_some() || self.obstacle.is_some() => Some(0),
             State::Taking => Some(silent.min(self.beat_due)),
             State::Closing => Some(0),
             State::Closed => None,

@@ -64,6 +64,8 @@ pub struct Report {
     pub trouble: Option<String>,
     /// What stands against running the program there.
     pub remarks: Vec<String>,
+    /// Why that machine cannot take over, though it keeps the log.
+    pub obstacle: Option<String>,
 }
 
 /// One follower of a log, as its leader sees it.
@@ -232,7 +234,15 @@ impl Leader {
                     self.state = State::Done;
                 }
             }
-            Message::Welcome { .. } | Message::Ack { .. } | Message::Ended { .. } => {}
+            Message::Obstacle { session, why } if is_own(session) => {
+                if matches!(self.state, State::Shipping | State::Ending) {
+                    self.report.obstacle = Some(why);
+                }
+            }
+            Message::Welcome { .. }
+            | Message::Ack { .. }
+            | Message::Ended { .. }
+            | Message::Obstacle { .. } => {}
             Message::Hello(_) | Message::Entry { .. } | Message::Beat { .. } | Message::End { .. } => {
                 self.close("it speaks as a leader does".into(), now);
             }
@@ -266,6 +276,8 @@ impl Leader {
         (self.memory, self.disk) = (at, disk);
         self.flight.clear();
         self.report.remarks = remarks;
+        // It says so over each link.
+        self.report.obstacle = None;
         self.report.trouble = None;
         self.report.links += 1;
         self.state = State::Shipping;

@@ -90,6 +90,13 @@ pub enum Message {
         /// Where.
         at: Place,
     },
+    /// Of the follower: it keeps the log, and its machine cannot take over.
+    Obstacle {
+        /// Of the hello.
+        session: u64,
+        /// Why not, for people.
+        why: String,
+    },
 }
 
 /// Why bytes are no message.
@@ -245,6 +252,11 @@ impl Message {
                 put.u64(*session);
                 put.place(*at);
             }
+            Message::Obstacle { session, why } => {
+                put.0.push(9);
+                put.u64(*session);
+                put.text(why);
+            }
         }
     }
 
@@ -288,6 +300,7 @@ impl Message {
             },
             7 => Message::End { session: get.u64()?, at: get.place()? },
             8 => Message::Ended { session: get.u64()?, at: get.place()? },
+            9 => Message::Obstacle { session: get.u64()?, why: get.text()? },
             other => return Err(Fault(format!("a message of unknown kind {other}"))),
         };
         get.end()?;

@@ -44,6 +44,7 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|(session, memory, disk, echo)| Message::Ack { session, memory, disk, echo }),
         1 => (session(), place()).prop_map(|(session, at)| Message::End { session, at }),
         1 => (session(), place()).prop_map(|(session, at)| Message::Ended { session, at }),
+        1 => session().prop_map(|session| Message::Obstacle { session, why: "astray".into() }),
         1 => Just(Message::Refuse("no".into())),
     ]
 }

@@ -55,6 +55,7 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         (number(), place()).prop_map(|(session, at)| Message::End { session, at }),
         (number(), place()).prop_map(|(session, at)| Message::Ended { session, at }),
+        (number(), text()).prop_map(|(session, why)| Message::Obstacle { session, why }),
     ]
 }
 

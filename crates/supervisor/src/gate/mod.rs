@@ -340,6 +340,11 @@ struct Thread {
     lost: u64,
 }
 
+/// One that cannot take over keeps a recording, for which no client is to wait.
+fn follows(seen: &Seen) -> bool {
+    matches!(seen.state.as_str(), "shipping" | "ended") && seen.obstacle.is_none()
+}
+
 impl Thread {
     fn run(&mut self) {
         let relaxed = self.prepared.is_relaxed.then_some(Note::Relaxed);
@@ -412,7 +417,6 @@ impl Thread {
     fn stand(&mut self, is_stopped: bool, now: u64) {
         self.seen = self.watches.iter().map(Watch::seen).collect();
         let is_fenced = |seen: &Seen| seen.trouble.as_ref().is_some_and(|why| why.contains(node::FENCED));
-        let follows = |seen: &Seen| matches!(seen.state.as_str(), "shipping" | "ended");
         let is_near = |seen: &Seen| seen.lag_us < NEAR_US;
         let was_strict = self.gate.mode() == Mode::Strict;
         // One that makes links and keeps nothing, as with a full disk, does not follow.
@@ -451,7 +455,7 @@ impl Thread {
 
     /// Bytes of the recording that all have who follow.
     fn committed(&self) -> u64 {
-        let follow = self.seen.iter().filter(|seen| matches!(seen.state.as_str(), "shipping" | "ended"));
+        let follow = self.seen.iter().filter(|seen| follows(seen));
         follow.map(|seen| seen.committed_bytes).min().unwrap_or(0)
     }
 

@@ -167,7 +167,10 @@ pub fn words(seen: &Seen) -> String {
     let behind = format!("{lag_bytes} bytes and {:.1} ms behind", seen.lag_us as f64 / 1000.0);
     match (state.as_str(), &seen.trouble) {
         ("ended", _) => format!("{node} has the whole recording"),
-        ("shipping", _) => format!("{node} keeps the recording, {behind}"),
+        ("shipping", _) => match &seen.obstacle {
+            None => format!("{node} keeps the recording, {behind}"),
+            Some(why) => format!("{node} keeps the recording, {behind}, and cannot take over: {why}"),
+        },
         ("given up", Some(why)) => format!("{node} is sent nothing more: {why}"),
         (_, Some(why)) => format!("{node} is sent nothing at present: {why}; {behind}"),
         (_, None) => format!("{node} is sent nothing at present; {behind}"),

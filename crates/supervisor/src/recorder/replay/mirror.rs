@@ -138,6 +138,9 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     let file = File::open(&wanted.file).map_err(not_read)?;
     let own = file.try_clone().map_err(not_read)?;
     let Some(reader) = begin(wanted, file, &signals)? else { return Ok(0) };
+    // What another mirror of this log has said was so of that one.
+    let told = wanted.file.with_extension(node::OBSTACLE);
+    let _ = std::fs::remove_file(&told);
     let folder = GroupFolder::first_free(&wanted.group)?;
     let options = options(&folder.name, reader.header());
     let mut meta = run::meta(&options);
@@ -192,6 +195,8 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     let shown = Following { state: "astray".into(), why: Some(why), ..before };
     terminal::say(&format!("{}: {}", folder.name, shown.words()));
     show(&folder, &shown);
+    // For the node, which tells the other machine.
+    let _ = std::fs::write(&told, shown.why.as_deref().unwrap_or_default());
     while !is_told_to_end(&replay.signals, Duration::from_millis(100)) {
         for (request, caller) in desk.requests() {
             let why = format!("it cannot take over: {}", shown.why.as_deref().unwrap_or_default());
