@@ -97,6 +97,9 @@ const MEASURE_BYTES: u32 = 64 << 10;
 /// Whoever takes over goes on with the clocks in the packets: it is told the time so often.
 const TIME_NS: u64 = 1_000_000_000;
 
+/// The same while packets leave: none of them is younger than what it has been told last by more than that, ns.
+pub const BUSY_TIME_NS: u64 = 100_000_000;
+
 /// A connection that is over is forgotten after so long.
 const FORGET_NS: u64 = 120_000_000_000;
 
@@ -152,8 +155,9 @@ pub struct Gate {
     /// Those that have sent much since it was last asked what of it has been acknowledged.
     sends: BTreeSet<Pair>,
     measure_at_ns: u64,
-    /// When the time is to be said again.
-    time_at_ns: u64,
+    /// When the time was said last, and whether packets have left since.
+    time_ns: u64,
+    has_left: bool,
     counted: Counted,
 }
 
@@ -174,7 +178,8 @@ impl Default for Gate {
             sweep_at_ns: 0,
             sends: BTreeSet::new(),
             measure_at_ns: 0,
-            time_at_ns: 0,
+            time_ns: 0,
+            has_left: true,
             counted: Counted::default(),
         }
     }
@@ -216,7 +221,7 @@ impl Gate {
             }
             Mode::Strict => {
                 // What has been said so far was heard late: how late, nobody knows.
-                self.time_at_ns = now;
+                (self.time_ns, self.has_left) = (0, true);
                 // What has passed meanwhile cannot be taken back.
                 for known in self.known.values_mut() {
                     self.notes.extend(known.is_beyond());
@@ -404,8 +409,9 @@ impl Gate {
                 self.has_unstamped = true;
             }
         }
-        if now >= self.time_at_ns && !self.by_identity.is_empty() {
-            self.time_at_ns = now + TIME_NS;
+        let often = if self.has_left { BUSY_TIME_NS } else { TIME_NS };
+        if now >= self.time_ns + often && !self.by_identity.is_empty() {
+            (self.time_ns, self.has_left) = (now, false);
             self.notes.push(Note::Time(now));
         }
         if now >= self.sweep_at_ns {
@@ -461,6 +467,7 @@ impl Gate {
     }
 
     fn leaves(&mut self, bytes: Vec<u8>) {
+        self.has_left = true;
         self.counted.left += 1;
         self.out.push_back(bytes);
     }

@@ -210,6 +210,28 @@ fn what_was_acknowledged_before_is_counted() {
     assert!(gate.notes().contains(&Note::Acknowledged { identity: 7, bytes: before + 50_000 }));
 }
 
+/// Who takes over goes on with the clock that it was told last: no packet may be much younger.
+#[test]
+fn the_time_is_told_more_often_while_packets_leave() {
+    const MS: u64 = 1_000_000;
+    let mut gate = Gate::default();
+    let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
+    gate.adopt(&Adopted { facts, sent: FIRST.wrapping_add(1), ..Adopted::default() }, 7, 0);
+    let mut told = |gate: &mut Gate, at: u64| {
+        gate.tick(at);
+        gate.notes().contains(&Note::Time(at))
+    };
+    let start = 5000 * MS;
+    assert!(told(&mut gate, start));
+    assert!(!told(&mut gate, start + 999 * MS), "nothing has left");
+    assert!(told(&mut gate, start + 1000 * MS));
+    gate.arrived(packet(FIRST.wrapping_add(1), OTHER + 1, ACK), start + 1050 * MS);
+    gate.stamp(1, start + 1050 * MS);
+    assert!(!told(&mut gate, start + 1099 * MS));
+    assert!(told(&mut gate, start + 1100 * MS), "a packet has left");
+    assert!(!told(&mut gate, start + 1999 * MS));
+}
+
 /// A byte that is asked with is one of data, and the packet is whole: its sums are right as they stand.
 #[test]
 fn a_byte_may_be_added_to_a_segment() {

@@ -241,8 +241,8 @@ enum Refused {
 /// A process of the mirror: its table, and this kernel's number.
 pub type Of<'a> = (&'a Segment, u32);
 
-/// Makes what can be made, of the connections of a mirror's processes.
-pub fn rebuild(processes: &[Of], notes: &Notes) -> Rebuilt {
+/// Makes what can be made, of the connections of a mirror's processes. The last of the log came at `came_ns`.
+pub fn rebuild(processes: &[Of], notes: &Notes, came_ns: u64) -> Rebuilt {
     let mut rebuilt = Rebuilt::default();
     let segments: Vec<&Segment> = processes.iter().map(|(segment, _)| *segment).collect();
     let open = |pid: u32| rustix::process::pidfd_open(child::raw(pid)?, PidfdFlags::empty()).ok();
@@ -264,7 +264,7 @@ pub fn rebuild(processes: &[Of], notes: &Notes) -> Rebuilt {
             let fd = fd.map_err(|_| Refused::Because("whose socket is not to be had"))?;
             let from = notes.acknowledged.get(&identity).copied().unwrap_or(0);
             let ahead_ns = notes.ahead_ns.unwrap_or_default();
-            let there_ns = (clock::monotonic_ns() as i64).saturating_sub(ahead_ns);
+            let there_ns = (came_ns as i64).saturating_sub(ahead_ns);
             let passed_ms = there_ns.saturating_sub(facts.at_ns as i64).max(0) as u64 / 1_000_000;
             let at = u64::from(whole.place.unwrap_or(0)) * SENT_BYTES;
             let place = Place { at, from, passed_ms };

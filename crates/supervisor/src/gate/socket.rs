@@ -24,8 +24,9 @@ use super::rebuild::Whole;
 use crate::clock;
 
 /// The clock in the packets is to be so far ahead of what it may have been: what seems to be old is thrown away. Not further: the
-/// kernel takes for the time of a round trip by how much the other side's echo is behind.
-const AHEAD_MS: u64 = 30;
+/// kernel takes for the time of a round trip by how much the other side's echo is behind. So it goes on from where it was when the
+/// last of the log came, and not from now.
+const AHEAD_MS: u64 = 30 + gate::BUSY_TIME_NS / 1_000_000;
 
 /// The room that the other side is thought to have, besides what is under way, until it says so.
 const WINDOW: u32 = 64 << 10;
@@ -63,7 +64,7 @@ pub(super) struct Place {
     pub(super) at: u64,
     /// So many have been acknowledged.
     pub(super) from: u64,
-    /// So long the connection has been there.
+    /// So long the connection had been there when the last of the log came.
     pub(super) passed_ms: u64,
 }
 

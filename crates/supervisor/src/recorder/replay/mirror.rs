@@ -123,6 +123,11 @@ impl Mirror {
         let came_ns = came.map_or_else(clock::monotonic_ns, |(_, came_ns)| *came_ns);
         self.notes.take(note, came_ns);
     }
+
+    /// When the last of the log came here, CLOCK_MONOTONIC ns.
+    pub(super) fn last_came_ns(&self) -> u64 {
+        self.lengths.back().map_or_else(clock::monotonic_ns, |(_, came_ns)| *came_ns)
+    }
 }
 
 /// Follows until the program, the node or the recording has ended; the exit code.

@@ -197,13 +197,13 @@ pub(super) fn take_over(
         heir.is_program(&options.config(flags), prepared.as_ref().map(|_| machine))?;
     }
     let (mut rebuilt, name) = (None, &folder.name);
-    let known = replay.mirror.as_ref().map(|mirror| (&mirror.notes, &mirror.sent));
+    let known = replay.mirror.as_ref().map(|mirror| (&mirror.notes, &mirror.sent, mirror.last_came_ns()));
     let mut is_here = false;
     let mut live = heirs::take_over(&heirs, |there| {
-        let Some((notes, sent)) = known else { return };
+        let Some((notes, sent, came_ns)) = known else { return };
         let all: Vec<rebuild::Of> =
             there.iter().map(|heir| (&heir.fed.rings.segment, heir.child.pid)).collect();
-        let mut connections = rebuild::rebuild(&all, notes);
+        let mut connections = rebuild::rebuild(&all, notes, came_ns);
         // Not before: what comes for a connection that is not there is answered by a reset.
         if let Some(address) = &notes.address {
             is_here = move_here(address, prepared.as_mut().and_then(Prepared::gate), name);
@@ -212,7 +212,7 @@ pub(super) fn take_over(
         rebuilt = Some(connections);
     });
     let Some(live_ns) = live.remove(0) else {
-        if let Some(address) = known.and_then(|(notes, _)| notes.address.as_ref()).filter(|_| is_here) {
+        if let Some(address) = known.and_then(|(notes, ..)| notes.address.as_ref()).filter(|_| is_here) {
             net::leave(address);
         }
         return Err(refuse(&heirs[0].why_not()));
