@@ -195,7 +195,7 @@ else
     skip order "no python3"
 fi
 if command -v python3 >/dev/null; then
-    step cluster timeout -k 10 900 tests/cluster/run.py "$UNDERSTUDY" 3
+    step cluster timeout -k 10 900 tests/cluster/run.py "$UNDERSTUDY" 2
 else
     skip cluster "no python3"
 fi

@@ -217,7 +217,7 @@ fn the_time_is_told_more_often_while_packets_leave() {
     let mut gate = Gate::default();
     let facts = Facts { identity: 3, pair: pair(), first: FIRST, other_first: OTHER, ..Facts::default() };
     gate.adopt(&Adopted { facts, sent: FIRST.wrapping_add(1), ..Adopted::default() }, 7, 0);
-    let mut told = |gate: &mut Gate, at: u64| {
+    let told = |gate: &mut Gate, at: u64| {
         gate.tick(at);
         gate.notes().contains(&Note::Time(at))
     };

@@ -3,7 +3,7 @@
 //! No log tells it: what the machine that died had sent may have come or not. Each is sent a byte that it has, and answers at once
 //! where it is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use gate::Pair;
@@ -42,6 +42,7 @@ pub fn hear(questions: &[Question], sender: &OwnedFd) -> HashMap<Pair, Answer> {
     else {
         return answers;
     };
+    let asked: HashSet<Pair> = questions.iter().map(|question| question.pair).collect();
     let began_ns = clock::monotonic_ns();
     let mut said: HashMap<Pair, (u32, Answer)> = HashMap::new();
     let mut round = 0;
@@ -60,8 +61,7 @@ pub fn hear(questions: &[Question], sender: &OwnedFd) -> HashMap<Pair, Answer> {
         let mut are_new = 0;
         while are_new < questions.len() - answers.len() && clock::monotonic_ns() < until_ns {
             for (pair, answer) in listen(&hearer, until_ns) {
-                let is_asked = questions.iter().any(|question| question.pair == pair);
-                if !is_asked || answers.contains_key(&pair) {
+                if !asked.contains(&pair) || answers.contains_key(&pair) {
                     continue;
                 }
                 match said.insert(pair, (round, answer)) {

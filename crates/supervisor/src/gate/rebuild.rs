@@ -208,9 +208,15 @@ impl Rebuilt {
         let sender = kernel::sender(net::MARK).ok();
         let questions: Vec<Question> = self.sockets.iter().filter_map(Socket::question).collect();
         let answers = sender.as_ref().map(|sender| answers::hear(&questions, sender)).unwrap_or_default();
+        let mut is_believed = true;
         for mut socket in std::mem::take(&mut self.sockets) {
-            match socket.resume(sent, answers.get(&socket.pair), sender.as_ref()) {
-                Ok(()) => self.sockets.push(socket),
+            let answer = answers.get(&socket.pair).filter(|_| is_believed);
+            match socket.resume(sent, answer.zip(sender.as_ref())) {
+                // Where one packet does not arrive none does, and each is waited for.
+                Ok(told) => {
+                    is_believed &= told;
+                    self.sockets.push(socket);
+                }
                 Err(cause) => {
                     self.made -= u32::from(!socket.is_closed);
                     self.cannot(&cause);

@@ -207,21 +207,17 @@ impl Socket {
         })
     }
 
-    /// Puts what is under way into the queue, and sends what the other side does not have.
-    pub(super) fn resume(
-        &mut self,
-        sent: &File,
-        answer: Option<&Answer>,
-        sender: Option<&OwnedFd>,
-    ) -> io::Result<()> {
-        self.put_all(sent, answer.zip(sender)).inspect_err(|_| self.part())
+    /// Puts what is under way into the queue, and sends what the other side does not have. False if the kernel would not believe that.
+    pub(super) fn resume(&mut self, sent: &File, told: Option<(&Answer, &OwnedFd)>) -> io::Result<bool> {
+        self.put_all(sent, told).inspect_err(|_| self.part())
     }
 
-    fn put_all(&mut self, sent: &File, told: Option<(&Answer, &OwnedFd)>) -> io::Result<()> {
+    fn put_all(&mut self, sent: &File, told: Option<(&Answer, &OwnedFd)>) -> io::Result<bool> {
         let of_sockets = libc::SOL_SOCKET;
         let (from, end) = (self.from, self.end);
         kernel::set(&self.fd, of_sockets, libc::SO_SNDBUFFORCE, &((SENT_BYTES as i32) * 2))?;
         self.set(TCP_REPAIR_QUEUE, &QUEUE_OUT)?;
+        let mut is_believed = true;
         let came = told.and_then(|(answer, sender)| Some((self.came(answer)?, answer, sender)));
         if self.is_little() {
             self.set(TCP_REPAIR, &QUIETLY_OFF)?;
@@ -229,7 +225,8 @@ impl Socket {
         } else if let Some((bytes, answer, sender)) = came {
             self.put(sent, from, from + bytes)?;
             self.set(TCP_REPAIR, &QUIETLY_OFF)?;
-            if bytes > 0 && !self.has_come(answer, sender) {
+            is_believed = bytes == 0 || self.has_come(answer, sender);
+            if !is_believed {
                 self.set(TCP_REPAIR, &ON)?;
                 self.set(TCP_REPAIR_QUEUE, &QUEUE_OUT)?;
                 self.put(sent, from + bytes, end)?;
@@ -245,7 +242,7 @@ impl Socket {
         // As it was: what a larger one took besides would be more than is kept for whoever takes over next. The kernel counts double.
         kernel::set(&self.fd, of_sockets, libc::SO_SNDBUFFORCE, &(self.room / 2))?;
         kernel::set(&self.fd, of_sockets, SO_BUF_LOCK, &self.lock)?;
-        self.as_shared_as_it_was()
+        self.as_shared_as_it_was().map(|()| is_believed)
     }
 
     /// Repairing takes it away.
