@@ -42,6 +42,9 @@ const PAUSE_NS: u64 = 50_000_000;
 /// Entries must come for so long behind the last event that was applied before it is said that a program went another way.
 const CAME_NS: u64 = 1_000_000_000;
 
+/// The same begins anew behind a pause of so long in which none came.
+const GAP_NS: u64 = 300_000_000;
+
 /// What is to be mirrored.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -103,6 +106,8 @@ pub(super) struct Mirror {
     lengths: VecDeque<(u64, u64)>,
     /// When an entry was read last.
     came_ns: u64,
+    /// Since when they have come without a pause.
+    flows_ns: u64,
     look_at_ns: u64,
     shown: Following,
     /// Somebody wants it to take over.
@@ -168,6 +173,7 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
         file: own,
         lengths: VecDeque::new(),
         came_ns: 0,
+        flows_ns: 0,
         look_at_ns: 0,
         shown,
         wish: None,
@@ -402,14 +408,17 @@ impl Replay<'_> {
     }
 
     /// Rings are emptied one by one, so an event may wait for one that comes with the next entry. One that waits although entries
-    /// have come waits for ever.
+    /// have come waits for ever. Behind a pause, of the link or of this machine, it has waited for nothing else: that does not count.
     fn check_mirror(&mut self, now: u64, read: bool) -> Result<(), Error> {
         let Some(mirror) = &mut self.mirror else { return Ok(()) };
         if read {
+            if now > mirror.came_ns + GAP_NS {
+                mirror.flows_ns = now;
+            }
             mirror.came_ns = now;
         }
-        let came_ns = mirror.came_ns;
-        let waits = |fed: &&Fed| came_ns > fed.progress_ns + CAME_NS && fed.is_stuck(now);
+        let (came_ns, flows_ns) = (mirror.came_ns, mirror.flows_ns);
+        let waits = |fed: &&Fed| came_ns > fed.progress_ns.max(flows_ns) + CAME_NS && fed.is_stuck(now);
         match self.fed.iter().find(waits) {
             Some(fed) => Err(Error::NotReplayed(format!(
                 "the replay of process {} does not reach its next event: its threads went another way",
