@@ -4,8 +4,7 @@
     tests/order/run.py target/release/understudy [RUNS [RUNS_WITH_KILLS]] [--promised] [--nice] [--only GUEST]...
 
 Each guest runs RUNS times natively and under each order without a standby: every second run on one processor. The kernel
-places memory at random as it always does. With --nice every third run has the least priority: on a busy machine a thread that gets no
-processor for half a second is passed over, and what comes of that is another outcome. Then RUNS_WITH_KILLS times with a standby, or with two, and its
+places memory at random as it always does. With --nice every third run has the least priority. Then RUNS_WITH_KILLS times with a standby, or with two, and its
 primary killed once at a random moment, from a seed. A row says how many different outcomes there were. It fails where an order promises
 one, with kills and without. With --promised only those are run. At last two of them run STARVED times in a control group that gives them
 1.5 ms of a processor in each 0.9 s, where there may be such a group: for longer than half a second no thread has any.

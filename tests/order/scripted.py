@@ -30,7 +30,7 @@ MODULES = "/usr/lib/apache2/modules"
 
 
 class Place:
-    """A run's folder, which is at the same path in each run, and its port."""
+    """A run's folder, and its port."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -70,10 +70,6 @@ def talk(port, script, ends):
     for end in sockets.values():
         end.close()
     return said
-
-
-def of_lines(question, count):
-    return question, count
 
 
 def http_ends(answer):

@@ -216,8 +216,7 @@ impl Segment {
     pub fn bare(&self, sequence: u32) -> Segment {
         let mut bare = self.clone();
         bare.bytes.truncate(self.data);
-        let bytes = bare.bytes.len() as u16;
-        bare.bytes[2..4].copy_from_slice(&bytes.to_be_bytes());
+        bare.say_length();
         // The kernel numbers packets of which the number is 0.
         bare.bytes[4..6].fill(0);
         bare.bytes[self.at + 4..self.at + 8].copy_from_slice(&sequence.to_be_bytes());
@@ -227,6 +226,12 @@ impl Segment {
             bare.bytes[at..at + bytes].fill(1);
         }
         bare
+    }
+
+    /// Writes how many bytes there are now.
+    fn say_length(&mut self) {
+        let bytes = self.bytes.len() as u16;
+        self.bytes[2..4].copy_from_slice(&bytes.to_be_bytes());
     }
 
     /// Writes the checksums that the bytes have now.
@@ -272,8 +277,7 @@ impl Segment {
     /// The same with a byte of data more, which is zero.
     pub fn with_byte(mut self) -> Segment {
         self.bytes.push(0);
-        let all = self.bytes.len() as u16;
-        self.bytes[2..4].copy_from_slice(&all.to_be_bytes());
+        self.say_length();
         self.sum_up();
         self
     }

@@ -159,7 +159,7 @@ impl Node {
                 is_stranger: true,
                 peer: from.to_string(),
                 log: None,
-                obstacle: None,
+                has_told: false,
             };
             let why = session.run(tcp);
             session.end(why);
@@ -179,8 +179,8 @@ struct Session<'a> {
     peer: String,
     /// The log's group, once that is known.
     log: Option<String>,
-    /// Why this machine cannot take over, once that has been told.
-    obstacle: Option<String>,
+    /// That this machine cannot take over has been told.
+    has_told: bool,
 }
 
 impl Session<'_> {
@@ -232,9 +232,12 @@ impl Session<'_> {
             if kept.is_fenced() {
                 follower.refuse(FENCED.into());
             }
-            if self.obstacle.is_none() && follower.is_open() {
-                self.obstacle = kept.obstacle();
-                self.obstacle.iter().for_each(|why| follower.cannot_take_over(why.clone()));
+            if !self.has_told
+                && follower.is_open()
+                && let Some(why) = kept.obstacle()
+            {
+                follower.cannot_take_over(why);
+                self.has_told = true;
             }
             if link.has_room()
                 && let Some(act) = follower.next(now())

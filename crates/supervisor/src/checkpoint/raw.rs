@@ -39,24 +39,9 @@ pub(super) fn limit(pid: u32, kind: u32) -> Option<[u64; 2]> {
     told.then_some([limit.rlim_cur, limit.rlim_max])
 }
 
-/// No option that is looked at is longer.
-const OPTION_BYTES: usize = 256;
-
-/// The bytes of an option of a socket, `None` if it has none of that name.
-pub(super) fn option_bytes(socket: &OwnedFd, level: i32, name: i32) -> Option<Vec<u8>> {
-    let mut bytes = vec![0u8; OPTION_BYTES];
-    let mut len = bytes.len() as u32;
-    // SAFETY: see the module.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, bytes.as_mut_ptr().cast(), &raw mut len) };
-    // The kernel says how long it is where there is no room for it.
-    bytes.truncate(if result == 0 && len as usize <= OPTION_BYTES { len as usize } else { 0 });
-    (!bytes.is_empty()).then_some(bytes)
-}
-
 /// An option of a socket that is a number.
 pub(super) fn option(socket: &OwnedFd, level: i32, name: i32) -> Option<i32> {
-    let bytes = option_bytes(socket, level, name)?;
+    let bytes = kernel::get_all(socket, level, name)?;
     bytes.try_into().ok().map(i32::from_ne_bytes)
 }
 
@@ -107,7 +92,7 @@ pub(super) fn backlog(socket: &OwnedFd) -> Option<i32> {
     const TCP_INFO: i32 = 11;
     /// Of a listener: the number of segments that have been acknowledged out of order, in a connection.
     const BACKLOG_AT: usize = 28;
-    let info = option_bytes(socket, libc::IPPROTO_TCP, TCP_INFO)?;
+    let info = kernel::get_all(socket, libc::IPPROTO_TCP, TCP_INFO)?;
     let told = info.get(BACKLOG_AT..BACKLOG_AT + 4)?.try_into().map_or(0, i32::from_le_bytes);
     (told > 0).then_some(told)
 }

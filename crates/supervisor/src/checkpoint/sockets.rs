@@ -228,8 +228,8 @@ fn options(socket: &OwnedFd, (domain, kind, protocol): (i32, i32, i32)) -> Vec<V
     let new = raw::socket(domain, kind, protocol).ok();
     let all = OPTIONS.iter().flat_map(|(level, names)| names.iter().map(|name| (*level, *name)));
     let other = |(level, name)| {
-        let bytes = raw::option_bytes(socket, level, name)?;
-        let usual = new.as_ref().and_then(|new| raw::option_bytes(new, level, name));
+        let bytes = kernel::get_all(socket, level, name)?;
+        let usual = new.as_ref().and_then(|new| kernel::get_all(new, level, name));
         let is_usual = usual.map_or_else(|| bytes.iter().all(|byte| *byte == 0), |usual| usual == bytes);
         (!is_usual).then_some((level, name, bytes))
     };

@@ -6,8 +6,8 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
-use gate::Pair;
 use gate::packet::flag;
+use gate::{Pair, Segment};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::kernel;
@@ -28,6 +28,13 @@ pub struct Question {
     pub acknowledged: u32,
 }
 
+impl Question {
+    /// As a packet: a number that is old there is answered at once. Without a byte not more often than twice a second.
+    pub fn segment(&self) -> Segment {
+        Segment::new(&self.pair, self.before, self.acknowledged, flag::ACK, u16::MAX)
+    }
+}
+
 /// What has come there, and the window as it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -38,10 +45,10 @@ pub struct Answer {
 /// Asks, and listens for a while. Who says the same twice has an answer: nothing of the other machine's is on its way there any more.
 pub fn hear(questions: &[Question], sender: &OwnedFd) -> HashMap<Pair, Answer> {
     let mut answers = HashMap::new();
-    let Some(hearer) = Some(questions).filter(|all| !all.is_empty()).and_then(|_| kernel::hearer().ok())
-    else {
+    if questions.is_empty() {
         return answers;
-    };
+    }
+    let Ok(hearer) = kernel::hearer() else { return answers };
     let asked: HashSet<Pair> = questions.iter().map(|question| question.pair).collect();
     let began_ns = clock::monotonic_ns();
     let mut said: HashMap<Pair, (u32, Answer)> = HashMap::new();
@@ -53,9 +60,7 @@ pub fn hear(questions: &[Question], sender: &OwnedFd) -> HashMap<Pair, Answer> {
         }
         round += 1;
         for question in questions.iter().filter(|question| !answers.contains_key(&question.pair)) {
-            let Question { pair, before, acknowledged } = question;
-            let byte = gate::Segment::new(pair, *before, *acknowledged, flag::ACK, u16::MAX).with_byte();
-            let _ = kernel::send(sender, &byte.into_bytes());
+            let _ = kernel::send(sender, &question.segment().with_byte().into_bytes());
         }
         let until_ns = now + AGAIN_NS;
         let mut are_new = 0;
@@ -89,7 +94,7 @@ fn listen(hearer: &OwnedFd, until_ns: u64) -> Vec<(Pair, Answer)> {
         else {
             break;
         };
-        let Ok(segment) = gate::Segment::of(room[..bytes].to_vec()) else { continue };
+        let Ok(segment) = Segment::of(room[..bytes].to_vec()) else { continue };
         if segment.has(flag::ACK) && !segment.has(flag::SYN | flag::RST) {
             let Pair { own, other } = segment.pair();
             let answer = Answer { acknowledged: segment.acknowledged(), window: segment.window() };

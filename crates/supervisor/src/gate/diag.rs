@@ -74,8 +74,7 @@ fn read(answer: &[u8], pair: &Pair) -> Option<Found> {
             let time = if found.agreed & gate::note::agreed::TIME != 0 { TIME_BYTES } else { 0 };
             found.segment_bytes = (segment + time).min(u16::MAX.into()) as u16;
             // A SYN may count as a byte.
-            let acknowledged = info.get(120..128).and_then(|bytes| bytes.try_into().ok());
-            found.acknowledged = acknowledged.map_or(0, u64::from_ne_bytes).saturating_sub(1);
+            found.acknowledged = kernel::acknowledged(info).unwrap_or(0).saturating_sub(1);
             return Some(found);
         }
         at += bytes.next_multiple_of(4);

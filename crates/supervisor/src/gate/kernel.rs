@@ -152,22 +152,27 @@ pub fn waiting(socket: impl AsFd) -> io::Result<(i32, i32)> {
     Ok((ask(libc::TIOCOUTQ)?, unsent))
 }
 
-/// Bytes that the other side has acknowledged since the socket was made.
-///
-/// # Errors
-/// The kernel's.
-pub fn acknowledged(socket: impl AsFd) -> io::Result<u64> {
-    const ACKNOWLEDGED: usize = 120;
-    let mut info = [0u8; 256];
-    let mut bytes = size_of_val(&info) as libc::socklen_t;
+/// No option that is looked at is longer.
+const OPTION_BYTES: usize = 256;
+
+/// The bytes of an option of a socket, `None` if it has none of that name.
+pub fn get_all(socket: impl AsFd, level: i32, name: i32) -> Option<Vec<u8>> {
+    let mut value = vec![0u8; OPTION_BYTES];
+    let mut bytes = OPTION_BYTES as libc::socklen_t;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the kernel writes as many bytes as there is room for, and how many these were.
-    checked(unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut bytes)
-    })?;
-    let figure =
-        info[..bytes as usize].get(ACKNOWLEDGED..ACKNOWLEDGED + 8).and_then(|some| some.try_into().ok());
-    Ok(figure.map_or(0, u64::from_ne_bytes))
+    let told =
+        checked(unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut bytes) });
+    // The kernel says how long it is where there is no room for it.
+    value.truncate(if told.is_ok() && bytes as usize <= OPTION_BYTES { bytes as usize } else { 0 });
+    (!value.is_empty()).then_some(value)
+}
+
+/// Bytes that the other side has acknowledged, by a `struct tcp_info`; of a kernel that does not say, `None`.
+pub fn acknowledged(info: &[u8]) -> Option<u64> {
+    const ACKNOWLEDGED: usize = 120;
+    let figure = info.get(ACKNOWLEDGED..ACKNOWLEDGED + size_of::<u64>())?;
+    figure.try_into().ok().map(u64::from_ne_bytes)
 }
 
 /// Makes a connected socket one that is not.

@@ -177,6 +177,8 @@ pub struct Rebuilt {
     /// Connections that do not, by the reason.
     pub reset: HashMap<&'static str, u32>,
     sockets: Vec<Socket>,
+    /// What their packets are sent by besides.
+    sender: Option<OwnedFd>,
 }
 
 impl Rebuilt {
@@ -223,6 +225,7 @@ impl Rebuilt {
                 }
             }
         }
+        self.sender = sender;
     }
 
     fn cannot(&mut self, cause: &io::Error) {
@@ -232,9 +235,8 @@ impl Rebuilt {
 
     /// The program is live: connections come to themselves.
     pub fn wake(self) {
-        let sender = kernel::sender(net::MARK).ok();
-        self.sockets.iter().for_each(|socket| socket.wake(sender.as_ref()));
-        socket::look_after(self.sockets);
+        self.sockets.iter().for_each(|socket| socket.wake(self.sender.as_ref()));
+        socket::look_after(self.sockets, self.sender);
     }
 }
 

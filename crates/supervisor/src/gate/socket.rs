@@ -197,14 +197,15 @@ impl Socket {
         self.end - self.from <= self.segment * AT_ONCE
     }
 
-    /// What the other side is to be asked, if it is.
-    pub(super) fn question(&self) -> Option<Question> {
+    /// What the other side is asked to say where it is.
+    fn where_is_it(&self) -> Question {
         let Socket { pair, oldest, other_next, .. } = *self;
-        (!self.is_little()).then_some(Question {
-            pair,
-            before: oldest.wrapping_sub(1),
-            acknowledged: other_next,
-        })
+        Question { pair, before: oldest.wrapping_sub(1), acknowledged: other_next }
+    }
+
+    /// The same if that is to be known before it goes on.
+    pub(super) fn question(&self) -> Option<Question> {
+        (!self.is_little()).then(|| self.where_is_it())
     }
 
     /// Puts what is under way into the queue, and sends what the other side does not have. False if the kernel would not believe that.
@@ -309,10 +310,7 @@ impl Socket {
             let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
         }
         if let Some(sender) = sender {
-            // An old byte is asked for: the other side answers where it is.
-            let before = self.oldest.wrapping_sub(1);
-            let asks = gate::Segment::new(&self.pair, before, self.other_next, flag::ACK, u16::MAX);
-            let _ = kernel::send(sender, &asks.into_bytes());
+            let _ = kernel::send(sender, &self.where_is_it().segment().into_bytes());
         }
     }
 
@@ -320,17 +318,17 @@ impl Socket {
     fn stands(&self) -> bool {
         let told = self.told.and_then(|told| self.came(&told));
         let is_sent = kernel::waiting(&self.fd).is_ok_and(|(all, unsent)| all > unsent);
-        is_sent && told.is_some_and(|bytes| kernel::acknowledged(&self.fd).is_ok_and(|known| known <= bytes))
+        let known = || kernel::acknowledged(&kernel::get_all(&self.fd, TCP, libc::TCP_INFO)?);
+        is_sent && told.is_some_and(|bytes| known().is_some_and(|known| known <= bytes))
     }
 
     /// All that has been written is taken for sent from here on.
-    fn believe(&self) {
+    fn believe(&self, sender: &OwnedFd) {
         let Some(told) = self.told else { return };
-        let Ok(sender) = kernel::sender(super::net::MARK) else { return };
         let repair = self.set(TCP_REPAIR, &ON).and_then(|()| self.set(TCP_REPAIR_QUEUE, &QUEUE_OUT));
         if repair.is_ok() {
             // The kernel looks at the queue when a packet comes.
-            self.tell(flag::ACK, &told, &sender);
+            self.tell(flag::ACK, &told, sender);
             thread::sleep(Duration::from_millis(1));
         }
         let _ = self.set(TCP_REPAIR, &QUIETLY_OFF).and_then(|()| self.as_shared_as_it_was());
@@ -338,18 +336,17 @@ impl Socket {
 }
 
 /// Lets the sockets go, each once what it has sent since it was told arrives.
-pub(super) fn look_after(mut sockets: Vec<Socket>) {
+pub(super) fn look_after(mut sockets: Vec<Socket>, sender: Option<OwnedFd>) {
     let until_ns = clock::monotonic_ns() + STUCK.as_nanos() as u64;
     sockets.retain(Socket::stands);
-    if sockets.is_empty() {
-        return;
-    }
+    // Without one nobody has been told anything.
+    let Some(sender) = sender.filter(|_| !sockets.is_empty()) else { return };
     let look = move || {
         while !sockets.is_empty() && clock::monotonic_ns() < until_ns {
             thread::sleep(LOOK);
             sockets.retain(Socket::stands);
         }
-        sockets.iter().for_each(Socket::believe);
+        sockets.iter().for_each(|socket| socket.believe(&sender));
     };
     // Without a thread nobody looks after them.
     let _ = thread::Builder::new().name("connections".into()).spawn(look);
