@@ -110,7 +110,8 @@ pub struct Process {
     /// A stop or a continuation of which its parent has not been told, as `wait4` gives it, 0 for none. The kernel tells
     /// only of those that it counts as the parent's. Supervisor; a promoted copy of it; its parent, when it has been told.
     pub standing: AtomicU32,
-    /// Its process group as it was last known: the kernel knows none of a primary that is gone. Whoever asks.
+    /// Its process group as it was last known, by the kernel's number: the kernel knows none of a primary that is gone. Whoever asks;
+    /// supervisor, before `end`.
     pub group: AtomicU32,
     /// Not zero if its parent has been told of a stop, and of no continuation since. Its parent.
     pub told_stopped: AtomicU32,
@@ -132,6 +133,10 @@ pub struct Process {
     pub asked: AtomicU32,
     /// Not zero once its table of connections has those that it has of its parent's. Itself.
     pub has_inherited: AtomicU32,
+    /// Its real user at its end, or its last stop. Supervisor, before `end` or `standing`.
+    pub user: AtomicU32,
+    /// Its session at its end, by the kernel's number; 0 while nobody knows. Supervisor, before `end`.
+    pub session: AtomicU32,
 }
 
 impl Process {
@@ -153,6 +158,8 @@ impl Process {
             (&self.told_stopped, 0),
             (&self.death_signal, 0),
             (&self.has_inherited, 0),
+            (&self.user, 0),
+            (&self.session, 0),
             (&self.stops_itself, 0),
             (&self.kin, kin::KERNEL),
             (&self.end, end::NONE),

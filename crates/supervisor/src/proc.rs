@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use us_sites::maps::{self, Line};
 
+use crate::reap::{Reaped, Whose};
+
 pub mod text;
 
 pub use text::field;
@@ -175,6 +177,14 @@ impl Process {
             owner == Some(rustix::process::geteuid().as_raw()) || can_trace_others()
         };
         (!self.alive() && (self.status != 0 || is_told())).then_some(self.status)
+    }
+
+    /// How it, whose number is `pid`, has ended, as far as a file tells: see [`Process::end`].
+    pub fn reaped(&self, pid: u32) -> Option<Reaped> {
+        let user = || status(pid, "Uid:")?.split_whitespace().next()?.parse().ok();
+        let whose = |user| Whose { group: self.group, session: self.session, user };
+        let whose = user().filter(|_| self.group != 0).map(whose);
+        Some(Reaped { whose, ..Reaped::by(self.end(pid)?) })
     }
 }
 

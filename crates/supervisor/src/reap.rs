@@ -37,12 +37,25 @@ pub struct Reaped {
     pub status: i32,
     /// Time that it has used, its waited-for children included: user, system, microseconds.
     pub used_us: [u64; 2],
+    /// Its process group, session and real user; `None` where the kernel was not asked before it forgot them.
+    pub whose: Option<Whose>,
+}
+
+/// What the kernel knows of a process until it is reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whose {
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
+    /// Its real user.
+    pub user: u32,
 }
 
 impl Reaped {
     /// Of a process of which only its end is known.
     pub fn by(status: i32) -> Reaped {
-        Reaped { status, used_us: [0; 2] }
+        Reaped { status, used_us: [0; 2], whose: None }
     }
 
     /// How it ended.
@@ -84,7 +97,7 @@ pub fn end_of(pid: u32) -> Option<Reaped> {
         (got, info, used)
     };
     // SAFETY: valid in what tells of a child; zero if there was none.
-    let (found, value) = unsafe { (info.si_pid(), info.si_status()) };
+    let (found, user, value) = unsafe { (info.si_pid(), info.si_uid(), info.si_status()) };
     if got != 0 || found == 0 {
         return None;
     }
@@ -93,11 +106,14 @@ pub fn end_of(pid: u32) -> Option<Reaped> {
         libc::CLD_DUMPED => value | DUMPED,
         _ => value,
     };
-    Some(Reaped { status, used_us: [micros(used.ru_utime), micros(used.ru_stime)] })
+    // SAFETY: asks for two numbers.
+    let [group, session] = unsafe { [libc::getpgid(found), libc::getsid(found)] }.map(u32::try_from);
+    let whose = group.ok().zip(session.ok()).map(|(group, session)| Whose { group, session, user });
+    Some(Reaped { status, used_us: [micros(used.ru_utime), micros(used.ru_stime)], whose })
 }
 
-/// A child that has been stopped or goes on, of which we have not been told, and its status as `wait4` gives it.
-pub fn next_standing_child() -> Option<(u32, u32)> {
+/// A child that has been stopped or goes on, of which we have not been told, its status as `wait4` gives it, and its real user.
+pub fn next_standing_child() -> Option<(u32, u32, u32)> {
     loop {
         // SAFETY: as above; the status is valid as well.
         unsafe {
@@ -109,7 +125,7 @@ pub fn next_standing_child() -> Option<(u32, u32)> {
                     let stopped = info.si_code != libc::CLD_CONTINUED;
                     let status =
                         if stopped { (info.si_status() as u32) << 8 | 0x7f } else { us_abi::CONTINUED };
-                    return Some((info.si_pid() as u32, status));
+                    return Some((info.si_pid() as u32, status, info.si_uid()));
                 }
                 _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
                 _ => return None,
@@ -159,6 +175,8 @@ pub fn reap_within(pid: u32, limit: std::time::Duration) -> bool {
 
 /// As [`reap`], with all that the kernel tells.
 pub fn take(pid: u32) -> Option<Reaped> {
+    // Of one that has not ended yet, which is waited for, nobody asks whose it was.
+    let whose = end_of(pid).and_then(|ended| ended.whose);
     loop {
         let mut status = 0;
         // SAFETY: rusage is plain old data; both places are locals of the right type.
@@ -167,7 +185,7 @@ pub fn take(pid: u32) -> Option<Reaped> {
             (libc::wait4(pid as libc::pid_t, &mut status, 0, &mut used), used)
         };
         if got == pid as libc::pid_t {
-            return Some(Reaped { status, used_us: [micros(used.ru_utime), micros(used.ru_stime)] });
+            return Some(Reaped { status, used_us: [micros(used.ru_utime), micros(used.ru_stime)], whose });
         }
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return None;

@@ -357,10 +357,7 @@ impl Roster {
             return None;
         }
         self.note_end(place.at, place.pid, how.status);
-        entry.status.store(how.status, Ordering::Relaxed);
-        for (word, used) in entry.used_us.iter().zip(how.used_us) {
-            word.store(used, Ordering::Relaxed);
-        }
+        note_how(entry, how);
         // One that its parent listed late may still count as the kernel's.
         entry.kin.store(kin::ADOPTED, Ordering::Release);
         entry.end.store(end::ENDED, Ordering::Release);
@@ -368,9 +365,9 @@ impl Roster {
         Some(parent)
     }
 
-    /// The kernel's process `pid`, which is ours to ask about, has been stopped or goes on, as `status` says. The number of
+    /// The kernel's process `pid` of `user`, which is ours to ask about, has been stopped or goes on, as `status` says. The number of
     /// the parent that is to be sent SIGCHLD.
-    pub fn stands(&self, pid: u32, status: u32) -> Option<u32> {
+    pub fn stands(&self, pid: u32, status: u32, user: u32) -> Option<u32> {
         let (_, entry) = self.with_primary(pid)?;
         let is_stop = status != us_abi::CONTINUED;
         if is_stop
@@ -380,6 +377,7 @@ impl Roster {
             // A relative let it go on when it had not stopped itself yet.
             spawn::signal(pid, libc::SIGCONT);
         }
+        entry.user.store(user, Ordering::Relaxed);
         entry.standing.store(status, Ordering::SeqCst);
         self.tell();
         let parent = entry.parent.load(Ordering::Acquire);
@@ -431,10 +429,7 @@ impl Roster {
         entry.kin.store(kin::ADOPTED, Ordering::Relaxed);
         entry.end.store(end::ENDED, Ordering::Relaxed);
         self.note_end(at, pid, how.status);
-        entry.status.store(how.status, Ordering::Relaxed);
-        for (word, used) in entry.used_us.iter().zip(how.used_us) {
-            word.store(used, Ordering::Relaxed);
-        }
+        note_how(entry, how);
         entry.born_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
         entry.state.store(process::LISTED, Ordering::SeqCst);
         self.tell();
@@ -544,6 +539,19 @@ impl Roster {
 
     fn children(&self, parent: u32) -> impl Iterator<Item = (Place, &Process)> {
         self.listed().filter(move |(_, entry)| entry.parent.load(Ordering::Acquire) == parent)
+    }
+}
+
+/// How a process has ended, and whose it was. The kernel forgets that with it, and its parent may wait for a process group.
+fn note_how(entry: &Process, how: &Reaped) {
+    entry.status.store(how.status, Ordering::Relaxed);
+    for (word, used) in entry.used_us.iter().zip(how.used_us) {
+        word.store(used, Ordering::Relaxed);
+    }
+    if let Some(whose) = how.whose {
+        entry.group.store(whose.group, Ordering::Relaxed);
+        entry.session.store(whose.session, Ordering::Relaxed);
+        entry.user.store(whose.user, Ordering::Relaxed);
     }
 }
 

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use linux_raw_sys::general::{__user_cap_header_struct, f_owner_ex, sigevent};
+use us_abi::Process;
 use us_calls::Row;
 use us_world::timer::ProcessorClock;
 
@@ -172,17 +173,34 @@ pub fn send(call: u64, args: &[u64; 6], mut attempt: impl FnMut(&[u64; 6]) -> i6
             {
                 return 0;
             }
-            if result == raw::err::ESRCH
-                && sends_a_signal(call)
-                && members::is_unasked(args[0] as u32)
-                && !wait::leaves_nothing(args[0] as u32)
-            {
-                // The kernel's zombie was this one's first parent's to ask for, and that has failed over.
-                return 0;
-            }
-            return result;
+            return match result {
+                raw::err::ESRCH => of_unasked(call, target).unwrap_or(result),
+                result => result,
+            };
         }
         members::await_news();
+    }
+}
+
+/// What the kernel would answer about a process that has ended and that its parent has not asked for, or about a group that has
+/// only such processes: its zombie was that one's first parent's to ask for, which has failed over.
+fn of_unasked(call: u64, target: i32) -> Option<i64> {
+    let is_left = |entry: &&Process| !wait::leaves_nothing(entry.pid.load(Ordering::Relaxed));
+    match target {
+        ..-1 if sends_a_signal(call) => {
+            let group = leader::to_kernel(target.unsigned_abs());
+            members::unasked_in(group).find(is_left).map(|_| 0)
+        }
+        2.. => {
+            let entry = members::unasked(target as u32).filter(is_left)?;
+            let known = |word: &AtomicU32| Some(word.load(Ordering::Relaxed)).filter(|number| *number != 0);
+            match call as u16 {
+                GETPGID => known(&entry.group).map(i64::from),
+                GETSID => known(&entry.session).map(i64::from),
+                _ => sends_a_signal(call).then_some(0),
+            }
+        }
+        _ => None,
     }
 }
 

@@ -42,9 +42,9 @@ fn told_of(entry: &Process) -> Option<&'static AtomicU64> {
 /// Not zero while a reminder of a promoted copy's own is on its way to it.
 static REMINDED: AtomicU32 = AtomicU32::new(0);
 
-/// What SIGCHLD is to say of a child that a wait has told of before any signal did: its number, and code and status of its end.
-/// Several make one signal, as with the kernel.
-static OWED: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+/// What SIGCHLD is to say of a child that a wait has told of before any signal did: its number, code and status of its end, and its
+/// user. Several make one signal, as with the kernel.
+static OWED: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
 
 /// A wait is about to tell of a violent end that this process was to hear of from the supervisor: with the kernel the signal is
 /// there before any wait returns. The supervisor's comes too late, when the child is off the list.
@@ -78,11 +78,13 @@ pub fn is_logged(child: u32, end: child::News) {
     }
     match members::find_child(child) {
         Some(entry) => drop(is_owed(entry, end)),
-        None => set_owed(child, end),
+        // SAFETY: asks for a number.
+        None => set_owed(child, end, unsafe { raw::call1(GETUID, 0) } as u32),
     }
 }
 
-fn set_owed(child: u32, end: child::News) {
+fn set_owed(child: u32, end: child::News, user: u32) {
+    OWED[3].store(user, Ordering::Relaxed);
     OWED[1].store(end.code as u32, Ordering::Relaxed);
     OWED[2].store(end.status as u32, Ordering::Relaxed);
     OWED[0].store(child, Ordering::SeqCst);
@@ -92,7 +94,7 @@ fn set_owed(child: u32, end: child::News) {
 fn is_owed(entry: &Process, end: child::News) -> bool {
     let is_news = note(entry);
     if is_news {
-        set_owed(entry.pid.load(Ordering::Relaxed), end);
+        set_owed(entry.pid.load(Ordering::Relaxed), end, entry.user.load(Ordering::Relaxed));
     }
     is_news
 }
@@ -160,19 +162,19 @@ pub fn is_news(info: &mut Info) -> bool {
     if code != SI_USER || (registry::supervisor() != sender && !is_own()) {
         return true;
     }
-    // SAFETY: asks for a number.
-    info.set_user(unsafe { raw::call1(GETUID, 0) } as u32);
     let owed = OWED[0].swap(0, Ordering::SeqCst);
     if owed != 0 {
         info.set_code(OWED[1].load(Ordering::Relaxed) as i32);
         info.set_sender(owed);
         info.set_value(u64::from(OWED[2].load(Ordering::Relaxed)));
+        info.set_user(OWED[3].load(Ordering::Relaxed));
         return true;
     }
     let ended = |entry: &&Process| entry.end.load(Ordering::Acquire) == end::ENDED && note(entry);
     let adopted = members::adopted().find(ended);
     let Some(news) = adopted.map(News::of).or_else(waiting) else { return false };
     info.set_sender(news.pid);
+    info.set_user(news.user);
     tell(info, news.told());
     true
 }

@@ -12,9 +12,8 @@ use us_abi::{Header, Process, ReturnHead, WILL, end, kin};
 use us_world::child::{self, Child, End, Meaning, Standing, Wait, Waited};
 
 use crate::call::Call;
-use crate::door::{numbers, sigchld, witness};
+use crate::door::{sigchld, witness};
 use crate::guest::{GuestMut, part};
-use crate::members::leader;
 use crate::raw::err::ECHILD;
 use crate::raw::{self, failed, nr};
 use crate::thread::Thread;
@@ -24,6 +23,10 @@ use crate::{members, signal};
 pub const WAIT4: u64 = crate::raw::nr::WAIT4;
 /// See [`WAIT4`].
 pub const WAITID: u64 = crate::raw::nr::WAITID;
+
+mod ask;
+
+use ask::Ask;
 
 pub(super) use crate::kernel::WEXITED;
 pub(super) use crate::kernel::WNOHANG;
@@ -35,22 +38,6 @@ const ENDING_NS: u64 = 200_000_000;
 /// Pause between two looks where both the kernel and the roster may have news, ns.
 const LOOK_NS: u64 = 5_000_000;
 
-/// Which children a call is about.
-#[derive(Clone, Copy)]
-enum Whom {
-    All,
-    One(u32),
-    Group(u32),
-}
-
-/// A call of either kind, in waitid's terms.
-struct Ask {
-    whom: Whom,
-    /// The kernel's own words for it.
-    kernel: [u64; 2],
-    options: u64,
-}
-
 /// What waitid writes of a child: the start of a `siginfo_t`, and its resources.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -60,24 +47,35 @@ pub(super) struct News {
     pub(super) code: i32,
     pad: i32,
     pub(super) pid: u32,
-    uid: u32,
+    /// Its real user.
+    pub(super) user: u32,
     pub(super) status: i32,
     rest: [u32; 25],
     used: [u64; size_of::<rusage>() / size_of::<u64>()],
 }
 
 impl News {
-    const NONE: News =
-        News { signal: 0, errno: 0, code: 0, pad: 0, pid: 0, uid: 0, status: 0, rest: [0; 25], used: [0; _] };
+    const NONE: News = News {
+        signal: 0,
+        errno: 0,
+        code: 0,
+        pad: 0,
+        pid: 0,
+        user: 0,
+        status: 0,
+        rest: [0; 25],
+        used: [0; _],
+    };
 
-    fn new(pid: u32, child::News { code, status }: child::News) -> News {
-        News { signal: 17, code, pid, status, ..News::NONE }
+    fn new(entry: &Process, child::News { code, status }: child::News) -> News {
+        let [pid, user] = [&entry.pid, &entry.user].map(|word| word.load(Ordering::Relaxed));
+        News { signal: 17, code, pid, user, status, ..News::NONE }
     }
 
     /// Of a process of which the roster tells.
     pub(super) fn of(entry: &Process) -> News {
         let end = child::News::of_end(entry.status.load(Ordering::Relaxed));
-        let mut news = News::new(entry.pid.load(Ordering::Relaxed), end);
+        let mut news = News::new(entry, end);
         for (kind, used) in entry.used_us.iter().enumerate() {
             let us = used.load(Ordering::Relaxed);
             (news.used[2 * kind], news.used[2 * kind + 1]) = (us / 1_000_000, us % 1_000_000);
@@ -118,70 +116,6 @@ pub(super) fn child_of(entry: &Process, first: u32) -> Child {
         },
         is_told: sigchld::is_told(entry),
     }
-}
-
-impl Ask {
-    fn new(nr: u64, args: &[u64; 6]) -> Option<Ask> {
-        use crate::kernel::{P_ALL, P_PGID, P_PID, P_PIDFD};
-        let id = |value: u64| value as u32;
-        let group_of = |value: u32| Whom::Group(leader::to_kernel(value));
-        if nr == WAITID {
-            let whom = match args[0] as u32 as u64 {
-                P_ALL => Whom::All,
-                P_PID => Whom::One(id(args[1])),
-                P_PGID => group_of(id(args[1])),
-                // Of the descriptor of a child's first primary the kernel tells nobody who that was. The child need not be listed yet:
-                // a wait that the kernel alone has would tell the death of that primary as its end.
-                P_PIDFD => Whom::One(numbers::meant_by(args[1] as i32)?),
-                _ => return None,
-            };
-            let number = if let Whom::Group(group) = whom { group.into() } else { args[1] };
-            return Some(Ask { whom, kernel: [args[0], number], options: args[3] });
-        }
-        let (whom, kernel) = match args[0] as u32 as i32 {
-            -1 => (Whom::All, [P_ALL, 0]),
-            0 => (Whom::Group(0), [P_PGID, 0]),
-            pid if pid > 0 => (Whom::One(pid as u32), [P_PID, pid as u64]),
-            i32::MIN => return None,
-            group => {
-                (group_of(group.unsigned_abs()), [P_PGID, u64::from(leader::to_kernel(group.unsigned_abs()))])
-            }
-        };
-        // wait4 means ends unless it is told otherwise, and has no WEXITED.
-        Some(Ask { whom, kernel, options: args[2] | WEXITED })
-    }
-
-    /// The child that it is about, if that is a certain one.
-    fn one(&self) -> Option<u32> {
-        match self.whom {
-            Whom::One(pid) => Some(pid),
-            _ => None,
-        }
-    }
-
-    fn is_about(&self, entry: &Process) -> bool {
-        match self.whom {
-            Whom::All => true,
-            Whom::One(pid) => entry.pid.load(Ordering::Relaxed) == pid,
-            Whom::Group(group) => {
-                group_of(entry).is_none_or(|its| its == if group == 0 { own_group() } else { group })
-            }
-        }
-    }
-}
-
-fn own_group() -> u32 {
-    use crate::raw::nr::GETPGRP;
-    // SAFETY: asks for a number.
-    unsafe { raw::call1(GETPGRP, 0) as u32 }
-}
-
-/// The process group of a listed process; that of one that has ended is no longer known.
-fn group_of(entry: &Process) -> Option<u32> {
-    use crate::raw::nr::GETPGID;
-    // SAFETY: asks for a number.
-    let group = unsafe { raw::call1(GETPGID, u64::from(members::primary(entry))) };
-    (!failed(group)).then_some(group as u32)
 }
 
 /// Makes the call for real, as a copy that records: what there is to tell is put into the slot of the call's `Return`
@@ -355,9 +289,18 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
     'look: loop {
         let seen = roster.ends.0.load(Ordering::Acquire);
         let mut is_any = false;
-        for entry in members::adopted().filter(|entry| ask.is_about(entry)) {
+        for entry in members::adopted() {
+            let is_about = ask.is_about(entry);
+            if is_about == Some(false) {
+                continue;
+            }
             if has_vanished(entry) {
                 members::strike_off(entry);
+                continue 'look;
+            }
+            // Else it would be told of another group's end, or that there are children where there are none.
+            if is_about.is_none() && raw::now_ns() - start < ENDING_NS {
+                members::await_news();
                 continue 'look;
             }
             is_any = true;
@@ -480,7 +423,7 @@ fn standing(entry: &Process, ask: &Ask) -> Option<News> {
             let _ = entry.standing.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire);
             None
         }
-        Standing::News(news) => Some(News::new(entry.pid.load(Ordering::Relaxed), news)),
+        Standing::News(news) => Some(News::new(entry, news)),
     }
 }
 
@@ -565,7 +508,7 @@ fn tell(number: u64, args: &[u64; 6], news: &News) -> i64 {
                 && part!(place, News, errno).store(&0)
                 && part!(place, News, code).store(&news.code)
                 && part!(place, News, pid).store(&news.pid)
-                && part!(place, News, uid).store(&news.uid)
+                && part!(place, News, user).store(&news.user)
                 && part!(place, News, status).store(&news.status);
         return if written { 0 } else { raw::err::EFAULT };
     }

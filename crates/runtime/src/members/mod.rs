@@ -169,10 +169,15 @@ fn forget(entry: &Process) {
     let _ = entry.state.compare_exchange(process::LISTED, process::FREE, Ordering::AcqRel, Ordering::Acquire);
 }
 
-/// The process group of a listed process. Of one that is between two primaries, what was last known: a signal to the group
-/// is sent to its standby as well, which does not take it.
-fn group_of(entry: &Process) -> Option<u32> {
+/// The process group of a listed process, by the kernel's number. Of one that has ended, the one that it had then: its number may
+/// be another process's by now, and without its group a wait for one would find all who have ended. Of one that is between two
+/// primaries, what was last known: a signal to the group is sent to its standby as well, which does not take it. `None` if nobody
+/// knows.
+pub fn group_of(entry: &Process) -> Option<u32> {
     use crate::raw::nr::GETPGID;
+    if has_ended(entry) {
+        return Some(entry.group.load(Ordering::Relaxed)).filter(|group| *group != 0);
+    }
     // SAFETY: asks for a number.
     let group = unsafe { raw::call1(GETPGID, u64::from(primary(entry))) };
     if !failed(group) {
@@ -239,7 +244,17 @@ pub fn is_between(pid: u32) -> bool {
 
 /// Whether a process has ended for good and its parent has not asked for it yet: natively it takes signals still.
 pub fn is_unasked(pid: u32) -> bool {
-    find(pid).is_some_and(|entry| entry.end.load(Ordering::Acquire) == end::ENDED)
+    unasked(pid).is_some()
+}
+
+/// That process.
+pub fn unasked(pid: u32) -> Option<&'static Process> {
+    find(pid).filter(|entry| entry.end.load(Ordering::Acquire) == end::ENDED)
+}
+
+/// Such processes in a process group, by the kernel's number.
+pub fn unasked_in(group: u32) -> impl Iterator<Item = &'static Process> {
+    listed().filter(move |entry| has_ended(entry) && group_of(entry) == Some(group))
 }
 
 /// Waits for news of an end or an adoption, for a moment at most.

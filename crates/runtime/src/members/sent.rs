@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::{Process, SIGNALS, end};
 use us_world::pending::raised_again;
 
-use super::{exists, find, group_of, leader, listed, of_family, own, primary, registry};
+use super::{exists, find, group_of, has_ended, leader, listed, of_family, own, primary, registry};
 use crate::siginfo::{Info, SI_USER};
 use crate::{raw, state};
 
@@ -21,7 +21,7 @@ fn meant(target: i32) -> impl Iterator<Item = &'static Process> {
     listed().filter(move |entry| match target {
         -1 => true,
         1.. => entry.pid.load(Ordering::Relaxed) == target as u32,
-        _ => group_of(entry).is_some_and(|group| i64::from(group) == wanted),
+        _ => !has_ended(entry) && group_of(entry).is_some_and(|group| i64::from(group) == wanted),
     })
 }
 

@@ -114,8 +114,8 @@ impl<'a> Group<'a> {
             }
         }
         self.bury();
-        while let Some((pid, status)) = reap::next_standing_child() {
-            let parent = self.roster.stands(pid, status);
+        while let Some((pid, status, user)) = reap::next_standing_child() {
+            let parent = self.roster.stands(pid, status, user);
             self.tell_parent(parent);
         }
         while let Some(pid) = self.next_ended_child() {

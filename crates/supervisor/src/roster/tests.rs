@@ -1,7 +1,7 @@
 use super::*;
 
 const SHELL: u32 = 100;
-const ENDED: Reaped = Reaped { status: 3 << 8, used_us: [40, 2] };
+const ENDED: Reaped = Reaped { status: 3 << 8, used_us: [40, 2], whose: None };
 
 fn alive(_: u32) -> bool {
     true

@@ -89,7 +89,7 @@ impl Watch<'_> {
     /// The descriptor of the copy `pid` has become readable.
     pub(crate) fn copy_gone(&mut self, pid: u32) {
         let seen = proc::read(pid);
-        let end = seen.and_then(|process| process.end(pid)).map(Reaped::by);
+        let end = seen.and_then(|process| process.reaped(pid));
         // One that has become ours meanwhile we shall be told of.
         let ours = seen.is_some_and(|process| process.parent == std::process::id());
         if pid == self.primary.pid {
@@ -171,8 +171,8 @@ impl Watch<'_> {
         let place = self.shared.place;
         let will = self.shared.roster.get(place).map_or(0, |entry| entry.will.load(Ordering::SeqCst));
         match end {
-            Some(Reaped { status: libc::SIGKILL, used_us }) if will & WILL != 0 => {
-                Some(Reaped { status: will & !WILL, used_us })
+            Some(reaped @ Reaped { status: libc::SIGKILL, .. }) if will & WILL != 0 => {
+                Some(Reaped { status: will & !WILL, ..reaped })
             }
             end => end,
         }
