@@ -142,6 +142,11 @@ impl Turns {
             && !self.races.swap(true, Ordering::Relaxed)
     }
 
+    /// The program's own text has such calls.
+    pub fn has_own_locks(&self) {
+        self.races.store(true, Ordering::Relaxed);
+    }
+
     /// Such a wait was interrupted by a signal: without turns no log has an event for that.
     pub fn own_waits_are_interrupted(&self) {
         self.races.store(true, Ordering::Relaxed);

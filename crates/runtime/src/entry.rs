@@ -14,7 +14,7 @@ use crate::door::{limits, mutex, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::state::{self, Role};
-use crate::sys::{atomics, gate_stack, libc_text, patch, probe, vdso, wall};
+use crate::sys::{atomics, gate_stack, libc_text, patch, probe, program, vdso, wall};
 use crate::thread::{self, Mode};
 use crate::wiring::{Layers, keep_ways};
 use crate::{
@@ -358,15 +358,18 @@ fn prepare(guest_pid: u32, config: &Config) {
         let malloc: extern "C" fn(usize) -> *mut u8 = core::mem::transmute(real::malloc());
         malloc(1);
     }
-    let (loader, program) = entry_points();
-    let maps =
-        patch::Maps::read(real::__errno_location as *const () as u64, loader, real::malloc() as u64, program);
+    let (in_loader, in_program) = entry_points();
+    let in_libc = real::__errno_location as *const () as u64;
+    let maps = patch::Maps::read(in_libc, in_loader, real::malloc() as u64, in_program);
     if state::is_recorded() || state::is_detached() {
         recording::settle_allocator(maps.libc_data);
     }
     mutex::OPAQUE_START.store(maps.allocator.0 as usize, Ordering::Relaxed);
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
     libc_text::remember([maps.libc, maps.loader]);
+    if program::has_own_locks(maps.program) {
+        crate::turns::live_turns::has_own_locks();
+    }
     patch::patch_all(&maps);
     atomics::patch_all(config, &maps);
     vdso::take_over(&maps, &time::vdso_doors());

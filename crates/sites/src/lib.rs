@@ -73,7 +73,7 @@ pub use emit::{
 };
 pub use entries::{Entry, Functions, Memory, each_entry, judge};
 pub use plan::{Plan, find_plan, fingerprint, plan_words, write_plan};
-pub use program::{has_program_sites, scan_program};
+pub use program::{has_own_futexes, has_program_sites, scan_program};
 pub use scan::{DOUBT, SWITCH_REACH, ScanError, scan};
 
 /// Bytes of the jump that replaces a window's beginning.

@@ -36,6 +36,32 @@ pub fn has_program_sites(text: &[u8]) -> usize {
     found
 }
 
+/// Whether a program's text has futex calls of its own: locks that are atomics, as those of Rust's and Go's libraries, which are linked
+/// into each program. The bytes must say so exactly. It is `syscall(202, word, operation, …)` with an operation on memory that
+/// no other process shares, or the instruction itself with that number loaded just before it.
+#[must_use]
+pub fn has_own_futexes(text: &[u8]) -> bool {
+    /// Bytes on either side in which the call's arguments are loaded.
+    const NEAR: usize = 48;
+    /// `mov $202, %edi` and `mov $202, %eax; syscall`.
+    const FIRST: [u8; 5] = [0xbf, 202, 0, 0, 0];
+    const DIRECT: [u8; 7] = [0xb8, 202, 0, 0, 0, 0x0f, 0x05];
+    /// `FUTEX_WAIT`, `FUTEX_WAKE`, `FUTEX_WAIT_BITSET`, `FUTEX_WAKE_BITSET` with `FUTEX_PRIVATE_FLAG`; the third by the wall clock.
+    const OPERATIONS: [u32; 5] = [0x80, 0x81, 0x89, 0x8a, 0x189];
+    let loads_operation = |bytes: &[u8]| {
+        let value = bytes.strip_prefix(&[0xba]).and_then(|value| <[u8; 4]>::try_from(value).ok());
+        value.is_some_and(|value| OPERATIONS.contains(&u32::from_le_bytes(value)))
+    };
+    let mut has = false;
+    each_pair(text, |first, second| ((first == 0xbf) | (first == 0xb8)) & (second == 202), &mut |at| {
+        let behind = &text[at..];
+        has |= behind.starts_with(&DIRECT)
+            || behind.starts_with(&FIRST)
+                && text[at.saturating_sub(NEAR)..text.len().min(at + NEAR)].windows(5).any(loads_operation);
+    });
+    has
+}
+
 /// Calls `found` with each place where the bytes leave no doubt: its offset, the instruction's length, and its kind as far as it
 /// is known.
 fn each_program_site(text: &[u8], mut found: impl FnMut(usize, u8, Kind)) {

@@ -147,3 +147,26 @@ fn prefixes_do_not_hide_an_entry() {
     assert_eq!(judge(&[0x06, 0x0f, 0x05], 0, 1), Entry::Unknown);
     assert_eq!(judge(&[0x90, 0x0f, 0x05], 0, 1), real);
 }
+
+/// Rust's library has locks of its own, and so has this program; libc's text has the calls of libc's locks, which are made otherwise.
+#[test]
+fn own_futexes_are_found_by_their_bytes() {
+    let path = std::env::current_exe().expect("this program");
+    let (object, start, _, len) = map(&path);
+    assert!(us_sites::has_own_futexes(&object.bytes[(start - object.base) as usize..][..len]));
+    // mov $202, %edi; mov %rbx, %rsi; mov $OPERATION, %edx; call
+    let call = |operation: u8| {
+        [&[0xbf, 202, 0, 0, 0, 0x48, 0x89, 0xde, 0xba, operation, 0, 0, 0, 0xe8][..], &[0x90; 80]].concat()
+    };
+    assert!(us_sites::has_own_futexes(&call(0x81)) && us_sites::has_own_futexes(&call(0x80)));
+    // With other processes; another function of 202.
+    assert!(!us_sites::has_own_futexes(&call(1)) && !us_sites::has_own_futexes(&call(7)));
+    let far = [&[0xba, 0x81, 0, 0, 0][..], &[0x90; 64], &call(7)].concat();
+    assert!(!us_sites::has_own_futexes(&far));
+    // mov $202, %eax; syscall
+    assert!(us_sites::has_own_futexes(&[0x90, 0xb8, 202, 0, 0, 0, 0x0f, 0x05, 0x90]));
+    assert!(!us_sites::has_own_futexes(&[0x90, 0xb8, 202, 0, 0, 0, 0x0f, 0x0b, 0x90]));
+    for cut in 0..14 {
+        assert!(!us_sites::has_own_futexes(&call(0x81)[..cut.min(12)]));
+    }
+}

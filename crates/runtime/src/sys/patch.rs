@@ -20,6 +20,8 @@ pub struct Maps {
     pub loader: (u64, u64),
     /// Executable range of the library that `malloc` comes from, if that is not the C library or the program.
     pub allocator: (u64, u64),
+    /// Executable range of the program.
+    pub program: (u64, u64),
     /// Writable range of the C library: its variables.
     pub libc_data: (u64, u64),
     /// Start of the first vDSO data mapping.
@@ -50,6 +52,7 @@ impl Maps {
             libc: (0, 0),
             loader: (0, 0),
             allocator: (0, 0),
+            program: (0, 0),
             libc_data: (0, 0),
             vvar_start: 0,
             vdso_start: 0,
@@ -59,7 +62,6 @@ impl Maps {
             others: [(0, 0); OTHERS_MAX],
             other_count: 0,
         };
-        let mut program = (0, 0);
         proc::each_mapping(|line| {
             let Some(mapping) = proc::Line::parse(line) else { return };
             let (start, end) = (mapping.start, mapping.end);
@@ -99,14 +101,14 @@ impl Maps {
                 (in_libc, &mut maps.libc),
                 (in_loader, &mut maps.loader),
                 (in_allocator, &mut maps.allocator),
-                (in_program, &mut program),
+                (in_program, &mut maps.program),
             ] {
                 if address >= start && address < end {
                     *place = (start, end);
                 }
             }
         });
-        if maps.allocator == maps.libc || maps.allocator == program || maps.allocator == maps.loader {
+        if maps.allocator == maps.libc || maps.allocator == maps.program || maps.allocator == maps.loader {
             maps.allocator = (0, 0);
         }
         maps

@@ -45,6 +45,13 @@ pub fn will_write(page: u64) -> bool {
     unsafe { WRITTEN.all() }.last() == Some(&page) || WRITTEN.push(page)
 }
 
+/// Whether the program has locks of its own, as far as its text says so.
+pub fn has_own_locks((start, end): (u64, u64)) -> bool {
+    // SAFETY: the mapped text of a file, which nobody writes.
+    let bytes = || unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
+    start < end && end - start <= TEXT_MAX && us_sites::has_own_futexes(bytes())
+}
+
 /// Patches what this text has.
 pub fn patch(start: u64, end: u64) {
     if end - start > TEXT_MAX || !text::is_by_protection() {

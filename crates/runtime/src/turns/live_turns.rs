@@ -64,6 +64,16 @@ pub fn made_code(thread: &Thread, bytes: u64) {
     }
 }
 
+/// In the constructor: the program's text has futex calls of its own. Its threads would race from the first one on, before any of
+/// them has waited, and a kill in that time ends a program whose copy has gone another way.
+pub fn has_own_locks() {
+    TURNS.has_own_locks();
+    if let Some(header) = by_itself() {
+        state::take_turns(true);
+        header.turns.store(1, Ordering::Release);
+    }
+}
+
 /// A thread waits by a futex call of the program's own, and takes no turns. Behind locks that no door sees they are taken from
 /// the beginning.
 pub fn waits_by_itself(thread: &Thread) {
