@@ -14,6 +14,7 @@ pub mod family;
 pub mod handout;
 pub mod image;
 pub mod limits;
+pub mod races;
 pub mod registry;
 pub mod roster;
 pub mod segment;

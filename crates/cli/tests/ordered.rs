@@ -90,3 +90,27 @@ fn computed_barriers_and_conditions_are_one() {
 fn what_the_program_puts_in_order_is_one() {
     is_one("sdk", "racey_sdk", "deterministic");
 }
+
+/// A program that has raced in one run takes turns from the beginning in the next one, and one that is told to forget does not.
+#[test]
+fn a_race_is_remembered() {
+    let test = "a_race_is_remembered";
+    let Some(library) = runtime(test) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let guest = compile("../../../../guests/turns_race.c", test, &["-O2", "-pthread", "-D_GNU_SOURCE"]);
+    let divergences = |races: &str| {
+        let words = ["run", "-q", "--name", "g", "--", guest.to_str().unwrap()];
+        let mut command = sandbox.understudy(&words);
+        command.env("UNDERSTUDY_RACES", races);
+        assert_eq!(command.output().unwrap().status.code(), Some(0));
+        let ended: serde_json::Value =
+            serde_json::from_slice(&sandbox.output(&["status", "--json"]).stdout).unwrap();
+        ended["ended"][0]["divergences_total"].as_u64().unwrap()
+    };
+    let first = (0..20).map(|_| divergences("off")).find(|count| *count > 0);
+    assert!(first.is_some(), "a race that shows without turns");
+    assert!((0..20).map(|_| divergences("")).any(|count| count > 0), "off remembers nothing");
+    assert_eq!((0..6).map(|_| divergences("")).sum::<u64>(), 0, "known from the beginning");
+    assert!((0..20).map(|_| divergences("off")).any(|count| count > 0), "off knows nothing");
+    sandbox.assert_clean();
+}

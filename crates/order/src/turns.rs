@@ -142,8 +142,8 @@ impl Turns {
             && !self.races.swap(true, Ordering::Relaxed)
     }
 
-    /// The program's own text has such calls.
-    pub fn has_own_locks(&self) {
+    /// The program's own text has such calls, or it has raced before.
+    pub fn races(&self) {
         self.races.store(true, Ordering::Relaxed);
     }
 

@@ -367,8 +367,8 @@ fn prepare(guest_pid: u32, config: &Config) {
     mutex::OPAQUE_START.store(maps.allocator.0 as usize, Ordering::Relaxed);
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
     libc_text::remember([maps.libc, maps.loader]);
-    if program::has_own_locks(maps.program) {
-        crate::turns::live_turns::has_own_locks();
+    if program::has_own_locks(maps.program) || crate::turns::history::races() {
+        crate::turns::live_turns::races();
     }
     patch::patch_all(&maps);
     atomics::patch_all(config, &maps);

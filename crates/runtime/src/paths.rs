@@ -112,6 +112,11 @@ pub fn registry_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"registry"], to)
 }
 
+/// The path of what is known of programs that race.
+pub fn races_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
+    in_folder(&[b"races"], to)
+}
+
 /// The path of the plans of patched texts.
 pub fn plans_path(to: &mut [u8; PATH_BYTES]) -> Option<()> {
     in_folder(&[b"sites"], to)

@@ -25,7 +25,7 @@ use crate::history::History;
 use crate::options::check_name;
 use crate::snapshot::{self, Listed, Snapshot};
 use crate::spawn::pidfd_signal;
-use crate::{place, proc, roster};
+use crate::{place, proc, races, roster};
 
 /// The file of the runtime's plans of patched texts.
 pub const PLANS: &str = "sites";
@@ -165,6 +165,7 @@ impl GroupFolder {
             // Made here, and never by an image: one that begins while the folder is removed would bring it back. Without
             // it every image scans by itself.
             let _ = dir.make_file(PLANS);
+            races::copy(state, &dir);
             Ok(GroupFolder { name: name.into(), dir: Arc::new(dir), state: state.again()? })
         };
         make().map(Some).map_err(|cause| Error::file("make", state.at(name), cause))
@@ -177,6 +178,11 @@ impl GroupFolder {
     pub fn segment_path(&self) -> Result<PathBuf, Error> {
         let path = self.dir.at(SEGMENT);
         path.canonicalize().map_err(|cause| Error::file("find", path, cause))
+    }
+
+    /// The threads of the process `pid` have raced, and take turns by themselves from here on.
+    pub fn remember_race(&self, pid: u32) {
+        races::remember(&self.state, &self.dir, pid);
     }
 
     /// Keeps for a day how the group has ended.

@@ -47,6 +47,7 @@ pub mod place;
 pub mod probe;
 pub mod proc;
 pub mod program;
+pub mod races;
 #[allow(unsafe_code)]
 pub mod reap;
 pub mod recorder;

@@ -64,10 +64,10 @@ pub fn made_code(thread: &Thread, bytes: u64) {
     }
 }
 
-/// In the constructor: the program's text has futex calls of its own. Its threads would race from the first one on, before any of
-/// them has waited, and a kill in that time ends a program whose copy has gone another way.
-pub fn has_own_locks() {
-    TURNS.has_own_locks();
+/// In the constructor: the program's text has futex calls of its own, or it has raced in an earlier run. Its threads would race from
+/// the first one on, before anything is noticed, and a kill in that time ends a program whose copy has gone another way.
+pub fn races() {
+    TURNS.races();
     if let Some(header) = by_itself() {
         state::take_turns(true);
         header.turns.store(1, Ordering::Release);

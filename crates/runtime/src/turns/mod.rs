@@ -6,6 +6,7 @@
 //! event. Where a thread waits for a lock only a look at the log tells a replay that it does: *Yield* comes first.
 
 pub mod doors;
+pub mod history;
 pub mod live_turns;
 pub mod logical;
 mod prompt;

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
-use us_abi::{Cause, GroupState, command, leaving};
+use us_abi::{CONFIG_AUTO, Cause, GroupState, command, leaving};
 use us_order::family::Phase;
 use us_order::reclone::Backoff;
 
@@ -376,6 +376,11 @@ impl Watch<'_> {
         fields["standby"] = json!(standby.pid);
         fields["order"] = json!(self.order_of_threads());
         let takes_turns = self.order_of_threads() == "serial";
+        let races =
+            takes_turns && lost.cause == Cause::Diverged as u32 && header.config.flags & CONFIG_AUTO != 0;
+        if races && proc::read(self.primary.pid).is_some_and(|primary| primary.threads > 1) {
+            self.book.borrow().folder.remember_race(self.primary.pid);
+        }
         let line = format!(
             "{} is protected again after {:.1} ms, standby pid {}{}; the program paused for {:.1} ms",
             self.name(),

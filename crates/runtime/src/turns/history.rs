@@ -1,0 +1,40 @@
+//! Whether the file that this process executes is known to race, by what the supervisor has remembered of earlier runs.
+
+use us_abi::races::{RECORD_BYTES, RECORDS_MAX};
+
+use crate::raw::{self, failed, nr};
+use crate::{own_file, paths};
+
+/// In the constructor. A process that may not read the group's files, or has no `/proc`, knows nothing.
+pub fn races() -> bool {
+    let Some(own) = record() else { return false };
+    let mut known = [[0u64; RECORD_BYTES / 8]; RECORDS_MAX];
+    let read = read(&mut known).unwrap_or(0);
+    known[..read].contains(&own)
+}
+
+/// The records that there are, and how many.
+fn read(known: &mut [[u64; RECORD_BYTES / 8]; RECORDS_MAX]) -> Option<usize> {
+    let mut path = [0u8; paths::PATH_BYTES];
+    paths::races_path(&mut path)?;
+    // SAFETY: the path ends with NUL; reads into the caller's memory, and the descriptor does not stay.
+    unsafe {
+        let file = own_file::open_here(path.as_ptr(), own_file::READ);
+        if failed(file) {
+            return None;
+        }
+        let got = raw::call3(nr::READ, file as u64, known.as_mut_ptr() as u64, size_of_val(known) as u64);
+        raw::call1(nr::CLOSE, file as u64);
+        usize::try_from(got).ok().map(|got| got / RECORD_BYTES)
+    }
+}
+
+/// What the supervisor would remember of this process.
+fn record() -> Option<[u64; RECORD_BYTES / 8]> {
+    let mut status = [0u64; 18];
+    let name = c"/proc/self/exe".as_ptr() as u64;
+    // SAFETY: 144 bytes, as the kernel writes them.
+    let asked = unsafe { raw::call2(nr::STAT, name, status.as_mut_ptr() as u64) };
+    let changed_ns = status[11].wrapping_mul(1_000_000_000).wrapping_add(status[12]);
+    (!failed(asked)).then_some([status[0], status[1], status[6], changed_ns])
+}
