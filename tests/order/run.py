@@ -5,8 +5,8 @@
 
 Each guest runs RUNS times natively and under each order without a standby: every second run on one processor. The kernel
 places memory at random as it always does. With --nice every third run has the least priority. Then RUNS_WITH_KILLS times with a standby, or with two, and its
-primary killed once at a random moment, from a seed. A row says how many different outcomes there were. It fails where an order promises
-one, with kills and without. With --promised only those are run. At last two of them run STARVED times in a control group that gives them
+primary killed once at a random moment, from a seed. A row says how many different outcomes there were, and how many different digests of
+the whole order, turn by turn. It fails where an order promises one, with kills and without. With --promised only those are run. At last two of them run STARVED times in a control group that gives them
 1.5 ms of a processor in each 0.9 s, where there may be such a group: for longer than half a second no thread has any.
 """
 
@@ -39,10 +39,26 @@ def run(words, number):
     return done.stdout.decode().split("\n")[0] if done.returncode == 0 else f"exit {done.returncode}"
 
 
-def killed(understudy, order, program, chance, name, number):
+def order_of(events):
+    """What the last event of a group says of its order: its digest, its turns, and how many of those the world has placed."""
+    with open(events) as file:
+        ended = [event for event in map(json.loads, file) if event["event"] == "ended"]
+    os.remove(events)
+    return tuple(ended[-1].get("order_" + name) for name in ["digest", "turns", "placed"]) if ended else None
+
+
+def alone(understudy, order, program, folder, number):
+    """Outcome and order of a run without a standby."""
+    events = os.path.join(folder, f"events-{number}")
+    words = [understudy, "run", "-q", "--standbys", "0", "--order", order, "--events", events, "--", program]
+    return run(words, number), order_of(events)
+
+
+def killed(understudy, order, program, chance, name, number, folder):
     standbys = str(1 + number % 2)
-    words = [understudy, "run", "-q", "--name", name, "--standbys", standbys, "--order", order, "--", program]
-    words = CIRCUMSTANCES[number // 2 % len(CIRCUMSTANCES)] + words
+    events = os.path.join(folder, f"events-{number}")
+    words = [understudy, "run", "-q", "--name", name, "--standbys", standbys, "--order", order, "--events", events]
+    words = CIRCUMSTANCES[number // 2 % len(CIRCUMSTANCES)] + words + ["--", program]
     group = subprocess.Popen(words, stdout=subprocess.PIPE)
     kills, moment = 0, time.time() + chance.uniform(0.0, 0.25)
     while kills == 0 and group.poll() is None:
@@ -61,7 +77,7 @@ def killed(understudy, order, program, chance, name, number):
         subprocess.run([understudy, "stop", name])
         group.communicate()
         said = "hangs"
-    return said if group.returncode == 0 else f"{said} exit {group.returncode}", kills
+    return said if group.returncode == 0 else f"{said} exit {group.returncode}", kills, order_of(events)
 
 
 def quota(folder):
@@ -151,20 +167,23 @@ def main():
                 promised += is_promised
                 if asked.promised and not is_promised:
                     continue
-                words = [understudy, "run", "-q", "--standbys", "0", "--order", order, "--", program]
-                alone = collections.Counter(run(words, number) for number in range(runs))
-                both, kills = collections.Counter(), 0
+                said, both, orders, kills = [], [], collections.Counter(), 0
+                for number in range(runs):
+                    outcome, digest = alone(understudy, order, program, folder, number)
+                    said.append(outcome)
+                    orders[digest] += 1
                 for turn in range(with_kills):
-                    said, struck = killed(
-                        understudy, order, program, chance, f"order-{os.getpid()}-{order[0]}{turn}", turn
-                    )
-                    both[said] += 1
+                    name = f"order-{os.getpid()}-{order[0]}{turn}"
+                    outcome, struck, digest = killed(understudy, order, program, chance, name, turn, folder)
+                    both.append(outcome)
+                    orders[digest] += 1
                     kills += struck
-                all_of_it = alone + both
-                print(f"  {order}: {len(alone)} of {runs}, with {kills} kills {len(both)} of {with_kills}, "
-                      f"all {len(all_of_it)}", flush=True)
-                if is_promised and len(all_of_it) != 1:
-                    wrong.append(f"{guest} {order}: {dict(all_of_it)}")
+                all_of_it = collections.Counter(said + both)
+                placed = sum(1 for order_of_run in orders.elements() if not order_of_run or order_of_run[2] != 0)
+                print(f"  {order}: {len(set(said))} of {runs}, with {kills} kills {len(set(both))} of {with_kills}, "
+                      f"all {len(all_of_it)}; orders {len(orders)}, the world had a part in {placed}", flush=True)
+                if is_promised and (len(all_of_it) != 1 or placed == 0 and len(orders) != 1):
+                    wrong.append(f"{guest} {order}: {dict(all_of_it)}, orders {dict(orders)}")
         passed, skipped = promised - len(wrong), 0
         if asked.starved and {"racey_sdk", "racey_guarded"} <= set(guests):
             more, fine, why_not = all_starved(understudy, folder, asked.starved)
@@ -174,7 +193,7 @@ def main():
                 print("skipped: starved:", why_not)
                 skipped = 1
     for line in wrong:
-        print("more than one outcome:", line)
+        print("more than one outcome, or order:", line)
     print(f"{passed} passed, {len(wrong)} failed, {skipped} skipped")
     return 1 if wrong else 0
 

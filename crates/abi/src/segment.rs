@@ -304,6 +304,12 @@ pub struct SegmentHeader {
     pub atomics_differ: AtomicU64,
     /// Where the order of turns is computed: how often it was guessed by time instead. Primary.
     pub guessed: AtomicU64,
+    /// How many turns there have been in such an order. Primary.
+    pub order_turns: AtomicU64,
+    /// Of these: whose place the world has said, or a guess. Primary.
+    pub order_placed: AtomicU64,
+    /// The digest of all of them, in their order. Primary.
+    pub order_digest: AtomicU64,
 }
 
 /// Bytes of a text of `/proc` that one answer has room for.

@@ -23,6 +23,7 @@
 //! | [`park`] | for which clone does a thread park? |
 //! | [`turns`] | do threads take turns beside a standby, and how long is one? |
 //! | [`logical`] | whose turn is it, where the order is computed? |
+//! | [`digest`] | was it the same order in two runs? |
 //! | [`family`] | processes share memory: who takes a turn, who leaves, who takes over? |
 //! | [`invariant`] | does what must hold of every log hold of this one? |
 //!
@@ -38,6 +39,7 @@
 pub mod barrier;
 pub mod create;
 pub mod detect;
+pub mod digest;
 pub mod family;
 pub mod gap;
 pub mod invariant;

@@ -307,6 +307,9 @@ fn in_turns_or_door(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 
     let lets_others =
         matches!(row.policy, Policy::Special(Door::Futex)) || u64::from(row.nr) == raw::nr::SCHED_YIELD;
     let is_door = row.has_events && !row.observes || row.blocks || lets_others;
+    if is_door {
+        thread.turn.set_door(turns::digest::of_call(row.nr));
+    }
     let enters = is_door && !takes_lock_out_of_turn(thread, row, call) && turns::doors::enter(thread);
     if state::is_parallel() && !thread.turn.is_own() {
         let result = by_policy(thread, row, call);

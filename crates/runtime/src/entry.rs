@@ -349,6 +349,9 @@ fn prepare(guest_pid: u32, config: &Config) {
     state::LAG_LIMIT.store(config.lag_limit, Ordering::Relaxed);
     guest::HAS_CRC.store(core::arch::x86_64::__cpuid(1).ecx & (1 << 20) != 0, Ordering::Relaxed);
     state::set_purpose(config.flags);
+    if let Some(header) = state::header() {
+        crate::turns::digest::go_on(header);
+    }
     find_tid_offset(pid);
     crate::signal::cancellation::find_word();
     crate::door::libc_state::order_forks();

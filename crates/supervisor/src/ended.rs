@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
+use crate::computed::Computed;
 use crate::dir::Dir;
 use crate::folder::{Meta, Recording};
 use crate::history::{self, Divergence, Failover, History, Lost};
@@ -62,6 +63,9 @@ pub struct Ended {
     pub lost: Vec<Lost>,
     /// The recording that was written, if there was one.
     pub recording: Option<Recording>,
+    /// Of an order that was computed: what it came to in the program itself.
+    #[serde(flatten)]
+    pub computed: Option<Computed>,
 }
 
 impl Ended {
@@ -83,6 +87,7 @@ impl Ended {
             lost_total: history.lost.total,
             lost: last(&history.lost.last),
             recording: meta.recording.clone(),
+            computed: None,
         }
     }
 }

@@ -16,6 +16,7 @@ mod book;
 pub mod checkpoint;
 pub mod child;
 pub mod clock;
+pub mod computed;
 pub mod control;
 pub mod dir;
 pub mod doctor;

@@ -17,6 +17,7 @@ use us_abi::{
     THREADS_OFFSET, Text, ThreadEntry, VERSION, process, seat, slot,
 };
 
+use crate::computed::Computed;
 use crate::dir::Dir;
 use crate::roster;
 use crate::verdict;
@@ -164,10 +165,17 @@ impl Snapshot {
         }
     }
 
-    /// How often a computed order was guessed by time; `None` where none is computed.
-    pub fn guessed(&self) -> Option<u64> {
+    /// What is told of a computed order; `None` where none is computed.
+    pub fn computed(&self) -> Option<Computed> {
         let is_computed = self.config_flags() & us_abi::CONFIG_COMPUTED != 0;
-        is_computed.then(|| long(&self.header, offset_of!(SegmentHeader, guessed)))
+        let [digest, turns, placed, guessed] = [
+            offset_of!(SegmentHeader, order_digest),
+            offset_of!(SegmentHeader, order_turns),
+            offset_of!(SegmentHeader, order_placed),
+            offset_of!(SegmentHeader, guessed),
+        ]
+        .map(|at| long(&self.header, at));
+        is_computed.then(|| Computed::of(digest, turns, placed, guessed))
     }
 
     fn config_flags(&self) -> u32 {

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Serialize;
 use us_abi::{CLASS_NAMES, CLASSES, Cause, GroupState, RING_BYTES};
 
-use crate::clock;
+use crate::computed::Computed;
 use crate::ended::{self, Ended};
 use crate::error::Error;
 use crate::folder::{self, Found, Meta, Recording};
 use crate::gate::{GATE, Standing};
 use crate::history::{Divergence, Failover, History, Lost, Reclone};
 use crate::place::{self, Other};
-use crate::proc;
 use crate::recorder::cluster::MACHINES;
 use crate::recorder::replay::mirror::{Following, MIRROR};
 use crate::reprotect::{self, Situation};
 use crate::snapshot::{Listed, Progress, Snapshot, call_name};
+use crate::{clock, proc};
 
 /// What `status --json` prints.
 #[derive(Clone, Debug, Serialize)]
@@ -140,9 +140,9 @@ pub struct GuestProcess {
     pub runtime: Option<String>,
     /// How its threads are ordered: `schedule`, `serial` with turns, or `deterministic`.
     pub order: &'static str,
-    /// How often a computed order was guessed by time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub order_guessed: Option<u64>,
+    /// Of an order that is computed: what it has come to.
+    #[serde(flatten)]
+    pub computed: Option<Computed>,
     /// Why it is unprotected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -506,7 +506,7 @@ fn process(found: &Found, member: &Member, supervised: bool) -> GuestProcess {
         age_s: member.age_s,
         runtime: member.snapshot.as_ref().and_then(Snapshot::runtime),
         order: order(member),
-        order_guessed: member.snapshot.as_ref().and_then(Snapshot::guessed),
+        computed: member.snapshot.as_ref().and_then(Snapshot::computed),
         why: member.why.clone(),
         primary,
         standbys: standby.into_iter().chain(spares(found, member, supervised)).collect(),
@@ -527,7 +527,7 @@ fn lost_process(lost: &Lost) -> GuestProcess {
         age_s: 0.0,
         runtime: None,
         order: "schedule",
-        order_guessed: None,
+        computed: None,
         why: Some(lost.why.clone()),
         primary: None,
         standbys: Vec::new(),

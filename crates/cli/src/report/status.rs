@@ -198,7 +198,8 @@ fn notes(group: &Group) -> Vec<String> {
             ));
         }
     }
-    let guessed: u64 = group.processes.iter().filter_map(|process| process.order_guessed).sum();
+    let computed = group.processes.iter().filter_map(|process| process.computed.as_ref());
+    let guessed: u64 = computed.map(|order| order.order_guessed).sum();
     if guessed > 0 {
         lines.push(format!(
             "{name}: the order of its threads was guessed by time {}: two runs may differ",

@@ -16,7 +16,7 @@ fn process(pid: u32, parent: u32, lag_bytes: u64) -> GuestProcess {
         is_coming: false,
         age_s: 60.0,
         order: "schedule",
-        order_guessed: None,
+        computed: None,
         why: None,
         runtime: None,
         primary: Some(PrimaryCopy { pid, threads: 1, cpu_s: 0.5, rss_bytes: 1 << 20 }),

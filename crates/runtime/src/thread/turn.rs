@@ -1,6 +1,6 @@
 //! What a thread knows of its turn: where the threads of a scope take turns.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// What a call waits for, as far as is known when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub struct Turn {
     in_door: AtomicBool,
     glances: AtomicBool,
     object: AtomicU64,
+    door: AtomicU16,
 }
 
 impl Turn {
@@ -49,6 +50,7 @@ impl Turn {
             in_door: AtomicBool::new(false),
             glances: AtomicBool::new(false),
             object: AtomicU64::new(0),
+            door: AtomicU16::new(0),
         }
     }
 
@@ -200,6 +202,17 @@ impl Turn {
         self.object.store(address, Ordering::Relaxed);
     }
 
+    /// The kind of the door that the thread came to last, for the digest of a computed order.
+    pub fn door(&self) -> u16 {
+        self.door.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    #[inline(always)]
+    pub fn set_door(&self, kind: u16) {
+        self.door.store(kind, Ordering::Relaxed);
+    }
+
     /// The slot's thread has come to its end.
     pub fn set_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
@@ -214,6 +227,7 @@ impl Turn {
     pub fn begin_anew(&self) {
         self.leave();
         self.object.store(0, Ordering::Relaxed);
+        self.set_door(0);
         for flag in [&self.ended, &self.section, &self.apart, &self.out, &self.in_door, &self.glances] {
             flag.store(false, Ordering::Relaxed);
         }

@@ -5,7 +5,7 @@
 
 use crate::sys::gate_stack::clear;
 use crate::thread::Thread;
-use crate::turns::{self, logical};
+use crate::turns::{self, digest, logical};
 use crate::{state, tls};
 
 /// A function that changes what others wait for, and that no log has an event of.
@@ -89,6 +89,7 @@ extern "C" fn begin(kind: u32, object: u64) -> u64 {
         return NOTHING;
     }
     thread.turn.set_object(object);
+    thread.turn.set_door(digest::FUNCTION + kind as u16);
     if state::is_parallel() {
         return if enter(thread) { IS_TO_GIVE } else { NOTHING };
     }

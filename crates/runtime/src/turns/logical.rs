@@ -22,7 +22,7 @@ use crate::raw::{self, Timespec};
 use crate::sys::own_table::with_own_table;
 use crate::thread::turn::Waits;
 use crate::thread::{self, Mode, Thread};
-use crate::turns::live_turns;
+use crate::turns::{digest, live_turns};
 use crate::{proc, state, tls};
 
 /// Between two looks at who is awaited, ns.
@@ -209,6 +209,7 @@ pub fn forget() {
     if HAS_BEGUN.swap(false, Ordering::Relaxed) {
         // SAFETY: this process has one thread.
         unsafe { *RACE.times.get() = Logical::new() };
+        digest::forget();
         nobody_has();
     }
 }
@@ -418,6 +419,8 @@ pub struct Begun {
     pub is_beside: bool,
     /// The thread's clock.
     pub clock: u64,
+    /// That is where the world has put it, or a guess.
+    pub is_placed: bool,
 }
 
 /// Waits until it is this thread's turn. `None`: it has stood still, and follows a log now; or there is another order, or none.
@@ -425,7 +428,8 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
     let slot = thread.slot() as usize;
     let bell = &BELLS[slot];
     let (mut seen, mut since_ns, mut since_cpu_ns) = (Seen::default(), 0, 0);
-    if with(slot, |times| matches!(times.at(slot), At::Away | At::Gone)) {
+    let mut is_placed = with(slot, |times| matches!(times.at(slot), At::Away | At::Gone));
+    if is_placed {
         come_back(slot);
     }
     let begun = loop {
@@ -443,7 +447,8 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
         });
         if begins {
             let owner = OWNER.swap(slot as u32, Ordering::Relaxed);
-            break Some(Begun { is_beside: owner != NOBODY && owner != slot as u32, clock });
+            let is_beside = owner != NOBODY && owner != slot as u32;
+            break Some(Begun { is_beside, clock, is_placed });
         }
         match at {
             At::Asleep { is_timed: false, .. } => {
@@ -451,6 +456,7 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
                 // asleep in such a place, has ended without one.
                 let is_over = is_interrupted(thread, wait(thread, &bell.rung, rung, None));
                 if (is_over || above().is_cancelled(thread)) && thread.calls() != Mode::Replay {
+                    is_placed = true;
                     come_back(slot);
                 }
                 if thread.calls() == Mode::Replay {
@@ -488,6 +494,7 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
             if own_process_ns() - since_cpu_ns <= LATE_NS && starves(tid_of(LEAST.load(Ordering::Relaxed))) {
                 since_ns = now_ns;
             } else {
+                is_placed = true;
                 come_back(slot);
                 guessed();
             }

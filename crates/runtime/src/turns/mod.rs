@@ -5,6 +5,7 @@
 //! A turn is given back in front of every call that may block, and behind the wait for a lock; taking it again is an
 //! event. Where a thread waits for a lock only a look at the log tells a replay that it does: *Yield* comes first.
 
+pub mod digest;
 pub mod doors;
 pub mod history;
 pub mod live_turns;

@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::EventKind;
 use us_abi::{BELLS, Cause, TurnBell, TurnOrder};
+use us_order::digest::Decided;
 use us_order::turns::{self, Behind, GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_COMPUTES_NS};
 
 use crate::above::above;
@@ -15,7 +16,7 @@ use crate::members::{self, of_family};
 use crate::sys::own_table::with_own_table;
 use crate::thread::{Mode, Thread, own_turns};
 use crate::turns::live_turns::{self, Local};
-use crate::turns::{logical, restore};
+use crate::turns::{digest, logical, restore};
 use crate::verdict::{give_up_log, report_divergence};
 use crate::{family, proc, raw, state};
 
@@ -210,10 +211,10 @@ enum Taken {
 
 /// False if the thread has stood still instead: in the copy that was made of it meanwhile the log says when it goes on.
 fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> bool {
-    let mut clock = None;
+    let mut decided = None;
     let taken = if logical::applies(thread) {
-        lock_in_time(thread, order).map(|(taken, at)| {
-            clock = Some(at);
+        lock_in_time(thread, order).map(|(taken, turn)| {
+            decided = Some(turn);
             taken
         })
     } else {
@@ -227,6 +228,9 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> bool {
     order.next.store(number + 1, Ordering::Release);
     order.had.store(number + 1, Ordering::Release);
     thread.turn.set_number(number);
+    if let Some(turn) = decided {
+        digest::add(turn);
+    }
     if thread.calls() == Mode::Solo && logical::applies(thread) {
         // There is no log, and the order is the same.
         thread.turn.set_own(true);
@@ -239,8 +243,10 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> bool {
     }
     thread.turn.set_own(true);
     let flags = if matches!(taken, Taken::PassedOver(_)) { PASSED_OVER } else { 0 };
-    match clock {
-        Some(clock) => thread.append(EventKind::Turn, flags, 0, number, &[clock, 0]),
+    match decided {
+        Some(turn) => {
+            thread.append(EventKind::Turn, flags, 0, number, &[turn.clock, u64::from(turn.is_placed)]);
+        }
         None => thread.push(EventKind::Turn, flags, 0, number),
     }
     let Taken::PassedOver(waited_ns) = taken else { return true };
@@ -265,11 +271,18 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> bool {
 }
 
 /// The same where the order is computed.
-fn lock_in_time(thread: &mut Thread, order: &TurnOrder) -> Option<(Taken, u64)> {
+fn lock_in_time(thread: &mut Thread, order: &TurnOrder) -> Option<(Taken, Decided)> {
+    let door = thread.turn.door();
     let begun = logical::await_turn(thread)?;
     order.had.store(SOMEBODY, Ordering::Relaxed);
     thread.turn.set_out(false);
-    Some((if begun.is_beside { Taken::PassedOver(0) } else { Taken::Free }, begun.clock))
+    let taken = if begun.is_beside { Taken::PassedOver(0) } else { Taken::Free };
+    Some((taken, decided(thread, door, begun.clock, begun.is_placed)))
+}
+
+/// Of a thread's turn: what counts in the digest of the order.
+fn decided(thread: &Thread, door: u16, clock: u64, is_placed: bool) -> Decided {
+    Decided { slot: thread.slot() as u16, door, clock, is_placed }
 }
 
 /// The turn of this process's that others have waited for through a whole look: [`TurnOrder::had`] of it.
@@ -378,6 +391,8 @@ fn release(scope: Scope, order: &TurnOrder, number: u64) {
 
 /// By the log. False if this copy is live instead: where somebody follows it takes the next like any other.
 fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) -> bool {
+    // Before a handler that runs on the way has come to others.
+    let door = thread.turn.door();
     let header = loop {
         match thread.peek() {
             Some(header) if header.kind == EventKind::Turn as u8 => break header,
@@ -404,12 +419,13 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) -> bool 
     };
     // The event stays in the ring until then: who promotes this copy must not take it for applied.
     await_turn(scope, order, header.ticket, header.flags & PASSED_OVER != 0);
-    let [clock, _] = thread.front_words(&header);
+    let [clock, placed] = thread.front_words(&header);
     thread.turn.set_number(header.ticket);
     thread.turn.set_own(true);
     if logical::applies(thread) {
         thread.turn.set_out(false);
         logical::follow(thread, clock);
+        digest::add(decided(thread, door, clock, placed != 0));
     }
     if scope == Scope::Recording {
         order.holder.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -3,16 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Group;
 use crate::clock;
 use crate::ended::Ended;
-use crate::folder::member;
+use crate::folder::{SEGMENT, member};
 use crate::history::Lost;
 use crate::options::Verbosity;
 use crate::reap::{self, End, Reaped};
 use crate::service::Relay;
+use crate::snapshot::Snapshot;
 use crate::spawn::{self};
 use crate::watch::{Over, Watch};
 use crate::{proc, roster, signals};
@@ -372,13 +373,20 @@ impl<'a> Group<'a> {
         }
         self.hear_recorder();
         let end = self.outcome.end();
-        let fields = match end {
+        let mut fields = match end {
             End::Exited(code) => json!({ "exit_code": code }),
             End::Killed(signal) => json!({ "exit_code": 128 + signal, "signal": signals::name(signal) }),
         };
         let mut book = self.book.borrow_mut();
         book.await_explanations(EXPLANATION);
-        book.folder.keep_end(&Ended::of(&book.folder.name, &book.meta, &book.history, Some(end)));
+        let computed = Snapshot::read(&book.folder.dir, SEGMENT).and_then(|root| root.computed());
+        if let (Some(all), Ok(Value::Object(more))) =
+            (fields.as_object_mut(), serde_json::to_value(&computed))
+        {
+            all.extend(more);
+        }
+        let ended = Ended::of(&book.folder.name, &book.meta, &book.history, Some(end));
+        book.folder.keep_end(&Ended { computed, ..ended });
         book.voice.event("ended", fields);
         book.voice.say(Verbosity::Verbose, &format!("{} ended: {}", book.folder.name, end.words()));
         end
