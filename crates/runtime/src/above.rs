@@ -20,6 +20,9 @@ pub trait Above: Sync {
     fn replay_signal(&self, thread: &mut Thread, event: Event);
     /// There is a *Yield* at the front of its ring.
     fn follow_pause(&self, thread: &mut Thread);
+    /// In a copy that was made while this thread made another one: whether the front of its ring says that whoever took over makes
+    /// that again. Then it is taken.
+    fn follow_making(&self, thread: &mut Thread) -> bool;
     /// This copy has been promoted, and the thread's ring is at its end.
     fn go_live(&self, thread: &mut Thread);
 

@@ -243,7 +243,11 @@ impl Thread {
                 self.ends.open = 0;
             } else if header.kind == EventKind::Yield as u8 {
                 self.ends.open = 0;
+                self.turn.take_begins_again();
                 above().follow_pause(self);
+                if self.turn.take_begins_again() {
+                    return Next::Live;
+                }
             } else if header.kind == EventKind::Alike as u8 {
                 twins::choice::follow(self, event.payload());
                 self.close();

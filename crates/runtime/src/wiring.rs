@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::clone::park;
 use crate::context::Context;
 use crate::door::time;
-use crate::door::{child, compat, pending, process, sigchld, spawn, timer};
+use crate::door::{child, compat, pending, process, sigchld, spawn, thread_create, timer};
 use crate::event::Event;
 use crate::recording::replay;
 use crate::siginfo::Info;
@@ -28,6 +28,9 @@ impl Above for Layers {
     }
     fn follow_pause(&self, thread: &mut Thread) {
         turns::follow_pause(thread);
+    }
+    fn follow_making(&self, thread: &mut Thread) -> bool {
+        thread_create::follow_making(thread)
     }
     fn go_live(&self, thread: &mut Thread) {
         promote::go_live(thread);

@@ -492,8 +492,12 @@ pub fn reset_blocks(mode: Mode) {
         block.doubt.set_open(false);
         let (creation, log) = block.creation;
         let goes_on = recorder::went_on_at_clone() && log == recorder::log_number();
-        let in_doubt = if goes_on && mode == Mode::Replay { creation } else { 0 };
-        block.creation_in_doubt.store(in_doubt, Ordering::Relaxed);
+        match (goes_on, mode) {
+            (true, Mode::Replay) => block.creation_in_doubt.store(creation, Ordering::Relaxed),
+            // One that has taken over has said that it makes the thread again, and is about to.
+            (true, _) => {}
+            (false, _) => block.creation_in_doubt.store(0, Ordering::Relaxed),
+        }
         (block.begun_mut().pieces, block.begun_mut().ticket, block.ends.open) = (0, 0, 0);
         block.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
         block.parked.store(false, Ordering::Relaxed);

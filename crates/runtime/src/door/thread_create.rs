@@ -250,7 +250,7 @@ fn made_in_two_copies(
 ) -> Option<u32> {
     let mut head = made;
     if logged != 0 {
-        let number = follow_creation(parent, logged);
+        let number = follow_creation(parent);
         let in_doubt = parent.creation_in_doubt.swap(0, Ordering::Relaxed) != 0;
         if number.is_none() {
             if in_doubt && parent.calls() == Mode::Record {
@@ -290,27 +290,38 @@ fn own_number(handle: Option<u64>) -> u64 {
 /// In a copy that was made while its thread was inside libc's function: the number of the thread, once the log has it. Where the
 /// primary was killed before it could say how that ended, the one that has taken over begins the call once more. `None` if that is
 /// this copy.
-fn follow_creation(parent: &mut Thread, logged: u64) -> Option<u32> {
+fn follow_creation(parent: &mut Thread) -> Option<u32> {
     // Not in a copy that acts, whose ring has what it has said itself: it has stood still, for a checkpoint or for a switch that
     // was called off, and the log begins where it began.
     while parent.calls() == Mode::Replay {
         match parent.peek() {
-            Some(header) if header.kind == EventKind::Again as u8 => parent.take_front(&header),
-            Some(header) if header.kind == EventKind::Enter as u8 => {
-                let word = take_begin_with(parent, row(), -1, 0, |_, _| ())?;
-                parent.doubt.set_open(false);
-                if word != logged {
-                    crate::verdict::report_divergence(
-                        parent,
-                        &[b"a thread that was made again has another slot"],
-                    );
-                }
-            }
+            // Whoever makes it again may wait for one of libc's locks in that, and give its turn back.
+            Some(header) if header.kind == EventKind::Yield as u8 => turns::follow_pause(parent),
+            Some(_) if follow_making(parent) => {}
             Some(_) => return take_end(parent, row(), |_, head, _, _| head.identity as u32),
             None => parent.wait_more(),
         }
     }
     None
+}
+
+/// In such a copy: whether the front of the ring is of a thread that is made again by the one that has taken over. Then it is taken.
+pub fn follow_making(parent: &mut Thread) -> bool {
+    let logged = parent.creation_in_doubt.load(Ordering::Relaxed);
+    let Some(header) = parent.peek().filter(|_| logged != 0) else { return false };
+    match EventKind::from_u8(header.kind) {
+        Some(EventKind::Again) => parent.take_front(&header),
+        Some(EventKind::Enter) if header.call == row().nr => {
+            let Some(word) = take_begin_with(parent, row(), -1, 0, |_, _| ()) else { return true };
+            parent.doubt.set_open(false);
+            if word != logged {
+                let why = b"a thread that was made again has another slot";
+                crate::verdict::report_divergence(parent, &[why]);
+            }
+        }
+        _ => return false,
+    }
+    true
 }
 
 fn arguments(word: u64) -> CallArgs {

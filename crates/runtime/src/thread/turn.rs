@@ -30,6 +30,7 @@ pub struct Turn {
     glances: AtomicBool,
     object: AtomicU64,
     door: AtomicU16,
+    begins_again: AtomicBool,
 }
 
 impl Turn {
@@ -51,6 +52,7 @@ impl Turn {
             glances: AtomicBool::new(false),
             object: AtomicU64::new(0),
             door: AtomicU16::new(0),
+            begins_again: AtomicBool::new(false),
         }
     }
 
@@ -213,6 +215,16 @@ impl Turn {
         self.door.store(kind, Ordering::Relaxed);
     }
 
+    /// It waited for its turn in a call that is in doubt, and that is made again: its door begins anew behind the turn.
+    pub fn set_begins_again(&self) {
+        self.begins_again.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is so; not any more.
+    pub fn take_begins_again(&self) -> bool {
+        self.begins_again.load(Ordering::Relaxed) && self.begins_again.swap(false, Ordering::Relaxed)
+    }
+
     /// The slot's thread has come to its end.
     pub fn set_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
@@ -228,7 +240,8 @@ impl Turn {
         self.leave();
         self.object.store(0, Ordering::Relaxed);
         self.set_door(0);
-        for flag in [&self.ended, &self.section, &self.apart, &self.out, &self.in_door, &self.glances] {
+        let of_door = [&self.section, &self.apart, &self.in_door, &self.begins_again];
+        for flag in of_door.into_iter().chain([&self.ended, &self.out, &self.glances]) {
             flag.store(false, Ordering::Relaxed);
         }
     }

@@ -9,6 +9,7 @@ use us_abi::event::EventKind;
 use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Cause, SegmentHeader};
 use us_order::turns::{SHORT_LIFE_NS, Turns};
 
+use crate::above::above;
 use crate::call::Call;
 use crate::members::of_family;
 use crate::raw::{self, Timespec};
@@ -227,6 +228,8 @@ pub fn wait_by_log(thread: &mut Thread, local: &Local) -> i64 {
             // whose turn it is must not wait for one that was woken in its place.
             Some(next) if next.kind == EventKind::Turn as u8 && !thread.turn.is_own() => return answer,
             Some(_) if answer == raw::err::ETIMEDOUT => return answer,
+            // What of the lock's owner is to come may be behind a turn that this thread gives back in that.
+            Some(_) if above().follow_making(thread) => {}
             Some(_) => local.sleep(SLICE_NS),
             // Its primary has died in the wait, and nobody may come to change the word.
             None if state::LIVE.load(Ordering::Acquire) => thread.wait_more(),

@@ -394,11 +394,22 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) -> bool 
     // Before a handler that runs on the way has come to others.
     let door = thread.turn.door();
     let header = loop {
+        let is_in_doubt = thread.doubt.is_open();
         match thread.peek() {
             Some(header) if header.kind == EventKind::Turn as u8 => break header,
             // Its primary has had it before the door, where it runs in no turn.
             Some(header) if state::is_parallel() && header.kind == EventKind::Signal as u8 => {
                 thread.take_signal();
+            }
+            // Its primary died while it waited here, in a call that whoever took over makes again. Of one that has taken over in
+            // turn this copy may know it already.
+            Some(header) if header.kind == EventKind::Again as u8 => {
+                if thread.doubt.is_open() {
+                    thread.doubt.set_open(false);
+                    thread.begun_mut().was_entered = header.flags != 0;
+                    thread.turn.set_begins_again();
+                }
+                thread.take_front(&header);
             }
             Some(other) => {
                 let number = state::Decimal::new;
@@ -414,6 +425,10 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) -> bool 
             None => thread.wait_more(),
         }
         if thread.calls() != Mode::Replay {
+            if is_in_doubt {
+                // Where a copy is made of it before it has the turn, that is to know what follows.
+                thread.turn.set_begins_again();
+            }
             return false;
         }
     };
