@@ -193,7 +193,12 @@ fn unknown_thread(call: &Call) -> i64 {
         fdtable::distrust();
     }
     // SAFETY: the guest's own call.
-    unsafe { call6(call.nr, call.args) }
+    let result = unsafe { call6(call.nr, call.args) };
+    if call.nr == raw::nr::FUTEX && state::is_computed() && !raw::failed(result) {
+        // Whom it wakes may sleep in logical time, and the kernel knows nothing of that.
+        return result + i64::from(turn_waits::wake_in_time(call, result));
+    }
+    result
 }
 
 /// A thread that sets its mask before the runtime knows it, or that never will: SIGSYS and faults stay open. Blocked,

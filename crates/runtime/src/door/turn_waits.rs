@@ -56,7 +56,9 @@ fn sleep_for_libc(thread: &mut Thread, call: &Call) -> Option<i64> {
     if !local.is_to_wait() {
         return Some(raw::err::EAGAIN);
     }
-    turns::sleep(thread, On { key: call.args[0], is_alike: false }, local.until().as_ref())
+    // A thread that libc has just made says so before its first turn, and one of an allocator's never has any.
+    let on = On { key: call.args[0], is_alike: false };
+    turns::sleep_while(thread, on, local.until().as_ref(), || local.is_to_wait())
 }
 
 /// A wake of the program's own: how many it has met is for the log to say. Those who wait in a standby wait for the log, and

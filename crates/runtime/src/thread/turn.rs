@@ -31,6 +31,7 @@ pub struct Turn {
     object: AtomicU64,
     door: AtomicU16,
     begins_again: AtomicBool,
+    placed: AtomicBool,
 }
 
 impl Turn {
@@ -53,6 +54,7 @@ impl Turn {
             object: AtomicU64::new(0),
             door: AtomicU16::new(0),
             begins_again: AtomicBool::new(false),
+            placed: AtomicBool::new(false),
         }
     }
 
@@ -225,6 +227,16 @@ impl Turn {
         self.begins_again.load(Ordering::Relaxed) && self.begins_again.swap(false, Ordering::Relaxed)
     }
 
+    /// When it came back into the race somebody has said who was in no turn: a computed order says nothing of that.
+    pub fn set_placed(&self) {
+        self.placed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is so; not any more.
+    pub fn take_placed(&self) -> bool {
+        self.placed.load(Ordering::Relaxed) && self.placed.swap(false, Ordering::Relaxed)
+    }
+
     /// The slot's thread has come to its end.
     pub fn set_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
@@ -241,7 +253,7 @@ impl Turn {
         self.object.store(0, Ordering::Relaxed);
         self.set_door(0);
         let of_door = [&self.section, &self.apart, &self.in_door, &self.begins_again];
-        for flag in of_door.into_iter().chain([&self.ended, &self.out, &self.glances]) {
+        for flag in of_door.into_iter().chain([&self.ended, &self.out, &self.glances, &self.placed]) {
             flag.store(false, Ordering::Relaxed);
         }
     }

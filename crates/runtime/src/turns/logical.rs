@@ -335,6 +335,7 @@ pub fn wake(key: u64, count: u32) -> u32 {
     if !state::is_computed() || !HAS_BEGUN.load(Ordering::Relaxed) {
         return 0;
     }
+    let waker = tls::shared().filter(|thread| thread.turn.is_own());
     let mut woken = 0;
     while woken < count {
         let first = with(THREADS_MAX, |times| {
@@ -342,15 +343,22 @@ pub fn wake(key: u64, count: u32) -> u32 {
             first.inspect(|slot| note(times, *slot))
         });
         let Some(slot) = first else { break };
+        if waker.is_none() {
+            thread::shared(slot as u32).turn.set_placed();
+        }
         ring(slot);
         woken += 1;
     }
-    if woken != 0
-        && let Some(thread) = tls::shared().filter(|thread| thread.turn.is_own())
-    {
+    if let Some(thread) = waker.filter(|_| woken != 0) {
         thread.turn.add_ticks(WAKES);
     }
     woken
+}
+
+/// What this thread sleeps for has come already, by one that has no turns.
+pub fn wake_up(thread: &Thread) {
+    thread.turn.set_placed();
+    come_back(thread.slot() as usize);
 }
 
 /// Sleeps, behind [`fall_asleep`] and without the turn. What comes next is to take the turn. With `is_point` a thread that has been
@@ -428,10 +436,11 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
     let slot = thread.slot() as usize;
     let bell = &BELLS[slot];
     let (mut seen, mut since_ns, mut since_cpu_ns) = (Seen::default(), 0, 0);
-    let mut is_placed = with(slot, |times| matches!(times.at(slot), At::Away | At::Gone));
-    if is_placed {
+    let is_away = with(slot, |times| matches!(times.at(slot), At::Away | At::Gone));
+    if is_away {
         come_back(slot);
     }
+    let mut is_placed = thread.turn.take_placed() || is_away;
     let begun = loop {
         let rung = bell.rung.load(Ordering::Acquire);
         bell.is_awaited.store(true, Ordering::SeqCst);

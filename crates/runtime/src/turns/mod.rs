@@ -138,15 +138,31 @@ pub fn pause(thread: &mut Thread) {
 /// is something to wait for, and behind it the turn is this thread's again. What the kernel would answer. `None` where it is not
 /// computed.
 pub fn sleep(thread: &mut Thread, on: On, until: Option<&Until>) -> Option<i64> {
-    sleep_as(thread, on, until, false)
+    sleep_as(thread, on, until, false, || true)
+}
+
+/// The same on a word that a thread outside of all turns may change, which wakes whoever sleeps then: `is_to_wait` looks once more.
+pub fn sleep_while(
+    thread: &mut Thread,
+    on: On,
+    until: Option<&Until>,
+    is_to_wait: impl Fn() -> bool,
+) -> Option<i64> {
+    sleep_as(thread, on, until, false, is_to_wait)
 }
 
 /// The same where a thread that has been cancelled is to end: it is interrupted, and the caller looks.
 pub fn sleep_at_point(thread: &mut Thread, on: On, until: Option<&Until>) -> Option<i64> {
-    sleep_as(thread, on, until, true)
+    sleep_as(thread, on, until, true, || true)
 }
 
-fn sleep_as(thread: &mut Thread, on: On, until: Option<&Until>, is_point: bool) -> Option<i64> {
+fn sleep_as(
+    thread: &mut Thread,
+    on: On,
+    until: Option<&Until>,
+    is_point: bool,
+    is_to_wait: impl Fn() -> bool,
+) -> Option<i64> {
     if !thread.turn.is_own() || !logical::decides(thread) {
         return None;
     }
@@ -162,6 +178,9 @@ fn sleep_as(thread: &mut Thread, on: On, until: Option<&Until>, is_point: bool) 
         thread.append(EventKind::Yield, flags, 0, NO_TICKET, &words);
     }
     fall_asleep(thread, on, wait);
+    if !is_to_wait() {
+        logical::wake_up(thread);
+    }
     let end = logical::sleep(thread, until, is_point);
     take(thread);
     Some(answer(end))

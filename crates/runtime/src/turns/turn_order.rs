@@ -439,6 +439,8 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) -> bool 
     thread.turn.set_own(true);
     if logical::applies(thread) {
         thread.turn.set_out(false);
+        // What has put this copy's thread back says nothing of its primary's.
+        thread.turn.take_placed();
         logical::follow(thread, clock);
         digest::add(decided(thread, door, clock, placed != 0));
     }
