@@ -23,6 +23,7 @@ pub struct Turn {
     section: AtomicBool,
     apart: AtomicBool,
     ticks: AtomicU64,
+    begun_at: AtomicU64,
     number: AtomicU64,
     doors: AtomicU32,
     out: AtomicBool,
@@ -46,6 +47,7 @@ impl Turn {
             section: AtomicBool::new(false),
             apart: AtomicBool::new(false),
             ticks: AtomicU64::new(0),
+            begun_at: AtomicU64::new(0),
             number: AtomicU64::new(0),
             doors: AtomicU32::new(0),
             out: AtomicBool::new(false),
@@ -155,6 +157,15 @@ impl Turn {
         ticks
     }
 
+    /// A turn of a computed order begins at this clock. What counts at the end of the last one is over, if that did not count it: a
+    /// copy does not know of a call whether its primary went into the world. One that is taken anew behind a clone has begun before.
+    pub fn begin_at(&self, clock: u64) {
+        if self.begun_at.load(Ordering::Relaxed) != clock {
+            self.begun_at.store(clock, Ordering::Relaxed);
+            self.take_ticks();
+        }
+    }
+
     /// Whether the thread has asked to be in no order.
     #[inline(always)]
     pub fn is_apart(&self) -> bool {
@@ -250,7 +261,9 @@ impl Turn {
     /// The slot has another thread.
     pub fn begin_anew(&self) {
         self.leave();
-        self.object.store(0, Ordering::Relaxed);
+        for word in [&self.object, &self.ticks, &self.begun_at] {
+            word.store(0, Ordering::Relaxed);
+        }
         self.set_door(0);
         let of_door = [&self.section, &self.apart, &self.in_door, &self.begins_again];
         for flag in of_door.into_iter().chain([&self.ended, &self.out, &self.glances, &self.placed]) {

@@ -247,12 +247,13 @@ pub fn exit(by: &Thread, slot: u32, key: u64) {
         return;
     }
     let own = slot as usize;
+    // While the turn is had: those who are woken come behind it, and not behind whoever has the next one.
+    wake(key, 1);
     no_owner(own);
     with(own, |times| {
         times.exit(own);
         note(times, own);
     });
-    wake(key, 1);
 }
 
 /// Whether a thread has not ended in logical time.

@@ -229,6 +229,7 @@ fn acquire(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> bool {
     order.had.store(number + 1, Ordering::Release);
     thread.turn.set_number(number);
     if let Some(turn) = decided {
+        thread.turn.begin_at(turn.clock);
         digest::add(turn);
     }
     if thread.calls() == Mode::Solo && logical::applies(thread) {
@@ -442,6 +443,7 @@ fn follow(thread: &mut Thread, scope: Scope, order: &'static TurnOrder) -> bool 
         // What has put this copy's thread back says nothing of its primary's.
         thread.turn.take_placed();
         logical::follow(thread, clock);
+        thread.turn.begin_at(clock);
         digest::add(decided(thread, door, clock, placed != 0));
     }
     if scope == Scope::Recording {
