@@ -22,6 +22,7 @@ import time
 import chain
 import chain_programs
 import gate
+import join
 import takeover
 import trouble
 from machines import HERE, PORT, PATIENCE, Clients, Cluster, Failed, Net, all_is_there, replayed, run, until
@@ -205,7 +206,7 @@ def main():
     passed = failed = skipped = 0
     place = tempfile.mkdtemp(prefix="cluster-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
-        for program in ("counter", "mover", "forker"):
+        for program in ("counter", "mover", "forker", "ponder"):
             run("gcc", "-O2", "-pthread", "-o", f"{place}/{program}", f"{HERE}/{program}.c")
         only = os.environ.get("ONLY", "")
         cases = [(die, seed) for seed in range(runs)] + [(takeover.follows, 0)]
@@ -217,7 +218,8 @@ def main():
         cases += [(gate.gate_opens, 0), (gate.gate_shuts, 0), (gate.gate_ends, 0)]
         cases += [(case, 0) for case in trouble.KINDS]
         cases += [(case, seed) for seed in range(int(os.environ.get("FIRST", "0")), runs) for case in chain.KINDS + chain_programs.KINDS]
-        nets = {"gate": gate.Hub, "trouble": gate.Hub, "chain": chain.Machines, "chain_programs": chain.Machines}
+        cases += [(case, seed) for seed in range(max(1, runs // 2)) for case in join.KINDS]
+        nets = {"gate": gate.Hub, "trouble": gate.Hub, "chain": chain.Machines, "chain_programs": chain.Machines, "join": chain.Machines}
         for case, seed in (one for one in cases if only in one[0].__name__):
             folder = f"{place}/{case.__name__}-{seed}"
             os.mkdir(folder)

@@ -127,13 +127,15 @@ pub enum EventKind {
     /// Directly before an `Enter`: from here on memory that processes share is kept alike, and *Common* events tell of it. The payload
     /// is a zero, start and length of eight regions, and their bytes.
     Alike = 22,
+    /// Written by the recorder: a piece of an image of the program, or why there is none, for a machine that joins. Nobody replays it.
+    Picture = 23,
 }
 
 impl EventKind {
     /// The kind whose number is `value`, if there is one.
     pub const fn from_u8(value: u8) -> Option<EventKind> {
         use EventKind::*;
-        const KINDS: [EventKind; 22] = [
+        const KINDS: [EventKind; 23] = [
             Mutex,
             Ordered,
             Time,
@@ -156,6 +158,7 @@ impl EventKind {
             Atomic,
             Gate,
             Alike,
+            Picture,
         ];
         if value == 0 || value as usize > KINDS.len() { None } else { Some(KINDS[value as usize - 1]) }
     }

@@ -19,6 +19,7 @@ pub mod registry;
 pub mod roster;
 pub mod segment;
 pub mod upgrade;
+pub mod world;
 
 pub use checkpoint::{Stand, stand};
 pub use config::*;

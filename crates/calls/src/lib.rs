@@ -232,9 +232,12 @@ impl Class {
                 Class::Thread
             }
             EventKind::Output => Class::Write,
-            EventKind::Image | EventKind::Skip | EventKind::Again | EventKind::Failover | EventKind::Gate => {
-                Class::Other
-            }
+            EventKind::Image
+            | EventKind::Skip
+            | EventKind::Again
+            | EventKind::Failover
+            | EventKind::Gate
+            | EventKind::Picture => Class::Other,
         }
     }
 

@@ -101,6 +101,7 @@ pub fn example() -> Head {
         id: "00112233445566778899aabbccddeeff".into(),
         seed: Some(7),
         base: None,
+        joins: None,
         beside: Some(Taken { volumes: vec!["/srv".into()], files: vec![taken] }),
     }
 }

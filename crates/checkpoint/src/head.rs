@@ -42,6 +42,9 @@ pub struct Head {
     /// Files that were taken with it, `None` if it goes on with what its paths lead to.
     #[serde(default)]
     pub beside: Option<Taken>,
+    /// What a machine that goes on with its recording has to know of its descriptors; `None` if it has none of these.
+    #[serde(default)]
+    pub joins: Option<Vec<Known>>,
 }
 
 impl Head {
@@ -58,6 +61,19 @@ pub struct BuiltOn {
     pub path: String,
     /// Its [`Head::id`].
     pub id: String,
+}
+
+/// What is known of a descriptor besides what is behind it, by a machine that is to follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Its number.
+    pub fd: i32,
+    /// Device and inode of its file, zeros if it is none.
+    pub file: [u64; 2],
+    /// Of a connection: bytes that were sent, and that the other side has not acknowledged.
+    pub unacknowledged: u64,
+    /// Likewise: what is known of how it was used.
+    pub flags: u32,
 }
 
 /// A moment of a recording.

@@ -19,8 +19,8 @@ mod writer;
 
 pub use error::Error;
 pub use head::{
-    BuiltOn, Descriptor, File, Head, Holder, Identity, Lock, Mapping, Object, Place, Process, Recorded,
-    Registered, Rights, Shared, Socket, Watch,
+    BuiltOn, Descriptor, File, Head, Holder, Identity, Known, Lock, Mapping, Object, Place, Process,
+    Recorded, Registered, Rights, Shared, Socket, Watch,
 };
 pub use index::{Base, Digest, Index, Skip};
 pub use owner::Owner;

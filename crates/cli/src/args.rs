@@ -254,6 +254,15 @@ pub enum Command {
         /// Take over when nothing has come for so long
         #[arg(long, value_name = "MS")]
         lease: Option<u64>,
+        /// Ask for an image when it is still far behind after so long
+        #[arg(long, value_name = "MS")]
+        image_after: Option<u64>,
+        /// It has been begun once more, and waits for an image that ends behind this byte
+        #[arg(long, value_name = "BYTE")]
+        waits: Option<u64>,
+        /// It has been begun once more, without an image, for this reason
+        #[arg(long, value_name = "WHY", conflicts_with = "waits")]
+        without: Option<String>,
         #[command(flatten)]
         cluster: Cluster,
     },

@@ -82,9 +82,12 @@ pub fn run(command: Command, definition: &mut clap::Command) -> i32 {
         Command::Top { name, interval, owner } => become_owner(owner.user.as_deref())
             .and_then(|()| top::run(name.as_deref(), Duration::from_secs_f64(interval))),
         Command::Node { config } => us_supervisor::recorder::cluster::serve(&config),
-        Command::Mirror { file, group, leader, volumes, lease, cluster } => {
-            let cluster = run::cluster(&cluster, None);
-            mirror(&Wanted { file, group, leader, volumes, lease_ms: lease, cluster })
+        Command::Mirror { file, group, leader, volumes, lease, image_after, waits, without, cluster } => {
+            let (cluster, lease_ms) = (run::cluster(&cluster, None), lease);
+            let image_after_ms = image_after;
+            let wanted =
+                Wanted { file, group, leader, volumes, lease_ms, cluster, image_after_ms, waits, without };
+            mirror(&wanted)
         }
         Command::Record(record) => run::record_program(&record),
         Command::Replay(order) => recordings::replay(&order),

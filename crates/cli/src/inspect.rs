@@ -270,6 +270,7 @@ fn operation(kind: Option<EventKind>, call: u16) -> &'static str {
         Some(EventKind::Failover) => "failover",
         Some(EventKind::Atomic) => "atomic instruction",
         Some(EventKind::Gate) => "connection at the gate",
+        Some(EventKind::Picture) => "piece of an image",
         _ => "unknown",
     }
 }

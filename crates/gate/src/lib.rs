@@ -312,6 +312,13 @@ impl Gate {
         std::mem::take(&mut self.sends).into_iter().collect()
     }
 
+    /// Of all connections it is asked next, however little they have sent: somebody begins to follow who knows nothing of that.
+    pub fn measure_all(&mut self) {
+        let named = self.known.iter().filter(|(_, known)| known.identity.is_some() && !known.is_free);
+        self.sends.extend(named.map(|(pair, _)| *pair));
+        self.measure_at_ns = 0;
+    }
+
     /// What the kernel has said to that.
     pub fn measured(&mut self, pair: &Pair, found: Option<Found>) {
         let known = self.known.get_mut(pair).filter(|known| !known.is_free);

@@ -25,6 +25,9 @@ pub const FENCED: &str = "the program has been taken over here";
 /// Beside a copy there is a file with this ending if its machine cannot take over; it says why.
 pub const OBSTACLE: &str = "astray";
 
+/// The same: which image of the program the mirror wants, a number.
+pub const WANTED: &str = "wanted";
+
 /// More of that is not told.
 const OBSTACLE_MAX: u64 = 1024;
 
@@ -131,6 +134,13 @@ impl<'a> Kept<'a> {
         file.take(OBSTACLE_MAX).read_to_end(&mut why).ok()?;
         // It may have been made a moment ago.
         Some(String::from_utf8_lossy(&why).trim().to_owned()).filter(|why| !why.is_empty())
+    }
+
+    /// Which image of the program is wanted here; 0: none.
+    pub fn wanted(&self) -> u64 {
+        let text =
+            self.stream.as_ref().and_then(|_| fs::read_to_string(self.path.with_extension(WANTED)).ok());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
     fn take(&mut self, hello: &Hello) -> Result<Opened, String> {

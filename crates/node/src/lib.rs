@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 pub use config::Config;
-pub use kept::{FENCED, OBSTACLE};
+pub use kept::{FENCED, OBSTACLE, WANTED};
 pub use serve::{Log, Node, Stop};
 pub use shipper::{Seen, Shipper, Watch};
 

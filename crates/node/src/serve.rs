@@ -159,7 +159,8 @@ impl Node {
                 is_stranger: true,
                 peer: from.to_string(),
                 log: None,
-                has_told: false,
+                told: None,
+                has_asked: 0,
             };
             let why = session.run(tcp);
             session.end(why);
@@ -179,8 +180,10 @@ struct Session<'a> {
     peer: String,
     /// The log's group, once that is known.
     log: Option<String>,
-    /// That this machine cannot take over has been told.
-    has_told: bool,
+    /// Why this machine cannot take over, as that has been told.
+    told: Option<String>,
+    /// The last image that was asked for.
+    has_asked: u64,
 }
 
 impl Session<'_> {
@@ -232,12 +235,18 @@ impl Session<'_> {
             if kept.is_fenced() {
                 follower.refuse(FENCED.into());
             }
-            if !self.has_told
-                && follower.is_open()
-                && let Some(why) = kept.obstacle()
-            {
-                follower.cannot_take_over(why);
-                self.has_told = true;
+            if follower.is_open() {
+                // One that is there no more is told as well.
+                let obstacle = kept.obstacle();
+                if obstacle != self.told {
+                    follower.cannot_take_over(obstacle.clone().unwrap_or_default());
+                    self.told = obstacle;
+                }
+                let wanted = kept.wanted();
+                if wanted != self.has_asked && wanted != 0 {
+                    follower.wants_image(wanted);
+                }
+                self.has_asked = wanted;
             }
             if link.has_room()
                 && let Some(act) = follower.next(now())

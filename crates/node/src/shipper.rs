@@ -58,6 +58,9 @@ pub struct Seen {
     /// Why that machine cannot take over, though it keeps the recording.
     #[serde(default)]
     pub obstacle: Option<String>,
+    /// The last image of the program that it has asked for, by its own number; 0: none.
+    #[serde(default)]
+    pub wanted: u64,
 }
 
 impl Seen {
@@ -81,6 +84,7 @@ impl Seen {
             trouble: report.trouble,
             remarks: report.remarks,
             obstacle: report.obstacle,
+            wanted: report.wanted,
         }
     }
 }

@@ -66,6 +66,8 @@ struct Stream {
     inherited: AtomicU64,
     /// Bytes written, or the position, as logged.
     written: AtomicU64,
+    /// Of a connection: what had been written when that was counted anew, from what the kernel of another machine did not know.
+    sent_before: AtomicU64,
 }
 
 static TABLE: [Shadow; SHADOWED] = [const {
@@ -94,6 +96,7 @@ static STREAMS: [Stream; SHADOWED] = [const {
         before: AtomicU64::new(0),
         inherited: AtomicU64::new(0),
         written: AtomicU64::new(0),
+        sent_before: AtomicU64::new(0),
     }
 }; SHADOWED];
 
@@ -175,6 +178,7 @@ fn take_stream(near: usize) -> u32 {
             stream.before.store(0, Ordering::Relaxed);
             stream.inherited.store(0, Ordering::Relaxed);
             stream.written.store(0, Ordering::Relaxed);
+            stream.sent_before.store(0, Ordering::Relaxed);
             return at as u32 + 1;
         }
     }
@@ -378,7 +382,8 @@ impl Shadow {
     pub fn count_from(&self, counts: Counts) {
         if let Some(stream) = self.stream() {
             stream.read.store(counts.read, Ordering::Relaxed);
-            stream.written.store(counts.written, Ordering::Relaxed);
+            let before = stream.written.swap(counts.written, Ordering::Relaxed);
+            self.sent_as_before(stream, before.wrapping_sub(counts.written));
         }
     }
     /// What the log says of it.

@@ -68,6 +68,8 @@ pub struct Follower {
     owes_ack: bool,
     /// Why its machine cannot take over, until that is said.
     obstacle: Option<String>,
+    /// Which image of the program it wants, until that is said.
+    wanted: Option<u64>,
     is_ended: bool,
     heard: u64,
     beat_due: u64,
@@ -90,6 +92,7 @@ impl Follower {
             first: None,
             owes_ack: false,
             obstacle: None,
+            wanted: None,
             is_ended: false,
             heard: now,
             beat_due: now,
@@ -143,9 +146,14 @@ impl Follower {
         }
     }
 
-    /// This machine cannot take over, for this reason, which the leader hears. The log is kept as before.
+    /// This machine cannot take over, for this reason, which the leader hears; an empty one: it can again. The log is kept as before.
     pub fn cannot_take_over(&mut self, why: String) {
         self.obstacle = Some(why);
+    }
+
+    /// This machine wants an image of the program in the log; `number` is the wish's own.
+    pub fn wants_image(&mut self, number: u64) {
+        self.wanted = Some(number);
     }
 
     fn close(&mut self, why: String) {
@@ -271,6 +279,11 @@ impl Follower {
         {
             return Some(Act::Send(Message::Obstacle { session: self.hello.session, why }));
         }
+        if self.state == State::Taking
+            && let Some(number) = self.wanted.take()
+        {
+            return Some(Act::Send(Message::Wanted { session: self.hello.session, number }));
+        }
         match self.state {
             State::Taking if self.owes_ack || now >= self.beat_due => {
                 self.owes_ack = false;
@@ -286,12 +299,16 @@ impl Follower {
         }
     }
 
+    fn has_to_speak(&self) -> bool {
+        self.owes_ack || self.first.is_some() || self.obstacle.is_some() || self.wanted.is_some()
+    }
+
     /// When there is something to do though nothing happens.
     pub fn due(&self) -> Option<u64> {
         let silent = self.heard.saturating_add(self.limits.silence).saturating_add(1);
         match self.state {
             State::New => Some(silent),
-            State::Taking if self.owes_ack || self.first.is_some() || self.obstacle.is_some() => Some(0),
+            State::Taking if self.has_to_speak() => Some(0),
             State::Taking => Some(silent.min(self.beat_due)),
             State::Closing => Some(0),
             State::Closed => None,

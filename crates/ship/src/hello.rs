@@ -144,7 +144,7 @@ mod tests {
         };
         assert_eq!(
             refused(|hello| hello.protocol = 9),
-            "n2 speaks version 2 of the protocol, and was spoken to in version 9"
+            "n2 speaks version 3 of the protocol, and was spoken to in version 9"
         );
         assert_eq!(
             refused(|hello| hello.format = 2),

@@ -66,6 +66,8 @@ pub struct Report {
     pub remarks: Vec<String>,
     /// Why that machine cannot take over, though it keeps the log.
     pub obstacle: Option<String>,
+    /// The last image of the program that it has asked for, by its own number; 0: it has asked for none.
+    pub wanted: u64,
 }
 
 /// One follower of a log, as its leader sees it.
@@ -236,13 +238,19 @@ impl Leader {
             }
             Message::Obstacle { session, why } if is_own(session) => {
                 if matches!(self.state, State::Shipping | State::Ending) {
-                    self.report.obstacle = Some(why);
+                    self.report.obstacle = Some(why).filter(|why| !why.is_empty());
+                }
+            }
+            Message::Wanted { session, number } if is_own(session) => {
+                if matches!(self.state, State::Shipping | State::Ending) {
+                    self.report.wanted = number;
                 }
             }
             Message::Welcome { .. }
             | Message::Ack { .. }
             | Message::Ended { .. }
-            | Message::Obstacle { .. } => {}
+            | Message::Obstacle { .. }
+            | Message::Wanted { .. } => {}
             Message::Hello(_) | Message::Entry { .. } | Message::Beat { .. } | Message::End { .. } => {
                 self.close("it speaks as a leader does".into(), now);
             }

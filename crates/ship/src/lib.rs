@@ -27,7 +27,7 @@ pub use leader::{Leader, Log, Report};
 pub use wire::{Fault, Frames, Message};
 
 /// Version of the messages. A node speaks one.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Bytes of an entry: the longest chunk of a recording, and the head of its file.
 pub const ENTRY_MAX: usize = (16 << 20) + (16 << 10);

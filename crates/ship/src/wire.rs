@@ -94,8 +94,15 @@ pub enum Message {
     Obstacle {
         /// Of the hello.
         session: u64,
-        /// Why not, for people.
+        /// Why not, for people; empty: it can again.
         why: String,
+    },
+    /// Of the follower: it wants an image of the program in the log.
+    Wanted {
+        /// Of the hello.
+        session: u64,
+        /// Which wish this is: a repeated one has the same number.
+        number: u64,
     },
 }
 
@@ -257,6 +264,11 @@ impl Message {
                 put.u64(*session);
                 put.text(why);
             }
+            Message::Wanted { session, number } => {
+                put.0.push(10);
+                put.u64(*session);
+                put.u64(*number);
+            }
         }
     }
 
@@ -301,6 +313,7 @@ impl Message {
             7 => Message::End { session: get.u64()?, at: get.place()? },
             8 => Message::Ended { session: get.u64()?, at: get.place()? },
             9 => Message::Obstacle { session: get.u64()?, why: get.text()? },
+            10 => Message::Wanted { session: get.u64()?, number: get.u64()? },
             other => return Err(Fault(format!("a message of unknown kind {other}"))),
         };
         get.end()?;

@@ -45,6 +45,7 @@ fn message() -> impl Strategy<Value = Message> {
         1 => (session(), place()).prop_map(|(session, at)| Message::End { session, at }),
         1 => (session(), place()).prop_map(|(session, at)| Message::Ended { session, at }),
         1 => session().prop_map(|session| Message::Obstacle { session, why: "astray".into() }),
+        1 => (session(), number()).prop_map(|(session, number)| Message::Wanted { session, number }),
         1 => Just(Message::Refuse("no".into())),
     ]
 }

@@ -56,6 +56,7 @@ fn message() -> impl Strategy<Value = Message> {
         (number(), place()).prop_map(|(session, at)| Message::End { session, at }),
         (number(), place()).prop_map(|(session, at)| Message::Ended { session, at }),
         (number(), text()).prop_map(|(session, why)| Message::Obstacle { session, why }),
+        (number(), number()).prop_map(|(session, number)| Message::Wanted { session, number }),
     ]
 }
 

@@ -11,6 +11,7 @@ mod describe;
 mod descriptors;
 pub mod files;
 mod fit;
+mod followed;
 #[allow(unsafe_code)]
 mod image;
 pub(crate) mod kept;

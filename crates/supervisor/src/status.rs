@@ -273,9 +273,9 @@ fn group(found: &Found) -> Option<Group> {
     };
     let state = match mirror.as_ref().map(|mirror| mirror.state.as_str()) {
         None => state,
-        Some("following") => "following",
-        Some("apart") => "apart",
-        Some(_) => "astray",
+        Some(own) => {
+            ["following", "apart", "joining"].into_iter().find(|known| *known == own).unwrap_or("astray")
+        }
     };
     let why = why.filter(|_| mirror.is_none());
     let lost = history.lost.last.iter().rev().take(LOST_SHOWN).rev().map(lost_process);

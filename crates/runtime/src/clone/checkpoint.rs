@@ -21,7 +21,7 @@ use crate::members::of_family;
 use crate::raw::{self, nr};
 use crate::standby::poll;
 use crate::turns::turn_order;
-use crate::{bound, clone, fdtable, kernel, members, paths, recorder, seats, state, twins, verdict};
+use crate::{bound, clone, fdtable, kernel, members, mirror, paths, recorder, seats, state, twins, verdict};
 
 /// How long the supervisor may take to look, ns: the program stands still meanwhile.
 const LOOK_NS: u64 = 2_000_000_000;
@@ -334,6 +334,9 @@ unsafe fn replay(header: &SegmentHeader, own: *mut Place) {
     state::set_purpose(header.config.flags);
     // SAFETY: no other thread exists.
     unsafe { members::config::keep(&header.config) };
+    if state::is_mirrored() {
+        mirror::begin_joined();
+    }
     header.standby_pid.store(state::REAL_PID.load(Ordering::Relaxed), Ordering::Release);
     // Until it is said where each ring begins, and a debugger has come.
     while header.hold.load(Ordering::Acquire) != 0 {

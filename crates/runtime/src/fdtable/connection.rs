@@ -1,13 +1,17 @@
 //! Of descriptors that are TCP connections: what a gate, and a mirror, have to know of each.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use us_abi::{Connection, connection};
 
 use super::{MACHINE, SOL_SOCKET, Shadow, Stream, for_known, get, identify, kept, socket_option};
-use crate::connections;
+use crate::{connections, state};
 
 impl Stream {
+    fn sent(&self) -> u64 {
+        self.sent_before.load(Ordering::Relaxed).wrapping_add(self.written.load(Ordering::Relaxed))
+    }
+
     fn read_here(&self) -> u64 {
         let [read, before, inherited] =
             [&self.read, &self.before, &self.inherited].map(|count| count.load(Ordering::Relaxed));
@@ -19,14 +23,20 @@ impl Shadow {
     #[cold]
     pub(super) fn ends_connection(&self, stream: &Stream) {
         if let Some(row) = connections::row(self.identity(), &stream.row) {
-            let moved = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            connections::closed(
-                row,
-                stream.read_here(),
-                moved(&stream.written),
-                stream.shut.load(Ordering::Relaxed),
-            );
+            let is_shut = stream.shut.load(Ordering::Relaxed);
+            connections::closed(row, stream.read_here(), stream.sent(), is_shut);
         }
+    }
+    /// Its log goes on where there is a gate, and what is written is counted by so much less from here on: as the kernel counts, which
+    /// may have it of another machine. All that has been sent is what it was.
+    pub(super) fn sent_as_before(&self, stream: &Stream, less: u64) {
+        if self.kind().is_tcp() && state::is_gated() {
+            stream.sent_before.fetch_add(less, Ordering::Relaxed);
+        }
+    }
+    /// Bytes that have been written on it, on all machines.
+    pub fn bytes_sent(&self) -> u64 {
+        self.stream().map_or(0, Stream::sent)
     }
     /// The row of its connection, if it is one and there is room.
     pub fn connection(&self) -> Option<&'static Connection> {
@@ -79,7 +89,7 @@ pub fn has_inherited(is_connection: impl Fn(i32) -> bool) {
         let is_new = stream.row.load(Ordering::Relaxed) == 0;
         if let Some(row) = connections::row(shadow.identity(), &stream.row).filter(|_| is_new) {
             stream.inherited.fetch_add(stream.read_here(), Ordering::Relaxed);
-            row.written.store(stream.written.load(Ordering::Relaxed), Ordering::Release);
+            row.written.store(stream.sent(), Ordering::Release);
         }
     });
 }

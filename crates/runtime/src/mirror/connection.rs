@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use us_abi::{Connection, SENT_BYTES, Sent, connection, rebuild};
+use us_abi::{Connection, SENT_BYTES, Sent, connection, rebuild, world};
 
 use super::{LOCK, Thing, call, close, files, streams, thing};
 use crate::kernel::F_DUPFD_CLOEXEC;
@@ -31,6 +31,21 @@ pub(super) fn begin() {
     close(file);
     if !failed(kept) {
         SENT.store(kept as u32 + 1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that the image of the program has. What was written before is not here: whoever makes it anew is told how much that was,
+/// and what the other side had of it.
+pub(super) fn join(of: &world::Row) {
+    let Some(row) = row(of.fd) else { return };
+    let written = fdtable::get(of.fd).map_or(0, fdtable::Shadow::bytes_sent);
+    row.written.store(written, Ordering::Release);
+    row.queued.store(of.unacknowledged, Ordering::Release);
+    row.flags.fetch_or(of.flags, Ordering::AcqRel);
+    // As if this process had written all of it.
+    if let Some((sent, _)) = place(row) {
+        sent.end.store(written, Ordering::Release);
+        sent.writer.store(state::GUEST_PID.load(Ordering::Relaxed), Ordering::Release);
     }
 }
 
@@ -63,7 +78,7 @@ fn for_each(mut f: impl FnMut(i32, &fdtable::Shadow, &Connection)) {
 
 fn say(_: i32, shadow: &fdtable::Shadow, row: &Connection) {
     row.read.store(shadow.bytes_read_here(), Ordering::Release);
-    row.written.store(shadow.bytes_written(), Ordering::Release);
+    row.written.store(shadow.bytes_sent(), Ordering::Release);
     let flag = |is_so: bool, bit: u32| if is_so { bit } else { 0 };
     let flags = flag(shadow.is_shut(), connection::SHUT) | flag(shadow.has_failed(), connection::FAILED);
     row.flags.fetch_or(flags, Ordering::AcqRel);
@@ -106,7 +121,7 @@ pub fn begins(slot: u32, number: i32, source: Source, bytes: u64) {
     if thing(number) == Thing::Connection {
         LOCK.with(|| {
             let Some(row) = row(number) else { return };
-            let at = fdtable::get(number).map_or(0, fdtable::Shadow::bytes_written);
+            let at = fdtable::get(number).map_or(0, fdtable::Shadow::bytes_sent);
             let bytes = bytes.min(SENT_BYTES / 2);
             keep(row, at, source, bytes);
             row.written.store(at, Ordering::Release);
@@ -119,7 +134,7 @@ pub fn begins(slot: u32, number: i32, source: Source, bytes: u64) {
 /// It has come to its end, and has moved so many bytes, which are counted.
 pub(super) fn has_sent(number: i32, source: Source, bytes: u64) {
     let Some(row) = row(number) else { return };
-    let end = fdtable::get(number).map_or(0, fdtable::Shadow::bytes_written);
+    let end = fdtable::get(number).map_or(0, fdtable::Shadow::bytes_sent);
     let at = end.saturating_sub(bytes);
     let is_there = row.written.load(Ordering::Acquire) == at && row.begun.load(Ordering::Acquire) >= bytes;
     if !is_there {

@@ -10,6 +10,8 @@ use crate::guest;
 
 /// Files that are known by other numbers.
 const FILES: usize = 8192;
+/// Files that a program may have open when another machine joins.
+const OPEN: usize = 256;
 /// Places at which one is looked for.
 const PROBES: usize = 16;
 
@@ -55,6 +57,50 @@ fn numbers(at: u64, is_extended: bool) -> Option<(u64, u64)> {
     is_file(guest::load(at + 24)?).then_some((device, inode))
 }
 
+/// In a process that was put together on this machine: `each` says of descriptors by which numbers the program's last machine knew their
+/// files. What that one had been told of others is what the program knows.
+pub(super) fn rename(each: impl Fn(&mut dyn FnMut(i32, [u64; 2]))) {
+    // By the files of the last machine, which are nobody's here.
+    let told = |[device, inode]: [u64; 2]| {
+        let words = |known: &Known| core::array::from_fn(|at| known.0[at].load(Ordering::Relaxed));
+        let known: Option<[u64; 4]> =
+            places((device, inode)).map(words).find(|known| known[..2] == [device, inode]);
+        known.map_or((device, inode), |known| (known[2], known[3]))
+    };
+    // Not on the stack, which may be small.
+    static OPENED: [Known; OPEN] = [const { Known([const { AtomicU64::new(0) }; 4]) }; OPEN];
+    let mut count = 0;
+    each(&mut |fd, known| {
+        let ours = crate::fdtable::Stat::of(fd).filter(|_| known != [0; 2]);
+        if let (Some(stat), Some(place)) = (ours, OPENED.get(count)) {
+            let (device, inode) = told(known);
+            let all = [stat.dev, stat.ino, device, inode];
+            place.0.iter().zip(all).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+            count += 1;
+        }
+    });
+    KNOWN.iter().flat_map(|known| &known.0).for_each(|word| word.store(0, Ordering::Relaxed));
+    ANY.store(false, Ordering::Relaxed);
+    for opened in &OPENED[..count] {
+        let [ours, ours_there, theirs, theirs_there] =
+            core::array::from_fn(|at| opened.0[at].load(Ordering::Relaxed));
+        know((ours, ours_there), (theirs, theirs_there));
+    }
+}
+
+/// A file of ours is the one that the program knows by these numbers.
+fn know(ours: (u64, u64), theirs: (u64, u64)) {
+    let words = |known: &Known| [0, 1].map(|at| known.0[at].load(Ordering::Relaxed));
+    let known = places(ours).find(|known| words(known) == [ours.0, ours.1]);
+    if ours == theirs && known.is_none() {
+        return;
+    }
+    let Some(place) = known.or_else(|| places(ours).find(|known| words(known) == [0, 0])) else { return };
+    let all = [ours.0, ours.1, theirs.0, theirs.1];
+    place.0.iter().zip(all).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+    ANY.store(true, Ordering::Relaxed);
+}
+
 /// A call has asked about a file. At its turn, while it is followed.
 pub(super) fn follow(number: u32, args: &[u64; 6]) {
     let Some((at, is_extended)) = answer(number, args) else { return };
@@ -67,15 +113,7 @@ pub(super) fn follow(number: u32, args: &[u64; 6]) {
         return;
     }
     let Some(ours) = numbers(own.as_ptr() as u64, is_extended) else { return };
-    let words = |known: &Known| [0, 1].map(|at| known.0[at].load(Ordering::Relaxed));
-    let known = places(ours).find(|known| words(known) == [ours.0, ours.1]);
-    if ours == theirs && known.is_none() {
-        return;
-    }
-    let Some(place) = known.or_else(|| places(ours).find(|known| words(known) == [0, 0])) else { return };
-    let all = [ours.0, ours.1, theirs.0, theirs.1];
-    place.0.iter().zip(all).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
-    ANY.store(true, Ordering::Relaxed);
+    know(ours, theirs);
 }
 
 /// A call has asked about a file, in a copy that acts.

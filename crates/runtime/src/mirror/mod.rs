@@ -11,12 +11,13 @@
 mod connection;
 mod files;
 pub mod identity;
+mod joined;
 mod socket;
 mod streams;
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use us_abi::SegmentHeader;
+use us_abi::{SegmentHeader, world};
 use us_calls::FdUse;
 
 use crate::fdtable::{self, Kind, SHADOWED};
@@ -31,6 +32,7 @@ use crate::{connections, members, seats, state, verdict};
 
 pub use connection::{begins, ended, ends, in_child, queued, wrote_nothing};
 pub use files::wrote;
+pub use joined::begin_joined;
 pub use streams::took;
 
 /// What a number stands for here.
@@ -38,23 +40,23 @@ pub use streams::took;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thing {
     /// Nothing of ours.
-    None,
+    None = world::thing::NONE as u8,
     /// A regular file that is written here as well.
-    Written,
+    Written = world::thing::WRITTEN as u8,
     /// A regular file that is not, or only read.
-    Read,
+    Read = world::thing::READ as u8,
     /// An end of a pipe or of a pair of sockets.
-    Stream,
+    Stream = world::thing::STREAM as u8,
     /// An eventfd, whose value the shadow counts.
-    Counter,
+    Counter = world::thing::COUNTER as u8,
     /// A timer.
-    Timer,
+    Timer = world::thing::TIMER as u8,
     /// A socket that may listen.
-    Socket,
+    Socket = world::thing::SOCKET as u8,
     /// One that is connected: to nobody here.
-    Connection,
+    Connection = world::thing::CONNECTION as u8,
     /// Another object, made here as there.
-    Other,
+    Other = world::thing::OTHER as u8,
 }
 
 static THINGS: [AtomicU8; SHADOWED] = [const { AtomicU8::new(0) }; SHADOWED];

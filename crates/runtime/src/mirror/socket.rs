@@ -5,6 +5,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use linux_raw_sys::general as k;
+use us_abi::world;
 
 use super::{Thing, call, close, make, put, set_thing, thing};
 use crate::fdtable::{self, Stat};
@@ -81,6 +82,23 @@ fn forget_closed() {
             note.inode.store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Nothing is noted.
+pub(super) fn forget() {
+    POOL.iter().for_each(|note| note.inode.store(0, Ordering::Relaxed));
+}
+
+/// What a socket is to be, as the image of the program has it.
+pub(super) fn note(row: &world::Row) {
+    if row.own == 0 && row.other == 0 && row.backlog == 0 {
+        return;
+    }
+    let Some(note) = note_of(row.fd) else { return };
+    for (which, bytes) in [row.own, row.other].into_iter().enumerate() {
+        note.set_address(which, row.addresses[which].as_ptr() as u64, bytes.into());
+    }
+    note.backlog.store(row.backlog, Ordering::Relaxed);
 }
 
 impl Note {

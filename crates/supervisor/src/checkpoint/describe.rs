@@ -5,15 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use checkpoint::{Content, Descriptor, Head, Mapping, Object, Place, Process, Shared, Taken};
+use checkpoint::{Content, Descriptor, Head, Known, Mapping, Object, Place, Process, Shared, Taken};
 use us_abi::{THREAD_ENTRY_BYTES, VERSION};
 use us_sites::maps::{Line, READ, WRITE};
 
-use super::descriptors::{self, Standing};
+use super::descriptors::{self, Standing, Then};
 use super::files::{Spent, Wanted, copy, list};
 use super::memory::Pieces;
 use super::take::One;
-use super::{raw, rights};
+use super::{followed, raw, rights};
 use crate::clock;
 use crate::proc;
 use crate::proc::text;
@@ -53,6 +53,8 @@ pub(super) struct Looked<'a> {
     /// It is for a replay, which makes no call of its own: whose rights and whose child it was does not matter. And it may be made
     /// where all files but these are gone.
     lasting: Option<&'a Lasting>,
+    /// Another machine follows it: what that one has to know.
+    joins: Option<Vec<Known>>,
     files: Option<(Wanted, Taken, Spent)>,
 }
 
@@ -71,7 +73,8 @@ impl<'a> Looked<'a> {
         let pieces = Pieces::look(copies.iter().copied(), stays)?;
         let both = copies.iter().zip(all).map(|(pid, one)| Standing::new(*pid, one.primary));
         let standing: Vec<Standing> = both.collect::<Result<_, _>>()?;
-        let (descriptors, objects) = descriptors::all(&standing, &pieces, stays)?;
+        let then = if stays { Then::Ends } else { Then::GoesOn };
+        let (descriptors, objects) = descriptors::all(&standing, &pieces, then)?;
         let (shared, memory) = pieces.freeze()?;
         let members: Vec<usize> = all.iter().map(|one| one.place.at).collect();
         Ok(Looked {
@@ -85,6 +88,7 @@ impl<'a> Looked<'a> {
             memory,
             stays,
             lasting: None,
+            joins: None,
             files: None,
         })
     }
@@ -109,8 +113,21 @@ impl<'a> Looked<'a> {
             memory: Vec::new(),
             stays: false,
             lasting: Some(lasting),
+            joins: None,
             files: None,
         })
+    }
+
+    /// The same for another machine that is to follow it from there on, and that has objects of its own. Its copy is `pid`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn for_followed(one: &One, pid: u32, lasting: &'a Lasting) -> Result<Looked<'a>, String> {
+        let looked = Looked::for_replay(one, lasting)?;
+        let standing = [Standing::new(pid, one.primary)?];
+        let (descriptors, objects) = descriptors::all(&standing, &looked.pieces, Then::IsFollowed)?;
+        let joins = followed::known(&standing[0], &descriptors[0], &objects, one.segment)?;
+        Ok(Looked { descriptors, objects, joins: Some(joins), ..looked })
     }
 
     /// Takes the files that the program writes as well, while it stands still.
@@ -137,7 +154,12 @@ impl<'a> Looked<'a> {
     /// What no checkpoint can have, in words.
     pub(super) fn describe(self, all: &[One], copies: &[u32], roster: &Roster) -> Result<Described, String> {
         let taken = self.files.iter().flat_map(|(_, taken, _)| &taken.files).map(|one| one.path.clone());
-        let mut files = Files { lasting: self.lasting, taken: taken.collect(), ..Files::default() };
+        let mut files = Files {
+            lasting: self.lasting,
+            is_followed: self.joins.is_some(),
+            taken: taken.collect(),
+            ..Files::default()
+        };
         let mut processes = Vec::new();
         let own = self.descriptors.into_iter().zip(&self.entries).zip(self.names);
         for ((one, pid), ((descriptors, entries), name)) in all.iter().zip(copies).zip(own) {
@@ -172,6 +194,7 @@ impl<'a> Looked<'a> {
                 seed: None,
                 base: None,
                 beside,
+                joins: self.joins,
             },
         })
     }
@@ -205,7 +228,7 @@ fn process(
         path.into_os_string().into_string().map_err(|_| format!("the path of {name} is not UTF-8"))
     };
     let is_for_replay = files.lasting.is_some();
-    let identity = match is_for_replay {
+    let identity = match is_for_replay && !files.is_followed {
         true => None,
         false => rights::describe(one.primary, &text("status")?, link("root")?)?,
     };
@@ -310,6 +333,8 @@ struct Files<'a> {
     taken: HashSet<String>,
     /// Only these are referred to.
     lasting: Option<&'a Lasting>,
+    /// Another machine is to follow: it acts one day.
+    is_followed: bool,
     /// Where others are mapped, of which every page is to be written.
     whole: Vec<(u64, u64)>,
 }

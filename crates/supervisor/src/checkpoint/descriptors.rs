@@ -25,6 +25,17 @@ const REMOVED_BYTES: u64 = 32 << 20;
 /// What a pipe holds where the kernel does not say.
 const PIPE_BYTES: u32 = 64 << 10;
 
+/// What becomes of the program, and what a description is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It goes on, and what is written down goes on later.
+    GoesOn,
+    /// It ends.
+    Ends,
+    /// It goes on, and another machine follows it: connections are its as well.
+    IsFollowed,
+}
+
 /// A copy that stands still, and whose it is.
 pub(super) struct Standing {
     /// Its number.
@@ -80,14 +91,14 @@ fn told_of_descriptor(pid: u32, fd: impl std::fmt::Display) -> std::io::Result<S
     Ok(String::from_utf8_lossy(&info).into_owned())
 }
 
-/// The descriptors of each copy, and what is behind them. `ends` if the program does not go on.
+/// The descriptors of each copy, and what is behind them.
 ///
 /// # Errors
 /// What no checkpoint can have, in words.
 pub(super) fn all(
     copies: &[Standing],
     pieces: &Pieces,
-    ends: bool,
+    then: Then,
 ) -> Result<(Vec<Vec<Descriptor>>, Vec<Object>), String> {
     let fail = |cause: std::io::Error| format!("cannot list the descriptors of the copy: {cause}");
     let mut open = Vec::new();
@@ -110,7 +121,7 @@ pub(super) fn all(
             None => {
                 let whose = copies.iter().position(|of| one.is_of(of)).unwrap_or(0);
                 objects.push(
-                    object(one, (&open, copies), pieces, ends).map_err(|why| in_process(why, whose, one))?,
+                    object(one, (&open, copies), pieces, then).map_err(|why| in_process(why, whose, one))?,
                 );
                 of_name.push((at, objects.len() - 1));
                 objects.len() - 1
@@ -148,7 +159,7 @@ fn object(
     open: &Open,
     (all, copies): (&[Open], &[Standing]),
     pieces: &Pieces,
-    ends: bool,
+    then: Then,
 ) -> Result<Object, String> {
     let Open { of, fd, name, info, .. } = open;
     let Standing { pid, primary, .. } = **of;
@@ -183,6 +194,13 @@ fn object(
         if kind.is_char_device() && (is_terminal(status.rdev()) || *fd <= 2 && !name.starts_with("/dev/null"))
         {
             return Ok(Object::Inherited((*fd).min(2)));
+        }
+        // Where it is followed it shows what it shows where its supervisor there does.
+        if then == Then::IsFollowed
+            && kind.is_file()
+            && let Some(number) = standard_of((status.dev(), status.ino()))
+        {
+            return Ok(Object::Inherited(number));
         }
         let position = field(info, "pos:").and_then(|text| text.parse().ok()).unwrap_or(0);
         if let Some(piece) = pieces.find((status.dev(), status.ino())) {
@@ -219,7 +237,7 @@ fn object(
     let number = || text::object_number(name);
     match name.split_once(':').map_or("", |(kind, _)| kind) {
         "pipe" => pipe(open, all, number().unwrap_or(0)),
-        "socket" => sockets::describe(open, all, ends),
+        "socket" => sockets::describe(open, all, then),
         "anon_inode" if name.ends_with("[eventfd]") => Ok(Object::Events {
             count: text::hex_field(info, "eventfd-count:").unwrap_or(0),
             is_semaphore: field(info, "eventfd-semaphore:") == Some("1"),
@@ -238,6 +256,14 @@ fn object(
         "anon_inode" if name.ends_with("[eventpoll]") => Ok(Object::Epoll(registered(info))),
         _ => no_checkpoint(name),
     }
+}
+
+/// The supervisor's own standard descriptor of that file, which the program has of it.
+fn standard_of(file: (u64, u64)) -> Option<i32> {
+    (0..=2).find(|number| {
+        let own = fs::metadata(proc::descriptor("self", number));
+        own.is_ok_and(|own| (own.dev(), own.ino()) == file)
+    })
 }
 
 /// The locks that the program has taken by a descriptor. The kernel tells them of the program itself: those of a process the copy

@@ -35,6 +35,9 @@ pub(super) struct Home<'a> {
     pub(super) name: &'a str,
     /// What it does is told to it, and it makes no call of its own.
     pub(super) replays: bool,
+    /// It has objects of its own all the same: another machine follows. These are to be the numbers of the descriptors at which it shows
+    /// standard output and error.
+    pub(super) shown: Option<[RawFd; 2]>,
 }
 
 impl Home<'_> {
@@ -188,7 +191,7 @@ impl Image<'_> {
         for memory in common.memory {
             made.memory.push(lift(memory.as_raw_fd())?);
         }
-        if common.home.replays {
+        if common.home.replays && common.home.shown.is_none() {
             // What it shows it shows where we do. Its folder may be gone, and nothing of its own is opened there.
             let _ = std::env::set_current_dir(&process.folder);
         } else {
@@ -212,8 +215,17 @@ impl Image<'_> {
         for (index, made) in common.objects.iter().enumerate().filter(|(_, made)| **made >= 0) {
             objects[index] = *made;
         }
+        let lend = |number: RawFd| raw::duplicate(number).map(|own| lift(own.as_raw_fd()));
+        let shown = common.home.shown.map(|places| (places, [1, 2].map(lend)));
         // SAFETY: what is needed of ours has been lifted.
         unsafe { raw::close_below(common.above) };
+        for (place, own) in shown.into_iter().flat_map(|(places, own)| places.into_iter().zip(own)) {
+            // One that is closed here is nowhere shown.
+            if let Ok(own) = own {
+                let own = own?;
+                raw::place(own, place, true).map_err(|cause| format!("cannot keep a stream: {cause}"))?;
+            }
+        }
         for one in &process.descriptors {
             raw::place(objects[one.object], one.fd, one.closes)
                 .map_err(|cause| format!("cannot make descriptor {}: {cause}", one.fd))?;
@@ -391,7 +403,7 @@ impl Image<'_> {
         let rises = proc::can_raise_limits();
         for (kind, limit) in (0..).zip(&process.limits) {
             let own = raw::limit(0, kind as u32);
-            let may_rise = rises && !self.common.home.replays;
+            let may_rise = rises && (!self.common.home.replays || self.common.home.shown.is_some());
             // One that is above ours stays as it is.
             if own.is_some_and(|own| limit[1] <= own[1] || may_rise) {
                 let at = steps

@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ use super::files::back::Back;
 use super::image::{Common, Home, Image, PAGE, leader_of};
 use super::key::KeyFile;
 use super::runs::{From, LONGEST, Run};
-use super::{fit, memory, objects, raw};
+use super::{fit, followed, memory, objects, raw};
 use crate::child::Child;
 use crate::dir::Dir;
 use crate::error::Error;
@@ -50,6 +50,8 @@ pub struct Checkpoint {
     roster: Vec<(u64, Vec<u8>)>,
     /// Files that are put back before it goes on.
     back: Back,
+    /// See [`Home::shown`].
+    shown: Option<[RawFd; 2]>,
 }
 
 /// A process that goes on.
@@ -144,8 +146,20 @@ impl Checkpoint {
             memory: memory.collect::<io::Result<_>>()?,
             roster: Vec::new(),
             back,
+            shown: None,
             head,
         })
+    }
+
+    /// What is put together is to be a copy that follows the program, which runs on another machine. What the runtime has to be told of
+    /// its descriptors.
+    pub(crate) fn be_followed(&mut self) -> Vec<u8> {
+        let highest =
+            self.head.processes.iter().flat_map(|process| &process.descriptors).map(|one| one.fd).max();
+        let first = highest.unwrap_or(2).max(2) + 1;
+        let shown = [first, first + 1];
+        self.shown = Some(shown);
+        followed::bytes(&followed::follow(&mut self.head, shown))
     }
 
     /// Takes what stands at an address of somebody that the head speaks of, and maybe as it is in the checkpoint's file.
@@ -245,7 +259,7 @@ impl Checkpoint {
     ) -> Result<Vec<Restored>, Error> {
         let folder = group.segment_path()?;
         let folder = folder.parent().unwrap_or(&folder);
-        let home = Home { dir: &group.dir, folder, name: SEGMENT, replays: false };
+        let home = Home { dir: &group.dir, folder, name: SEGMENT, replays: false, shown: None };
         let others = self.head.processes[1..]
             .iter()
             .map(|process| Segment::create(&group.dir, &member(process.pid), config()).map(Some));
@@ -266,7 +280,7 @@ impl Checkpoint {
     ) -> Result<Child, Error> {
         // The roster is the replay's.
         roster.enter_root(self.head.root().pid);
-        let home = Home { dir, folder, name, replays: true };
+        let home = Home { dir, folder, name, replays: true, shown: self.shown };
         let started = self.start_in(&home, (segment, vec![None]), roster)?;
         let root = started.into_iter().next().map(|restored| restored.child);
         root.ok_or_else(|| self.refuse(&"it has no process"))
@@ -327,6 +341,7 @@ impl Checkpoint {
         let processes = &self.head.processes;
         let highest = processes.iter().flat_map(|process| &process.descriptors).map(|one| one.fd).max();
         let above = highest.unwrap_or(2).max(2) + 1;
+        let above = home.shown.map_or(above, |[_, last]| last + 1);
         spawn::raise_descriptor_limit();
         let pipe =
             || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|cause| fail(cause.into()));

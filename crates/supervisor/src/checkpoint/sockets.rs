@@ -14,7 +14,7 @@ use std::path::Path;
 
 use checkpoint::{Head, Object, Socket};
 
-use super::descriptors::Open;
+use super::descriptors::{Open, Then};
 use super::raw;
 use crate::gate::kernel;
 
@@ -151,11 +151,11 @@ fn pair_of(domain: i32, open: &Open, all: &[Open]) -> Option<u64> {
     all.iter().any(|other| number(other) == Some(peer)).then_some(own.min(peer))
 }
 
-/// What is behind a descriptor of a socket. `ends` if the program does not go on.
+/// What is behind a descriptor of a socket.
 ///
 /// # Errors
 /// What no checkpoint can have, in words.
-pub(super) fn describe(open: &Open, all: &[Open], ends: bool) -> Result<Object, String> {
+pub(super) fn describe(open: &Open, all: &[Open], then: Then) -> Result<Object, String> {
     let socket = open.of.borrow(open.fd)?;
     let of = |name| {
         raw::option(&socket, libc::SOL_SOCKET, name).ok_or(format!("descriptor {} is no socket", open.fd))
@@ -165,7 +165,7 @@ pub(super) fn describe(open: &Open, all: &[Open], ends: bool) -> Result<Object, 
     let peer = raw::peer(&socket);
     let has_peer = if domain == libc::AF_NETLINK { has_group(&peer) } else { !peer.is_empty() };
     let values = options(&socket, (domain, kind, protocol));
-    if ends && matches!(domain, libc::AF_INET | libc::AF_INET6) {
+    if then == Then::Ends && matches!(domain, libc::AF_INET | libc::AF_INET6) {
         // Whoever goes on wants the addresses at once, which the kernel would keep for what has become of the connections.
         let _ = raw::set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
         if has_peer {
@@ -199,7 +199,8 @@ pub(super) fn describe(open: &Open, all: &[Open], ends: bool) -> Result<Object, 
     {
         return Err(format!("descriptor {} is a local socket with messages that nobody has read", open.fd));
     }
-    if !listens && has_peer && (open.fd <= 2 || !is_found) {
+    let goes_on = then == Then::IsFollowed && open.fd > 2;
+    if !listens && has_peer && (open.fd <= 2 || !is_found) && !goes_on {
         return Ok(if open.fd <= 2 { Object::Inherited(open.fd) } else { Object::Broken { domain } });
     }
     Ok(Object::Socket(Socket {
@@ -213,6 +214,12 @@ pub(super) fn describe(open: &Open, all: &[Open], ends: bool) -> Result<Object, 
         loses: is_of_messages && rustix::io::ioctl_fionread(&socket).is_ok_and(|bytes| bytes > 0),
         filter: raw::filter(&socket),
     }))
+}
+
+/// Whether it is connected: what it sends is acknowledged, or told to be lost.
+pub(super) fn is_connection(socket: &Socket) -> bool {
+    let is_of_messages = !matches!(socket.kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET);
+    socket.backlog.is_none() && !socket.peer.is_empty() && !is_of_messages
 }
 
 /// Whether an address of netlink is anybody's: number, or groups.
@@ -316,7 +323,7 @@ fn join(socket: &OwnedFd, name: &[u8], values: &[Value]) -> io::Result<()> {
 }
 
 /// Whether a socket's own address says anything: its family comes first.
-fn has_name(domain: i32, name: &[u8]) -> bool {
+pub(super) fn has_name(domain: i32, name: &[u8]) -> bool {
     match domain {
         libc::AF_UNIX => name.len() > 2,
         _ => name.get(2..4).is_some_and(|port| port != [0, 0]),

@@ -131,21 +131,25 @@ pub(crate) fn take(
 }
 
 /// The same of the only process of a program, for a replay: without descriptors, and with the content of all mapped files but the
-/// `lasting` ones. `at_stand` is called while the program stands still, and what it says goes with it.
+/// `lasting` ones. `at_stand` is called while the program stands still, and what it says goes with it. With `is_followed` it is for
+/// another machine that follows from there on, and has what is behind the descriptors.
 ///
 /// # Errors
 /// As there, and what `at_stand` says.
 pub(crate) fn take_for_replay<T>(
     one: One,
-    lasting: &Lasting,
+    (lasting, is_followed): (&Lasting, bool),
     roster: &Roster,
     at_stand: impl FnOnce() -> Result<T, String>,
 ) -> Result<(Vec<Copy>, Described, T), Refusal> {
     let mut all = [one];
     request_all(&all, stand::ASKED_FOR_REPLAY)?;
     let copies = stand(&mut all, |_| Ok(Ends::new()), stand::ASKED_FOR_REPLAY);
-    let looked =
-        copies.and_then(|(copies, _)| Ok((Looked::for_replay(&all[0], lasting)?, copies, at_stand()?)));
+    let look = |copies: &[Copy]| match (is_followed, copies.first()) {
+        (true, Some(copy)) => Looked::for_followed(&all[0], copy.pid(), lasting),
+        _ => Looked::for_replay(&all[0], lasting),
+    };
+    let looked = copies.and_then(|(copies, _)| Ok((look(&copies)?, copies, at_stand()?)));
     if looked.is_ok() {
         let_go(all[0].segment);
     } else {

@@ -118,6 +118,8 @@ struct Passes {
     /// One is to begin soon, and to be written down.
     is_wanted: bool,
     is_flushed: bool,
+    /// It is to be said of each connection how much has been acknowledged.
+    is_measured: bool,
     /// Nothing is recorded any more.
     is_stopped: bool,
     is_over: bool,
@@ -175,6 +177,12 @@ impl Door {
     pub fn end(&self, bytes: u64) {
         let mut state = self.state();
         state.all.iter_mut().filter(|pass| pass.end.is_none()).for_each(|pass| pass.end = Some(bytes));
+    }
+
+    /// Has the gate say in the log how much has been acknowledged on each connection.
+    pub fn measure(&self) {
+        self.state().is_measured = true;
+        self.ring();
     }
 
     /// Nothing is recorded any more.
@@ -366,6 +374,9 @@ impl Thread {
             if !self.prepared.is_relaxed {
                 for pair in self.gate.asks(now) {
                     self.gate.found(&pair, self.find(&pair));
+                }
+                if std::mem::take(&mut self.door.state().is_measured) {
+                    self.gate.measure_all();
                 }
                 for pair in self.gate.measures(now) {
                     self.gate.measured(&pair, self.find(&pair));

@@ -28,7 +28,7 @@ pub const SENT: &str = "sent";
 const CLOSED_NS: u64 = 60_000_000_000;
 
 /// What the other machine's gate has said.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Notes {
     /// The address of the service.
     pub address: Option<Address>,
@@ -43,6 +43,8 @@ pub struct Notes {
     acknowledged: HashMap<u64, u64>,
     /// What processes that have ended had of connections, by their identities.
     left: HashMap<u64, Whole>,
+    /// How much had been written on connections when this machine began at an image: what was written before is not here.
+    joined: HashMap<u64, u64>,
     /// By so much our clock is ahead of the other machine's at the most, ns.
     ahead_ns: Option<i64>,
 }
@@ -77,6 +79,26 @@ impl Notes {
         }
     }
 
+    /// The program of this table was put together from an image, and these were said before the place that it is of: its connections
+    /// have the names by which they were known there, and the program has said what it had written.
+    pub fn join(&mut self, segment: &Segment) {
+        for (_, identity, row) in segment.known_connections() {
+            if let Some(before) = self.renamed.remove(&identity) {
+                let facts = self.facts.remove(&before).map(|facts| Facts { identity, ..facts });
+                facts.into_iter().for_each(|facts| _ = self.facts.insert(identity, facts));
+                for figures in [&mut self.beyond, &mut self.acknowledged] {
+                    let figure = figures.remove(&before);
+                    figure.into_iter().for_each(|figure| _ = figures.insert(identity, figure));
+                }
+            }
+            let written = row.written.load(Ordering::Acquire);
+            let had = written.saturating_sub(row.queued.swap(0, Ordering::AcqRel));
+            let known = self.acknowledged.entry(identity).or_default();
+            *known = had.max(*known);
+            self.joined.insert(identity, written);
+        }
+    }
+
     /// What the program's own table calls a connection.
     fn own(&self, identity: u64) -> u64 {
         self.renamed.get(&identity).copied().unwrap_or(identity)
@@ -98,6 +120,7 @@ impl Notes {
             self.facts.remove(identity);
             self.beyond.remove(identity);
             self.acknowledged.remove(identity);
+            self.joined.remove(identity);
             self.left.remove(identity);
             self.renamed.retain(|_, own| own != identity);
             let rows = segments.iter().flat_map(|segment| segment.known_connections());
@@ -304,6 +327,10 @@ fn obstacle<'a>(whole: &Whole, notes: &'a Notes, identity: u64) -> Result<&'a Fa
     }
     if whole.flags & connection::UNCOUNTED != 0 {
         return Err("with bytes that nobody counts");
+    }
+    let acknowledged = notes.acknowledged.get(&identity).copied().unwrap_or(0);
+    if notes.joined.get(&identity).is_some_and(|before| acknowledged < *before) {
+        return Err("with bytes under way that were sent before this machine joined");
     }
     if whole.flags & connection::MIXED != 0 {
         return Err("that several processes had written to");

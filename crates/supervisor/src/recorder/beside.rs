@@ -15,6 +15,7 @@ use std::time::Duration;
 use recording::{Header, Reader, Writer};
 
 use super::cluster::{self, Ships};
+use super::images::Images;
 use super::rings::Rings;
 use super::take::{self, Taken};
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
@@ -166,12 +167,13 @@ impl Beside {
         }
         let (words, heard) = channel();
         let mut news = News::default();
-        let mut watches = Vec::new();
+        let (mut watches, mut images) = (Vec::new(), None);
         if let Some((cluster, header)) = &prepared.cluster {
             match Ships::start(cluster, &prepared.path, header, &folder.name, &folder.dir) {
                 Ok(ships) => {
                     watches = ships.watches();
                     tape.ship(ships);
+                    images = Some(Images::new(&prepared.path, header, &folder.dir)?);
                 }
                 Err(cause) => {
                     let why = run::explain(&cause);
@@ -186,7 +188,7 @@ impl Beside {
         let gate = gate.transpose()?;
         gate.iter().for_each(|gate| tape.gate(gate.door(), &roster));
         let news = Arc::new(Mutex::new(news));
-        let mut recorder = Recorder { tape, roster, root: pid, heard, news: Arc::clone(&news), bell };
+        let mut recorder = Recorder { tape, images, roster, root: pid, heard, news: Arc::clone(&news), bell };
         let thread = std::thread::Builder::new()
             .name("recorder".into())
             .spawn(move || recorder.until_the_end())
@@ -223,6 +225,8 @@ impl Beside {
 
 struct Recorder {
     tape: Tape,
+    /// For machines that join.
+    images: Option<Images>,
     roster: Arc<Roster>,
     root: u32,
     heard: Receiver<Word>,
@@ -236,6 +240,7 @@ impl Recorder {
         loop {
             self.tape.find_new(&self.roster);
             let bytes = self.tape.take();
+            self.take_image();
             self.bury_untold();
             self.tell();
             nap_ns = if bytes > 0 { NAP_MIN_NS } else { (nap_ns * 2).min(NAP_MAX_NS) };
@@ -250,6 +255,15 @@ impl Recorder {
         self.tape.finish_left();
         self.tape.close();
         self.tell();
+    }
+
+    fn take_image(&mut self) {
+        let line = self.images.as_mut().and_then(|images| images.drive(&mut self.tape, &self.roster));
+        if let Some(line) = line
+            && let Ok(mut news) = self.news.lock()
+        {
+            news.shipped.push(line);
+        }
     }
 
     fn bury(&mut self, pid: u32, status: Option<i32>) {

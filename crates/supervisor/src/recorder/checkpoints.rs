@@ -170,7 +170,7 @@ impl Checkpoints {
                 tape.borrow_mut().take();
             }),
         };
-        let taken = take::take_for_replay(one, &self.lasting, roster, at_stand);
+        let taken = take::take_for_replay(one, (&self.lasting, false), roster, at_stand);
         let (copies, mut described, recorded) = taken.map_err(Refusal::into_why)?;
         described.head.recorded = Some(recorded);
         let path = self.folder.join(recorded.events.to_string());
@@ -201,7 +201,7 @@ impl Checkpoints {
 }
 
 /// A file's path as the kernel tells it of a mapping.
-fn real(path: &Path) -> Option<String> {
+pub(super) fn real(path: &Path) -> Option<String> {
     path.canonicalize().ok()?.into_os_string().into_string().ok()
 }
 

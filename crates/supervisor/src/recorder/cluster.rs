@@ -37,6 +37,9 @@ const LOOK_NS: u64 = 250_000_000;
 /// So long the end of a group waits for the other machines to have all.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A mirror that is still far behind after so long asks for an image, if the configuration says nothing else.
+const IMAGE_AFTER_MS: u64 = 3000;
+
 /// A machine that is so far behind is told of.
 const LATE_US: u64 = 10_000_000;
 
@@ -101,6 +104,12 @@ impl Ships {
     /// What a gate may know of the machines.
     pub fn watches(&self) -> Vec<Watch> {
         self.shippers.iter().map(Shipper::watch).collect()
+    }
+
+    /// Which image of the program each machine has asked for last.
+    pub fn wishes(&self) -> impl Iterator<Item = (String, u64)> {
+        let wish = |seen: Seen| (seen.wanted != 0).then_some((seen.node, seen.wanted));
+        self.shippers.iter().map(Shipper::seen).filter_map(wish)
     }
 
     /// There is more in the file.
@@ -292,6 +301,13 @@ impl Mirrors {
             if let Some(lease) = self.standby.lease_ms {
                 command.arg("--lease").arg(lease.to_string());
             }
+            if let Some(after) =
+                Some(self.standby.image_after_ms.unwrap_or(IMAGE_AFTER_MS)).filter(|after| *after > 0)
+            {
+                command.arg("--image-after").arg(after.to_string());
+            }
+            // What another mirror has asked for it has not been given.
+            let _ = std::fs::remove_file(log.file.with_extension(node::WANTED));
             if !self.standby.cluster.is_empty() {
                 let commit = match self.standby.commit.unwrap_or(log.commit) {
                     Commit::Disk => "disk",

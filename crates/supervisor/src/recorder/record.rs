@@ -14,6 +14,7 @@ use us_abi::{CONFIG_GATED, CONFIG_RECORDED};
 
 use super::checkpoints::Checkpoints;
 use super::cluster::{self, Ships};
+use super::images::Images;
 use super::take::Taken;
 use super::tape::{NAP_MAX_NS, NAP_MIN_NS, Tape};
 use super::{padded, surroundings};
@@ -112,12 +113,13 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
     let rings = super::rings::Rings::new(segment, &folder.dir, SEGMENT)?;
     let root = Taken::new(rings, &folder.dir, SEGMENT.into(), pid, None);
     let mut tape = Tape::new(&folder.dir, path, writer, root);
-    let mut watches = Vec::new();
+    let (mut watches, mut images) = (Vec::new(), None);
     if let Some(cluster) = &cluster {
         match Ships::start(cluster, path, &header, &folder.name, &folder.dir) {
             Ok(ships) => {
                 watches = ships.watches();
                 tape.ship(ships);
+                images = Some(Images::new(path, &header, &folder.dir)?);
             }
             Err(cause) => voice.say(
                 Verbosity::Normal,
@@ -150,6 +152,7 @@ pub fn record(options: &Options, path: &Path, interval: Option<Duration>) -> Res
         root_end: None,
         tape,
         checkpoints,
+        images,
     };
     Ok(recorder.until_the_end())
 }
@@ -178,6 +181,8 @@ struct Recorder<'a> {
     root_end: Option<(reap::Reaped, u64)>,
     tape: Tape,
     checkpoints: Option<Checkpoints>,
+    /// For machines that join.
+    images: Option<Images>,
     /// Rung when the gate waits for a pass.
     bell: Arc<OwnedFd>,
     _gate: Option<gate::Running>,
@@ -190,6 +195,7 @@ impl Recorder<'_> {
             self.tape.find_new(&self.roster);
             let bytes = self.tape.take();
             self.take_checkpoint();
+            self.take_image();
             self.reap();
             self.bury();
             self.say_news();
@@ -207,6 +213,15 @@ impl Recorder<'_> {
         if self.root_end.is_none()
             && let Some(checkpoints) = &mut self.checkpoints
             && let Some(line) = checkpoints.drive(&mut self.tape, &self.roster, self.root)
+        {
+            self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
+        }
+    }
+
+    fn take_image(&mut self) {
+        if self.root_end.is_none()
+            && let Some(images) = &mut self.images
+            && let Some(line) = images.drive(&mut self.tape, &self.roster)
         {
             self.voice.say(Verbosity::Normal, &format!("{}: {line}", self.folder.name));
         }

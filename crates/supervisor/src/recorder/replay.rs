@@ -7,6 +7,7 @@
 mod debugger;
 mod ends;
 mod heirs;
+pub(in crate::recorder) mod joining;
 mod middle;
 pub mod mirror;
 mod start;
@@ -375,9 +376,11 @@ impl Replay<'_> {
         fed.push(slot, bytes);
     }
 
-    /// What a gate has said is no event of the program's.
+    /// What a gate has said is no event of the program's. Nor is an image for a machine that joins.
     fn take_notes(&mut self, bytes: &mut Vec<u8>) {
-        let is_note = |event: &recording::Event| event.header.kind == EventKind::Gate as u8;
+        let is_picture = |event: &recording::Event| event.header.kind == EventKind::Picture as u8;
+        let is_note =
+            |event: &recording::Event| event.header.kind == EventKind::Gate as u8 || is_picture(event);
         if !recording::Events::new(bytes).any(|event| is_note(&event)) {
             return;
         }
@@ -385,8 +388,10 @@ impl Replay<'_> {
         for event in recording::Events::new(bytes) {
             let end = at + event.size();
             match (is_note(&event), &mut self.mirror) {
-                (true, Some(mirror)) => mirror.take_note(event.payload, self.reader.offset()),
-                (true, None) => {}
+                (true, Some(mirror)) if !is_picture(&event) => {
+                    mirror.take_note(event.payload, self.reader.offset())
+                }
+                (true, _) => {}
                 (false, _) => left.extend_from_slice(&bytes[at..end]),
             }
             at = end;

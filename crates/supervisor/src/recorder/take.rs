@@ -115,6 +115,14 @@ impl Taken {
         self.write(0, &rings::event(EventKind::Gate, 0, note), book)
     }
 
+    /// Writes down a piece of an image of the program.
+    ///
+    /// # Errors
+    /// When the recording cannot be written.
+    pub fn picture(&mut self, piece: &[u8], book: &mut Book) -> Result<(), recording::Error> {
+        self.write(0, &rings::event(EventKind::Picture, 0, piece), book)
+    }
+
     /// Whether all that its process has logged has been taken.
     pub fn has_all(&self) -> bool {
         !self.stopped

@@ -52,6 +52,8 @@ pub struct Tape {
     ships: Option<Ships>,
     /// The gate that waits for passes, with what it is told of, and whom new processes are listed by.
     gate: Option<(Arc<Door>, Ledger, Arc<Roster>)>,
+    /// Pieces of an image of the program that are to be written down.
+    pictures: Vec<Vec<u8>>,
     /// Lines about these that somebody should hear.
     shipped: Vec<String>,
     /// Lines that somebody should hear.
@@ -75,6 +77,7 @@ impl Tape {
             flush_at_ns: 0,
             ships: None,
             gate: None,
+            pictures: Vec::new(),
             shipped: Vec::new(),
             said: Vec::new(),
             ended: None,
@@ -164,7 +167,11 @@ impl Tape {
         let File::Open(writer) = &mut self.file else { return 0 };
         let mut book = Book { writer, images: self.images, by_pid: std::mem::take(&mut self.by_pid) };
         if let Some(root) = self.taken.first_mut() {
-            failure = notes.iter().find_map(|note| root.note(&note.to_bytes(), &mut book).err());
+            // First: what a gate says now stands behind the place that an image is of.
+            let mut pieces = std::mem::take(&mut self.pictures).into_iter();
+            failure = pieces.find_map(|piece| root.picture(&piece, &mut book).err());
+            let mut notes = notes.iter();
+            failure = failure.or_else(|| notes.find_map(|note| root.note(&note.to_bytes(), &mut book).err()));
         }
         for taken in &mut self.taken {
             let stops = taken.stops_now();
@@ -211,6 +218,24 @@ impl Tape {
         self.find_new(&roster);
         self.gate = Some((door, ledger, roster));
         begun
+    }
+
+    /// With the next pass this piece of an image of the program is written down.
+    pub fn hand(&mut self, piece: Vec<u8>) {
+        // Nobody would take them.
+        if matches!(self.file, File::Open(_)) {
+            self.pictures.push(piece);
+        }
+    }
+
+    /// Has the gate, if there is one, say how much has been acknowledged on each connection.
+    pub fn measure(&self) {
+        self.gate.iter().for_each(|(door, ..)| door.measure());
+    }
+
+    /// Which image of the program each machine has asked for last.
+    pub fn wishes(&self) -> Vec<(String, u64)> {
+        self.ships.iter().flat_map(Ships::wishes).collect()
     }
 
     /// The process that is recorded, if there has been no other one.

@@ -123,6 +123,12 @@ impl Heir {
         asked.load(Ordering::Acquire) == us_abi::rebuild::ASKED
     }
 
+    /// It is live: it is told to take over no more.
+    pub(super) fn has_taken_over(&self) {
+        let word = &self.fed.rings.segment.header().command.0;
+        let _ = word.compare_exchange(command::PROMOTE, command::FOLLOW, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     fn goes_on(&self) {
         let asked = &self.fed.rings.segment.connection_table().rebuild;
         asked.store(us_abi::rebuild::DONE, Ordering::Release);

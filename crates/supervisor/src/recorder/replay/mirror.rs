@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use us_abi::CONFIG_MIRRORED;
 
+use super::joining;
 use super::takeover::{self, OVER_NS, STILL_NS, Wish};
 use super::{Debugger, NAP_NS, Order, Replay};
 use crate::error::Error;
@@ -27,7 +28,7 @@ use crate::recorder::feed::Fed;
 use crate::recorder::{of_recording, surroundings};
 use crate::request::{self, Desk};
 use crate::segment::Segment;
-use crate::spawn::{self, Signals};
+use crate::spawn::{self, Layout, Signals};
 use crate::{clock, program, run, terminal};
 
 /// Where `status` finds how far a mirror is.
@@ -45,6 +46,9 @@ const CAME_NS: u64 = 1_000_000_000;
 /// The same begins anew behind a pause of so long in which none came.
 const GAP_NS: u64 = 300_000_000;
 
+/// One that has gone another way although it had begun at an image asks for the next one after so long.
+const ASTRAY_NS: u64 = 60_000_000_000;
+
 /// What is to be mirrored.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -60,6 +64,12 @@ pub struct Wanted {
     pub lease_ms: Option<u64>,
     /// Where its log goes on to once it has taken over.
     pub cluster: Option<Cluster>,
+    /// After so long it asks for an image, if it is still far behind, milliseconds; `None`: never.
+    pub image_after_ms: Option<u64>,
+    /// It begins once more, and waits for an image that ends behind this byte of the log.
+    pub waits: Option<u64>,
+    /// It begins once more, without an image, for this reason.
+    pub without: Option<String>,
 }
 
 /// How far a mirror is.
@@ -73,10 +83,13 @@ pub struct Following {
     pub events: u64,
     /// Bytes of the recording that have not been read.
     pub behind_bytes: u64,
-    /// How long the first of them has been there, microseconds.
+    /// How long the first event that has not been applied has been there, microseconds.
     pub behind_us: u64,
-    /// Why it is not followed.
+    /// Why it is not followed, or not from an image.
     pub why: Option<String>,
+    /// The event at which it began, if that was an image.
+    #[serde(default)]
+    pub joined_at: Option<u64>,
 }
 
 impl Following {
@@ -86,7 +99,11 @@ impl Following {
         let behind =
             format!("{} bytes and {:.1} ms behind", self.behind_bytes, self.behind_us as f64 / 1000.0);
         match (state.as_str(), &self.why) {
-            ("following", _) => format!("follows {leader}, at event {events}, {behind}"),
+            ("following", None) => format!("follows {leader}, at event {events}, {behind}"),
+            ("following", Some(why)) => {
+                format!("follows {leader} from its log's beginning ({why}), at event {events}, {behind}")
+            }
+            ("joining", _) => format!("waits for an image of the program on {leader}"),
             ("apart", _) => format!("nothing comes from {leader}; at event {events}, {behind}"),
             ("ended", _) => format!("the program has ended on {leader}"),
             (_, why) => {
@@ -101,23 +118,29 @@ impl Following {
 pub(super) struct Mirror {
     /// Wakes at a change of the file.
     news: Option<OwnedFd>,
-    file: File,
+    pub(super) file: File,
     /// Lengths that the file had, and since when.
     lengths: VecDeque<(u64, u64)>,
+    /// The same of what has been read, in bytes of events.
+    reads: VecDeque<(u64, u64)>,
     /// When an entry was read last.
     came_ns: u64,
     /// Since when they have come without a pause.
     flows_ns: u64,
     look_at_ns: u64,
-    shown: Following,
+    /// When that was last looked at.
+    pub(super) looked_ns: u64,
+    pub(super) shown: Following,
     /// Somebody wants it to take over.
-    wish: Option<Wish>,
+    pub(super) wish: Option<Wish>,
     /// Since when nothing comes from the other machine.
-    apart_ns: Option<u64>,
+    pub(super) apart_ns: Option<u64>,
     /// What that one's gate has said.
     pub(super) notes: Notes,
     /// What connections have sent last.
     pub(super) sent: File,
+    /// When it began, and when it asks for an image if it is far behind then.
+    pub(super) image_after_ns: Option<(u64, u64)>,
 }
 
 impl Mirror {
@@ -143,11 +166,13 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     spawn::outlive_full_files();
     let ends = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));
     ends.map_err(|cause| Error::system("end with the node", cause))?;
-    let signals = spawn::take_signals()?;
     let not_read = |cause| Error::file("read", &wanted.file, cause);
     let file = File::open(&wanted.file).map_err(not_read)?;
     let own = file.try_clone().map_err(not_read)?;
-    let Some(reader) = begin(wanted, file, &signals)? else { return Ok(0) };
+    let reader = begin(wanted, file)?;
+    // As a recorded program is: it may have to be put together from an image.
+    spawn::begin_laid_out(&Layout { directory: None, stack: surroundings::stack(reader.header()) });
+    let signals = spawn::take_signals()?;
     // What another mirror of this log has said was so of that one.
     let told = wanted.file.with_extension(node::OBSTACLE);
     let _ = std::fs::remove_file(&told);
@@ -155,8 +180,9 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     let options = options(&folder.name, reader.header());
     let mut meta = run::meta(&options);
     meta.primary = ProcessId::default();
-    let shown =
-        Following { leader: wanted.leader.clone(), state: "following".into(), ..Following::default() };
+    let state = if wanted.waits.is_some() { "joining" } else { "following" };
+    let why = wanted.without.clone();
+    let shown = Following { leader: wanted.leader.clone(), state: state.into(), why, ..Following::default() };
     show(&folder, &shown);
     folder.write_json("meta.json", &meta)?;
     write_volumes(&folder, &wanted.volumes)?;
@@ -172,28 +198,51 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
         news,
         file: own,
         lengths: VecDeque::new(),
+        reads: VecDeque::new(),
         came_ns: 0,
         flows_ns: 0,
         look_at_ns: 0,
+        looked_ns: 0,
         shown,
         wish: None,
         apart_ns: None,
         notes: Notes::default(),
         sent,
+        image_after_ns: None,
     });
     let mut desk = Desk::open(&folder.dir).map_err(|cause| Error::system("take requests", cause))?;
     let outcome = match differences.is_empty() {
-        true => replay.follow(&folder, &mut meta, &mut desk, wanted.lease_ms),
+        true => {
+            let begun = replay.begin_mirror(wanted, &mut desk);
+            begun.and_then(|next| match next {
+                None => replay.follow(&folder, &mut meta, &mut desk, wanted.lease_ms),
+                Some(next) => Ok(next),
+            })
+        }
         false => Err(Error::NotReplayed(differences.join("; "))),
     };
     let cause = match outcome {
-        Ok(None) => {
+        Ok(Next::End) => {
             replay.end_all(false);
             return Ok(0);
         }
-        Ok(Some(wish)) => {
+        Ok(Next::TakeOver(wish)) => {
             drop(desk);
             return takeover::take_over(replay, wish, options, wanted.cluster.as_ref(), &folder, meta);
+        }
+        Ok(Next::Image) => {
+            replay.end_all(false);
+            let behind = joining::ask(&wanted.file)?;
+            let Replay { signals, .. } = replay;
+            drop((desk, folder));
+            return Err(joining::begin_at_image(behind, &signals));
+        }
+        Ok(Next::Without(why)) => {
+            replay.end_all(true);
+            terminal::say(&format!("{}: the image of it is not used: {why}", folder.name));
+            let Replay { signals, .. } = replay;
+            drop((desk, folder));
+            return Err(joining::begin_without(&why, &signals));
         }
         Err(cause) => cause,
     };
@@ -208,7 +257,19 @@ pub fn mirror(wanted: &Wanted) -> Result<i32, Error> {
     show(&folder, &shown);
     // For the node, which tells the other machine.
     let _ = std::fs::write(&told, shown.why.as_deref().unwrap_or_default());
+    // One that has just begun at an image is not asked for another one at once.
+    let pause = if wanted.waits.is_some() { ASTRAY_NS } else { CAME_NS };
+    let due_ns = clock::monotonic_ns() + pause;
+    let may_join = differences.is_empty() && joining::may_join(wanted);
     while !is_told_to_end(&replay.signals, Duration::from_millis(100)) {
+        if may_join
+            && clock::monotonic_ns() > due_ns
+            && File::open(&wanted.file).is_ok_and(|file| is_written(&file))
+        {
+            let behind = joining::ask(&wanted.file)?;
+            drop((desk, folder));
+            return Err(joining::begin_at_image(behind, &replay.signals));
+        }
         for (request, caller) in desk.requests() {
             let why = format!("it cannot take over: {}", shown.why.as_deref().unwrap_or_default());
             match request.as_str() {
@@ -238,20 +299,30 @@ fn write_volumes(folder: &GroupFolder, volumes: &[PathBuf]) -> Result<(), Error>
         .map_err(|cause| Error::file("write", folder.dir.at("volumes"), cause))
 }
 
-/// As soon as the recording says what it is of; `None` if somebody wants no mirror any more.
-fn begin(wanted: &Wanted, file: File, signals: &Signals) -> Result<Option<Reader>, Error> {
+/// As soon as the recording says what it is of. There is nothing yet that a signal must not end.
+fn begin(wanted: &Wanted, file: File) -> Result<Reader, Error> {
     loop {
         let again = file.try_clone().map_err(|cause| Error::file("read", &wanted.file, cause))?;
         match Reader::of(again) {
-            Ok(reader) => return Ok(Some(reader)),
+            Ok(reader) => return Ok(reader),
             // Its first entry is on its way.
             Err(recording::Error::NotARecording(_) | recording::Error::Unfinished { .. }) => {}
             Err(cause) => return Err(of_recording(&wanted.file, cause)),
         }
-        if is_told_to_end(signals, Duration::from_millis(20)) {
-            return Ok(None);
-        }
+        std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// What comes of a mirror.
+pub(super) enum Next {
+    /// Nothing more: the program has ended, or nobody wants it any more.
+    End,
+    /// It takes over.
+    TakeOver(Wish),
+    /// It begins once more, at an image that it asks for.
+    Image,
+    /// It begins once more, at the beginning, because an image is of no use.
+    Without(String),
 }
 
 /// Whether somebody says so, within this time.
@@ -261,7 +332,7 @@ fn is_told_to_end(signals: &Signals, patience: Duration) -> bool {
     std::iter::from_fn(|| signals.next()).any(|arrived| is_end(arrived.signal))
 }
 
-fn is_end(signal: i32) -> bool {
+pub(super) fn is_end(signal: i32) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
 }
 
@@ -275,7 +346,7 @@ fn options(name: &str, header: &Header) -> Options {
 }
 
 /// Whether more may come: whoever writes holds the lock.
-fn is_written(file: &File) -> bool {
+pub(super) fn is_written(file: &File) -> bool {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().is_err(),
         Err(_) => true,
@@ -300,7 +371,7 @@ impl Replay<'_> {
         meta: &mut Meta,
         desk: &mut Desk,
         lease_ms: Option<u64>,
-    ) -> Result<Option<Wish>, Error> {
+    ) -> Result<Next, Error> {
         loop {
             let waits = self.waits_for_an_end(clock::monotonic_ns());
             let read = !waits && self.read()?;
@@ -319,20 +390,23 @@ impl Replay<'_> {
             self.check_mirror(now, read)?;
             self.show(folder, meta, now);
             if self.is_read && self.fed.is_empty() {
-                return Ok(None);
+                return Ok(Next::End);
             }
             if self.hear(desk)? {
-                return Ok(None);
+                return Ok(Next::End);
+            }
+            if self.is_far(now) {
+                return Ok(Next::Image);
             }
             self.heed_lease(lease_ms, now)?;
             if let Some(wish) = self.is_to_take_over(waits || read || moved > 0, now) {
-                return Ok(Some(wish));
+                return Ok(Next::TakeOver(wish));
             }
             if !read && moved == 0 {
                 self.pause(desk);
             }
             if std::iter::from_fn(|| self.signals.next()).any(|arrived| is_end(arrived.signal)) {
-                return Ok(None);
+                return Ok(Next::End);
             }
         }
     }
@@ -432,6 +506,8 @@ impl Replay<'_> {
     fn show(&mut self, folder: &GroupFolder, meta: &mut Meta, now: u64) {
         let offset = self.reader.offset();
         let (events, root) = (self.events, self.root.as_ref().map(|root| root.pid));
+        let read = self.reader.seen().bytes_raw;
+        let left: u64 = self.fed.iter().map(|fed| fed.queued() as u64 + fed.unapplied()).sum();
         let Some(mirror) = &mut self.mirror else { return };
         if let Some(pid) = root.filter(|pid| meta.root != *pid) {
             (meta.root, meta.lead) = (pid, pid);
@@ -447,17 +523,26 @@ impl Replay<'_> {
         if now < mirror.look_at_ns {
             return;
         }
-        mirror.look_at_ns = now + LOOK_NS;
+        (mirror.look_at_ns, mirror.looked_ns) = (now + LOOK_NS, now);
+        if mirror.reads.back().is_none_or(|(known, _)| *known != read) {
+            mirror.reads.push_back((read, now));
+        }
+        let applied = read.saturating_sub(left);
+        while mirror.reads.front().is_some_and(|(known, _)| *known <= applied) {
+            mirror.reads.pop_front();
+        }
         let segments: Vec<&Segment> = self.fed.iter().map(|fed| &fed.rings.segment).collect();
         mirror.notes.sweep(&segments, &self.roster, &mirror.sent);
-        let behind = mirror.lengths.iter().find(|(known, _)| *known > offset);
+        // What has been read waits for its thread, and what has not been may have been here for longer.
+        let unread = mirror.lengths.iter().find(|(known, _)| *known > offset);
+        let behind = mirror.reads.front().into_iter().chain(unread).map(|(_, since)| *since).min();
         let is_written = is_written(&mirror.file);
         mirror.apart_ns = if is_written { None } else { mirror.apart_ns.or(Some(now)) };
         let shown = Following {
             state: if is_written { "following" } else { "apart" }.into(),
             events,
             behind_bytes: length.saturating_sub(offset),
-            behind_us: behind.map_or(0, |(_, since)| (now - since) / 1000),
+            behind_us: behind.map_or(0, |since| (now - since) / 1000),
             ..mirror.shown.clone()
         };
         if shown != mirror.shown {

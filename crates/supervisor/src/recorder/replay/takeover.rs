@@ -217,6 +217,8 @@ pub(super) fn take_over(
         }
         return Err(refuse(&heirs[0].why_not()));
     };
+    // It is asked for other things from here on.
+    heirs.iter().for_each(Heir::has_taken_over);
     let Heir { fed, child } = heirs.remove(0);
     let (pid, guest_pid) = (child.pid, fed.pid);
     heirs.iter().for_each(|heir| replay.roster.tell_of_ended(heir.fed.pid, heir.child.pid));
