@@ -266,6 +266,11 @@ pub fn end_of(pid: u32) -> Option<i32> {
     read(pid)?.end(pid)
 }
 
+/// What the kernel knows of the file that a process executes.
+pub fn executable(pid: u32) -> Option<fs::Metadata> {
+    fs::metadata(folder(pid).join("exe")).ok()
+}
+
 /// The name of the process, as `ps` shows it.
 pub fn name(pid: u32) -> Option<String> {
     let name = bytes(pid, "comm").ok()?;

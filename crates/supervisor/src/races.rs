@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use us_abi::races::{RECORD_BYTES, RECORDS_MAX};
 
 use crate::dir::Dir;
+use crate::proc;
 
 /// The state folder's file. No group can have that name.
 pub const KNOWN: &str = "@races";
@@ -54,7 +55,7 @@ pub fn remember(state: &Dir, group: &Dir, pid: u32) {
 
 /// A file as the runtime knows it by `/proc/self/exe`.
 fn record_of(pid: u32) -> Option<[u8; RECORD_BYTES]> {
-    let file = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    let file = proc::executable(pid)?;
     let changed_ns = file.mtime().wrapping_mul(1_000_000_000).wrapping_add(file.mtime_nsec());
     let words = [file.dev(), file.ino(), file.size(), changed_ns as u64];
     let mut record = [0; RECORD_BYTES];
