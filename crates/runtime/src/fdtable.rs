@@ -309,9 +309,9 @@ impl Shadow {
     pub fn bytes_written(&self) -> u64 {
         self.stream().map_or(0, |stream| stream.written.load(Ordering::Relaxed))
     }
-    /// The position of a file or folder, as logged.
+    /// The position of a file or folder, as logged. `None` where the log does not know it.
     pub fn position(&self) -> Option<u64> {
-        self.kind().has_position().then(|| self.bytes_written())
+        self.kind().has_position().then(|| self.bytes_written()).filter(|position| *position < NOWHERE)
     }
     /// Notes the error that a call was told: that of a connection which has failed is told once.
     pub fn note_error(&self, result: i64) {
@@ -401,12 +401,16 @@ impl Shadow {
     /// The position has been set.
     pub fn seek(&self, position: u64) {
         if let Some(stream) = self.stream()
-            && self.position().is_some()
+            && self.kind().has_position()
         {
             stream.written.store(position, Ordering::Relaxed);
         }
     }
 }
+
+/// Behind the position of any file: that of one which came with a message, where the log does not say how far it had been read. What
+/// is settled by a position finds none, and goes by what the primary has noted in a call's slot.
+pub const NOWHERE: u64 = 1 << 62;
 
 /// Identity and kind of an open file, asked from the kernel by the copy whose effects are real.
 pub fn identify(fd: i32) -> (u64, Kind) {

@@ -53,5 +53,5 @@ pub fn lend_descriptors(message: GuestPtr<MessageHeader>) {
 /// Notes the descriptors in the control data of a received message.
 pub fn received_descriptors(thread: &mut Thread, message: GuestMut<MessageHeader>) {
     let header = message.written().unwrap_or_default();
-    spans::for_rights(header.control, header.control_len, |fd| table::opened(thread, fd, 0));
+    spans::for_rights(header.control, header.control_len, |fd| table::received(thread, fd));
 }

@@ -15,7 +15,7 @@ use crate::door::refused::refused;
 use crate::door::{epoll, mapped, numbers, own_files, owner, quiet};
 use crate::fdtable::{self, Kind};
 use crate::guest::GuestMut;
-use crate::kernel::O_RDONLY;
+use crate::kernel::{O_ACCMODE, O_RDONLY, O_WRONLY};
 use crate::raw::nr::{ACCEPT, ACCEPT4, EVENTFD, EVENTFD2, OPEN, OPENAT, PIPE2, SOCKET};
 use crate::signal::{self, Plan};
 use crate::sys::spans;
@@ -44,6 +44,26 @@ pub fn opened(_thread: &mut Thread, fd: i32, packed: u64) {
         shadow.open(if kind == Kind::None { Kind::Other } else { kind }, identity);
     }
     numbers::means(fd, None);
+}
+
+/// A descriptor has come with a message, in every copy. Each asks the kernel what it is: where the number means something else by
+/// now, its end stands in the log behind this, and nobody settles anything before. Without it a read in doubt of a socket that came
+/// so lost what it had read. Others have it, too, and what has been moved before is not known: nothing is counted.
+pub fn received(thread: &mut Thread, fd: i32) {
+    let (identity, kind) = if state::is_detached() { (0, Kind::Other) } else { fdtable::identify(fd) };
+    let kind = match kind {
+        Kind::Tcp | Kind::Socket => Kind::Socket,
+        Kind::Pipe | Kind::File | Kind::Append => kind,
+        _ => Kind::Other,
+    };
+    opened(thread, fd, pack(identity, kind));
+    if let Some(shadow) = fdtable::get(fd) {
+        shadow.set_private(false);
+        shadow.seek(fdtable::NOWHERE);
+        if kind == Kind::Pipe && fdtable::status_flags(fd) & O_ACCMODE as i64 == O_WRONLY as i64 {
+            shadow.set_write_end();
+        }
+    }
 }
 
 /// A descriptor is gone, in every copy.
@@ -162,8 +182,6 @@ fn forget(fd_use: FdUse, args: &[u64; 6]) {
 
 /// The access mode with which a call opens a file, if it is one that says it.
 fn how_opened(nr: u64, args: &[u64; 6]) -> Option<u64> {
-    use crate::kernel::O_ACCMODE;
-    use crate::kernel::O_WRONLY;
     use crate::raw::nr::CREAT;
     match nr {
         OPEN => Some(args[1] & O_ACCMODE),

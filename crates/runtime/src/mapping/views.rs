@@ -218,7 +218,10 @@ pub fn written(fd: i32, at: Option<u64>, end: u64, source: Source, result: i64) 
     let Some(shadow) = fdtable::get(fd) else { return };
     let mut place = match (shadow.kind(), at) {
         (Kind::File, Some(at)) => at,
-        (Kind::File, None) => shadow.bytes_written(),
+        (Kind::File, None) => match shadow.position() {
+            Some(position) => position,
+            None => return,
+        },
         // Where an appending output ended is in the log.
         (Kind::Append, None) => end.saturating_sub(result as u64),
         _ => return,
