@@ -56,7 +56,6 @@ pub mod nr {
         WRITE = __NR_write,
         OPEN = __NR_open,
         CLOSE = __NR_close,
-        STAT = __NR_stat,
         FSTAT = __NR_fstat,
         POLL = __NR_poll,
         LSEEK = __NR_lseek,
