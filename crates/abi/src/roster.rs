@@ -135,7 +135,8 @@ pub struct Process {
     pub has_inherited: AtomicU32,
     /// Its real user at its end, or its last stop. Supervisor, before `end` or `standing`.
     pub user: AtomicU32,
-    /// Its session at its end, by the kernel's number; 0 while nobody knows. Supervisor, before `end`.
+    /// One more than its session at its end, by the kernel's number: that is 0 where it is outside of the pid namespace, as its group's
+    /// may be. 0 while nobody knows the two. Supervisor, before `end`.
     pub session: AtomicU32,
 }
 

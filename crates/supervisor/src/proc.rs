@@ -183,7 +183,7 @@ impl Process {
     pub fn reaped(&self, pid: u32) -> Option<Reaped> {
         let user = || status(pid, "Uid:")?.split_whitespace().next()?.parse().ok();
         let whose = |user| Whose { group: self.group, session: self.session, user };
-        let whose = user().filter(|_| self.group != 0).map(whose);
+        let whose = user().map(whose);
         Some(Reaped { whose, ..Reaped::by(self.end(pid)?) })
     }
 }

@@ -550,7 +550,7 @@ fn note_how(entry: &Process, how: &Reaped) {
     }
     if let Some(whose) = how.whose {
         entry.group.store(whose.group, Ordering::Relaxed);
-        entry.session.store(whose.session, Ordering::Relaxed);
+        entry.session.store(whose.session + 1, Ordering::Relaxed);
         entry.user.store(whose.user, Ordering::Relaxed);
     }
 }

@@ -193,10 +193,9 @@ fn of_unasked(call: u64, target: i32) -> Option<i64> {
         }
         2.. => {
             let entry = members::unasked(target as u32).filter(is_left)?;
-            let known = |word: &AtomicU32| Some(word.load(Ordering::Relaxed)).filter(|number| *number != 0);
             match call as u16 {
-                GETPGID => known(&entry.group).map(i64::from),
-                GETSID => known(&entry.session).map(i64::from),
+                GETPGID => members::group_of(entry).map(i64::from),
+                GETSID => entry.session.load(Ordering::Relaxed).checked_sub(1).map(i64::from),
                 _ => sends_a_signal(call).then_some(0),
             }
         }

@@ -176,7 +176,8 @@ fn forget(entry: &Process) {
 pub fn group_of(entry: &Process) -> Option<u32> {
     use crate::raw::nr::GETPGID;
     if has_ended(entry) {
-        return Some(entry.group.load(Ordering::Relaxed)).filter(|group| *group != 0);
+        let is_known = entry.session.load(Ordering::Relaxed) != 0;
+        return Some(entry.group.load(Ordering::Relaxed)).filter(|group| is_known || *group != 0);
     }
     // SAFETY: asks for a number.
     let group = unsafe { raw::call1(GETPGID, u64::from(primary(entry))) };
