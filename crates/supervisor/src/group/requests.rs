@@ -15,6 +15,7 @@ use crate::clock;
 use crate::options::Verbosity;
 use crate::probe::{self, Finding, Probe};
 use crate::proc;
+use crate::reap::Reaped;
 use crate::request;
 use crate::roster::{Ends, Place};
 use crate::upgrade;
@@ -229,7 +230,10 @@ impl<'a> Group<'a> {
             let primary = self.roster.primary_of(place);
             match proc::read(primary) {
                 Some(process) if process.alive() => return Err(in_the_way(primary, place.pid)),
-                Some(process) => _ = ended.insert(place.at, process.status),
+                Some(process) => {
+                    let how = process.reaped(primary);
+                    ended.insert(place.at, how.unwrap_or_else(|| Reaped::by(process.status)));
+                }
                 None => {}
             }
         }

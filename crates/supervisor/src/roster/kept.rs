@@ -13,9 +13,10 @@ use us_abi::{
 use us_abi::{mail, process};
 
 use super::Roster;
+use crate::reap::Reaped;
 
-/// Processes that have ended and that nobody has asked for: place, and status as `wait4` gives it.
-pub(crate) type Ends = HashMap<usize, i32>;
+/// Processes that have ended and that nobody has asked for: place, and how.
+pub(crate) type Ends = HashMap<usize, Reaped>;
 
 const HEADER_AT: usize = offset_of!(Shared, header);
 const PROCESSES_AT: usize = offset_of!(Shared, processes);
@@ -38,9 +39,14 @@ impl Roster {
             }
             set(bytes, offset_of!(Process, kin), kin::ADOPTED);
             set(bytes, offset_of!(Process, sending), 0);
-            if let Some(status) = how {
+            if let Some(how) = how {
                 set(bytes, offset_of!(Process, end), end::ENDED);
-                set(bytes, offset_of!(Process, status), *status as u32);
+                set(bytes, offset_of!(Process, status), how.status as u32);
+                if let Some(whose) = how.whose {
+                    set(bytes, offset_of!(Process, group), whose.group);
+                    set(bytes, offset_of!(Process, session), whose.session + 1);
+                    set(bytes, offset_of!(Process, user), whose.user);
+                }
             } else if is_member {
                 set(bytes, offset_of!(Process, end), end::NONE);
                 set(bytes, offset_of!(Process, doomed), 0);
