@@ -390,8 +390,8 @@ fn children_that_are_gone_at_once_leave_nothing() {
     // streams, events and two copies.
     wait_for(|| (held().2 == 1).then_some(()), "as few segments");
     wait_for(|| (held().1 == 4).then_some(()), "as few threads");
-    // Segment, roster, registry, plans, two of what was started and what happened, and the socket.
-    wait_for(|| (held().3 == 7).then_some(()), "as few files");
+    // Segment, roster, registry, plans, known races, two of what was started and what happened, and the socket.
+    wait_for(|| (held().3 == 8).then_some(()), "as few files");
     wait_for(|| (held().0 <= 15).then_some(()), "as few descriptors");
     assert_eq!(processes(&sandbox).len(), 1);
     kill(running.child.id(), Signal::TERM);
