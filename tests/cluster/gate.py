@@ -130,7 +130,7 @@ def gated(understudy, net, folder, seed, program, clients, volume=None, standby=
     try:
         cluster.start_node()
         cluster.start([word.replace("{volume}", own or "") for word in program])
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("following", lambda: cluster.mirror_is("following"))
         until("a strict gate", lambda: strict(cluster))
         running = [client(net, *one) for one in clients]
         for one in running:
@@ -182,7 +182,7 @@ def counting(understudy, net, folder, seconds):
     try:
         cluster.start_node()
         cluster.start([f"{folder}/../counter", str(PORT)])
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("following", lambda: cluster.mirror_is("following"))
         until("a strict gate", lambda: strict(cluster))
         one = client(net, COUNTS, "x", seconds)
         one.stdout.readline()
@@ -212,8 +212,8 @@ def gate_opens(understudy, net, folder, seed):
         time.sleep(0.5)
         cluster.start_node()
         until("a strict gate again", lambda: stands(cluster) == "strict")
-        until("following again", lambda: (cluster.mirror() or {}).get("state") == "following")
-        until("nearly all is applied", lambda: cluster.mirror()["mirror"]["behind_bytes"] < 100000)
+        until("following again", lambda: cluster.mirror_is("following"))
+        until("nearly all is applied", cluster.mirror_is_near)
         time.sleep(0.5)
         cluster.kill()
         took, told = take_over(other)
@@ -227,7 +227,7 @@ def gate_shuts(understudy, net, folder, seed):
     """The program's machine is cut off, the other one takes over, and the first one comes back: from there nothing leaves any more."""
     with counting(understudy, net, folder, "12") as (cluster, other, one):
         net.cut(True)
-        until("apart", lambda: cluster.mirror()["state"] == "apart")
+        until("apart", lambda: cluster.mirror_is("apart"))
         take_over(other)
         time.sleep(0.5)
         net.cut(False)

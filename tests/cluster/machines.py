@@ -218,11 +218,20 @@ class Cluster:
         return self.inside(self.understudy, "status", "group")
 
     def mirror(self):
-        """What the other machine says of the program that it follows."""
+        """What the other machine says of the program that it follows. One that begins once more, at an image, is not there for a moment."""
         command = ["ip", "netns", "exec", self.net.names[1], self.understudy, "status", "group", "--json"]
         told = subprocess.run(command, env=self.elsewhere, capture_output=True, text=True).stdout
         groups = json.loads(told)["groups"] if told.startswith("{") else []
         return groups[0] if groups else None
+
+    def mirror_is(self, state):
+        """Whether the other machine has a mirror in this state."""
+        return (self.mirror() or {}).get("state") == state
+
+    def mirror_is_near(self, bytes_behind=100_000):
+        """Whether the other machine has applied all but so much of what it has."""
+        told = (self.mirror() or {}).get("mirror") or {}
+        return told.get("behind_bytes", bytes_behind) < bytes_behind
 
     def kill_primary(self):
         def group():

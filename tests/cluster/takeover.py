@@ -22,17 +22,18 @@ def follows(understudy, net, folder, seed):
         cluster.start_node()
         cluster.start([f"{folder}/../counter", str(PORT)])
         clients = Clients(net.names[0])
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("following", lambda: cluster.mirror_is("following"))
         cluster.kill_primary()
         net.cut(True)
-        until("apart", lambda: cluster.mirror()["state"] == "apart")
+        until("apart", lambda: cluster.mirror_is("apart"))
         before = clients.seen
         until("it serves on", lambda: clients.seen > before + 50)
         net.cut(False)
-        until("following again", lambda: cluster.mirror()["state"] == "following")
+        until("following again", lambda: cluster.mirror_is("following"))
         floor, out = all_is_there(cluster, clients), cluster.copy().replace(".understudy", ".out")
         until("it shows all of that", lambda: len(open(out).read().split()) >= floor, 10)
-        behind = [cluster.mirror()["mirror"] for _ in range(20) if time.sleep(0.1) is None]
+        told = [cluster.mirror() for _ in range(20) if time.sleep(0.1) is None]
+        behind = [one["mirror"] for one in told if one]
         if clients.wrong:
             raise Failed(clients.wrong)
         shown = open(out).read().split()
@@ -186,7 +187,7 @@ def takes_over(understudy, net, folder, seed, program=None, request=b"x", volume
         cluster.start_node()
         cluster.start([word.replace('{volume}', own or '') for word in program or [f"{folder}/../counter", str(PORT)]])
         clients = Clients(net.names[0], request=request)
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("following", lambda: cluster.mirror_is("following"))
         time.sleep(chance.uniform(0.3, 1))
         if is_calm:
             floor = all_is_there(cluster, clients)
@@ -266,7 +267,7 @@ def over_nginx(understudy, net, folder, seed):
     try:
         cluster.start_node()
         cluster.start(["nginx", "-c", f"{folder}/nginx.conf"])
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("following", lambda: cluster.mirror_is("following"))
         before = subprocess.run(["ip", "netns", "exec", net.names[0], *other.first], capture_output=True, text=True).stdout.strip()
         time.sleep(0.5)
         cluster.kill()
@@ -317,7 +318,7 @@ def over_postgres(understudy, net, folder, seed):
         with open(told, "w") as file:
             adds = ["sh", "-c", 'yes "INSERT INTO rows DEFAULT VALUES RETURNING number;" | "$@"', "sh", *sql]
             load = subprocess.Popen(["ip", "netns", "exec", net.names[0], *adds], stdout=file, stderr=subprocess.DEVNULL)
-        until("following", lambda: (cluster.mirror() or {}).get("state") == "following")
+        until("following", lambda: cluster.mirror_is("following"))
         until("rows", lambda: seen() > 100)
         time.sleep(chance.uniform(0.3, 1))
         floor, committed = seen(), os.path.getsize(cluster.own)
