@@ -37,9 +37,6 @@ const LOOK_NS: u64 = 250_000_000;
 /// So long the end of a group waits for the other machines to have all.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A mirror that is still far behind after so long asks for an image, if the configuration says nothing else.
-const IMAGE_AFTER_MS: u64 = 3000;
-
 /// A machine that is so far behind is told of.
 const LATE_US: u64 = 10_000_000;
 
@@ -301,9 +298,7 @@ impl Mirrors {
             if let Some(lease) = self.standby.lease_ms {
                 command.arg("--lease").arg(lease.to_string());
             }
-            if let Some(after) =
-                Some(self.standby.image_after_ms.unwrap_or(IMAGE_AFTER_MS)).filter(|after| *after > 0)
-            {
+            if let Some(after) = self.standby.image_after_ms.filter(|after| *after > 0) {
                 command.arg("--image-after").arg(after.to_string());
             }
             // What another mirror has asked for it has not been given.
