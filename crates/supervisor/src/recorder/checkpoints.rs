@@ -3,30 +3,25 @@
 //! Each is a [checkpoint](crate::checkpoint) without descriptors, in a folder whose name is the recording's and `.checkpoints`. Its
 //! own name is the number of the first event behind it.
 
-use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use checkpoint::Recorded;
 use recording::Header;
-use us_abi::{CONFIG_SERIAL, command, leaving};
 
+use super::state::{For, States};
 use super::tape::Tape;
 use crate::checkpoint::output::Output;
 use crate::checkpoint::pages;
 use crate::checkpoint::restore::Checkpoint;
-use crate::checkpoint::take::{self, Lasting, One, Refusal};
+use crate::checkpoint::take::Refusal;
 use crate::clock;
 use crate::dir::Dir;
 use crate::error::Error;
-use crate::folder::SEGMENT;
-use crate::knock::Knock;
-use crate::roster::{Place, ROOT, Roster};
-use crate::segment::Segment;
+use crate::roster::Roster;
 use crate::sentry;
 
 /// Behind the name of a recording: the folder of its checkpoints.
@@ -44,13 +39,9 @@ fn folder_of(recording: &Path) -> PathBuf {
 /// Takes a program's checkpoints.
 pub(super) struct Checkpoints {
     folder: PathBuf,
-    /// See [`Recorded::recording`].
-    recording: u64,
-    segment: Segment,
-    lasting: Lasting,
+    states: States,
     interval_ns: u64,
     due_ns: u64,
-    knock: Knock,
     writer: Option<JoinHandle<Result<(), String>>>,
     /// No more are taken.
     is_over: bool,
@@ -80,12 +71,9 @@ impl Checkpoints {
         let interval_ns = interval.as_nanos() as u64;
         Ok(Checkpoints {
             folder,
-            recording: header.started_unix_ns,
-            lasting: header.files.iter().filter_map(|file| real(&file.path)).collect(),
-            segment: Segment::open(group, SEGMENT)?,
+            states: States::new(header, group)?,
             interval_ns,
             due_ns: clock::monotonic_ns() + interval_ns,
-            knock: Knock::default(),
             writer: None,
             is_over: false,
             said: String::new(),
@@ -115,12 +103,7 @@ impl Checkpoints {
             );
         }
         self.due_ns = now + self.interval_ns;
-        // Before its first event, or about to end, or still with the last one.
-        let header = self.segment.header();
-        if tape.only().is_none_or(|taken| taken.image().is_none())
-            || header.leaving.0.load(Ordering::Acquire) != leaving::NO
-            || header.command.0.load(Ordering::Acquire) != command::FOLLOW
-        {
+        if !self.states.can_stand(tape) {
             return None;
         }
         let taken = self.take(tape, roster, pid);
@@ -138,41 +121,8 @@ impl Checkpoints {
     }
 
     fn take(&mut self, tape: &mut Tape, roster: &Roster, pid: u32) -> Result<(), String> {
-        let (segment, knock, recording) = (&self.segment, &mut self.knock, self.recording);
-        *knock = Knock::default();
-        let tape = RefCell::new(tape);
-        let at_stand = || {
-            let (mark, image) = tape.borrow_mut().mark()?;
-            let shared = roster.header();
-            let standard = std::array::from_fn(|at| shared.standard[at].load(Ordering::Acquire));
-            Ok(Recorded {
-                recording,
-                image,
-                offset: mark.offset,
-                chunks: mark.chunks,
-                images: mark.images,
-                events: mark.events,
-                bytes: mark.bytes_raw,
-                outputs: shared.outputs.0.load(Ordering::Acquire),
-                turns: shared.order.next.load(Ordering::Acquire),
-                standard,
-                flags: segment.header().config.flags & CONFIG_SERIAL,
-            })
-        };
-        let number = segment.header().guest_pid.load(Ordering::Acquire);
-        let one = One {
-            place: Place { at: ROOT, pid: number, born_ns: 0 },
-            segment,
-            primary: pid,
-            // What waits for room in a ring cannot park.
-            knock: Box::new(|| {
-                knock.at(segment, pid);
-                tape.borrow_mut().take();
-            }),
-        };
-        let taken = take::take_for_replay(one, (&self.lasting, false), roster, at_stand);
-        let (copies, mut described, recorded) = taken.map_err(Refusal::into_why)?;
-        described.head.recorded = Some(recorded);
+        let (copies, mut described, recorded) =
+            self.states.take(tape, roster, pid, For::Replay).map_err(Refusal::into_why)?;
         let path = self.folder.join(recorded.events.to_string());
         let part = self.folder.join(format!("{}{PART}", recorded.events));
         let write = move || {
@@ -198,11 +148,6 @@ impl Checkpoints {
         let why = self.written()?;
         self.say(why)
     }
-}
-
-/// A file's path as the kernel tells it of a mapping.
-pub(super) fn real(path: &Path) -> Option<String> {
-    path.canonicalize().ok()?.into_os_string().into_string().ok()
 }
 
 /// Whether nobody but this user or root can have put it there.

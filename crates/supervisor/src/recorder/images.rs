@@ -3,32 +3,25 @@
 //! An image is a [checkpoint](crate::checkpoint) as a replay begins at, with what is behind the descriptors. It is of one place of the
 //! recording, and what the machine follows from there stands behind that place.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-use checkpoint::Recorded;
 use recording::Header;
-use us_abi::{CONFIG_GATED, CONFIG_SERIAL, command, leaving};
 
-use super::checkpoints::real;
 use super::piece::Piece;
 use super::replay::joining::empty;
+use super::state::{For, States};
 use super::tape::Tape;
 use crate::checkpoint::output::Output;
 use crate::checkpoint::pages;
-use crate::checkpoint::take::{self, Lasting, One, Refusal};
+use crate::checkpoint::take::Refusal;
 use crate::clock;
 use crate::dir::Dir;
 use crate::error::Error;
-use crate::folder::SEGMENT;
-use crate::knock::Knock;
-use crate::roster::{Place, ROOT, Roster};
-use crate::segment::Segment;
+use crate::roster::Roster;
 use crate::sentry;
 
 /// Between two images, whoever asks for them.
@@ -68,13 +61,9 @@ enum Work {
 
 /// Takes a program's images.
 pub(super) struct Images {
-    /// See [`Recorded::recording`].
-    recording: u64,
+    states: States,
     /// Where an image is written, until it has been handed over.
     room: PathBuf,
-    lasting: Lasting,
-    segment: Segment,
-    knock: Knock,
     /// What each machine has been given, by its own number.
     heard: HashMap<String, u64>,
     due_ns: u64,
@@ -91,11 +80,8 @@ impl Images {
     /// When its segment cannot be opened once more.
     pub(super) fn new(path: &Path, header: &Header, group: &Dir) -> Result<Images, Error> {
         Ok(Images {
-            recording: header.started_unix_ns,
+            states: States::new(header, group)?,
             room: path.with_extension("image"),
-            lasting: header.files.iter().filter_map(|file| real(&file.path)).collect(),
-            segment: Segment::open(group, SEGMENT)?,
-            knock: Knock::default(),
             heard: HashMap::new(),
             due_ns: 0,
             taken_ns: 0,
@@ -156,12 +142,7 @@ impl Images {
         if tape.has_several() {
             return refuse(tape, "it has, or had, several processes");
         }
-        let header = self.segment.header();
-        // Before its first event, or about to end, or asked for something else.
-        let is_able = tape.only().is_some_and(|taken| taken.image().is_some())
-            && header.leaving.0.load(Ordering::Acquire) == leaving::NO
-            && header.command.0.load(Ordering::Acquire) == command::FOLLOW;
-        let taken = match is_able {
+        let taken = match self.states.can_stand(tape) {
             true => self.take(tape, roster),
             false => Err(Refusal::Later("the program is asked for something else at this moment".into())),
         };
@@ -186,48 +167,8 @@ impl Images {
         tape: &mut Tape,
         roster: &Roster,
     ) -> Result<JoinHandle<Result<Whole, String>>, Refusal> {
-        let (segment, knock, recording) = (&self.segment, &mut self.knock, self.recording);
-        *knock = Knock::default();
-        let tape = RefCell::new(tape);
-        let at_stand = || {
-            let (mark, image) = tape.borrow_mut().mark()?;
-            // Before anything else that stands behind that place.
-            tape.borrow_mut().hand(Piece::Begin.to_bytes());
-            let shared = roster.header();
-            let standard = std::array::from_fn(|at| shared.standard[at].load(Ordering::Acquire));
-            Ok(Recorded {
-                recording,
-                image,
-                offset: mark.offset,
-                chunks: mark.chunks,
-                images: mark.images,
-                events: mark.events,
-                bytes: mark.bytes_raw,
-                outputs: shared.outputs.0.load(Ordering::Acquire),
-                turns: shared.order.next.load(Ordering::Acquire),
-                standard,
-                flags: segment.header().config.flags & (CONFIG_SERIAL | CONFIG_GATED),
-            })
-        };
-        let header = segment.header();
-        let number = header.guest_pid.load(Ordering::Acquire);
-        let primary = match header.primary_pid.load(Ordering::Acquire) {
-            0 => number,
-            primary => primary,
-        };
-        let one = One {
-            place: Place { at: ROOT, pid: number, born_ns: 0 },
-            segment,
-            primary,
-            // What waits for room in a ring cannot park.
-            knock: Box::new(|| {
-                knock.at(segment, primary);
-                tape.borrow_mut().take();
-            }),
-        };
-        let taken = take::take_for_replay(one, (&self.lasting, true), roster, at_stand);
-        let (copies, mut described, recorded) = taken?;
-        described.head.recorded = Some(recorded);
+        let primary = self.states.primary();
+        let (copies, mut described, _) = self.states.take(tape, roster, primary, For::Machine)?;
         let room = self.room.clone();
         let write = move || -> Result<Whole, String> {
             let told = |cause: std::io::Error| cause.to_string();

@@ -15,6 +15,7 @@ mod piece;
 pub mod record;
 pub mod replay;
 mod rings;
+mod state;
 pub(crate) mod surroundings;
 mod take;
 mod tape;
