@@ -31,6 +31,21 @@ pub struct Row {
     pub addresses: [[u64; ADDRESS_BYTES / 8]; 2],
 }
 
+impl Row {
+    /// Of a number that stands for nothing.
+    pub const NONE: Row = Row {
+        fd: 0,
+        thing: thing::NONE,
+        own: 0,
+        other: 0,
+        backlog: 0,
+        flags: 0,
+        known: [0; 2],
+        unacknowledged: 0,
+        addresses: [[0; ADDRESS_BYTES / 8]; 2],
+    };
+}
+
 /// Values of [`Row::thing`].
 pub mod thing {
     /// Nothing of ours.

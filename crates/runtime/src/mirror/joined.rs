@@ -40,17 +40,7 @@ pub fn begin_joined() {
 /// Calls `f` with each row.
 fn each(file: i64, mut f: impl FnMut(&Row)) {
     use linux_raw_sys::general::__NR_pread64;
-    let mut row = Row {
-        fd: 0,
-        thing: 0,
-        own: 0,
-        other: 0,
-        backlog: 0,
-        flags: 0,
-        known: [0; 2],
-        unacknowledged: 0,
-        addresses: [[0; world::ADDRESS_BYTES / 8]; 2],
-    };
+    let mut row = Row::NONE;
     const BYTES: u64 = size_of::<Row>() as u64;
     for at in 0.. {
         let got = super::call(__NR_pread64, [file as u64, &raw mut row as u64, BYTES, at * BYTES, 0, 0]);

@@ -73,17 +73,19 @@ pub(super) fn follow(head: &mut Head, shown: [i32; 2]) -> Vec<Row> {
         .zip(shown)
         .map(|(number, fd)| {
             // Its place in the row says which it is.
-            Row { backlog: number, ..row(fd, thing::SHOWN) }
+            Row { fd, thing: thing::SHOWN, backlog: number, ..Row::NONE }
         })
         .collect();
     for one in head.processes.iter().flat_map(|process| &process.descriptors) {
         let (what, socket) = &things[one.object];
         let known = known.get(&one.fd).copied().unwrap_or_default();
         let mut row = Row {
+            fd: one.fd,
+            thing: *what,
             flags: known.flags,
             known: known.file,
             unacknowledged: known.unacknowledged,
-            ..row(one.fd, *what)
+            ..Row::NONE
         };
         if let Some(socket) = socket.as_ref().filter(|_| *what == thing::SOCKET) {
             row.backlog = socket.backlog.map_or(0, |backlog| backlog as u32 + 1);
@@ -95,20 +97,6 @@ pub(super) fn follow(head: &mut Head, shown: [i32; 2]) -> Vec<Row> {
         rows.push(row);
     }
     rows
-}
-
-fn row(fd: i32, what: u32) -> Row {
-    Row {
-        fd,
-        thing: what,
-        own: 0,
-        other: 0,
-        backlog: 0,
-        flags: 0,
-        known: [0; 2],
-        unacknowledged: 0,
-        addresses: [[0; ADDRESS_BYTES / 8]; 2],
-    }
 }
 
 fn address(bytes: &[u8]) -> (u32, [u64; ADDRESS_BYTES / 8]) {
