@@ -142,13 +142,9 @@ impl Turns {
             && !self.races.swap(true, Ordering::Relaxed)
     }
 
-    /// The program's own text has such calls, or it has raced before.
+    /// The program is known to race: its own text has such calls, or it has raced in an earlier run. Or such a wait was interrupted by
+    /// a signal: without turns no log has an event for that.
     pub fn races(&self) {
-        self.races.store(true, Ordering::Relaxed);
-    }
-
-    /// Such a wait was interrupted by a signal: without turns no log has an event for that.
-    pub fn own_waits_are_interrupted(&self) {
         self.races.store(true, Ordering::Relaxed);
     }
 

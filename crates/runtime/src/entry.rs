@@ -370,7 +370,9 @@ fn prepare(guest_pid: u32, config: &Config) {
     mutex::OPAQUE_START.store(maps.allocator.0 as usize, Ordering::Relaxed);
     mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
     libc_text::remember([maps.libc, maps.loader]);
-    if program::has_own_locks(maps.program) || crate::turns::history::races() {
+    // Who is told in which order its threads go is not asked, and each image would read its whole text for that.
+    let may_race = config.flags & us_abi::CONFIG_AUTO != 0 && !state::is_recorded();
+    if may_race && (program::has_own_locks(maps.program) || crate::turns::history::races()) {
         crate::turns::live_turns::races();
     }
     patch::patch_all(&maps);

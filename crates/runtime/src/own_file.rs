@@ -26,21 +26,12 @@ pub const MAKE_OR_FIND: u64 = READ_WRITE | 0o100; // CREAT
 pub unsafe fn open(path: *const u8, flags: u64) -> i64 {
     use crate::raw::err::ENOTDIR;
     // SAFETY: the caller's promise is passed on.
-    let file = unsafe { open_path(path, flags) };
+    let file = unsafe { open_here(path, flags) };
     match file {
         // SAFETY: as above.
         raw::err::ENOENT | raw::err::EACCES | ENOTDIR => unsafe { ask(path, flags) }.unwrap_or(file),
         _ => file,
     }
-}
-
-/// The same of a file that nobody is asked for.
-///
-/// # Safety
-/// The path ends with NUL.
-pub unsafe fn open_here(path: *const u8, flags: u64) -> i64 {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { open_path(path, flags) }
 }
 
 /// # Safety
@@ -59,9 +50,11 @@ unsafe fn ask(path: *const u8, flags: u64) -> Option<i64> {
     handout::ask(&path[..folder], &path[folder..], wanted)
 }
 
+/// As [`open`], of a file that nobody is asked for.
+///
 /// # Safety
 /// The path ends with NUL.
-unsafe fn open_path(path: *const u8, flags: u64) -> i64 {
+pub unsafe fn open_here(path: *const u8, flags: u64) -> i64 {
     const NONBLOCK_NOFOLLOW_CLOEXEC: u64 = 0o2_404_000;
     const OWNER_ONLY: u64 = 0o600;
     // SAFETY: a path that ends with NUL, by the caller; what was opened here is closed here if it is not used.

@@ -2,6 +2,7 @@
 
 use us_abi::races::{RECORD_BYTES, RECORDS_MAX};
 
+use crate::fdtable::Stat;
 use crate::raw::{self, failed, nr};
 use crate::{own_file, paths};
 
@@ -32,17 +33,16 @@ fn read(known: &mut [[u64; RECORD_BYTES / 8]; RECORDS_MAX]) -> Option<usize> {
 /// What the supervisor would remember of this process. By calls that the constructor makes in any case: a filter may allow no others.
 fn record() -> Option<[u64; RECORD_BYTES / 8]> {
     const PATH_CLOEXEC: u64 = 0o12_000_000;
-    let mut status = [0u64; 18];
-    // SAFETY: a path that ends with NUL; 144 bytes, as the kernel writes them; the descriptor does not stay.
-    let asked = unsafe {
+    // SAFETY: a path that ends with NUL; the descriptor does not stay.
+    let stat = unsafe {
         let file = raw::call3(nr::OPEN, c"/proc/self/exe".as_ptr() as u64, PATH_CLOEXEC, 0);
         if failed(file) {
             return None;
         }
-        let asked = raw::call2(nr::FSTAT, file as u64, status.as_mut_ptr() as u64);
+        let stat = Stat::of(file as i32);
         raw::call1(nr::CLOSE, file as u64);
-        asked
+        stat?
     };
-    let changed_ns = status[11].wrapping_mul(1_000_000_000).wrapping_add(status[12]);
-    (!failed(asked)).then_some([status[0], status[1], status[6], changed_ns])
+    let [modified_ns, _] = stat.times_ns();
+    Some([stat.dev, stat.ino, stat.size, modified_ns])
 }

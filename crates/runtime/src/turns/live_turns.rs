@@ -58,8 +58,7 @@ pub fn made_code(thread: &Thread, bytes: u64) {
     let Some(header) = by_itself().filter(|_| is_new) else { return };
     if thread.locks() == Mode::Solo && thread.calls() != Mode::Solo {
         // Before the first other thread there is no order yet, and every copy comes by here.
-        state::take_turns(true);
-        header.turns.store(1, Ordering::Release);
+        begin_here(header);
     } else {
         begin_anew(thread, b"the program makes code as it runs: from here on its threads take turns");
     }
@@ -70,8 +69,7 @@ pub fn made_code(thread: &Thread, bytes: u64) {
 pub fn races() {
     TURNS.races();
     if let Some(header) = by_itself() {
-        state::take_turns(true);
-        header.turns.store(1, Ordering::Release);
+        begin_here(header);
     }
 }
 
@@ -87,7 +85,7 @@ pub fn waits_by_itself(thread: &Thread) {
 #[cold]
 pub fn is_interrupted_by_itself(thread: &Thread) {
     if by_itself().is_some() {
-        TURNS.own_waits_are_interrupted();
+        TURNS.races();
         begin_anew(
             thread,
             b"a signal interrupts a lock of the program's own: from here on its threads take turns",
@@ -99,6 +97,12 @@ pub fn is_interrupted_by_itself(thread: &Thread) {
 fn by_itself() -> Option<&'static SegmentHeader> {
     let may = |header: &&SegmentHeader| header.config.flags & CONFIG_AUTO != 0 && header.config.standbys != 0;
     state::header().filter(may).filter(|_| !state::is_serial() && !state::is_recorded())
+}
+
+/// Before the first other thread: threads take turns from here on.
+fn begin_here(header: &SegmentHeader) {
+    state::take_turns(true);
+    header.turns.store(1, Ordering::Release);
 }
 
 /// As a primary: the next standby, in turns, comes at once.
