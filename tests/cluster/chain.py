@@ -210,6 +210,11 @@ class Client:
             self.process.wait()
 
 
+def strict(machine):
+    """Waits until the machine's gate is strict."""
+    until(f"a strict gate of {machine.name}", lambda: (machine.status().get("gate") or {}).get("mode") == "strict")
+
+
 def whole_segments(machine):
     """Connections that were made anew send segments as large as they did."""
     told = machine.ask("ss", "-tinH", "state", "established", f"sport = :{PORT}").stdout
@@ -231,7 +236,7 @@ def gated(understudy, net, folder, seed, kinds, program=None, volume=None, many=
             here, after = machines[at], machines[at + 1]
             # Whoever joins runs all of it, while more comes.
             until(f"{after.name} follows", after.follows, 90)
-            until(f"a strict gate of {here.name}", lambda: (here.status().get("gate") or {}).get("mode") == "strict")
+            strict(here)
             keeps = f"{after.name} keeps the recording"
             until(f"{here.name} says who follows", lambda: keeps in here.ask(understudy, "status", "group").stdout)
             for _ in range(later if clients else many):

@@ -1,12 +1,13 @@
 """A machine that has nothing of a program joins by an image of it, follows, and takes over."""
 
+import contextlib
 import os
 import random
 import shutil
 import sys
 import time
 
-from chain import Client, Machine, whole_segments
+from chain import Client, Machine, end, strict, whole_segments
 from gate import ADDRESS
 from machines import PORT, SCRIPT, Failed, run, until
 
@@ -14,19 +15,25 @@ from machines import PORT, SCRIPT, Failed, run, until
 BEFORE = float(os.environ.get("BEFORE", "6"))
 
 
-def machines_of(understudy, net, folder, program, image_after_ms, standbys):
-    """The first machine runs the program, and the second one is there to join."""
+@contextlib.contextmanager
+def there(understudy, net, folder, program, image_after_ms, standbys):
+    """The first machine runs the program, and the second one is there to join. These, and clients to be added: all are ended behind it."""
     run("sh", SCRIPT, folder, "n1", "n2", "n3", "n4")
-    machines = [Machine(understudy, net, folder, at, None) for at in range(3)]
-    for machine in machines[1:]:
-        path = f"{folder}/{machine.name}.toml"
-        text = open(path).read()
-        open(path, "w").write(text.replace("[standby]\n", f"[standby]\nimage_after_ms = {image_after_ms}\n"))
-    first = machines[0]
-    first.start("run", "--standbys", str(standbys), "--record", f"{folder}/own.understudy", "--name", "group", "--cluster", "n2",
-                "--cluster-config", f"{folder}/n1.toml", "--address", f"{ADDRESS}/24%net0", "--", *program)
-    until("it serves", first.listens)
-    return machines
+    machines, clients = [Machine(understudy, net, folder, at, None) for at in range(3)], []
+    try:
+        for machine in machines[1:]:
+            path = f"{folder}/{machine.name}.toml"
+            text = open(path).read()
+            open(path, "w").write(text.replace("[standby]\n", f"[standby]\nimage_after_ms = {image_after_ms}\n"))
+        first = machines[0]
+        first.start("run", "--standbys", str(standbys), "--record", f"{folder}/own.understudy", "--name", "group", "--cluster", "n2",
+                    "--cluster-config", f"{folder}/n1.toml", "--address", f"{ADDRESS}/24%net0", "--", *program)
+        until("it serves", first.listens)
+        yield machines, clients
+    finally:
+        for one in clients:
+            one.kill()
+        end(machines)
 
 
 def near(machine):
@@ -38,10 +45,9 @@ def near(machine):
 
 def joined(understudy, net, folder, seed, program, kinds, many, before=None):
     """Clients count for a while; a fresh machine joins; the first one dies at a random moment. Then the next one joins, and so on."""
-    chance, machines, clients = random.Random(seed), [], []
-    try:
-        machines = machines_of(understudy, net, folder, program, 1000, seed % 2)
-        clients = [Client(net, kinds[at % len(kinds)], f"client{at}") for at in range(many)]
+    chance = random.Random(seed)
+    with there(understudy, net, folder, program, 1000, seed % 2) as (machines, clients):
+        clients += [Client(net, kinds[at % len(kinds)], f"client{at}") for at in range(many)]
         before and before(machines[0])
         time.sleep(BEFORE)
         words = []
@@ -61,7 +67,7 @@ def joined(understudy, net, folder, seed, program, kinds, many, before=None):
             at = mirror["joined_at"]
             if here is machines[0] and took > BEFORE / 2:
                 raise Failed(f"{after.name} took {took:.1f} s to come near, of {BEFORE:.0f} s that the program had run")
-            until(f"a strict gate of {here.name}", lambda: (here.status().get("gate") or {}).get("mode") == "strict")
+            strict(here)
             time.sleep(chance.uniform(0.3, 1.5))
             for one in clients:
                 one.still_asks()
@@ -74,11 +80,6 @@ def joined(understudy, net, folder, seed, program, kinds, many, before=None):
         told = [one.ended() for one in clients]
         pause = max(pause for _, pause, _ in told)
         return f"{sum(answers for answers, *_ in told)} answers, longest pause {pause} ms; {'; '.join(words)}"
-    finally:
-        for one in clients:
-            one.kill()
-        for machine in machines:
-            machine.end()
 
 
 def join_counts(understudy, net, folder, seed):
@@ -102,7 +103,7 @@ def join_redis(understudy, net, folder, seed):
 
 def dies(here, after, clients):
     """The machine dies, and the other one takes over."""
-    until(f"a strict gate of {here.name}", lambda: (here.status().get("gate") or {}).get("mode") == "strict")
+    strict(here)
     for one in clients:
         one.still_asks()
     here.die()
@@ -113,11 +114,9 @@ def dies(here, after, clients):
 
 def join_refused(understudy, net, folder, seed):
     """A program of which no image is taken: `status` says why, and the machine follows from the beginning."""
-    machines, clients = [], []
-    try:
-        machines = machines_of(understudy, net, folder, [f"{folder}/../ponder", str(PORT), "child"], 300, seed % 2)
-        here, after, _ = machines
-        clients = [Client(net, "counts", "client0")]
+    program = [f"{folder}/../ponder", str(PORT), "child"]
+    with there(understudy, net, folder, program, 300, seed % 2) as ((here, after, _), clients):
+        clients.append(Client(net, "counts", "client0"))
         time.sleep(BEFORE / 2)
         after.start_node()
         wanted = "from its log's beginning (it has, or had, several processes)"
@@ -125,22 +124,15 @@ def join_refused(understudy, net, folder, seed):
         near = lambda: (mirror := after.status().get("mirror")) and mirror["events"] and mirror["behind_us"] < 300_000
         until("it is near", lambda: near() and time.sleep(0.5) is None and near(), 60)
         return dies(here, after, clients)
-    finally:
-        for one in clients:
-            one.kill()
-        for machine in machines:
-            machine.end()
 
 
 def join_astray(understudy, net, folder, seed):
     """A race has a machine that follows go another way; it comes back by an image."""
-    machines, clients = [], []
-    try:
-        machines = machines_of(understudy, net, folder, [f"{folder}/../ponder", str(PORT)], 1000, seed % 2)
-        here, after, _ = machines
+    program = [f"{folder}/../ponder", str(PORT)]
+    with there(understudy, net, folder, program, 1000, seed % 2) as ((here, after, _), clients):
         after.start_node()
         until("following", after.follows)
-        clients = [Client(net, "counts", "client0")]
+        clients.append(Client(net, "counts", "client0"))
         code = (f"import socket;s=socket.create_connection(('{ADDRESS}',{PORT}),timeout=20);f=s.makefile('rb')\n"
                 "for _ in range(40): s.sendall(b'r'); f.readline()")
         raced = until("a race", lambda: run("ip", "netns", "exec", net.names[-1], sys.executable, "-c", code).returncode == 0)
@@ -148,11 +140,6 @@ def join_astray(understudy, net, folder, seed):
         mirror = until("it follows again", lambda: raced and near(after), 60)
         until("the first machine knows", lambda: "cannot take over" not in here.ask(understudy, "status", "group").stdout)
         return f"from event {mirror['joined_at']} on; {dies(here, after, clients)}"
-    finally:
-        for one in clients:
-            one.kill()
-        for machine in machines:
-            machine.end()
 
 
 KINDS = [join_counts, join_redis, join_refused, join_astray]
