@@ -38,7 +38,7 @@ pub struct Standby {
     /// Nothing may come from the program's machine for so long before this one takes over by itself, milliseconds. Two machines
     /// cannot know which of them is alone: without this, somebody says so.
     pub lease_ms: Option<u64>,
-    /// A mirror that is still far behind after so long asks for an image of the program, milliseconds; 0: it never does.
+    /// A mirror that is still far behind after so long asks for an image of the program, milliseconds; without it, or with 0, it never does.
     pub image_after_ms: Option<u64>,
     /// Peers that are sent the log of a program that has taken over here.
     #[serde(default)]
