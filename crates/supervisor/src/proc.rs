@@ -448,7 +448,11 @@ mod tests {
         let found = read(pid).unwrap();
         assert!(found.alive() && is_alive(pid, found.start) && is_descendant(pid, std::process::id()));
         assert!(name(pid).is_some_and(|name| name.ends_with(") Z (\u{fffd}")));
-        assert!(maps(pid, &program) && mapping(&program) == [pid]);
+        // The parent hears that the exec went well before the kernel has mapped the file.
+        while !maps(pid, &program) {
+            std::thread::yield_now();
+        }
+        assert_eq!(mapping(&program), [pid]);
         assert_eq!((umask(pid), status(pid, "TracerPid:").as_deref()), (umask("self"), Some("0")));
         child.kill().unwrap();
         child.wait().unwrap();
