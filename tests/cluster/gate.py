@@ -251,7 +251,9 @@ def gate_ends(understudy, net, folder, seed):
             raise Failed(f"{address}: {told.stderr}")
     os.makedirs(f"{folder}/two")
     cluster = Cluster(understudy, net, f"{folder}/two", "memory", standby=True, mirror="", address=f"{ADDRESS}/24%net0")
-    look = lambda: "".join(net.inside(net.names[0], "ip", *what).stdout for what in (["rule"], ["address"], ["route", "show", "table", "all"]))
+    # Of the address's own family: a device's IPv6 address settles by itself meanwhile.
+    kinds = (["rule"], ["address"], ["route", "show", "table", "all"])
+    look = lambda: "".join(net.inside(net.names[0], "ip", "-4", *what).stdout for what in kinds)
     before = look()
     try:
         cluster.start_node()
