@@ -101,6 +101,35 @@ fn what_the_program_puts_in_order_is_one() {
     is_one("sdk", "racey_sdk", "deterministic");
 }
 
+/// Threads that ask each other by flags take turns from the first question on, and not only once a copy has gone another way.
+#[test]
+fn questions_by_flags_are_seen() {
+    let test = "questions_by_flags_are_seen";
+    let Some(library) = runtime(test) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let guest = compile("../../../../guests/turns_asks.c", test, &["-O2", "-pthread", "-D_GNU_SOURCE"]);
+    let run = |races: &str| {
+        let mut command = sandbox.understudy(&["run", "--name", "g", "--", guest.to_str().unwrap()]);
+        let done = command.env("UNDERSTUDY_RACES", races).output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        text(&done.stderr)
+    };
+    let mut divergences = 0;
+    for _ in 0..10 {
+        let told = run("off");
+        assert!(told.contains("its threads take turns"), "{told}");
+        let ended: serde_json::Value =
+            serde_json::from_slice(&sandbox.output(&["status", "--json"]).stdout).unwrap();
+        divergences += ended["ended"][0]["divergences_total"].as_u64().unwrap();
+    }
+    // The copy may have been at the flag before.
+    assert!(divergences <= 3, "{divergences} in 10 runs");
+    run("");
+    let told = run("");
+    assert!(!told.contains("unprotected"), "known from the beginning: {told}");
+    sandbox.assert_clean();
+}
+
 /// A program that has raced in one run takes turns from the beginning in the next one, and one that is told to forget does not.
 #[test]
 fn a_race_is_remembered() {

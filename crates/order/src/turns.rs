@@ -45,6 +45,23 @@ pub const MADE_CODE_BYTES: u64 = 256 << 10;
 
 /// Waits of threads, by futex calls of the program's own, from which on it has locks of its own.
 pub const OWN_WAITS: u32 = 8;
+/// A wait on a condition variable that ends by its time so soon, ns, while another thread computes for half of it, may be one for an
+/// interpreter's lock: Python's take 5 ms, Ruby's 100.
+const ASKS_NS: u64 = 150_000_000;
+/// And is one if the same thread waits there again so soon, ns: it has set a flag, and whoever has the lock reads that without a lock.
+const ASKS_AGAIN_NS: u64 = 50_000;
+
+/// Whether a wait that took `waited_ns` until its time was up, while the process computed for `computed_ns`, may be a question of that kind.
+#[must_use]
+pub fn may_ask(waited_ns: u64, computed_ns: u64) -> bool {
+    waited_ns <= ASKS_NS && computed_ns >= waited_ns / 2
+}
+
+/// Whether the next wait at the same place, `passed_ns` behind such a one, says so.
+#[must_use]
+pub fn asks_again(passed_ns: u64) -> bool {
+    passed_ns <= ASKS_AGAIN_NS
+}
 
 /// Whether a thread that others wait for is passed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +157,16 @@ impl Turns {
         self.own_waits.load(Ordering::Relaxed) < OWN_WAITS
             && self.own_waits.fetch_add(1, Ordering::Relaxed) + 1 == OWN_WAITS
             && !self.races.swap(true, Ordering::Relaxed)
+    }
+
+    /// A thread waits for another one that computes, and has set a flag for it. Whether the program is now known to race by that. True once.
+    pub fn asked(&self) -> bool {
+        !self.races.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the program is known to race.
+    pub fn is_known(&self) -> bool {
+        self.races.load(Ordering::Relaxed)
     }
 
     /// The program is known to race: its own text has such calls, or it has raced in an earlier run. Or such a wait was interrupted by
@@ -248,6 +275,9 @@ mod tests {
         assert!(!(1..OWN_WAITS).any(|_| turns.own_wait()));
         assert!(turns.own_wait() && turns.are_taken(S, false));
         assert!(!(0..100).any(|_| turns.own_wait()));
+        assert!(!turns.asked(), "known already");
+        let turns = Turns::new();
+        assert!(!turns.is_known() && turns.asked() && turns.is_known() && !turns.asked());
     }
 
     #[test]
@@ -293,6 +323,14 @@ mod tests {
         turns.diverged(now, SHORT_LIFE_NS, true, false);
         (0..NO_GAIN).for_each(|_| turns.diverged(now, 0, true, false));
         assert_eq!(turns.until_ns.load(Ordering::Relaxed), now + REST_MIN_NS);
+    }
+
+    #[test]
+    fn a_wait_for_one_that_computes_is_told_from_one_for_a_moment() {
+        assert!(may_ask(5 * MS, 5 * MS) && may_ask(100 * MS, 50 * MS));
+        assert!(!may_ask(5 * MS, MS), "nobody computes");
+        assert!(!may_ask(S, S), "a second is a clock's tick");
+        assert!(asks_again(ASKS_AGAIN_NS) && !asks_again(MS));
     }
 
     #[test]

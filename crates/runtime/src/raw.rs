@@ -366,6 +366,11 @@ pub fn computed_by(pid: u32) -> u64 {
     time.ns()
 }
 
+/// The same of this process.
+pub fn computed_by_all() -> u64 {
+    computed_by(0)
+}
+
 /// This thread's kernel id.
 pub fn gettid() -> u32 {
     // SAFETY: no arguments, no effect.

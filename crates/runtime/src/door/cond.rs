@@ -29,6 +29,7 @@ use crate::state;
 use crate::thread::Mode;
 use crate::thread::waiter::Waiter;
 use crate::turns::doors::ordered_frame;
+use crate::turns::live_turns;
 
 /// In the bytes of glibc's `pthread_cond_t`; all zero is `PTHREAD_COND_INITIALIZER`.
 #[repr(C)]
@@ -233,6 +234,10 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
         // What it sleeps on is in the thread's own block, and then in the mutex.
         thread.turn.set_object(ptr::from_ref(mutex) as u64);
     }
+    let timed = match deadline {
+        Deadline::None => None,
+        _ => waiting.caller.thread().and_then(|thread| live_turns::begins_timed_wait(thread, cond.key())),
+    };
     match mutex::release_for_wait(mutex, waiting.caller) {
         Ok(depth) => waiting.depth = depth,
         Err(error) => {
@@ -241,6 +246,11 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
         }
     }
     let result = waiting.wait();
+    if result == errno::ETIMEDOUT
+        && let Some((timed, thread)) = timed.zip(waiting.caller.thread())
+    {
+        timed.timed_out(thread);
+    }
     if result == errno::ECANCELED {
         // A standby's thread by now, and its primary's was cancelled in this wait.
         cancellation::end_thread();

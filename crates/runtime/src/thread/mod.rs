@@ -119,6 +119,8 @@ pub struct Lately {
     pub read_up_to: u64,
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
+    /// The condition variable at which its last wait ended by its time while others computed, and when, CLOCK_MONOTONIC ns.
+    pub asked: (usize, u64),
 }
 
 impl Deref for Thread {
@@ -161,7 +163,13 @@ impl Thread {
             gate_stack: GateStack::new(),
             atomics: Atomics::unused(),
             spawn: Spawn::unused(),
-            lately: Lately { unmapped: (0, 0), read_into: 0, read_up_to: 0, counts_processors: false },
+            lately: Lately {
+                unmapped: (0, 0),
+                read_into: 0,
+                read_up_to: 0,
+                counts_processors: false,
+                asked: (0, 0),
+            },
             verify: false,
             newborn: false,
             making: false,

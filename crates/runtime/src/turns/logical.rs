@@ -498,10 +498,12 @@ pub fn await_turn(thread: &mut Thread) -> Option<Begun> {
         }
         let now_ns = raw::now_ns();
         if since_ns == 0 {
-            (since_ns, since_cpu_ns) = (now_ns, own_process_ns());
+            (since_ns, since_cpu_ns) = (now_ns, raw::computed_by_all());
         }
         if matches!(at, At::Asleep { is_timed: true, .. }) && now_ns - since_ns > LATE_NS {
-            if own_process_ns() - since_cpu_ns <= LATE_NS && starves(tid_of(LEAST.load(Ordering::Relaxed))) {
+            if raw::computed_by_all() - since_cpu_ns <= LATE_NS
+                && starves(tid_of(LEAST.load(Ordering::Relaxed)))
+            {
                 since_ns = now_ns;
             } else {
                 is_placed = true;
@@ -526,11 +528,6 @@ fn watches(slot: u32) -> bool {
 
 fn watches_no_more(slot: u32) {
     let _ = WATCHER.compare_exchange(slot, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
-}
-
-/// Processor time of all threads of this process.
-fn own_process_ns() -> u64 {
-    raw::computed_by(state::REAL_PID.load(Ordering::Relaxed))
 }
 
 /// The kernel's number of a slot's thread; 0 if it has none.

@@ -36,6 +36,8 @@ struct Lost {
     at_ns: u64,
     cause: u32,
     why: String,
+    /// Whether the program's threads took turns beside it.
+    in_turns: bool,
 }
 
 /// Where the process stands on its way back.
@@ -110,7 +112,8 @@ impl Watch<'_> {
     /// A stretch under protection of this length has ended at `at_ns`.
     pub(super) fn note_stretch(&mut self, stretch_ns: u64, at_ns: u64) {
         self.back.stretch_ns = stretch_ns;
-        self.back.lost = Some(Lost { at_ns, cause: 0, why: String::new() });
+        let in_turns = self.takes_turns();
+        self.back.lost = Some(Lost { at_ns, cause: 0, why: String::new(), in_turns });
     }
 
     /// Why the last attempt to make a standby did not succeed, until one does.
@@ -199,7 +202,8 @@ impl Watch<'_> {
         let (cause, why) = read_text(&self.shared.segment.header().why.0)
             .unwrap_or_else(|| (0, "no reason was given".into()));
         let at_ns = self.back.lost.as_ref().map_or(now_ns, |lost| lost.at_ns);
-        self.back.lost = Some(Lost { at_ns, cause, why });
+        let in_turns = self.takes_turns();
+        self.back.lost = Some(Lost { at_ns, cause, why, in_turns });
         let back = &mut self.back;
         let delay_ns = back.backoff.lost(reprotect::loss(cause), back.stretch_ns, back.pause_ns);
         back.stretch_ns = 0;
@@ -358,7 +362,12 @@ impl Watch<'_> {
         self.take_back(command::CLONE);
         self.back.stage = Stage::Idle;
         let now = clock::monotonic_ns();
-        let lost = self.back.lost.take().unwrap_or(Lost { at_ns: now, cause: 0, why: String::new() });
+        let lost = self.back.lost.take().unwrap_or(Lost {
+            at_ns: now,
+            cause: 0,
+            why: String::new(),
+            in_turns: true,
+        });
         if lost.cause == Cause::Newborn as u32 {
             return false;
         }
@@ -375,9 +384,10 @@ impl Watch<'_> {
         fields["primary"] = json!(self.primary.pid);
         fields["standby"] = json!(standby.pid);
         fields["order"] = json!(self.order_of_threads());
-        let takes_turns = self.order_of_threads() == "serial";
-        let races =
-            takes_turns && lost.cause == Cause::Diverged as u32 && header.config.flags & CONFIG_AUTO != 0;
+        let takes_turns = self.takes_turns();
+        // Processes that share memory take them without a race.
+        let by_itself = header.config.flags & CONFIG_AUTO != 0 && header.family.load(Ordering::Acquire) == 0;
+        let races = takes_turns && by_itself && (lost.cause == Cause::Diverged as u32 || !lost.in_turns);
         if races && proc::read(self.primary.pid).is_some_and(|primary| primary.threads > 1) {
             self.book.borrow().folder.remember_race(self.primary.pid);
         }
@@ -399,8 +409,11 @@ impl Watch<'_> {
 
     /// Whether its threads take turns, as `status` says it.
     pub(super) fn order_of_threads(&self) -> &'static str {
-        let takes_turns = self.shared.segment.header().turns.load(Ordering::Acquire) != 0;
-        if takes_turns { "serial" } else { "schedule" }
+        if self.takes_turns() { "serial" } else { "schedule" }
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.shared.segment.header().turns.load(Ordering::Acquire) != 0
     }
 
     /// A standby came by another way: whatever had become of the last one is no reason for it.
