@@ -46,21 +46,14 @@ pub const MADE_CODE_BYTES: u64 = 256 << 10;
 /// Waits of threads, by futex calls of the program's own, from which on it has locks of its own.
 pub const OWN_WAITS: u32 = 8;
 /// A wait on a condition variable that ends by its time so soon, ns, while another thread computes for half of it, may be one for an
-/// interpreter's lock: Python's take 5 ms, Ruby's 100.
+/// interpreter's lock: Python's take 5 ms, Ruby's 100. It is one if the thread waits there again, and has held the mutex meanwhile: it
+/// has set a flag, and whoever has the interpreter reads that without a lock.
 const ASKS_NS: u64 = 150_000_000;
-/// And is one if the same thread waits there again so soon, ns: it has set a flag, and whoever has the lock reads that without a lock.
-const ASKS_AGAIN_NS: u64 = 50_000;
 
 /// Whether a wait that took `waited_ns` until its time was up, while the process computed for `computed_ns`, may be a question of that kind.
 #[must_use]
 pub fn may_ask(waited_ns: u64, computed_ns: u64) -> bool {
     waited_ns <= ASKS_NS && computed_ns >= waited_ns / 2
-}
-
-/// Whether the next wait at the same place, `passed_ns` behind such a one, says so.
-#[must_use]
-pub fn asks_again(passed_ns: u64) -> bool {
-    passed_ns <= ASKS_AGAIN_NS
 }
 
 /// Whether a thread that others wait for is passed over.
@@ -330,7 +323,6 @@ mod tests {
         assert!(may_ask(5 * MS, 5 * MS) && may_ask(100 * MS, 50 * MS));
         assert!(!may_ask(5 * MS, MS), "nobody computes");
         assert!(!may_ask(S, S), "a second is a clock's tick");
-        assert!(asks_again(ASKS_AGAIN_NS) && !asks_again(MS));
     }
 
     #[test]

@@ -236,7 +236,9 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
     }
     let timed = match deadline {
         Deadline::None => None,
-        _ => waiting.caller.thread().and_then(|thread| live_turns::begins_timed_wait(thread, cond.key())),
+        _ => waiting.caller.thread().and_then(|thread| {
+            live_turns::begins_timed_wait(thread, cond.key(), mutex.clock.load(Ordering::Relaxed))
+        }),
     };
     match mutex::release_for_wait(mutex, waiting.caller) {
         Ok(depth) => waiting.depth = depth,
@@ -249,7 +251,7 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
     if result == errno::ETIMEDOUT
         && let Some((timed, thread)) = timed.zip(waiting.caller.thread())
     {
-        timed.timed_out(thread);
+        timed.timed_out(thread, mutex.clock.load(Ordering::Relaxed));
     }
     if result == errno::ECANCELED {
         // A standby's thread by now, and its primary's was cancelled in this wait.

@@ -119,7 +119,7 @@ pub struct Lately {
     pub read_up_to: u64,
     /// Whether its last question was for the number of processors.
     pub counts_processors: bool,
-    /// The condition variable at which its last wait ended by its time while others computed, and when, CLOCK_MONOTONIC ns.
+    /// The condition variable at which its last wait ended by its time while others computed, and the ticket by which it got the mutex.
     pub asked: (usize, u64),
 }
 

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::EventKind;
 use us_abi::{CONFIG_AUTO, CONFIG_SERIAL, Cause, SegmentHeader};
-use us_order::turns::{SHORT_LIFE_NS, Turns, asks_again, may_ask};
+use us_order::turns::{SHORT_LIFE_NS, Turns, may_ask};
 
 use crate::above::above;
 use crate::call::Call;
@@ -100,30 +100,27 @@ pub struct TimedWait {
     computed_ns: u64,
 }
 
-/// A thread begins such a wait, at `place`. `None` where nobody asks how it ends. An interpreter's lock is one word and one condition:
+/// A thread begins such a wait, at `place`, with a mutex that nobody has had since its acquisition with the number `ticket`. `None` where nobody asks how it ends. An interpreter's lock is one word and one condition:
 /// whoever waits for it in vain for its time sets a flag, and waits again, and the thread that computes reads the flag without a lock.
 /// From the first such question on it is a matter of luck whether a copy's thread sees it at the same place.
-pub fn begins_timed_wait(thread: &mut Thread, place: usize) -> Option<TimedWait> {
+pub fn begins_timed_wait(thread: &mut Thread, place: usize, ticket: u64) -> Option<TimedWait> {
     if thread.calls() != Mode::Record || TURNS.is_known() || by_itself().is_none() {
         return None;
     }
-    let began_ns = raw::now_ns();
-    let (asked_at, asked_ns) = core::mem::take(&mut thread.lately.asked);
-    if asked_at == place && asks_again(began_ns - asked_ns) {
+    if core::mem::take(&mut thread.lately.asked) == (place, ticket) {
         if TURNS.asked() {
             begin_anew(thread, b"its threads ask each other by flags: from here on they take turns");
         }
         return None;
     }
-    Some(TimedWait { place, began_ns, computed_ns: raw::computed_by_all() })
+    Some(TimedWait { place, began_ns: raw::now_ns(), computed_ns: raw::computed_by_all() })
 }
 
 impl TimedWait {
-    /// It has ended by its time.
-    pub fn timed_out(&self, thread: &mut Thread) {
-        let now_ns = raw::now_ns();
-        if may_ask(now_ns - self.began_ns, raw::computed_by_all() - self.computed_ns) {
-            thread.lately.asked = (self.place, now_ns);
+    /// It has ended by its time, and the thread has the mutex by its acquisition with the number `ticket`.
+    pub fn timed_out(&self, thread: &mut Thread, ticket: u64) {
+        if may_ask(raw::now_ns() - self.began_ns, raw::computed_by_all() - self.computed_ns) {
+            thread.lately.asked = (self.place, ticket);
         }
     }
 }
