@@ -281,9 +281,16 @@ impl Tape {
 
     /// Processes that have ended, by `over` with their status where that is known: what is left of their log, and their end.
     pub fn bury(&mut self, mut over: impl FnMut(&mut Taken) -> Option<Option<i32>>) {
+        let over: Vec<_> = self.taken.iter_mut().map(&mut over).collect();
+        if over.iter().all(Option::is_none) {
+            return;
+        }
+        // Whoever made one is written down before it: a first child may have ended before anything was taken of the root, and a replay
+        // would take that child for the program.
+        self.take();
         let mut living = Vec::new();
-        for mut taken in std::mem::take(&mut self.taken) {
-            let Some(status) = over(&mut taken) else {
+        for (mut taken, status) in std::mem::take(&mut self.taken).into_iter().zip(over) {
+            let Some(status) = status else {
                 living.push(taken);
                 continue;
             };
