@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=3}" "${RUNS:=5}" "${JOBS:=2}" "${UNSTEADY:=6}"
+: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=2}" "${RUNS:=5}" "${JOBS:=2}" "${UNSTEADY:=6}"
 mkdir -p "$TARGET/test-logs"
 TARGET=$(cd "$TARGET" && pwd)
 logs=$TARGET/test-logs
@@ -101,7 +101,7 @@ else
     skip checkpoint-fuzz "no nightly toolchain with cargo-fuzz"
 fi
 # Many times what it takes: only a runtime that hangs in many guests meets this end.
-limit=${GUESTS_LIMIT:-$((600 + 200 * SEEDS))}
+limit=${GUESTS_LIMIT:-$((800 + 200 * SEEDS))}
 # A machine that is busy loses a race in some thousand runs: those are made again, and counted.
 step guests timeout -k 60 "$limit" "$kit" guests --mode all --seeds "$SEEDS" --jobs "$JOBS" --unsteady "$UNSTEADY"
 # Copies die and are late at named points, in windows that a kill from outside hardly ever meets.
