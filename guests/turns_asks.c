@@ -3,37 +3,13 @@
 // kit: stale a race, and beside a recording nobody takes turns
 // kit: serial one thread at a time: its threads do to each other what no lock orders
 // kit: turns its threads do to each other what no lock orders
-#include "guest.h"
+#define WAIT_US 1000
+#include "interpreter_lock.h"
 
 enum { THREADS = 3, ROUNDS = 20, STEPS = 300 };
 
 static long counted;
-static volatile int asked;
 static int ends[2];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t free_now = PTHREAD_COND_INITIALIZER;
-static int taken;
-
-static void take(void)
-{
-    ZERO(pthread_mutex_lock(&lock));
-    while (taken) {
-        struct timespec soon = guest_deadline(CLOCK_REALTIME, 1000);
-        if (pthread_cond_timedwait(&free_now, &lock, &soon) == ETIMEDOUT && taken)
-            asked = 1;
-    }
-    taken = 1;
-    asked = 0;
-    ZERO(pthread_mutex_unlock(&lock));
-}
-
-static void drop(void)
-{
-    ZERO(pthread_mutex_lock(&lock));
-    taken = 0;
-    ZERO(pthread_cond_signal(&free_now));
-    ZERO(pthread_mutex_unlock(&lock));
-}
 
 /* Steps of a program: between two of them the interpreter looks at the flag. */
 static void compute(void)

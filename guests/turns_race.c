@@ -4,38 +4,14 @@
 // kit: stale a race, and beside a recording nobody takes turns
 // kit: turns its threads do to each other what no lock orders
 // kit: serial one thread at a time: its threads do to each other what no lock orders
-#include "guest.h"
+/* Whoever waits for long sets a flag that its holder reads without a lock. */
+#define WAIT_US 300
+#include "interpreter_lock.h"
 
 enum { THREADS = 4, ROUNDS = 120 };
 
 static volatile long counter;
-static volatile int asked, stop;
 static int ends[2];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t free_now = PTHREAD_COND_INITIALIZER;
-static int taken;
-
-/* An interpreter's lock: whoever waits for long sets a flag that its holder reads without a lock. */
-static void take(void)
-{
-    ZERO(pthread_mutex_lock(&lock));
-    while (taken) {
-        struct timespec soon = guest_deadline(CLOCK_REALTIME, 300);
-        if (pthread_cond_timedwait(&free_now, &lock, &soon) == ETIMEDOUT && taken)
-            asked = 1;
-    }
-    taken = 1;
-    asked = 0;
-    ZERO(pthread_mutex_unlock(&lock));
-}
-
-static void drop(void)
-{
-    ZERO(pthread_mutex_lock(&lock));
-    taken = 0;
-    ZERO(pthread_cond_signal(&free_now));
-    ZERO(pthread_mutex_unlock(&lock));
-}
 
 static void *run(void *arg)
 {

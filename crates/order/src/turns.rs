@@ -140,7 +140,7 @@ impl Turns {
     pub fn made_code(&self, bytes: u64) -> bool {
         let before = self.made_code.fetch_add(bytes, Ordering::Relaxed);
         let all = before.saturating_add(bytes);
-        before < MADE_CODE_BYTES && all >= MADE_CODE_BYTES && !self.races.swap(true, Ordering::Relaxed)
+        before < MADE_CODE_BYTES && all >= MADE_CODE_BYTES && self.races()
     }
 
     /// A thread of the program waits by a futex call of the program's own. Whether it is now known to race by that: its locks are
@@ -149,12 +149,7 @@ impl Turns {
         // The count stays where it is behind that: it must not come round.
         self.own_waits.load(Ordering::Relaxed) < OWN_WAITS
             && self.own_waits.fetch_add(1, Ordering::Relaxed) + 1 == OWN_WAITS
-            && !self.races.swap(true, Ordering::Relaxed)
-    }
-
-    /// A thread waits for another one that computes, and has set a flag for it. Whether the program is now known to race by that. True once.
-    pub fn asked(&self) -> bool {
-        !self.races.swap(true, Ordering::Relaxed)
+            && self.races()
     }
 
     /// Whether the program is known to race.
@@ -162,10 +157,10 @@ impl Turns {
         self.races.load(Ordering::Relaxed)
     }
 
-    /// The program is known to race: its own text has such calls, or it has raced in an earlier run. Or such a wait was interrupted by
-    /// a signal: without turns no log has an event for that.
-    pub fn races(&self) {
-        self.races.store(true, Ordering::Relaxed);
+    /// The program is known to race: its own text has such calls, it has raced in an earlier run, or its threads ask each other by
+    /// flags. Or such a wait was interrupted by a signal: without turns no log has an event for that. Whether that is news.
+    pub fn races(&self) -> bool {
+        !self.races.swap(true, Ordering::Relaxed)
     }
 
     /// A standby that had lived for `lived_ns` has diverged. Whether it was made for threads `in_turns`, and whether one of them
@@ -268,9 +263,9 @@ mod tests {
         assert!(!(1..OWN_WAITS).any(|_| turns.own_wait()));
         assert!(turns.own_wait() && turns.are_taken(S, false));
         assert!(!(0..100).any(|_| turns.own_wait()));
-        assert!(!turns.asked(), "known already");
+        assert!(!turns.races(), "known already");
         let turns = Turns::new();
-        assert!(!turns.is_known() && turns.asked() && turns.is_known() && !turns.asked());
+        assert!(!turns.is_known() && turns.races() && turns.is_known() && !turns.races());
     }
 
     #[test]

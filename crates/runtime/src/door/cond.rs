@@ -234,12 +234,6 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
         // What it sleeps on is in the thread's own block, and then in the mutex.
         thread.turn.set_object(ptr::from_ref(mutex) as u64);
     }
-    let timed = match deadline {
-        Deadline::None => None,
-        _ => waiting.caller.thread().and_then(|thread| {
-            live_turns::begins_timed_wait(thread, cond.key(), mutex.clock.load(Ordering::Relaxed))
-        }),
-    };
     match mutex::release_for_wait(mutex, waiting.caller) {
         Ok(depth) => waiting.depth = depth,
         Err(error) => {
@@ -248,11 +242,6 @@ fn wait(cond: &Cond, mutex: &Mutex, deadline: Deadline) -> c_int {
         }
     }
     let result = waiting.wait();
-    if result == errno::ETIMEDOUT
-        && let Some((timed, thread)) = timed.zip(waiting.caller.thread())
-    {
-        timed.timed_out(thread, mutex.clock.load(Ordering::Relaxed));
-    }
     if result == errno::ECANCELED {
         // A standby's thread by now, and its primary's was cancelled in this wait.
         cancellation::end_thread();
@@ -383,8 +372,18 @@ unsafe extern "C" fn cond_clockwait(
     // SAFETY: the guest's objects.
     let (cond, mutex) = unsafe { (&*cond, &*mutex) };
     // SAFETY: the guest's time.
-    match unsafe { sync::deadline(clock, time) } {
-        Ok(deadline) => wait(cond, mutex, deadline),
-        Err(error) => error,
+    let deadline = match unsafe { sync::deadline(clock, time) } {
+        Ok(deadline) => deadline,
+        Err(error) => return error,
+    };
+    let ticket = || mutex.clock.load(Ordering::Relaxed);
+    let thread = Caller::get().thread();
+    let timed = thread.and_then(|thread| live_turns::begins_timed_wait(thread, cond.key(), ticket()));
+    let result = wait(cond, mutex, deadline);
+    if result == errno::ETIMEDOUT
+        && let Some((timed, thread)) = timed.zip(Caller::get().thread())
+    {
+        timed.timed_out(thread, ticket());
     }
+    result
 }

@@ -100,15 +100,16 @@ pub struct TimedWait {
     computed_ns: u64,
 }
 
-/// A thread begins such a wait, at `place`, with a mutex that nobody has had since its acquisition with the number `ticket`. `None` where nobody asks how it ends. An interpreter's lock is one word and one condition:
-/// whoever waits for it in vain for its time sets a flag, and waits again, and the thread that computes reads the flag without a lock.
-/// From the first such question on it is a matter of luck whether a copy's thread sees it at the same place.
+/// A thread begins such a wait, at `place`, with a mutex that nobody has had since its acquisition with the number `ticket`.
+/// `None` where nobody asks how it ends. An interpreter's lock is one word and one condition: whoever waits for it in vain for
+/// its time sets a flag, and waits again, and the thread that computes reads the flag without a lock. From the first such
+/// question on it is a matter of luck whether a copy's thread sees it at the same place.
 pub fn begins_timed_wait(thread: &mut Thread, place: usize, ticket: u64) -> Option<TimedWait> {
     if thread.calls() != Mode::Record || TURNS.is_known() || by_itself().is_none() {
         return None;
     }
     if core::mem::take(&mut thread.lately.asked) == (place, ticket) {
-        if TURNS.asked() {
+        if TURNS.races() {
             begin_anew(thread, b"its threads ask each other by flags: from here on they take turns");
         }
         return None;
