@@ -5,17 +5,20 @@
 #include "guest.h"
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 
 enum { ROUNDS = 12, CALLS = 400 };
 
 static volatile sig_atomic_t caught;
+static sem_t handled;
 static pthread_t spinner;
 
 static void handler(int signal)
 {
     (void)signal;
     caught++;
+    sem_post(&handled);
 }
 
 static void *work(void *unused)
@@ -26,8 +29,7 @@ static void *work(void *unused)
             CHECK(getppid() > 0);
         CHECK(pthread_kill(spinner, SIGUSR1) == 0);
         // Its handler runs there before the next one is sent.
-        while (caught <= r)
-            usleep(200);
+        CHECK(sem_wait(&handled) == 0);
         printf("round %d\n", r);
     }
     return NULL;
@@ -39,6 +41,7 @@ int main(void)
     pthread_t worker;
 
     setvbuf(stdout, NULL, _IONBF, 0);
+    CHECK(sem_init(&handled, 0, 0) == 0);
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     spinner = pthread_self();
     CHECK(pthread_create(&worker, NULL, work, NULL) == 0);

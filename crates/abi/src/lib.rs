@@ -37,7 +37,7 @@ pub use upgrade::VERSIONS_MAX;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UNDERSTU");
 
 /// Version of every layout in this crate. Bumped by any change to it.
-pub const VERSION: u32 = 24;
+pub const VERSION: u32 = 26;
 
 /// Environment variable by which the supervisor tells the runtime the path of its segment. The runtime
 /// removes it (and itself from `LD_PRELOAD`) before the guest's code can see its environment.

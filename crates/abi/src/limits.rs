@@ -2,6 +2,7 @@
 
 use crate::registry::{REGISTRY_ADDRESS, REGISTRY_BYTES};
 use crate::roster::{ROSTER_ADDRESS, ROSTER_BYTES};
+use crate::upgrade::BERTH_BYTES;
 
 /// Bytes of one thread's ring. A power of two: positions wrap by masking. That is how far a standby may be
 /// behind; what a ring costs is the part that has been used, and a ring whose standby keeps up goes back to
@@ -82,8 +83,8 @@ pub const SEGMENT_ADDRESS: usize = 0x2a00_0000_0000;
 pub const LIBRARY_DATA_BYTES: u64 = 34 << 20;
 
 /// Addresses of the library and of what it needs, poller, coordinator and the like, generously: what the loader maps counts
-/// against a limit of memory (RLIMIT_AS), bytes.
-pub const LIBRARY_BYTES: u64 = 76 << 20;
+/// against a limit of memory (RLIMIT_AS), bytes. The berth of later versions is among them.
+pub const LIBRARY_BYTES: u64 = (44 << 20) + BERTH_BYTES as u64;
 
 /// Address of the doubled ring mappings: slot `n` has its ring twice in a row from
 /// `RINGS_ADDRESS + n * 2 * RING_BYTES`, so that no event ever wraps.

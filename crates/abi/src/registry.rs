@@ -34,7 +34,15 @@ pub struct Registry {
     /// Of each process in the roster whose end the supervisor has told: its number above, its status as `wait4` gives it below.
     /// Supervisor, before the roster says so.
     pub ends: [AtomicU64; PROCESSES_MAX],
+    /// Primaries that are dead, as in [`primaries`](Registry::primaries): what they have sent, and who was at the other end of their
+    /// sockets, is told by the kernel's number for as long as it waits. The last ones, in a circle. Supervisor.
+    pub earlier: [AtomicU64; EARLIER_MAX],
+    /// How many have been written there, ever. Supervisor.
+    pub earlier_count: AtomicU64,
 }
+
+/// So many dead primaries are remembered.
+pub const EARLIER_MAX: usize = 256;
 
 /// A word of [`Registry::primaries`] or [`Registry::ends`].
 pub const fn pair(number: u32, value: u32) -> u64 {

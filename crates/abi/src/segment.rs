@@ -278,6 +278,9 @@ pub struct SegmentHeader {
     pub drained: AtomicU32,
     /// Whether the process has one standby at the most, and why: see [`alone`]. Primary, when a standby is made.
     pub alone: AtomicU32,
+    /// Whether a standby is wanted that takes the heir's place, which goes on following until then: its text has what the heir's has
+    /// not. Primary.
+    pub successor: AtomicU32,
     /// Number of the family that the process is of, or is to be of with its next standby; 0 for none. Supervisor; a newborn
     /// itself; a copy that leaves it.
     pub family: AtomicU32,
@@ -521,8 +524,13 @@ pub struct ThreadEntry {
     /// Where the order of turns is computed: the thread's place and clock. Primary, whoever of its threads has the clocks' lock; read
     /// at a promotion, of a thread in a call.
     pub logical: AtomicU64,
+    /// Milestones that the thread has passed since the log began: where threads take turns, and it computes without a door. Producer: stored
+    /// with release, behind the event of the last turn that it has given at one.
+    pub milestones: AtomicU64,
+    /// The same of a standby, as of its last look. Consumer; of several the one that has looked last.
+    pub milestones_followed: AtomicU64,
     /// Zero.
-    pub pad3: [u64; 4],
+    pub pad3: [u64; 2],
 }
 
 /// What a standby that does not sit in the first seat writes of a thread slot. That of the first one is in

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::segment::Text;
 
 /// Bytes of the berth behind the head of the library, in which later versions are put.
-pub const BERTH_BYTES: usize = 32 << 20;
+pub const BERTH_BYTES: usize = 36 << 20;
 
 /// Versions that one process can have in its life.
 pub const VERSIONS_MAX: usize = 32;

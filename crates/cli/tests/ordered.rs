@@ -4,7 +4,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::{Sandbox, compile, runtime, text};
 
@@ -108,6 +108,32 @@ fn last_divergences(sandbox: &Sandbox) -> u64 {
     ended["ended"][0]["divergences_total"].as_u64().unwrap()
 }
 
+/// What is told of a guest that runs to its end, by an Understudy that remembers races so.
+fn told_of(sandbox: &Sandbox, guest: &Path, races: &str) -> String {
+    let mut command = sandbox.understudy(&["run", "--name", "g", "--", guest.to_str().unwrap()]);
+    let done = command.env("UNDERSTUDY_RACES", races).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    text(&done.stderr)
+}
+
+/// A signal that comes to a thread which computes waits for a milestone on its way, and costs no standby, or hardly ever one.
+#[test]
+fn signals_interrupt_computing_threads_at_milestones() {
+    let test = "signals_interrupt_computing_threads_at_milestones";
+    let Some(library) = runtime(test) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let guest = compile("../../../../guests/signal_computing.c", test, &["-O1", "-pthread", "-D_GNU_SOURCE"]);
+    for _ in 0..2 {
+        let told = told_of(&sandbox, &guest, "off");
+        let lost = told.matches("it is delivered at once").count();
+        // On a busy machine one waits for too long.
+        assert!(lost <= 3, "{lost} standbys: {told}");
+        assert!(told.contains("gives its turn back at a milestone"), "no milestone: {told}");
+        assert!(!told.contains("its content is another"), "{told}");
+    }
+    sandbox.assert_clean();
+}
+
 /// Threads that ask each other by flags take turns from the first question on, and not only once a copy has gone another way.
 #[test]
 fn questions_by_flags_are_seen() {
@@ -115,12 +141,7 @@ fn questions_by_flags_are_seen() {
     let Some(library) = runtime(test) else { return };
     let sandbox = Sandbox::with_library(&library, "");
     let guest = compile("../../../../guests/turns_asks.c", test, &["-O2", "-pthread", "-D_GNU_SOURCE"]);
-    let run = |races: &str| {
-        let mut command = sandbox.understudy(&["run", "--name", "g", "--", guest.to_str().unwrap()]);
-        let done = command.env("UNDERSTUDY_RACES", races).output().unwrap();
-        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
-        text(&done.stderr)
-    };
+    let run = |races: &str| told_of(&sandbox, &guest, races);
     let mut divergences = 0;
     for _ in 0..10 {
         let told = run("off");
@@ -132,6 +153,26 @@ fn questions_by_flags_are_seen() {
     run("");
     let told = run("");
     assert!(!told.contains("unprotected"), "known from the beginning: {told}");
+    sandbox.assert_clean();
+}
+
+/// A thread that computes gives its turn back where a copy finds the place again: behind the first milestone nothing diverges.
+#[test]
+fn turns_are_given_back_at_milestones() {
+    let test = "turns_are_given_back_at_milestones";
+    let Some(library) = runtime(test) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let guest = compile("../../../../guests/turns_milestones.c", test, &["-O2", "-pthread", "-D_GNU_SOURCE"]);
+    for _ in 0..3 {
+        let told = told_of(&sandbox, &guest, "off");
+        let (_, behind) = told
+            .split_once("gives its turn back at a milestone")
+            .unwrap_or_else(|| panic!("no milestone: {told}"));
+        assert!(!behind.contains("its content is another"), "{told}");
+        // The standby that has it takes the place of one that follows until then.
+        assert!(told.contains("is protected by its spare standby"), "{told}");
+        assert!(!told.contains("unprotected: a thread computes"), "{told}");
+    }
     sandbox.assert_clean();
 }
 

@@ -23,6 +23,15 @@ fn other_version(library: &Path, folder: &Path, number: u8) -> PathBuf {
     path
 }
 
+/// Lets the clients end also where something is not as it should be, which would not be said before.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sends one number after the other and compares each answer, until it is told to stop. How many there were.
 fn count(port: u16, stop: &AtomicBool) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -52,6 +61,7 @@ fn no_client_notices_twenty_upgrades() {
     let port: u16 = running.out.lines().next().unwrap().parse().unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = AtEnd(&stop);
         let clients: Vec<_> = (0..3).map(|_| scope.spawn(|| count(port, &stop))).collect();
         let mut runtimes = std::collections::BTreeSet::new();
         for round in 0..UPGRADES {

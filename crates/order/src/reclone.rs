@@ -4,7 +4,8 @@
 //! keeps failing, a clone after each failure would cost more than the protection between two failures is
 //! worth; where it failed once in a day, every moment without a standby is too long. So the delay follows
 //! from what has been seen: it doubles while standbys do not live as long as the delay before them, and
-//! shrinks again as they do.
+//! shrinks again as they do. One that has lived for many times what its making cost was worth that, however often
+//! it happens: the next one comes at once.
 
 /// Shortest delay after a standby was lost, ns, where others were lost before it and soon.
 pub const DELAY_MIN_NS: u64 = 20_000_000;
@@ -14,6 +15,9 @@ pub const AT_ONCE_NS: u64 = 1_000_000;
 
 /// Such a life, ns.
 pub const LONG_LIFE_NS: u64 = 1_000_000_000;
+
+/// A life of so many pauses has paid for its making. A pause counts as [`AT_ONCE_NS`] at least: both copies write each page once more.
+pub const PAID_PAUSES: u64 = PAUSE_PART;
 
 /// Delay of a new process's first standby, from its joining, ns: one that is gone by then is not worth a clone.
 pub const NEWBORN_NS: u64 = 10_000_000;
@@ -69,10 +73,12 @@ impl Backoff {
             Loss::Newborn => return NEWBORN_NS,
             Loss::Dropped => {}
         }
+        let has_paid = stretch_ns >= PAID_PAUSES.saturating_mul(pause_ns.max(AT_ONCE_NS));
         let is_one_of_many =
-            self.overtaken == OVERTAKEN_MAX || self.delay_ns != 0 && stretch_ns < LONG_LIFE_NS;
+            !has_paid && (self.overtaken == OVERTAKEN_MAX || self.delay_ns != 0 && stretch_ns < LONG_LIFE_NS);
         self.delay_ns = match stretch_ns.checked_div(self.delay_ns) {
             // It did not live as long as it had been waited for.
+            Some(0..2) if has_paid => self.delay_ns / 2,
             Some(0) => self.delay_ns.saturating_mul(2),
             Some(times) => self.delay_ns / times,
             None => DELAY_MIN_NS,
@@ -152,9 +158,20 @@ mod tests {
     #[test]
     fn only_the_first_of_many_losses_is_mended_at_once() {
         let mut backoff = Backoff::default();
-        let mut lost = |stretch| backoff.lost(Loss::Dropped, stretch, 0);
-        assert_eq!([lost(5 * MS), lost(500 * MS), lost(500 * MS)], [AT_ONCE_NS, DELAY_MIN_NS, DELAY_MIN_NS]);
-        assert_eq!([lost(LONG_LIFE_NS), lost(500 * MS)], [AT_ONCE_NS, DELAY_MIN_NS]);
+        let mut lost = |stretch| backoff.lost(Loss::Dropped, stretch, 50 * MS);
+        assert_eq!([lost(5 * MS), lost(400 * MS), lost(400 * MS)], [AT_ONCE_NS, DELAY_MIN_NS, DELAY_MIN_NS]);
+        assert_eq!([lost(LONG_LIFE_NS), lost(400 * MS)], [AT_ONCE_NS, DELAY_MIN_NS]);
+    }
+
+    #[test]
+    fn lives_that_have_paid_for_their_making_are_followed_by_others_at_once() {
+        let mut backoff = Backoff::default();
+        let delays: [u64; 6] = core::array::from_fn(|_| backoff.lost(Loss::Dropped, 40 * MS, MS));
+        assert_eq!(delays, [AT_ONCE_NS; 6]);
+        // Behind a storm they have to be several.
+        let _: [u64; 8] = core::array::from_fn(|_| backoff.lost(Loss::Dropped, MS, MS));
+        let delays: [u64; 7] = core::array::from_fn(|_| backoff.lost(Loss::Dropped, 40 * MS, MS) / MS);
+        assert_eq!(delays, [1000, 500, 250, 125, 62, 31, 1]);
     }
 
     #[test]

@@ -10,11 +10,11 @@ use us_abi::{
     SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
 };
 
-use crate::door::{limits, mutex, time};
+use crate::door::{limits, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::state::{self, Role};
-use crate::sys::{atomics, gate_stack, libc_text, patch, probe, program, vdso, wall};
+use crate::sys::{allocator, atomics, gate_stack, libc_text, patch, probe, program, vdso, wall};
 use crate::thread::{self, Mode};
 use crate::wiring::{Layers, keep_ways};
 use crate::{
@@ -367,8 +367,7 @@ fn prepare(guest_pid: u32, config: &Config) {
     if state::is_recorded() || state::is_detached() {
         recording::settle_allocator(maps.libc_data);
     }
-    mutex::OPAQUE_START.store(maps.allocator.0 as usize, Ordering::Relaxed);
-    mutex::OPAQUE_END.store(maps.allocator.1 as usize, Ordering::Relaxed);
+    allocator::remember(maps.allocator);
     libc_text::remember([maps.libc, maps.loader]);
     // Who is told in which order its threads go is not asked, and each image would read its whole text for that.
     let may_race = config.flags & us_abi::CONFIG_AUTO != 0 && !state::is_recorded();

@@ -41,6 +41,7 @@ pub mod log;
 pub mod mapping;
 pub mod mem;
 pub mod members;
+pub mod milestones;
 pub mod mirror;
 pub mod missing;
 pub mod notice;

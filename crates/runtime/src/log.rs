@@ -17,7 +17,7 @@ use crate::fault::{self, Point};
 use crate::members::of_family;
 use crate::thread::{Mode, Thread, stop_logging};
 use crate::verdict::drop_follower;
-use crate::{invariant, missing, pace, raw, recorder, seats, state, twins};
+use crate::{invariant, milestones, missing, pace, raw, recorder, seats, state, twins};
 
 /// A reader that has freed nothing for so long may be gone, ns.
 const GONE_NS: u64 = 2_000_000;
@@ -269,13 +269,19 @@ impl Thread {
 
     /// Takes the signal that is the next event, as a standby.
     pub fn take_signal(&mut self) {
+        let event = self.open_front();
+        above().replay_signal(self, event);
+    }
+
+    /// Opens the event at the front of the ring.
+    pub fn open_front(&mut self) -> Event {
         let place = self.ends.ring.at(self.ends.consumer.at);
         // SAFETY: `peek` has seen it: below the acquired tail, aligned, the payload behind the header.
         let event = unsafe {
             Event { header: place.cast::<Header>().read(), payload: place.add(size_of::<Header>()) }
         };
         self.ends.open = Header::size(event.header.len);
-        above().replay_signal(self, event);
+        event
     }
 
     /// The first two words behind the header of the event at the front of the ring, which `peek` has seen; zeros if it has none.
@@ -297,6 +303,18 @@ impl Thread {
     /// Sleeps until there may be another event, or this copy is live.
     pub fn wait_more(&mut self) {
         self.wait_for_event();
+    }
+
+    /// Sleeps for so long at a place where this copy may take over, or until the log goes on.
+    pub fn rest(&mut self, limit_ns: u64) {
+        let bell = self.bell.load(Ordering::Acquire);
+        self.parked.store(true, Ordering::SeqCst);
+        if !self.ends.consumer.ready_after_refresh(&self.entry().tail.0)
+            && !state::LIVE.load(Ordering::Acquire)
+        {
+            raw::futex_wait(&self.bell, bell, limit_ns);
+        }
+        self.parked.store(false, Ordering::Relaxed);
     }
 
     /// Waits until this copy is live, or the log goes on.
@@ -325,6 +343,7 @@ impl Thread {
         let bytes = core::mem::take(&mut self.ends.open);
         let head = self.head();
         self.ends.consumer.release(bytes, head);
+        milestones::look_again(self);
     }
 
     /// What says how far this copy has come in this thread's ring.

@@ -104,17 +104,30 @@ pub fn task_state(tid: u32) -> Option<u8> {
 
 /// Whether a process has ended and only waits to be asked for. One whose first thread has ended has others.
 pub fn is_zombie(pid: u32) -> bool {
+    of_process(pid).is_some_and(|[state, _, threads]| state == u64::from(b'Z') && threads <= 1)
+}
+
+/// Whether the first thread of a process has ended, or is ending.
+pub fn is_ending(pid: u32) -> bool {
+    const PF_EXITING: u64 = 4;
+    of_process(pid).is_some_and(|[state, flags, _]| state == u64::from(b'Z') || flags & PF_EXITING != 0)
+}
+
+/// State, flags and number of threads of a process.
+fn of_process(pid: u32) -> Option<[u64; 3]> {
     let path = state::joined(&[b"/proc/", Decimal::new(u64::from(pid)).bytes(), b"/stat"]);
-    let Ok(path) = CStr::from_bytes_until_nul(&path) else { return false };
-    let mut is_one = false;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let mut found = None;
     read_file(&File { path, subject: inquiry::THREAD_STAT, number: pid }, |bytes| {
         let end = bytes.iter().rposition(|byte| *byte == b')').unwrap_or(0);
-        let mut words = bytes[end..].split(|byte| *byte == b' ');
-        let (state, threads) = (words.nth(1), words.nth(16));
-        is_one |= state == Some(b"Z") && threads.and_then(decimal).is_some_and(|threads| threads <= 1);
+        let mut words = bytes[end..].split(|byte| *byte == b' ').skip(1);
+        let state = words.next().and_then(|word| word.first()).map(|letter| u64::from(*letter));
+        let mut number = |skipped| words.nth(skipped).and_then(decimal);
+        let (flags, threads) = (number(5), number(10));
+        found = state.zip(flags).zip(threads).map(|((state, flags), threads)| [state, flags, threads]);
         bytes.len()
     });
-    is_one
+    found
 }
 
 /// How many threads this process has.

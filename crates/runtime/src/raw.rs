@@ -12,6 +12,9 @@ use crate::context::{Context, reg};
 use crate::kernel::FUTEX_WAKE;
 pub use crate::kernel::{err, nr};
 
+/// Command of System V's objects that asks what one is: no header that we have names it.
+pub const IPC_STAT: u64 = 2;
+
 /// Whether a kernel result is an error.
 #[inline(always)]
 pub const fn failed(result: i64) -> bool {

@@ -94,6 +94,19 @@ pub fn is_spare(header: &SegmentHeader) -> bool {
     state::is_standby() && header.seats[own() as usize].state.load(Ordering::Acquire) != seat::FREE
 }
 
+/// Whether this standby has been given up, and the log goes on without it: of its header's words none is about it any more.
+pub fn is_given_up(header: &SegmentHeader) -> bool {
+    let own = own();
+    state::is_standby()
+        && match header.seats[own as usize].state.load(Ordering::Acquire) {
+            seat::FOLLOWS => false,
+            seat::FREE => {
+                header.heir.load(Ordering::Acquire) != own || header.dropped.0.load(Ordering::Acquire) != 0
+            }
+            _ => true,
+        }
+}
+
 /// What the standby at `number` writes of a slot.
 fn spare_entry(number: u32, slot: u32) -> &'static SpareEntry {
     debug_assert!((slot as usize) < THREADS_MAX, "a thread beyond the slots has no standby");
@@ -202,7 +215,12 @@ pub fn drop_spare(header: &SegmentHeader, number: u32, cause: Cause, why: &[&[u8
 
 /// The same of every spare: what no standby can follow.
 pub fn drop_spares(header: &SegmentHeader, cause: Cause, why: &[&[u8]]) {
-    (0..SEATS as u32).for_each(|number| {
+    drop_others(header, None, cause, why);
+}
+
+/// The same of every spare but the one in this seat.
+pub fn drop_others(header: &SegmentHeader, stays: Option<u32>, cause: Cause, why: &[&[u8]]) {
+    (0..SEATS as u32).filter(|number| Some(*number) != stays).for_each(|number| {
         drop_spare(header, number, cause, why);
     });
 }

@@ -109,6 +109,14 @@ pub fn atomic_words() -> i32 {
     (distance + WORDS_AT) as i64 as i32
 }
 
+/// Where what is left until a thread's next look at a milestone lies, behind those.
+const LEFT_AT: i32 = size_of::<AtomicWords>() as i32;
+
+/// Its distance from the thread pointer.
+pub fn left_at_milestones() -> i32 {
+    atomic_words() + LEFT_AT
+}
+
 /// That of the calling thread, one of libc's.
 pub fn own_atomic_words() -> *mut AtomicWords {
     let pointer: u64;

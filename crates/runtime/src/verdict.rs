@@ -73,7 +73,8 @@ pub fn drop_follower(seat: u32, cause: Cause, why: &[&[u8]]) {
     state::attention();
 }
 
-fn drop_heir(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
+/// The same of the heir alone: others may follow.
+pub fn drop_heir(header: &us_abi::SegmentHeader, cause: Cause, why: &[&[u8]]) {
     if of_family::is_member() {
         // First: a standby that the others are waiting for must not be given up.
         of_family::fail_with(why);
@@ -124,7 +125,7 @@ pub fn give_up_standby(why: &[&[u8]]) -> ! {
 /// Ends a standby that cannot go on, for whatever reason.
 #[cold]
 pub fn end_standby(cause: Cause, why: &[&[u8]]) -> ! {
-    if let Some(header) = state::header() {
+    if let Some(header) = state::header().filter(|header| !seats::is_given_up(header)) {
         end_spare(header, cause, why);
         header.divergences.fetch_add(u32::from(cause == Cause::Diverged), Ordering::AcqRel);
         state::write_text(&header.why.0, cause as u32, why);
@@ -182,7 +183,8 @@ pub fn report_at(slot: u32, position: u64, what: &[&[u8]]) -> ! {
     for (place, part) in parts[5..].iter_mut().zip(what) {
         *place = part;
     }
-    if let Some(header) = state::header() {
+    // What comes behind the end of one that has a successor is not for it.
+    if let Some(header) = state::header().filter(|header| !seats::is_given_up(header)) {
         // What another thread meets meanwhile follows from it, and the first place is the one that is looked at.
         if state::is_standby() && !seats::stay() {
             // The first ends the process once it has said why.

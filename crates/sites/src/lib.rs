@@ -59,6 +59,7 @@ pub mod elf;
 mod emit;
 mod entries;
 pub mod maps;
+mod milestone;
 mod plan;
 mod program;
 pub mod references;
@@ -72,6 +73,7 @@ pub use emit::{
     emit_patch, emit_stub,
 };
 pub use entries::{Entry, Functions, Memory, each_entry, judge};
+pub use milestone::{Branch, MILESTONE_STUB_MAX, MilestoneWays, branch_at, distance_to, emit_milestone_stub};
 pub use plan::{Plan, find_plan, fingerprint, plan_words, write_plan};
 pub use program::{has_own_futexes, has_program_sites, scan_program};
 pub use scan::{DOUBT, SWITCH_REACH, ScanError, scan};

@@ -38,6 +38,12 @@ impl Line {
         self.start == before.end && kind(self) == kind(before) && self.offset == offset
     }
 
+    /// Whether it is the text of a file that nobody may write, the program's or a library's.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        self.protection == READ | EXEC && !self.shared && self.inode != 0
+    }
+
     /// Of the line's text.
     #[must_use]
     pub fn parse(line: &[u8]) -> Option<Line> {

@@ -324,6 +324,11 @@ fn maps_path(pid: u32, file: &Path) -> bool {
     text::mappings(&maps).any(|(_, path)| path == file.as_os_str().as_bytes())
 }
 
+/// Whether the process has ended, or is about to: it has given its memory back.
+pub fn has_no_memory(pid: u32) -> bool {
+    bytes(pid, "maps").is_ok_and(|maps| maps.is_empty())
+}
+
 /// The processes that have `file` mapped, whoever their parents are.
 pub fn mapping(file: &Path) -> Vec<u32> {
     let Ok(file) = file.canonicalize() else { return Vec::new() };

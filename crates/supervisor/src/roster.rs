@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::FallocateFlags;
 use us_abi::{
-    MAGIC, PROCESSES_MAX, Process, REGISTRY_BYTES, ROSTER_BYTES, Registry, RosterHeader, VERSION, WILL, end,
-    kin, pair, process,
+    EARLIER_MAX, MAGIC, PROCESSES_MAX, Process, REGISTRY_BYTES, ROSTER_BYTES, Registry, RosterHeader,
+    VERSION, WILL, end, kin, pair, process,
 };
 
 use crate::clock;
@@ -127,12 +127,23 @@ impl Roster {
             };
             let word = primary.load(Ordering::Relaxed);
             if word != 0 && !is_listed((word >> 32) as u32) && !is_alive(word as u32) {
+                self.note_earlier(word);
                 primary.store(0, Ordering::SeqCst);
             }
             let word = end.load(Ordering::Relaxed);
             if word != 0 && !is_listed((word >> 32) as u32) {
                 end.store(0, Ordering::SeqCst);
             }
+        }
+    }
+
+    /// What this word of the registry said is over, 0 for none: that primary is dead.
+    fn note_earlier(&self, word: u64) {
+        if word != 0 {
+            let registry = self.registry();
+            let count = registry.earlier_count.load(Ordering::Relaxed);
+            registry.earlier[count as usize % EARLIER_MAX].store(word, Ordering::Release);
+            registry.earlier_count.store(count + 1, Ordering::Release);
         }
     }
 
@@ -280,6 +291,7 @@ impl Roster {
         let is_anothers = !self.is_mixed() && self.find(place.pid).is_some_and(|(other, _)| other != place);
         if !is_anothers {
             registry.used.fetch_max(place.at as u32 + 1, Ordering::AcqRel);
+            self.note_earlier(registry.primaries[place.at].load(Ordering::Relaxed));
             registry.primaries[place.at].store(pair(place.pid, primary), Ordering::SeqCst);
         }
         self.adopt_children(place.pid, u64::MAX, exists);

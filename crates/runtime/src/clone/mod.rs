@@ -32,7 +32,7 @@ use crate::members::of_family;
 use crate::proc;
 use crate::raw::{self, failed, nr};
 use crate::thread::{self, Mode};
-use crate::turns::{live_turns, turn_order};
+use crate::turns::{live_turns, milestones, successor, turn_order};
 use crate::{bound, family, fdtable, missing, paths, recorder, seats, state, tls};
 use away::{fork_away, is_supervised};
 pub use coordinator::{
@@ -243,6 +243,7 @@ fn empty_rings() {
 fn make(header: &SegmentHeader) {
     let is_spare = seats::is_followed();
     IS_SPARE.store(is_spare, Ordering::Relaxed);
+    successor::clone_begins(header, is_spare);
     if threads::are_beyond() {
         release_all();
         return fail(header, &[thread::BEYOND]);
@@ -290,6 +291,9 @@ fn make(header: &SegmentHeader) {
             if of_family::is_member() {
                 of_family::fail(why.0);
             }
+            if successor::is_made() {
+                successor::is_not_made(header);
+            }
             release_all();
             refuse(header, why);
         }
@@ -321,6 +325,7 @@ fn prepare(header: &SegmentHeader, is_forming: bool, is_spare: bool) -> Result<(
     } else {
         live_turns::decide(header);
     }
+    milestones::count_anew();
     identity::are_together(leader())?;
     let purpose = if is_forming { memory::Purpose::Family } else { memory::Purpose::Standby };
     memory::list(header, purpose).map_err(|why| (why, 0))
@@ -469,6 +474,7 @@ pub fn reset_blocks(mode: Mode) {
     let locks = if sync::is_threaded() { mode } else { Mode::Solo };
     // In a log that goes on the turns do as well.
     let turns_are_new = state::takes_live_turns() && !recorder::went_on_at_clone();
+    let counts_anew = milestones::is_counted_anew();
     if turns_are_new {
         turn_order::reset();
     } else if state::takes_live_turns() && mode == Mode::Replay {
@@ -488,6 +494,9 @@ pub fn reset_blocks(mode: Mode) {
         };
         block.lock_mode.store(locks as u8, Ordering::Relaxed);
         block.call_mode.store(mode as u8, Ordering::Relaxed);
+        if counts_anew {
+            crate::milestones::reset(block);
+        }
         block.attach_ring();
         block.doubt.set_open(false);
         let (creation, log) = block.creation;
@@ -543,6 +552,10 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64) {
 fn made(header: &SegmentHeader, start: u64) {
     header.clone_pause_ns.store(raw::now_ns() - start, Ordering::Relaxed);
     header.clones.fetch_add(1, Ordering::AcqRel);
+    if successor::is_made() {
+        // The supervisor takes a spare up once it is counted, and from here on there is nobody else.
+        successor::takes_place(header, SEAT.load(Ordering::Relaxed));
+    }
     // Of a family that takes over, or has ended, meanwhile.
     family::goes_on();
     release_all();

@@ -22,7 +22,7 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::{execute_marked, recorded, recorded_with};
 use crate::door::witness::{self, CONTROL_MAX, NAME_MAX, SLOT_MAX, Shape};
-use crate::door::{again, buffers, carry, message};
+use crate::door::{again, buffers, carry, message, numbers};
 use crate::guest::{GuestMut, GuestPtr, part};
 use crate::kernel::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB};
 use crate::raw::err::{EAGAIN, EINTR};
@@ -105,7 +105,7 @@ fn receive_part(thread: &mut Thread, row: &'static Row, part: &Call) -> (i64, bo
     let applied = |thread: &mut Thread, result: i64, identity: u64| {
         again::note(part.nr, &part.args, result);
         for index in 0..result as u64 {
-            message::received_descriptors(thread, GuestMut::at(part.args[1] + index * MMSG_BYTES));
+            message::received_control(thread, GuestMut::at(part.args[1] + index * MMSG_BYTES));
         }
         follows.set(identity == FOLLOWS);
     };
@@ -330,6 +330,7 @@ pub fn received(slot: *mut u8, asked: &[u64; 6]) -> Option<(usize, ReturnHead)> 
         put((&raw const entry.header.control_len).cast(), 8);
         put((&raw const entry.header.flags).cast(), 4);
         put(entry.header.name as *const u8, entry.name_bytes());
+        numbers::told_in(entry.header.control, entry.control_bytes() as u64);
         put(entry.header.control as *const u8, entry.control_bytes());
         put(base as *const u8, u64::from(entry.moved).min(len) as usize);
         result += 1;

@@ -15,7 +15,7 @@ use crate::raw::{call6, failed, nr};
 use crate::signal::{self, child};
 use crate::sys::{gate_stack, trap};
 use crate::thread::Thread;
-use crate::{bound, members, state, tls};
+use crate::{bound, members, milestones, state, tls};
 
 /// Value of [`Thread::borrowed`]: by a child in which dispatch is armed.
 const ARMED: u8 = 3;
@@ -108,9 +108,16 @@ pub fn steps_out(context: &mut Context, is_of_386: bool) -> bool {
     is_odd
 }
 
+/// A child is about to borrow this thread's block.
+pub fn borrows(thread: &Thread) {
+    milestones::lend(thread);
+    thread.borrowed.store(spawn::OUR_MEMORY, Ordering::Relaxed);
+}
+
 /// After a child has stopped to borrow this thread's block, in its parent.
 pub fn ended(thread: &mut Thread) {
     thread.borrowed.store(0, Ordering::Relaxed);
+    milestones::give_back(thread);
     thread.signals.is_of_child = false;
     exec::give_back(thread);
 }

@@ -9,10 +9,9 @@ use core::sync::atomic::Ordering;
 use us_abi::Cause;
 
 use crate::context::{Context, reg};
-use crate::door::{numbers, wait};
-use crate::log::Next;
+use crate::door::{numbers, refused, wait};
 use crate::thread::{Mode, Thread};
-use crate::verdict::{give_up_log, report_divergence};
+use crate::verdict::give_up_log;
 use crate::{members, state, tls};
 
 const NAME: &[u8] = b"by int 0x80";
@@ -59,15 +58,7 @@ fn of_numbers(thread: &Thread, registers: &mut [u64; 7]) -> Option<u64> {
 
 /// Nobody follows from here on.
 fn leave_log(thread: &mut Thread) {
-    while state::is_standby() {
-        // As with any refused call: one that has gone astray, or is about to be told.
-        match thread.next() {
-            Next::Live => continue,
-            Next::Event(_) => {
-                report_divergence(thread, &[b"a refused call where the log has an event: ", NAME]);
-            }
-        }
-    }
+    refused::await_live(thread, &[b"a refused call where the log has an event: ", NAME]);
     if thread.calls() == Mode::Record {
         give_up_log(Cause::RefusedCall, &[b"a system call ", NAME, b" cannot be replayed"]);
     }

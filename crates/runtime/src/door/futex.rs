@@ -56,7 +56,7 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
                 None => continue,
             }
         }
-        if state::takes_live_turns() && Local::is_one(call) {
+        if (state::takes_live_turns() || patience.goes_by_log) && Local::is_one(call) {
             if is_own {
                 // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.
                 if thread.calls() != Mode::Solo

@@ -11,7 +11,7 @@ use crate::door::refused::make_unlogged;
 use crate::raw::{self, failed, nr};
 use crate::signal::{self, death};
 use crate::state::{self, Role};
-use crate::sys::{program, trap, wall};
+use crate::sys::{milestones, program, trap, wall};
 use crate::thread::{self, Thread};
 use crate::{tls, turns};
 
@@ -80,6 +80,7 @@ fn leave(thread: &mut Thread) {
     wall::abandon();
     trap::open_all();
     program::restore();
+    milestones::leave();
     signal::hand_over(thread);
     turns::logical::stop();
     LEFT.store(true, Ordering::SeqCst);
@@ -89,6 +90,7 @@ fn leave(thread: &mut Thread) {
 fn come_back(thread: &mut Thread) {
     LEFT.store(false, Ordering::SeqCst);
     signal::take_back(thread);
+    milestones::come_back();
     trap::close_all();
     wall::begin(thread);
     wall::raise();

@@ -13,7 +13,7 @@ use us_calls::Row;
 
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
-use crate::door::{code, heaps, huge, mapped, mutex, own_addresses, quiet, shared};
+use crate::door::{code, heaps, huge, mapped, own_addresses, quiet, shared};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::kernel::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MAP_TYPE, PROT_WRITE,
@@ -21,7 +21,7 @@ use crate::kernel::{
 use crate::mapping::{pieces, unforked, views};
 use crate::members::of_family;
 use crate::raw::{self, failed};
-use crate::sys::{atomics, wall};
+use crate::sys::{allocator, atomics, wall};
 use crate::thread::{Mode, Thread};
 use crate::verdict::drop_standby;
 use crate::{fdtable, real, seats, tls, twins};
@@ -499,7 +499,7 @@ pub fn errno_or(result: i64) -> u64 {
 /// A mapping asked for by guest code: an allocator's are its own business; anything else lies at the same
 /// address in every copy.
 fn guest_mmap(thread: &mut Thread, mut call: Call) -> i64 {
-    if thread.borrowed.load(Ordering::Relaxed) != 0 || mutex::opaque(call.caller as usize) {
+    if thread.borrowed.load(Ordering::Relaxed) != 0 || allocator::opaque(call.caller as usize) {
         return if call.args[3] & MAP_ANONYMOUS != 0 {
             heaps::map(thread, &call, anonymous)
         } else {

@@ -100,5 +100,3 @@ pub mod usage;
 pub mod wait;
 pub mod waiters;
 pub mod witness;
-
-pub use mutex::{OPAQUE_END, OPAQUE_START, opaque};

@@ -7,7 +7,7 @@
 //! Priority inheritance and protection are accepted and have no effect on scheduling.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicI16, AtomicU32, AtomicU64, Ordering, fence};
 
 use us_abi::event::{AFTER_WAIT, EventKind, LOCKED, MUTEX_HOW, NO_TICKET, mutex_call};
 use us_calls::Class;
@@ -21,6 +21,7 @@ use super::sync::{self, CLOCK_REALTIME, Caller, Outcome, errno, op};
 use crate::log::Next;
 use crate::mapping::views;
 use crate::raw::Timespec;
+use crate::sys::allocator::opaque;
 use crate::thread::{Mode, Thread};
 use crate::turns::doors::ordered_frame;
 use crate::{clock, tls};
@@ -75,19 +76,6 @@ pub mod kind {
     pub const SHARED: u32 = 128;
     /// What destroy leaves.
     pub const DESTROYED: u32 = u32::MAX;
-}
-
-/// First address of the allocator's library, 0 for none.
-pub static OPAQUE_START: AtomicUsize = AtomicUsize::new(0);
-/// One past its last address.
-pub static OPAQUE_END: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether the code at `caller` belongs to an allocator. Allocators take mutexes in an order that depends
-/// on addresses; logged, redis with jemalloc diverged after 15 000 events.
-#[inline(always)]
-pub fn opaque(caller: usize) -> bool {
-    let start = OPAQUE_START.load(Ordering::Relaxed);
-    caller.wrapping_sub(start) < OPAQUE_END.load(Ordering::Relaxed).wrapping_sub(start)
 }
 
 /// How long an acquisition may take.

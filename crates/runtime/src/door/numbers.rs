@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use linux_raw_sys::general::{__user_cap_header_struct, f_owner_ex, sigevent};
+use linux_raw_sys::general::{__user_cap_header_struct, f_owner_ex, flock, sigevent};
 use us_abi::Process;
 use us_calls::Row;
 use us_world::timer::ProcessorClock;
@@ -10,8 +10,8 @@ use us_world::timer::ProcessorClock;
 use crate::call::Call;
 use crate::door::recorded::recorded;
 use crate::door::{own_files, timer, usage, wait};
-use crate::guest::{GuestMut, GuestPtr, Plain};
-use crate::kernel::{SIGEV_THREAD_ID, TIMER_ABSTIME};
+use crate::guest::{GuestMut, GuestPtr, Plain, part};
+use crate::kernel::{SIGEV_THREAD_ID, SOL_SOCKET, TIMER_ABSTIME};
 use crate::members::{self, leader, mail};
 use crate::raw::Timespec;
 use crate::state::Role;
@@ -328,9 +328,10 @@ pub fn translate(row: &Row, guests: &[u64; 6], room: &mut Room) -> [u64; 6] {
     args
 }
 
-/// Whether a call may tell of a process group or session: getpgrp, setsid; getpgid, getsid; ioctl.
-pub fn answers_a_group(nr: u16) -> bool {
-    matches!(nr, GETPGRP | SETSID | GETPGID | GETSID | IOCTL)
+/// Whether a call may tell of a process, process group or session: getpgrp, setsid; getpgid, getsid; ioctl; who holds a lock, is at
+/// the other end of a socket, or has used an object of System V last.
+pub fn answers_a_number(nr: u16) -> bool {
+    matches!(nr, GETPGRP | SETSID | GETPGID | GETSID | IOCTL | FCNTL | GETSOCKOPT | SHMCTL | MSGCTL | SEMCTL)
 }
 
 /// The group's numbers in place of the kernel's in what such a call has answered.
@@ -350,6 +351,33 @@ pub fn answered(row: &Row, args: &[u64; 6], result: i64) -> i64 {
             }
             result
         }
+        FCNTL if args[1] as u32 == F_GETLK => {
+            told_at(part!(GuestMut::<flock>::at(args[2]), flock, l_pid));
+            result
+        }
+        FCNTL if args[1] as u32 == F_GETOWN_EX => {
+            let place = GuestMut::<f_owner_ex>::at(args[2]);
+            if place.written().is_some_and(|owner: f_owner_ex| owner.type_ as u32 <= F_OWNER_PID) {
+                told_at(part!(place, f_owner_ex, pid));
+            }
+            result
+        }
+        GETSOCKOPT if args[1] & 0xffff_ffff == SOL_SOCKET && args[2] as u32 == SO_PEERCRED => {
+            let given = GuestPtr::<u32>::at(args[4]).load();
+            if given.is_some_and(|bytes| bytes as usize >= size_of::<i32>()) {
+                told_at(GuestMut::at(args[3]));
+            }
+            result
+        }
+        SHMCTL if matches!(args[1] as u32, STAT | SHM_STAT | SHM_STAT_ANY) => {
+            told_both(args[2].wrapping_add(SHMID64_DS_CPID));
+            result
+        }
+        MSGCTL if matches!(args[1] as u32, STAT | MSG_STAT | MSG_STAT_ANY) => {
+            told_both(args[2].wrapping_add(MSQID64_DS_LSPID));
+            result
+        }
+        SEMCTL if args[2] as u32 == SEM_GETPID => told(result as u32).into(),
         _ => result,
     }
 }
@@ -370,6 +398,23 @@ const CLOCK_GETRES: u16 = linux_raw_sys::general::__NR_clock_getres as u16;
 const CAPGET: u16 = linux_raw_sys::general::__NR_capget as u16;
 const SENDMSG: u16 = linux_raw_sys::general::__NR_sendmsg as u16;
 const FCNTL: u16 = linux_raw_sys::general::__NR_fcntl as u16;
+const GETSOCKOPT: u16 = linux_raw_sys::general::__NR_getsockopt as u16;
+const SHMCTL: u16 = linux_raw_sys::general::__NR_shmctl as u16;
+const MSGCTL: u16 = linux_raw_sys::general::__NR_msgctl as u16;
+const SEMCTL: u16 = linux_raw_sys::general::__NR_semctl as u16;
+const F_GETLK: u32 = linux_raw_sys::general::F_GETLK;
+const F_GETOWN_EX: u32 = linux_raw_sys::general::F_GETOWN_EX;
+const SO_PEERCRED: u32 = linux_raw_sys::net::SO_PEERCRED;
+/// Commands of System V's objects, and where two numbers of processes lie in what is told: in a `struct shmid64_ds`, in a
+/// `struct msqid64_ds`.
+const STAT: u32 = raw::IPC_STAT as u32;
+const MSG_STAT: u32 = 11;
+const MSG_STAT_ANY: u32 = 13;
+const SHM_STAT: u32 = 13;
+const SHM_STAT_ANY: u32 = 15;
+const SEM_GETPID: u32 = 11;
+const SHMID64_DS_CPID: u64 = 80;
+const MSQID64_DS_LSPID: u64 = 96;
 const F_SETOWN_EX: u32 = linux_raw_sys::general::F_SETOWN_EX;
 /// Owner of a descriptor's signals: a thread (0) or a process (1); above that a group of processes.
 pub const F_OWNER_PID: u32 = linux_raw_sys::general::F_OWNER_PID;
@@ -385,6 +430,35 @@ pub fn clock_to_kernel(clock: i32) -> i32 {
 fn clock_of_another(clock: i32) -> i32 {
     let Some(counted) = ProcessorClock::of(clock).filter(|counted| counted.number != 0) else { return clock };
     ProcessorClock { number: to_kernel(counted.number.into()) as u32, ..counted }.word()
+}
+
+/// The group's number for what the kernel tells of any process: of this one, a thread of it, another one of the group, or one that is
+/// dead and was the primary of one. Any other number is as it was.
+#[cold]
+pub fn told(number: u32) -> u32 {
+    let own = to_guest(number);
+    if own == number { members::known_soon(number).unwrap_or(number) } else { own }
+}
+
+/// As [`told`], of a number that the kernel has written into the guest's memory.
+fn told_at(place: GuestMut<i32>) {
+    if let Some(number) = place.written().filter(|number| *number > 0) {
+        place.store(&(told(number as u32) as i32));
+    }
+}
+
+/// The same of two, one behind the other: who made a shared segment, and used it last; who sent to a queue last, and received.
+fn told_both(place: u64) {
+    told_at(GuestMut::at(place));
+    told_at(GuestMut::at(place.wrapping_add(4)));
+}
+
+/// As [`told`], of the senders in the control data of a message that has come. Behind the kernel, where this copy acts, and before
+/// the log has it; and for what a dead primary had received. Told twice is told once.
+pub fn told_in(control: u64, len: u64) {
+    if members::is_numbered() && control != 0 && len != 0 {
+        spans::for_credentials(control, len, |place| told_at(GuestMut::at(place)));
+    }
 }
 
 /// The group's number for a number of this process or of one of its threads.

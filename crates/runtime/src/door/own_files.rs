@@ -142,13 +142,12 @@ pub fn open_again(header: &SegmentHeader) {
     if !ANY.load(Ordering::Relaxed) {
         return;
     }
-    name_threads();
-    seats::takes(header);
+    let mut is_ready = false;
     fdtable::for_open(|fd| {
         // Neither a socket nor a pipe; a folder is of the other kind.
         let wanted = fdtable::get(fd).is_some_and(|shadow| matches!(shadow.kind(), Kind::File | Kind::Other));
         if wanted {
-            replace(fd, header);
+            replace(fd, header, &mut is_ready);
         }
     });
 }
@@ -177,8 +176,8 @@ fn name_threads() {
 }
 
 /// Opens the file behind a number again if it is about the dead process, or about a standby that was to take over before this
-/// one and was killed on its way.
-fn replace(fd: i32, header: &SegmentHeader) {
+/// one and was killed on its way. `is_ready`: the threads have their names.
+fn replace(fd: i32, header: &SegmentHeader, is_ready: &mut bool) {
     const GONE: &[u8] = b" (deleted)";
     let own = state::REAL_PID.load(Ordering::Relaxed);
     let mut name = [0u8; PATH_MAX];
@@ -192,6 +191,11 @@ fn replace(fd: i32, header: &SegmentHeader) {
     let thread = |number: u32| successor_of(header, number);
     if !renumbered(name, &mut path, process, thread) || !is_of_proc(fd) {
         return;
+    }
+    // Only where there is such a file: behind the doubts hardly ever, and a program may have thousands of threads.
+    if !core::mem::replace(is_ready, true) {
+        name_threads();
+        seats::takes(header);
     }
     // A duplicate that has been replaced already: they share the position.
     let Some(shadow) = fdtable::get(fd) else { return };

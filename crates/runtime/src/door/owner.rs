@@ -12,7 +12,7 @@ use us_calls::Row;
 use crate::call::Call;
 use crate::door::recorded::recorded_with;
 use crate::door::{numbers, timer};
-use crate::guest::{GuestMut, GuestPtr};
+use crate::guest::GuestPtr;
 use crate::kernel::{F_GETFL, F_GETLEASE, F_GETSIG, F_UNLCK, POLLIN, SIGIO};
 use crate::raw::nr::FCNTL;
 use crate::raw::{self, failed};
@@ -63,15 +63,6 @@ fn applied(call: &Call) {
             let given = GuestPtr::<f_owner_ex>::at(argument).load();
             let given = given.map(|owner| [owner.type_ as u32, owner.pid as u32]);
             set(fd as i32, given.filter(|[kind, number]| *kind <= numbers::F_OWNER_PID && *number != 0));
-        }
-        // The answer lies in the guest's memory, and goes into the log from there.
-        F_GETOWN_EX if !state::is_standby() => {
-            let place = GuestMut::<f_owner_ex>::at(argument);
-            if let Some(f_owner_ex { type_, pid }) = place.written()
-                && type_ as u32 <= numbers::F_OWNER_PID
-            {
-                place.store(&f_owner_ex { type_, pid: numbers::to_guest(pid as u32) as i32 });
-            }
         }
         F_SETLEASE => lease(fd as i32, argument != F_UNLCK),
         _ => {}

@@ -52,6 +52,8 @@ pub struct Patience {
     attempts: u32,
     /// In logical time: there was nothing to wait for.
     pub has_not_slept: bool,
+    /// For a lock of libc's that a door orders: a standby's thread that stood still in it waits for the log, not for a wake.
+    pub goes_by_log: bool,
     /// Made where they are wanted: most calls go without.
     own: Option<Own>,
 }

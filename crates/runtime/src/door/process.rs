@@ -17,7 +17,7 @@ use crate::log::Next;
 use crate::raw::err::EFAULT;
 use crate::raw::{self, call6};
 use crate::state::{self, Role};
-use crate::sys::{atomics, wall};
+use crate::sys::{atomics, milestones, wall};
 use crate::thread::spawn::Stored;
 use crate::thread::{self, Mode, Thread};
 use crate::verdict::{self, drop_standby};
@@ -168,6 +168,7 @@ pub fn forget_parent(thread: &mut Thread, pid: u32) {
     crate::door::epoll::inherit();
     crate::lock::in_child();
     atomics::forget();
+    milestones::forget();
     crate::door::waiters::reset();
     turns::logical::forget();
     crate::twins::choice::in_child();

@@ -27,7 +27,6 @@ pub const MQ_TIMEDSEND: u64 = __NR_mq_timedsend as u64;
 
 const IPC_NOWAIT: u64 = 0o4000;
 const NOWAIT: i16 = IPC_NOWAIT as i16;
-const IPC_STAT: u64 = 2;
 /// Most operations of a call that takes from semaphores.
 const OPERATIONS: usize = 8;
 /// A sleep that finds no room lasts an eighth of the wait so far, within these, ns: that much later than natively it ends.
@@ -101,7 +100,7 @@ impl Room {
     pub fn of(queue: u64) -> Option<Room> {
         let mut stat = [0u64; 15];
         // SAFETY: the kernel writes one struct msqid64_ds of 120 bytes.
-        let known = unsafe { raw::call3(MSGCTL, queue, IPC_STAT, stat.as_mut_ptr() as u64) } == 0;
+        let known = unsafe { raw::call3(MSGCTL, queue, raw::IPC_STAT, stat.as_mut_ptr() as u64) } == 0;
         known.then_some(Room { held: stat[9], count: stat[10], most: stat[11] })
     }
 

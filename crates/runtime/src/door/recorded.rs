@@ -49,7 +49,7 @@ pub(super) fn act(thread: &Thread, row: &Row, nr: u64, args: &[u64; 6]) -> i64 {
             let result = numbers::send(nr, args, |args| execute(thread, row, nr, args));
             numbers::answered(row, args, result)
         }
-        _ if members::is_numbered() && numbers::answers_a_group(row.nr) => {
+        _ if members::is_numbered() && numbers::answers_a_number(row.nr) => {
             numbers::answered(row, args, execute(thread, row, nr, args))
         }
         _ => execute(thread, row, nr, args),

@@ -3,25 +3,16 @@
 use crate::above::above;
 use crate::call::Call;
 use crate::door::{leave, spawn};
+use crate::log::Next;
 use crate::thread::{Mode, Thread};
-use crate::verdict::give_up_log;
+use crate::verdict::{give_up_log, report_divergence};
 use crate::{bound, fdtable, raw, signal, state};
 
 /// A call that the log cannot carry: executed, counted, and the standby is given up.
 #[cold]
 pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
     loop {
-        if state::is_standby() {
-            // The primary drops its standby before it executes such a call, so only a standby that has gone
-            // astray, or one about to be told, arrives here. It must not act.
-            match thread.next() {
-                crate::log::Next::Live => continue,
-                crate::log::Next::Event(_) => crate::verdict::report_divergence(
-                    thread,
-                    &[b"a refused call where the log has an event: ", name.as_bytes()],
-                ),
-            }
-        }
+        await_live(thread, &[b"a refused call where the log has an event: ", name.as_bytes()]);
         if bound::binds(call) {
             count(call);
             return leave::make(thread, call, name);
@@ -36,6 +27,17 @@ pub fn refused(thread: &mut Thread, call: &Call, name: &str) -> i64 {
             count(call);
             spawn::note_namespace(call);
             return result;
+        }
+    }
+}
+
+/// As a thread of a standby where its primary has dropped that before it acts: only a standby that has gone astray, as `why` says, or
+/// one about to be told, comes here. It must not act before it is live itself, and not only its copy: until then it blocks every
+/// signal, and whom it makes would inherit that.
+pub fn await_live(thread: &mut Thread, why: &[&[u8]]) {
+    while thread.calls() == Mode::Replay {
+        if let Next::Event(_) = thread.next() {
+            report_divergence(thread, why);
         }
     }
 }

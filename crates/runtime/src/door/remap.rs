@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use us_abi::event::{CallArgs, ReturnHead};
 
 use super::memory::{errno_or, follow, local, offer};
-use super::{heaps, mutex, own_addresses};
+use super::{heaps, own_addresses};
 use crate::call::Call;
 use crate::door::recorded::{begin, end, take_begin, take_end};
 use crate::kernel::MAP_FIXED;
@@ -18,7 +18,7 @@ use crate::proc::{self, Line};
 use crate::raw::{self, err, failed, nr};
 use crate::sys::own_table::with_own_table;
 use crate::sys::room::Room;
-use crate::sys::wall;
+use crate::sys::{allocator, wall};
 use crate::thread::{Mode, Thread};
 use crate::{tls, twins};
 
@@ -94,7 +94,7 @@ unsafe extern "C" fn exported_mremap(a: u64, b: u64, c: u64, d: u64, e: u64, cal
     let call = Call { nr: raw::nr::MREMAP, args: [a, b, c, d & 0xffff_ffff, e, 0], caller };
     // SAFETY: the calling thread's own block.
     let result = match unsafe { tls::current().as_mut() } {
-        Some(thread) if !mutex::opaque(caller as usize) => guest_mremap(thread, call),
+        Some(thread) if !allocator::opaque(caller as usize) => guest_mremap(thread, call),
         _ => local(&call),
     };
     errno_or(result)

@@ -103,10 +103,9 @@ pub fn system_v(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// Bytes of a shared segment, by the kernel.
 fn size_of_segment(id: u64) -> u64 {
     use crate::raw::nr::SHMCTL;
-    const IPC_STAT: u64 = 2;
     let mut stat = Described::default();
     // SAFETY: the kernel writes one of these.
-    unsafe { raw::call3(SHMCTL, id, IPC_STAT, &raw mut stat as u64) };
+    unsafe { raw::call3(SHMCTL, id, raw::IPC_STAT, &raw mut stat as u64) };
     stat.bytes
 }
 

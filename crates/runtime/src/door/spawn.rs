@@ -14,11 +14,10 @@ use crate::clock::kernel_ticket;
 use crate::context::{Context, reg};
 use crate::door::kept::{self, Kept};
 use crate::door::recorded::{begin, take_begin, take_end};
-use crate::door::{child, limits, stored, witness};
+use crate::door::{child, limits, refused, stored, witness};
 use crate::fdtable::{AT_FDCWD, Stat};
 use crate::guest::{GuestMut, GuestPtr, part};
 use crate::kernel::{CLONE_VFORK, SIGCHLD};
-use crate::log::Next;
 use crate::raw::{self, err, failed};
 use crate::state::{self, Role};
 use crate::sys::{atomics, gate_stack, patch};
@@ -349,7 +348,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
         thread.borrowed.store(tls::SIDE_BY_SIDE, Ordering::Relaxed);
     } else if flags & CLONE_VM != 0 {
         // The child runs in our memory, on our block, until it execs or exits; the parent sleeps meanwhile.
-        thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
+        child::borrows(thread);
     } else {
         thread.borrowed.store(OWN_MEMORY, Ordering::Relaxed);
     }
@@ -368,14 +367,7 @@ fn thread_pointer_given(call: &Call) -> u64 {
 /// Before the guest makes a thread behind libc's back, by a clone of its own. It runs as it does natively, with nothing of
 /// ours: there is no log, and no clone, as long as it does.
 pub fn make_outside(thread: &mut Thread) {
-    while state::is_standby() {
-        if let Next::Event(_) = thread.next() {
-            crate::verdict::report_divergence(
-                thread,
-                &[b"a thread of the guest's own where the log has an event"],
-            );
-        }
-    }
+    refused::await_live(thread, &[b"a thread of the guest's own where the log has an event"]);
     atomics::are_foreign();
     give_up_log(Cause::CannotReplay, &[OUTSIDE]);
 }
@@ -458,7 +450,7 @@ fn kept_by(result: i64) -> Kept {
 /// A trapped call that [lends](lends) the stack. The child's own calls, those through libc, are not its parent's: two
 /// such children at a time, of different threads, and Go's clear their handlers by libc's `sigaction`.
 fn lend(thread: &mut Thread, call: &Call) -> i64 {
-    thread.borrowed.store(OUR_MEMORY, Ordering::Relaxed);
+    child::borrows(thread);
     thread.shared_with_guest();
     let since_ns = raw::now_ns();
     // SAFETY: the guest's own call, and of that kind.
@@ -573,7 +565,7 @@ pub fn redirect_clone(context: &mut Context) -> bool {
     };
     let Some(index) = patch::entry_behind(regs[reg::RIP]) else { return false };
     if flags & CLONE_THREAD != 0 {
-        let followed = state::is_standby();
+        let followed = thread.calls() == Mode::Replay;
         make_outside(thread);
         if followed {
             // It has taken over here: it blocks nothing any more.

@@ -42,7 +42,10 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
             let result = leader::session(|| execute_marked(thread, row, nr, args));
             Some(numbers::answered(row, args, result))
         }
-        calls::IOCTL if members::is_numbered() => {
+        _ if members::is_numbered()
+            && numbers::answers_a_number(row.nr)
+            && !is_through_the_slot(nr, args) =>
+        {
             let result = execute_marked(thread, row, nr, args);
             Some(numbers::answered(row, args, result))
         }
@@ -53,6 +56,11 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
         _ => None,
     };
     special.unwrap_or_else(|| execute_marked(thread, row, nr, args))
+}
+
+/// Whether a call's answer comes into the ring's slot first.
+fn is_through_the_slot(nr: u64, args: &[u64; 6]) -> bool {
+    nr == GETSOCKOPT && asks_error(args)
 }
 
 #[inline(never)]

@@ -64,12 +64,11 @@ pub fn is_echo(nr: u64, args: &[u64; 6], was_there: bool, error: i64) -> bool {
 
 #[cold]
 fn has_key(nr: u64, id: u64, command: usize) -> bool {
-    const IPC_STAT: u64 = 2;
     /// It is there, and not for us to look at.
     const EACCES: i64 = crate::raw::err::EACCES;
     let mut stat = [0u64; 16];
     let mut args = [id, 0, 0, 0, 0, 0];
-    (args[command], args[command + 1]) = (IPC_STAT, stat.as_mut_ptr() as u64);
+    (args[command], args[command + 1]) = (raw::IPC_STAT, stat.as_mut_ptr() as u64);
     // SAFETY: the kernel writes a struct shmid64_ds, semid64_ds or msqid64_ds of 120 bytes at most.
     let result = unsafe { raw::call6(nr, args) };
     result == EACCES || !raw::failed(result)

@@ -24,7 +24,7 @@ use crate::state::Role;
 use crate::sys::{gate_stack, wall};
 use crate::thread::{self, Mode, Shared, Thread};
 use crate::turns::doors::ordered_frame;
-use crate::{bound, missing, notice, paths, real, signal, state, tls, turns};
+use crate::{bound, milestones, missing, notice, paths, real, signal, state, tls, turns};
 
 pub(super) const EAGAIN: i32 = linux_raw_sys::errno::EAGAIN as i32;
 
@@ -294,6 +294,7 @@ impl Thread {
 fn enter(thread: &mut Thread) {
     tls::set_current(thread);
     thread.handle.store(tls::thread_pointer(), Ordering::Release);
+    milestones::begin(thread);
     let named = tls::tid_of(tls::thread_pointer());
     // A filter need not allow the question.
     let tid = if bound::has_left() { named } else { raw::gettid() };

@@ -21,7 +21,7 @@ use crate::thread::{self, Mode, Shared, Thread};
 use crate::tls::tid_word;
 use crate::turns::logical;
 use crate::verdict::give_up_log;
-use crate::{raw, real, recorder, signal, state, turns};
+use crate::{milestones, raw, real, recorder, signal, state, turns};
 
 /// Makes the thread in this copy.
 fn make(slot: u32, handle: *mut u64, given: *const Attributes, block: &mut Thread) -> i32 {
@@ -338,6 +338,7 @@ fn announce_slot(slot: u32, block: &Shared) {
     let entry = state::entry(slot);
     entry.generation.store(block.generation(), Ordering::Relaxed);
     entry.notice.word.store(0, Ordering::Relaxed);
+    milestones::pass_none(entry);
     entry.state.store(slot::CREATING, Ordering::Release);
 }
 

@@ -19,7 +19,7 @@ use crate::log::Next;
 use crate::raw::nr::CLOCK_GETRES;
 use crate::raw::{self, Timespec, err, failed};
 use crate::sys::gate_stack::clean_frame;
-use crate::sys::vdso;
+use crate::sys::{allocator, vdso};
 use crate::thread::{Mode, Thread};
 use crate::{family, real, signal, state, tls, turns};
 
@@ -300,7 +300,7 @@ fn with_errno(result: i64) -> i32 {
 /// on where memory lies, which differs between the copies.
 #[inline(always)]
 fn read_for(clock: i32, caller: usize) -> Result<Timespec, i64> {
-    if crate::door::opaque(caller) { plain(clock) } else { read(clock) }
+    if allocator::opaque(caller) { plain(clock) } else { read(clock) }
 }
 
 /// `clock_gettime(3)`.

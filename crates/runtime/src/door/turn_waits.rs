@@ -39,6 +39,8 @@ pub fn futex(thread: &mut Thread, call: &Call, patience: &mut Patience) -> Optio
             return Some(result);
         }
         pause(thread);
+        // Several threads may stand still here, and a wake meets one of them: in a copy another one than in its primary.
+        patience.goes_by_log = true;
         let result = futex::futex_with(thread, call, patience);
         take(thread);
         thread.takes_libc_lock = takes;

@@ -17,7 +17,7 @@ use us_ring::Position;
 
 use us_world::Told;
 
-use crate::door::held;
+use crate::door::{held, numbers};
 use crate::fdtable;
 use crate::guest::{GuestMut, GuestPtr, part};
 use crate::raw::err::{EAGAIN, EINTR, ENOTSOCK};
@@ -449,6 +449,7 @@ pub fn compose(slot: *mut u8, nr: u64) -> usize {
             put((&raw const got.header.control_len).cast(), 8);
             put((&raw const got.header.flags).cast(), 4);
             put(got.name.as_ptr(), name);
+            numbers::told_in(got.header.control, got.header.control_len);
             put(got.header.control as *const u8, got.header.control_len as usize);
         }
         put(data, bytes);

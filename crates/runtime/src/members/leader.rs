@@ -50,8 +50,13 @@ pub(super) fn outlives(entry: &Process) -> bool {
     if led == 0 || led == entry.pid.load(Ordering::Relaxed) || registry::doubts() {
         return false;
     }
+    // The kernel has nothing left of one that has ended and that the supervisor has asked it for, and whose parent has yet to hear.
+    let was_in_it = |other: &Process| {
+        !core::ptr::eq(other, entry) && super::has_ended(other) && other.group.load(Ordering::Relaxed) == led
+    };
     // SAFETY: signal 0 only asks.
-    if unsafe { raw::call2(raw::nr::KILL, u64::from(led).wrapping_neg(), 0) } == raw::err::ESRCH {
+    let is_gone = unsafe { raw::call2(raw::nr::KILL, u64::from(led).wrapping_neg(), 0) } == raw::err::ESRCH;
+    if is_gone && !super::listed().any(was_in_it) {
         return false;
     }
     entry.parent.store(0, Ordering::Release);

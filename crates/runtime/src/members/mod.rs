@@ -20,7 +20,7 @@ use us_abi::{
 };
 
 use crate::raw::{self, failed, nr};
-use crate::{own_file, state};
+use crate::{own_file, proc, state};
 
 pub use asked::{is_not_asked, may_be_asked};
 pub use sent::{
@@ -151,10 +151,30 @@ pub fn primary(entry: &Process) -> u32 {
     primary_of(pid).unwrap_or(pid)
 }
 
-/// The number under which its relatives know the process that the kernel knows as `pid`.
+/// The number under which its relatives know the process that the kernel knows as `pid`, or knew as long as that was its primary.
 pub fn known_as(pid: u32) -> Option<u32> {
     let heir = registry::succeeds(pid).filter(|number| find(*number).is_some());
     heir.or_else(|| find(pid).filter(|entry| primary(entry) == pid).map(|_| pid))
+        .or_else(|| registry::succeeded(pid))
+}
+
+/// The same, also of one that takes over at this moment: a standby may act before the registry says whose successor it is.
+pub fn known_soon(pid: u32) -> Option<u32> {
+    const LOOKS: u32 = 100;
+    const PAUSE_NS: u64 = 200_000;
+    let is_dying = |entry: &Process| {
+        let primary = primary(entry);
+        is_between(entry.pid.load(Ordering::Relaxed)) && (!exists(primary) || proc::is_ending(primary))
+    };
+    for _ in 0..LOOKS {
+        let known = known_as(pid);
+        if known.is_some() || !listed().any(is_dying) {
+            // The registry may have been told in between.
+            return known.or_else(|| known_as(pid));
+        }
+        raw::nap(PAUSE_NS);
+    }
+    None
 }
 
 /// Takes a process off the list: its parent has been told of its end. One that led a process group by another number than its own

@@ -8,14 +8,15 @@
 use core::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 
 use us_abi::{
-    MAGIC, PROCESSES_MAX, Process, REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS, RINGS_OFFSET,
-    ROSTER_ADDRESS, ROSTER_BYTES, Registry, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX, VERSION, pair,
+    EARLIER_MAX, MAGIC, PROCESSES_MAX, Process, REGISTRY_ADDRESS, REGISTRY_BYTES, RING_BYTES, RINGS_ADDRESS,
+    RINGS_OFFSET, ROSTER_ADDRESS, ROSTER_BYTES, Registry, SEGMENT_ADDRESS, SEGMENT_BYTES, THREADS_MAX,
+    VERSION, pair,
 };
 
 use crate::call::Call;
 use crate::raw::nr::GETEUID;
 use crate::raw::{self, failed, nr};
-use crate::{own_file, paths, state};
+use crate::{own_file, paths, proc, state};
 
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
 /// The user that the group's files belong to.
@@ -92,6 +93,17 @@ pub fn successor(pid: u32) -> Option<u32> {
 /// The number of the process that has failed over, and whose primary the kernel knows as `pid`.
 pub fn succeeds(pid: u32) -> Option<u32> {
     primaries().find(|(_, primary)| *primary == pid).map(|(number, _)| number)
+}
+
+/// The number of the process whose primary was the kernel's `pid`, and is dead; the last one of several. Whoever has that number
+/// of the kernel's now is to be told by it.
+pub fn succeeded(pid: u32) -> Option<u32> {
+    let registry = registry()?;
+    let count = registry.earlier_count.load(Ordering::Acquire) as usize;
+    let last = (count.saturating_sub(EARLIER_MAX)..count).rev();
+    let mut words = last.map(|at| registry.earlier[at % EARLIER_MAX].load(Ordering::Acquire));
+    let word = words.find(|word| *word as u32 == pid)?;
+    (!super::exists(pid) || proc::is_ending(pid)).then_some((word >> 32) as u32)
 }
 
 /// The supervisor's number, 0 outside a group.

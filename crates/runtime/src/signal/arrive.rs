@@ -9,19 +9,14 @@ use core::sync::atomic::AtomicBool;
 use us_abi::SIGNAL_WAIT_NS_MAX;
 
 use super::doors::{held, kernel_mask};
+use super::interrupt::deliver_in_place;
 use super::*;
 use crate::above::above;
 use crate::family;
 use crate::fault::{self, Point};
 use crate::members::of_family;
 use crate::missing;
-use crate::sys::atomics;
-
-/// Processor time that a thread has used since its oldest signal came, ns, from which on it computes. Another one is on its way
-/// to a door, and waits for a processor.
-const COMPUTES_NS: u64 = 5_000_000;
-/// The longest that one waits for that, ns.
-const STARVES_NS: u64 = 1_000_000_000;
+use crate::sys::{atomics, milestones};
 
 /// Ends the program by a signal's default action: the standby first, then this process by that signal.
 pub(super) fn end_by(signal: i32) -> ! {
@@ -163,6 +158,9 @@ pub unsafe fn nudged(context: &mut Context, was_open: bool) {
         }
         return;
     }
+    if runs_guest_code(thread, context) && milestones::is_led(context) {
+        return;
+    }
     if family::is_to_stand() && computes_in_standby(thread, context) {
         family::stand_in_guest_code(thread);
     }
@@ -209,7 +207,7 @@ fn may_go_live(thread: &mut Thread) -> bool {
 /// This copy may have been promoted while the thread met no door. If it computes at `context` and has nothing left to apply, it
 /// goes live here: true. If it is at a door, the door says so to it: it may sleep on memory of the guest's, or be about to,
 /// and hears no bell there.
-fn hears(thread: &mut Thread, context: Option<&mut Context>) -> bool {
+pub(super) fn hears(thread: &mut Thread, context: Option<&mut Context>) -> bool {
     if !may_go_live(thread) {
         return false;
     }
@@ -271,7 +269,7 @@ pub fn deliver_late(thread: &mut Thread) {
 }
 
 /// How long the oldest waiting signal has waited, ns.
-fn waited_ns(thread: &Thread) -> u64 {
+pub(super) fn waited_ns(thread: &Thread) -> u64 {
     raw::now_ns().saturating_sub(thread.entry().pending_since_ns.load(Ordering::Relaxed))
 }
 
@@ -282,65 +280,11 @@ fn waiting_signal(thread: &Thread) -> i32 {
 }
 
 /// No copy can find this instruction again.
-fn give_up_for_signal(thread: &Thread) {
+pub(super) fn give_up_for_signal(thread: &Thread) {
     let number = state::Decimal::new(waiting_signal(thread) as u64);
     let why: &[&[u8]] =
         &[b"signal ", number.bytes(), b" was due in a thread that computes: it is delivered at once"];
     crate::verdict::give_up_log(Cause::CannotReplay, why);
-}
-
-/// Delivers what waits on top of the interrupted guest code. Inside the runtime it does nothing: a door is near.
-///
-/// # Safety
-/// In a signal handler, with the kernel's own frame.
-pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context) {
-    if trap::is_in_door(context.regs[reg::RIP]) {
-        return;
-    }
-    let cancelled = cancellation::is_due(thread);
-    if !cancelled && thread.queue.deliverable(thread.signals.mask) == 0 {
-        nothing_is_late(thread);
-        return;
-    }
-    if thread.calls() == Mode::Record {
-        let now_ns = raw::computed_ns(raw::gettid());
-        // The thread of a copy has begun anew.
-        let computed_ns = now_ns.checked_sub(thread.signals.due_cpu_ns).unwrap_or(now_ns);
-        if computed_ns < COMPUTES_NS && waited_ns(thread) < STARVES_NS {
-            // It has hardly run since then, and natively would not have had its signal either. A door is near, and if not, the
-            // supervisor asks again.
-            return;
-        }
-        give_up_for_signal(thread);
-    }
-    nothing_is_late(thread);
-    if cancelled {
-        apply_mask(thread.signals.mask);
-        cancellation::end_thread();
-    }
-    thread.pending.store(0, Ordering::SeqCst);
-    loop {
-        if thread.calls() != Mode::Solo {
-            // A handler ran, and meanwhile there is a log again: the rest waits for a door.
-            thread.pending.store(1, Ordering::SeqCst);
-            return;
-        }
-        let Some(info) = thread.queue.take(thread.signals.mask) else { return };
-        members::seen(info.signal(), info.sent());
-        mail::is_taken(mail::letter_of(&info));
-        let action = disposition(info.signal());
-        if action.handler <= SIG_IGN {
-            handle(thread, &info);
-            context.mask = kernel_mask(thread.signals.mask | held(thread));
-            continue;
-        }
-        // The next one, if there is one, interrupts this one's handler at its first instruction.
-        // SAFETY: the caller's frame.
-        if !unsafe { frame::push(thread, &action, &info, context) } {
-            // SAFETY: as above.
-            return unsafe { no_room(thread, info.signal(), context) };
-        }
-    }
 }
 
 /// Whether a thread without a block has been hit, and blocks what it was hit by.
@@ -411,7 +355,10 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
         if signal == SIGBUS && missing::replace((*info).address()) {
             return;
         }
-        if signal == SIGTRAP && atomics::trapped(place) {
+        if signal == SIGTRAP
+            && ((*info).code() == milestones::TRAP_TRACE && interrupt::stepped(place)
+                || atomics::trapped(place))
+        {
             return;
         }
         atomics::faulted(place);
@@ -501,7 +448,7 @@ unsafe fn force(thread: &mut Thread, signal: i32, info: &Info, context: &mut Con
 ///
 /// # Safety
 /// As for [`force`].
-unsafe fn no_room(thread: &mut Thread, signal: i32, context: &mut Context) {
+pub(super) unsafe fn no_room(thread: &mut Thread, signal: i32, context: &mut Context) {
     if signal == SIGSEGV {
         return die_of_fault(SIGSEGV);
     }

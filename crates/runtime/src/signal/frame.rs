@@ -7,11 +7,12 @@
 
 use core::arch::asm;
 
-use super::arrive::{self, die_of_fault};
+use super::arrive::die_of_fault;
 use super::doors::{held, kernel_mask};
 use super::run::{self, goes_to_alt_stack};
 use super::*;
 use crate::call::Entry;
+use crate::sys::milestones;
 
 /// The kernel's `struct rt_sigframe`, without the vector state above it.
 #[repr(C)]
@@ -157,6 +158,7 @@ unsafe fn saved_bytes(at: u64) -> u64 {
 /// # Safety
 /// In a signal handler, with the kernel's own frame, of guest code.
 pub(super) unsafe fn push(thread: &mut Thread, action: &Action, info: &Info, context: &mut Context) -> bool {
+    milestones::interrupted(context);
     let sp = context.regs[reg::RSP];
     let [address, flags, bytes] = thread.signals.alt_stack;
     let switches = goes_to_alt_stack(thread, action, sp);
@@ -260,7 +262,7 @@ pub unsafe fn returned(context: &mut Context) -> bool {
         thread.pending.store(1, Ordering::SeqCst);
         if thread.calls() == Mode::Solo && thread.borrowed.load(Ordering::Relaxed) == 0 {
             // SAFETY: the kernel's own frame, of guest code.
-            unsafe { arrive::deliver_in_place(thread, context) };
+            unsafe { interrupt::deliver_in_place(thread, context) };
         }
     }
     true

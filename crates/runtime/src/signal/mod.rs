@@ -40,6 +40,7 @@ pub mod entries;
 mod frame;
 pub mod identity;
 mod info;
+mod interrupt;
 mod plan;
 mod run;
 mod sigsys;
@@ -404,6 +405,17 @@ pub fn deliver_last(thread: &mut Thread) {
 }
 
 fn deliver_one(thread: &mut Thread) -> bool {
+    let Some(info) = take(thread) else { return false };
+    if thread.calls() == Mode::Record {
+        log(thread, &info);
+    }
+    is_received(&info);
+    handle(thread, &info);
+    true
+}
+
+/// Takes the first of the signals that wait and are not blocked.
+fn take(thread: &mut Thread) -> Option<Info> {
     thread.pending.store(0, Ordering::SeqCst);
     let info = thread.queue.take(thread.signals.mask);
     if thread.queue.deliverable(thread.signals.mask) > 0 {
@@ -411,29 +423,43 @@ fn deliver_one(thread: &mut Thread) -> bool {
     } else {
         nothing_is_late(thread);
     }
-    let Some(info) = info else { return false };
-    if thread.calls() == Mode::Record {
-        // What its sender did before is applied before: a delivery acquires.
-        let ticket = clock::kernel_ticket();
-        thread.append(EventKind::Signal, 0, info.signal() as u16, ticket, &info);
-    }
-    members::seen(info.signal(), info.sent());
-    mail::is_taken(mail::letter_of(&info));
-    handle(thread, &info);
-    true
+    info
 }
 
-/// Runs the guest's handler for a logged signal, as a standby, and gives the event back first: the handler's
-/// own events follow it in the ring.
+/// Logs that one is delivered.
+fn log(thread: &mut Thread, info: &Info) {
+    // What its sender did before is applied before: a delivery acquires.
+    let ticket = clock::kernel_ticket();
+    thread.append(EventKind::Signal, 0, info.signal() as u16, ticket, info);
+}
+
+/// A signal has left its queue: whoever sent it need not send it again for a relative that takes over.
+fn is_received(info: &Info) {
+    members::seen(info.signal(), info.sent());
+    mail::is_taken(mail::letter_of(info));
+}
+
+/// Runs the guest's handler for a logged signal, as a standby.
 pub fn replay(thread: &mut Thread, event: Event) {
+    let Some(info) = taken(thread, event) else { return };
+    is_received(&info);
+    let restarts = is_restarting(info.signal());
+    handle(thread, &info);
+    thread.signals.broken_off.0 = true;
+    thread.signals.broken_off.1 |= !restarts;
+}
+
+/// A signal of the log's, as a standby; its event is given back first: a handler's own events follow it in the ring. `None` if it was
+/// announced, and delivered elsewhere.
+fn taken(thread: &mut Thread, event: Event) -> Option<Info> {
     let mut info = Info([0; 16]);
     for (word, bytes) in info.0.iter_mut().zip(event.payload().chunks_exact(8)) {
         *word = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     }
     let ticket = event.header.ticket;
     if info.signal() == 0 {
-        // Announced, and delivered elsewhere.
-        return thread.close();
+        thread.close();
+        return None;
     }
     if has_ticket(ticket) {
         clock::wait(thread, &KERNEL.0, ticket);
@@ -446,12 +472,7 @@ pub fn replay(thread: &mut Thread, event: Event) {
         cancellation::end_thread();
     }
     consumed(thread, &info, true, ticket);
-    members::seen(info.signal(), info.sent());
-    mail::is_taken(mail::letter_of(&info));
-    let restarts = is_restarting(info.signal());
-    handle(thread, &info);
-    thread.signals.broken_off.0 = true;
-    thread.signals.broken_off.1 |= !restarts;
+    Some(info)
 }
 
 /// A signal has been taken, in a standby: it must not come again at a promotion.

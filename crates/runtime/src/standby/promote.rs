@@ -12,7 +12,7 @@ use us_abi::{CLOCKS, Cause, GroupState, NO_TICKET, SegmentHeader, command, slot}
 use us_order::gap::{self, Pending};
 
 use crate::clock::{self, KERNEL};
-use crate::door::{numbers, witness};
+use crate::door::{numbers, own_files, witness};
 use crate::fault::{self, Point};
 use crate::invariant::{self, Still};
 use crate::kernel::{PR_SET_NAME, PR_SET_PDEATHSIG};
@@ -21,9 +21,9 @@ use crate::members::{self, leader, of_family};
 use crate::standby::stall::Stall;
 use crate::standby::{makers, mirrored, poll, settle};
 use crate::state::{self, Role};
-use crate::sys::{atomics, wall};
+use crate::sys::wall;
 use crate::thread::{self, Mode, Thread};
-use crate::turns::turn_order;
+use crate::turns::{milestones, successor, turn_order};
 use crate::{backlog, family, fdtable, mirror, notice, raw, real, recorder, seats, signal, twins};
 
 /// Looks at rings of which nothing moves, until shared memory is shown as it is: 50 ms.
@@ -39,9 +39,9 @@ const ALIKE_NS: u64 = 1_000_000_000;
 /// The same where every thread waits for another one: each moment longer is one in which nobody serves.
 const ASLEEP_NS: u64 = 150_000_000;
 
-/// The same where atomic instructions are in order, and some thread computes, ns: it may spin on a plain load, for a store of a thread
-/// that waits for this one.
-const SPINS_NS: u64 = 20_000_000_000;
+/// The same where some thread computes, and no event is applied meanwhile, ns: it may spin on a plain load, for a store of a thread that
+/// waits for this one. One that has only computed less than its primary is behind by a standby's lag at the most, and is given twice that.
+const SPINS_NS: u64 = 10_000_000_000;
 
 /// Whether this standby is the one that is to take over.
 pub fn is_chosen(header: &SegmentHeader) -> bool {
@@ -95,8 +95,10 @@ pub fn run(header: &SegmentHeader) {
     }
     // First: once the supervisor has reaped the dead primary nobody knows its group.
     numbers::join_group();
+    successor::take_over(header);
     fault::at(Point::Drain, 0);
     let rings = Still::final_now(header);
+    milestones::set_final(true);
     invariant::tickets_ascend(header, &Shared::Kernel, KERNEL.0.load(Ordering::Acquire), pending);
     drain(header);
     let is_mirrored = state::is_mirrored();
@@ -116,6 +118,10 @@ pub fn run(header: &SegmentHeader) {
     rings.goes_on(header);
     if is_mirrored {
         mirror::take_over(header);
+    }
+    // Before what was in doubt is judged: where the position of a file about a process that is gone is set, the kernel makes it 0.
+    own_files::open_again(header);
+    if is_mirrored {
         mirrored::settle();
         drain(header);
     } else {
@@ -137,7 +143,8 @@ pub fn run(header: &SegmentHeader) {
     crate::door::common::finish();
     views::nothing_is_elsewhere();
     crate::door::epoll::rearm();
-    crate::door::own_files::open_again(header);
+    // Those that calls in doubt have opened are known only now.
+    own_files::open_again(header);
     leader::lead_again();
     fault::at(Point::Become, 0);
     recorder::cut(header);
@@ -149,6 +156,7 @@ pub fn run(header: &SegmentHeader) {
         stop(header);
     }
     state::LIVE.store(true, Ordering::SeqCst);
+    milestones::set_final(false);
     thread::wake_all();
     // A thread that was between its last look and its sleep hears the second bell.
     for _ in 0..5 {
@@ -271,7 +279,7 @@ fn drain(header: &SegmentHeader) {
             // Whoever waits for it would wait for ever; its end can at least be seen.
             crate::verdict::give_up_standby(&[b"the standby stood still and did not come to the log's end"]);
         }
-        if atomics::are_ordered() && raw::now_ns() - moved_ns > SPINS_NS {
+        if raw::now_ns() - moved_ns > SPINS_NS.max(2 * state::LAG_TIMEOUT_NS.load(Ordering::Relaxed)) {
             crate::verdict::give_up_standby(&[b"the standby spun and did not come to the log's end"]);
         }
         raw::nap(if still < 50 { 20_000 } else { 200_000 });

@@ -379,8 +379,8 @@ fn is_timer_set(doubt: &Doubt) -> bool {
 
 /// Whether a call only adds to semaphores that are there: then it did not wait.
 fn only_posts(doubt: &Doubt) -> bool {
+    use crate::raw::IPC_STAT;
     use crate::raw::nr::SEMCTL;
-    const IPC_STAT: u64 = 2;
     const OPERATIONS_MAX: u64 = 500;
     let [set, list, count, ..] = doubt.asked;
     let mut stat = [0u64; 16];

@@ -344,3 +344,9 @@ unsafe extern "C" fn slow_enter() {
 unsafe extern "C" fn slow_leave() {
     slow!("us_atomic_leave")
 }
+
+/// At a milestone ([`us_sites::emit_milestone_stub`]), where nothing is left to be counted down. It comes and goes as an atomic instruction does.
+#[unsafe(naked)]
+pub unsafe extern "C" fn milestone() {
+    slow!("us_milestone")
+}

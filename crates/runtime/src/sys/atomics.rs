@@ -13,7 +13,7 @@ use crate::context::{Context, reg};
 use crate::raw::{self, nr};
 use crate::sys::patch::Maps;
 use crate::sys::room::Room;
-use crate::sys::{atomic_gate, program, text, trap};
+use crate::sys::{atomic_gate, milestones, program, text, trap};
 use crate::{guest, proc, state, tls};
 
 /// The gates' addresses, in front of the stubs.
@@ -101,9 +101,8 @@ pub fn patch_all(config: &Config, maps: &Maps) {
     proc::each_mapping(|line| {
         let Some(mapping) = proc::Line::parse(line) else { return };
         let (start, end) = (mapping.start, mapping.end);
-        let is_text = mapping.protection == proc::READ | proc::EXEC && !mapping.shared && mapping.inode != 0;
         let is_own = own < end && start < own + own_bytes;
-        if is_text && !is_own && !known.contains(&(start, end)) {
+        if mapping.is_text() && !is_own && !known.contains(&(start, end)) {
             patch(start, end, mapping.offset);
         }
     });
@@ -237,6 +236,7 @@ pub fn trapped(context: &mut Context) -> bool {
 /// As [`tls::are_foreign`], of a group in which atomic instructions may be ordered.
 pub fn are_foreign() {
     leave_alone();
+    milestones::leave_alone();
     tls::are_foreign();
 }
 

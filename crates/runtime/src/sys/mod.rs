@@ -6,6 +6,7 @@ pub mod atomics;
 pub mod gate;
 pub mod gate_stack;
 pub mod libc_text;
+pub mod milestones;
 pub mod own_table;
 pub mod patch;
 pub mod plans;

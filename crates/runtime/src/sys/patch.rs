@@ -89,9 +89,7 @@ impl Maps {
             if mapping.protection & proc::EXEC == 0 {
                 return;
             }
-            if mapping.protection == proc::READ | proc::EXEC
-                && !mapping.shared
-                && mapping.inode != 0
+            if mapping.is_text()
                 && let Some(place) = maps.others.get_mut(maps.other_count)
             {
                 *place = (start, end);

@@ -28,7 +28,7 @@ pub fn restore() {
     const DONTNEED: u64 = 4;
     // Of locked memory, from Linux 5.18 on.
     const DONTNEED_LOCKED: u64 = 24;
-    // SAFETY: filled in the constructor; nobody changes it any more.
+    // SAFETY: filled in the constructor, and while every thread stands still.
     for page in unsafe { WRITTEN.all() } {
         for how in [DONTNEED, DONTNEED_LOCKED] {
             // SAFETY: a page of a private mapping of a file, in which the runtime alone has written.
@@ -41,7 +41,7 @@ pub fn restore() {
 
 /// A page of a text is about to be written. False if nobody could give it back.
 pub fn will_write(page: u64) -> bool {
-    // SAFETY: in the constructor, which alone fills it.
+    // SAFETY: in the constructor, or while every thread stands still.
     unsafe { WRITTEN.all() }.last() == Some(&page) || WRITTEN.push(page)
 }
 

@@ -137,6 +137,17 @@ fn for_parts(control: u64, len: u64, kind: u64, mut f: impl FnMut(u64, u64)) {
     }
 }
 
+/// Calls `f` with the place of every sender's number in a message's control data.
+pub fn for_credentials(control: u64, len: u64, mut f: impl FnMut(u64)) {
+    const SOL_SOCKET_CREDENTIALS: u64 = 1 | 2 << 32;
+    const UCRED_BYTES: u64 = 12;
+    for_parts(control, len, SOL_SOCKET_CREDENTIALS, |place, bytes| {
+        if bytes >= UCRED_BYTES {
+            f(place);
+        }
+    });
+}
+
 /// Control data of a message as the kernel is to have them. Not changed where the guest has them: a copy that is made in the
 /// middle of the call would have the number of a process that is dead when it makes it again.
 pub type Control = [u64; 32];
@@ -144,13 +155,12 @@ pub type Control = [u64; 32];
 /// Puts the control data at `control` into `room`, with the kernel's number of this process where the guest names itself as
 /// the sender. The address to use; that of the guest's own where there is nothing to change.
 pub fn with_credentials(control: u64, len: u64, room: &mut Control) -> u64 {
-    const SOL_SOCKET_CREDENTIALS: u64 = 1 | 2 << 32;
     if !state::is_renumbered() || control == 0 || len as usize > size_of::<Control>() {
         return control;
     }
     let at = room.as_mut_ptr() as u64;
     guest::read(room.as_mut_ptr().cast(), control, len as usize);
-    for_parts(at, len, SOL_SOCKET_CREDENTIALS, |place, _| {
+    for_credentials(at, len, |place| {
         if guest::load::<u32>(place) == Some(state::GUEST_PID.load(Ordering::Relaxed)) {
             guest::store(place, &state::REAL_PID.load(Ordering::Relaxed));
         }

@@ -86,11 +86,11 @@ static OWN: Room<(u64, u64)> = Room::new();
 
 /// Whether a mapping that begins there is text that the runtime has made.
 pub fn is_own(start: u64) -> bool {
-    // SAFETY: filled in the constructor; nobody changes it any more.
+    // SAFETY: filled in the constructor, and while every thread stands still.
     unsafe { OWN.all() }.iter().any(|(from, to)| start >= *from && start < *to)
 }
 
-/// Makes text of memory that has been written. Before any thread exists.
+/// Makes text of memory that has been written. Before any thread exists, or while all stand still.
 pub fn finish(at: u64, bytes: u64) -> bool {
     OWN.push((at, at + bytes.next_multiple_of(PAGE)));
     if BY_FILE.load(Ordering::Relaxed) {
@@ -105,7 +105,7 @@ pub fn finish(at: u64, bytes: u64) -> bool {
 pub fn rewrite(start: u64, bytes: u64, change: impl FnOnce(u64)) -> bool {
     const READ_WRITE_EXEC: u64 = 7;
     if !BY_FILE.load(Ordering::Relaxed) {
-        // SAFETY: our own process's text; no other thread exists, and nothing in it runs meanwhile.
+        // SAFETY: our own process's text; no other thread exists or runs, or whoever runs there finds whole instructions.
         if unsafe { raw::call3(nr::MPROTECT, start, bytes, READ_WRITE_EXEC) } != 0 {
             return false;
         }

@@ -9,7 +9,7 @@ use crate::context::{Context, reg};
 use crate::kernel::PR_SYS_DISPATCH_ON;
 use crate::raw;
 use crate::siginfo::Info;
-use crate::sys::{atomics, vdso, versions};
+use crate::sys::{atomics, milestones, vdso, versions};
 use crate::thread::Shared;
 
 /// An option of prctl.
@@ -48,7 +48,7 @@ pub fn is_runtime(ip: u64) -> bool {
 /// the kernel's vDSO, which only the runtime still calls. Taken for guest code there, a thread was parked between the reading of a clock and
 /// the event that carries it, and both copies wrote that event.
 pub fn is_in_door(ip: u64) -> bool {
-    is_runtime(ip) || vdso::is_inside(ip) || atomics::is_inside(ip)
+    is_runtime(ip) || vdso::is_inside(ip) || atomics::is_inside(ip) || milestones::is_inside(ip)
 }
 
 /// Arms the calling thread. `false` where the kernel cannot.

@@ -13,6 +13,7 @@ pub mod call;
 pub mod doubt;
 pub mod ends;
 pub mod gate_stack;
+pub mod milestones;
 pub mod own_turns;
 pub mod place;
 pub mod queue;

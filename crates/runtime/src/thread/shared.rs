@@ -6,6 +6,7 @@ use crate::raw::{self, Look};
 use crate::state;
 use crate::thread::Mode;
 use crate::thread::doubt::Doubt;
+use crate::thread::milestones::Passed;
 use crate::thread::place::Place;
 use crate::thread::queue::Queue;
 use crate::thread::turn::Turn;
@@ -66,6 +67,8 @@ pub struct Shared {
 
     /// Its turn.
     pub turn: Turn,
+    /// The milestones that it has passed.
+    pub milestones: Passed,
 
     /// What it runs.
     pub start: Start,
@@ -136,6 +139,7 @@ impl Shared {
             awaited_ticket: AtomicU64::new(0),
             doubt: Doubt::new(),
             turn: Turn::unused(),
+            milestones: Passed::none(),
             start: Start {
                 routine: AtomicPtr::new(core::ptr::null_mut()),
                 argument: AtomicPtr::new(core::ptr::null_mut()),

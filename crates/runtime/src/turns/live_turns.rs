@@ -14,9 +14,10 @@ use crate::call::Call;
 use crate::members::of_family;
 use crate::raw::{self, Timespec};
 use crate::state;
+use crate::sys::milestones;
 use crate::thread::{Mode, Thread};
 use crate::turns::logical::Until;
-use crate::turns::{logical, turn_order};
+use crate::turns::{logical, successor, turn_order};
 use crate::verdict::drop_standby;
 
 /// Standbys in a row that have diverged soon, and memory that processes share is followed however small it is.
@@ -153,6 +154,16 @@ fn begin_anew(thread: &Thread, why: &[u8]) {
 /// A standby besides the heir is about to be made: its life counts from now on.
 pub fn copy_is_made() {
     MADE_NS.store(raw::now_ns(), Ordering::Relaxed);
+}
+
+/// A thread waits for its turn, and the one that has it computes. Whether it is to have a milestone on its way, which the next standby's
+/// text has as well: that comes at once.
+pub fn is_to_reach_milestone(thread: &Thread, holder: u32) -> bool {
+    let is_found = thread.calls() == Mode::Record && milestones::wanted(holder);
+    if is_found && !successor::is_coming() {
+        begin_anew(thread, successor::WHY);
+    }
+    is_found
 }
 
 /// A first standby is about to be made, with the program's beginning.

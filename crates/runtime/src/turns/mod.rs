@@ -10,8 +10,10 @@ pub mod doors;
 pub mod history;
 pub mod live_turns;
 pub mod logical;
+pub mod milestones;
 mod prompt;
 mod restore;
+pub mod successor;
 pub mod turn_order;
 
 use us_abi::event::{EventKind, Header, NO_TICKET};
@@ -125,9 +127,13 @@ fn front(thread: &mut Thread, kind: EventKind) -> Header {
 /// Before a wait for a lock, in a door that a replay passes without waiting.
 #[inline]
 pub fn pause(thread: &mut Thread) {
+    let logs = thread.calls() == Mode::Record;
+    if logs {
+        crate::milestones::tell(thread);
+    }
     // Who follows waits here for nothing but moments; what is a wait, the log says.
     if thread.turn.is_own() && thread.calls() != Mode::Replay {
-        if thread.calls() == Mode::Record {
+        if logs {
             thread.push(EventKind::Yield, 0, 0, NO_TICKET);
         }
         let_others(thread);
@@ -282,6 +288,9 @@ pub fn follow_last(thread: &mut Thread) {
 /// At the front of a replay's ring is a *Yield*: what the recorded thread did there was to wait.
 pub fn follow_pause(thread: &mut Thread) {
     let header = front(thread, EventKind::Yield);
+    if milestones::is_one(&header) {
+        report_divergence(thread, &[b"a door where the log has a turn that was given back before it"]);
+    }
     let [key, ticks] = thread.front_words(&header);
     thread.take_front(&header);
     if !logical::applies(thread) || !thread.turn.is_own() {

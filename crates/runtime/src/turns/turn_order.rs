@@ -31,6 +31,9 @@ const WANTED: u32 = 2;
 const LOOK_NS: u64 = 5_000_000;
 /// The same in a recording, where nobody waits for the end, and many may look.
 const RECORDING_LOOK_NS: u64 = 100_000_000;
+/// Processor time behind which a milestone is looked for on the way of a thread that others wait for, ns: it is about to be passed over.
+/// Each milestone costs a standby, so one that comes to a door before is left alone.
+const LOOKED_FOR_NS: u64 = us_order::turns::COMPUTES_NS / 2;
 /// Turns of a family's that were passed over, after which it is let go: one at a time its threads do not come on.
 const FORCED_MAX: u32 = 20;
 
@@ -76,6 +79,11 @@ impl Scope {
             Scope::Recording => members::header().map(|roster| &roster.order),
         }
     }
+}
+
+/// Whether the turns are those of the threads of this process, beside its standby.
+pub fn is_of_process() -> bool {
+    state::takes_live_turns() && Scope::of_this_process() == Scope::Process
 }
 
 /// Scope and order of the turns that this process takes.
@@ -314,6 +322,13 @@ fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
         let passed = seen.look(scope, order);
         if passed == Passed::No && scope == Scope::Process && seen.is_old() {
             URGED.store(seen.had, Ordering::Relaxed);
+            if seen.used_ns > LOOKED_FOR_NS
+                && !logical::applies(thread)
+                && live_turns::is_to_reach_milestone(thread, seen.holder)
+                && thread.calls() != Mode::Record
+            {
+                return None;
+            }
         }
         if passed != Passed::No
             && order.had.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -335,6 +350,9 @@ struct Seen {
     next: u64,
     since_ns: u64,
     cpu_ns: u64,
+    /// Processor time that it has used since then, ns, and who it is.
+    used_ns: u64,
+    holder: u32,
 }
 
 impl Seen {
@@ -356,10 +374,11 @@ impl Seen {
         let cpu_ns = if scope.is_shared() { raw::computed_by(holder) } else { raw::computed_ns(holder) };
         let (now_ns, next) = (raw::now_ns(), order.next.load(Ordering::Relaxed));
         if self.since_ns == 0 || had != self.had || next != self.next {
-            *self = Seen { had, next, since_ns: now_ns, cpu_ns };
+            *self = Seen { had, next, since_ns: now_ns, cpu_ns, used_ns: 0, holder };
             return Passed::No;
         }
         let (cpu_ns, clock_ns) = (cpu_ns.saturating_sub(self.cpu_ns), now_ns - self.since_ns);
+        self.used_ns = cpu_ns;
         let is_over = match scope {
             Scope::Process => live_turns::is_too_long(cpu_ns, clock_ns),
             Scope::Family => cpu_ns > SHARED_COMPUTES_NS || clock_ns > 4 * SHARED_COMPUTES_NS,

@@ -346,10 +346,10 @@ fn watches(open: &Open) -> Result<Object, String> {
 fn pipe(open: &Open, all: &[Open], number: u64) -> Result<Object, String> {
     let writes = |open: &Open| open.flags & libc::O_ACCMODE as u32 != 0;
     let has_other = all.iter().any(|other| other.name == open.name && writes(other) != writes(open));
-    if !has_other && open.fd <= 2 {
+    let end = open.of.borrow(open.fd)?;
+    if !has_other && is_given(open, &end) {
         return Ok(Object::Inherited(open.fd));
     }
-    let end = open.of.borrow(open.fd)?;
     let room = rustix::pipe::fcntl_getpipe_size(&end).map_or(PIPE_BYTES, |room| room as u32);
     let first = all.iter().find(|other| other.name == open.name && !writes(other));
     let is_first = first.is_some_and(|first| first.fd == open.fd && first.is_of(open.of));
@@ -359,6 +359,14 @@ fn pipe(open: &Open, all: &[Open], number: u64) -> Result<Object, String> {
     }
     // What a process has left in it that has ended since is there as well.
     Ok(Object::Pipe { number, room, content })
+}
+
+/// Whether a standard stream, whose other end the program has not, is what the program was started with, or is somebody else's: not so
+/// where nobody has the other end any more, who was of the program then. What such a one has left is to be read to its end.
+pub(super) fn is_given(open: &Open, end: &OwnedFd) -> bool {
+    let is_ours =
+        || (0..=2).any(|own| fs::read_link(proc::descriptor("self", own)).is_ok_and(|own| own == *open.name));
+    open.fd <= 2 && (!raw::is_alone(end) || is_ours())
 }
 
 /// A pipe that has a name. Others may have it as well, and what is in it is theirs then; see [`Object::NamedPipe`].

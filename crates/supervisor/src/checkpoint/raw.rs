@@ -398,9 +398,19 @@ pub(super) fn waiting(socket: &OwnedFd) -> Result<Vec<Vec<u8>>> {
 
 /// Whether the other end of a local connection has said that nothing more comes.
 pub(super) fn is_at_end(socket: &OwnedFd) -> bool {
-    let mut asked = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    is_told(socket, libc::POLLRDHUP)
+}
+
+/// Whether nobody has the other end of a pipe or local connection any more.
+pub(super) fn is_alone(end: &OwnedFd) -> bool {
+    is_told(end, libc::POLLHUP | libc::POLLERR)
+}
+
+/// Whether `poll` tells one of these at once.
+fn is_told(fd: &OwnedFd, events: i16) -> bool {
+    let mut asked = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: see the module.
-    unsafe { libc::poll(&raw mut asked, 1, 0) == 1 && asked.revents & libc::POLLRDHUP != 0 }
+    unsafe { libc::poll(&raw mut asked, 1, 0) == 1 && asked.revents & events != 0 }
 }
 
 /// The number of the socket at the other end of a local connection, by the number of this one.

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use checkpoint::{Head, Object, Socket};
 
-use super::descriptors::{Open, Then};
+use super::descriptors::{Open, Then, is_given};
 use super::raw;
 use crate::gate::kernel;
 
@@ -142,13 +142,24 @@ const BUFFERS: [(i32, i32); 2] =
 
 // ---- What there is ----
 
+/// The number of a socket; none of what is no socket.
+fn number_of(open: &Open) -> Option<u64> {
+    open.name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
 /// The number of a pair of local sockets both of whose ends the program has: that of the lower end.
 fn pair_of(domain: i32, open: &Open, all: &[Open]) -> Option<u64> {
-    let number = |open: &Open| open.name.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok();
-    let own = number(open).filter(|_| domain == libc::AF_UNIX)?;
+    let own = number_of(open).filter(|_| domain == libc::AF_UNIX)?;
     // A socket of messages may send to one that does not send back: those are no pair.
     let peer = raw::local_peer(own).filter(|peer| raw::local_peer(*peer) == Some(own))?;
-    all.iter().any(|other| number(other) == Some(peer)).then_some(own.min(peer))
+    all.iter().any(|other| number_of(other) == Some(peer)).then_some(own.min(peer))
+}
+
+/// The number of a pair of local sockets whose other end was the program's, and is nobody's any more: what has come is to be read to its
+/// end, as from a [pipe](super::descriptors::is_given).
+fn left_of_pair(domain: i32, open: &Open, socket: &OwnedFd) -> Option<u64> {
+    let is_left = domain == libc::AF_UNIX && raw::is_alone(socket) && !is_given(open, socket);
+    number_of(open).filter(|_| is_left)
 }
 
 /// What is behind a descriptor of a socket.
@@ -173,8 +184,10 @@ pub(super) fn describe(open: &Open, all: &[Open], then: Then) -> Result<Object, 
         }
     }
     // Two that have names find each other by them.
-    let has_own = kind == libc::SOCK_DGRAM && has_name(domain, &raw::name(&socket));
-    if let Some(number) = pair_of(domain, open, all).filter(|_| !listens && !has_own) {
+    let is_datagram = kind == libc::SOCK_DGRAM;
+    let has_own = is_datagram && has_name(domain, &raw::name(&socket));
+    let left = || left_of_pair(domain, open, &socket).filter(|_| has_peer && !is_datagram);
+    if let Some(number) = pair_of(domain, open, all).or_else(left).filter(|_| !listens && !has_own) {
         let content = raw::waiting(&socket)
             .map_err(|cause| format!("cannot look into descriptor {}: {cause}", open.fd))?;
         // The kernel doubles what is set.

@@ -318,10 +318,12 @@ impl<'a> Group<'a> {
             || listed().any(|pid| proc::is_descendant(pid, std::process::id()) && is_alive(pid))
     }
 
-    /// Whether a child that we have been left is under the runtime, and has not come to say so.
+    /// Whether a child that we have been left is under the runtime, and has not come to say so; or is about to end, as a standby that
+    /// was being made when its primary died. Whoever has waited for us finds nobody of the program, in no process group.
     fn is_anybody_unlisted(&self) -> bool {
         let roster = self.dir().at(roster::NAME);
-        reap::has_children() && proc::children(std::process::id()).any(|pid| proc::maps(pid, &roster))
+        let is_one_of_us = |pid| proc::maps(pid, &roster) || proc::has_no_memory(pid);
+        reap::has_children() && proc::children(std::process::id()).any(is_one_of_us)
     }
 
     /// Whether there is a process that the program has left as a daemon: in a session of its own.

@@ -212,8 +212,8 @@ impl Watch<'_> {
         // A reason that is being cleared: there is a standby, or about to be one. The answer may have been heard already.
         let arrives = self.is_coming() && read_text(&self.shared.segment.header().why.0).is_none();
         // A spare is about to be the heir.
-        let followed =
-            self.wants_many() && (self.is_promoted() || self.spares.any() || self.ends_by_itself());
+        let followed = self.wants_many()
+            && (self.is_promoted() || self.spares.any() || self.has_followers() || self.ends_by_itself());
         // Killed together with its standby: one sentence says so, at the end.
         let could_have = self.standby_end.is_some() || self.cause() == Cause::Promoted as u32;
         let dies = !said_or_untrue && could_have && self.is_dying();

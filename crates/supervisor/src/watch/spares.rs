@@ -75,6 +75,14 @@ impl Watch<'_> {
     /// Whether it is to have spares, as long as nothing is against it.
     pub(super) fn wants_many(&self) -> bool {
         self.book.borrow().meta.standbys > 1
+            || self.wants_successor()
+            || self.spares.any()
+            || self.has_followers()
+    }
+
+    /// Whether the primary wants a standby that takes the heir's place. It gives that up once there is one.
+    fn wants_successor(&self) -> bool {
+        self.shared.segment.header().successor.load(Ordering::Acquire) != 0
     }
 
     /// Takes up spares of which we have not heard, and lets go those that have been given up.
@@ -158,7 +166,7 @@ impl Watch<'_> {
         self.spares.ending.extend(self.ending.replace(heir));
     }
 
-    /// A spare was made at our wish.
+    /// A spare was made at our wish, or one that takes the heir's place at the primary's.
     fn spare_is_made(&mut self, pid: u32) {
         let pause_us = self.note_answer() / 1000;
         let bytes = self.shared.segment.header().clone_bytes.load(Ordering::Acquire);
@@ -274,7 +282,7 @@ impl Watch<'_> {
             && header.alone.load(Ordering::Acquire) == alone::NO
             && self.standby.is_some()
             && self.switch.is_none()
-            && 1 + self.spares.following.len() < meta.standbys as usize
+            && 1 + self.spares.following.len() < meta.standbys as usize + usize::from(self.wants_successor())
             && self.state() == GroupState::Protected
             && header.dropped.0.load(Ordering::Acquire) == 0
             && self.leaving() == leaving::NO
@@ -309,6 +317,8 @@ impl Watch<'_> {
         if !lost || self.is_promoted() || !stays {
             return false;
         }
+        // The reason is gone once there is another heir.
+        let why = read_text(&self.shared.segment.header().why.0).map(|(_, why)| why).unwrap_or_default();
         while let Some(spare) = self.name_heir() {
             let header = self.shared.segment.header();
             let pid = spare.copy.pid;
@@ -340,8 +350,9 @@ impl Watch<'_> {
             self.protection_begins();
             self.forget_loss();
             self.save();
-            self.event("moved_up", json!({ "primary": self.primary.pid, "standby": pid }));
-            let line = format!("{} is protected by its spare standby, pid {pid}", self.name());
+            self.event("moved_up", json!({ "primary": self.primary.pid, "standby": pid, "why": why }));
+            let behind = if why.is_empty() { String::new() } else { format!(": {why}") };
+            let line = format!("{} is protected by its spare standby, pid {pid}{behind}", self.name());
             self.say(Verbosity::Normal, line);
             // The sentry looks at death notices again.
             let attention = &self.shared.segment.header().attention.0;
