@@ -1,5 +1,6 @@
 // Shows: large reads and writes of a file, plain, with vectors and appending: every byte is at its place, once.
-// Breaks if: a transfer that a kill has cut short, or one that is in doubt, is repeated or taken as whole.
+// Breaks if: a transfer that a kill has cut short, or one that is in doubt, is repeated or taken as whole;
+//            or whoever follows a log that goes on puts the pieces of one that was begun again behind those of the first attempt.
 #include "guest.h"
 #include <sys/uio.h>
 

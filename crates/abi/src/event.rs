@@ -111,8 +111,8 @@ pub enum EventKind {
     /// What is new in memory that processes share: `call` is an [`op`], `flags` the errno of the operation there; the payload
     /// is pieces of a number and 64 bytes.
     Common = 17,
-    /// After a failover, in a log that goes on: the call begun by the last `Enter` had not been done when the primary died, and
-    /// begins again. `flags` is 1 if the dead primary had entered the kernel with it.
+    /// After a failover, in a log that goes on: the call begun by the last `Enter` had not been done when the primary died, or
+    /// the last piece of a `Call` is missing, and it begins again. `flags` is 1 if the dead primary had entered the kernel with it.
     Again = 18,
     /// Written by the recorder: here the primary died and its standby took over, the kernel's pid `ticket`. All events of
     /// the process that come before are in the file before.

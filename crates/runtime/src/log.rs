@@ -401,9 +401,11 @@ impl Thread {
         if let Next::Event(event) = &next
             && (event.header.kind != kind as u8 || event.header.call & mask != call)
         {
-            if event.header.kind == EventKind::Again as u8 && self.doubt.is_open() {
+            let is_begun = self.doubt.is_open() || self.begun().is_in_pieces;
+            if event.header.kind == EventKind::Again as u8 && is_begun {
                 // The door begins again, as it does in a copy that goes live with the call in doubt.
                 self.doubt.set_open(false);
+                self.begun_mut().is_in_pieces = false;
                 self.begun_mut().was_entered = event.header.flags != 0;
                 self.close();
                 return Next::Live;

@@ -160,7 +160,8 @@ pub fn cut(header: &SegmentHeader) {
 pub fn take_over(thread: &mut Thread) {
     thread.attach_ring();
     let is_open = thread.doubt.is_open();
-    if is_open || thread.creation_in_doubt.load(Ordering::Relaxed) != 0 {
+    let is_in_pieces = core::mem::take(&mut thread.begun_mut().is_in_pieces);
+    if is_open || is_in_pieces || thread.creation_in_doubt.load(Ordering::Relaxed) != 0 {
         // It was not done, and is made again. Who follows may have to make it once more, and asks then what has been tried.
         thread.push(EventKind::Again, u8::from(is_open && thread.begun().was_entered), 0, NO_TICKET);
     }

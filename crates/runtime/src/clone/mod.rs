@@ -507,7 +507,8 @@ pub fn reset_blocks(mode: Mode) {
             (true, _) => {}
             (false, _) => block.creation_in_doubt.store(0, Ordering::Relaxed),
         }
-        (block.begun_mut().pieces, block.begun_mut().ticket, block.ends.open) = (0, 0, 0);
+        (block.begun_mut().pieces, block.begun_mut().is_in_pieces) = (0, false);
+        (block.begun_mut().ticket, block.ends.open) = (0, 0);
         block.awaited.store(core::ptr::null_mut(), Ordering::Relaxed);
         block.parked.store(false, Ordering::Relaxed);
         block.set_live(mode != Mode::Replay);

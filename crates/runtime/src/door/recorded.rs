@@ -477,6 +477,8 @@ pub(super) fn take_answer(
                     source = &source[part..];
                 }
             });
+            // Before the event is given back: who takes over there says so to those that follow.
+            thread.begun_mut().is_in_pieces = kind == EventKind::Call && flags & RETURN_MORE != 0;
             if flags & RETURN_MORE == 0 {
                 applied(thread, head);
                 mirror::answered(row.nr, &call.args, head.result);

@@ -16,6 +16,8 @@ pub struct Begun {
     pub ticket: u64,
     /// Bytes of a read in pieces that have been applied so far.
     pub pieces: u64,
+    /// Pieces of a `Call` have been applied, and its last one has not: nothing is in doubt, and who takes over begins with the first.
+    pub is_in_pieces: bool,
     /// Whether the `Enter` is that of a fork whose own door is still to come.
     pub is_fork: bool,
     /// Whether the dead primary had entered the kernel with that call, in a copy that has gone live.
@@ -36,7 +38,15 @@ impl Doubt {
     /// Nothing has begun.
     pub const fn new() -> Doubt {
         let call = (0, CallArgs { fd: 0, digest: 0, len: 0 });
-        let begun = Begun { asked: [0; 6], call, ticket: 0, pieces: 0, is_fork: false, was_entered: false };
+        let begun = Begun {
+            asked: [0; 6],
+            call,
+            ticket: 0,
+            pieces: 0,
+            is_in_pieces: false,
+            is_fork: false,
+            was_entered: false,
+        };
         Doubt { is_open: AtomicBool::new(false), begun: UnsafeCell::new(begun) }
     }
 

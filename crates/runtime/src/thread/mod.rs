@@ -208,7 +208,7 @@ impl Thread {
         self.shown.stop_short();
         self.turn.begin_anew();
         self.signals.stop_short();
-        self.begun_mut().pieces = 0;
+        (self.begun_mut().pieces, self.begun_mut().is_in_pieces) = (0, false);
         self.ends.open = 0;
         (self.atomics.held, self.atomics.follows) = (0, false);
         self.parked.store(false, Ordering::Relaxed);

@@ -19,6 +19,7 @@ use us_abi::event::{EventKind, Header, NO_TICKET};
 
 use crate::members::of_family;
 use crate::milestones::{ENDLESS, go_on, look_never, pass_none};
+use crate::state::Decimal;
 use crate::sys::milestones;
 use crate::thread::{Mode, Thread};
 use crate::turns::{logical, successor, turn_order};
@@ -241,10 +242,20 @@ fn follow(thread: &mut Thread) -> bool {
                     return false;
                 }
                 if event.ticket < passed {
-                    report_divergence(
-                        thread,
-                        &[b"a turn was to be given back at a milestone before this one"],
-                    );
+                    let numbers = [event.ticket, passed, known].map(Decimal::new);
+                    let [at, passed, known] = numbers.each_ref().map(Decimal::bytes);
+                    let is_signals: &[u8] = if event.call == SIGNAL { b", for a signal" } else { b"" };
+                    let parts: [&[u8]; 8] = [
+                        b"a turn was to be given back at milestone ",
+                        at,
+                        is_signals,
+                        b", and this copy is at ",
+                        passed,
+                        b" of ",
+                        known,
+                        b" that are known",
+                    ];
+                    report_divergence(thread, &parts);
                 }
                 thread.take_front(&event);
                 turns::let_others(thread);
