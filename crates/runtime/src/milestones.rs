@@ -35,9 +35,10 @@ pub fn begin(thread: &Shared) {
     }
 }
 
-/// A log begins, and this thread stands still.
+/// A log begins, and this thread stands still. One that has ended has left its storage to others, and one that has not begun begins
+/// with [`begin`].
 pub fn reset(thread: &Shared) {
-    if !are_none() {
+    if !are_none() && thread.runs_as.load(Ordering::Relaxed) != 0 {
         thread.milestones.begin();
         of(thread.handle.load(Ordering::Relaxed)).store(&1);
     }

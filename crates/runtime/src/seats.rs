@@ -96,12 +96,20 @@ pub fn is_spare(header: &SegmentHeader) -> bool {
 
 /// Whether this standby has been given up, and the log goes on without it: of its header's words none is about it any more.
 pub fn is_given_up(header: &SegmentHeader) -> bool {
-    let own = own();
+    let (own, pid) = (own(), state::REAL_PID.load(Ordering::Relaxed));
+    // Whoever is not quite dead yet may find another in its seat. Nobody is named while one is being made.
+    let is_another = |named: &AtomicU32| {
+        let named = named.load(Ordering::Acquire);
+        named != 0 && named != pid
+    };
+    let seat = &header.seats[own as usize];
     state::is_standby()
-        && match header.seats[own as usize].state.load(Ordering::Acquire) {
-            seat::FOLLOWS => false,
+        && match seat.state.load(Ordering::Acquire) {
+            seat::FOLLOWS => is_another(&seat.pid),
             seat::FREE => {
-                header.heir.load(Ordering::Acquire) != own || header.dropped.0.load(Ordering::Acquire) != 0
+                header.heir.load(Ordering::Acquire) != own
+                    || header.dropped.0.load(Ordering::Acquire) != 0
+                    || is_another(&header.standby_pid)
             }
             _ => true,
         }

@@ -461,9 +461,10 @@ impl<'a> Watch<'a> {
         let look = self.look_at_divergence(standby.pid, seat, &header.why.0);
         // Reaped with the orphans: its end says nothing any more.
         standby.kill();
+        let pid = standby.pid;
         self.let_end(standby);
-        let header = self.shared.segment.header();
-        header.standby_pid.store(0, Ordering::Release);
+        let named = &self.shared.segment.header().standby_pid;
+        let _ = named.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Acquire);
         if self.ends_by_itself() {
             return;
         }

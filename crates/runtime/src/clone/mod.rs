@@ -271,7 +271,8 @@ fn make(header: &SegmentHeader) {
         crate::verdict::drop_standby(Cause::CannotReplay, &[b"the log had a gap"]);
     }
     seats::followers().for_each(|seat| invariant::applied_is_published(header, seat));
-    if let Some(why) = no_spare(header).filter(|_| is_spare) {
+    let why_not = if is_spare { no_spare(header) } else { no_heir(header) };
+    if let Some(why) = why_not {
         release_all();
         return fail(header, &[why]);
     }
@@ -307,7 +308,16 @@ fn no_spare(header: &SegmentHeader) -> Option<&'static [u8]> {
         return Some(b"processes that share memory have one standby each");
     }
     // The supervisor is about to say that there is no standby. One that is made now would be hit by that.
-    (!seats::is_followed()).then_some(b"the standby was lost while another was being made")
+    (!seats::is_followed()).then_some(LOST)
+}
+
+const LOST: &[u8] = b"the standby was lost while another was being made";
+
+/// Why no heir is made now, if so: the last one has been given up, and the supervisor, which asked for a spare beside it, has not
+/// heard of that. It would take the new one for the old one, which lives, and reads on.
+fn no_heir(header: &SegmentHeader) -> Option<&'static [u8]> {
+    let is_alone = !of_family::is_member() && !of_family::is_forming(header);
+    (is_alone && seats::is_there(header, header.heir.load(Ordering::Acquire))).then_some(LOST)
 }
 
 /// Everything that comes before the fork, while every thread stands still.
@@ -531,6 +541,7 @@ fn protected(header: &SegmentHeader, pid: u32, start: u64) {
         return made(header, start);
     }
     crate::door::memory::nothing_shared_lately();
+    successor::is_heir(header);
     // Before the reason is gone: without one this would look like a standby that had been given up at once.
     header.dropped.0.store(0, Ordering::Release);
     for text in [&header.why.0, &header.clone_error.0] {

@@ -209,6 +209,8 @@ pub fn control(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 }
                 head.result
             }) else {
+                // It was not done, and is made anew, with another token.
+                change.conclude(err::EINTR);
                 continue;
             };
             return result;

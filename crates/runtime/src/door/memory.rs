@@ -375,7 +375,7 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
     let mut at = 0u64;
     let (mut is_common, mut is_real) = (false, false);
     loop {
-        let more = take_end(thread, row(), |_, head, content, flags| {
+        let Some(more) = take_end(thread, row(), |_, head, content, flags| {
             if at == 0 && head.identity & COMMON != 0 && !failed(head.result) {
                 base = take_common(call, head.result, head.identity & !COMMON);
                 is_common = true;
@@ -391,7 +391,10 @@ fn take_content(thread: &mut Thread, call: &Call, impose: bool) -> Option<i64> {
             }
             at += content.len() as u64;
             flags & RETURN_MORE != 0
-        })?;
+        }) else {
+            views::never_was(call, base, at);
+            return None;
+        };
         if !more {
             break;
         }

@@ -140,7 +140,7 @@ fn has_begun(thread: &mut Thread, row: &Row, event: &Event) {
         thread.begun_mut().ticket = event.header.ticket;
     }
     thread.doubt.set_open(true);
-    thread.begun_mut().call = (row.nr, logged);
+    (thread.begun_mut().call, thread.begun_mut().pieces) = ((row.nr, logged), 0);
     thread.close_begun();
     turns::begun(thread);
 }
@@ -166,6 +166,7 @@ pub fn take_begin_with(
         clock::wait(thread, &KERNEL.0, event.header.ticket);
         thread.begun_mut().ticket = event.header.ticket;
     }
+    thread.begun_mut().pieces = 0;
     apply(thread, logged.len);
     if has_ticket(event.header.ticket) {
         clock::pass(&KERNEL.0, event.header.ticket);

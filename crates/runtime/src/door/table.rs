@@ -109,6 +109,8 @@ pub fn changing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let args = call.args;
     let mut forgotten = false;
+    // What the number meant before the first attempt.
+    let mut meant = None;
     thread.attempt(|thread, mode| {
         let ours = spans::arguments(row, call, thread.verify);
         match mode {
@@ -142,10 +144,7 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             Mode::Replay => {
                 take_begin_with(thread, row, ours.fd, ours.digest, |thread, _| {
                     // What settling has to know is there before the event is given back.
-                    thread.begun_mut().pieces = fdtable::get(ours.fd).map_or(0, |shadow| {
-                        u64::from(shadow.generation.load(Relaxed))
-                            | u64::from(shadow.kind() != Kind::None) << 32
-                    });
+                    thread.begun_mut().pieces = *meant.get_or_insert_with(|| meaning_of(ours.fd));
                     if state::is_mirrored() {
                         mirror::closes(row.fd, &args);
                     }
@@ -158,6 +157,13 @@ fn closing(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 Some(result)
             }
         }
+    })
+}
+
+/// What settling compares a number with that is being closed: its generation, and above that whether it was open.
+fn meaning_of(fd: i32) -> u64 {
+    fdtable::get(fd).map_or(0, |shadow| {
+        u64::from(shadow.generation.load(Relaxed)) | u64::from(shadow.kind() != Kind::None) << 32
     })
 }
 

@@ -170,13 +170,23 @@ extern "C" fn counter(processor: *mut u64) -> u64 {
             // It has taken over here.
             None => return counter(processor),
             Some(value) if !asks => (value, 0),
-            // The primary may have died between the two.
-            Some(value) => (value, told(thread, PROCESSOR).map_or_else(|| here().1, |number| number as u32)),
+            Some(value) => {
+                let number = told(thread, PROCESSOR).map(|number| number as u32);
+                (value, number.unwrap_or_else(|| logged_anew(thread, here().1)))
+            }
         },
     };
     give(processor, number);
     family::tidy_up();
     value
+}
+
+/// The primary died between the two readings of one instruction. Who follows this copy has the first, and waits for the other.
+fn logged_anew(thread: &mut Thread, number: u32) -> u32 {
+    if thread.calls() == Mode::Record {
+        thread.push(EventKind::Time, 0, PROCESSOR, u64::from(number));
+    }
+    number
 }
 
 fn give(processor: *mut u64, number: u32) {

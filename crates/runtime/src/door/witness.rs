@@ -485,7 +485,10 @@ pub fn is_laid_out(thread: &Thread) {
 /// Before the `Enter` of a call that an earlier primary had entered, and that may be found done: whoever succeeds this
 /// one, too, takes it for entered, also if no second attempt has been made.
 pub fn enter_again(thread: &mut Thread) {
-    if thread.reserve(size_of::<CallArgs>()).is_some() {
+    if let Some(place) = thread.reserve(size_of::<CallArgs>()) {
+        // What an earlier round of the ring has left in the `Return`'s place would be taken for one that is whole.
+        // SAFETY: room for an event's header behind the payload is reserved with it; it is aligned, and above the tail.
+        unsafe { place.add(size_of::<CallArgs>()).cast::<u64>().write_volatile(0) };
         let behind = thread.ends.producer.at + Header::size(size_of::<CallArgs>() as u32) as u64;
         thread.entry().entered[0].store(behind, Ordering::Release);
     }

@@ -15,6 +15,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fdtable::{self, Kind};
+use crate::kernel::MAP_FIXED;
 use crate::mapping::pieces;
 use crate::mapping::touched::Touched;
 use crate::members::{self, of_family};
@@ -152,6 +153,16 @@ pub fn is_kept(address: u64) -> bool {
 pub fn kept_at(start: u64, bytes: u64) -> Option<u64> {
     let view = KEPT.iter().map(Kept::get).find(|view| view.bytes == bytes && view.start == start)?;
     (view.at != 0).then_some(view.at)
+}
+
+/// Takes a copy's stand-in at `base` away, of which `at` bytes have come: the primary died before it had told all of them. The call is
+/// made anew, and may say that its place must be free.
+pub fn never_was(call: &crate::call::Call, base: i64, at: u64) {
+    if at > 0 && !failed(base) && call.args[3] & MAP_FIXED == 0 {
+        unmapped(base as u64, call.args[1]);
+        // SAFETY: the program has not been told of it.
+        unsafe { raw::call2(nr::MUNMAP, base as u64, call.args[1]) };
+    }
 }
 
 /// The guest's mapping of a range is going, or replaced, in a standby: what is kept for it goes as well.

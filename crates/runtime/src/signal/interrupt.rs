@@ -42,7 +42,9 @@ pub(super) unsafe fn deliver_in_place(thread: &mut Thread, context: &mut Context
             // supervisor asks again.
             return;
         }
-        if computed_ns < REACHES_NS && waited_ns(thread) < STARVES_NS && is_to_reach_milestone(thread) {
+        // One that has been found is there in a moment.
+        let may_reach = computed_ns < REACHES_NS || milestones::is_near();
+        if may_reach && waited_ns(thread) < STARVES_NS && is_to_reach_milestone(thread) {
             return;
         }
         give_up_for_signal(thread);

@@ -7,7 +7,8 @@
 //! What moves bytes is judged in `streams`, what makes descriptors in `makers`, what arms them in `sets`; what works on names is made
 //! again and judged by what it finds (`door/again.rs`).
 
-use core::sync::atomic::Ordering;
+use core::mem::offset_of;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead, ThreadStart};
 use us_abi::{PAYLOAD_BYTES_MAX, SegmentHeader};
@@ -213,12 +214,16 @@ fn complete_at(slot: u32, call: u16, flags: u8, head: ReturnHead, bytes: &[u8]) 
     // SAFETY: above the tail of a ring whose producer is dead; there is room, since everything below is applied.
     // The bytes may already lie in place: input that the kernel put into the slot.
     unsafe {
-        place.cast::<Header>().write(header);
         place.add(size_of::<Header>()).cast::<ReturnHead>().write(head);
         let data = place.add(size_of::<Header>() + size_of::<ReturnHead>());
         if !core::ptr::eq(data, bytes.as_ptr()) {
             core::ptr::copy(bytes.as_ptr(), data, len - size_of::<ReturnHead>());
         }
+        // Last: whoever comes behind a copy that dies here takes an event for whole whose header is there.
+        compiler_fence(Ordering::SeqCst);
+        let [ticket, kind] = [place.add(offset_of!(Header, ticket)).cast::<u64>(), place.cast()];
+        ticket.write_volatile(header.ticket);
+        kind.write_volatile(core::ptr::from_ref(&header).cast::<u64>().read());
     }
     publish(slot, &header);
 }

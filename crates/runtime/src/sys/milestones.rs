@@ -24,10 +24,14 @@ use crate::thread::milestones as counted;
 use crate::thread::{Shared, Thread};
 use crate::{proc, raw, tls};
 
-/// Instructions of the first search; each that finds nothing doubles them, so many times. A step takes a microsecond or two, and a thread
-/// that others wait for is passed over behind 200 ms.
+/// Instructions of the first search; each that finds nothing doubles them, so many times. A step takes a microsecond or two, and ten on
+/// some machines.
 const STEPS: u32 = 10_000;
 const DOUBLED_MAX: u32 = 3;
+/// The longest that they take, ns: the thread gets nowhere meanwhile, and others wait for it.
+const SEARCH_NS: [u64; DOUBLED_MAX as usize + 1] = [50_000_000, 200_000_000, 400_000_000, 400_000_000];
+/// Between two looks at the clock, steps.
+const CLOCK_STEPS: u32 = 64;
 /// A branch that was taken so often is one that comes again.
 const OFTEN: u32 = 3;
 /// Branches that are counted in a search, a power of two.
@@ -166,11 +170,7 @@ pub fn wanted(holder: u32) -> bool {
         ASKED => SEARCH.store(IDLE, Ordering::Relaxed),
         _ => {}
     }
-    let may_be = !HAS_LEFT.load(Ordering::Relaxed)
-        && text::is_by_protection()
-        && !tls::may_be_foreign()
-        && MILESTONES.count() < MILESTONES_MAX;
-    if may_be && raw::now_ns() >= NEXT_NS.load(Ordering::Relaxed) {
+    if may_be() && raw::now_ns() >= NEXT_NS.load(Ordering::Relaxed) {
         WHO.store(holder, Ordering::Relaxed);
         SEARCH.store(ASKED, Ordering::Release);
         trap::nudge(holder);
@@ -181,7 +181,7 @@ pub fn wanted(holder: u32) -> bool {
 /// By a thread that computes, in a handler above guest code: has a milestone looked for on its own way. Whether that goes on, or, once
 /// there is one for the next clone, whether that is on its way.
 pub fn is_coming(own: u32, is_cloned: impl FnOnce() -> bool) -> bool {
-    if wanted(own) { is_cloned() } else { SEARCH.load(Ordering::Acquire) != IDLE }
+    if wanted(own) { is_cloned() } else { is_sought() }
 }
 
 /// At the end of a milestone's door: the processor stops behind each instruction, and so behind the first one of the guest's, which is
@@ -212,6 +212,29 @@ pub fn comes_out(thread: &Shared, context: &mut Context) -> Option<bool> {
 /// Whether a branch has been chosen that becomes a milestone at the next clone.
 pub fn is_chosen() -> bool {
     SEARCH.load(Ordering::Acquire) == CHOSEN
+}
+
+/// Whether there can be another one.
+fn may_be() -> bool {
+    !HAS_LEFT.load(Ordering::Relaxed)
+        && text::is_by_protection()
+        && !tls::may_be_foreign()
+        && MILESTONES.count() < MILESTONES_MAX
+}
+
+/// How many there are.
+pub fn made() -> usize {
+    MILESTONES.count()
+}
+
+/// Whether a milestone is looked for, or has been found and is about to be made. The second search begins with the next look.
+pub fn is_sought() -> bool {
+    SEARCH.load(Ordering::Acquire) != IDLE || IN_VAIN.load(Ordering::Relaxed) == 1 && may_be()
+}
+
+/// Whether one has been found.
+pub fn is_near() -> bool {
+    matches!(SEARCH.load(Ordering::Acquire), FOUND | CHOSEN)
 }
 
 /// Whether a search has come to its end, and found something.
@@ -257,12 +280,16 @@ pub fn stepped(context: &mut Context) -> bool {
     let trace = unsafe { &mut *TRACE.0.get() };
     let ip = context.regs[reg::RIP];
     let (site, target) = core::mem::take(&mut trace.last);
-    if site != 0 && target == ip {
+    // One that leads into a stub is a milestone already.
+    if site != 0 && target == ip && !trap::is_in_door(ip) {
         count(&mut trace.counted, site);
     }
     trace.steps += 1;
-    let most = STEPS << IN_VAIN.load(Ordering::Relaxed).min(DOUBLED_MAX);
-    let next = if trap::is_in_door(ip) || trace.steps > most { None } else { looked_at(ip) };
+    let doubled = IN_VAIN.load(Ordering::Relaxed).min(DOUBLED_MAX);
+    let is_late = trace.steps % CLOCK_STEPS == 0
+        && raw::now_ns().saturating_sub(LED_SINCE_NS.load(Ordering::Relaxed)) > SEARCH_NS[doubled as usize];
+    let is_over = is_late || trace.steps > STEPS << doubled;
+    let next = if trap::is_in_door(ip) || is_over { None } else { looked_at(ip) };
     match next {
         Some(branch) => trace.last = branch.map_or((0, 0), |branch| (ip, branch.target)),
         None => end_of_search(trace, context),
@@ -274,7 +301,7 @@ pub fn stepped(context: &mut Context) -> bool {
 fn end_of_search(trace: &Trace, context: &mut Context) {
     let_go(context);
     // One that comes to doors needs no milestone.
-    let is_enough = trace.steps > STEPS / 4 && trace.counted.iter().any(|taken| taken.0 != 0);
+    let is_enough = trace.steps > STEPS / 8 && trace.counted.iter().any(|taken| taken.0 != 0);
     if is_enough { SEARCH.store(FOUND, Ordering::Release) } else { is_in_vain() }
 }
 
@@ -351,7 +378,9 @@ pub fn forget() {
 
 fn is_in_vain() {
     let times = IN_VAIN.fetch_add(1, Ordering::Relaxed).min(AGAIN_DOUBLED_MAX);
-    NEXT_NS.store(raw::now_ns() + (AGAIN_NS << times), Ordering::Relaxed);
+    // The second one comes at once: between the two the thread would be passed over.
+    let pause_ns = if times == 0 { 0 } else { AGAIN_NS << times };
+    NEXT_NS.store(raw::now_ns() + pause_ns, Ordering::Relaxed);
     SEARCH.store(IDLE, Ordering::Release);
 }
 

@@ -22,6 +22,8 @@ use crate::verdict::drop_standby;
 
 /// Standbys in a row that have diverged soon, and memory that processes share is followed however small it is.
 const FAMILY_RACES: u32 = 4;
+/// How long others wait for a thread that is on its way to a milestone, at most, ns.
+const REACHES_NS: u64 = 1_000_000_000;
 
 /// What this process knows of its races.
 static TURNS: Turns = Turns::new();
@@ -164,6 +166,16 @@ pub fn is_to_reach_milestone(thread: &Thread, holder: u32) -> bool {
         begin_anew(thread, successor::WHY);
     }
     is_found
+}
+
+/// Whether a thread that has computed for so long since others wait for its turn, for `clock_ns`, is on its way to a milestone: who passed
+/// it over would race with it. A search takes as long as the machine takes for a step.
+pub fn is_on_its_way(thread: &Thread, cpu_ns: u64, clock_ns: u64) -> bool {
+    clock_ns < REACHES_NS
+        && computes_too_long(cpu_ns)
+        && thread.calls() == Mode::Record
+        && !logical::applies(thread)
+        && milestones::is_sought()
 }
 
 /// A first standby is about to be made, with the program's beginning.

@@ -177,12 +177,14 @@ pub fn takes_no_signal(thread: &mut Thread, event: &Header) -> bool {
 /// Milestones until the next look: some tens of microseconds.
 fn next_step(thread: &Thread) -> u64 {
     let now_ns = raw::now_ns();
-    let took_ns = now_ns.saturating_sub(thread.milestones.looked_ns.swap(now_ns, Ordering::Relaxed));
+    let looked_ns = thread.milestones.looked_ns.swap(now_ns, Ordering::Relaxed);
+    let took_ns = now_ns.saturating_sub(looked_ns);
     let step = thread.milestones.step.load(Ordering::Relaxed);
     let step = match took_ns {
+        // It has waited for its turn, or for its copy: how long it computed is not known.
+        _ if looked_ns == 0 => step,
         ..STEP_NS => (2 * step).min(STEP_MAX),
-        // In its turn all the while, or it would not know.
-        _ if took_ns > 4 * STEP_NS && took_ns < 100 * STEP_NS => (step / 2).max(1),
+        _ if took_ns > 4 * STEP_NS => (step / 2).max(1),
         _ => step,
     };
     thread.milestones.step.store(step, Ordering::Relaxed);

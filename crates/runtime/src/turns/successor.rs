@@ -62,8 +62,18 @@ pub fn is_made() -> bool {
 /// Every thread stands still, and the successor in this seat is there: nobody else follows from here on.
 pub fn takes_place(header: &SegmentHeader, seat: u32) {
     seats::drop_others(header, Some(seat), Cause::CannotReplay, &[WHY]);
-    drop_heir(header, Cause::CannotReplay, &[WHY]);
+    // The last heir may have died, and this one have moved up already.
+    if header.heir.load(Ordering::Acquire) != seat {
+        drop_heir(header, Cause::CannotReplay, &[WHY]);
+    }
     not_wanted(header);
+}
+
+/// A clone has made an heir where there was nobody: with the milestone, if one was chosen.
+pub fn is_heir(header: &SegmentHeader) {
+    if !milestones::is_chosen() {
+        not_wanted(header);
+    }
 }
 
 /// There is none after all. Nobody can follow if the milestone is there.

@@ -13,6 +13,7 @@ use us_order::turns::{self, Behind, GONE_NS, Passed, RECORDED_WAITS_NS, SHARED_C
 
 use crate::above::above;
 use crate::members::{self, of_family};
+use crate::sys::milestones;
 use crate::sys::own_table::with_own_table;
 use crate::thread::{Mode, Thread, own_turns};
 use crate::turns::live_turns::{self, Local};
@@ -319,7 +320,13 @@ fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
         if scope != Scope::Recording && !family::goes_on() || thread.calls() != Mode::Record {
             return None;
         }
-        let passed = seen.look(scope, order);
+        let mut passed = seen.look(scope, order);
+        if passed == Passed::Over
+            && scope == Scope::Process
+            && live_turns::is_on_its_way(thread, seen.used_ns, raw::now_ns() - seen.since_ns)
+        {
+            passed = Passed::No;
+        }
         if passed == Passed::No && scope == Scope::Process && seen.is_old() {
             URGED.store(seen.had, Ordering::Relaxed);
             if seen.used_ns > LOOKED_FOR_NS
@@ -353,6 +360,8 @@ struct Seen {
     /// Processor time that it has used since then, ns, and who it is.
     used_ns: u64,
     holder: u32,
+    /// Milestones that there were: with another one it may come to that next.
+    made: usize,
 }
 
 impl Seen {
@@ -373,8 +382,9 @@ impl Seen {
         let holder = order.holder.load(Ordering::Relaxed);
         let cpu_ns = if scope.is_shared() { raw::computed_by(holder) } else { raw::computed_ns(holder) };
         let (now_ns, next) = (raw::now_ns(), order.next.load(Ordering::Relaxed));
-        if self.since_ns == 0 || had != self.had || next != self.next {
-            *self = Seen { had, next, since_ns: now_ns, cpu_ns, used_ns: 0, holder };
+        let made = milestones::made();
+        if self.since_ns == 0 || had != self.had || next != self.next || made != self.made {
+            *self = Seen { had, next, since_ns: now_ns, cpu_ns, used_ns: 0, holder, made };
             return Passed::No;
         }
         let (cpu_ns, clock_ns) = (cpu_ns.saturating_sub(self.cpu_ns), now_ns - self.since_ns);

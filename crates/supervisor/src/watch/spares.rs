@@ -78,6 +78,15 @@ impl Watch<'_> {
             || self.wants_successor()
             || self.spares.any()
             || self.has_followers()
+            || self.is_anybody_unheard()
+    }
+
+    /// Whether a copy has been given up that we have not heard of: it is to be ended before another is made.
+    fn is_anybody_unheard(&self) -> bool {
+        let is_left = |seat: &us_abi::Seat| {
+            seat.state.load(Ordering::Acquire) == seat::DROPPED && seat.pid.load(Ordering::Acquire) != 0
+        };
+        self.shared.segment.header().seats.iter().any(is_left)
     }
 
     /// Whether the primary wants a standby that takes the heir's place. It gives that up once there is one.
