@@ -243,9 +243,11 @@ pub fn decide(header: &SegmentHeader, in_family: bool, shares_memory: bool) {
     header.alone.store(alone, Ordering::Release);
 }
 
-/// A free seat for a new standby. Those that sit elsewhere stay.
+/// A free seat for a new standby. Those that sit elsewhere stay, and so does an heir that has been given up and is not dead yet: it
+/// still says how far it comes.
 pub fn free(header: &SegmentHeader) -> Option<u32> {
-    let heir = state::has_standby().then(|| header.heir.load(Ordering::Acquire));
+    let heir = header.heir.load(Ordering::Acquire);
+    let heir = (state::has_standby() || is_there(header, heir)).then_some(heir);
     let is_free = |number: &u32| {
         let state = &header.seats[*number as usize].state;
         state.load(Ordering::Acquire) == seat::FREE && Some(*number) != heir

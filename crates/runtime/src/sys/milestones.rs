@@ -28,7 +28,7 @@ use crate::{proc, raw, tls};
 /// some machines.
 const STEPS: u32 = 10_000;
 const DOUBLED_MAX: u32 = 3;
-/// The longest that they take, ns: the thread gets nowhere meanwhile, and others wait for it.
+/// The longest that they take, ns of processor time: the thread gets nowhere meanwhile, and others wait for it.
 const SEARCH_NS: [u64; DOUBLED_MAX as usize + 1] = [50_000_000, 200_000_000, 400_000_000, 400_000_000];
 /// Between two looks at the clock, steps.
 const CLOCK_STEPS: u32 = 64;
@@ -71,6 +71,8 @@ static WHO: AtomicU32 = AtomicU32::new(0);
 static LED_IS: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
 /// Since when, CLOCK_MONOTONIC ns.
 static LED_SINCE_NS: AtomicU64 = AtomicU64::new(0);
+/// Its processor time then, ns.
+static LED_CPU_NS: AtomicU64 = AtomicU64::new(0);
 /// The longest that a search may take, ns. A program that sets the processor's flags itself takes ours away, and nobody would look for
 /// a milestone any more.
 const LED_NS_MAX: u64 = 2_000_000_000;
@@ -252,6 +254,7 @@ pub fn is_led(context: &mut Context) -> bool {
     }
     let thread = tls::current();
     LED_SINCE_NS.store(raw::now_ns(), Ordering::Relaxed);
+    LED_CPU_NS.store(raw::computed_ns(raw::gettid()), Ordering::Relaxed);
     LED_IS.store(thread, Ordering::Relaxed);
     // SAFETY: the calling thread's own block, which whoever is led has.
     if let Some(thread) = unsafe { thread.as_ref() } {
@@ -287,7 +290,8 @@ pub fn stepped(context: &mut Context) -> bool {
     trace.steps += 1;
     let doubled = IN_VAIN.load(Ordering::Relaxed).min(DOUBLED_MAX);
     let is_late = trace.steps % CLOCK_STEPS == 0
-        && raw::now_ns().saturating_sub(LED_SINCE_NS.load(Ordering::Relaxed)) > SEARCH_NS[doubled as usize];
+        && raw::computed_ns(raw::gettid()).saturating_sub(LED_CPU_NS.load(Ordering::Relaxed))
+            > SEARCH_NS[doubled as usize];
     let is_over = is_late || trace.steps > STEPS << doubled;
     let next = if trap::is_in_door(ip) || is_over { None } else { looked_at(ip) };
     match next {

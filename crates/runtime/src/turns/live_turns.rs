@@ -168,10 +168,10 @@ pub fn is_to_reach_milestone(thread: &Thread, holder: u32) -> bool {
     is_found
 }
 
-/// Whether a thread that has computed for so long since others wait for its turn, for `clock_ns`, is on its way to a milestone: who passed
-/// it over would race with it. A search takes as long as the machine takes for a step.
-pub fn is_on_its_way(thread: &Thread, cpu_ns: u64, clock_ns: u64) -> bool {
-    clock_ns < REACHES_NS
+/// Whether a thread that has computed for so long since others wait for its turn, and for `over_ns` too long, is on its way to a
+/// milestone: who passed it over would race with it. A search takes as long as the machine takes for a step.
+pub fn is_on_its_way(thread: &Thread, cpu_ns: u64, over_ns: u64) -> bool {
+    over_ns < REACHES_NS
         && computes_too_long(cpu_ns)
         && thread.calls() == Mode::Record
         && !logical::applies(thread)

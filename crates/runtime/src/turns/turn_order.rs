@@ -323,7 +323,7 @@ fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
         let mut passed = seen.look(scope, order);
         if passed == Passed::Over
             && scope == Scope::Process
-            && live_turns::is_on_its_way(thread, seen.used_ns, raw::now_ns() - seen.since_ns)
+            && live_turns::is_on_its_way(thread, seen.used_ns, raw::now_ns() - seen.over_ns)
         {
             passed = Passed::No;
         }
@@ -341,7 +341,8 @@ fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
             && order.had.compare_exchange(seen.had, SOMEBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             return Some(match passed {
-                Passed::Over => Taken::PassedOver(raw::now_ns() - seen.since_ns),
+                // What was waited for a milestone beyond that is none of the turn's.
+                Passed::Over => Taken::PassedOver(seen.over_ns - seen.since_ns),
                 _ => Taken::Left,
             });
         }
@@ -360,8 +361,11 @@ struct Seen {
     /// Processor time that it has used since then, ns, and who it is.
     used_ns: u64,
     holder: u32,
-    /// Milestones that there were: with another one it may come to that next.
+    /// Milestones that there were: with another one it may come to that next. Once, whatever comes behind it.
     made: usize,
+    has_another: bool,
+    /// Since when it is too long.
+    over_ns: u64,
 }
 
 impl Seen {
@@ -383,8 +387,20 @@ impl Seen {
         let cpu_ns = if scope.is_shared() { raw::computed_by(holder) } else { raw::computed_ns(holder) };
         let (now_ns, next) = (raw::now_ns(), order.next.load(Ordering::Relaxed));
         let made = milestones::made();
-        if self.since_ns == 0 || had != self.had || next != self.next || made != self.made {
-            *self = Seen { had, next, since_ns: now_ns, cpu_ns, used_ns: 0, holder, made };
+        let is_new = self.since_ns == 0 || had != self.had || next != self.next;
+        if is_new || made != self.made && !self.has_another {
+            let has_another = !is_new;
+            *self = Seen {
+                had,
+                next,
+                since_ns: now_ns,
+                cpu_ns,
+                used_ns: 0,
+                holder,
+                made,
+                has_another,
+                over_ns: 0,
+            };
             return Passed::No;
         }
         let (cpu_ns, clock_ns) = (cpu_ns.saturating_sub(self.cpu_ns), now_ns - self.since_ns);
@@ -400,6 +416,9 @@ impl Seen {
                 cpu_ns > SHARED_COMPUTES_NS || clock_ns > RECORDED_WAITS_NS
             }
         };
+        if is_over && self.over_ns == 0 {
+            self.over_ns = now_ns;
+        }
         if is_over { Passed::Over } else { Passed::No }
     }
 }

@@ -231,6 +231,12 @@ impl Watch<'_> {
         self.attach_spares();
         if let Some(at) = self.spares.ending.iter().position(|ending| ending.pid == pid) {
             self.spares.ending.remove(at);
+            // Its number may be another process's from here on.
+            for seat in &self.shared.segment.header().seats {
+                if seat.state.load(Ordering::Acquire) == seat::DROPPED {
+                    let _ = seat.pid.compare_exchange(pid, 0, Ordering::AcqRel, Ordering::Acquire);
+                }
+            }
             return true;
         }
         let Some(at) = self.spares.following.iter().position(|spare| spare.copy.pid == pid) else {
