@@ -320,13 +320,7 @@ fn lock(thread: &mut Thread, scope: Scope, order: &TurnOrder) -> Option<Taken> {
         if scope != Scope::Recording && !family::goes_on() || thread.calls() != Mode::Record {
             return None;
         }
-        let mut passed = seen.look(scope, order);
-        if passed == Passed::Over
-            && scope == Scope::Process
-            && live_turns::is_on_its_way(thread, seen.used_ns, raw::now_ns() - seen.over_ns)
-        {
-            passed = Passed::No;
-        }
+        let passed = seen.look(thread, scope, order);
         if passed == Passed::No && scope == Scope::Process && seen.is_old() {
             URGED.store(seen.had, Ordering::Relaxed);
             if seen.used_ns > LOOKED_FOR_NS
@@ -375,7 +369,7 @@ impl Seen {
     }
 
     /// Whether whoever has the turn is passed over.
-    fn look(&mut self, scope: Scope, order: &TurnOrder) -> Passed {
+    fn look(&mut self, thread: &Thread, scope: Scope, order: &TurnOrder) -> Passed {
         let had = order.had.load(Ordering::Acquire);
         // Of a family the supervisor tells who has died, and a thread dies with its process. In a recording one may be killed
         // between any two instructions.
@@ -419,7 +413,10 @@ impl Seen {
         if is_over && self.over_ns == 0 {
             self.over_ns = now_ns;
         }
-        if is_over { Passed::Over } else { Passed::No }
+        let is_awaited = scope == Scope::Process
+            && is_over
+            && live_turns::is_on_its_way(thread, cpu_ns, now_ns - self.over_ns);
+        if is_over && !is_awaited { Passed::Over } else { Passed::No }
     }
 }
 
