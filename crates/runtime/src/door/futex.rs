@@ -59,10 +59,12 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
         if (state::takes_live_turns() || patience.goes_by_log) && Local::is_one(call) {
             if is_own {
                 // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.
-                if thread.calls() != Mode::Solo
-                    && let Some(result) = turn_waits::own_wait(thread, call, patience)
-                {
-                    return result;
+                if thread.calls() != Mode::Solo {
+                    match turn_waits::own_wait(thread, call, patience) {
+                        Some(result) => return result,
+                        // Once more, beside yet another log: a copy that slept by itself here would not hear of the end in that.
+                        None => continue,
+                    }
                 }
             } else if thread.locks() == Mode::Replay {
                 return live_turns::wait_by_log(thread, &Local::of(call));
