@@ -269,6 +269,12 @@ pub fn spares(header: &SegmentHeader) -> impl Iterator<Item = u32> {
     there.map(|seat| seat.pid.load(Ordering::Acquire)).filter(|pid| *pid != 0)
 }
 
+/// The processes of all standbys, the heir among them.
+pub fn copies() -> impl Iterator<Item = u32> {
+    let heir = state::header().map_or(0, |header| header.standby_pid.load(Ordering::Acquire));
+    state::header().into_iter().flat_map(spares).chain(Some(heir).filter(|pid| *pid != 0))
+}
+
 // ---- A promotion ----
 
 /// As the chosen standby, which may be killed before it is primary: files about this process come into the shared table.

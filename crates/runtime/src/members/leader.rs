@@ -13,6 +13,7 @@ use us_abi::{Process, end, kin};
 
 use super::{find, listed, own, primary, registry};
 use crate::call::Call;
+use crate::door::copies;
 use crate::raw::nr::{GETSID, SETPGID, SETSID};
 use crate::raw::{self, failed};
 use crate::{seats, state};
@@ -147,20 +148,36 @@ pub fn lead_again() {
 }
 
 /// A setsid that the kernel has refused because a standby is still in a group with the number of this copy, which that has left:
-/// made again once the standby has followed.
+/// made again once the standby has followed. One that does not come to that ends: the program would be refused what it may do.
 pub fn session(mut make: impl FnMut() -> i64) -> i64 {
-    const LOOKS: u32 = 150;
+    /// For a copy that has just died, and is in its group until the supervisor has asked the kernel for it.
+    const REAPED_NS: u64 = 30_000_000;
+    /// For a copy to be ended.
+    const ENDED_NS: u64 = 1_000_000_000;
     const PAUSE_NS: u64 = 200_000;
-    let mut result = make();
-    for _ in 0..LOOKS {
-        let leads = || group_of(0) == Some(state::REAL_PID.load(Ordering::Relaxed));
-        if result != raw::err::EPERM || leads() || !seats::is_followed() {
-            break;
+    let own = state::REAL_PID.load(Ordering::Relaxed);
+    let start = raw::now_ns();
+    let mut last_seen = start;
+    loop {
+        let result = make();
+        if result != raw::err::EPERM || group_of(0) == Some(own) {
+            return result;
+        }
+        let now = raw::now_ns();
+        if let Some(copy) = seats::copies().find(|pid| *pid != own && group_of(*pid) == Some(own)) {
+            last_seen = now;
+            let late_ns = (now - start).saturating_sub(2 * state::LAG_TIMEOUT_NS.load(Ordering::Relaxed));
+            if late_ns > ENDED_NS {
+                return result;
+            }
+            if late_ns > 0 {
+                copies::end(copy);
+            }
+        } else if now - last_seen > REAPED_NS || !seats::is_followed() && last_seen == start {
+            return result;
         }
         raw::nap(PAUSE_NS);
-        result = make();
     }
-    result
 }
 
 fn own_number() -> u32 {
