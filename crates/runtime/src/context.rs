@@ -41,4 +41,6 @@ pub mod reg {
     pub const SEGMENTS: usize = 18;
     /// What the processor said of a fault.
     pub const ERROR: usize = 19;
+    /// The number of the processor's exception.
+    pub const EXCEPTION: usize = 20;
 }

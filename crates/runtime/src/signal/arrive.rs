@@ -356,7 +356,7 @@ pub(super) unsafe extern "C" fn on_fault(signal: i32, info: *const Info, context
             return;
         }
         if signal == SIGTRAP
-            && ((*info).code() == milestones::TRAP_TRACE && interrupt::stepped(place)
+            && (milestones::is_behind_one((*info).code(), place) && interrupt::stepped(place)
                 || atomics::trapped(place))
         {
             return;

@@ -48,10 +48,13 @@ const SLOT: u64 = 16;
 const PAGE: u64 = 4096;
 /// A branch that crosses no line of so many bytes is changed at once for whoever comes there.
 const LINE: u64 = 64;
-/// Of the flags: the processor stops behind each instruction. And why it has stopped.
+/// Of the flags: the processor stops behind each instruction.
 const TRAP_FLAG: u64 = 1 << 8;
-/// See there.
-pub const TRAP_TRACE: i32 = 2;
+/// Why it has stopped, as the kernel says it in `si_code`: for that flag, or for a reason that nobody gives.
+const TRAP_TRACE: i32 = 2;
+const TRAP_BRKPT: i32 = 1;
+/// The exception by which it stops.
+const DEBUG: u64 = 1;
 
 /// Nobody looks for a milestone.
 const IDLE: u32 = 0;
@@ -272,6 +275,12 @@ pub fn is_led(context: &mut Context) -> bool {
     }
     context.regs[reg::EFLAGS] |= TRAP_FLAG;
     true
+}
+
+/// Whether a trap may be one behind one instruction. On a busy virtual machine the processor's own word for that can be lost on the
+/// way, and the kernel takes the exception for an instruction of the program's.
+pub fn is_behind_one(code: i32, context: &Context) -> bool {
+    context.regs[reg::EXCEPTION] == DEBUG && matches!(code, TRAP_TRACE | TRAP_BRKPT)
 }
 
 /// In the handler of a trap behind one instruction: whether that is a search's.
