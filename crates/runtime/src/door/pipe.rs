@@ -19,6 +19,7 @@ use core::sync::atomic::Ordering;
 use us_abi::event::ReturnHead;
 use us_calls::Row;
 
+use crate::above::above;
 use crate::door::carry;
 use crate::door::recorded::execute_marked;
 use crate::door::witness;
@@ -175,9 +176,10 @@ fn so_far(done: u64, error: i64) -> i64 {
     if done > 0 { done as i64 } else { error }
 }
 
-/// Whether an interruption in the middle of a transfer was for the runtime's own sake alone.
+/// Whether an interruption in the middle of a transfer was for the runtime's own sake alone, and wants nothing of this thread. One
+/// that is to stand still comes back with what it has done, and goes on behind that.
 fn goes_on(thread: &Thread, done: u64) -> bool {
-    let goes_on = done > 0 && carry::is_spurious(thread);
+    let goes_on = done > 0 && carry::is_spurious(thread) && !above().is_to_stand_still();
     if goes_on {
         thread.pending.store(0, Ordering::SeqCst);
     }
