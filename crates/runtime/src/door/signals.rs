@@ -3,11 +3,12 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use us_abi::event::ReturnHead;
+use us_abi::event::{CallArgs, ReturnHead};
 use us_calls::Row;
 
 use crate::above::above;
 use crate::call::Call;
+use crate::door::patience::Patience;
 use crate::door::{answer, pending as waiting, recorded, sigchld, table};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::members::{self, mail};
@@ -74,12 +75,13 @@ pub fn pending(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 /// rt_sigtimedwait: takes a waiting signal. What the runtime has queued comes first.
 pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let place = GuestMut::<Info>::at(call.args[1]);
+    let mut patience = Patience::default();
     thread.attempt(|thread, mode| {
         let mut before = Before::nothing();
         before.look(row, &call.args);
         match mode {
             Mode::Solo => {
-                let Taken { result, letter, told } = take_or_wait(thread, row, call);
+                let Taken { result, letter, told } = take_or_wait(thread, row, call, &mut patience);
                 mail::is_taken(letter);
                 if result > 0 {
                     members::seen(result as i32, members::sent_so_far(result as i32));
@@ -87,8 +89,10 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 (!solo_restart(thread, row, result)).then_some(told)
             }
             Mode::Record => {
-                recorded::begin(thread, row, spans::arguments(row, call, thread.verify));
-                let Taken { result, letter, told } = take_or_wait(thread, row, call);
+                let begin =
+                    CallArgs { len: patience.begin(call), ..spans::arguments(row, call, thread.verify) };
+                recorded::begin(thread, row, begin);
+                let Taken { result, letter, told } = take_or_wait(thread, row, call, &mut patience);
                 let plan = plan(thread, row, result);
                 if plan.is_abandoned() {
                     return None;
@@ -101,10 +105,14 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                 (!plan.carry_out(thread)).then_some(told)
             }
             Mode::Replay => {
-                recorded::take_begin(thread, row, &spans::arguments(row, call, thread.verify))?;
+                let ours = spans::arguments(row, call, thread.verify);
+                let began_ns = recorded::take_begin_with(thread, row, ours.fd, ours.digest, |_, _| ())?;
                 let taken = Cell::new(0);
                 let note = |_: &mut Thread, head: ReturnHead| taken.set(head.result);
-                let (head, flags) = recorded::take_outputs(thread, row, call, &before, note)?;
+                let Some((head, flags)) = recorded::take_outputs(thread, row, call, &before, note) else {
+                    patience.continues(call, began_ns);
+                    return None;
+                };
                 let result = taken.get();
                 if result > 0 {
                     members::seen(result as i32, head.identity as u32);
@@ -115,7 +123,11 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     let ticket = thread.begun().ticket;
                     consumed(thread, &info, known.is_some(), ticket);
                 }
-                (!Plan::replay(thread, flags, result)).then_some(head.result)
+                if Plan::replay(thread, flags, result) {
+                    patience.continues(call, began_ns);
+                    return None;
+                }
+                Some(head.result)
             }
         }
     })
@@ -145,7 +157,7 @@ impl Taken {
     }
 }
 
-fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> Taken {
+fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call, patience: &mut Patience) -> Taken {
     let place = GuestMut::<Info>::at(call.args[1]);
     let set = GuestPtr::<u64>::at(call.args[0]).load();
     if let Some(set) = set
@@ -156,13 +168,13 @@ fn take_or_wait(thread: &mut Thread, row: &Row, call: &Call) -> Taken {
         return Taken::one(info.signal().into(), &info, place);
     }
     let mut taken = Info::default();
-    let mut args = call.args;
     let set = set.map(without_ours);
-    if let Some(set) = &set {
-        args[0] = &raw const *set as u64;
-    }
-    args[1] = &raw mut taken as u64;
     loop {
+        let mut args = *patience.args(call);
+        if let Some(set) = &set {
+            args[0] = &raw const *set as u64;
+        }
+        args[1] = &raw mut taken as u64;
         let result = recorded::execute(thread, row, call.nr, &args);
         if result == err::EINTR && thread.pending.load(Ordering::SeqCst) == 0 {
             // No signal of the guest's: the thread was asked to look at something of ours.
