@@ -144,11 +144,12 @@ fn gathered_in_any_mode(
             Mode::Solo => {
                 let result = held::at_the_end(fd, shape.wanted(), execute(thread, row, call.nr, &call.args));
                 count_input(fd, flags, result);
+                // Before any handler: a copy that is made in one would take it for told by a log.
+                message::received(thread, row, call, result);
                 let plan = signal::plan(thread, row, result);
                 if plan.carry_out(thread) {
                     return None;
                 }
-                message::received(thread, row, call, result);
                 Some(whole_input(thread, row, call, shape, plan, result))
             }
             Mode::Record => record_gathered(thread, row, call, shape, flags),

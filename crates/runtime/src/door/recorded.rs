@@ -371,16 +371,16 @@ fn recorded_in_any_mode(
                         again::make(call.nr, &call.args, noted, |args| act(thread, row, call.nr, args))
                     }
                 };
-                if signal::solo_restart(thread, row, result) {
-                    again = again::interrupted(call.nr, again, seen);
-                    return None;
-                }
-                let result = if result == raw::err::EINTR { patience.tell_rest(call) } else { result };
+                // Before any handler: a copy that is made in one would do it once more, and ask for what has changed since.
                 if !raw::failed(result) {
                     let identity = identify(thread, call, result);
                     applied(thread, result, identity);
                 }
-                Some(result)
+                if signal::solo_restart(thread, row, result) {
+                    again = again::interrupted(call.nr, again, seen);
+                    return None;
+                }
+                Some(if result == raw::err::EINTR { patience.tell_rest(call) } else { result })
             }
             Mode::Record => {
                 record_attempt(thread, row, call, &before, &mut patience, &mut again, &identify, &applied)
