@@ -102,8 +102,7 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
             continue;
         }
         let ends = signal::interrupts(thread, has_deadline);
-        signal::deliver_late(thread);
-        if ends && !signal::has_deliverable(thread) {
+        if signal::deliver_late(thread) && ends {
             return result;
         }
     }

@@ -236,36 +236,53 @@ pub fn nudged_at_door(thread: &mut Thread) {
 
 /// At a door without an event, where nothing can be delivered as one. A thread that passes no other door (it waits for a
 /// handler's word in a loop around `sched_yield`, or in futex calls of its own) must get its signals all the same: without
-/// a log here and now, otherwise when they are late.
+/// a log here and now, otherwise when they are late. Whether a handler has run.
 #[cold]
 #[inline(never)]
-pub fn deliver_late(thread: &mut Thread) {
+pub fn deliver_late(thread: &mut Thread) -> bool {
     if thread.calls() == Mode::Replay {
         if !thread.is_between_calls() || !may_go_live(thread) {
-            return;
+            return false;
         }
         // It passes no other door: in a loop around `sched_yield`, say. Nobody else tells it.
         above().go_live(thread);
     }
     if !has_deliverable(thread) {
-        return;
+        return false;
     }
     // In the middle of making a thread a handler would stand between the two events of that, and the thread is soon behind it.
     if thread.making {
-        return;
+        return false;
     }
     if thread.calls() == Mode::Record {
         // It may have become due by a change of the mask.
         if note_due(thread, waiting_signal(thread)) {
-            return state::attention();
+            state::attention();
+            return false;
         }
         if waited_ns(thread) < SIGNAL_WAIT_NS_MAX {
-            return;
+            return false;
         }
         give_up_for_signal(thread);
     }
     nothing_is_late(thread);
-    deliver_and_look(thread);
+    deliver_alone(thread)
+}
+
+/// Delivers what waits, without a log. Behind a handler in which one has begun the rest waits for a door with an event: a copy that
+/// waited here for the next one might have a lock that others wait for, and nothing says that it is given back.
+fn deliver_alone(thread: &mut Thread) -> bool {
+    deliver_cancellation(thread);
+    // Whoever goes on elsewhere than behind the handler finds a call that was interrupted.
+    thread.shown.result = err::EINTR;
+    let mut has_come = false;
+    while thread.calls() == Mode::Solo && deliver_one(thread) {
+        has_come = true;
+    }
+    if thread.calls() == Mode::Solo {
+        deliver_cancellation(thread);
+    }
+    has_come
 }
 
 /// How long the oldest waiting signal has waited, ns.
