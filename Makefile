@@ -3,11 +3,11 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 
-# Kill moments tried for each guest, runs of each server, and guests run at a time. The defaults keep
-# `make test` in about an hour on two cores; `make test SEEDS=20 RUNS=20` is a night's work.
+# Kill moments tried for each guest, runs of each server, and guests run at a time: most wait more than they compute. The
+# defaults keep `make test` under an hour on two cores; `make test SEEDS=20 RUNS=20` is a night's work.
 SEEDS ?= 2
 RUNS ?= 5
-JOBS ?= 2
+JOBS ?= 4
 # Runs with kills that may fail once and pass when they are made again: docs/decisions/0034.
 UNSTEADY ?= 6
 

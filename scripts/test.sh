@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=2}" "${RUNS:=5}" "${JOBS:=2}" "${UNSTEADY:=6}"
+: "${CARGO:=cargo}" "${TARGET:=target}" "${SEEDS:=2}" "${RUNS:=5}" "${JOBS:=4}" "${UNSTEADY:=6}"
 mkdir -p "$TARGET/test-logs"
 TARGET=$(cd "$TARGET" && pwd)
 logs=$TARGET/test-logs
@@ -82,10 +82,27 @@ skip() {
 }
 
 # The library with faults: guests run with it, and the command's tests have it break its invariants. Sums that overflow end it.
-whole faults-build env CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true "$CARGO" build --release -p us-runtime --features faults --target-dir "$TARGET/faults"
+faults() {
+    env CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true "$CARGO" build --release -p us-runtime --features faults --target-dir "$TARGET/faults"
+}
+loom() {
+    env RUSTFLAGS="--cfg loom" "$CARGO" test --release -p us-ring --test loom --target-dir "$TARGET/loom" "$@"
+}
+# All at a time: each ends with a part that one processor compiles alone.
+builds() {
+    local pid pids=() status=0
+    faults & pids+=($!)
+    "$CARGO" test --workspace --no-run & pids+=($!)
+    loom --no-run & pids+=($!)
+    for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+    return "$status"
+}
+export CARGO TARGET
+export -f builds faults loom
+whole builds builds
 export UNDERSTUDY_FAULTY=$TARGET/faults/release/libunderstudy.so
 step crates "$CARGO" test --workspace --no-fail-fast
-step ring-loom env RUSTFLAGS="--cfg loom" "$CARGO" test --release -p us-ring --test loom --target-dir "$TARGET/loom"
+step ring-loom loom
 if "$CARGO" +nightly miri --version >/dev/null 2>&1; then
     step ring-miri env MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=16 \
         "$CARGO" +nightly miri test -p us-ring --test bytes --target-dir "$TARGET/miri"
