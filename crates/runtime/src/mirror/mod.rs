@@ -221,6 +221,9 @@ fn follow(number: u32, args: &[u64; 6], result: i64) {
         }
         k::__NR_memfd_create => make(number, args, fd, Thing::Written),
         k::__NR_signalfd | k::__NR_signalfd4 if args[0] as i32 == -1 => make(number, args, fd, Thing::Other),
+        k::__NR_signalfd | k::__NR_signalfd4 => {
+            call(number, *args);
+        }
         k::__NR_timerfd_settime => {
             let mut own = *args;
             own[3] = 0;

@@ -73,6 +73,8 @@ fn class_of(doubt: &Doubt) -> Option<Class> {
         Door::Ioctl if us_calls::ioctl_out(doubt.asked[1] & 0xffff_ffff) == IoctlOut::Creates => {
             Some(Class::Named)
         }
+        // One that changes a descriptor is made again.
+        Door::Signalfd if doubt.asked[0] as i32 != -1 => None,
         Door::Signalfd | Door::Epoll(EpollDoor::Create) => Some(Class::Anonymous),
         Door::Dup => Some(Class::Duplicate),
         Door::Fcntl if matches!(doubt.asked[1] & 0xffff_ffff, 0 | 1030) => Some(Class::Duplicate),
