@@ -356,9 +356,26 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             // A child may still be on its way to us from a parent of the kernel's: looked at again now and then.
             Err(ECHILD) if is_any => sleep(thread, &roster.ends.0, seen, 20 * LOOK_NS)?,
             Err(ECHILD) if super::spawn::await_birth(ask.one()) => {}
+            // The kernel keeps nothing of a child whose parent wants no word of its end, and says so at the death of its primary.
+            Err(ECHILD) if may_live_on(ask) && raw::now_ns() - start < VERDICT_NS => members::await_news(),
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether a child is gone of which the kernel alone would tell, and it is not decided whether a standby takes over: it is adopted
+/// then.
+fn may_live_on(ask: &Ask) -> bool {
+    let is_undecided = |entry: &Process| {
+        entry.kin.load(Ordering::Acquire) == kin::KERNEL
+            && entry.joined.load(Ordering::Acquire) != 0
+            && entry.end.load(Ordering::Acquire) == end::NONE
+            && willed(entry).is_none()
+            && !members::exists(members::primary(entry))
+    };
+    members::children().any(|entry| ask.is_about(entry) != Some(false) && is_undecided(entry))
+        // It may have been adopted between the look at those and the kernel's answer.
+        || members::adopted().any(|entry| ask.is_about(entry) != Some(false) && !members::has_ended(entry) && !has_vanished(entry))
 }
 
 /// Whether an adopted child is about to end. The kernel may have shown that already, by a pidfd, and the supervisor has not come to
