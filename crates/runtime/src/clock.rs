@@ -13,7 +13,7 @@ use us_abi::CLOCKS;
 use us_order::ticket;
 
 use crate::thread::Thread;
-use crate::{raw, thread};
+use crate::{guest, raw, thread};
 
 /// A counter on a cache line of its own.
 #[repr(C, align(64))]
@@ -67,6 +67,7 @@ pub fn hashed(number: u16) -> &'static AtomicU64 {
     &HASHED[number as usize & (CLOCKS - 1)].0
 }
 
+/// By where it lies in its page, which is one place wherever the guest has mapped that.
 #[inline(always)]
 fn bucket(clock: *const AtomicU64) -> &'static AtomicU32 {
     &SLEEPERS[(clock as usize >> 4) & (BUCKETS - 1)]
@@ -131,11 +132,17 @@ pub fn announce(clock: &AtomicU64) {
 
 #[cold]
 fn wake(clock: &AtomicU64) {
-    let now = clock.load(Ordering::Acquire);
+    /// Where in its page a clock lies: the same in each place at which memory is mapped.
+    const IN_PAGE: usize = 0xfff;
+    let (at, now) = (clock.as_ptr().addr(), clock.load(Ordering::Acquire));
     thread::for_each(|thread| {
-        if thread.awaited.load(Ordering::Acquire) == clock.as_ptr().cast()
-            && ticket::is_due(now, thread.awaited_ticket.load(Ordering::Relaxed))
-        {
+        let awaited = thread.awaited.load(Ordering::Acquire);
+        if awaited.is_null() || (awaited.addr() ^ at) & IN_PAGE != 0 {
+            return;
+        }
+        // Its waiter may have gone on meanwhile, and given the object's memory back.
+        let shown = if awaited.addr() == at { Some(now) } else { guest::load(awaited.addr() as u64) };
+        if shown.is_some_and(|shown| ticket::is_due(shown, thread.awaited_ticket.load(Ordering::Relaxed))) {
             thread.ring_bell();
         }
     });

@@ -78,7 +78,7 @@ impl Mapping {
 
     /// Whether it is of the same shared memory as another one.
     fn is_of(&self, other: &Mapping) -> bool {
-        self.is_sparse && other.is_sparse && self.shared_of == other.shared_of
+        self.shared_of != 0 && self.is_sparse == other.is_sparse && self.shared_of == other.shared_of
     }
 
     /// Whether a page of the same shared memory is in another one as well.
@@ -305,8 +305,12 @@ fn is_ours(address: u64) -> bool {
 pub fn make_own() -> bool {
     // SAFETY: filled before the fork.
     let list = unsafe { LIST.all() };
+    // What nobody stores in by a mapping is the same in each place.
+    let may_be_stored_in = |mapping: &Mapping| {
+        mapping.is_sparse || list.iter().any(|other| other.written_through && other.is_of(mapping))
+    };
     let are_own = list.iter().enumerate().all(|(index, mapping)| {
-        let is_one_of_several = mapping.is_sparse
+        let is_one_of_several = may_be_stored_in(mapping)
             && !(of_family::is_member() && pieces::copy_of(mapping.start, mapping.len()).is_some())
             && list
                 .iter()
