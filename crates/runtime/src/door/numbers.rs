@@ -9,7 +9,7 @@ use us_world::timer::ProcessorClock;
 
 use crate::call::Call;
 use crate::door::recorded::recorded;
-use crate::door::{own_files, timer, usage, wait};
+use crate::door::{copies, own_files, timer, usage, wait};
 use crate::guest::{GuestMut, GuestPtr, Plain, part};
 use crate::kernel::{SIGEV_THREAD_ID, SOL_SOCKET, TIMER_ABSTIME};
 use crate::members::{self, leader, mail};
@@ -17,7 +17,7 @@ use crate::raw::Timespec;
 use crate::state::Role;
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, raw, state, tls};
+use crate::{fdtable, raw, seats, state, tls};
 
 /// The kernel's number for a number of the group's.
 pub fn to_kernel(number: u64) -> u64 {
@@ -67,6 +67,39 @@ pub fn named(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
 pub fn join_group() {
     if let Some(header) = state::header() {
         leader::join(header.primary_pid.load(Ordering::Acquire));
+    }
+}
+
+/// A setsid that the kernel has refused because a standby is still in a group with the number of this copy, which that has left:
+/// made again once the standby has followed. One that does not come to that ends: the program would be refused what it may do.
+pub fn session(mut make: impl FnMut() -> i64) -> i64 {
+    /// For a copy that has just died, and is in its group until the supervisor has asked the kernel for it.
+    const REAPED_NS: u64 = 30_000_000;
+    /// For a copy to be ended.
+    const ENDED_NS: u64 = 1_000_000_000;
+    const PAUSE_NS: u64 = 200_000;
+    let own = state::REAL_PID.load(Ordering::Relaxed);
+    let start = raw::now_ns();
+    let mut last_seen = start;
+    loop {
+        let result = make();
+        if result != raw::err::EPERM || leader::group_of(0) == Some(own) {
+            return result;
+        }
+        let now = raw::now_ns();
+        if let Some(copy) = seats::copies().find(|pid| *pid != own && leader::group_of(*pid) == Some(own)) {
+            last_seen = now;
+            let late_ns = (now - start).saturating_sub(2 * state::LAG_TIMEOUT_NS.load(Ordering::Relaxed));
+            if late_ns > ENDED_NS {
+                return result;
+            }
+            if late_ns > 0 {
+                copies::end(copy);
+            }
+        } else if now - last_seen > REAPED_NS || !seats::is_followed() && last_seen == start {
+            return result;
+        }
+        raw::nap(PAUSE_NS);
     }
 }
 

@@ -15,7 +15,6 @@ use crate::door::recorded::execute_marked;
 use crate::door::{batch, numbers, pidfd, queue, wait, witness};
 use crate::guest::{GuestMut, GuestPtr};
 use crate::members;
-use crate::members::leader;
 use crate::raw::err::EFAULT;
 use crate::raw::failed;
 use crate::raw::nr::{
@@ -39,7 +38,7 @@ pub fn make(thread: &mut Thread, row: &'static Row, nr: u64, args: &[u64; 6]) ->
             numbers::send(nr, &args, |args| execute_marked(thread, row, nr, args))
         }),
         calls::SETSID => {
-            let result = leader::session(|| execute_marked(thread, row, nr, args));
+            let result = numbers::session(|| execute_marked(thread, row, nr, args));
             Some(numbers::answered(row, args, result))
         }
         _ if members::is_numbered()

@@ -13,10 +13,9 @@ use us_abi::{Process, end, kin};
 
 use super::{find, listed, own, primary, registry};
 use crate::call::Call;
-use crate::door::copies;
 use crate::raw::nr::{GETSID, SETPGID, SETSID};
 use crate::raw::{self, failed};
-use crate::{seats, state};
+use crate::state;
 
 /// What this process leads, by the log: [`NOTHING`], [`GROUP`] or [`SESSION`], below the number that it has there. A forked child
 /// has another one.
@@ -69,7 +68,7 @@ pub(super) fn outlives(entry: &Process) -> bool {
 }
 
 /// The process group, by the kernel's number, of a process that the kernel knows by this one.
-fn group_of(pid: u32) -> Option<u32> {
+pub fn group_of(pid: u32) -> Option<u32> {
     use crate::raw::nr::GETPGID;
     // SAFETY: asks for a number.
     let group = unsafe { raw::call1(GETPGID, pid.into()) };
@@ -145,39 +144,6 @@ pub fn lead_again() {
     let group =
         group_of(0).filter(|group| *group == led || *group == state::REAL_PID.load(Ordering::Relaxed));
     entry.leads.store(group.unwrap_or(0), Ordering::Release);
-}
-
-/// A setsid that the kernel has refused because a standby is still in a group with the number of this copy, which that has left:
-/// made again once the standby has followed. One that does not come to that ends: the program would be refused what it may do.
-pub fn session(mut make: impl FnMut() -> i64) -> i64 {
-    /// For a copy that has just died, and is in its group until the supervisor has asked the kernel for it.
-    const REAPED_NS: u64 = 30_000_000;
-    /// For a copy to be ended.
-    const ENDED_NS: u64 = 1_000_000_000;
-    const PAUSE_NS: u64 = 200_000;
-    let own = state::REAL_PID.load(Ordering::Relaxed);
-    let start = raw::now_ns();
-    let mut last_seen = start;
-    loop {
-        let result = make();
-        if result != raw::err::EPERM || group_of(0) == Some(own) {
-            return result;
-        }
-        let now = raw::now_ns();
-        if let Some(copy) = seats::copies().find(|pid| *pid != own && group_of(*pid) == Some(own)) {
-            last_seen = now;
-            let late_ns = (now - start).saturating_sub(2 * state::LAG_TIMEOUT_NS.load(Ordering::Relaxed));
-            if late_ns > ENDED_NS {
-                return result;
-            }
-            if late_ns > 0 {
-                copies::end(copy);
-            }
-        } else if now - last_seen > REAPED_NS || !seats::is_followed() && last_seen == start {
-            return result;
-        }
-        raw::nap(PAUSE_NS);
-    }
 }
 
 fn own_number() -> u32 {
