@@ -39,6 +39,8 @@ struct Mapping {
     is_common: bool,
     /// Shared memory in no file on a disk: a page that nobody has touched has zeros.
     is_sparse: bool,
+    /// Pages of it are mapped at another place as well, and are stored in by a mapping.
+    is_mapped_again: bool,
     /// Device and inode of the file, and where its path lies in [`PATHS`].
     file: (u64, u64),
     path: (usize, usize),
@@ -185,6 +187,7 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
             offset: map.offset,
             is_common: map.shared && map.protection & proc::WRITE != 0 && proc::is_common(line),
             is_sparse: map.shared && proc::is_common(line),
+            is_mapped_again: false,
         });
     });
     // SAFETY: the coordinator's own while everybody stands still.
@@ -220,6 +223,12 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
         return Err(b"the list of mappings cannot be read");
     }
     for at in 0..kept {
+        // What nobody stores in by a mapping is the same in each place.
+        let is_stored_in = |one: &Mapping| {
+            one.is_sparse || list[..kept].iter().any(|other| other.written_through && other.is_of(one))
+        };
+        let is_again = list[..kept].iter().any(|other| other.overlaps(&list[at])) && is_stored_in(&list[at]);
+        list[at].is_mapped_again = is_again;
         // Code of its own making, which the process has mapped a second time to run it, is nobody else's.
         let is_code =
             list[..kept].iter().any(|other| other.is_of(&list[at]) && other.protection & proc::EXEC != 0);
@@ -305,17 +314,10 @@ fn is_ours(address: u64) -> bool {
 pub fn make_own() -> bool {
     // SAFETY: filled before the fork.
     let list = unsafe { LIST.all() };
-    // What nobody stores in by a mapping is the same in each place.
-    let may_be_stored_in = |mapping: &Mapping| {
-        mapping.is_sparse || list.iter().any(|other| other.written_through && other.is_of(mapping))
-    };
     let are_own = list.iter().enumerate().all(|(index, mapping)| {
-        let is_one_of_several = may_be_stored_in(mapping)
-            && !(of_family::is_member() && pieces::copy_of(mapping.start, mapping.len()).is_some())
-            && list
-                .iter()
-                .filter(|other| other.is_of(mapping))
-                .any(|one| list.iter().any(|other| one.overlaps(other)));
+        let is_one_of_several = !(of_family::is_member()
+            && pieces::copy_of(mapping.start, mapping.len()).is_some())
+            && list.iter().any(|other| other.is_mapped_again && other.is_of(mapping));
         let is_first = !list[..index].iter().any(|other| other.is_of(mapping));
         if !is_one_of_several {
             // SAFETY: nobody else runs in this copy.
@@ -338,11 +340,17 @@ unsafe fn make_own_together(list: &[Mapping], first: &Mapping) -> bool {
     let all = || list.iter().filter(|mapping| mapping.is_of(first));
     let from = all().map(|mapping| mapping.offset).min().unwrap_or(0);
     let to = all().map(|mapping| mapping.offset + mapping.len()).max().unwrap_or(0);
-    let how = [0, to - from, proc::READ | proc::WRITE, SHARED_ANONYMOUS_NORESERVE, u64::MAX, 0];
+    let room = |bytes| [0, bytes, proc::READ | proc::WRITE, SHARED_ANONYMOUS_NORESERVE, u64::MAX, 0];
     // SAFETY: new memory; parts of it take the places of mappings of the same lengths. An old length of zero makes a second mapping
     // of shared pages.
     unsafe {
-        let own = raw::call6(nr::MMAP, how);
+        // The guest may lengthen one of them, and store behind the end that it had.
+        let mut bytes = to - from + GROWS;
+        let mut own = raw::call6(nr::MMAP, room(bytes));
+        if failed(own) {
+            bytes = to - from;
+            own = raw::call6(nr::MMAP, room(bytes));
+        }
         if failed(own) {
             return false;
         }
@@ -355,11 +363,13 @@ unsafe fn make_own_together(list: &[Mapping], first: &Mapping) -> bool {
                 && (mapping.protection == proc::READ | proc::WRITE
                     || !failed(raw::call3(nr::MPROTECT, mapping.start, len, mapping.protection)))
         });
-        raw::call2(nr::MUNMAP, own, to - from);
+        raw::call2(nr::MUNMAP, own, bytes);
         are_put
     }
 }
 
+/// Bytes by which such memory may grow in a copy.
+const GROWS: u64 = 256 << 20;
 const MAYMOVE: u64 = 1;
 const FIXED: u64 = 2;
 

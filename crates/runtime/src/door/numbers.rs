@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use linux_raw_sys::general::{__user_cap_header_struct, f_owner_ex, flock, sigevent};
-use us_abi::Process;
+use us_abi::{Cause, Process};
 use us_calls::Row;
 use us_world::timer::ProcessorClock;
 
@@ -17,7 +17,7 @@ use crate::raw::Timespec;
 use crate::state::Role;
 use crate::sys::spans;
 use crate::thread::{self, Mode, Thread};
-use crate::{fdtable, raw, seats, state, tls};
+use crate::{fdtable, raw, seats, state, tls, verdict};
 
 /// The kernel's number for a number of the group's.
 pub fn to_kernel(number: u64) -> u64 {
@@ -86,6 +86,10 @@ pub fn session(mut make: impl FnMut() -> i64) -> i64 {
         if result != raw::err::EPERM || leader::group_of(0) == Some(own) {
             return result;
         }
+        // A relative in that group is what keeps it there natively, too.
+        if members::listed().any(|other| leader::group_of(members::primary(other)) == Some(own)) {
+            return result;
+        }
         let now = raw::now_ns();
         if let Some(copy) = seats::copies().find(|pid| *pid != own && leader::group_of(*pid) == Some(own)) {
             last_seen = now;
@@ -94,6 +98,10 @@ pub fn session(mut make: impl FnMut() -> i64) -> i64 {
                 return result;
             }
             if late_ns > 0 {
+                verdict::drop_standby(
+                    Cause::Behind,
+                    &[b"the standby keeps the program from making a session"],
+                );
                 copies::end(copy);
             }
         } else if now - last_seen > REAPED_NS || !seats::is_followed() && last_seen == start {

@@ -66,7 +66,9 @@ fn piece_by_piece(thread: &mut Thread, shadow: &Shadow, fd: u64, source: Source)
                 flags if flags & carry::O_NONBLOCK != 0 => return Some(so_far(done, err::EAGAIN)),
                 _ => {}
             }
-            if await_event(thread, fd, POLLOUT, u64::MAX) == Event::Signal && !goes_on(thread, done) {
+            if await_event(thread, fd, POLLOUT, u64::MAX) == Event::Signal
+                && (stands_still(source) || !goes_on(thread, done))
+            {
                 return Some(so_far(done, err::EINTR));
             }
             continue;
@@ -176,14 +178,20 @@ fn so_far(done: u64, error: i64) -> i64 {
     if done > 0 { done as i64 } else { error }
 }
 
-/// Whether an interruption in the middle of a transfer was for the runtime's own sake alone, and wants nothing of this thread. One
-/// that is to stand still comes back with what it has done, and goes on behind that.
+/// Whether an interruption in the middle of a transfer was for the runtime's own sake alone.
 fn goes_on(thread: &Thread, done: u64) -> bool {
-    let goes_on = done > 0 && carry::is_spurious(thread) && !above().is_to_stand_still();
+    let goes_on = done > 0 && carry::is_spurious(thread);
     if goes_on {
         thread.pending.store(0, Ordering::SeqCst);
     }
     goes_on
+}
+
+/// Whether a thread that waits for room is to stand still: it comes back with what it has done, and goes on behind that, which it
+/// can with so many vectors.
+fn stands_still(source: Source) -> bool {
+    let is_carried = !matches!(source, Source::Vectors(_, count) if count > carry::VECTORS as u64);
+    is_carried && above().is_to_stand_still()
 }
 
 /// The next span behind `done` bytes, at most so long.

@@ -286,6 +286,7 @@ fn make_at(thread: &Thread, number: u64, args: &[u64; 6], place: *mut News) -> i
 fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
     let Some(roster) = members::header() else { return Err(ECHILD) };
     let start = raw::now_ns();
+    let mut doubted_ns = None;
     'look: loop {
         let seen = roster.ends.0.load(Ordering::Acquire);
         let mut is_any = false;
@@ -357,17 +358,32 @@ fn find(thread: &Thread, ask: &Ask, place: *mut News) -> Result<(), i64> {
             Err(ECHILD) if is_any => sleep(thread, &roster.ends.0, seen, 20 * LOOK_NS)?,
             Err(ECHILD) if super::spawn::await_birth(ask.one()) => {}
             // The kernel keeps nothing of a child whose parent wants no word of its end, and says so at the death of its primary.
-            Err(ECHILD) if may_live_on(ask) && raw::now_ns() - start < VERDICT_NS => members::await_news(),
+            Err(ECHILD) if may_live_on(ask) && !is_over(&mut doubted_ns) => {
+                if waits {
+                    sleep(thread, &roster.ends.0, seen, LOOK_NS)?;
+                } else {
+                    members::await_news();
+                }
+            }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether the time is over in which a death is decided, which begins with the first doubt.
+fn is_over(doubted_ns: &mut Option<u64>) -> bool {
+    let since_ns = *doubted_ns.get_or_insert_with(raw::now_ns);
+    raw::now_ns() - since_ns >= VERDICT_NS
 }
 
 /// Whether a child is gone of which the kernel alone would tell, and it is not decided whether a standby takes over: it is adopted
 /// then.
 fn may_live_on(ask: &Ask) -> bool {
     let is_undecided = |entry: &Process| {
-        entry.kin.load(Ordering::Acquire) == kin::KERNEL
+        // Without a supervisor nobody decides.
+        members::is_fed()
+            && entry.doomed.load(Ordering::Acquire) == 0
+            && entry.kin.load(Ordering::Acquire) == kin::KERNEL
             && entry.joined.load(Ordering::Acquire) != 0
             && entry.end.load(Ordering::Acquire) == end::NONE
             && willed(entry).is_none()

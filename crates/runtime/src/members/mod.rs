@@ -92,7 +92,7 @@ pub unsafe fn map(path: *const u8) -> bool {
 }
 
 /// Every process that is listed.
-fn listed() -> impl Iterator<Item = &'static Process> {
+pub fn listed() -> impl Iterator<Item = &'static Process> {
     let used = header().map_or(0, |header| header.used.load(Ordering::Acquire) as usize).min(PROCESSES_MAX);
     let all = roster().map_or(&[][..], |roster| &roster.processes[..used]);
     all.iter().filter(|entry| entry.state.load(Ordering::Acquire) == process::LISTED)

@@ -279,8 +279,13 @@ fn deliver_alone(thread: &mut Thread) -> bool {
     while thread.calls() == Mode::Solo && deliver_one(thread) {
         has_come = true;
     }
-    if thread.calls() == Mode::Solo {
-        deliver_cancellation(thread);
+    match thread.calls() {
+        Mode::Solo => deliver_cancellation(thread),
+        // It may pass no such door, and nobody asks for what nobody has noticed.
+        Mode::Record if has_deliverable(thread) && note_due(thread, waiting_signal(thread)) => {
+            state::attention()
+        }
+        _ => {}
     }
     has_come
 }
