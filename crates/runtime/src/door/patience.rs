@@ -76,6 +76,12 @@ const fn rest_at(nr: u64) -> Option<usize> {
     }
 }
 
+/// What a call has come to, for whoever asks whether signals have ended it: a sleep that they have broken off, and whose rest has
+/// no place, answers EFAULT.
+pub fn ended(call: &Call, result: i64) -> i64 {
+    if result == err::EFAULT && rest_at(call.nr).is_some() { err::EINTR } else { result }
+}
+
 impl Patience {
     /// When the wait began (now, if this is the first question), ns, for its `Enter`; 0 if it does not end by time.
     #[inline(always)]

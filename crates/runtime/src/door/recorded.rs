@@ -12,7 +12,7 @@ use us_calls::{Door, Policy, Row};
 use crate::call::Call;
 use crate::clock::{self, KERNEL};
 use crate::door::answer::log_outputs;
-use crate::door::patience::Patience;
+use crate::door::patience::{self, Patience};
 use crate::door::{again, numbers, observe, pending, pidfd, taken, transfer, usage, wait, witness};
 use crate::event::Event;
 use crate::fault::{self, Point};
@@ -401,7 +401,7 @@ fn recorded_in_any_mode(
                         Some(again.map_or((noted, entered), |(first, before)| (first, before || entered)));
                     return None;
                 };
-                if Plan::replay(thread, flags, head.result) {
+                if Plan::replay(thread, flags, patience::ended(call, head.result)) {
                     again = again::interrupted(call.nr, again, noted);
                     return None;
                 }
