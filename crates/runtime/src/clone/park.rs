@@ -15,7 +15,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use us_abi::THREADS_MAX;
 use us_order::park::Claims;
 
-use crate::above::above;
 use crate::clone::identity::Identity;
 use crate::clone::{child, signals};
 use crate::context::{Context, reg};
@@ -404,13 +403,6 @@ pub fn at_door(thread: &mut Thread) -> bool {
     // Behind that: what is delivered first must not see the coordinator.
     if thread.pending.load(Ordering::SeqCst) != 0 || !(is_wanted() || clone::keep_promise()) {
         return false;
-    }
-    if thread.calls() == Mode::Replay {
-        // It has slept through the promotion, and nobody has told it: what it has of a standby's, its mask for one, it would keep.
-        if !(state::LIVE.load(Ordering::Acquire) && thread.ends.open == 0 && thread.peek().is_none()) {
-            return false;
-        }
-        above().go_live(thread);
     }
     thread.shared_with_guest();
     // SAFETY: the calling thread's own block, at a door.
