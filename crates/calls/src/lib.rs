@@ -178,6 +178,13 @@ pub enum FdUse {
     Process,
 }
 
+impl FdUse {
+    /// Whether a call with these arguments changes a descriptor where another one of its kind makes one (signalfd).
+    pub const fn changes(self, args: &[u64; 6]) -> bool {
+        matches!(self, FdUse::CreatesUnless(arg) if args[arg as usize] as i32 != -1)
+    }
+}
+
 /// The classes of `events_by_class` in `status --json`, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {

@@ -269,10 +269,12 @@ pub fn spares(header: &SegmentHeader) -> impl Iterator<Item = u32> {
     there.map(|seat| seat.pid.load(Ordering::Acquire)).filter(|pid| *pid != 0)
 }
 
-/// The processes of all standbys, the heir among them.
+/// The processes of all standbys. The heir comes last, and is asked for behind the others: one of them may be it by then.
 pub fn copies() -> impl Iterator<Item = u32> {
-    let heir = state::header().map_or(0, |header| header.standby_pid.load(Ordering::Acquire));
-    state::header().into_iter().flat_map(spares).chain(Some(heir).filter(|pid| *pid != 0))
+    state::header().into_iter().flat_map(|header| {
+        let heir = core::iter::once_with(|| header.standby_pid.load(Ordering::Acquire));
+        spares(header).chain(heir.filter(|pid| *pid != 0))
+    })
 }
 
 // ---- A promotion ----

@@ -223,15 +223,17 @@ pub fn list(header: &SegmentHeader, purpose: Purpose) -> Result<(), &'static [u8
         return Err(b"the list of mappings cannot be read");
     }
     for at in 0..kept {
+        let one = &list[at];
+        if one.shared_of == 0 {
+            continue;
+        }
+        let same = || list[..kept].iter().filter(|other| other.is_of(one));
         // What nobody stores in by a mapping is the same in each place.
-        let is_stored_in = |one: &Mapping| {
-            one.is_sparse || list[..kept].iter().any(|other| other.written_through && other.is_of(one))
-        };
-        let is_again = list[..kept].iter().any(|other| other.overlaps(&list[at])) && is_stored_in(&list[at]);
-        list[at].is_mapped_again = is_again;
+        let is_stored_in = one.is_sparse || same().any(|other| other.written_through);
+        let is_mapped_again = is_stored_in && same().any(|other| other.overlaps(one));
         // Code of its own making, which the process has mapped a second time to run it, is nobody else's.
-        let is_code =
-            list[..kept].iter().any(|other| other.is_of(&list[at]) && other.protection & proc::EXEC != 0);
+        let is_code = same().any(|other| other.protection & proc::EXEC != 0);
+        list[at].is_mapped_again = is_mapped_again;
         list[at].is_common &= !is_code;
     }
     if matches!(purpose, Purpose::Checkpoint | Purpose::Replay) {
@@ -345,15 +347,11 @@ unsafe fn make_own_together(list: &[Mapping], first: &Mapping) -> bool {
     // of shared pages.
     unsafe {
         // The guest may lengthen one of them, and store behind the end that it had.
-        let mut bytes = to - from + GROWS;
-        let mut own = raw::call6(nr::MMAP, room(bytes));
-        if failed(own) {
-            bytes = to - from;
-            own = raw::call6(nr::MMAP, room(bytes));
-        }
-        if failed(own) {
-            return false;
-        }
+        let mapped = [to - from + GROWS, to - from]
+            .into_iter()
+            .map(|bytes| (raw::call6(nr::MMAP, room(bytes)), bytes))
+            .find(|(own, _)| !failed(*own));
+        let Some((own, bytes)) = mapped else { return false };
         let own = own as u64;
         all().for_each(|mapping| mapping.copy(own + (mapping.offset - from)));
         let are_put = all().all(|mapping| {

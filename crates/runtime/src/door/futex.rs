@@ -46,29 +46,22 @@ pub fn futex_with(thread: &mut Thread, call: &Call, patience: &mut Patience) -> 
         live_turns::waits_by_itself(thread);
     }
     loop {
-        if is_logged(thread) {
-            if has_not_waited(thread) {
-                return raw::err::EAGAIN;
-            }
+        let is_ordered = is_logged(thread);
+        if is_ordered && has_not_waited(thread) {
+            return raw::err::EAGAIN;
+        }
+        // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.
+        let in_turns = (state::takes_live_turns() || patience.goes_by_log) && Local::is_one(call);
+        if is_ordered || in_turns && is_own && thread.calls() != Mode::Solo {
             match turn_waits::own_wait(thread, call, patience) {
                 Some(result) => return result,
-                // It has stood still, and goes on beside another log or none.
+                // It has stood still, and goes on beside another log or none: a copy that slept by itself here would not hear of
+                // the end in that.
                 None => continue,
             }
         }
-        if (state::takes_live_turns() || patience.goes_by_log) && Local::is_one(call) {
-            if is_own {
-                // It has stood still here, and goes on beside a log of turns: whether the wait ends at its time is for that to say.
-                if thread.calls() != Mode::Solo {
-                    match turn_waits::own_wait(thread, call, patience) {
-                        Some(result) => return result,
-                        // Once more, beside yet another log: a copy that slept by itself here would not hear of the end in that.
-                        None => continue,
-                    }
-                }
-            } else if thread.locks() == Mode::Replay {
-                return live_turns::wait_by_log(thread, &Local::of(call));
-            }
+        if in_turns && !is_own && thread.locks() == Mode::Replay {
+            return live_turns::wait_by_log(thread, &Local::of(call));
         }
         if is_own && thread.calls() == Mode::Record && signal::has_deliverable(thread) {
             live_turns::is_interrupted_by_itself(thread);

@@ -348,15 +348,10 @@ fn await_standby(header: &us_abi::SegmentHeader) {
 pub fn end_standby() {
     let Some(header) = state::header() else { return };
     let own = state::REAL_PID.load(Ordering::Relaxed);
-    for pid in seats::spares(header).filter(|pid| *pid != own) {
-        copies::end(pid);
+    seats::copies().filter(|pid| *pid != own).for_each(copies::end);
+    if header.standby_pid.load(Ordering::Acquire) != own {
+        header.standby_pid.store(0, Ordering::Release);
     }
-    let pid = header.standby_pid.load(Ordering::Acquire);
-    if pid == 0 || pid == own {
-        return;
-    }
-    copies::end(pid);
-    header.standby_pid.store(0, Ordering::Release);
 }
 
 /// getpid, gettid, set_tid_address ...: the group's numbers, in every copy, also after a promotion.

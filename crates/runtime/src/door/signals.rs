@@ -107,12 +107,11 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
             Mode::Replay => {
                 let ours = spans::arguments(row, call, thread.verify);
                 let began_ns = recorded::take_begin_with(thread, row, ours.fd, ours.digest, |_, _| ())?;
+                // Whoever makes the call again, here or by the log, goes on with that.
+                patience.continues(call, began_ns);
                 let taken = Cell::new(0);
                 let note = |_: &mut Thread, head: ReturnHead| taken.set(head.result);
-                let Some((head, flags)) = recorded::take_outputs(thread, row, call, &before, note) else {
-                    patience.continues(call, began_ns);
-                    return None;
-                };
+                let (head, flags) = recorded::take_outputs(thread, row, call, &before, note)?;
                 let result = taken.get();
                 if result > 0 {
                     members::seen(result as i32, head.identity as u32);
@@ -123,11 +122,7 @@ pub fn wait(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
                     let ticket = thread.begun().ticket;
                     consumed(thread, &info, known.is_some(), ticket);
                 }
-                if Plan::replay(thread, flags, result) {
-                    patience.continues(call, began_ns);
-                    return None;
-                }
-                Some(head.result)
+                (!Plan::replay(thread, flags, result)).then_some(head.result)
             }
         }
     })

@@ -238,7 +238,7 @@ fn apply(thread: &mut Thread, row: &Row, args: &[u64; 6], result: i64, identity:
     let nr = u64::from(row.nr);
     match row.fd {
         // The descriptor is what it was, and where it was: in sets as well.
-        FdUse::CreatesUnless(arg) if args[arg as usize] as i32 != -1 => {}
+        use_of if use_of.changes(args) => {}
         FdUse::Creates | FdUse::CreatesFrom(_) | FdUse::CreatesAt(_) | FdUse::CreatesUnless(_) => {
             opened(thread, result as i32, identity);
             own_files::opened(row, args);

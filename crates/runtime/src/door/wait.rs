@@ -382,23 +382,26 @@ fn may_live_on(ask: &Ask) -> bool {
     let is_undecided = |entry: &Process| {
         // Without a supervisor nobody decides.
         members::is_fed()
-            && entry.doomed.load(Ordering::Acquire) == 0
-            && entry.kin.load(Ordering::Acquire) == kin::KERNEL
             && entry.joined.load(Ordering::Acquire) != 0
             && entry.end.load(Ordering::Acquire) == end::NONE
-            && willed(entry).is_none()
+            && !is_sure(entry)
             && !members::exists(members::primary(entry))
     };
-    members::children().any(|entry| ask.is_about(entry) != Some(false) && is_undecided(entry))
-        // It may have been adopted between the look at those and the kernel's answer.
-        || members::adopted().any(|entry| ask.is_about(entry) != Some(false) && !members::has_ended(entry) && !has_vanished(entry))
+    members::children().filter(|entry| ask.is_about(entry) != Some(false)).any(|entry| {
+        // It may have been adopted between the look at those and the kernel's answer: the next look is at that one, too.
+        entry.kin.load(Ordering::Acquire) == kin::ADOPTED || is_undecided(entry)
+    })
+}
+
+/// Whether a process ends, whoever might follow it.
+fn is_sure(entry: &Process) -> bool {
+    willed(entry).is_some() || entry.doomed.load(Ordering::Acquire) != 0
 }
 
 /// Whether an adopted child is about to end. The kernel may have shown that already, by a pidfd, and the supervisor has not come to
 /// say it: a program that is told so asks without waiting, and finds its child ended.
 fn is_ending(entry: &Process) -> bool {
-    let is_sure = willed(entry).is_some() || entry.doomed.load(Ordering::Acquire) != 0;
-    is_sure && !members::has_ended(entry)
+    is_sure(entry) && !members::has_ended(entry)
 }
 
 /// Whether the child of this number has ended and leaves nothing behind. No wait need have come by to find that.

@@ -118,9 +118,16 @@ pub(super) unsafe extern "C" fn on_signal(signal: i32, info: *const Info, contex
 pub fn put_into_queue(thread: &mut Thread, info: &Info) {
     thread.queue.push(info);
     thread.pending.store(1, Ordering::SeqCst);
-    if note_due(thread, info.signal()) {
+    ask_about(thread, info.signal());
+}
+
+/// As [`note_due`], and the supervisor is asked to look. Whether it is.
+fn ask_about(thread: &mut Thread, signal: i32) -> bool {
+    let is_new = note_due(thread, signal);
+    if is_new {
         state::attention();
     }
+    is_new
 }
 
 /// A signal waits from here on. The oldest counts: with one after another none of them would ever be late. True if this is it.
@@ -256,11 +263,7 @@ pub fn deliver_late(thread: &mut Thread) -> bool {
     }
     if thread.calls() == Mode::Record {
         // It may have become due by a change of the mask.
-        if note_due(thread, waiting_signal(thread)) {
-            state::attention();
-            return false;
-        }
-        if waited_ns(thread) < SIGNAL_WAIT_NS_MAX {
+        if ask_about(thread, waiting_signal(thread)) || waited_ns(thread) < SIGNAL_WAIT_NS_MAX {
             return false;
         }
         give_up_for_signal(thread);
@@ -282,9 +285,7 @@ fn deliver_alone(thread: &mut Thread) -> bool {
     match thread.calls() {
         Mode::Solo => deliver_cancellation(thread),
         // It may pass no such door, and nobody asks for what nobody has noticed.
-        Mode::Record if has_deliverable(thread) && note_due(thread, waiting_signal(thread)) => {
-            state::attention()
-        }
+        Mode::Record if has_deliverable(thread) => drop(ask_about(thread, waiting_signal(thread))),
         _ => {}
     }
     has_come

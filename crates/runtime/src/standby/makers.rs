@@ -74,7 +74,7 @@ fn class_of(doubt: &Doubt) -> Option<Class> {
             Some(Class::Named)
         }
         // One that changes a descriptor is made again.
-        Door::Signalfd if doubt.asked[0] as i32 != -1 => None,
+        Door::Signalfd if doubt.row.fd.changes(&doubt.asked) => None,
         Door::Signalfd | Door::Epoll(EpollDoor::Create) => Some(Class::Anonymous),
         Door::Dup => Some(Class::Duplicate),
         Door::Fcntl if matches!(doubt.asked[1] & 0xffff_ffff, 0 | 1030) => Some(Class::Duplicate),
