@@ -7,8 +7,7 @@
 //! What moves bytes is judged in `streams`, what makes descriptors in `makers`, what arms them in `sets`; what works on names is made
 //! again and judged by what it finds (`door/again.rs`).
 
-use core::mem::offset_of;
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::Ordering;
 
 use us_abi::event::{CallArgs, EventKind, Header, NO_TICKET, RETURN_PARTIAL, ReturnHead, ThreadStart};
 use us_abi::{PAYLOAD_BYTES_MAX, SegmentHeader};
@@ -25,6 +24,7 @@ use crate::door::{
     batch, carry, numbers, output as shown, pending, pidfd, spawn, taken, timer, wait, witness,
 };
 use crate::fdtable::{self, Kind};
+use crate::log::put_header;
 use crate::members::leader;
 use crate::standby::makers::{self, Claimed};
 use crate::standby::sets;
@@ -220,10 +220,7 @@ fn complete_at(slot: u32, call: u16, flags: u8, head: ReturnHead, bytes: &[u8]) 
             core::ptr::copy(bytes.as_ptr(), data, len - size_of::<ReturnHead>());
         }
         // Last: whoever comes behind a copy that dies here takes an event for whole whose header is there.
-        compiler_fence(Ordering::SeqCst);
-        let [ticket, kind] = [place.add(offset_of!(Header, ticket)).cast::<u64>(), place.cast()];
-        ticket.write_volatile(header.ticket);
-        kind.write_volatile(core::ptr::from_ref(&header).cast::<u64>().read());
+        put_header(place, Header::word(EventKind::Return, flags, call, header.len), header.ticket);
     }
     publish(slot, &header);
 }
