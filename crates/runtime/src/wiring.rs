@@ -41,7 +41,7 @@ impl Above for Layers {
     }
     fn stand_still_with_others(&self, thread: &mut Thread) {
         if park::is_wanted() {
-            park::at_door(thread);
+            park::at_turn(thread);
         }
     }
     fn stand_still_spinning(&self) -> bool {

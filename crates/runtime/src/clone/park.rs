@@ -20,6 +20,7 @@ use crate::clone::{child, signals};
 use crate::context::{Context, reg};
 use crate::fault::{self, Point};
 use crate::raw::{self, nr};
+use crate::standby::promote;
 use crate::sys::trap;
 use crate::thread::{Mode, Shared, Thread};
 use crate::{clone, notice, signal, state, tls, turns};
@@ -324,6 +325,7 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
         fill(&mut *place, thread);
         (*place).wanted = wanted;
         let parked_in = state::REAL_PID.load(Ordering::Relaxed);
+        let slept = thread.as_ref().is_some_and(|thread| thread.calls() == Mode::Replay);
         notice::withdraw();
         park_at(place, wait);
         if let Some(thread) = thread.as_mut() {
@@ -342,8 +344,11 @@ unsafe fn park(thread: *mut Thread, frame: Option<&mut Context>) {
         // What comes next is the program's.
         clone::await_end_of(coordinator);
         raw::call4(nr::RT_SIGPROCMASK, 2, &raw const mask as u64, 0, 8);
-        if let Some(thread) = thread.as_ref() {
-            notice::register(thread, raw::gettid());
+        match thread.as_mut() {
+            // The coordinator has made it live, in a wait without a log through which it had slept: the rest is its own to do.
+            Some(thread) if slept && thread.calls() != Mode::Replay => promote::resume(thread),
+            Some(thread) => notice::register(thread, raw::gettid()),
+            None => {}
         }
     }
 }
@@ -409,6 +414,20 @@ pub fn at_door(thread: &mut Thread) -> bool {
     unsafe { park(&raw mut *thread, None) };
     thread.shared_with_guest();
     true
+}
+
+/// Where a thread waits for its turn: parks with the signals that have come for it. They are delivered at the door behind the
+/// turn, and whoever has that may be standing already: a thread that wanted to deliver first neither stood still nor went on, and
+/// the coordinator waited for it until it gave up.
+pub fn at_turn(thread: &mut Thread) {
+    if state::is_standby() || !is_wanted() {
+        return clone::see_off();
+    }
+    signal::look_again(thread);
+    thread.shared_with_guest();
+    // SAFETY: the calling thread's own block, at a place where nothing has begun.
+    unsafe { park(&raw mut *thread, None) };
+    thread.shared_with_guest();
 }
 
 /// A thread that spins in a door looks here from time to time.

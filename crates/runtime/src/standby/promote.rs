@@ -402,6 +402,12 @@ pub fn go_live(thread: &mut Thread) {
             crate::thread::stop_logging();
         }
     }
+    resume(thread);
+}
+
+/// What a thread that has become live gives itself: its name, what it asked of the scheduler, the signals that were kept for it, and
+/// the guest's mask instead of a standby's.
+pub fn resume(thread: &mut Thread) {
     let tid = raw::gettid();
     // SAFETY: the name that the guest gave this thread, instead of the one that says "standby".
     unsafe { raw::call2(raw::nr::PRCTL, PR_SET_NAME, thread.place.name().as_ptr() as u64) };
