@@ -187,10 +187,12 @@ pub fn is_late_no_more(thread: &mut Thread) {
 }
 
 /// Decides what follows a call. The kernel would deliver on the way out of any call, whatever its result: a
-/// `raise` returns after its handler has run.
+/// `raise` returns after its handler has run. A call may be broken off though nothing has come: a signal that the guest ignores,
+/// and that one of its threads happens to block, wakes another one, which throws it away (a reminder of the supervisor's, right
+/// behind a promotion). Where the kernel does not begin such a call again by itself (a socket's own time-out) it is begun here.
 #[inline(always)]
 pub fn plan(thread: &mut Thread, row: &Row, result: i64) -> Plan {
-    if thread.pending.load(Ordering::Relaxed) == 0 {
+    if thread.pending.load(Ordering::Relaxed) == 0 && result != err::EINTR {
         return Plan::NOTHING;
     }
     interrupted(thread, row, result)
