@@ -10,7 +10,7 @@ use us_abi::{
     SEGMENT_BYTES, SegmentHeader, THREADS_OFFSET, ThreadEntry, VERSION, command, how, leaving, slot,
 };
 
-use crate::door::{limits, time};
+use crate::door::{limits, shell, time};
 use crate::raw::{self, failed, nr};
 use crate::recording::{self, image};
 use crate::state::{self, Role};
@@ -41,6 +41,7 @@ extern "C" fn constructor(count: i32, arguments: *mut *mut u8, environment: *mut
         return;
     }
     real::find_all();
+    shell::find();
     let Some(path) = path else { return };
     if !probe::is_executed() {
         return;

@@ -143,6 +143,7 @@ real_functions! {
     TIMER_CREATE = c"timer_create" @ c"GLIBC_2.34";
     TIMER_DELETE = c"timer_delete" @ c"GLIBC_2.34";
     THRD_CREATE = c"thrd_create" @ c"GLIBC_2.34";
+    FCLOSE = c"fclose" @ c"GLIBC_2.2.5";
     IO_FTELL = c"_IO_ftell" @ c"GLIBC_2.2.5";
     IO_GETC = c"_IO_getc" @ c"GLIBC_2.2.5";
     IO_PUTC = c"_IO_putc" @ c"GLIBC_2.2.5";

@@ -72,6 +72,7 @@ pub mod rwlock;
 pub mod sdk;
 pub mod sem;
 pub mod shared;
+pub mod shell;
 pub mod sigchld;
 pub mod signals;
 pub mod spawn;
