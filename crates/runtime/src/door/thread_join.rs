@@ -180,8 +180,10 @@ unsafe extern "C" fn join(handle: u64, result: Result) -> c_int {
     if outcome == 0
         && let Some(other) = block
     {
-        other.fate.store(JOINED, Ordering::Release);
         joined(other.slot());
+        // Behind what the log has of it: from here on the slot is another thread's, whose creation a copy does not apply before
+        // it has come to this join.
+        other.fate.store(JOINED, Ordering::Release);
     }
     outcome
 }
