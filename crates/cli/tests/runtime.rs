@@ -514,3 +514,25 @@ fn processes_that_only_compute_are_protected() {
     assert!(child.wait().unwrap().success());
     sandbox.assert_clean();
 }
+
+/// A ring of packets has its pages in one mapping alone, and a promoted copy would die of the other. A program that has one is
+/// not said to be protected.
+#[test]
+fn a_ring_of_packets_is_not_protected_in_vain() {
+    const TEST: &str = "a_ring_of_packets_is_not_protected_in_vain";
+    let Some(library) = runtime(TEST) else { return };
+    let sandbox = Sandbox::with_library(&library, "");
+    let running = sandbox.start_program(&[], "g", &compile("ring.c", "ring", &[]));
+    if running.out.starts_with("none") {
+        eprintln!("{TEST}: skipped: no packet sockets here");
+        return;
+    }
+    let why = "the copy could not make its memory its own";
+    let is_refused =
+        || Some(sandbox.group()).filter(|group| group["guarantee"].as_str().unwrap().contains(why));
+    let group = wait_for(is_refused, why);
+    assert_ne!(group["state"], "protected");
+    kill(running.child.id(), Signal::TERM);
+    assert_eq!(running.finish().0, Some(143));
+    sandbox.assert_clean();
+}

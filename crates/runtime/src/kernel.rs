@@ -159,6 +159,7 @@ pub mod nr {
         MLOCKALL = __NR_mlockall,
         PIVOT_ROOT = __NR_pivot_root,
         PRCTL = __NR_prctl,
+        PROCESS_VM_READV = __NR_process_vm_readv,
         ARCH_PRCTL = __NR_arch_prctl,
         SETRLIMIT = __NR_setrlimit,
         CHROOT = __NR_chroot,

@@ -314,6 +314,7 @@ fn is_ours(address: u64) -> bool {
 
 /// In the copy, by its only thread: puts own bytes in place of everything that is listed.
 pub fn make_own() -> bool {
+    pieces::keeps_nothing();
     // SAFETY: filled before the fork.
     let list = unsafe { LIST.all() };
     let are_own = list.iter().enumerate().all(|(index, mapping)| {
@@ -403,6 +404,17 @@ unsafe fn make_one_own(mapping: Mapping) -> bool {
     }
 }
 
+/// Whether the kernel reads a byte there. Where a filter does not let it, it says so of any.
+fn is_readable(address: u64) -> bool {
+    let mut byte = 0u8;
+    let [own, there] = [[&raw mut byte as u64, 1], [address, 1]];
+    // SAFETY: asks for a number.
+    let pid = unsafe { raw::call1(nr::GETPID, 0) } as u64;
+    let args = [pid, own.as_ptr() as u64, 1, there.as_ptr() as u64, 1, 0];
+    // SAFETY: the kernel writes one byte of ours.
+    unsafe { raw::call6(nr::PROCESS_VM_READV, args) == 1 }
+}
+
 /// # Safety
 /// A mapping of the guest's, about to be replaced.
 unsafe fn keep(mapping: Mapping) -> bool {
@@ -412,7 +424,13 @@ unsafe fn keep(mapping: Mapping) -> bool {
         None => (MAYMOVE, 0),
     };
     // SAFETY: an old length of zero makes a second mapping of shared pages.
-    let at = unsafe { raw::call6(nr::MREMAP, [mapping.start, 0, len, how, wanted, 0]) };
+    let mut at = unsafe { raw::call6(nr::MREMAP, [mapping.start, 0, len, how, wanted, 0]) };
+    // The ring of a packet socket has its pages in the first mapping alone: the program would die of the second, once promoted.
+    if !failed(at) && is_readable(mapping.start) && !is_readable(at as u64) {
+        // SAFETY: of ours alone.
+        unsafe { raw::call2(nr::MUNMAP, at as u64, len) };
+        at = crate::raw::err::EFAULT;
+    }
     // What cannot be mapped twice (a device's memory) stays as it is now, unless stores of the guest's belong there.
     if failed(at) && mapping.written_through {
         return false;

@@ -137,14 +137,20 @@ fn free_address(bytes: u64) -> u64 {
     if at + bytes > (COPIES_ADDRESS + COPIES_BYTES) as u64 { 0 } else { at }
 }
 
-/// In a standby of a family: where the mapping is to be kept that the guest has at `start`. `None` for anywhere.
+/// Where the next mapping is kept.
+static NEXT_KEPT: AtomicU64 = AtomicU64::new(KEPT_ADDRESS as u64);
+
+/// In a new copy, which keeps nothing yet.
+pub fn keeps_nothing() {
+    NEXT_KEPT.store(KEPT_ADDRESS as u64, Ordering::Relaxed);
+}
+
+/// In a standby: where the mapping is to be kept that the guest has at `start`. Out of the way of the primary's own mappings, which
+/// have to lie at the same places here, and of which the kernel may choose some. `None` for anywhere.
 pub fn place_for(start: u64, bytes: u64) -> Option<u64> {
-    static NEXT: AtomicU64 = AtomicU64::new(KEPT_ADDRESS as u64);
-    if !crate::members::of_family::is_member() {
-        return None;
-    }
-    copy_of(start, bytes).map(|copy| copy + COPIES_BYTES as u64).or_else(|| {
-        let at = NEXT.fetch_add(bytes.next_multiple_of(PAGE) + PAGE, Ordering::Relaxed);
+    let shared = members::of_family::is_member().then(|| copy_of(start, bytes)).flatten();
+    shared.map(|copy| copy + COPIES_BYTES as u64).or_else(|| {
+        let at = NEXT_KEPT.fetch_add(bytes.next_multiple_of(PAGE) + PAGE, Ordering::Relaxed);
         (at + bytes < (KEPT_ADDRESS + COPIES_BYTES) as u64).then_some(at)
     })
 }
