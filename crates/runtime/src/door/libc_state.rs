@@ -10,7 +10,7 @@
 //! a door). Hosts, users and services may block on the network; they are domains apart, so that
 //! a resolver inside the program can at most wait for its own kind.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use us_abi::event::EventKind;
 
@@ -28,13 +28,14 @@ use crate::{clock, forward_doors, state, tls};
 /// One family's lock. Recursive: a handler that interrupts one of these functions may call another.
 pub(super) struct Family {
     lock: Lock,
-    owner: AtomicU32,
+    /// Its thread pointer: a number may be two threads', since the kernel gives those of dead primaries' threads away.
+    owner: AtomicU64,
     depth: AtomicU32,
 }
 
 impl Family {
     pub(super) const fn new() -> Family {
-        Family { lock: Lock::new(), owner: AtomicU32::new(0), depth: AtomicU32::new(0) }
+        Family { lock: Lock::new(), owner: AtomicU64::new(0), depth: AtomicU32::new(0) }
     }
 
     fn take(&self, caller: Caller) -> Outcome {
@@ -42,15 +43,15 @@ impl Family {
         if !self.lock.take_with(sleep) {
             return Outcome::FOLLOW;
         }
-        self.owner.store(caller.tid(), Ordering::Relaxed);
+        self.owner.store(tls::thread_pointer(), Ordering::Relaxed);
         // In a forked child the last holder may have been a thread of its parent's, in the middle of anything.
         self.depth.store(0, Ordering::Relaxed);
         Outcome::OK
     }
 
     /// Enters on the clock of `object`: the family's own address, or that of one of many objects.
-    pub(super) fn enter_for(&self, caller: Caller, object: usize) {
-        if self.lock.is_held() && self.owner.load(Ordering::Relaxed) == caller.tid() {
+    pub(super) fn enter_for(&self, object: usize) {
+        if self.lock.is_held() && self.owner.load(Ordering::Relaxed) == tls::thread_pointer() {
             self.depth.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -70,8 +71,8 @@ impl Family {
 }
 
 impl Domain for &Family {
-    fn enter(&self, caller: Caller) {
-        self.enter_for(caller, &raw const **self as usize);
+    fn enter(&self, _caller: Caller) {
+        self.enter_for(&raw const **self as usize);
     }
     fn leave(&self) {
         Family::leave(self);
@@ -165,8 +166,8 @@ impl Directory {
 }
 
 impl Domain for Directory {
-    fn enter(&self, caller: Caller) {
-        self.family().enter_for(caller, self.0 as usize);
+    fn enter(&self, _caller: Caller) {
+        self.family().enter_for(self.0 as usize);
     }
     fn leave(&self) {
         self.family().leave();

@@ -49,6 +49,7 @@ pub mod mutex;
 mod mutex_name;
 mod mutex_object;
 pub mod numbers;
+pub mod numbers_again;
 pub mod observe;
 pub mod once;
 pub mod output;

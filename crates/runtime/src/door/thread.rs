@@ -300,13 +300,20 @@ fn enter(thread: &mut Thread) {
     let tid = if bound::has_left() { named } else { raw::gettid() };
     // Forked in its first instructions it has another number than its maker knows.
     let group_tid = if thread.guest_tid() == 0 && named != tid { named } else { thread.guest_tid() };
-    if group_tid == 0 {
+    if group_tid == 0 && thread.calls() == Mode::Replay {
         // Otherwise others may be looking for this thread by its number already, to send it a signal.
         thread.set_guest_tid(tid);
     }
     loop {
-        if group_tid != 0 && thread.calls() != Mode::Replay {
-            thread.call_group(tid, group_tid);
+        if thread.calls() != Mode::Replay {
+            let number = if group_tid == 0 {
+                super::numbers_again::named_unlike_others(thread, tid)
+            } else {
+                group_tid
+            };
+            if group_tid != 0 || number != tid {
+                thread.call_group(tid, number);
+            }
         }
         match thread.calls() {
             Mode::Solo => break,

@@ -7,6 +7,7 @@ use us_abi::event::{CallArgs, EventKind, NO_TICKET, ReturnHead};
 use us_abi::{Cause, slot};
 use us_order::create::{self, Fate, Place};
 
+use super::numbers_again::named_unlike_others;
 use super::thread::{
     Attributes, DETACHED, EAGAIN, JOINABLE, JOINED, Start, UNUSED, become_threaded, claim_again, claim_slot,
     hold, is_gone, let_go, prepare, row, run,
@@ -188,21 +189,18 @@ unsafe fn create_in(
         // SAFETY: the handle that has just been stored.
         let word = tid_word(unsafe { *handle });
         let tid = word.load(Ordering::Acquire);
-        if replay && group_tid != 0 && tid != 0 {
+        if !replay || group_tid == 0 {
+            // What is set for it from here on is found by its number, also before it has begun. It decides on the same.
+            group_tid = if tid == 0 { 0 } else { named_unlike_others(shared, tid) };
+        }
+        if group_tid != 0 && tid != 0 && tid != group_tid {
             // What glibc takes from this word (a path under /proc, a signal's target) is the group's number in every
             // copy. The thread may have ended meanwhile; then the kernel's zero stays.
-            if tid != group_tid && parent.stops == stops {
+            if parent.stops == stops {
                 // A signal that is sent now has to find it. In a copy that was made meanwhile it is the primary's.
                 shared.real_tid.store(tid, Ordering::Release);
             }
             let _ = word.compare_exchange(tid, group_tid, Ordering::AcqRel, Ordering::Acquire);
-        }
-        if !replay || group_tid == 0 {
-            group_tid = tid;
-            if tid != 0 {
-                // What is set for it from here on is found by its number, also before it has begun. It sets this to the same.
-                shared.set_guest_tid(tid);
-            }
         }
     }
     let made = ReturnHead { result: i64::from(result), identity: u64::from(group_tid) };

@@ -140,7 +140,7 @@ fn discard(mut own: Attributes) {
 unsafe extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     let caller = Caller::get();
     let Some(thread) = caller.thread() else { return core::ptr::null_mut() };
-    BIRTH.enter_for(caller, &raw const BIRTH as usize);
+    BIRTH.enter_for(&raw const BIRTH as usize);
     BIRTH.leave();
     if thread.is_stillborn.swap(false, Ordering::Acquire) {
         return core::ptr::null_mut();
@@ -167,7 +167,7 @@ pub(super) unsafe fn create_scheduled(
     let given = unsafe { attributes.as_ref() }?;
     let wanted = Wanted::of(given)?;
     let own = without_schedule(given);
-    BIRTH.enter_for(Caller::get(), &raw const BIRTH as usize);
+    BIRTH.enter_for(&raw const BIRTH as usize);
     let mut made = 0;
     // SAFETY: the caller's promise.
     let mut result =

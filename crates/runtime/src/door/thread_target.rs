@@ -125,8 +125,8 @@ impl Target {
 }
 
 impl Domain for Target {
-    fn enter(&self, caller: Caller) {
-        self.family().enter_for(caller, self.family() as *const Family as usize);
+    fn enter(&self, _caller: Caller) {
+        self.family().enter_for(self.family() as *const Family as usize);
     }
     fn leave(&self) {
         self.family().leave();

@@ -225,6 +225,12 @@ impl Shared {
         self.guest_tid.store(tid, Ordering::Relaxed);
     }
 
+    /// Sets it, unless somebody has. What it is now.
+    pub fn decide_guest_tid(&self, tid: u32) -> u32 {
+        let decided = self.guest_tid.compare_exchange(0, tid, Ordering::Relaxed, Ordering::Relaxed);
+        decided.map_or_else(|now| now, |_| tid)
+    }
+
     /// Notes the kernel's number of this thread, behind the guest's.
     pub fn set_kernel_tid(&self, tid: u32) {
         self.real_tid.store(if self.guest_tid() == tid { 0 } else { tid }, Ordering::Release);
