@@ -59,7 +59,7 @@ pub(super) fn pass_kept() {
     const SOON: u64 = 50;
     /// At most so many at a time.
     const PASSED_MAX: u32 = 8192;
-    if !members::is_numbered() {
+    if !members::is_numbered() || kept().next().is_none() {
         return;
     }
     let nearest = |from| kept().map(|number| distance(from, number)).min().unwrap_or(u32::MAX);

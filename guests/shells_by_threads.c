@@ -1,6 +1,5 @@
 // Shows: six threads that call popen, pclose and system at once, and close one of popen's streams by fclose.
 // Breaks if: two threads of a standby come to what these functions have in common in another order than their primary's.
-// kit: tree
 #include "guest.h"
 #include <sys/wait.h>
 
