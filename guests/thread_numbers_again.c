@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <sys/syscall.h>
 
-enum { ELDERS = 6, ROUNDS = 60 };
+enum { ELDERS = 6, ROUNDS = 24 };
 
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER, recursive;
 static pid_t elders[ELDERS];
@@ -81,7 +81,7 @@ int main(void)
         next_number_is(elders[round % ELDERS]);
         thread = guest_start(younger, NULL);
         ZERO(pthread_join(thread, NULL));
-        guest_pause_us(2000);
+        guest_pause_us(5000);
     }
     ZERO(pthread_mutex_lock(&guard));
     is_over = 1;
