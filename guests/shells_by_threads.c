@@ -10,7 +10,7 @@ enum { THREADS = 6, ROUNDS = 6 };
 
 static void *shells(void *argument)
 {
-    int thread = (int)(intptr_t)argument;
+    int thread = (int)guest_num(argument);
     char line[64], script[96];
 
     for (int round = 0; round < ROUNDS; round++) {
@@ -36,17 +36,12 @@ static void *shells(void *argument)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
-
     /* What popen refuses, and what is no shell's stream. */
     FAILS(popen("true", "rw") ? 0 : -1, EINVAL);
     FAILS(popen("true", "x") ? 0 : -1, EINVAL);
     RETURNS(system(NULL), 1);
     FILE *plain = fopen("/dev/null", "re");
     CHECK(plain && pclose(plain) == 0);
-    for (int i = 0; i < THREADS; i++)
-        ZERO(pthread_create(&threads[i], NULL, shells, (void *)(intptr_t)i));
-    for (int i = 0; i < THREADS; i++)
-        ZERO(pthread_join(threads[i], NULL));
+    guest_run(shells, THREADS);
     return guest_ok();
 }

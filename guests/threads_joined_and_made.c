@@ -41,11 +41,6 @@ static void *makes(void *argument)
 
 int main(void)
 {
-    pthread_t threads[THREADS];
-
-    for (int i = 0; i < THREADS; i++)
-        ZERO(pthread_create(&threads[i], NULL, makes, NULL));
-    for (int i = 0; i < THREADS; i++)
-        ZERO(pthread_join(threads[i], NULL));
+    guest_run(makes, THREADS);
     return guest_ok();
 }

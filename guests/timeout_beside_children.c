@@ -54,13 +54,9 @@ static void *receives(void *argument)
 
 int main(void)
 {
-    pthread_t receivers[RECEIVERS], forker;
+    pthread_t forker = guest_start(forks, NULL);
 
-    ZERO(pthread_create(&forker, NULL, forks, NULL));
-    for (int i = 0; i < RECEIVERS; i++)
-        ZERO(pthread_create(&receivers[i], NULL, receives, NULL));
-    for (int i = 0; i < RECEIVERS; i++)
-        ZERO(pthread_join(receivers[i], NULL));
-    ZERO(pthread_join(forker, NULL));
+    guest_run(receives, RECEIVERS);
+    guest_join(forker);
     return guest_ok();
 }

@@ -2,23 +2,10 @@
 // Breaks if: what is known of an orphan's end outlives its parent, and the next process of that number is told of it by wait, or by SIGCHLD.
 // kit: tree
 // kit: no-record a replay knows a process by its number: two that have the same within moments of each other may be mistaken there
+#include "numbers.h"
 #include "one_child.h"
-#include <fcntl.h>
 
 enum { ROUNDS = 12 };
-
-/* The next process that is made gets this number, if nobody else makes one meanwhile. False without the right to say so. */
-static int next_number_is(pid_t pid)
-{
-    char text[16];
-    int fd = open("/proc/sys/kernel/ns_last_pid", O_WRONLY);
-    if (fd < 0)
-        return 0;
-    int length = snprintf(text, sizeof text, "%d", (int)pid - 1);
-    int done = write(fd, text, (size_t)length) == length;
-    close(fd);
-    return done;
-}
 
 /* A process that ends at once; its child ends behind it, and before it has been waited for. Its number. */
 static pid_t leaves_an_orphan(int line[2])

@@ -66,6 +66,29 @@ static pid_t ask_shell(pid_t *pid, const char *line, const posix_spawn_file_acti
     return libc.posix_spawn(pid, "/bin/sh", actions, how, words, *libc.environ);
 }
 
+/* Waits for a process: its number, or -1. A cancellation point. */
+static pid_t await_end(pid_t pid, int *status)
+{
+    pid_t ended;
+
+    do {
+        ended = libc.waitpid(pid, status, 0);
+    } while (ended == -1 && errno == EINTR);
+    return ended;
+}
+
+/* The same, and none. */
+static pid_t await_end_uncancelled(pid_t pid, int *status)
+{
+    int state;
+    pid_t ended;
+
+    libc.pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    ended = await_end(pid, status);
+    libc.pthread_setcancelstate(state, NULL);
+    return ended;
+}
+
 /* A pipe and its stream; NULL with errno. Without a lock. */
 HIDDEN struct us_child *us_child_new(const char *command, const char *mode)
 {
@@ -154,44 +177,42 @@ HIDDEN FILE *us_child_undo(struct us_child *child, int error, int (*close_stream
     return NULL;
 }
 
+/* Where the child of a stream hangs; what hangs there is NULL if it is none. With the lock. */
+static struct us_child **child_of(const FILE *stream)
+{
+    struct us_child **at = &children;
+
+    while (*at && (*at)->stream != stream)
+        at = &(*at)->next;
+    return at;
+}
+
 /* Whether it is the stream of a child. With the lock. */
 HIDDEN int us_child_is(const FILE *stream)
 {
-    for (struct us_child *child = children; child; child = child->next)
-        if (child->stream == stream)
-            return 1;
-    return 0;
+    return *child_of(stream) != NULL;
 }
 
 /* Takes the child of a stream off the list; NULL if it is none. Inside the domain, with the lock. */
 HIDDEN struct us_child *us_child_take(const FILE *stream)
 {
-    for (struct us_child **at = &children; *at; at = &(*at)->next) {
-        if ((*at)->stream == stream) {
-            struct us_child *child = *at;
+    struct us_child **at = child_of(stream), *child = *at;
 
-            *at = child->next;
-            return child;
-        }
-    }
-    return NULL;
+    if (child)
+        *at = child->next;
+    return child;
 }
 
 /* Closes the stream of one that has been taken off, and waits for the process, as `pclose` answers. Without a lock. */
 HIDDEN int us_child_close(struct us_child *child, int (*close_stream)(FILE *))
 {
-    pid_t pid = child->pid, ended;
-    int closed = close_stream(child->stream), status, state;
+    pid_t pid = child->pid;
+    int closed = close_stream(child->stream), status;
 
     libc.free(child);
     if (closed && errno == EBADF)
         return -1;
-    do {
-        libc.pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-        ended = libc.waitpid(pid, &status, 0);
-        libc.pthread_setcancelstate(state, NULL);
-    } while (ended == -1 && errno == EINTR);
-    if (ended == -1)
+    if (await_end_uncancelled(pid, &status) == -1)
         return -1;
     return status ? status : closed;
 }
@@ -256,27 +277,17 @@ HIDDEN void us_system_spawn(struct us_system *call)
 /* Waits for it: a cancellation point. Without a lock. */
 HIDDEN void us_system_wait(struct us_system *call)
 {
-    pid_t ended;
-
-    if (call->error)
-        return;
-    do {
-        ended = libc.waitpid(call->pid, &call->status, 0);
-    } while (ended == -1 && errno == EINTR);
-    if (ended != call->pid)
+    if (!call->error && await_end(call->pid, &call->status) != call->pid)
         call->status = -1;
 }
 
 /* The thread was cancelled meanwhile: there is no process behind this. Without a lock. */
 HIDDEN void us_system_kill(struct us_system *call)
 {
-    int state, before = errno;
+    int before = errno;
 
     libc.kill(call->pid, SIGKILL);
-    libc.pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    while (libc.waitpid(call->pid, NULL, 0) == -1 && errno == EINTR)
-        ;
-    libc.pthread_setcancelstate(state, NULL);
+    await_end_uncancelled(call->pid, NULL);
     errno = before;
 }
 

@@ -409,11 +409,16 @@ pub fn at_door(thread: &mut Thread) -> bool {
     if thread.pending.load(Ordering::SeqCst) != 0 || !(is_wanted() || clone::keep_promise()) {
         return false;
     }
+    stand(thread);
+    true
+}
+
+/// Parks the calling thread, in a door with nothing begun.
+fn stand(thread: &mut Thread) {
     thread.shared_with_guest();
     // SAFETY: the calling thread's own block, at a door.
     unsafe { park(&raw mut *thread, None) };
     thread.shared_with_guest();
-    true
 }
 
 /// Where a thread waits for its turn: parks with the signals that have come for it. They are delivered at the door behind the
@@ -424,10 +429,7 @@ pub fn at_turn(thread: &mut Thread) {
         return clone::see_off();
     }
     signal::look_again(thread);
-    thread.shared_with_guest();
-    // SAFETY: the calling thread's own block, at a place where nothing has begun.
-    unsafe { park(&raw mut *thread, None) };
-    thread.shared_with_guest();
+    stand(thread);
 }
 
 /// A thread that spins in a door looks here from time to time.

@@ -100,17 +100,24 @@ unsafe fn inside<D: Domain, A: Answer>(
     address: *mut c_void,
     arguments: Arguments,
 ) -> A {
-    let enters = caller.thread().is_some_and(doors::enter);
-    domain.enter(caller);
     let mut pass = Pass { domain: &domain, address, arguments, answer: A::default() };
     // SAFETY: `pass` outlives the call.
-    unsafe { unwind::guarded(body::<D, A>, cancelled::<D, A>, (&raw mut pass).cast()) };
-    let answer = pass.answer;
+    let call = || unsafe { unwind::guarded(body::<D, A>, cancelled::<D, A>, (&raw mut pass).cast()) };
+    within(caller, &domain, call);
+    pass.answer
+}
+
+/// Calls `f` in a domain, as one door. What unwinds through it leaves the domain by itself.
+#[inline(always)]
+pub fn within<D: Domain, R>(caller: Caller, domain: &D, f: impl FnOnce() -> R) -> R {
+    let enters = caller.thread().is_some_and(doors::enter);
+    domain.enter(caller);
+    let result = f();
     domain.leave();
     if enters {
         caller.thread().map(doors::leave);
     }
-    answer
+    result
 }
 
 /// Exports doors: `name = REAL, domain expression over the arguments;`.

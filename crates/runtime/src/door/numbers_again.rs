@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::thread::is_gone;
 use crate::sys::own_table::with_own_table;
-use crate::thread::{self, Shared};
+use crate::thread::{self, Mode, Shared, Thread};
 use crate::{members, raw, state};
 
 /// No number of the kernel's is as high (PID_MAX_LIMIT).
@@ -49,9 +49,9 @@ const fn distance(from: u32, to: u32) -> u32 {
     }
 }
 
-/// As a copy that acts, before it makes a process: uses those of the kernel's next numbers up that are kept. A thread of ours,
+/// Before a process is made, by a copy that acts: uses those of the kernel's next numbers up that are kept. A thread of ours,
 /// which ends at once, has each of them for a moment.
-pub(super) fn pass_kept() {
+pub(super) fn pass_kept(thread: &Thread) {
     /// So many numbers others may use between a look and the call.
     const NEAR: u32 = 16;
     /// And so many of them in this time: nobody looks where the next one that is kept is further away.
@@ -59,7 +59,7 @@ pub(super) fn pass_kept() {
     const SOON: u64 = 50;
     /// At most so many at a time.
     const PASSED_MAX: u32 = 8192;
-    if !members::is_numbered() || kept().next().is_none() {
+    if thread.calls() == Mode::Replay || !members::is_numbered() || kept().next().is_none() {
         return;
     }
     let nearest = |from| kept().map(|number| distance(from, number)).min().unwrap_or(u32::MAX);

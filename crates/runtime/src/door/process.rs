@@ -46,9 +46,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     }
     let mut is_begun = is_begun;
     let stored = Stored::by(call);
-    if thread.calls() != Mode::Replay {
-        super::numbers_again::pass_kept();
-    }
+    super::numbers_again::pass_kept(thread);
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = make_child(thread, call);

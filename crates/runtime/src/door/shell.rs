@@ -8,13 +8,12 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::forward::Domain;
+use super::forward;
 use super::libc_state::Family;
 use super::sync::Caller;
 use super::unwind;
 use crate::lock::Lock;
 use crate::real;
-use crate::turns::doors;
 
 /// A stream of libc's.
 type Stream = *mut c_void;
@@ -63,15 +62,7 @@ pub fn find() {
 
 /// Calls `f` in the domain, in the order of the log.
 fn inside<R>(f: impl FnOnce() -> R) -> R {
-    let caller = Caller::get();
-    let enters = caller.thread().is_some_and(doors::enter);
-    (&SHELL).enter(caller);
-    let result = f();
-    SHELL.leave();
-    if enters {
-        caller.thread().map(doors::leave);
-    }
-    result
+    forward::within(Caller::get(), &&SHELL, f)
 }
 
 /// libc's own.

@@ -304,9 +304,7 @@ pub unsafe extern "C" fn before_clone(call: *mut Call) -> u64 {
     }
     let Some(row) = us_calls::row(call.nr) else { return 0 };
     about_to_make(flags);
-    if thread.calls() != Mode::Replay {
-        numbers_again::pass_kept();
-    }
+    numbers_again::pass_kept(thread);
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let stored = Stored::by(call);
     loop {
@@ -401,9 +399,7 @@ pub fn vfork(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
     let arguments = CallArgs { fd: -1, digest: clone_flags(call) as u32, len: 0 };
     let stored = Stored::by(call);
     members::has_relatives();
-    if thread.calls() != Mode::Replay {
-        numbers_again::pass_kept();
-    }
+    numbers_again::pass_kept(thread);
     thread.attempt(|thread, mode| match mode {
         Mode::Solo => {
             let result = lend(thread, call);
