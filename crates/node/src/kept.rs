@@ -263,7 +263,7 @@ fn open(path: &Path) -> Result<Option<File>, String> {
 
 /// How far the file goes with whole entries, and the checksum of the last.
 fn look(file: &File) -> io::Result<(Place, u32)> {
-    let chunks = recording::Chunks::of(file.try_clone()?);
+    let mut chunks = recording::Chunks::of(file.try_clone()?);
     let (mut at, mut last) = (Place::default(), 0);
     while let Some(bytes) = chunks.read(at.number, at.offset) {
         (at, last) = (at.behind(bytes.len()), crc32c::crc32c(&bytes));

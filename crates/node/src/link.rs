@@ -13,6 +13,9 @@ use ship::wire::{Frames, SMALL_MAX};
 /// Bytes that TLS keeps for a peer that does not take them.
 const BUFFER: usize = 128 << 10;
 
+/// Messages that wait to be sent have so many bytes and one message more at the most.
+const OUT_MAX: usize = 64 << 10;
+
 /// Reads of one look, so that what is answered is not forgotten over what comes.
 const READS: usize = 64;
 
@@ -22,7 +25,7 @@ const MESSAGE_MAX: Duration = Duration::from_secs(120);
 /// So long a peer may take what was said last.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A link. At most one message waits to be sent, and at most one that is not whole is kept.
+/// A link. A bounded part of what is to be sent waits, and at most one message that is not whole is kept.
 pub struct Link {
     tcp: TcpStream,
     tls: Connection,
@@ -31,8 +34,8 @@ pub struct Link {
     at: usize,
     /// Since when a message has not been whole.
     begun: Option<Instant>,
-    /// When the message was given that is being sent.
-    given: Instant,
+    /// What waited then, so many bytes from the beginning of `out`, is gone after [`MESSAGE_MAX`].
+    given: (Instant, usize),
     is_closed: bool,
 }
 
@@ -51,7 +54,7 @@ impl Link {
             out: Vec::new(),
             at: 0,
             begun: None,
-            given: Instant::now(),
+            given: (Instant::now(), 0),
             is_closed: false,
         })
     }
@@ -68,18 +71,32 @@ impl Link {
 
     /// Whether a message may be given to be sent.
     pub fn has_room(&self) -> bool {
-        self.at == self.out.len()
+        self.out.len() - self.at < OUT_MAX
     }
 
-    /// Gives a message to be sent; there must be room.
+    fn has_more(&self) -> bool {
+        self.at < self.out.len()
+    }
+
+    /// Gives a message to be sent with the next [`Link::push`]; there must be room.
     pub fn send(&mut self, message: &Message) {
-        (self.out, self.at, self.given) = (message.to_frame(), 0, Instant::now());
+        self.out.drain(..self.at);
+        (self.at, self.given.1) = (0, self.given.1.saturating_sub(self.at));
+        self.out.extend_from_slice(&message.to_frame());
+        self.look_at_clock();
+    }
+
+    /// Begins to count anew where all is gone that waited when it was begun.
+    fn look_at_clock(&mut self) {
+        if self.given.1 <= self.at {
+            self.given = (Instant::now(), self.out.len());
+        }
     }
 
     /// Waits until there is something to do, or something else is readable, or it is time.
     pub fn wait(&self, limit: Duration, other: Option<BorrowedFd>) {
         let mut flags = PollFlags::IN;
-        if self.tls.wants_write() || !self.has_room() && !self.tls.is_handshaking() {
+        if self.tls.wants_write() || self.has_more() && !self.tls.is_handshaking() {
             flags |= PollFlags::OUT;
         }
         let mut fds = vec![PollFd::from_borrowed_fd(self.tcp.as_fd(), flags)];
@@ -96,26 +113,34 @@ impl Link {
     pub fn pump(&mut self) -> Result<bool, String> {
         let mut has_come = false;
         for _ in 0..READS {
-            self.push_out()?;
+            self.push()?;
             if !self.pull_in()? {
                 break;
             }
             has_come = true;
         }
-        self.push_out()?;
-        let is_stuck = !self.has_room() && self.given.elapsed() > MESSAGE_MAX;
+        self.push()?;
+        self.look_at_clock();
+        let is_stuck = self.has_more() && self.given.0.elapsed() > MESSAGE_MAX;
         if is_stuck || self.begun.is_some_and(|begun| begun.elapsed() > MESSAGE_MAX) {
             return Err("a message took too long".into());
         }
         Ok(has_come)
     }
 
-    fn push_out(&mut self) -> Result<(), String> {
+    /// Sends what can be.
+    ///
+    /// # Errors
+    /// Why there is no link any more, for people.
+    pub fn push(&mut self) -> Result<(), String> {
         loop {
-            if !self.has_room() && !self.tls.is_handshaking() {
+            if self.has_more() && !self.tls.is_handshaking() {
                 self.at += self.tls.writer().write(&self.out[self.at..]).map_err(told)?;
-                if self.has_room() {
-                    (self.out, self.at) = (Vec::new(), 0);
+                if !self.has_more() {
+                    // A large message's room is given back.
+                    self.out.clear();
+                    self.out.shrink_to(2 * OUT_MAX);
+                    (self.at, self.given.1) = (0, 0);
                 }
             }
             if !self.tls.wants_write() {
@@ -185,12 +210,12 @@ impl Link {
         let left = || until.saturating_duration_since(Instant::now());
         let mut has_said = false;
         while !left().is_zero() {
-            if self.push_out().is_err() {
+            if self.push().is_err() {
                 return;
             }
-            match (self.has_room(), self.tls.wants_write()) {
-                (true, false) if has_said => break,
-                (true, false) => {
+            match (self.has_more(), self.tls.wants_write()) {
+                (false, false) if has_said => break,
+                (false, false) => {
                     self.tls.send_close_notify();
                     has_said = true;
                 }

@@ -252,7 +252,10 @@ impl Session<'_> {
                 && let Some(act) = follower.next(now())
             {
                 match act {
-                    Act::Send(message) => link.send(&message),
+                    Act::Send(message) => {
+                        link.send(&message);
+                        link.push()?;
+                    }
                     _ => return follower.why().map_or(Ok(()), |why| Err(why.into())),
                 }
             }

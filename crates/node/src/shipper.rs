@@ -135,6 +135,9 @@ impl Shipper {
         let Peer { name, address } = config.peer(peer)?.clone();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|cause| Error::new(format_args!("no eventfd: {cause}")))?;
+        let again = file.try_clone();
+        let again = again.map_err(|cause| Error::new(format_args!("no descriptor: {cause}")))?;
+        let chunks = Chunks::of(again);
         let seen = Seen { node: name.clone(), state: "apart".into(), ..Seen::default() };
         let shared = Arc::new(Shared {
             bell,
@@ -151,7 +154,7 @@ impl Shipper {
             address,
             limits,
             leader: Leader::new(hello, limits, now()),
-            log: Entries { chunks: Chunks::of(file), marks: vec![0], end: Place::default() },
+            log: Entries { chunks, tail: Chunks::of(file), marks: vec![0], end: Place::default() },
             link: None,
             is_refused: false,
         };
@@ -200,7 +203,10 @@ impl Shipper {
 
 /// The file as entries.
 struct Entries {
+    /// For what is sent, which may be far from the file's end.
     chunks: Chunks,
+    /// For what is new at its end.
+    tail: Chunks,
     /// Where every 256th entry begins.
     marks: Vec<u64>,
     end: Place,
@@ -209,7 +215,7 @@ struct Entries {
 impl Entries {
     /// Looks how far the file goes.
     fn look(&mut self) -> Place {
-        while let Some(length) = self.chunks.length(self.end.number, self.end.offset) {
+        while let Some(length) = self.tail.length(self.end.number, self.end.offset) {
             self.end = self.end.behind(length);
             if self.end.number.is_multiple_of(STRIDE) {
                 self.marks.push(self.end.offset);
@@ -259,10 +265,15 @@ impl Shipping {
             if is_finished {
                 self.leader.finished();
             }
-            while self.link.as_ref().is_none_or(Link::has_room) {
-                let Some(act) = self.leader.next(&mut self.log, now()) else { break };
+            while self.link.as_ref().is_none_or(Link::has_room)
+                && let Some(act) = self.leader.next(&mut self.log, now())
+            {
                 self.act(act);
+                if self.link.as_ref().is_some_and(|link| !link.has_room()) {
+                    self.push();
+                }
             }
+            self.push();
             if self.link.as_ref().is_some_and(|link| !link.has_room()) && self.leader.is_silent(now()) {
                 self.lose("it takes nothing, and says nothing");
             }
@@ -286,14 +297,17 @@ impl Shipping {
                 }
                 Err(why) => self.leader.broken(&why, now()),
             },
-            (Act::Send(message), Some(link)) => {
-                link.send(&message);
-                if let Err(why) = link.pump() {
-                    self.lose(&why);
-                }
-            }
+            // What is to be sent at once goes together.
+            (Act::Send(message), Some(link)) => link.send(&message),
             (Act::Send(_), None) => self.leader.broken("there is no link", now()),
             (Act::Disconnect, _) => self.link.take().into_iter().for_each(Link::finish),
+        }
+    }
+
+    /// Sends what has been given to the link.
+    fn push(&mut self) {
+        if let Some(Err(why)) = self.link.as_mut().map(Link::push) {
+            self.lose(&why);
         }
     }
 

@@ -16,26 +16,33 @@ pub enum Source {
 impl Source {
     /// Up to `count` bytes from `offset`: fewer at the end. The caller has bounded `count`.
     pub fn read(&self, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        let there = self.read_into(offset, &mut bytes)?;
+        bytes.truncate(there);
+        Ok(bytes)
+    }
+
+    /// The same into these bytes. How many there are.
+    pub fn read_into(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
         match self {
             Source::File(file) => {
-                let mut bytes = vec![0; count];
-                let mut done = 0;
-                while done < count {
-                    match file.read_at(&mut bytes[done..], offset + done as u64) {
+                while done < into.len() {
+                    match file.read_at(&mut into[done..], offset + done as u64) {
                         Ok(0) => break,
                         Ok(more) => done += more,
                         Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
                         Err(cause) => return Err(cause),
                     }
                 }
-                bytes.truncate(done);
-                Ok(bytes)
             }
             Source::Bytes(bytes) => {
                 let behind = bytes.get(offset as usize..).unwrap_or_default();
-                Ok(behind[..count.min(behind.len())].to_vec())
+                done = into.len().min(behind.len());
+                into[..done].copy_from_slice(&behind[..done]);
             }
         }
+        Ok(done)
     }
 
     /// Bytes that are there.
