@@ -5,12 +5,13 @@
 //! and two of anything are one to whoever sends a signal, waits, or asks. So a thread that comes to such a number is called by
 //! another, and for a child the number is passed over.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::thread::is_gone;
+use crate::raw::{self, nr};
 use crate::sys::own_table::with_own_table;
 use crate::thread::{self, Mode, Shared, Thread};
-use crate::{members, raw, state};
+use crate::{members, state};
 
 /// No number of the kernel's is as high (PID_MAX_LIMIT).
 const BEYOND: u32 = 1 << 22;
@@ -37,15 +38,36 @@ pub(super) fn named_unlike_others(thread: &Shared, tid: u32) -> u32 {
 /// The number that was given away last, as far as is known, and when, in units of 2^20 ns.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// How far it is from one number to another that comes behind it. Where the kernel comes round is not known: what lies before the
-/// first one may be next.
-const fn distance(from: u32, to: u32) -> u32 {
-    /// The kernel begins there when it comes round (RESERVED_PIDS).
+/// The kernel's numbers are below this one (pid_max); 0: not known yet.
+static LIMIT: AtomicU32 = AtomicU32::new(0);
+
+/// Asks the kernel for it, once, in a thread with a descriptor table of its own. Without `/proc` it is what a kernel has that was told
+/// nothing.
+fn learn_limit(number: u32) {
+    const USUAL: u32 = 1 << 15;
+    if LIMIT.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let mut text = [0u8; 16];
+    // SAFETY: a file of the kernel's, read into our own bytes; the descriptor is gone with the thread.
+    let bytes = unsafe {
+        let file = raw::call3(nr::OPEN, c"/proc/sys/kernel/pid_max".as_ptr() as u64, 0, 0);
+        raw::call3(nr::READ, file as u64, text.as_mut_ptr() as u64, text.len() as u64)
+    };
+    let said = text.get(..bytes.max(0) as usize).unwrap_or_default();
+    let limit = raw::decimal(said.trim_ascii_end()).filter(|limit| *limit <= u64::from(BEYOND));
+    let usual = if number < USUAL { USUAL } else { BEYOND };
+    LIMIT.store(limit.map_or(usual, |limit| limit as u32), Ordering::Relaxed);
+}
+
+/// How far it is from one number to another that comes behind it, where the kernel comes round at this limit.
+const fn distance(from: u32, to: u32, limit: u32) -> u32 {
+    /// The kernel begins there then (RESERVED_PIDS).
     const FIRST: u32 = 300;
     match to {
         _ if to > from => to - from,
         _ if to < FIRST => u32::MAX,
-        _ => to - FIRST + 1,
+        _ => limit.saturating_sub(from) + to - FIRST + 1,
     }
 }
 
@@ -62,14 +84,21 @@ pub(super) fn pass_kept(thread: &Thread) {
     if thread.calls() == Mode::Replay || !members::is_numbered() || kept().next().is_none() {
         return;
     }
-    let nearest = |from| kept().map(|number| distance(from, number)).min().unwrap_or(u32::MAX);
+    let nearest = |from| {
+        let limit = LIMIT.load(Ordering::Relaxed);
+        kept().map(|number| distance(from, number, limit)).min().unwrap_or(u32::MAX)
+    };
     let now = raw::now_ns() >> 20;
     let last = LAST.load(Ordering::Relaxed);
     if now - (last >> 32) <= SOON && nearest(last as u32) > FAR {
         return;
     }
     for _ in 0..PASSED_MAX {
-        let made = with_own_table(|| i64::from(raw::gettid()));
+        let made = with_own_table(|| {
+            let number = raw::gettid();
+            learn_limit(number);
+            i64::from(number)
+        });
         if made <= 0 {
             return;
         }
