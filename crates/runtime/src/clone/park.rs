@@ -18,6 +18,7 @@ use us_order::park::Claims;
 use crate::clone::identity::Identity;
 use crate::clone::{child, signals};
 use crate::context::{Context, reg};
+use crate::door::libc_state;
 use crate::fault::{self, Point};
 use crate::raw::{self, nr};
 use crate::standby::promote;
@@ -419,6 +420,7 @@ fn stand(thread: &mut Thread) {
     // SAFETY: the calling thread's own block, at a door.
     unsafe { park(&raw mut *thread, None) };
     thread.shared_with_guest();
+    libc_state::goes_on_in_fork(thread);
 }
 
 /// Where a thread waits for its turn: parks with the signals that have come for it. They are delivered at the door behind the
@@ -490,6 +492,7 @@ pub unsafe fn in_handler(context: &mut Context) -> bool {
     unsafe { park(thread, Some(context)) };
     // SAFETY: the calling thread's own block. Behind this is guest code.
     if let Some(thread) = unsafe { thread.as_mut() } {
+        libc_state::goes_on_in_fork(thread);
         if had_turn {
             turns::take(thread)
         } else {

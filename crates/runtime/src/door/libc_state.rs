@@ -22,7 +22,7 @@ use crate::above::above;
 use crate::lock::Lock;
 use crate::raw::nr;
 use crate::real::REGISTER_ATFORK;
-use crate::thread::Mode;
+use crate::thread::{Mode, Thread};
 use crate::{clock, forward_doors, state, tls};
 
 /// One family's lock. Recursive: a handler that interrupts one of these functions may call another.
@@ -124,6 +124,7 @@ pub fn order_forks() {
 extern "C" fn await_turn() {
     // SAFETY: the calling thread's own block.
     let Some(thread) = (unsafe { tls::current().as_mut() }) else { return };
+    thread.lately.is_before_fork = true;
     while thread.calls() == Mode::Replay {
         let Some(header) = thread.peek() else {
             if state::LIVE.load(Ordering::Acquire) {
@@ -145,6 +146,25 @@ extern "C" fn await_turn() {
             }
             // Of whatever else comes next its own door makes sure.
             _ => return,
+        }
+    }
+}
+
+/// Behind a place where a thread stood still that may now be a standby's: it was perhaps among the locks that libc takes for a fork,
+/// before one that another thread had. In the primary that one came first, and here it may come later than we, who then wait for
+/// its events with the lock. Turns leave nobody else there.
+pub fn goes_on_in_fork(thread: &mut Thread) {
+    if !thread.lately.is_before_fork || state::is_serial() {
+        return;
+    }
+    while thread.calls() == Mode::Replay && !state::LIVE.load(Ordering::Acquire) && !thread.begun().is_fork {
+        match thread.peek() {
+            Some(next) if next.kind == EventKind::Enter as u8 && u64::from(next.call) == nr::CLONE => {
+                process::begin_fork(thread);
+            }
+            // No handler of the guest's can run here.
+            Some(_) => return,
+            None => thread.wait_more(),
         }
     }
 }

@@ -38,6 +38,7 @@ pub fn clone(thread: &mut Thread, row: &'static Row, call: &Call) -> i64 {
         }
         return result;
     }
+    thread.lately.is_before_fork = false;
     super::numbers::child_made();
     let arguments = CallArgs { fd: -1, digest: flags as u32, len: 0 };
     let is_begun = core::mem::take(&mut thread.begun_mut().is_fork) && thread.calls() == Mode::Replay;

@@ -122,6 +122,8 @@ pub struct Lately {
     pub counts_processors: bool,
     /// The condition variable at which its last wait ended by its time while others computed, and the ticket by which it got the mutex.
     pub asked: (usize, u64),
+    /// Whether it is in libc's fork, where that takes its locks, and the call is still to come.
+    pub is_before_fork: bool,
 }
 
 impl Deref for Thread {
@@ -170,6 +172,7 @@ impl Thread {
                 read_up_to: 0,
                 counts_processors: false,
                 asked: (0, 0),
+                is_before_fork: false,
             },
             verify: false,
             newborn: false,
